@@ -1,0 +1,9 @@
+// veilboost._native: what must run per row. One file per kernel; `boost/` holds their Python faces.
+#include "kernels.h"
+
+NB_MODULE(_native, module) {
+  bind_binning(module);
+  bind_histogram(module);
+  bind_rows(module);
+  bind_split(module);
+}

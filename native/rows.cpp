@@ -1,0 +1,61 @@
+// Which rows go left, and rows grouped by node after they went.
+#include <stdexcept>
+
+#include "kernels.h"
+
+namespace {
+
+// left[i] = goes_left[k][bin of row i in column[k]] for the rows of each node k, node after node.
+template <class Bin>
+void route(In2<Bin> bins, In1<std::int32_t> rows, In1<std::int64_t> begin, In1<std::int64_t> end,
+           In1<std::int32_t> column, In2<std::uint8_t> goes_left, Out1<std::uint8_t> left) {
+  const std::size_t width = bins.shape(1), nodes = begin.shape(0), table_size = goes_left.shape(1);
+  std::size_t all = 0;
+  for (std::size_t k = 0; k < nodes; ++k) {
+    all += static_cast<std::size_t>(end.data()[k] - begin.data()[k]);
+    if (static_cast<std::size_t>(column.data()[k]) >= width) throw std::invalid_argument("route: no such column");
+  }
+  if (left.shape(0) != all || column.shape(0) != nodes || goes_left.shape(0) != nodes)
+    throw std::invalid_argument("route: shapes do not fit together");
+  std::uint8_t* out = left.data();
+  for (std::size_t k = 0; k < nodes; ++k) {
+    const std::uint8_t* table = goes_left.data() + k * table_size;
+    const Bin* values = bins.data() + column.data()[k];
+    for (std::int64_t i = begin.data()[k]; i < end.data()[k]; ++i)
+      *out++ = table[values[static_cast<std::size_t>(rows.data()[i]) * width]];
+  }
+}
+
+// Stable partition of each node's rows into left then right child; returns nothing, fills rows and child starts.
+void split_rows(In1<std::int32_t> rows, In1<std::int64_t> begin, In1<std::int64_t> end, In1<std::uint8_t> left,
+                Out1<std::int32_t> children, Out1<std::int64_t> starts) {
+  const std::size_t nodes = begin.shape(0);
+  std::size_t all = 0;
+  for (std::size_t k = 0; k < nodes; ++k) all += static_cast<std::size_t>(end.data()[k] - begin.data()[k]);
+  if (left.shape(0) != all || children.shape(0) != all || starts.shape(0) != 2 * nodes + 1)
+    throw std::invalid_argument("split_rows: shapes do not fit together");
+  const std::uint8_t* bit = left.data();
+  std::int32_t* out = children.data();
+  std::int64_t placed = 0;
+  for (std::size_t k = 0; k < nodes; ++k) {
+    const std::size_t count = static_cast<std::size_t>(end.data()[k] - begin.data()[k]);
+    const std::int32_t* in = rows.data() + begin.data()[k];
+    std::size_t lefts = 0;
+    for (std::size_t i = 0; i < count; ++i) lefts += bit[i] != 0;
+    std::int32_t* to[2] = {out + placed + lefts, out + placed};
+    for (std::size_t i = 0; i < count; ++i) *to[bit[i] != 0]++ = in[i];
+    starts.data()[2 * k] = placed;
+    starts.data()[2 * k + 1] = placed + static_cast<std::int64_t>(lefts);
+    placed += static_cast<std::int64_t>(count);
+    bit += count;
+  }
+  starts.data()[2 * nodes] = placed;
+}
+
+}  // namespace
+
+void bind_rows(nb::module_& module) {
+  module.def("route_u8", &route<std::uint8_t>, nb::call_guard<nb::gil_scoped_release>());
+  module.def("route_u16", &route<std::uint16_t>, nb::call_guard<nb::gil_scoped_release>());
+  module.def("split_rows", &split_rows, nb::call_guard<nb::gil_scoped_release>());
+}

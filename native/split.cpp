@@ -1,0 +1,117 @@
+// The loss reduction of every candidate split, from bin sums.
+//
+// A feature with `b` value bins (and, where it has missing values, one more slot for them) offers at slot c:
+//   numeric  bins 0..c go left;
+//   one-hot  bin c goes left, the others right;
+//   sets     the c+1 bins that come first when ordered by leaf weight go left.
+// Each with missing values right (direction 0) and, where there are any, left (direction 1).
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+
+#include "kernels.h"
+
+namespace {
+
+struct Sums {
+  std::int64_t g, h;
+};
+
+struct Regularisation {
+  double g_unit, h_unit, lambda, alpha, min_child_weight, max_delta_step;
+
+  double shrunk(double g) const {  // soft threshold of the L1 term
+    if (alpha == 0.0) return g;
+    if (g > alpha) return g - alpha;
+    if (g < -alpha) return g + alpha;
+    return 0.0;
+  }
+  double weight(double g, double h) const {
+    const double denominator = h + lambda;
+    if (denominator <= 0.0) return 0.0;
+    const double w = -shrunk(g) / denominator;
+    return max_delta_step > 0.0 ? std::clamp(w, -max_delta_step, max_delta_step) : w;
+  }
+  double score(double g, double h) const {
+    const double denominator = h + lambda;
+    if (denominator <= 0.0) return 0.0;
+    if (max_delta_step == 0.0) {
+      const double t = shrunk(g);
+      return t * t / denominator;
+    }
+    const double w = weight(g, h);
+    return -(2.0 * g * w + denominator * w * w + 2.0 * alpha * std::fabs(w));
+  }
+  double score(Sums s) const { return score(s.g * g_unit, s.h * h_unit); }
+  bool enough(Sums s) const { return s.h > 0 && s.h * h_unit >= min_child_weight; }
+};
+
+constexpr std::uint8_t kNumeric = 0, kOneHot = 1;
+
+// gains (nodes, slots, 2), minus infinity where there is no such candidate; order (nodes, slots): for features of
+// kind "sets" the bins in the order of their weights, otherwise untouched.
+void split_gains(In3<std::int64_t> sums, In1<std::int32_t> offsets, In1<std::uint8_t> missing,
+                 In1<std::uint8_t> kind, In2<std::int64_t> totals, double g_unit, double h_unit, double lambda,
+                 double alpha, double min_child_weight, double max_delta_step, Out3<double> gains,
+                 Out2<std::int32_t> order, std::size_t threads) {
+  const Regularisation reg{g_unit, h_unit, lambda, alpha, min_child_weight, max_delta_step};
+  const std::size_t nodes = sums.shape(0), slots = sums.shape(1), features = missing.shape(0);
+  if (sums.shape(2) != 2 || offsets.shape(0) != features + 1 || kind.shape(0) != features ||
+      totals.shape(0) != nodes || totals.shape(1) != 2 || gains.shape(0) != nodes || gains.shape(1) != slots ||
+      gains.shape(2) != 2 || order.shape(0) != nodes || order.shape(1) != slots ||
+      static_cast<std::size_t>(offsets.data()[features]) != slots)
+    throw std::invalid_argument("split_gains: shapes do not fit together");
+  std::fill_n(gains.data(), nodes * slots * 2, -std::numeric_limits<double>::infinity());
+  const std::size_t parts = useful_threads(nodes * slots * 8, threads);
+  in_parallel(parts, [&](std::size_t part) {
+    for (std::size_t k = nodes * part / parts; k < nodes * (part + 1) / parts; ++k) {
+      const Sums all{totals.data()[2 * k], totals.data()[2 * k + 1]};
+      const double parent = reg.score(all);
+      for (std::size_t f = 0; f < features; ++f) {
+        const std::size_t start = static_cast<std::size_t>(offsets.data()[f]);
+        const std::size_t width = static_cast<std::size_t>(offsets.data()[f + 1]) - start;
+        const std::size_t values = width - missing.data()[f];
+        const Sums* bin = reinterpret_cast<const Sums*>(sums.data() + (k * slots + start) * 2);
+        double* gain = gains.data() + (k * slots + start) * 2;
+        std::int32_t* sorted = order.data() + k * slots + start;
+        const Sums absent = missing.data()[f] ? bin[values] : Sums{0, 0};
+        const bool try_left = absent.h != 0 || absent.g != 0;
+        const auto offer = [&](std::size_t c, Sums left, int direction) {
+          const Sums right{all.g - left.g, all.h - left.h};
+          if (reg.enough(left) && reg.enough(right))
+            gain[2 * c + direction] = reg.score(left) + reg.score(right) - parent;
+        };
+        const auto offer_both = [&](std::size_t c, Sums left) {
+          offer(c, left, 0);
+          if (try_left) offer(c, Sums{left.g + absent.g, left.h + absent.h}, 1);
+        };
+        if (kind.data()[f] == kOneHot) {
+          for (std::size_t c = 0; c < values; ++c) offer_both(c, bin[c]);
+          continue;
+        }
+        const bool numeric = kind.data()[f] == kNumeric;
+        if (!numeric) {
+          for (std::size_t c = 0; c < values; ++c) sorted[c] = static_cast<std::int32_t>(c);
+          std::stable_sort(sorted, sorted + values, [&](std::int32_t a, std::int32_t b) {
+            return reg.weight(bin[a].g * reg.g_unit, bin[a].h * reg.h_unit) <
+                   reg.weight(bin[b].g * reg.g_unit, bin[b].h * reg.h_unit);
+          });
+        }
+        Sums left{0, 0};
+        for (std::size_t c = 0; c < values; ++c) {
+          const Sums& next = bin[numeric ? c : static_cast<std::size_t>(sorted[c])];
+          left.g += next.g;
+          left.h += next.h;
+          offer_both(c, left);
+        }
+      }
+    }
+  });
+}
+
+}  // namespace
+
+void bind_split(nb::module_& module) {
+  module.def("split_gains", &split_gains, nb::call_guard<nb::gil_scoped_release>());
+}

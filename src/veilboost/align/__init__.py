@@ -1,0 +1,1 @@
+"""Rows of the same people find each other."""

@@ -1,0 +1,1 @@
+"""Trees and nothing else: no parties, no cryptography."""

@@ -1,0 +1,275 @@
+"""One party's own columns, binned: histograms, routing and split records are made here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilboost import _native
+from veilboost.boost.cuts import ABOVE_ALL, propose_cuts
+from veilboost.boost.layout import BinLayout
+from veilboost.boost.rows import RowGroups
+from veilboost.config import TrainingConfig
+from veilboost.types import (
+    BoolArray,
+    Column,
+    ColumnKind,
+    Float32Array,
+    Float64Array,
+    Int32Array,
+    Int64Array,
+    UInt8Array,
+)
+
+Bins = NDArray[np.uint8] | NDArray[np.uint16]
+
+
+@dataclass(frozen=True)
+class Split:
+    """A candidate as its owner knows it: which bins of which feature go left (the missing slot included)."""
+
+    feature: int
+    bin: int
+    left: BoolArray
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A split in terms of values, as prediction needs it. `left_set` is None for a threshold."""
+
+    feature: int
+    threshold: np.float32
+    default_left: bool
+    left_set: tuple[int, ...] | None = None
+
+    def for_column(self, columns: Int32Array | None) -> Rule:
+        """The same rule in the numbering of all columns, where `columns` lists those that took part."""
+        return self if columns is None else replace(self, feature=int(columns[self.feature]))
+
+
+@dataclass(frozen=True)
+class LevelBins:
+    """The binned rows of a level.
+
+    Global proposal: one matrix and one list of cuts serve all nodes. Local proposal: a matrix per group (tree
+    growing side by side) and a list of cuts per node.
+    """
+
+    bins: Sequence[Bins]
+    cuts: Sequence[Sequence[Float32Array]]
+    per_node: bool
+
+    def cuts_at(self, node: int) -> Sequence[Float32Array]:
+        return self.cuts[node if self.per_node else 0]
+
+
+@dataclass(frozen=True)
+class ColumnBlock:
+    """The columns a party brings to a job, with the bins that the job's parameters ask for.
+
+    `shared` holds the bins of the global proposal and is None where every node proposes its own.
+    """
+
+    kinds: tuple[ColumnKind, ...]
+    values: tuple[Float32Array, ...]
+    categories: tuple[int, ...]
+    cuts: tuple[Float32Array, ...]
+    layout: BinLayout
+    shared: LevelBins | None
+    max_bin: int
+    binning: str
+    threads: int
+
+    @staticmethod
+    def build(
+        columns: Sequence[Column],
+        rows: int,
+        config: TrainingConfig,
+        weights: Float64Array | None = None,
+        fit_rows: Int32Array | None = None,
+        threads: int = 1,
+    ) -> ColumnBlock:
+        """Bin the columns; cuts are proposed from `fit_rows` (all by default), quantiles count `weights`."""
+        kinds = tuple(_kind(column, config.categories) for column in columns)
+        values = tuple(_as_float(column) for column in columns)
+        categories = tuple(len(column.categories or ()) for column in columns)
+        missing = [bool(np.isnan(column).any()) for column in values]
+        local = config.proposal == "local"
+        cuts: list[Float32Array] = []
+        for kind, column, count in zip(kinds, values, categories, strict=True):
+            if kind is not ColumnKind.NUMERIC:
+                cuts.append(_category_cuts(count))
+            elif local:
+                cuts.append(np.empty(0, dtype=np.float32))
+            elif fit_rows is None:
+                cuts.append(propose_cuts(column, weights, config.max_bin, config.binning))
+            else:
+                own = None if weights is None else weights[fit_rows]
+                cuts.append(propose_cuts(column[fit_rows], own, config.max_bin, config.binning))
+        bins = [
+            config.max_bin if local and kind is ColumnKind.NUMERIC else len(edges) + 1
+            for kind, edges in zip(kinds, cuts, strict=True)
+        ]
+        layout = BinLayout.of(bins, missing, kinds)
+        shared = None
+        if not local:
+            matrix = np.empty((rows, len(values)), dtype=_dtype(layout))
+            _bin_into(matrix, values, cuts, threads)
+            shared = LevelBins([matrix], [cuts], per_node=False)
+        return ColumnBlock(
+            kinds, values, categories, tuple(cuts), layout, shared, config.max_bin, config.binning, threads
+        )
+
+    def subset(self, features: Int32Array) -> ColumnBlock:
+        """The same rows with only these columns, for one tree of a run that samples columns."""
+        cuts = tuple(self.cuts[f] for f in features)
+        shared = None
+        if self.shared is not None:
+            matrix = np.ascontiguousarray(self.shared.bins[0][:, features])
+            shared = LevelBins([matrix], [cuts], per_node=False)
+        return replace(
+            self,
+            kinds=tuple(self.kinds[f] for f in features),
+            values=tuple(self.values[f] for f in features),
+            categories=tuple(self.categories[f] for f in features),
+            cuts=cuts,
+            layout=self.layout.subset(features),
+            shared=shared,
+        )
+
+    def level_bins(self, fit: RowGroups, follow: RowGroups) -> LevelBins:
+        """The bins that hold at this level: the same for all levels, or proposed anew from each node's rows."""
+        if self.shared is not None:
+            return self.shared
+        # FedXGBoost Alg. 5: quantiles of the node's own rows, feature by feature.
+        groups = int(fit.group.max(initial=0)) + 1
+        rows = len(self.values[0]) if self.values else 0
+        matrices: list[Bins] = [
+            np.zeros((rows, len(self.values)), dtype=_dtype(self.layout)) for _ in range(groups)
+        ]
+        cuts: list[list[Float32Array]] = []
+        for node in range(fit.nodes):
+            own = fit.rows[fit.begin[node] : fit.end[node]]
+            every = np.concatenate((own, follow.rows[follow.begin[node] : follow.end[node]]))
+            at_node = [self._cuts_of(feature, own) for feature in range(len(self.values))]
+            part = np.empty((len(every), len(self.values)), dtype=_dtype(self.layout))
+            _bin_into(part, [values[every] for values in self.values], at_node, self.threads)
+            matrices[int(fit.group[node])][every] = part
+            cuts.append(at_node)
+        return LevelBins(matrices, cuts, per_node=True)
+
+    def _cuts_of(self, feature: int, rows: Int32Array) -> Float32Array:
+        if self.kinds[feature] is not ColumnKind.NUMERIC:
+            return self.cuts[feature]
+        proposed = propose_cuts(self.values[feature][rows], None, self.max_bin, self.binning)
+        # Padded to full width, so that missing values find the slot that the layout gives them.
+        return np.pad(proposed, (0, self.max_bin - 1 - len(proposed)), constant_values=ABOVE_ALL)
+
+    # --- sums and routes --------------------------------------------------------------------------------
+
+    def histogram(self, bins: LevelBins, gradients: Int32Array, rows: RowGroups) -> Int64Array:
+        """Sums of (g, h) for every node of `rows`: shape (nodes, slots, 2)."""
+        out = np.empty((rows.nodes, self.layout.slots, 2), dtype=np.int64)
+        if not self.values:
+            return out
+        for matrix, nodes in _by_matrix(bins, rows):
+            part = rows if nodes is None else rows.of(nodes)
+            sums = out if nodes is None else np.empty((len(nodes), self.layout.slots, 2), dtype=np.int64)
+            kernel = _native.histogram_u8 if matrix.dtype == np.uint8 else _native.histogram_u16
+            kernel(  # pyright: ignore[reportCallIssue]
+                matrix,  # pyright: ignore[reportArgumentType]
+                self.layout.offsets,
+                gradients,
+                part.rows,
+                part.begin,
+                part.end,
+                part.group,
+                sums,
+                self.threads,
+            )
+            if nodes is not None:
+                out[nodes] = sums
+        return out
+
+    def split_of(self, handle: int, left_set: Int32Array | None) -> Split:
+        """What a handle means here; `left_set` names the bins of a set of categories."""
+        feature, place, direction = self.layout.locate(handle)
+        width = int(self.layout.offsets[feature + 1] - self.layout.offsets[feature])
+        left = np.zeros(width, dtype=np.bool_)
+        kind = self.kinds[feature]
+        if kind is ColumnKind.NUMERIC:
+            left[: place + 1] = True
+        elif kind is ColumnKind.ONEHOT:
+            left[place] = True
+        else:
+            left[np.empty(0, dtype=np.int32) if left_set is None else left_set] = True
+        if self.layout.missing[feature]:
+            left[-1] = direction == 1
+        return Split(feature, place, left)
+
+    def route(self, bins: LevelBins, rows: RowGroups, splits: Sequence[Split]) -> UInt8Array:
+        """1 for every row of `rows.listed()` that goes left by its node's split."""
+        left = np.empty(int(rows.counts.sum()), dtype=np.uint8)
+        column = np.array([split.feature for split in splits], dtype=np.int32)
+        table = np.zeros((len(splits), max(self.layout.widest, 1)), dtype=np.uint8)
+        for k, split in enumerate(splits):
+            table[k, : len(split.left)] = split.left
+        for matrix, nodes in _by_matrix(bins, rows):
+            part = rows if nodes is None else rows.of(nodes)
+            out = left if nodes is None else np.empty(int(part.counts.sum()), dtype=np.uint8)
+            picked = slice(None) if nodes is None else nodes
+            kernel = _native.route_u8 if matrix.dtype == np.uint8 else _native.route_u16
+            kernel(matrix, part.rows, part.begin, part.end, column[picked], table[picked], out)  # pyright: ignore[reportArgumentType]
+            if nodes is not None:
+                chosen = np.zeros(rows.nodes, dtype=np.bool_)
+                chosen[nodes] = True
+                left[rows.mask_of(chosen)] = out
+        return left
+
+    def rule_of(self, split: Split, cuts: Sequence[Float32Array]) -> Rule:
+        """A split as values: a threshold, or the categories that go left."""
+        has_missing = bool(self.layout.missing[split.feature])
+        default_left = bool(split.left[-1]) if has_missing else False
+        if self.kinds[split.feature] is not ColumnKind.NUMERIC:
+            members = np.flatnonzero(split.left[: self.categories[split.feature]])
+            return Rule(split.feature, np.float32(0), default_left, tuple(int(m) for m in members))
+        edges = cuts[split.feature]
+        threshold = edges[split.bin] if split.bin < len(edges) else ABOVE_ALL
+        return Rule(split.feature, np.float32(threshold), default_left)
+
+
+def _by_matrix(bins: LevelBins, rows: RowGroups) -> list[tuple[Bins, Int64Array | None]]:
+    """Which nodes use which matrix; None: all of them, in order."""
+    if len(bins.bins) == 1:
+        return [(bins.bins[0], None)]
+    return [(matrix, np.flatnonzero(rows.group == group)) for group, matrix in enumerate(bins.bins)]
+
+
+def _kind(column: Column, mode: str) -> ColumnKind:
+    if column.categories is None or mode == "ordinal":
+        return ColumnKind.NUMERIC
+    return ColumnKind.ONEHOT if mode == "onehot" else ColumnKind.SETS
+
+
+def _as_float(column: Column) -> Float32Array:
+    """Values as float32; category codes count as numbers, a missing code (-1) becomes NaN."""
+    if column.categories is None:
+        return np.ascontiguousarray(column.values, dtype=np.float32)
+    return np.where(column.values < 0, np.float32(np.nan), column.values.astype(np.float32))
+
+
+def _category_cuts(categories: int) -> Float32Array:
+    """One bin per category code, whatever rows a node holds."""
+    return np.arange(1, categories, dtype=np.float32) - np.float32(0.5)
+
+
+def _dtype(layout: BinLayout) -> type[np.uint8] | type[np.uint16]:
+    return np.uint8 if layout.widest <= 256 else np.uint16
+
+
+def _bin_into(bins: Bins, values: Sequence[Float32Array], cuts: Sequence[Float32Array], threads: int) -> None:
+    kernel = _native.bin_columns_u8 if bins.dtype == np.uint8 else _native.bin_columns_u16
+    kernel(values, cuts, bins, 0, threads)  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,233 @@
+"""One round of trees, grown level by level. Where sums come from and where rows go, a `SplitFinder` knows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from veilboost import _native
+from veilboost.boost.rows import RowGroups
+from veilboost.boost.split import LEAST_GAIN, Candidates
+from veilboost.boost.tree import Tree, TreeBuilder
+from veilboost.config import TrainingConfig
+from veilboost.fixedpoint import Scale
+from veilboost.types import Float64Array, Int32Array, Int64Array, UInt8Array
+
+
+@dataclass(frozen=True)
+class Round:
+    """What a round starts from: K trees grow side by side on gradients (K, rows, 2).
+
+    Sums are made over `fit` rows; `follow` rows (left out by sampling, or kept for validation) are only routed.
+    `columns[owner]` are the columns of each owner that take part, None for all.
+    """
+
+    number: int
+    gradients: Int32Array
+    scale: Scale
+    fit: Int32Array
+    follow: Int32Array
+    columns: Sequence[Int32Array | None]
+
+    @property
+    def trees(self) -> int:
+        return self.gradients.shape[0]
+
+
+@dataclass(frozen=True)
+class Level:
+    """The nodes that are decided together. `node` numbers them within their tree, `fit.group` names the tree.
+
+    `open` are the positions that may split; sums are made for `build`, and for `derive` they are the parent's
+    (position `parent[i]` of the level above) less the sibling's.
+    """
+
+    depth: int
+    node: Int32Array
+    fit: RowGroups
+    follow: RowGroups
+    totals: Int64Array
+    open: Int64Array
+    build: Int64Array
+    derive: Int64Array
+    parent: Int64Array
+
+    @property
+    def sibling(self) -> Int64Array:
+        """The positions whose sums, taken from the parents', give those of `derive`."""
+        return self.derive ^ 1
+
+
+@dataclass(frozen=True)
+class Choices:
+    """The nodes that split: at `position`, by `owner`; all handles of that owner that tie for the best gain."""
+
+    position: Int64Array
+    owner: Int32Array
+    gain: Float64Array
+    tied: Sequence[Int32Array]
+
+
+class SplitFinder(Protocol):
+    """What a growing tree asks of whoever holds the columns."""
+
+    derives_siblings: bool
+
+    def begin_round(self, start: Round) -> None: ...
+    def candidates(self, level: Level) -> Sequence[Candidates]:
+        """For each owner, in the job's order, a row per open node."""
+        ...
+
+    def select(self, level: Level, offers: Sequence[Candidates]) -> Choices: ...
+    def split(self, level: Level, offers: Sequence[Candidates], choices: Choices) -> tuple[UInt8Array, UInt8Array]:
+        """Left bits of the fit rows and of the follow rows of the chosen nodes, node after node."""
+        ...
+
+    def leaf_weights(self, totals: Int64Array, scale: Scale) -> Float64Array: ...
+
+
+def best_choices(level: Level, offers: Sequence[Candidates], gamma: float) -> Choices:
+    """The best candidate of each open node. Of equal gains the first owner's, and all of its that tie."""
+    tops = np.stack([offer.gain.max(axis=1, initial=-np.inf) for offer in offers])
+    best = tops.max(axis=0)
+    winner = tops.argmax(axis=0)
+    splits = np.flatnonzero((best > LEAST_GAIN) & (best >= gamma))
+    tied: list[Int32Array] = [np.empty(0, dtype=np.int32)] * len(splits)
+    for owner, offer in enumerate(offers):
+        mine = np.flatnonzero(winner[splits] == owner)
+        if len(mine):
+            nodes, handles = np.nonzero(offer.gain[splits[mine]] == best[splits[mine], None])
+            ends = np.cumsum(np.bincount(nodes, minlength=len(mine)))
+            for at, part in zip(mine, np.split(handles.astype(np.int32), ends[:-1]), strict=True):
+                tied[at] = part
+    return Choices(level.open[splits], winner[splits].astype(np.int32), best[splits], tied)
+
+
+def grow(finder: SplitFinder, start: Round, config: TrainingConfig, margin: Float64Array) -> list[Tree]:
+    """Grow the trees of one round and add their leaves to `margin` (K, rows)."""
+    finder.begin_round(start)
+    builders = [TreeBuilder() for _ in range(start.trees)]
+    level = _first_level(start, config)
+    while True:
+        _note_cover(level, builders, start.scale)
+        splits = None
+        if len(level.open):
+            offers = finder.candidates(level)
+            choices = finder.select(level, offers)
+            if len(choices.position):
+                splits = choices, *finder.split(level, offers, choices)
+        at_leaf = np.ones(level.fit.nodes, dtype=np.bool_)
+        if splits is not None:
+            at_leaf[splits[0].position] = False
+        _close(level, np.flatnonzero(at_leaf), builders, finder, start, config, margin)
+        if splits is None:
+            return [builder.finish() for builder in builders]
+        level = _next_level(level, *splits, builders, start, config, finder.derives_siblings)
+
+
+def _first_level(start: Round, config: TrainingConfig) -> Level:
+    fit = RowGroups.root(start.fit, start.trees)
+    follow = RowGroups.root(start.follow, start.trees)
+    totals = _totals(start, fit)
+    roots = np.arange(start.trees, dtype=np.int64)
+    return Level(
+        depth=0,
+        node=np.zeros(start.trees, dtype=np.int32),
+        fit=fit,
+        follow=follow,
+        totals=totals,
+        open=roots[_may_split(fit, totals, start.scale, config)],
+        build=roots,
+        derive=roots[:0],
+        parent=roots[:0],
+    )
+
+
+def _next_level(
+    level: Level,
+    choices: Choices,
+    fit_left: UInt8Array,
+    follow_left: UInt8Array,
+    builders: Sequence[TreeBuilder],
+    start: Round,
+    config: TrainingConfig,
+    derives_siblings: bool,
+) -> Level:
+    chosen = level.fit.of(choices.position)
+    fit = chosen.split(fit_left)
+    follow = level.follow.of(choices.position).split(follow_left)
+    node = np.empty(fit.nodes, dtype=np.int32)
+    for k, (position, owner, gain) in enumerate(zip(choices.position, choices.owner, choices.gain, strict=True)):
+        child = builders[chosen.group[k]].split(int(level.node[position]), int(owner), float(gain))
+        node[2 * k : 2 * k + 2] = child, child + 1
+    totals = _totals(start, fit)
+    may_split = np.zeros(fit.nodes, dtype=np.bool_)
+    if level.depth + 1 < config.max_depth:
+        may_split = _may_split(fit, totals, start.scale, config)
+    build = derive = np.flatnonzero(may_split)
+    if derives_siblings:
+        # Of two siblings only the smaller is summed; the other is what the parent has left.
+        counts = fit.counts
+        smaller = np.arange(0, fit.nodes, 2) + (counts[1::2] < counts[0::2])
+        larger = smaller ^ 1
+        build = smaller[may_split[smaller] | may_split[larger]]
+        derive = larger[may_split[larger]]
+    else:
+        derive = build[:0]
+    return Level(
+        depth=level.depth + 1,
+        node=node,
+        fit=fit,
+        follow=follow,
+        totals=totals,
+        open=np.flatnonzero(may_split),
+        build=build,
+        derive=derive,
+        parent=choices.position[derive // 2],
+    )
+
+
+def _totals(start: Round, groups: RowGroups) -> Int64Array:
+    totals = np.empty((groups.nodes, 2), dtype=np.int64)
+    _native.node_totals(start.gradients, groups.rows, groups.begin, groups.end, groups.group, totals)
+    return totals
+
+
+def _may_split(
+    groups: RowGroups, totals: Int64Array, scale: Scale, config: TrainingConfig
+) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Two children need two rows and twice the least hessian."""
+    return (groups.counts >= 2) & (totals[:, 1] * scale.h_unit >= 2 * config.min_child_weight)
+
+
+def _note_cover(level: Level, builders: Sequence[TreeBuilder], scale: Scale) -> None:
+    cover = (level.totals[:, 1] * scale.h_unit).tolist()
+    for group, node, value in zip(level.fit.group.tolist(), level.node.tolist(), cover, strict=True):
+        builders[group].cover[node] = value
+
+
+def _close(
+    level: Level,
+    leaves: Int64Array,
+    builders: Sequence[TreeBuilder],
+    finder: SplitFinder,
+    start: Round,
+    config: TrainingConfig,
+    margin: Float64Array,
+) -> None:
+    """Weigh the leaves and add them to the margins of their rows. Weights are float32, as an export keeps them."""
+    if not len(leaves):
+        return
+    weights = finder.leaf_weights(level.totals[leaves], start.scale)
+    shrunk = (config.learning_rate * weights).astype(np.float32)
+    for leaf, weight in zip(leaves, shrunk, strict=True):
+        builders[level.fit.group[leaf]].weight[level.node[leaf]] = float(weight)
+    flat = margin.reshape(-1)
+    for groups in (level.fit.of(leaves), level.follow.of(leaves)):
+        places = groups.listed().astype(np.int64)
+        if margin.shape[0] > 1:
+            places += np.repeat(groups.group.astype(np.int64) * margin.shape[1], groups.counts)
+        flat[places] += np.repeat(shrunk.astype(np.float64), groups.counts)

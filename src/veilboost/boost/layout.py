@@ -1,0 +1,58 @@
+"""Where a party's bins lie in a histogram. A slot is one bin of one feature; features lie end to end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from veilboost.types import ColumnKind, Int32Array, UInt8Array
+
+KIND_CODES = {ColumnKind.NUMERIC: 0, ColumnKind.ONEHOT: 1, ColumnKind.SETS: 2}
+
+
+@dataclass(frozen=True)
+class BinLayout:
+    """Feature f has slots offsets[f] .. offsets[f+1]; the last of them holds missing values where missing[f] is 1.
+
+    A candidate split of a feature is its *handle* 2 * slot + direction: what slot means is told in
+    `native/split.cpp`, direction 1 sends missing values left. Handles therefore sort by column, cut, direction.
+    """
+
+    offsets: Int32Array
+    missing: UInt8Array
+    kind: UInt8Array
+
+    @staticmethod
+    def of(value_bins: Sequence[int], missing: Sequence[bool], kinds: Sequence[ColumnKind]) -> BinLayout:
+        has_missing = np.asarray(missing, dtype=np.uint8)
+        widths = np.asarray(value_bins, dtype=np.int32) + has_missing
+        offsets = np.zeros(len(widths) + 1, dtype=np.int32)
+        np.cumsum(widths, out=offsets[1:])
+        return BinLayout(offsets, has_missing, np.asarray([KIND_CODES[kind] for kind in kinds], dtype=np.uint8))
+
+    @property
+    def features(self) -> int:
+        return len(self.missing)
+
+    @property
+    def slots(self) -> int:
+        return int(self.offsets[-1])
+
+    @property
+    def widest(self) -> int:
+        """The largest number of slots of a feature."""
+        return int(np.diff(self.offsets).max(initial=0))
+
+    def subset(self, features: Int32Array) -> BinLayout:
+        widths = np.diff(self.offsets)[features]
+        offsets = np.zeros(len(features) + 1, dtype=np.int32)
+        np.cumsum(widths, out=offsets[1:])
+        return BinLayout(offsets, self.missing[features], self.kind[features])
+
+    def locate(self, handle: int) -> tuple[int, int, int]:
+        """A handle as (feature, bin within the feature, direction of missing values)."""
+        slot, direction = divmod(handle, 2)
+        feature = int(np.searchsorted(self.offsets, slot, side="right")) - 1
+        return feature, slot - int(self.offsets[feature]), direction

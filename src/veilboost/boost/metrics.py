@@ -1,0 +1,235 @@
+"""How good predictions are: `metric(y, prediction, weight=None) -> float`.
+
+Predictions are in the space of `Objective.predict`: probabilities (n,) for binary, (n, K) for multiclass,
+values for the rest. Metrics that rank rows (auc, aucpr, ks) treat equal predictions as one threshold, and are
+NaN where they are not defined because a class has no weight.
+
+All refuse with `ImpossibleParameter` predictions and weights that are NaN or of the wrong shape, and with
+`LabelOutOfRange` labels they do not understand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from veilboost.errors import ImpossibleParameter, LabelOutOfRange, UnsupportedCombination
+from veilboost.types import Float64Array
+
+MetricFunction: TypeAlias = Callable[[Float64Array, Float64Array, Float64Array | None], float]
+
+_PROBABILITY_FLOOR = float(
+    np.finfo(np.float64).eps
+)  # as scikit-learn's log_loss: a sure mistake stays finite
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric and which way is better."""
+
+    name: str
+    function: MetricFunction
+    higher_is_better: bool
+
+
+def auc(y: Float64Array, prediction: Float64Array, weight: Float64Array | None = None) -> float:
+    """Area under the ROC curve; NaN if only one class is present."""
+    true, false = _counts_above(y, prediction, weight)
+    if not (true[-1] > 0.0 and false[-1] > 0.0):
+        return float("nan")
+    # Trapezoids: a tie counts half.
+    return float((np.diff(false) * (true[1:] + true[:-1])).sum() / (2.0 * true[-1] * false[-1]))
+
+
+def aucpr(y: Float64Array, prediction: Float64Array, weight: Float64Array | None = None) -> float:
+    """Average precision: the precision at each threshold times the recall it adds; NaN without positives."""
+    true, false = _counts_above(y, prediction, weight)
+    if not true[-1] > 0.0:
+        return float("nan")
+    above = true[1:] + false[1:]
+    # Rows of weight zero may make the first thresholds empty; they add no recall.
+    precision = np.divide(true[1:], above, out=np.zeros_like(above), where=above > 0.0)
+    return float((np.diff(true) * precision).sum() / true[-1])
+
+
+def ks(y: Float64Array, prediction: Float64Array, weight: Float64Array | None = None) -> float:
+    """Kolmogorov-Smirnov: the largest |TPR - FPR|; NaN if only one class is present."""
+    true, false = _counts_above(y, prediction, weight)
+    if not (true[-1] > 0.0 and false[-1] > 0.0):
+        return float("nan")
+    return float(np.abs(true / true[-1] - false / false[-1]).max())
+
+
+def logloss(y: Float64Array, prediction: Float64Array, weight: Float64Array | None = None) -> float:
+    """Mean negative log likelihood of binary labels."""
+    _check_binary(y, prediction, weight)
+    p = np.clip(prediction, _PROBABILITY_FLOOR, 1.0 - _PROBABILITY_FLOOR)
+    return _mean(-(y * np.log(p) + (1.0 - y) * np.log1p(-p)), weight)
+
+
+def error(y: Float64Array, prediction: Float64Array, weight: Float64Array | None = None) -> float:
+    """Share of binary labels on the wrong side of 0.5; a prediction of exactly 0.5 says 0."""
+    _check_binary(y, prediction, weight)
+    return _mean(np.where(prediction > 0.5, 1.0 - y, y), weight)
+
+
+def rmse(y: Float64Array, prediction: Float64Array, weight: Float64Array | None = None) -> float:
+    """Root of the mean squared error."""
+    _check(y, prediction, weight, y.shape)
+    return float(np.sqrt(_mean(np.square(prediction - y), weight)))
+
+
+def mae(y: Float64Array, prediction: Float64Array, weight: Float64Array | None = None) -> float:
+    """Mean absolute error."""
+    _check(y, prediction, weight, y.shape)
+    return _mean(np.abs(prediction - y), weight)
+
+
+def mlogloss(y: Float64Array, prediction: Float64Array, weight: Float64Array | None = None) -> float:
+    """Mean negative log likelihood of class labels; predictions are (n, K)."""
+    _check_classes(y, prediction, weight)
+    p = np.take_along_axis(prediction, y.astype(np.intp)[:, np.newaxis], axis=1)[:, 0]
+    return _mean(-np.log(np.clip(p, _PROBABILITY_FLOOR, 1.0)), weight)
+
+
+def merror(y: Float64Array, prediction: Float64Array, weight: Float64Array | None = None) -> float:
+    """Share of rows whose likeliest class (first of equals) is not their label; predictions are (n, K)."""
+    _check_classes(y, prediction, weight)
+    return _mean((prediction.argmax(axis=1) != y).astype(np.float64), weight)
+
+
+def metric_named(name: str) -> Metric:
+    """The metric of that name.
+
+    Raises
+    ------
+    ImpossibleParameter
+        If there is none.
+    """
+    if name not in _METRICS:
+        raise ImpossibleParameter(f"unknown metric {name!r}", f"choose one of {', '.join(_METRICS)}")
+    return _METRICS[name]
+
+
+def check_metric_fits(metric: str, objective: str) -> None:
+    """Refuse a metric that says nothing about the predictions of an objective.
+
+    Parameters
+    ----------
+    metric
+        A metric's name.
+    objective
+        An objective's name. The predictions of a custom objective are margins, so metrics that need
+        probabilities do not fit it.
+
+    Raises
+    ------
+    ImpossibleParameter
+        If either name is unknown.
+    UnsupportedCombination
+        If the two do not fit.
+    """
+    metric_named(metric)
+    if objective not in _FITTING:
+        raise ImpossibleParameter(f"unknown objective {objective!r}", f"choose one of {', '.join(_FITTING)}")
+    if metric not in _FITTING[objective]:
+        raise UnsupportedCombination(
+            f"metric {metric!r} does not fit objective {objective!r}",
+            f"choose one of {', '.join(_FITTING[objective])}",
+        )
+
+
+def _counts_above(
+    y: Float64Array, prediction: Float64Array, weight: Float64Array | None
+) -> tuple[Float64Array, Float64Array]:
+    """Weight of positives and of negatives at or above each distinct prediction, from the highest down.
+
+    Both start with a 0 for the threshold above all. Labels strictly between 0 and 1 count as that share of a
+    positive and the rest of a negative, as in XGBoost.
+    """
+    _check_binary(y, prediction, weight)
+    # Without weights the sums are counts, the same in any order. With weights the order within a tie shows in
+    # the last bits, and an unstable sort would make it differ between machines.
+    order = np.argsort(-prediction, kind=None if weight is None else "stable")
+    ranked, positive = prediction[order], y[order]
+    negative = 1.0 - positive
+    if weight is not None:
+        ranked_weight = weight[order]
+        positive = positive * ranked_weight
+        negative = negative * ranked_weight
+    last_of_tie = np.append(np.flatnonzero(ranked[1:] != ranked[:-1]), len(y) - 1)
+    start = np.zeros(1)
+    return (
+        np.concatenate((start, np.cumsum(positive)[last_of_tie])),
+        np.concatenate((start, np.cumsum(negative)[last_of_tie])),
+    )
+
+
+def _mean(values: Float64Array, weight: Float64Array | None) -> float:
+    return float(values.mean() if weight is None else (values @ weight) / weight.sum())
+
+
+def _check(
+    y: Float64Array, prediction: Float64Array, weight: Float64Array | None, shape: tuple[int, ...]
+) -> None:
+    """Refuse what NumPy would broadcast, sort or average into a number that means nothing."""
+    if y.ndim != 1 or len(y) == 0:
+        raise ImpossibleParameter("a metric needs one label per row", "give at least one row")
+    if prediction.shape != shape:
+        raise ImpossibleParameter(
+            f"predictions have shape {prediction.shape} and not {shape}", "give predictions for the same rows"
+        )
+    if np.isnan(prediction).any():
+        raise ImpossibleParameter("a prediction is NaN", "check the model and a custom objective")
+    if weight is None:
+        return
+    if weight.shape != y.shape:
+        raise ImpossibleParameter(f"weights have shape {weight.shape} and not {y.shape}", "give one per row")
+    if not (weight.min() >= 0.0 and weight.sum() > 0.0):
+        raise ImpossibleParameter(
+            "weights are negative, NaN or all zero", "give weights of 0 or more, one of them above 0"
+        )
+
+
+def _check_binary(y: Float64Array, prediction: Float64Array, weight: Float64Array | None) -> None:
+    _check(y, prediction, weight, y.shape)
+    if not (y.min() >= 0.0 and y.max() <= 1.0):
+        raise LabelOutOfRange("a label is not in [0, 1], as this metric needs")
+
+
+def _check_classes(y: Float64Array, prediction: Float64Array, weight: Float64Array | None) -> None:
+    if prediction.ndim != 2:
+        raise ImpossibleParameter(
+            f"predictions have shape {prediction.shape}", "give one probability per row and class"
+        )
+    classes = prediction.shape[1]
+    _check(y, prediction, weight, (len(y), classes))
+    if not (y.min() >= 0.0 and y.max() < classes):
+        raise LabelOutOfRange(f"a label is not a class from 0 to {classes - 1}, as the predictions have")
+
+
+_METRICS: Mapping[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric("auc", auc, True),
+        Metric("logloss", logloss, False),
+        Metric("error", error, False),
+        Metric("rmse", rmse, False),
+        Metric("mae", mae, False),
+        Metric("mlogloss", mlogloss, False),
+        Metric("merror", merror, False),
+        Metric("aucpr", aucpr, True),
+        Metric("ks", ks, True),
+    )
+}
+
+_FITTING: Mapping[str, tuple[str, ...]] = {
+    "binary": ("auc", "logloss", "error", "aucpr", "ks", "rmse", "mae"),
+    "multiclass": ("mlogloss", "merror"),
+    "regression": ("rmse", "mae"),
+    "poisson": ("rmse", "mae"),
+    "custom": ("rmse", "mae", "auc", "aucpr", "ks"),
+}

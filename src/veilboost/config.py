@@ -1,0 +1,138 @@
+"""Every training parameter once: its default, its range, its help text.
+
+The estimators' defaults, the command line's options and the reference page are made from this file.
+Names follow XGBoost's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from veilboost.errors import ImpossibleParameter, UnsupportedCombination
+
+
+@dataclass(frozen=True)
+class ParameterInfo:
+    """What is known of one parameter beside its default."""
+
+    help: str
+    low: float = -math.inf
+    high: float = math.inf
+    low_open: bool = False
+    choices: tuple[str, ...] = ()
+    flag: str | None = None
+
+    def range_text(self) -> str:
+        if self.choices:
+            return ", ".join(self.choices)
+        if self.low == -math.inf and self.high == math.inf:
+            return "any"
+        left = "(" if self.low_open or self.low == -math.inf else "["
+        right = ")" if self.high == math.inf else "]"
+        return f"{left}{self.low:g}, {self.high:g}{right}"
+
+
+def _param(default: Any, help: str, **info: Any) -> Any:
+    return field(default=default, metadata={"info": ParameterInfo(help, **info)})
+
+
+OBJECTIVES = ("auto", "binary", "multiclass", "regression", "poisson")
+METRICS = ("auto", "auc", "logloss", "error", "rmse", "mae", "mlogloss", "merror", "aucpr", "ks")
+CATEGORY_MODES = ("ordinal", "onehot", "sets")
+PROPOSALS = ("global", "local")
+BINNINGS = ("quantile", "width")
+ORDERS = ("second", "first")
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """The parameters of boosting that all protocols share. Validated when made."""
+
+    objective: str = _param("auto", "loss to minimise; auto looks at the labels", choices=OBJECTIVES)
+    n_estimators: int = _param(100, "number of boosting rounds", low=1, high=1_000_000, flag="--trees")
+    max_depth: int = _param(6, "depth of a tree", low=1, high=16, flag="--depth")
+    learning_rate: float = _param(0.3, "shrinkage of each tree", low=0, high=1, low_open=True)
+    max_bin: int = _param(64, "most bins per numeric feature", low=2, high=1024)
+    binning: str = _param("quantile", "where bins lie: equal counts or equal width", choices=BINNINGS)
+    proposal: str = _param(
+        "global", "cuts once for all, or again for every node (FedXGBoost Alg. 5)", choices=PROPOSALS
+    )
+    categories: str = _param(
+        "sets",
+        "categories as numbers, one against the rest, or sets ordered by gradient",
+        choices=CATEGORY_MODES,
+    )
+    reg_lambda: float = _param(1.0, "L2 regularisation of leaf weights", low=0)
+    reg_alpha: float = _param(0.0, "L1 regularisation of leaf weights", low=0)
+    gamma: float = _param(0.0, "least loss reduction of a split", low=0)
+    min_child_weight: float = _param(1.0, "least hessian sum of a child", low=0)
+    max_delta_step: float = _param(0.0, "most a leaf may weigh before shrinkage; 0 is no limit", low=0)
+    subsample: float = _param(1.0, "share of rows drawn for each round", low=0, high=1, low_open=True)
+    colsample_bytree: float = _param(
+        1.0, "share of columns drawn for each tree", low=0, high=1, low_open=True
+    )
+    scale_pos_weight: float = _param(1.0, "weight of positive rows (binary)", low=0, low_open=True)
+    base_score: float | None = _param(None, "prediction before the first tree; unset: from the labels")
+    order: str = _param("second", "second-order boosting, or first-order (GBDT: h = 1)", choices=ORDERS)
+    weighted_bins: bool = _param(
+        False, "quantiles count sample weights, as XGBoost's do (sends the weights to passive parties)"
+    )
+    eval_metric: str = _param("auto", "metric to report and to stop by", choices=METRICS)
+    early_stopping_rounds: int | None = _param(
+        None, "stop after so many rounds without improvement on the validation rows", low=1
+    )
+    gradient_bits: int = _param(20, "bits of a gradient on the fixed-point grid", low=8, high=30)
+    seed: int = _param(0, "seed of row and column sampling", low=0, high=2**63 - 1)
+
+    def __post_init__(self) -> None:
+        for item in dataclasses.fields(self):
+            check_parameter(item.name, getattr(self, item.name), item)
+        if self.proposal == "local" and self.weighted_bins:
+            raise UnsupportedCombination("weighted_bins needs proposal='global'")
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> TrainingConfig:
+        known = {item.name for item in dataclasses.fields(cls)}
+        unknown = sorted(set(values) - known)
+        if unknown:
+            raise ImpossibleParameter(f"unknown parameter {', '.join(unknown)}", "see docs/reference/parameters.md")
+        return cls(**values)
+
+
+def info_of(item: dataclasses.Field[Any]) -> ParameterInfo:
+    return cast(ParameterInfo, item.metadata["info"])
+
+
+def check_parameter(name: str, value: Any, item: dataclasses.Field[Any]) -> None:
+    """Refuse a value of the wrong type or out of range."""
+    info = info_of(item)
+    kind = str(item.type)
+    if value is None:
+        if "None" in kind:
+            return
+        raise ImpossibleParameter(f"{name} is not set")
+    if kind == "str":
+        if value not in info.choices:
+            raise ImpossibleParameter(f"{name}={value!r} is not one of {info.range_text()}")
+        return
+    if kind == "bool":
+        if not isinstance(value, bool):
+            raise ImpossibleParameter(f"{name}={value!r} is not true or false")
+        return
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ImpossibleParameter(f"{name}={value!r} is not a number")
+    if kind.startswith("int") and not isinstance(value, int):
+        raise ImpossibleParameter(f"{name}={value!r} is not a whole number")
+    too_low = value < info.low or (info.low_open and value == info.low)
+    if not math.isfinite(value) or too_low or value > info.high:
+        raise ImpossibleParameter(f"{name}={value!r} is outside {info.range_text()}")
+
+
+DEFAULTS = TrainingConfig()

@@ -1,0 +1,19 @@
+"""A party's table comes in and stays local."""
+
+from veilboost.data.datasets import DatasetInfo, list_datasets, load_dataset
+from veilboost.data.load import load_table
+from veilboost.data.scenes import make_scene
+from veilboost.data.schema import SchemaRules, check_labels, infer_objective
+from veilboost.data.table import PartyTable
+
+__all__ = [
+    "DatasetInfo",
+    "PartyTable",
+    "SchemaRules",
+    "check_labels",
+    "infer_objective",
+    "list_datasets",
+    "load_dataset",
+    "load_table",
+    "make_scene",
+]

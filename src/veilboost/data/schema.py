@@ -1,0 +1,273 @@
+"""The checks at the door. Every refusal has its code, names the column and counts, and shows no value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from veilboost.config import OBJECTIVES
+from veilboost.data.selection import Selection
+from veilboost.errors import (
+    ConstantColumn,
+    DuplicateColumns,
+    DuplicateIds,
+    EmptyColumn,
+    EmptyTable,
+    IdIsFeature,
+    ImpossibleParameter,
+    InfiniteValues,
+    LabelNotANumber,
+    LabelOutOfRange,
+    MissingColumn,
+    MissingLabel,
+    UnsupportedCombination,
+)
+from veilboost.types import AnyArray, BoolArray, Column, Float64Array
+
+MOST_INFERRED_CLASSES = 100
+
+
+@dataclass(frozen=True)
+class SchemaRules:
+    """What to do with columns that cannot split anything.
+
+    Parameters
+    ----------
+    constant : {"error", "drop", "keep"}
+        For columns with one value in every row and for columns with no value at all. Training wants "error"
+        or "drop"; prediction wants "keep", because a few rows may well agree.
+    """
+
+    constant: Literal["error", "drop", "keep"] = "error"
+
+    def __post_init__(self) -> None:
+        if self.constant not in {"error", "drop", "keep"}:
+            raise ImpossibleParameter("constant is not one of error, drop, keep")
+
+
+STRICT = SchemaRules()
+
+
+def count(number: int, noun: str) -> str:
+    """`3 rows`, `1 row`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _labels_are(number: int) -> str:
+    return f"{number} label is" if number == 1 else f"{number} labels are"
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Refuse a table in which two columns have one name."""
+    first: dict[str, int] = {}
+    for position, name in enumerate(names, start=1):
+        if name in first:
+            # By position: without a header line, the names of a csv file are its first person's values.
+            raise DuplicateColumns(f"columns {first[name]} and {position} have the same name")
+        first[name] = position
+
+
+def check_roles(selection: Selection) -> None:
+    """Refuse columns that were asked to be two things at once."""
+    role_of: dict[str, str] = {}
+    for role, name in selection.roles.items():
+        if name in role_of:
+            raise UnsupportedCombination(f"column {name!r} is named as {role_of[name]} and as {role}")
+        role_of[name] = role
+    seen: set[str] = set()
+    for name in selection.features or ():
+        if name in seen:
+            raise DuplicateColumns(f"feature {name!r} is named twice", "name every feature once")
+        seen.add(name)
+        if name == selection.id:
+            raise IdIsFeature(f"column {name!r} is both the id and a feature")
+        if name in role_of:
+            role = role_of[name]
+            raise UnsupportedCombination(
+                f"column {name!r} is both the {role} and a feature", f"take the {role} out of the features"
+            )
+
+
+def check_present(names: Sequence[str], selection: Selection) -> None:
+    """Refuse to go on without a column that was named."""
+    there = set(names)
+    if selection.label is not None and selection.label not in there:
+        raise MissingLabel(f"there is no label column {selection.label!r}")
+    features = selection.features or ()
+    for role, name in (*selection.roles.items(), *(("feature", feature) for feature in features)):
+        if name not in there:
+            raise MissingColumn(f"there is no {role} column {name!r}")
+    for name in sorted(selection.categorical.difference(features)):
+        raise MissingColumn(f"column {name!r} is declared categorical but is not a feature")
+
+
+def check_size(rows: int, features: int, has_label: bool) -> None:
+    """Refuse a table that holds nobody or, without a label, nothing about them."""
+    if rows == 0:
+        raise EmptyTable("the table has no rows")
+    if features == 0 and not has_label:
+        raise EmptyTable("the table has no label and no feature")
+
+
+def check_ids(ids: AnyArray, name: str) -> None:
+    """Refuse ids that stand for more than one row."""
+    repeats = len(ids) - len(np.unique(ids))
+    if repeats:
+        raise DuplicateIds(f"id column {name!r} repeats an id in {count(repeats, 'row')}")
+
+
+def check_finite(values: AnyArray, name: str) -> None:
+    """Refuse infinite numbers, among them those that only float32 cannot hold."""
+    infinite = int(np.isinf(values).sum())
+    if infinite:
+        raise InfiniteValues(
+            f"column {name!r} is infinite, or too large for float32, in {count(infinite, 'row')}"
+        )
+
+
+def check_weight(weight: Float64Array, name: str) -> None:
+    """Refuse weights that are missing, infinite, negative or all zero."""
+    bad = int((~np.isfinite(weight)).sum())
+    if bad:
+        raise InfiniteValues(
+            f"weight column {name!r} is missing or infinite in {count(bad, 'row')}",
+            "give every row a finite weight",
+        )
+    negative = int((weight < 0).sum())
+    fix = "give weights of zero or more, not all zero"
+    if negative:
+        raise ImpossibleParameter(f"weight column {name!r} is negative in {count(negative, 'row')}", fix)
+    if not weight.any():
+        raise ImpossibleParameter(f"weight column {name!r} is zero in every row", fix)
+
+
+def check_columns(columns: Iterable[Column], rules: SchemaRules = STRICT) -> tuple[Column, ...]:
+    """The columns that may stay, or an error, as the rules say.
+
+    One value and some missing is not constant: present against missing is a split.
+    """
+    kept: list[Column] = []
+    for column in columns:
+        fault = _fault(column)
+        if fault is None or rules.constant == "keep":
+            kept.append(column)
+        elif rules.constant == "error":
+            raise fault
+    return tuple(kept)
+
+
+def _fault(column: Column) -> ConstantColumn | EmptyColumn | None:
+    values = column.values
+    missing: BoolArray = values < 0 if column.categories is not None else np.isnan(values)
+    rows = len(values)
+    if missing.all():
+        return EmptyColumn(f"column {column.name!r} is missing in all of {count(rows, 'row')}")
+    # A single row says nothing about whether its columns vary.
+    if rows > 1 and not missing.any() and bool((values == values[0]).all()):
+        return ConstantColumn(f"column {column.name!r} has the same value in all of {count(rows, 'row')}")
+    return None
+
+
+def infer_objective(label: Float64Array, classes: tuple[str, ...] | None = None) -> str:
+    """Guess what the labels ask for.
+
+    Parameters
+    ----------
+    label : array of float64
+        The labels; codes if they were text.
+    classes : tuple of str, optional
+        The label classes, if the labels were text.
+
+    Returns
+    -------
+    str
+        "binary" for the two values 0 and 1 or for up to two text classes, "multiclass" for more text classes
+        or for whole numbers 0..K-1 with 3 to 100 classes, every one present, otherwise "regression".
+    """
+    if classes is not None:
+        return "multiclass" if len(classes) > 2 else "binary"
+    values = np.unique(label)
+    found = len(values)
+    if not 2 <= found <= MOST_INFERRED_CLASSES or not np.array_equal(values, np.arange(found)):
+        return "regression"
+    return "binary" if found == 2 else "multiclass"
+
+
+def check_labels(label: Float64Array, objective: str, classes: tuple[str, ...] | None = None) -> None:
+    """Refuse labels that the objective cannot learn.
+
+    Parameters
+    ----------
+    label : array of float64
+        The labels; codes if they were text.
+    objective : str
+        One of `config.OBJECTIVES`; "auto" checks against what `infer_objective` says.
+    classes : tuple of str, optional
+        The label classes, if the labels were text.
+
+    Raises
+    ------
+    LabelNotANumber
+        A label is missing.
+    EmptyTable
+        There is no label at all.
+    LabelOutOfRange
+        Binary labels are not exactly 0 and 1; multiclass labels are not 0..K-1 with every class present;
+        a Poisson label is negative; a label is infinite; text is given to a numeric objective.
+    """
+    if objective not in OBJECTIVES:
+        raise ImpossibleParameter(f"objective={objective!r} is not one of {', '.join(OBJECTIVES)}")
+    check_size(len(label), 0, has_label=True)
+    if objective == "auto":
+        objective = infer_objective(label, classes)
+    check_label_present(label, None)
+    infinite = int(np.isinf(label).sum())
+    if infinite:
+        raise LabelOutOfRange(f"{_labels_are(infinite)} infinite", "drop these rows")
+    if objective in {"regression", "poisson"} and classes is not None:
+        raise LabelOutOfRange(f"the labels are text, and {objective} predicts numbers")
+    if objective == "binary":
+        _check_binary(label)
+    elif objective == "multiclass":
+        _check_multiclass(label, classes)
+    elif objective == "poisson" and (label < 0).any():
+        raise LabelOutOfRange(f"{_labels_are(int((label < 0).sum()))} negative, and poisson predicts counts")
+
+
+def check_label_present(label: Float64Array, name: str | None) -> None:
+    """Refuse rows without a label."""
+    missing = int(np.isnan(label).sum())
+    if missing:
+        what = "the label" if name is None else f"label column {name!r}"
+        raise LabelNotANumber(f"{what} is missing in {count(missing, 'row')}")
+
+
+def _check_binary(label: Float64Array) -> None:
+    other = int(((label != 0) & (label != 1)).sum())
+    if other:
+        raise LabelOutOfRange(f"{_labels_are(other)} neither 0 nor 1, and binary needs exactly these")
+    if len(np.unique(label)) < 2:
+        raise LabelOutOfRange(
+            "every label is of the same class, and binary needs both", "give rows of both classes"
+        )
+
+
+def _check_multiclass(label: Float64Array, classes: tuple[str, ...] | None) -> None:
+    wrong = int(((label < 0) | (label != np.floor(label))).sum())
+    if wrong:
+        raise LabelOutOfRange(
+            f"{_labels_are(wrong)} negative or not whole, and multiclass needs 0, 1, ..., K-1"
+        )
+    present = len(np.unique(label))
+    expected = int(label.max()) + 1 if classes is None else len(classes)
+    if present < 2:
+        raise LabelOutOfRange("every label is of the same class", "give rows of two or more classes")
+    if present != expected:
+        # The expected number would show the largest label, so only what is there is counted.
+        raise LabelOutOfRange(
+            f"the labels hold {present} classes, which are not 0, 1, ..., {present - 1}",
+            "number the classes 0, 1, ... without gaps, or give them as text",
+        )

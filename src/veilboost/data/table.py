@@ -1,0 +1,62 @@
+"""A party's table in memory: row ids, features, and for the active party labels and weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from veilboost.errors import MissingColumn
+from veilboost.types import AnyArray, Column, Float64Array
+
+
+@dataclass(frozen=True)
+class PartyTable:
+    """Rows in the order of `ids`; `ids` is an int64 or a unicode array without duplicates.
+
+    A label of text becomes codes 0, 1, ... into `label_classes`, which is sorted; otherwise `label_classes`
+    is None.
+    """
+
+    ids: AnyArray
+    columns: tuple[Column, ...]
+    label: Float64Array | None = None
+    label_classes: tuple[str, ...] | None = None
+    weight: Float64Array | None = None
+
+    @property
+    def rows(self) -> int:
+        return len(self.ids)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns)
+
+    def take(self, rows: AnyArray) -> PartyTable:
+        """The table of these rows (positions or a mask), in this order."""
+        return replace(
+            self,
+            ids=self.ids[rows],
+            columns=tuple(column.take(rows) for column in self.columns),
+            label=None if self.label is None else self.label[rows],
+            weight=None if self.weight is None else self.weight[rows],
+        )
+
+    def select(self, names: Sequence[str]) -> PartyTable:
+        """The table with only these features, in this order."""
+        by_name = {column.name: column for column in self.columns}
+        missing = [name for name in names if name not in by_name]
+        if missing:
+            raise MissingColumn(f"there is no column {missing[0]!r}")
+        return replace(self, columns=tuple(by_name[name] for name in names))
+
+    def without_label(self) -> PartyTable:
+        return replace(self, label=None, label_classes=None, weight=None)
+
+    def sorted_by_id(self) -> PartyTable:
+        """The canonical row order: nothing that follows depends on how the rows came in."""
+        order = np.argsort(self.ids, kind="stable")
+        if np.array_equal(order, np.arange(len(order))):
+            return self
+        return self.take(order)

@@ -1,0 +1,237 @@
+"""Every error a person can meet, one stable code each.
+
+The text is always `VB-nnnn: what is wrong; what to do`. `docs/reference/errors/` has a page per code.
+Errors about what was put in are also `ValueError`, so that scikit-learn and callers who never heard of us
+treat them as such.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+
+class VeilBoostError(Exception):
+    """The root of the tree. Subclasses that can be raised carry a `code` and a default `fix`."""
+
+    code: ClassVar[str] = ""
+    fix: ClassVar[str] = ""
+
+    def __init__(self, what: str, fix: str | None = None) -> None:
+        self.what = what
+        self.remedy = fix or self.fix
+        super().__init__(f"{self.code}: {what}; {self.remedy}")
+
+
+def coded_errors() -> Iterator[type[VeilBoostError]]:
+    """All error classes that carry a code, in order of their codes."""
+
+    def walk(cls: type[VeilBoostError]) -> Iterator[type[VeilBoostError]]:
+        if cls.code:
+            yield cls
+        for child in cls.__subclasses__():
+            yield from walk(child)
+
+    return iter(sorted(set(walk(VeilBoostError)), key=lambda cls: cls.code))
+
+
+# --- 10xx: parameters -------------------------------------------------------------------------------------
+
+
+class ParameterError(VeilBoostError, ValueError):
+    """What was asked for cannot be."""
+
+
+class UnknownProtocol(ParameterError):
+    code = "VB-1001"
+    fix = "`veilboost protocols` lists the names"
+
+
+class ImpossibleParameter(ParameterError):
+    code = "VB-1002"
+    fix = "choose a value in the stated range"
+
+
+class MissingExtra(ParameterError):
+    code = "VB-1003"
+    fix = "install the optional part it names"
+
+
+class UnsupportedCombination(ParameterError):
+    code = "VB-1004"
+    fix = "change one of the two"
+
+
+class UnknownDataset(ParameterError):
+    code = "VB-1005"
+    fix = "`veilboost datasets` lists the names"
+
+
+# --- 11xx: a party's table --------------------------------------------------------------------------------
+
+
+class DataError(VeilBoostError, ValueError):
+    """A party's table is not fit for training or prediction."""
+
+
+class UnreadableFile(DataError):
+    code = "VB-1101"
+    fix = "check that the path exists, is readable and holds the format its name says"
+
+
+class UnknownFormat(DataError):
+    code = "VB-1102"
+    fix = "use parquet, csv, libsvm, arrow, a pandas or polars frame, or an SQL query"
+
+
+class DuplicateIds(DataError):
+    code = "VB-1103"
+    fix = "keep one row per id"
+
+
+class MissingLabel(DataError):
+    code = "VB-1104"
+    fix = "name the label column of the active party"
+
+
+class LabelNotANumber(DataError):
+    code = "VB-1105"
+    fix = "drop or fill the rows without a label"
+
+
+class LabelOutOfRange(DataError):
+    code = "VB-1106"
+    fix = "recode the labels or choose another objective"
+
+
+class ConstantColumn(DataError):
+    code = "VB-1107"
+    fix = "drop the column (it cannot split anything) or allow constant columns"
+
+
+class EmptyColumn(DataError):
+    code = "VB-1108"
+    fix = "drop the column, every value of it is missing"
+
+
+class MixedTypes(DataError):
+    code = "VB-1109"
+    fix = "make the column all numbers or all text, or declare it categorical"
+
+
+class InfiniteValues(DataError):
+    code = "VB-1110"
+    fix = "replace infinite values by a large number or by a missing value"
+
+
+class IdIsFeature(DataError):
+    code = "VB-1111"
+    fix = "take the id column out of the features: it identifies people and cannot generalise"
+
+
+class MissingColumn(DataError):
+    code = "VB-1112"
+    fix = "check the column's name"
+
+
+class EmptyTable(DataError):
+    code = "VB-1113"
+    fix = "give at least one row and, for a passive party, one feature"
+
+
+class MissingId(DataError):
+    code = "VB-1114"
+    fix = "give every row an id"
+
+
+class DuplicateColumns(DataError):
+    code = "VB-1115"
+    fix = "give every column of every party a name of its own"
+
+
+# --- 12xx: alignment --------------------------------------------------------------------------------------
+
+
+class AlignmentError(VeilBoostError, ValueError):
+    """The parties' rows do not belong together."""
+
+
+class EmptyIntersection(AlignmentError):
+    code = "VB-1201"
+    fix = "check that all parties use the same kind of id, written the same way"
+
+
+class RowsDiffer(AlignmentError):
+    code = "VB-1202"
+    fix = "give every party the same rows, or ids to align them by"
+
+
+# --- 13xx: models -----------------------------------------------------------------------------------------
+
+
+class ModelError(VeilBoostError):
+    """A stored or trained model cannot be used as asked."""
+
+
+class UnreadableModel(ModelError):
+    code = "VB-1301"
+    fix = "point to a folder that `--save` or `save()` wrote"
+
+
+class DamagedModel(ModelError):
+    code = "VB-1302"
+    fix = "restore the file from a copy: its checksum does not fit its content"
+
+
+class ModelVersion(ModelError):
+    code = "VB-1303"
+    fix = "use the VeilBoost release that wrote the model, or train again"
+
+
+class MissingPart(ModelError):
+    code = "VB-1304"
+    fix = "bring the parts of all parties together first"
+
+
+class NotExportable(ModelError):
+    code = "VB-1305"
+    fix = "predict with VeilBoost itself"
+
+
+class ForeignColumns(ModelError, ValueError):
+    code = "VB-1306"
+    fix = "give the party's columns as they were in training"
+
+
+# --- 14xx: messages ---------------------------------------------------------------------------------------
+
+
+class WireError(VeilBoostError):
+    """A message is not what it should be; the receiver refused it."""
+
+
+class MalformedMessage(WireError):
+    code = "VB-1401"
+    fix = "the sender must speak the same protocol version"
+
+
+class UnknownMessage(WireError):
+    code = "VB-1402"
+    fix = "both sides must run the same protocol and version"
+
+
+class UnexpectedMessage(WireError):
+    code = "VB-1403"
+    fix = "start the session again: the two sides are out of step"
+
+
+# --- 15xx: arithmetic -------------------------------------------------------------------------------------
+
+
+class ArithmeticRange(VeilBoostError, ValueError):
+    """Numbers that exact sums cannot hold."""
+
+
+class GradientRange(ArithmeticRange):
+    code = "VB-1501"
+    fix = "scale labels and weights down, or check a custom objective for NaN and infinity"

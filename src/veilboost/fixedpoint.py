@@ -1,0 +1,64 @@
+"""Gradients as integers, so that sums are exact and do not depend on order, threads, shards or machines.
+
+A gradient g becomes round(g * 2^e). The exponent is chosen per round from a bound on |g|, so that the largest
+magnitude still fits `bits` bits; g and h have an exponent each. With the default of 20 bits and |g| <= 1
+(binary logistic loss) the scale is 2^20, whatever the data.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from veilboost.errors import GradientRange
+from veilboost.types import Float64Array, Int32Array
+
+MAX_BITS = 30  # the integers travel as int32
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Powers of two that take g and h to integers: integer = round(value * 2^exponent)."""
+
+    g_exponent: int
+    h_exponent: int
+
+    @property
+    def g_unit(self) -> float:
+        """The value of one step of g on the grid."""
+        return math.ldexp(1.0, -self.g_exponent)
+
+    @property
+    def h_unit(self) -> float:
+        """The value of one step of h on the grid."""
+        return math.ldexp(1.0, -self.h_exponent)
+
+
+def exponent_for(bound: float, bits: int) -> int:
+    """The finest power of two at which magnitudes up to `bound` fit `bits` bits."""
+    if not math.isfinite(bound):
+        raise GradientRange("a gradient is NaN or infinite")
+    if bound <= 0.0:
+        return bits
+    mantissa, exponent = math.frexp(bound)  # bound = mantissa * 2^exponent, mantissa in [0.5, 1)
+    ceil_log2 = exponent - 1 if mantissa == 0.5 else exponent
+    return bits - ceil_log2
+
+
+def to_fixed(g: Float64Array, h: Float64Array, scale: Scale) -> Int32Array:
+    """Interleave g and h as int32 pairs, shape (..., 2).
+
+    Raises
+    ------
+    GradientRange
+        If a value is not finite or does not fit.
+    """
+    pairs = np.empty((*g.shape, 2), dtype=np.float64)
+    np.multiply(g, math.ldexp(1.0, scale.g_exponent), out=pairs[..., 0])
+    np.multiply(h, math.ldexp(1.0, scale.h_exponent), out=pairs[..., 1])
+    np.rint(pairs, out=pairs)
+    if pairs.size and not (-(2.0**MAX_BITS) <= pairs.min() and pairs.max() <= 2.0**MAX_BITS):
+        raise GradientRange(f"a gradient is not finite or needs more than {MAX_BITS} bits")
+    return pairs.astype(np.int32)

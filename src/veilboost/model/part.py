@@ -1,0 +1,148 @@
+"""One party's share of a model.
+
+Every party keeps its split records: which of its columns splits a node, and where. The active party also keeps the
+skeleton: the shape of the trees, who owns each split, and the leaf weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from veilboost.boost.columns import Rule
+from veilboost.boost.tree import Tree
+from veilboost.config import TrainingConfig
+from veilboost.errors import ForeignColumns
+from veilboost.types import BoolArray, Column, Float32Array, Float64Array, Int32Array, PartyName
+
+
+@dataclass(frozen=True)
+class ColumnInfo:
+    """A column as prediction needs it; categories are None for numbers."""
+
+    name: str
+    categories: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class SplitRecords:
+    """Split records, sorted by (tree, node). A threshold sends x < threshold left; where `set_of` is not -1, the
+    categories of row `set_of` of `left_sets` go left instead."""
+
+    tree: Int32Array
+    node: Int32Array
+    feature: Int32Array
+    threshold: Float32Array
+    default_left: BoolArray
+    set_of: Int32Array
+    left_sets: BoolArray
+
+    @staticmethod
+    def of(rules: Mapping[tuple[int, int], Rule]) -> SplitRecords:
+        """From the rules of nodes (tree, node)."""
+        keys = sorted(rules)
+        ordered = [rules[key] for key in keys]
+        sets = [rule.left_set for rule in ordered if rule.left_set is not None]
+        width = max((max(members, default=-1) + 1 for members in sets), default=0)
+        left_sets = np.zeros((len(sets), width), dtype=np.bool_)
+        for row, members in enumerate(sets):
+            left_sets[row, list(members)] = True
+        is_set = np.array([rule.left_set is not None for rule in ordered], dtype=np.bool_)
+        return SplitRecords(
+            tree=np.array([key[0] for key in keys], dtype=np.int32),
+            node=np.array([key[1] for key in keys], dtype=np.int32),
+            feature=np.array([rule.feature for rule in ordered], dtype=np.int32),
+            threshold=np.array([rule.threshold for rule in ordered], dtype=np.float32),
+            default_left=np.array([rule.default_left for rule in ordered], dtype=np.bool_),
+            set_of=np.where(is_set, np.cumsum(is_set) - 1, -1).astype(np.int32),
+            left_sets=left_sets,
+        )
+
+    @property
+    def count(self) -> int:
+        return len(self.tree)
+
+    def find(self, tree: Int32Array, node: Int32Array) -> Int32Array:
+        """Positions of these nodes' records; -1 where there is none."""
+        wanted = (tree.astype(np.int64) << 32) | node
+        have = (self.tree.astype(np.int64) << 32) | self.node
+        at = np.searchsorted(have, wanted)
+        found = (at < len(have)) & (have[np.minimum(at, max(len(have) - 1, 0))] == wanted) if len(have) else at < 0
+        return np.where(found, at, -1).astype(np.int32)
+
+    def goes_left(self, record: int, values: Float32Array) -> BoolArray:
+        """Which of these values of the record's own feature (codes as floats, NaN for missing) go left."""
+        default = self.default_left[record]
+        if self.set_of[record] < 0:
+            left = values < self.threshold[record]
+        else:
+            members = self.left_sets[self.set_of[record]]
+            codes = np.where(np.isnan(values), -1, values).astype(np.int64)
+            known = (codes >= 0) & (codes < len(members))
+            left = known & members[np.where(known, codes, 0)] if len(members) else known
+        return np.where(np.isnan(values), default, left)
+
+    def rule(self, record: int) -> Rule:
+        row = int(self.set_of[record])
+        members = None if row < 0 else tuple(int(m) for m in np.flatnonzero(self.left_sets[row]))
+        return Rule(
+            int(self.feature[record]),
+            np.float32(self.threshold[record]),
+            bool(self.default_left[record]),
+            members,
+        )
+
+
+@dataclass(frozen=True)
+class Skeleton:
+    """What the active party knows of all trees."""
+
+    protocol: str
+    objective: str
+    classes: tuple[str, ...] | None
+    parties: tuple[PartyName, ...]
+    trees_per_round: int
+    trees: tuple[Tree, ...]
+    base_margin: Float64Array
+    config: TrainingConfig
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a party keeps: its columns and split records; the active party also the skeleton.
+
+    `share_names`: may the column names appear in joint reports?
+    """
+
+    party: PartyName
+    columns: tuple[ColumnInfo, ...]
+    records: SplitRecords
+    skeleton: Skeleton | None = None
+    share_names: bool = True
+
+    def encode(self, columns: Sequence[Column]) -> list[Float32Array]:
+        """New rows of this party's columns as the records compare them: floats, category codes, NaN for missing.
+
+        A category that training did not know counts as missing.
+        """
+        by_name = {column.name: column for column in columns}
+        absent = [info.name for info in self.columns if info.name not in by_name]
+        if absent:
+            raise ForeignColumns(f"{self.party} lacks {len(absent)} of the columns it trained with")
+        encoded: list[Float32Array] = []
+        for info in self.columns:
+            column = by_name[info.name]
+            if (info.categories is None) != (column.categories is None):
+                raise ForeignColumns(f"column {info.name!r} of {self.party} changed between number and category")
+            encoded.append(_encode(info, column))
+        return encoded
+
+
+def _encode(info: ColumnInfo, column: Column) -> Float32Array:
+    if info.categories is None or column.categories is None:
+        return np.ascontiguousarray(column.values, dtype=np.float32)
+    codes = {category: code for code, category in enumerate(info.categories)}
+    table = np.array([codes.get(category, np.nan) for category in column.categories] + [np.nan], dtype=np.float32)
+    return table[column.values]  # the last entry serves the missing code -1

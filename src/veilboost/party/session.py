@@ -1,0 +1,113 @@
+"""One party's work in a training job, over whatever channels it is handed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from veilboost.boost.booster import RoundResult, Watcher, train
+from veilboost.boost.columns import ColumnBlock
+from veilboost.boost.metrics import check_metric_fits, metric_named
+from veilboost.boost.objective import CustomLoss, make_objective
+from veilboost.config import TrainingConfig
+from veilboost.data.schema import check_labels
+from veilboost.data.table import PartyTable
+from veilboost.errors import MissingLabel
+from veilboost.model.part import ColumnInfo, Part, Skeleton, SplitRecords
+from veilboost.protocols.api import ActiveContext, PassiveContext, PassiveSide, ProtocolSpec
+from veilboost.types import BoolArray, Column, PartyName
+from veilboost.wire.channel import Peers
+
+
+@dataclass(frozen=True)
+class TrainingJob:
+    """What the parties train: by which protocol, with which parameters, in which canonical order of parties."""
+
+    protocol: ProtocolSpec
+    config: TrainingConfig
+    order: tuple[PartyName, ...]
+    custom_loss: CustomLoss | None = None
+
+
+@dataclass(frozen=True)
+class TrainingOutcome:
+    """What the active party has when training ends."""
+
+    part: Part
+    metric: str
+    history: Sequence[RoundResult]
+
+
+def train_active(
+    job: TrainingJob,
+    party: PartyName,
+    table: PartyTable,
+    peers: Peers,
+    held_out: BoolArray | None = None,
+    threads: int = 1,
+    watcher: Watcher | None = None,
+) -> TrainingOutcome:
+    """Drive a job as its active party. The table's rows are aligned with those of all peers."""
+    if table.label is None:
+        raise MissingLabel(f"{party} is the active party and has no label")
+    name = "custom" if job.custom_loss is not None else job.config.objective
+    classes = table.label_classes
+    kinds = len(classes) if classes is not None else int(table.label.max(initial=0)) + 1
+    check_labels(table.label, name, classes)
+    objective = make_objective(
+        name,
+        classes=kinds,
+        scale_pos_weight=job.config.scale_pos_weight,
+        max_delta_step=job.config.max_delta_step,
+        order=job.config.order,
+        custom=job.custom_loss,
+    )
+    metric = metric_named(
+        objective.default_metric if job.config.eval_metric == "auto" else job.config.eval_metric
+    )
+    check_metric_fits(metric.name, objective.name)
+    config = replace(job.config, max_delta_step=objective.max_delta_step)
+    bin_weights = table.weight if config.weighted_bins else None
+    fit_rows = None if held_out is None else np.flatnonzero(~held_out).astype(np.int32)
+    block = ColumnBlock.build(table.columns, table.rows, config, bin_weights, fit_rows, threads)
+    side = job.protocol.active(
+        ActiveContext(party, job.order, block, table.rows, peers, config, objective.trees_per_round, threads)
+    )
+    features = side.begin_training(held_out, bin_weights)
+    ensemble = train(
+        side, features, table.label, table.weight, held_out, objective, metric, config, watcher
+    )
+    records = side.end_training(len(ensemble.trees))
+    skeleton = Skeleton(
+        protocol=job.protocol.name,
+        objective=objective.name,
+        classes=classes,
+        parties=job.order,
+        trees_per_round=objective.trees_per_round,
+        trees=tuple(ensemble.trees),
+        base_margin=ensemble.base_margin,
+        config=config,
+    )
+    part = make_part(party, table.columns, records, skeleton)
+    return TrainingOutcome(part, ensemble.metric, ensemble.history)
+
+
+class PassiveSession:
+    """A passive party in one training job: answers requests, and has its part when the job has ended."""
+
+    def __init__(self, protocol: ProtocolSpec, party: PartyName, table: PartyTable, threads: int = 1) -> None:
+        self._party = party
+        self._columns = table.columns
+        self.side: PassiveSide = protocol.passive(PassiveContext(party, table.columns, table.rows, threads))
+
+    def part(self) -> Part:
+        return make_part(self._party, self._columns, self.side.records(), None)
+
+
+def make_part(
+    party: PartyName, columns: Sequence[Column], records: SplitRecords, skeleton: Skeleton | None
+) -> Part:
+    infos = tuple(ColumnInfo(column.name, column.categories) for column in columns)
+    return Part(party, infos, records, skeleton)

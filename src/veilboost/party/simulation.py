@@ -1,0 +1,86 @@
+"""All parties in one process: the same roles, the same messages, a channel of memory between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from veilboost.boost.booster import RoundResult, Watcher
+from veilboost.boost.objective import CustomLoss
+from veilboost.config import TrainingConfig
+from veilboost.data.table import PartyTable
+from veilboost.errors import DuplicateColumns, EmptyTable, MissingLabel
+from veilboost.model.part import Part
+from veilboost.party.session import PassiveSession, TrainingJob, train_active
+from veilboost.protocols.registry import protocol_named
+from veilboost.types import BoolArray, PartyName
+from veilboost.wire.channel import Peers
+from veilboost.wire.codec import Catalogue
+from veilboost.wire.memory import MemoryChannel
+from veilboost.wire.transcript import Transcript
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """A finished training run of all parties."""
+
+    active: PartyName
+    parts: Mapping[PartyName, Part]
+    metric: str
+    history: Sequence[RoundResult]
+    transcripts: Mapping[PartyName, Transcript]
+    rounds: int
+
+    @property
+    def bytes_sent(self) -> int:
+        return sum(transcript.bytes_sent() for transcript in self.transcripts.values())
+
+    @property
+    def messages(self) -> int:
+        return sum(transcript.messages_sent() for transcript in self.transcripts.values())
+
+
+def simulate_training(
+    tables: Mapping[PartyName, PartyTable],
+    active: PartyName,
+    protocol: str,
+    config: TrainingConfig,
+    *,
+    held_out: BoolArray | None = None,
+    threads: int = 1,
+    watcher: Watcher | None = None,
+    custom_loss: CustomLoss | None = None,
+) -> Simulation:
+    """Train on aligned tables; the order of `tables` is the job's order of parties."""
+    spec = protocol_named(protocol)
+    _check_tables(tables, active)
+    transcripts = {name: Transcript(name) for name in tables}
+    sessions = {
+        name: PassiveSession(spec, name, table, threads) for name, table in tables.items() if name != active
+    }
+    catalogue = Catalogue(spec.messages)
+    peers = Peers(
+        {
+            name: MemoryChannel(session.side.handle, catalogue, transcripts[active], transcripts[name])
+            for name, session in sessions.items()
+        }
+    )
+    job = TrainingJob(spec, config, tuple(tables), custom_loss)
+    outcome = train_active(job, active, tables[active], peers, held_out, threads, watcher)
+    parts = {name: outcome.part if name == active else sessions[name].part() for name in tables}
+    return Simulation(active, parts, outcome.metric, outcome.history, transcripts, peers.rounds)
+
+
+def _check_tables(tables: Mapping[PartyName, PartyTable], active: PartyName) -> None:
+    if active not in tables:
+        raise MissingLabel(f"there is no party {active!r} to be the active one")
+    seen: set[str] = set()
+    for name, table in tables.items():
+        if name != active and not table.columns:
+            raise EmptyTable(f"passive party {name} has no feature")
+        for column in table.names:
+            if column in seen:
+                raise DuplicateColumns(f"two parties have a column {column!r}")
+            seen.add(column)
+    if not seen:
+        raise EmptyTable("no party has a feature")

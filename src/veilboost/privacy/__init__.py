@@ -1,0 +1,1 @@
+"""What a protocol promises, as data."""

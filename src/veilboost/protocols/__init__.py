@@ -1,0 +1,1 @@
+"""The protocols: one folder each, all driven level by level through messages."""

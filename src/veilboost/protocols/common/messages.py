@@ -1,0 +1,116 @@
+"""The messages of the vertical level loop that do not depend on how statistics are protected."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from veilboost.types import Float64Array, Int32Array, UInt8Array
+from veilboost.wire.message import ArraySpec, Message, Reveals
+
+Bits = Annotated[UInt8Array, ArraySpec("uint8", 1)]  # packed, eight to a byte
+Ints = Annotated[Int32Array, ArraySpec("int32", 1)]
+
+
+@dataclass(frozen=True)
+class BeginTraining(Message):
+    """Active to passive: a job starts. `config` is JSON; `held_out` and `weights` are empty where there are none."""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        Reveals("the job's parameters, the number of aligned rows and of trees per round (classes)", "passive"),
+        Reveals("which rows are held out for validation", "passive"),
+        Reveals("sample weights, where weighted_bins is on", "passive"),
+    )
+    config: str
+    rows: int
+    trees_per_round: int
+    held_out: Bits
+    weights: Annotated[Float64Array, ArraySpec("float64", 1)]
+
+
+@dataclass(frozen=True)
+class ColumnsOffered(Message):
+    """Passive to active: how this party's bins lie."""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        Reveals("how many columns there are, in which order, and how many bins each has", "active"),
+        Reveals("which columns are categories and which have missing values", "active"),
+    )
+    offsets: Ints
+    missing: Annotated[UInt8Array, ArraySpec("uint8", 1)]
+    kind: Annotated[UInt8Array, ArraySpec("uint8", 1)]
+
+
+@dataclass(frozen=True)
+class BeginRound(Message):
+    """Active to passive: a round starts. `fit` marks the rows that are summed, empty for all; the rest follow.
+
+    `columns` are the columns that take part; where `all_columns` is true it is empty.
+    """
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (Reveals("which rows and columns the round samples", "passive"),)
+    number: int
+    fit: Bits
+    all_columns: bool
+    columns: Ints
+
+
+@dataclass(frozen=True)
+class StatisticsRequest(Message):
+    """Active to passive: where the rows of the level above went, and which nodes of this level to sum.
+
+    `split` are the positions in the level above that were split; the bits cover, in their order, the rows of those
+    nodes that the receiver did not split itself.
+    """
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        Reveals("which rows are together in each node of each tree", "passive"),
+        Reveals("which child of two has fewer rows", "passive"),
+    )
+    depth: int
+    split: Ints
+    fit_left: Bits
+    follow_left: Bits
+    build: Ints
+
+
+@dataclass(frozen=True)
+class SplitRequest(Message):
+    """Active to passive: split these nodes by your candidates.
+
+    Node i has number `node[i]` in tree `tree[i]` and stands at `position[i]` of the level; the handles
+    `handles[starts[i]:starts[i+1]]` tie for it, the receiver takes the first in its own column order. A handle j
+    of a set of categories sends the bins `set_bins[set_starts[j]:set_starts[j+1]]` left.
+    """
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        Reveals("which of its candidates won or tied at which node", "passive"),
+        Reveals("for categories, how the winning split groups them", "passive"),
+    )
+    depth: int
+    tree: Ints
+    node: Ints
+    position: Ints
+    starts: Ints
+    handles: Ints
+    set_starts: Ints
+    set_bins: Ints
+
+
+@dataclass(frozen=True)
+class SplitAnswer(Message):
+    """Passive to active: the left/right bits of the nodes' rows, fit rows and follow rows apart."""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        Reveals("for every row of the node, on which side of the winning cut its value lies", "active"),
+    )
+    fit_left: Bits
+    follow_left: Bits
+
+
+@dataclass(frozen=True)
+class EndTraining(Message):
+    """Active to passive: the job is over, the first `trees` trees are kept."""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (Reveals("how many trees the model keeps", "passive"),)
+    trees: int

@@ -1,0 +1,31 @@
+"""What `plain` sends beside the common messages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from veilboost.protocols.common.messages import BeginRound
+from veilboost.types import Int32Array, Int64Array
+from veilboost.wire.message import ArraySpec, Message, Reveals
+
+
+@dataclass(frozen=True)
+class PlainRound(BeginRound):
+    """Active to passive: the round's gradients in the clear, (trees, rows, 2) on the fixed-point grid."""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        *BeginRound.reveals,
+        Reveals("gradient and hessian of every row: in the first round these are the labels", "passive"),
+    )
+    gradients: Annotated[Int32Array, ArraySpec("int32", 3)]
+
+
+@dataclass(frozen=True)
+class PlainSums(Message):
+    """Passive to active: sums of (g, h) per node and bin."""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        Reveals("exact sums of gradients and hessians per node and bin of every column", "active"),
+    )
+    sums: Annotated[Int64Array, ArraySpec("int64", 3)]

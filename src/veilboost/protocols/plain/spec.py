@@ -1,0 +1,57 @@
+"""What `plain` is and claims: nothing but being the reference."""
+
+from __future__ import annotations
+
+from veilboost.privacy.statement import Protection, Statement, Status
+from veilboost.protocols.api import ProtocolSpec
+from veilboost.protocols.common.messages import (
+    BeginTraining,
+    ColumnsOffered,
+    EndTraining,
+    SplitAnswer,
+    SplitRequest,
+    StatisticsRequest,
+)
+from veilboost.protocols.plain.active import PlainActive
+from veilboost.protocols.plain.messages import PlainRound, PlainSums
+from veilboost.protocols.plain.passive import PlainPassive
+from veilboost.wire.message import Done
+
+SPEC = ProtocolSpec(
+    name="plain",
+    setting="vertical",
+    summary="gradients and sums in the clear: the reference that every exact protocol must equal",
+    source="reference",
+    exact=True,
+    statement=Statement(
+        (
+            Protection(
+                victim="active",
+                data="labels",
+                adversary="every passive party",
+                status=Status.OPEN,
+                why="gradients are sent in the clear; in the first round their signs are the labels",
+            ),
+            Protection(
+                victim="passive",
+                data="features",
+                adversary="the active party",
+                status=Status.OPEN,
+                why="exact sums per bin and the sides of every winning cut are sent; raw values and cuts are not",
+            ),
+        )
+    ),
+    messages=(
+        BeginTraining,
+        ColumnsOffered,
+        PlainRound,
+        StatisticsRequest,
+        PlainSums,
+        SplitRequest,
+        SplitAnswer,
+        EndTraining,
+        Done,
+    ),
+    active=PlainActive,
+    passive=PlainPassive,
+)

@@ -1,0 +1,1 @@
+"""How messages travel: what they are, how they become bytes, who carries them, and the record of all that left."""
