@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import numbers
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -90,17 +91,21 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
-            check_parameter(item.name, getattr(self, item.name), item)
+            # Frozen, but a whole number that NumPy or a caller wrote as 1 for 1.0 becomes what the field says.
+            object.__setattr__(self, item.name, checked_parameter(getattr(self, item.name), item))
         if self.proposal == "local" and self.weighted_bins:
             raise UnsupportedCombination("weighted_bins needs proposal='global'")
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        return tuple(item.name for item in dataclasses.fields(cls))
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> TrainingConfig:
-        known = {item.name for item in dataclasses.fields(cls)}
-        unknown = sorted(set(values) - known)
+        unknown = sorted(set(values) - set(cls.names()))
         if unknown:
             raise ImpossibleParameter(f"unknown parameter {', '.join(unknown)}", "see docs/reference/parameters.md")
         return cls(**values)
@@ -110,29 +115,29 @@ def info_of(item: dataclasses.Field[Any]) -> ParameterInfo:
     return cast(ParameterInfo, item.metadata["info"])
 
 
-def check_parameter(name: str, value: Any, item: dataclasses.Field[Any]) -> None:
-    """Refuse a value of the wrong type or out of range."""
-    info = info_of(item)
-    kind = str(item.type)
+def checked_parameter(value: Any, item: dataclasses.Field[Any]) -> Any:
+    """The value in the field's own type, or an error: wrong type, out of range."""
+    info, kind, name = info_of(item), str(item.type), item.name
     if value is None:
         if "None" in kind:
-            return
+            return None
         raise ImpossibleParameter(f"{name} is not set")
     if kind == "str":
         if value not in info.choices:
             raise ImpossibleParameter(f"{name}={value!r} is not one of {info.range_text()}")
-        return
+        return value
     if kind == "bool":
         if not isinstance(value, bool):
             raise ImpossibleParameter(f"{name}={value!r} is not true or false")
-        return
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ImpossibleParameter(f"{name}={value!r} is not a number")
-    if kind.startswith("int") and not isinstance(value, int):
-        raise ImpossibleParameter(f"{name}={value!r} is not a whole number")
-    too_low = value < info.low or (info.low_open and value == info.low)
-    if not math.isfinite(value) or too_low or value > info.high:
+        return value
+    whole = kind.startswith("int")
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral if whole else numbers.Real):
+        raise ImpossibleParameter(f"{name}={value!r} is not a {'whole ' if whole else ''}number")
+    number = int(value) if whole else float(value)
+    too_low = number < info.low or (info.low_open and number == info.low)
+    if not math.isfinite(number) or too_low or number > info.high:
         raise ImpossibleParameter(f"{name}={value!r} is outside {info.range_text()}")
+    return number
 
 
 DEFAULTS = TrainingConfig()

@@ -47,8 +47,19 @@ def exponent_for(bound: float, bits: int) -> int:
     return bits - ceil_log2
 
 
-def to_fixed(g: Float64Array, h: Float64Array, scale: Scale) -> Int32Array:
-    """Interleave g and h as int32 pairs, shape (..., 2).
+def choose_scale(g_bound: float, h_bound: float, weight_bound: float, bits: int) -> Scale:
+    """The grid for gradients of unit weight, coarser where weights would not leave room in 30 bits."""
+    room = MAX_BITS - max(0, math.ceil(math.log2(weight_bound))) if weight_bound > 0 else MAX_BITS
+    bits = min(bits, room)
+    if bits < 1:
+        raise GradientRange(f"a sample weight of 2^{MAX_BITS - room} leaves no bits for gradients")
+    return Scale(exponent_for(g_bound, bits), exponent_for(h_bound, bits))
+
+
+def to_fixed(g: Float64Array, h: Float64Array, scale: Scale, weight: Float64Array | None = None) -> Int32Array:
+    """Interleave g and h as int32 pairs, shape (..., 2), each row times its weight.
+
+    Gradients go to the grid first and are weighted there, so that a row of weight 2 counts exactly as two rows.
 
     Raises
     ------
@@ -59,6 +70,9 @@ def to_fixed(g: Float64Array, h: Float64Array, scale: Scale) -> Int32Array:
     np.multiply(g, math.ldexp(1.0, scale.g_exponent), out=pairs[..., 0])
     np.multiply(h, math.ldexp(1.0, scale.h_exponent), out=pairs[..., 1])
     np.rint(pairs, out=pairs)
+    if weight is not None:
+        pairs *= weight[:, None]
+        np.rint(pairs, out=pairs)
     if pairs.size and not (-(2.0**MAX_BITS) <= pairs.min() and pairs.max() <= 2.0**MAX_BITS):
         raise GradientRange(f"a gradient is not finite or needs more than {MAX_BITS} bits")
     return pairs.astype(np.int32)

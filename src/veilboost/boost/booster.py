@@ -14,7 +14,7 @@ from veilboost.boost.objective import Objective
 from veilboost.boost.sampling import sample_columns, sample_rows
 from veilboost.boost.tree import Tree
 from veilboost.config import TrainingConfig
-from veilboost.fixedpoint import Scale, exponent_for, to_fixed
+from veilboost.fixedpoint import choose_scale, to_fixed
 from veilboost.types import BoolArray, Float64Array
 
 
@@ -61,22 +61,19 @@ def train(
     own_weight = None if weight is None else weight[pool]
     base = objective.base_margin(y[pool], own_weight, config.base_score)
     margin = np.repeat(base[:, None], len(y), axis=1)
-    weight_bound = 1.0 if weight is None else float(weight[pool].max(initial=0.0))
+    weight_bound = 1.0 if weight is None else float(weight.max(initial=0.0))
     trees: list[Tree] = []
     history: list[RoundResult] = []
     best_round, best_value = 0, -np.inf
     for number in range(config.n_estimators):
         began = time.perf_counter()
-        g, h = objective.gradients(margin, y, weight)
-        g_bound, h_bound = objective.bounds(weight_bound, g, h)
-        scale = Scale(
-            exponent_for(g_bound, config.gradient_bits), exponent_for(h_bound, config.gradient_bits)
-        )
+        g, h = objective.gradients(margin, y, None)
+        scale = choose_scale(*objective.bounds(1.0, g, h), weight_bound, config.gradient_bits)
         drawn = sample_rows(pool, number, config)
         every = bool(drawn.all())
         start = Round(
             number=number,
-            gradients=to_fixed(g, h, scale),
+            gradients=to_fixed(g, h, scale, weight),
             scale=scale,
             fit=pool if every else pool[drawn],
             follow=held_out if every else np.sort(np.concatenate((pool[~drawn], held_out))),

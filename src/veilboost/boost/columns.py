@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,17 +29,7 @@ from veilboost.types import (
 Bins = NDArray[np.uint8] | NDArray[np.uint16]
 
 
-@dataclass(frozen=True)
-class Split:
-    """A candidate as its owner knows it: which bins of which feature go left (the missing slot included)."""
-
-    feature: int
-    bin: int
-    left: BoolArray
-
-
-@dataclass(frozen=True)
-class Rule:
+class Rule(NamedTuple):
     """A split in terms of values, as prediction needs it. `left_set` is None for a threshold."""
 
     feature: int
@@ -45,9 +37,20 @@ class Rule:
     default_left: bool
     left_set: tuple[int, ...] | None = None
 
-    def for_column(self, columns: Int32Array | None) -> Rule:
-        """The same rule in the numbering of all columns, where `columns` lists those that took part."""
-        return self if columns is None else replace(self, feature=int(columns[self.feature]))
+
+def in_all_columns(rule: Rule, columns: Int32Array | None) -> Rule:
+    """The same rule in the numbering of all columns, where `columns` lists those that took part in the tree."""
+    return rule if columns is None else rule._replace(feature=int(columns[rule.feature]))
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Candidates as their owner knows them, one per node: `left[k, b]` is 1 where bin b of feature[k] goes left."""
+
+    feature: Int32Array
+    bin: Int32Array
+    default_left: BoolArray
+    left: UInt8Array
 
 
 @dataclass(frozen=True)
@@ -194,51 +197,63 @@ class ColumnBlock:
                 out[nodes] = sums
         return out
 
-    def split_of(self, handle: int, left_set: Int32Array | None) -> Split:
-        """What a handle means here; `left_set` names the bins of a set of categories."""
-        feature, place, direction = self.layout.locate(handle)
-        width = int(self.layout.offsets[feature + 1] - self.layout.offsets[feature])
-        left = np.zeros(width, dtype=np.bool_)
-        kind = self.kinds[feature]
-        if kind is ColumnKind.NUMERIC:
-            left[: place + 1] = True
-        elif kind is ColumnKind.ONEHOT:
-            left[place] = True
-        else:
-            left[np.empty(0, dtype=np.int32) if left_set is None else left_set] = True
-        if self.layout.missing[feature]:
-            left[-1] = direction == 1
-        return Split(feature, place, left)
+    def splits_of(self, handles: Int32Array, sets: Sequence[Int32Array]) -> Splits:
+        """What handles mean here; `sets[k]` names the bins that go left where handle k splits a set."""
+        layout = self.layout
+        feature, place, direction = layout.locate(handles)
+        left = (self._bin_numbers <= place[:, None]).view(np.uint8)
+        for k in layout.kind[feature].nonzero()[0].tolist():
+            left[k] = 0
+            left[k, sets[k] if self.kinds[feature[k]] is ColumnKind.SETS else place[k]] = 1
+        with_missing = layout.missing[feature].nonzero()[0]
+        default_left = np.zeros(len(feature), dtype=np.bool_)
+        if len(with_missing):
+            default_left[with_missing] = direction[with_missing] == 1
+            left[with_missing, layout.widths[feature[with_missing]] - 1] = direction[with_missing]
+        return Splits(feature, place, default_left, left)
 
-    def route(self, bins: LevelBins, rows: RowGroups, splits: Sequence[Split]) -> UInt8Array:
+    @cached_property
+    def _bin_numbers(self) -> Int32Array:
+        return np.arange(max(self.layout.widest, 1), dtype=np.int32)
+
+    def route(self, bins: LevelBins, rows: RowGroups, splits: Splits) -> UInt8Array:
         """1 for every row of `rows.listed()` that goes left by its node's split."""
-        left = np.empty(int(rows.counts.sum()), dtype=np.uint8)
-        column = np.array([split.feature for split in splits], dtype=np.int32)
-        table = np.zeros((len(splits), max(self.layout.widest, 1)), dtype=np.uint8)
-        for k, split in enumerate(splits):
-            table[k, : len(split.left)] = split.left
+        left = np.empty(rows.size, dtype=np.uint8)
+        if not len(left):
+            return left
         for matrix, nodes in _by_matrix(bins, rows):
             part = rows if nodes is None else rows.of(nodes)
-            out = left if nodes is None else np.empty(int(part.counts.sum()), dtype=np.uint8)
+            out = left if nodes is None else np.empty(part.size, dtype=np.uint8)
             picked = slice(None) if nodes is None else nodes
             kernel = _native.route_u8 if matrix.dtype == np.uint8 else _native.route_u16
-            kernel(matrix, part.rows, part.begin, part.end, column[picked], table[picked], out)  # pyright: ignore[reportArgumentType]
+            kernel(  # pyright: ignore[reportCallIssue]
+                matrix,  # pyright: ignore[reportArgumentType]
+                part.rows,
+                part.begin,
+                part.end,
+                splits.feature[picked],
+                splits.left[picked],
+                out,
+            )
             if nodes is not None:
                 chosen = np.zeros(rows.nodes, dtype=np.bool_)
                 chosen[nodes] = True
                 left[rows.mask_of(chosen)] = out
         return left
 
-    def rule_of(self, split: Split, cuts: Sequence[Float32Array]) -> Rule:
-        """A split as values: a threshold, or the categories that go left."""
-        has_missing = bool(self.layout.missing[split.feature])
-        default_left = bool(split.left[-1]) if has_missing else False
-        if self.kinds[split.feature] is not ColumnKind.NUMERIC:
-            members = np.flatnonzero(split.left[: self.categories[split.feature]])
-            return Rule(split.feature, np.float32(0), default_left, tuple(int(m) for m in members))
-        edges = cuts[split.feature]
-        threshold = edges[split.bin] if split.bin < len(edges) else ABOVE_ALL
-        return Rule(split.feature, np.float32(threshold), default_left)
+    def rules_of(self, splits: Splits, bins: LevelBins, positions: Int64Array) -> list[Rule]:
+        """The splits of the nodes at these positions of the level as values: thresholds or sets of categories."""
+        rules: list[Rule] = []
+        for k, (feature, place, default_left) in enumerate(
+            zip(splits.feature.tolist(), splits.bin.tolist(), splits.default_left.tolist(), strict=True)
+        ):
+            if self.kinds[feature] is not ColumnKind.NUMERIC:
+                members = np.flatnonzero(splits.left[k, : self.categories[feature]])
+                rules.append(Rule(feature, ABOVE_ALL, default_left, tuple(members.tolist())))
+                continue
+            edges = bins.cuts_at(int(positions[k]))[feature]
+            rules.append(Rule(feature, edges[place] if place < len(edges) else ABOVE_ALL, default_left))
+        return rules
 
 
 def _by_matrix(bins: LevelBins, rows: RowGroups) -> list[tuple[Bins, Int64Array | None]]:

@@ -63,12 +63,12 @@ class Level:
 
 @dataclass(frozen=True)
 class Choices:
-    """The nodes that split: at `position`, by `owner`; all handles of that owner that tie for the best gain."""
+    """The nodes that split: at `position`, by `owner`, with the lowest of the handles that reach the best gain."""
 
     position: Int64Array
     owner: Int32Array
     gain: Float64Array
-    tied: Sequence[Int32Array]
+    handle: Int32Array
 
 
 class SplitFinder(Protocol):
@@ -90,20 +90,25 @@ class SplitFinder(Protocol):
 
 
 def best_choices(level: Level, offers: Sequence[Candidates], gamma: float) -> Choices:
-    """The best candidate of each open node. Of equal gains the first owner's, and all of its that tie."""
-    tops = np.stack([offer.gain.max(axis=1, initial=-np.inf) for offer in offers])
-    best = tops.max(axis=0)
+    """The best candidate of each open node. Of equal gains the first owner's, and of its own the lowest handle."""
+    nodes = np.arange(len(level.open))
+    handles = [offer.gain.argmax(axis=1) if offer.gain.size else nodes * 0 for offer in offers]
+    tops = np.stack(
+        [
+            offer.gain[nodes, handle] if offer.gain.size else np.full(len(nodes), -np.inf)
+            for offer, handle in zip(offers, handles, strict=True)
+        ]
+    )
     winner = tops.argmax(axis=0)
-    splits = np.flatnonzero((best > LEAST_GAIN) & (best >= gamma))
-    tied: list[Int32Array] = [np.empty(0, dtype=np.int32)] * len(splits)
-    for owner, offer in enumerate(offers):
-        mine = np.flatnonzero(winner[splits] == owner)
-        if len(mine):
-            nodes, handles = np.nonzero(offer.gain[splits[mine]] == best[splits[mine], None])
-            ends = np.cumsum(np.bincount(nodes, minlength=len(mine)))
-            for at, part in zip(mine, np.split(handles.astype(np.int32), ends[:-1]), strict=True):
-                tied[at] = part
-    return Choices(level.open[splits], winner[splits].astype(np.int32), best[splits], tied)
+    best = tops[winner, nodes]
+    splits = ((best > LEAST_GAIN) & (best >= gamma)).nonzero()[0]
+    winner = winner[splits]
+    return Choices(
+        level.open[splits],
+        winner.astype(np.int32),
+        best[splits],
+        np.stack(handles)[winner, splits].astype(np.int32),
+    )
 
 
 def grow(finder: SplitFinder, start: Round, config: TrainingConfig, margin: Float64Array) -> list[Tree]:
@@ -160,9 +165,17 @@ def _next_level(
     fit = chosen.split(fit_left)
     follow = level.follow.of(choices.position).split(follow_left)
     node = np.empty(fit.nodes, dtype=np.int32)
-    for k, (position, owner, gain) in enumerate(zip(choices.position, choices.owner, choices.gain, strict=True)):
-        child = builders[chosen.group[k]].split(int(level.node[position]), int(owner), float(gain))
-        node[2 * k : 2 * k + 2] = child, child + 1
+    node[0::2] = [
+        builders[group].split(parent, owner, gain)
+        for group, parent, owner, gain in zip(
+            chosen.group.tolist(),
+            level.node[choices.position].tolist(),
+            choices.owner.tolist(),
+            choices.gain.tolist(),
+            strict=True,
+        )
+    ]
+    node[1::2] = node[0::2] + 1
     totals = _totals(start, fit)
     may_split = np.zeros(fit.nodes, dtype=np.bool_)
     if level.depth + 1 < config.max_depth:
@@ -223,10 +236,13 @@ def _close(
         return
     weights = finder.leaf_weights(level.totals[leaves], start.scale)
     shrunk = (config.learning_rate * weights).astype(np.float32)
-    for leaf, weight in zip(leaves, shrunk, strict=True):
-        builders[level.fit.group[leaf]].weight[level.node[leaf]] = float(weight)
+    trees, nodes = level.fit.group[leaves].tolist(), level.node[leaves].tolist()
+    for tree, node, weight in zip(trees, nodes, shrunk.tolist(), strict=True):
+        builders[tree].weight[node] = weight
     flat = margin.reshape(-1)
     for groups in (level.fit.of(leaves), level.follow.of(leaves)):
+        if not groups.size:
+            continue
         places = groups.listed().astype(np.int64)
         if margin.shape[0] > 1:
             places += np.repeat(groups.group.astype(np.int64) * margin.shape[1], groups.counts)

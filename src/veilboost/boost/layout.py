@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -40,19 +41,28 @@ class BinLayout:
     def slots(self) -> int:
         return int(self.offsets[-1])
 
-    @property
+    @cached_property
+    def has_sets(self) -> bool:
+        return bool((self.kind == KIND_CODES[ColumnKind.SETS]).any())
+
+    @cached_property
+    def widths(self) -> Int32Array:
+        """How many slots each feature has."""
+        return self.offsets[1:] - self.offsets[:-1]
+
+    @cached_property
     def widest(self) -> int:
         """The largest number of slots of a feature."""
-        return int(np.diff(self.offsets).max(initial=0))
+        return int(self.widths.max(initial=0))
 
     def subset(self, features: Int32Array) -> BinLayout:
-        widths = np.diff(self.offsets)[features]
+        widths = self.widths[features]
         offsets = np.zeros(len(features) + 1, dtype=np.int32)
         np.cumsum(widths, out=offsets[1:])
         return BinLayout(offsets, self.missing[features], self.kind[features])
 
-    def locate(self, handle: int) -> tuple[int, int, int]:
-        """A handle as (feature, bin within the feature, direction of missing values)."""
-        slot, direction = divmod(handle, 2)
-        feature = int(np.searchsorted(self.offsets, slot, side="right")) - 1
-        return feature, slot - int(self.offsets[feature]), direction
+    def locate(self, handles: Int32Array) -> tuple[Int32Array, Int32Array, Int32Array]:
+        """Handles as (feature, bin within the feature, direction of missing values)."""
+        slot = handles >> 1
+        feature = self.offsets.searchsorted(slot, side="right").astype(np.int32) - np.int32(1)
+        return feature, slot - self.offsets[feature], handles & 1

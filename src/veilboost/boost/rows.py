@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -36,6 +37,11 @@ class RowGroups:
     def counts(self) -> Int64Array:
         return self.end - self.begin
 
+    @cached_property
+    def size(self) -> int:
+        """How many rows all nodes hold together."""
+        return int(self.counts.sum())
+
     def of(self, nodes: Int64Array) -> RowGroups:
         """The same rows, but only these nodes."""
         return RowGroups(self.rows, self.begin[nodes], self.end[nodes], self.group[nodes])
@@ -50,11 +56,15 @@ class RowGroups:
 
     def split(self, left: UInt8Array) -> RowGroups:
         """The children of all nodes, left and right of each in turn; `left` has a 0/1 per row of `listed()`."""
+        group = self.group.repeat(2)
+        if not len(left):
+            nowhere = np.zeros(len(group), dtype=np.int64)
+            return RowGroups(self.rows[:0], nowhere, nowhere, group)
         children = np.empty(len(left), dtype=np.int32)
         starts = np.empty(2 * self.nodes + 1, dtype=np.int64)
         _native.split_rows(self.rows, self.begin, self.end, left, children, starts)
-        return RowGroups(children, starts[:-1].copy(), starts[1:].copy(), np.repeat(self.group, 2))
+        return RowGroups(children, starts[:-1], starts[1:], group)
 
     def mask_of(self, chosen: BoolArray) -> BoolArray:
         """For every row of `listed()`: is its node one of the chosen?"""
-        return np.repeat(chosen, self.counts)
+        return chosen.repeat(self.counts)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from veilboost import _native
-from veilboost.boost.layout import BinLayout
+from veilboost.boost.layout import KIND_CODES, BinLayout
 from veilboost.config import TrainingConfig
 from veilboost.fixedpoint import Scale
-from veilboost.types import Float64Array, Int32Array, Int64Array
+from veilboost.types import ColumnKind, Float64Array, Int32Array, Int64Array
 
 LEAST_GAIN = 1e-6  # XGBoost's kRtEps: below it a split is rounding noise
 
@@ -21,21 +21,30 @@ class Candidates:
 
     `gain` has a row per node and a column per handle, minus infinity where there is no candidate. For features
     split by sets, `order[node, slot]` lists a feature's bins by weight: handle c means its first c + 1 bins.
+    `shuffled`: the handles are not in the owner's own order of columns and cuts.
     """
 
     gain: Float64Array
     order: Int32Array | None = None
     layout: BinLayout | None = None
+    shuffled: bool = False
 
-    def left_set(self, node: int, handle: int) -> Int32Array:
-        """The bins that go left, where the handle belongs to a set of categories; empty otherwise."""
-        if self.order is None or self.layout is None or not self.layout.kind.any():
-            return np.empty(0, dtype=np.int32)
-        feature, place, _ = self.layout.locate(handle)
-        if self.layout.kind[feature] != 2:
-            return np.empty(0, dtype=np.int32)
-        start = int(self.layout.offsets[feature])
-        return np.sort(self.order[node, start : start + place + 1])
+    def tied_with(self, node: int, handle: int) -> Int32Array:
+        """All handles of a node that are as good as this one, in order."""
+        row = self.gain[node]
+        return np.flatnonzero(row == row[handle]).astype(np.int32)
+
+    def left_sets(self, nodes: Int64Array, handles: Int32Array) -> list[Int32Array]:
+        """For each (node, handle) the bins that go left, where it belongs to a set of categories; else empty."""
+        none = np.empty(0, dtype=np.int32)
+        if self.order is None or self.layout is None or not self.layout.has_sets:
+            return [none] * len(handles)
+        feature, place, _ = self.layout.locate(handles)
+        sets = [none] * len(handles)
+        for k in np.flatnonzero(self.layout.kind[feature] == KIND_CODES[ColumnKind.SETS]).tolist():
+            start = int(self.layout.offsets[feature[k]])
+            sets[k] = np.sort(self.order[nodes[k], start : start + int(place[k]) + 1])
+        return sets
 
 
 def candidates_from_sums(

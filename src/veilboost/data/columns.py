@@ -6,7 +6,7 @@ import numpy as np
 
 from veilboost.data import arrow
 from veilboost.data.arrow import ArrowColumn, Kind
-from veilboost.data.schema import check_finite, check_ids, check_label_present, check_weight, count
+from veilboost.data.schema import check_finite, check_ids, check_label_present, check_weight, count, mixed
 from veilboost.errors import LabelNotANumber, MissingId, MixedTypes
 from veilboost.types import AnyArray, Column, Float32Array, Float64Array
 
@@ -41,7 +41,7 @@ def feature_column(name: str, column: ArrowColumn, *, categorical: bool, typed: 
         raise _unusable(name, kind)
     if categorical or kind in {Kind.TEXT, Kind.CATEGORY}:
         if not categorical and not typed:
-            _refuse_numbers_among_text(name, column)
+            _refuse_numbers_among_text(name, column, has_role=False)
         if categorical and not typed and kind is Kind.TEXT:
             # csv says 1.0 where another file of the same column says 1.
             column = arrow.replace_pattern(column, WHOLE_FLOAT_PATTERN, r"\1")
@@ -113,7 +113,7 @@ def label_values(
         raise _unusable(name, kind)
     if kind in {Kind.TEXT, Kind.CATEGORY}:
         if not typed:
-            _refuse_numbers_among_text(name, column)
+            _refuse_numbers_among_text(name, column, has_role=True)
         codes, classes = arrow.encode(column)
         missing = int((codes < 0).sum())
         if missing:
@@ -134,9 +134,9 @@ def weight_values(name: str, column: ArrowColumn) -> Float64Array:
     return weight
 
 
-def _refuse_numbers_among_text(name: str, column: ArrowColumn) -> None:
+def _refuse_numbers_among_text(name: str, column: ArrowColumn, has_role: bool) -> None:
     if arrow.any_match(column, NUMBER_PATTERN) and not arrow.all_match(column, NUMBER_PATTERN):
-        raise MixedTypes(f"column {name!r} holds numbers and text")
+        raise mixed(name, has_role)
 
 
 def _unusable(name: str, kind: Kind) -> MixedTypes:

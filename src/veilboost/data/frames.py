@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any, cast
 
 from veilboost.data.arrow import ArrowTable, pyarrow
-from veilboost.data.schema import check_names
+from veilboost.data.schema import check_names, mixed
 from veilboost.data.selection import Selection
-from veilboost.errors import MixedTypes
 
 _REFUSALS = (ValueError, TypeError, OverflowError, NotImplementedError)
 
@@ -29,7 +28,7 @@ def from_pandas(frame: Any, selection: Selection) -> ArrowTable:
         except _REFUSALS:
             # Not chained: the reason quotes the value it stumbled over.
             if name not in selection.categorical:
-                raise MixedTypes(f"column {name!r} mixes kinds of values, such as numbers and text") from None
+                raise mixed(name, name in selection.roles.values()) from None
             arrays[name] = pa.array(_print_each(series), pa.large_string())
     return cast(ArrowTable, pa.table(arrays))
 
@@ -38,17 +37,7 @@ def from_polars(frame: Any, selection: Selection) -> ArrowTable:
     """A polars frame's (or lazy frame's) chosen columns."""
     lazy = frame.lazy()
     chosen = lazy.select(selection.choose(lazy.collect_schema().names())).collect()
-    arrays: dict[str, Any] = {}
-    for name in chosen.columns:
-        try:
-            arrays[name] = chosen.get_column(name).to_arrow()
-        except (
-            Exception
-        ) as error:  # polars' own exceptions have no base that can be named without importing it
-            if not type(error).__module__.startswith("polars"):
-                raise
-            raise MixedTypes(f"column {name!r} holds objects that are neither numbers nor text") from None
-    return cast(ArrowTable, pyarrow().table(arrays))
+    return cast(ArrowTable, chosen.to_arrow())
 
 
 def _print_each(series: Any) -> list[str | None]:

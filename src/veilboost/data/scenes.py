@@ -47,7 +47,11 @@ def make_scene(customers: int = 6000, seed: int = 0) -> dict[str, ArrowTable]:
     rng = np.random.default_rng(seed)
     numbers = rng.choice(10 * customers, customers, replace=False)
     ids = np.array([f"C{number:06d}" for number in numbers])
-    blocks = {"bank": _bank(rng, customers), "shop": _shop(rng, customers), "telecom": _telecom(rng, customers)}
+    blocks = {
+        "bank": _bank(rng, customers),
+        "shop": _shop(rng, customers),
+        "telecom": _telecom(rng, customers),
+    }
     risk = sum((score for _, score in blocks.values()), start=np.zeros(customers))
     # Where nothing is unusual about a person, about one in eight defaults.
     chance = 1 / (1 + np.exp(-(1.15 * (risk - np.median(risk)) - 2.0)))
@@ -75,12 +79,12 @@ def _bank(rng: np.random.Generator, n: int) -> Block:
     missed_payments = rng.poisson(0.35 + 0.5 * utilisation)
     burden = np.log(loan_amount / income)
     risk = (
-        1.4 * (utilisation > 0.55)
-        + 0.55 * np.minimum(missed_payments, 3)
-        + 0.45 * np.clip(burden + 1.5, -1.5, 2.0)
-        + np.array([0.0, 0.2, 0.1, -0.2, 0.8])[employment]
-        - 0.3 * (months_at_bank > 60)
-        + 0.25 * (age < 27)
+        1.9 * (utilisation > 0.55)
+        + 0.75 * np.minimum(missed_payments, 3)
+        + 0.7 * np.clip(burden + 1.5, -1.5, 2.0)
+        + np.array([0.0, 0.3, 0.2, -0.3, 1.2])[employment]
+        - 0.4 * (months_at_bank > 60)
+        + 0.4 * (age < 27)
     )
     return {
         "age": age.astype(np.int64),
@@ -103,9 +107,9 @@ def _shop(rng: np.random.Generator, n: int) -> Block:
     discount_share = rng.beta(2.0, 4.0, n).round(3)
     night_orders = rng.poisson(1.2, n)
     risk = (
-        2.0 * ((payment == 2) & (basket_value > 30))
-        + 1.3 * (returns_share > 0.14)
-        + 1.4 * np.abs(np.log(basket_value) - 3.6)
+        1.8 * ((payment == 2) & (basket_value > 30))
+        + 1.2 * (returns_share > 0.14)
+        + 1.2 * np.abs(np.log(basket_value) - 3.6)
         + np.array([-0.4, 0.6, 0.0, -0.6, 0.0, 1.0])[department]
         - 0.15 * np.minimum(visits_per_month, 6)
     )
@@ -129,11 +133,11 @@ def _telecom(rng: np.random.Generator, n: int) -> Block:
     contacts = rng.negative_binomial(4, 0.1, n)
     roaming_days = rng.poisson(2.0, n)
     risk = (
-        1.2 * np.minimum(late_bills, 3)
-        + 1.1 * (night_calls > 8)
-        + np.array([-0.5, 0.0, 0.9])[contract]
-        + 1.0 * ((device == 2) & (contract != 0))
-        - 0.9 * (contacts > 40)
+        1.1 * np.minimum(late_bills, 3)
+        + 0.9 * (night_calls > 8)
+        + np.array([-0.4, 0.0, 0.7])[contract]
+        + 0.8 * ((device == 2) & (contract != 0))
+        - 0.7 * (contacts > 40)
     )
     return {
         "late_bills": late_bills,

@@ -23,6 +23,7 @@ from veilboost.errors import (
     LabelOutOfRange,
     MissingColumn,
     MissingLabel,
+    MixedTypes,
     UnsupportedCombination,
 )
 from veilboost.types import AnyArray, BoolArray, Column, Float64Array
@@ -117,6 +118,12 @@ def check_ids(ids: AnyArray, name: str) -> None:
     repeats = len(ids) - len(np.unique(ids))
     if repeats:
         raise DuplicateIds(f"id column {name!r} repeats an id in {count(repeats, 'row')}")
+
+
+def mixed(name: str, has_role: bool) -> MixedTypes:
+    """The refusal of a column of numbers and text; one with a role cannot be declared categorical."""
+    fix = "make the column all numbers or all text" if has_role else None
+    return MixedTypes(f"column {name!r} mixes kinds of values, such as numbers and text", fix)
 
 
 def check_finite(values: AnyArray, name: str) -> None:

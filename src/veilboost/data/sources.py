@@ -74,7 +74,7 @@ def read_source(
     origin = type(source).__module__.split(".")[0]
     if origin == "pandas" and hasattr(source, "columns"):
         return Read(from_pandas(source, selection))
-    if origin == "polars" and hasattr(source, "columns"):
+    if origin == "polars" and hasattr(source, "lazy"):
         return Read(from_polars(source, selection))
     if origin == "pyarrow" and hasattr(source, "column_names"):
         return Read(_chosen(source, selection))
@@ -118,7 +118,7 @@ def _format_of(path: Path) -> str:
 def _hint(error: Exception) -> str:
     """The part of a reader's message that is about form and not about content."""
     found = re.search(r"Expected (\d+) columns, got (\d+)", str(error))
-    return f" (a line has {found[2]} values where the header has {found[1]})" if found else ""
+    return f" (a line has {found[2]} where the header has {found[1]} columns)" if found else ""
 
 
 def _read_parquet(path: Path, selection: Selection) -> Read:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from veilboost.errors import MissingColumn
-from veilboost.types import AnyArray, Column, Float64Array
+from veilboost.errors import MissingColumn, MixedTypes
+from veilboost.types import AnyArray, Column, Float64Array, Int32Array
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,19 @@ class PartyTable:
             raise MissingColumn(f"there is no column {missing[0]!r}")
         return replace(self, columns=tuple(by_name[name] for name in names))
 
+    def followed_by(self, other: PartyTable) -> PartyTable:
+        """These rows, then those of another table with the same columns; rows are numbered anew."""
+        other = other.select(self.names)
+        columns = tuple(_concatenate(a, b) for a, b in zip(self.columns, other.columns, strict=True))
+        label = weight = None
+        if self.label is not None and other.label is not None:
+            label = np.concatenate((self.label, other.label))
+        if self.weight is not None or other.weight is not None:
+            weight = np.concatenate(
+                [np.ones(t.rows) if t.weight is None else t.weight for t in (self, other)]
+            )
+        return PartyTable(np.arange(self.rows + other.rows), columns, label, self.label_classes, weight)
+
     def without_label(self) -> PartyTable:
         return replace(self, label=None, label_classes=None, weight=None)
 
@@ -60,3 +73,17 @@ class PartyTable:
         if np.array_equal(order, np.arange(len(order))):
             return self
         return self.take(order)
+
+
+def _concatenate(first: Column, second: Column) -> Column:
+    if (first.categories is None) != (second.categories is None):
+        raise MixedTypes(f"column {first.name!r} holds numbers in one table and categories in the other")
+    if first.categories is None or second.categories is None:
+        return Column(first.name, np.concatenate((first.values, second.values)))
+    known = tuple(sorted({*first.categories, *second.categories}))
+    code = {category: at for at, category in enumerate(known)}
+    codes: list[Int32Array] = []
+    for column, categories in ((first, first.categories), (second, second.categories)):
+        table = np.array([code[category] for category in categories] + [-1], dtype=np.int32)
+        codes.append(table[column.values])  # the last entry serves the missing code -1
+    return Column(first.name, np.concatenate(codes), known)

@@ -45,7 +45,7 @@ class SplitRecords:
         keys = sorted(rules)
         ordered = [rules[key] for key in keys]
         sets = [rule.left_set for rule in ordered if rule.left_set is not None]
-        width = max((max(members, default=-1) + 1 for members in sets), default=0)
+        width = max((max(members, default=-1) + 1 for members in sets), default=0) or 1
         left_sets = np.zeros((len(sets), width), dtype=np.bool_)
         for row, members in enumerate(sets):
             left_sets[row, list(members)] = True
@@ -72,17 +72,17 @@ class SplitRecords:
         found = (at < len(have)) & (have[np.minimum(at, max(len(have) - 1, 0))] == wanted) if len(have) else at < 0
         return np.where(found, at, -1).astype(np.int32)
 
-    def goes_left(self, record: int, values: Float32Array) -> BoolArray:
-        """Which of these values of the record's own feature (codes as floats, NaN for missing) go left."""
-        default = self.default_left[record]
-        if self.set_of[record] < 0:
-            left = values < self.threshold[record]
-        else:
-            members = self.left_sets[self.set_of[record]]
-            codes = np.where(np.isnan(values), -1, values).astype(np.int64)
-            known = (codes >= 0) & (codes < len(members))
-            left = known & members[np.where(known, codes, 0)] if len(members) else known
-        return np.where(np.isnan(values), default, left)
+    def goes_left(self, values: Float32Array, records: Int32Array, rows: Int32Array) -> BoolArray:
+        """Which pairs (record, row) go left; `values` is (columns, rows), category codes as floats, NaN missing."""
+        value = values[self.feature[records], rows]
+        left = value < self.threshold[records]
+        sets = self.set_of[records]
+        by_set = np.flatnonzero(sets >= 0)
+        if len(by_set):
+            code = np.nan_to_num(value[by_set], nan=-1.0).astype(np.int64)
+            known = (code >= 0) & (code < self.left_sets.shape[1])
+            left[by_set] = known & self.left_sets[sets[by_set], np.where(known, code, 0)]
+        return np.where(np.isnan(value), self.default_left[records], left)
 
     def rule(self, record: int) -> Rule:
         row = int(self.set_of[record])
@@ -138,6 +138,11 @@ class Part:
                 raise ForeignColumns(f"column {info.name!r} of {self.party} changed between number and category")
             encoded.append(_encode(info, column))
         return encoded
+
+    def matrix(self, columns: Sequence[Column], rows: int) -> Float32Array:
+        """`encode` as one matrix (columns, rows)."""
+        encoded = self.encode(columns)
+        return np.stack(encoded) if encoded else np.empty((0, rows), dtype=np.float32)
 
 
 def _encode(info: ColumnInfo, column: Column) -> Float32Array:

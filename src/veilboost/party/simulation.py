@@ -9,11 +9,15 @@ from veilboost.boost.booster import RoundResult, Watcher
 from veilboost.boost.objective import CustomLoss
 from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
-from veilboost.errors import DuplicateColumns, EmptyTable, MissingLabel
+from veilboost.errors import DuplicateColumns, EmptyTable, ImpossibleParameter, MissingLabel, RowsDiffer
+from veilboost.infer.joint import predict_joint
+from veilboost.infer.messages import PREDICTION_MESSAGES
+from veilboost.infer.oneshot import predict_oneshot
+from veilboost.infer.responder import PredictionResponder
 from veilboost.model.part import Part
 from veilboost.party.session import PassiveSession, TrainingJob, train_active
 from veilboost.protocols.registry import protocol_named
-from veilboost.types import BoolArray, PartyName
+from veilboost.types import BoolArray, Float64Array, PartyName
 from veilboost.wire.channel import Peers
 from veilboost.wire.codec import Catalogue
 from veilboost.wire.memory import MemoryChannel
@@ -71,6 +75,34 @@ def simulate_training(
     return Simulation(active, parts, outcome.metric, outcome.history, transcripts, peers.rounds)
 
 
+def simulate_prediction(
+    parts: Mapping[PartyName, Part],
+    active: PartyName,
+    tables: Mapping[PartyName, PartyTable],
+    method: str = "routed",
+) -> Float64Array:
+    """Margins (K, rows) for aligned tables, by the same messages as between real parties."""
+    predict = {"routed": predict_joint, "oneshot": predict_oneshot}.get(method)
+    if predict is None:
+        raise ImpossibleParameter(f"there is no prediction method {method!r}", "use routed or oneshot")
+    absent = [name for name in parts if name not in tables]
+    if absent:
+        raise RowsDiffer(f"there are no rows of {', '.join(absent)}")
+    rows = tables[active].rows
+    catalogue = Catalogue(PREDICTION_MESSAGES)
+    here = Transcript(active)
+    peers = Peers(
+        {
+            name: MemoryChannel(
+                PredictionResponder(part, tables[name].columns, rows).handle, catalogue, here, Transcript(name)
+            )
+            for name, part in parts.items()
+            if name != active
+        }
+    )
+    return predict(parts[active], tables[active].columns, rows, peers)
+
+
 def _check_tables(tables: Mapping[PartyName, PartyTable], active: PartyName) -> None:
     if active not in tables:
         raise MissingLabel(f"there is no party {active!r} to be the active one")
@@ -78,6 +110,8 @@ def _check_tables(tables: Mapping[PartyName, PartyTable], active: PartyName) -> 
     for name, table in tables.items():
         if name != active and not table.columns:
             raise EmptyTable(f"passive party {name} has no feature")
+        if table.rows != tables[active].rows:
+            raise RowsDiffer(f"{name} has {table.rows} rows, {active} has {tables[active].rows}")
         for column in table.names:
             if column in seen:
                 raise DuplicateColumns(f"two parties have a column {column!r}")

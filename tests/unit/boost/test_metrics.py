@@ -107,6 +107,7 @@ def test_constant_predictions_rank_nothing():
     assert metrics.ks(y, p) == 0.0
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("label", [0.0, 1.0])
 def test_one_class_cannot_be_ranked(label):
     y, p = np.full(3, label), np.array([0.1, 0.2, 0.3])
@@ -118,6 +119,7 @@ def test_one_class_cannot_be_ranked(label):
         assert metrics.aucpr(y, p) == 1.0
 
 
+@pytest.mark.filterwarnings("error")
 def test_a_class_without_weight_cannot_be_ranked():
     y, p, weight = np.array([0.0, 1.0]), np.array([0.1, 0.9]), np.array([1.0, 0.0])
     assert all(math.isnan(metric(y, p, weight)) for metric in RANKING)

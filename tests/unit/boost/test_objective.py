@@ -358,6 +358,17 @@ def test_a_custom_loss_cannot_write_into_the_margins():
         make_objective("custom", custom=greedy).gradients(np.zeros((1, 3)), np.zeros(3), None)
 
 
+def test_arrays_of_a_custom_loss_stay_its_own():
+    kept = np.full(3, 2.0)
+    objective = make_objective("custom", custom=lambda margin, y: (margin, kept))
+    margin, weight = np.ones((1, 3)), np.full(3, 5.0)
+    for _ in range(2):
+        g, h = objective.gradients(margin, np.zeros(3), weight)
+        np.testing.assert_array_equal(g, [[5.0] * 3])
+        np.testing.assert_array_equal(h, [[10.0] * 3])
+    assert margin.tolist() == [[1.0] * 3]
+
+
 def test_a_custom_loss_hears_of_its_own_mistakes():
     def broken(margin, y):
         raise KeyError("mine")

@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from veilboost.boost.columns import Rule, Split
+from veilboost.boost.columns import Rule, in_all_columns
 from veilboost.boost.grower import Choices, Level, Round, best_choices
 from veilboost.boost.layout import BinLayout
+from veilboost.boost.rows import RowGroups
 from veilboost.boost.split import Candidates, candidates_from_sums, leaf_weights
 from veilboost.errors import MalformedMessage
 from veilboost.fixedpoint import Scale
@@ -99,29 +100,28 @@ class VerticalActive(ActiveSide):
             mask = np.zeros(start.gradients.shape[1], dtype=np.bool_)
             mask[start.fit] = True
             fit = np.packbits(mask)
-        messages = {}
+        messages: dict[PartyName, BeginRound] = {}
         for name in self.context.peers.names:
             chosen = columns[name]
             opening = BeginRound(start.number, fit, chosen is None, _NO_INTS if chosen is None else chosen)
             messages[name] = self.round_message(start, name, opening)
         self.context.peers.ask(messages, Done)
-        self._last_split: tuple[Choices, dict[PartyName, tuple[UInt8Array, UInt8Array]]] | None = None
+        self._last_split: LastSplit | None = None
 
     # --- the level --------------------------------------------------------------------------------------
 
     def candidates(self, level: Level) -> Sequence[Candidates]:
-        split = _NO_INTS
-        bits = {name: (_NO_BITS, _NO_BITS) for name in self.context.peers.names}
-        if level.depth > 0 and self._last_split is not None:
-            split = self._last_split[0].position.astype(np.int32)
-            bits = self._last_split[1]
         build = level.build.astype(np.int32)
-        pending = self.ask_statistics(
-            {
-                name: StatisticsRequest(level.depth, split, *bits[name], build)
-                for name in self.context.peers.names
-            }
-        )
+        requests: dict[PartyName, StatisticsRequest] = {}
+        for owner, name in enumerate(self.context.order):
+            if owner == self.owner:
+                continue
+            if self._last_split is None:
+                requests[name] = StatisticsRequest(level.depth, _NO_INTS, _NO_BITS, _NO_BITS, build)
+            else:
+                split = self._last_split.choices.position.astype(np.int32)
+                requests[name] = StatisticsRequest(level.depth, split, *self._last_split.untold(owner), build)
+        pending = self.ask_statistics(requests)
         self.bins = self.block.level_bins(level.fit, level.follow)
         built = self.block.histogram(self.bins, self.start.gradients, level.fit.of(level.build))
         own = candidates_from_sums(
@@ -149,31 +149,18 @@ class VerticalActive(ActiveSide):
                 if owner != self.owner and (choices.owner == owner).any()
             }
         )
-        fit, follow = level.fit.of(choices.position), level.follow.of(choices.position)
-        fit_left = np.empty(int(fit.counts.sum()), dtype=np.uint8)
-        follow_left = np.empty(int(follow.counts.sum()), dtype=np.uint8)
-        mine = choices.owner == self.owner
-        if mine.any():
-            own = self._split_own(level, offers[self.owner], choices, mine)
-            fit_left[fit.mask_of(mine)], follow_left[follow.mask_of(mine)] = own
+        last = LastSplit(choices, level.fit.of(choices.position), level.follow.of(choices.position))
+        mine = np.flatnonzero(choices.owner == self.owner)
+        if len(mine):
+            last.take(self.owner, *self._split_own(level, offers[self.owner], choices, mine))
         for name, answer in self.context.peers.collect(pending, SplitAnswer).items():
-            theirs = choices.owner == names.index(name)
-            for whole, groups, packed in (
-                (fit_left, fit, answer.fit_left),
-                (follow_left, follow, answer.follow_left),
-            ):
-                whole[groups.mask_of(theirs)] = _unpack(
-                    name, packed, int(groups.counts[theirs].sum())
-                )
-        told: dict[PartyName, tuple[UInt8Array, UInt8Array]] = {}
-        for owner, name in enumerate(names):
-            others = choices.owner != owner
-            told[name] = (
-                np.packbits(fit_left[fit.mask_of(others)]),
-                np.packbits(follow_left[follow.mask_of(others)]),
+            owner = names.index(name)
+            fit_rows, follow_rows = last.rows_of(owner)
+            last.take(
+                owner, _unpack(name, answer.fit_left, fit_rows), _unpack(name, answer.follow_left, follow_rows)
             )
-        self._last_split = choices, told
-        return fit_left, follow_left
+        self._last_split = last
+        return last.fit_left, last.follow_left
 
     def leaf_weights(self, totals: Int64Array, scale: Scale) -> Float64Array:
         return leaf_weights(totals, scale, self.config)
@@ -185,47 +172,81 @@ class VerticalActive(ActiveSide):
         return (first + level.fit.group[positions]).astype(np.int32)
 
     def _split_own(
-        self, level: Level, offer: Candidates, choices: Choices, mine: BoolArray
+        self, level: Level, offer: Candidates, choices: Choices, mine: Int64Array
     ) -> tuple[UInt8Array, UInt8Array]:
         positions = choices.position[mine]
-        rows_of_offer = np.searchsorted(level.open, positions)
-        splits: list[Split] = []
-        for k, at in enumerate(np.flatnonzero(mine)):
-            handle = int(choices.tied[at][0])  # handles are sorted: lowest column, then lowest cut
-            split = self.block.split_of(handle, offer.left_set(int(rows_of_offer[k]), handle))
-            splits.append(split)
-            rule = self.block.rule_of(split, self.bins.cuts_at(int(positions[k])))
-            key = int(self._tree_of(level, positions[k : k + 1])[0]), int(level.node[positions[k]])
-            self._rules[key] = rule.for_column(self.columns_of_round)
+        handles = choices.handle[mine]
+        sets = offer.left_sets(level.open.searchsorted(positions), handles)
+        splits = self.block.splits_of(handles, sets)
+        rules = self.block.rules_of(splits, self.bins, positions)
+        keys = zip(self._tree_of(level, positions).tolist(), level.node[positions].tolist(), strict=True)
+        for key, rule in zip(keys, rules, strict=True):
+            self._rules[key] = in_all_columns(rule, self.columns_of_round)
         return (
             self.block.route(self.bins, level.fit.of(positions), splits),
             self.block.route(self.bins, level.follow.of(positions), splits),
         )
 
     def _split_request(self, level: Level, offer: Candidates, choices: Choices, owner: int) -> SplitRequest:
-        at = np.flatnonzero(choices.owner == owner)
-        positions = choices.position[at]
-        tied = [choices.tied[k] for k in at]
-        sets = [
-            offer.left_set(row, int(handle))
-            for row, handles in zip(np.searchsorted(level.open, positions).tolist(), tied, strict=True)
-            for handle in handles
-        ]
+        at = (choices.owner == owner).nonzero()[0]
+        positions, handles = choices.position[at], choices.handle[at]
+        nodes = level.open.searchsorted(positions)
+        tied = [handles[k : k + 1] for k in range(len(at))]
+        if offer.shuffled:  # only the owner knows which of equally good handles comes first
+            tied = [offer.tied_with(node, handle) for node, handle in zip(nodes.tolist(), handles.tolist(), strict=True)]
+            handles, nodes = np.concatenate(tied), nodes.repeat([part.size for part in tied])
+        sets = offer.left_sets(nodes, handles)
         return SplitRequest(
             depth=level.depth,
             tree=self._tree_of(level, positions),
             node=level.node[positions],
             position=positions.astype(np.int32),
             starts=_starts(tied),
-            handles=np.concatenate(tied),
+            handles=handles,
             set_starts=_starts(sets),
             set_bins=np.concatenate(sets),
         )
 
 
+class LastSplit:
+    """Where the rows of the nodes just split go, as far as the owners have told."""
+
+    def __init__(self, choices: Choices, fit: RowGroups, follow: RowGroups) -> None:
+        self.choices = choices
+        self._groups = fit, follow
+        self.fit_left = np.empty(fit.size, dtype=np.uint8)
+        self.follow_left = np.empty(follow.size, dtype=np.uint8)
+
+    def rows_of(self, owner: int) -> tuple[int, int]:
+        """How many fit and follow rows stand at this owner's nodes."""
+        own = self.choices.owner == owner
+        return int(self._groups[0].counts[own].sum()), int(self._groups[1].counts[own].sum())
+
+    def take(self, owner: int, fit_left: UInt8Array, follow_left: UInt8Array) -> None:
+        own = self.choices.owner == owner
+        for whole, groups, part in zip(
+            (self.fit_left, self.follow_left), self._groups, (fit_left, follow_left), strict=True
+        ):
+            if len(part) == len(whole):
+                whole[:] = part
+            else:
+                whole[groups.mask_of(own)] = part
+
+    def untold(self, owner: int) -> tuple[UInt8Array, UInt8Array]:
+        """The packed bits of the nodes that this owner did not split itself."""
+        others = self.choices.owner != owner
+        if others.all():
+            return np.packbits(self.fit_left), np.packbits(self.follow_left)
+        fit, follow = self._groups
+        return (
+            np.packbits(self.fit_left[fit.mask_of(others)]),
+            np.packbits(self.follow_left[follow.mask_of(others)]) if follow.size else _NO_BITS,
+        )
+
+
 def _starts(parts: Sequence[Int32Array]) -> Int32Array:
     starts = np.zeros(len(parts) + 1, dtype=np.int32)
-    np.cumsum([len(part) for part in parts], out=starts[1:])
+    np.cumsum([part.size for part in parts], out=starts[1:])
     return starts
 
 

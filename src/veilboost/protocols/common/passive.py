@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from abc import abstractmethod
 from typing import Any
 
 import numpy as np
 
-from veilboost.boost.columns import ColumnBlock, LevelBins, Rule, Split
+from veilboost.boost.columns import ColumnBlock, LevelBins, Rule, in_all_columns
+from veilboost.boost.layout import BinLayout
 from veilboost.boost.rows import RowGroups
 from veilboost.config import TrainingConfig
 from veilboost.errors import ImpossibleParameter, MalformedMessage, UnexpectedMessage
@@ -23,7 +25,7 @@ from veilboost.protocols.common.messages import (
     SplitRequest,
     StatisticsRequest,
 )
-from veilboost.types import BoolArray, Int32Array, UInt8Array
+from veilboost.types import BoolArray, Int32Array, Int64Array, UInt8Array
 from veilboost.wire.message import Done, Message
 
 _NO_BITS = np.empty(0, dtype=np.uint8)
@@ -112,8 +114,7 @@ class VerticalPassive(PassiveSide):
         columns = None
         if not message.all_columns:
             columns = message.columns
-            inside = len(columns) == 0 or (columns.min() >= 0 and columns.max() < block.layout.features)
-            if not inside or len(np.unique(columns)) != len(columns):
+            if not _within(columns, 0, block.layout.features) or len(np.unique(columns)) != len(columns):
                 raise MalformedMessage("the round asks for columns that are not there")
             block = block.subset(columns)
         fit, follow = rows, rows[:0]
@@ -146,7 +147,7 @@ class VerticalPassive(PassiveSide):
         elif len(message.split):
             raise UnexpectedMessage("no level was split yet")
         build = message.build.astype(np.int64)
-        if len(build) and (build.min() < 0 or build.max() >= fit.nodes):
+        if not _within(build, 0, fit.nodes):
             raise MalformedMessage("a node to sum is not in the level")
         state.enter(message.depth, fit, follow)
         return self.statistics(state.block, state.bins, fit.of(build))
@@ -158,19 +159,20 @@ class VerticalPassive(PassiveSide):
         count = len(position)
         if len(message.tree) != count or len(message.node) != count:
             raise MalformedMessage("a split's arrays have different lengths")
-        if count and (position.min() < 0 or position.max() >= state.fit.nodes or (np.diff(position) <= 0).any()):
+        if not _within(position, 0, state.fit.nodes) or (position[1:] <= position[:-1]).any():
             raise MalformedMessage("a node to split is not in the level, or named twice")
-        handles = _ragged(message.starts, message.handles, count)
-        sets = _ragged(message.set_starts, message.set_bins, len(message.handles))
-        splits: list[Split] = []
-        for k, tied in enumerate(handles):
-            if not len(tied) or tied.min() < 0 or tied.max() >= 2 * state.block.layout.slots:
-                raise MalformedMessage("a split names a candidate that is not there")
-            first = int(tied.argmin())  # the lowest column, then the lowest cut
-            splits.append(state.split_of(int(tied[first]), sets[int(message.starts[k]) + first]))
-        for k, split in enumerate(splits):
-            rule = state.block.rule_of(split, state.bins.cuts_at(int(position[k])))
-            self._rules[int(message.tree[k]), int(message.node[k])] = rule.for_column(state.columns)
+        layout = state.block.layout
+        _check_ragged(message.starts, message.handles, count)
+        _check_ragged(message.set_starts, message.set_bins, len(message.handles))
+        if (message.starts[1:] == message.starts[:-1]).any() or not _within(message.handles, 0, 2 * layout.slots):
+            raise MalformedMessage("a split names a candidate that is not there")
+        # Of handles that tie the owner takes its lowest column, then the lowest cut.
+        handles = np.minimum.reduceat(message.handles, message.starts[:-1]) if count else message.handles
+        left_sets = _sets_of(message, handles, layout) if layout.has_sets else []
+        splits = state.block.splits_of(handles, left_sets)
+        rules = state.block.rules_of(splits, state.bins, position)
+        for tree, node, rule in zip(message.tree.tolist(), message.node.tolist(), rules, strict=True):
+            self._rules[tree, node] = in_all_columns(rule, state.columns)
         fit_left = state.block.route(state.bins, state.fit.of(position), splits)
         follow_left = state.block.route(state.bins, state.follow.of(position), splits)
         state.remember(position, fit_left, follow_left)
@@ -200,27 +202,18 @@ class RoundState:
         self._own = np.zeros(fit.nodes, dtype=np.bool_)
         self._own_fit_left = self._own_follow_left = _NO_BITS
 
-    def remember(self, position: np.ndarray[Any, Any], fit_left: UInt8Array, follow_left: UInt8Array) -> None:
+    def remember(self, position: Int64Array, fit_left: UInt8Array, follow_left: UInt8Array) -> None:
         """These nodes were split here; where their rows went need not be told."""
         self._own[position] = True
         self._own_fit_left, self._own_follow_left = fit_left, follow_left
 
-    def split_of(self, handle: int, left_set: Int32Array) -> Split:
-        feature, _, _ = self.block.layout.locate(handle)
-        values = int(self.block.layout.offsets[feature + 1] - self.block.layout.offsets[feature])
-        values -= int(self.block.layout.missing[feature])
-        if len(left_set) and (left_set.min() < 0 or left_set.max() >= values):
-            raise MalformedMessage("a split names categories that are not there")
-        return self.block.split_of(handle, left_set)
-
     def children(self, message: StatisticsRequest) -> tuple[RowGroups, RowGroups]:
         """The rows of the next level, from the bits split here and those told."""
         split = message.split.astype(np.int64)
-        inside = len(split) == 0 or (split.min() >= 0 and split.max() < self.fit.nodes)
-        if not inside or (np.diff(split) <= 0).any():
+        if not _within(split, 0, self.fit.nodes) or (split[1:] <= split[:-1]).any():
             raise MalformedMessage("a node that was split is not in the level, or named twice")
         own = self._own[split]
-        if int(own.sum()) != int(self._own.sum()):
+        if np.count_nonzero(own) != np.count_nonzero(self._own):
             raise MalformedMessage("a node that was split here is missing")
         return (
             _merge(self.fit.of(split), own, self._own_fit_left, message.fit_left),
@@ -229,11 +222,21 @@ class RoundState:
 
 
 def _merge(groups: RowGroups, own: BoolArray, own_left: UInt8Array, told: UInt8Array) -> RowGroups:
+    if len(own_left) == groups.size:
+        return groups.split(own_left)
+    rest = _bits(told, groups.size - len(own_left))
+    if len(own_left) == 0:
+        return groups.split(rest)
     mask = groups.mask_of(own)
     left = np.empty(len(mask), dtype=np.uint8)
     left[mask] = own_left
-    left[~mask] = _bits(told, int((~mask).sum()))
+    left[~mask] = rest
     return groups.split(left)
+
+
+def _within(values: Int32Array | Int64Array, low: int, high: int) -> bool:
+    """Are all values in [low, high)?"""
+    return values.size == 0 or (int(values.min()) >= low and int(values.max()) < high)
 
 
 def _bits(packed: UInt8Array, count: int) -> UInt8Array:
@@ -242,8 +245,21 @@ def _bits(packed: UInt8Array, count: int) -> UInt8Array:
     return np.unpackbits(packed, count=count)
 
 
-def _ragged(starts: Int32Array, values: Int32Array, count: int) -> list[Int32Array]:
+def _check_ragged(starts: Int32Array, values: Int32Array, count: int) -> None:
     fits = len(starts) == count + 1 and starts[0] == 0 and starts[-1] == len(values)
-    if not fits or (np.diff(starts) < 0).any():
+    if not fits or (starts[1:] < starts[:-1]).any():
         raise MalformedMessage("a list of lists does not fit together")
-    return [values[a:b] for a, b in zip(starts[:-1], starts[1:], strict=True)]
+
+
+def _sets_of(message: SplitRequest, handles: Int32Array, layout: BinLayout) -> list[Int32Array]:
+    """The bins that go left for the handle taken at each node."""
+    features, _, _ = layout.locate(handles)
+    most = (layout.widths[features] - layout.missing[features]).tolist()
+    sets: list[Int32Array] = []
+    for k, (low, high) in enumerate(itertools.pairwise(message.starts.tolist())):
+        at = low + int(message.handles[low:high].argmin())
+        members = message.set_bins[message.set_starts[at] : message.set_starts[at + 1]]
+        if not _within(members, 0, most[k]):
+            raise MalformedMessage("a split names categories that are not there")
+        sets.append(members)
+    return sets

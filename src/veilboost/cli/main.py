@@ -1,0 +1,67 @@
+"""The command `veilboost`."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from importlib.metadata import version
+from typing import Annotated, NoReturn
+
+import typer
+
+from veilboost.cli.datasets import datasets
+from veilboost.cli.export import export
+from veilboost.cli.inspect import inspect
+from veilboost.cli.protocols import protocols
+from veilboost.cli.simulate import simulate
+from veilboost.errors import VeilBoostError
+
+REFUSED = 2
+INTERRUPTED = 130
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    # A traceback with local variables could show people's data.
+    pretty_exceptions_show_locals=False,
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"veilboost {version('veilboost')}")
+        raise typer.Exit
+
+
+@app.callback()
+def veilboost(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Gradient-boosted trees across organisations that may not show each other their data.
+
+    See what a federation would give, on a built-in scene of a bank, a shop and a telecom:
+
+        [bold]veilboost simulate --scene[/]
+    """
+
+
+for _command in (simulate, protocols, inspect, export, datasets):
+    app.command()(_command)
+
+
+def run() -> None:
+    """The entry point: what a person did wrong is one coded line on stderr and exit code 2, never a traceback."""
+    signal.signal(signal.SIGINT, _interrupted)
+    try:
+        app()
+    except VeilBoostError as error:
+        sys.stderr.write(" ".join(str(error).split()) + "\n")
+        sys.exit(REFUSED)
+
+
+def _interrupted(signum: int, frame: object) -> NoReturn:
+    sys.exit(INTERRUPTED)

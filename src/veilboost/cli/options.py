@@ -1,0 +1,66 @@
+"""Options for every training parameter, made from `config.py`: nothing about a parameter is repeated here."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from veilboost.config import ParameterInfo, TrainingConfig, info_of
+
+PANEL = "Boosting"
+
+
+def option_flag(item: dataclasses.Field[Any]) -> str:
+    """The option's name: the field's own flag, or its name in kebab-case."""
+    return info_of(item).flag or f"--{item.name.replace('_', '-')}"
+
+
+def training_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Replace a command's parameter `config: TrainingConfig` by one option per field.
+
+    Typer reads the signature, so the signature is what is made; the values come back as a `TrainingConfig`,
+    which checks ranges and refuses with its own coded errors.
+    """
+    original = inspect.signature(command, eval_str=True)
+    own = [parameter for parameter in original.parameters.values() if parameter.name != "config"]
+    hints = get_type_hints(TrainingConfig)
+    made = [_parameter(item, hints[item.name]) for item in dataclasses.fields(TrainingConfig)]
+    names = TrainingConfig.names()
+
+    @functools.wraps(command)
+    def wrapper(**values: Any) -> None:
+        config = TrainingConfig(**{name: values.pop(name) for name in names})
+        command(**values, config=config)
+
+    signature = original.replace(parameters=[*own, *made])
+    wrapper.__signature__ = signature  # pyright: ignore[reportAttributeAccessIssue]
+    wrapper.__annotations__ = {name: item.annotation for name, item in signature.parameters.items()}
+    return wrapper
+
+
+def _parameter(item: dataclasses.Field[Any], kind: Any) -> inspect.Parameter:
+    info, flag = info_of(item), option_flag(item)
+    option: Any = typer.Option(
+        f"{flag}/--no-{flag.removeprefix('--')}" if kind is bool else flag,
+        help=_help(info, kind),
+        show_default=True if item.default is not None else "unset",
+        metavar="NAME" if info.choices else None,
+        rich_help_panel=PANEL,
+    )
+    return inspect.Parameter(
+        item.name, inspect.Parameter.KEYWORD_ONLY, default=item.default, annotation=Annotated[kind, option]
+    )
+
+
+def _help(info: ParameterInfo, kind: Any) -> str:
+    text = info.help[0].upper() + info.help[1:]
+    if kind is bool or info.range_text() == "any":
+        return f"{text}."
+    # Rich would take "[0, 1]" for markup; a backslash keeps the bracket.
+    allowed = info.range_text().replace("[", "\\[")
+    return f"{text}. {'One of' if info.choices else 'In'} {allowed}."

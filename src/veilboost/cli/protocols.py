@@ -1,0 +1,60 @@
+"""`veilboost protocols`: what there is to choose from, and how each stands."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from veilboost.cli.console import make_table, print_json, status_text, stdout
+
+
+def protocols(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
+) -> None:
+    """List the protocols and whom they protect.
+
+    Each protocol says for each victim (the active party's labels, the passive parties' features) how it stands:
+    [green]sound[/] is proved under named assumptions, [yellow]heuristic[/] has no known attack at the stated
+    sizes, [bold red]broken[/] falls to an attack that we run, [bold red]open[/] claims no protection.
+
+    Examples:
+
+        [bold]veilboost protocols[/]
+
+        [bold]veilboost protocols --json[/]
+    """
+    from veilboost.protocols.registry import all_protocols
+
+    found = [_describe(spec) for spec in all_protocols().values()]
+    if as_json:
+        print_json({"protocols": found})
+        return
+    table = make_table("name", "setting", "exact", "status", "summary", "source")
+    for entry in found:
+        verdict = "\n".join(f"{victim}: {status_text(status)}" for victim, status in entry["status"].items())
+        exact = "yes" if entry["exact"] else "no"
+        table.add_row(
+            f"[bold]{escape(entry['name'])}[/]",
+            entry["setting"],
+            exact,
+            verdict,
+            escape(entry["summary"]),
+            escape(entry["source"]),
+        )
+    stdout().print(table)
+
+
+def _describe(spec: Any) -> dict[str, Any]:
+    from veilboost.cli.verdict import protections_of, status_of
+
+    return {
+        "name": spec.name,
+        "setting": spec.setting,
+        "exact": spec.exact,
+        "status": status_of(spec.statement),
+        "protections": protections_of(spec.statement),
+        "summary": spec.summary,
+        "source": spec.source,
+    }

@@ -1,0 +1,39 @@
+"""A protocol's statement and a run's transcripts, as a person or a program wants to read them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from veilboost.privacy.statement import Statement, Status
+from veilboost.types import PartyName
+from veilboost.wire.message import Message
+from veilboost.wire.transcript import Transcript
+
+EXPOSED = (Status.BROKEN, Status.OPEN)
+
+
+def status_of(statement: Statement) -> dict[str, str]:
+    """The worst status of each victim."""
+    victims = dict.fromkeys(protection.victim for protection in statement.protections)
+    return {victim: str(statement.worst_for(victim)) for victim in victims}
+
+
+def protections_of(statement: Statement) -> list[dict[str, Any]]:
+    return [
+        {key: str(value) for key, value in dataclasses.asdict(protection).items()}
+        for protection in statement.protections
+    ]
+
+
+def learned_by(
+    transcripts: Mapping[PartyName, Transcript], messages: Iterable[type[Message]]
+) -> dict[PartyName, list[str]]:
+    """What each party was shown: the messages it received, joined with what their classes reveal."""
+    reveals = {message.type_name(): [item.what for item in message.reveals] for message in messages}
+    learned: dict[PartyName, list[str]] = {}
+    for name, transcript in transcripts.items():
+        received = [kind for direction, kind in transcript.by_type() if direction == "received"]
+        learned[name] = list(dict.fromkeys(what for kind in received for what in reveals[kind]))
+    return learned

@@ -1,0 +1,1 @@
+"""Prediction by parties that each know only their own splits and columns."""

@@ -1,0 +1,228 @@
+"""A joined model as an XGBoost model file, JSON as XGBoost 3.2 writes it.
+
+The file predicts what the model predicts, up to float32 sums. It holds the columns, thresholds and categories
+of all parties, so it is made only where all owners consent.
+
+Rows for the exported model are numbers: the columns in the order of `feature_names`, NaN for missing, and for
+a categorical column the code of the category. The codes are in the model's attributes:
+
+`veilboost.categories`
+    JSON; for each categorical column the list of its categories. A category's code is its place in the list.
+    A category that is not listed must be given as NaN: to XGBoost an unknown code goes left, to VeilBoost it
+    is missing.
+`veilboost.columns`
+    JSON; the columns' own names, by feature. `feature_names` has `_` for characters that XGBoost refuses.
+`veilboost.classes`
+    JSON; the classes' names, by class number, or null.
+`veilboost.sha256`
+    The hash of the model that was exported.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from veilboost.boost.objective import (
+    BinaryLogistic,
+    MulticlassSoftmax,
+    Objective,
+    Poisson,
+    SquaredError,
+    sigmoid,
+)
+from veilboost.boost.tree import LEAF
+from veilboost.errors import NotExportable
+from veilboost.model.joined import JoinedModel, JoinedTree
+from veilboost.types import AnyArray, Float64Array
+
+_XGBOOST_VERSION = (3, 2, 0)  # whose format this is
+_NO_PARENT = 2_147_483_647  # XGBoost's mark of a root
+_NUMERIC_SPLIT, _CATEGORICAL_SPLIT = 0, 1
+_REFUSED_IN_NAMES = "[]<"
+_LARGEST_BASE_ERROR = 1e-6
+
+_KNOWN: dict[str, type[Objective]] = {
+    objective.name: objective for objective in (BinaryLogistic, MulticlassSoftmax, SquaredError, Poisson)
+}
+
+
+def export_xgboost(joined: JoinedModel, path: str | os.PathLike[str]) -> None:
+    """Write a file for `xgboost.Booster(model_file=path)`; its name should end in `.json`."""
+    Path(path).write_text(json.dumps(to_xgboost_json(joined), allow_nan=False), encoding="utf-8")
+
+
+def to_xgboost_json(joined: JoinedModel) -> dict[str, Any]:
+    """The content of an XGBoost model file.
+
+    Raises
+    ------
+    NotExportable
+        If the objective is one that XGBoost has no name for.
+    """
+    if joined.objective not in _KNOWN:
+        raise NotExportable(f"XGBoost has no objective for {joined.objective!r}")
+    classes = joined.trees_per_round
+    scores, shifts = _base_scores(joined.objective, joined.base_margin)
+    rounds = len(joined.trees) // classes
+    trees = [
+        # The trees of the first round, one per class, make up for what the base scores cannot express.
+        _tree(joined, number, shift=float(shifts[number]) if number < classes else 0.0)
+        for number in range(len(joined.trees))
+    ]
+    return {
+        "version": list(_XGBOOST_VERSION),
+        "learner": {
+            "attributes": _attributes(joined),
+            "feature_names": _feature_names(joined),
+            "feature_types": _feature_types(joined),
+            "gradient_booster": {
+                "name": "gbtree",
+                "model": {
+                    # XGBoost's own store of category names; empty: rows come with codes.
+                    "cats": {"enc": [], "feature_segments": [], "sorted_idx": []},
+                    "gbtree_model_param": {"num_parallel_tree": "1", "num_trees": str(len(trees))},
+                    "iteration_indptr": [classes * done for done in range(rounds + 1)],
+                    "tree_info": [number % classes for number in range(len(trees))],  # the class of each tree
+                    "trees": trees,
+                },
+            },
+            "learner_model_param": {
+                "base_score": "[" + ",".join(repr(score) for score in scores.tolist()) + "]",
+                "boost_from_average": "0",  # the base score is given, not to be estimated again
+                "num_class": str(classes if classes > 1 else 0),
+                "num_feature": str(len(joined.columns)),
+                "num_target": "1",
+            },
+            "objective": _objective(joined),
+        },
+    }
+
+
+def _objective(joined: JoinedModel) -> dict[str, Any]:
+    """XGBoost's name of the loss with the parameters that it stores beside it."""
+    parameters: dict[str, Any]
+    if joined.objective == MulticlassSoftmax.name:
+        parameters = {"softmax_multiclass_param": {"num_class": str(joined.trees_per_round)}}
+    elif joined.objective == Poisson.name:
+        parameters = {"poisson_regression_param": {"max_delta_step": repr(joined.config.max_delta_step)}}
+    else:
+        parameters = {"reg_loss_param": {"scale_pos_weight": repr(joined.config.scale_pos_weight)}}
+    return {"name": _KNOWN[joined.objective].xgboost_name, **parameters}
+
+
+def _base_scores(objective: str, margin: Float64Array) -> tuple[AnyArray, Float64Array]:
+    """The float32 scores that XGBoost starts from, and what its margins then lack.
+
+    XGBoost keeps predictions, not margins, and turns them back in float32. Near a probability of 1 that is
+    too coarse: 0.999999 as float32 is a margin off by 0.07.
+    """
+    tiny, largest = np.finfo(np.float32).tiny, np.finfo(np.float32).max
+    if objective == BinaryLogistic.name:
+        below_one = np.nextafter(np.float32(1), np.float32(0))
+        score = np.clip(sigmoid(margin), tiny, below_one).astype(np.float32)
+        odds_against = np.float32(1) / score - np.float32(1)  # in float32, as XGBoost computes it
+        understood = -np.log(odds_against)
+    elif objective == Poisson.name:
+        score = np.exp(np.clip(margin, np.log(tiny), np.log(largest))).astype(np.float32)
+        understood = np.log(score)
+    else:
+        return margin.astype(np.float32), np.zeros_like(margin)
+    lacking = margin - understood.astype(np.float64)
+    return score, np.where(np.abs(lacking) > _LARGEST_BASE_ERROR, lacking, 0.0)
+
+
+def _tree(joined: JoinedModel, number: int, shift: float) -> dict[str, Any]:
+    """One tree; `shift` is added to all its leaves. Numbers of nodes stay as they are."""
+    tree = joined.trees[number]
+    leaf = tree.left == LEAF
+    weight = np.where(leaf, tree.weight + shift if shift else tree.weight, 0).astype(np.float32)
+    by_set = tree.set_of >= 0
+    parents = np.full(tree.nodes, _NO_PARENT, dtype=np.int64)
+    parents[tree.left[tree.inner]] = tree.inner
+    parents[tree.right[tree.inner]] = tree.inner
+    return {
+        "id": number,
+        "tree_param": {
+            "num_deleted": "0",
+            "num_feature": str(len(joined.columns)),
+            "num_nodes": str(tree.nodes),
+            "size_leaf_vector": "1",
+        },
+        "left_children": tree.left.tolist(),
+        "right_children": tree.right.tolist(),
+        "parents": parents.tolist(),
+        "split_indices": np.where(leaf, 0, tree.feature).tolist(),
+        # A leaf's value stands where a split has its threshold; x < threshold goes left, as here.
+        "split_conditions": _floats(np.where(leaf, weight, tree.threshold)),
+        "default_left": tree.default_left.astype(int).tolist(),
+        "split_type": np.where(by_set, _CATEGORICAL_SPLIT, _NUMERIC_SPLIT).tolist(),
+        **_category_splits(joined, tree, np.flatnonzero(by_set)),
+        "base_weights": _floats(weight),
+        "loss_changes": _floats(np.where(leaf, 0, tree.gain)),
+        "sum_hessian": _floats(tree.cover),
+    }
+
+
+def _category_splits(joined: JoinedModel, tree: JoinedTree, nodes: AnyArray) -> dict[str, list[int]]:
+    """The nodes that split by categories, each with a segment of `categories`: those that go right."""
+    right: list[int] = []
+    sizes: list[int] = []
+    for node in nodes.tolist():
+        known = len(joined.columns[tree.feature[node]].categories or ())
+        left = set(joined.left_categories(tree, node) or ())
+        # XGBoost wants at least one; where only missing values go right, that is a code which no row has.
+        listed = [code for code in range(known) if code not in left] or [known]
+        right.extend(listed)
+        sizes.append(len(listed))
+    return {
+        "categories": right,
+        "categories_nodes": nodes.tolist(),
+        "categories_segments": (np.cumsum(sizes, dtype=np.int64) - sizes).astype(np.int64).tolist(),
+        "categories_sizes": sizes,
+    }
+
+
+def _feature_types(joined: JoinedModel) -> list[str]:
+    """`c` where codes are categories; ordinal codes are numbers to XGBoost."""
+    ordinal = joined.config.categories == "ordinal"
+    return ["float" if ordinal or info.categories is None else "c" for info in joined.columns]
+
+
+def _feature_names(joined: JoinedModel) -> list[str]:
+    """Names that XGBoost accepts, each once."""
+    names: list[str] = []
+    taken: set[str] = set()
+    for info in joined.columns:
+        name = plain = "".join("_" if letter in _REFUSED_IN_NAMES else letter for letter in info.name)
+        copies = 1
+        while name in taken:
+            copies += 1
+            name = f"{plain}_{copies}"
+        names.append(name)
+        taken.add(name)
+    return names
+
+
+def _attributes(joined: JoinedModel) -> dict[str, str]:
+    names = _feature_names(joined)
+    categories = {
+        name: info.categories
+        for name, info in zip(names, joined.columns, strict=True)
+        if info.categories is not None
+    }
+    return {
+        "veilboost.categories": json.dumps(categories),
+        "veilboost.columns": json.dumps([info.name for info in joined.columns]),
+        "veilboost.classes": json.dumps(joined.classes),
+        "veilboost.sha256": joined.sha256(),
+    }
+
+
+def _floats(values: AnyArray) -> list[float]:
+    """Float32 values as JSON numbers that read back as the same; JSON has neither NaN nor infinity."""
+    return np.nan_to_num(values.astype(np.float32)).astype(np.float64).tolist()

@@ -1,0 +1,299 @@
+"""The parts of all parties put together: a model that one machine can run, hash and export."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from veilboost.boost.tree import LEAF
+from veilboost.config import TrainingConfig
+from veilboost.errors import DuplicateColumns, MissingPart, RowsDiffer
+from veilboost.model.part import ColumnInfo, Part, Skeleton
+from veilboost.types import (
+    AnyArray,
+    BoolArray,
+    Column,
+    Float32Array,
+    Float64Array,
+    Int32Array,
+    Int64Array,
+    PartyName,
+)
+
+_ROWS_AT_ONCE = 16_384  # a chunk's values and temporaries stay in the processor's cache
+_STRANGERS = "bring together the parts of one and the same training"
+
+
+@dataclass(frozen=True)
+class JoinedTree:
+    """One tree, an entry per node, the root first.
+
+    `left` and `right` are the children's numbers. At leaves these two, `owner` and `feature` are LEAF;
+    `weight` counts at leaves only. A value goes left when it is below `threshold`, or, where `set_of` is not
+    -1, when row `set_of` of the model's `left_sets` holds its category code. Missing values follow
+    `default_left`.
+    """
+
+    left: Int32Array
+    right: Int32Array
+    owner: Int32Array
+    feature: Int32Array
+    threshold: Float32Array
+    default_left: BoolArray
+    set_of: Int32Array
+    weight: Float32Array
+    gain: Float64Array
+    cover: Float64Array
+
+    @property
+    def nodes(self) -> int:
+        return len(self.left)
+
+    @property
+    def inner(self) -> Int64Array:
+        """The nodes that split."""
+        return np.flatnonzero(self.left != LEAF)
+
+    @property
+    def leaves(self) -> Int64Array:
+        return np.flatnonzero(self.left == LEAF)
+
+
+@dataclass(frozen=True)
+class JoinedModel:
+    """All parts in the job's order. Features are numbered through, party by party.
+
+    `left_sets` has a row per split by categories and a column per category code.
+    """
+
+    parts: tuple[Part, ...]
+    skeleton: Skeleton
+    trees: tuple[JoinedTree, ...]
+    left_sets: BoolArray
+
+    @cached_property
+    def columns(self) -> tuple[ColumnInfo, ...]:
+        """The columns of all parties, by feature number."""
+        return tuple(info for part in self.parts for info in part.columns)
+
+    @cached_property
+    def column_owner(self) -> Int32Array:
+        """The position, in `parties`, of the party that owns each feature."""
+        counts = [len(part.columns) for part in self.parts]
+        return np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+
+    @property
+    def parties(self) -> tuple[PartyName, ...]:
+        return self.skeleton.parties
+
+    @property
+    def objective(self) -> str:
+        return self.skeleton.objective
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        return self.skeleton.classes
+
+    @property
+    def trees_per_round(self) -> int:
+        return self.skeleton.trees_per_round
+
+    @property
+    def base_margin(self) -> Float64Array:
+        return self.skeleton.base_margin
+
+    @property
+    def config(self) -> TrainingConfig:
+        return self.skeleton.config
+
+    def left_categories(self, tree: JoinedTree, node: int) -> tuple[int, ...] | None:
+        """The category codes that go left at a node; None where a threshold decides."""
+        row = int(tree.set_of[node])
+        return None if row < 0 else tuple(np.flatnonzero(self.left_sets[row]).tolist())
+
+    def margins(self, columns: Sequence[Column]) -> Float64Array:
+        """Predict where all columns are at hand.
+
+        Parameters
+        ----------
+        columns
+            The columns of all parties, found by name, with the same rows each. Categories that training did
+            not know count as missing.
+
+        Returns
+        -------
+        array
+            Margins before the objective's link, shape (K, rows).
+
+        Raises
+        ------
+        ForeignColumns
+            If a column is absent or changed between number and category.
+        RowsDiffer
+            If the columns do not have the same number of rows.
+        DuplicateColumns
+            If two parties have a column of the same name, so that names do not tell them apart.
+        """
+        if len({info.name for info in self.columns}) < len(self.columns):
+            raise DuplicateColumns(
+                "two parties have a column of the same name", "let the parties predict jointly"
+            )
+        encoded = [values for part in self.parts for values in part.encode(columns)]
+        rows = len(encoded[0])
+        if any(len(values) != rows for values in encoded):
+            raise RowsDiffer("the columns have different numbers of rows")
+        out = np.repeat(self.base_margin[:, np.newaxis], rows, axis=1)
+        for begin in range(0, rows, _ROWS_AT_ONCE):
+            chunk = slice(begin, begin + _ROWS_AT_ONCE)
+            values = np.stack([column[chunk] for column in encoded], axis=1)
+            for number, tree in enumerate(self.trees):
+                # Tree after tree, as training added them: the sums round alike.
+                out[number % self.trees_per_round, chunk] += tree.weight[self._leaves(tree, values)]
+        return out
+
+    def _leaves(self, tree: JoinedTree, values: Float32Array) -> AnyArray:
+        """The leaf of each row of `values` (rows, features); all rows go down a level at a time."""
+        node = np.zeros(len(values), dtype=np.int32)
+        rows = np.arange(len(values)) if tree.nodes > 1 else np.arange(0)
+        while len(rows):
+            at = node[rows]
+            value = values[rows, tree.feature[at]]
+            left = value < tree.threshold[at]
+            sets = tree.set_of[at]
+            by_set = np.flatnonzero(sets >= 0)
+            missing = np.isnan(value)
+            if len(by_set):
+                code = np.where(missing[by_set], 0, value[by_set]).astype(np.int64)
+                left[by_set] = self.left_sets[sets[by_set], code]
+            left = np.where(missing, tree.default_left[at], left)
+            node[rows] = np.where(left, tree.left[at], tree.right[at])
+            rows = rows[tree.left[node[rows]] != LEAF]
+        return node
+
+    def canonical(self) -> dict[str, Any]:
+        """What the model computes and nothing else, in a form that plain JSON holds exactly.
+
+        It does not tell which party owned a column, how nodes were numbered or what a split gained.
+        Categories of used columns belong to it: thresholds over category codes mean nothing without them.
+        """
+        used = sorted({int(feature) for tree in self.trees for feature in tree.feature[tree.inner]})
+        categorical = [info for info in (self.columns[f] for f in used) if info.categories is not None]
+        return {
+            "objective": self.objective,
+            "trees_per_round": self.trees_per_round,
+            "base_margin": [_exact(value) for value in self.base_margin],
+            "categories": {info.name: info.categories for info in categorical},
+            "trees": [self._canonical_tree(tree) for tree in self.trees],
+        }
+
+    def _canonical_tree(self, tree: JoinedTree) -> list[dict[str, Any]]:
+        nodes: list[dict[str, Any]] = []
+        queue = [0]
+        for node in queue:  # breadth first: the queue grows while it is read
+            if tree.left[node] == LEAF:
+                nodes.append({"weight": _exact(tree.weight[node])})
+                continue
+            info = self.columns[int(tree.feature[node])]
+            split: dict[str, Any] = {"column": info.name, "missing_left": bool(tree.default_left[node])}
+            members = self.left_categories(tree, node)
+            if members is None:
+                split["below"] = _exact(tree.threshold[node])
+            else:
+                split["among"] = sorted((info.categories or ())[code] for code in members)
+            split["children"] = [len(queue), len(queue) + 1]
+            queue.extend((int(tree.left[node]), int(tree.right[node])))
+            nodes.append(split)
+        return nodes
+
+    def sha256(self) -> str:
+        """The hash of `canonical()`: equal for models that predict alike by the same trees."""
+        text = json.dumps(self.canonical(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def join(parts: Mapping[PartyName, Part]) -> JoinedModel:
+    """Put the parts of all parties together.
+
+    Raises
+    ------
+    MissingPart
+        If a party's part is absent, if not exactly one part has the skeleton, or if the parts do not come
+        from the same training.
+    """
+    holders = [part.skeleton for part in parts.values() if part.skeleton is not None]
+    if len(holders) != 1:
+        raise MissingPart(
+            f"{len(holders)} parts hold the trees' skeleton, and exactly one must",
+            "add the active party's part" if not holders else _STRANGERS,
+        )
+    skeleton = holders[0]
+    for name in skeleton.parties:
+        if name not in parts:
+            raise MissingPart(f"the part of {name} is not there")
+    for name in parts:
+        if name not in skeleton.parties:
+            raise MissingPart(f"{name} took no part in this model's training", _STRANGERS)
+    return _joined(skeleton, tuple(parts[name] for name in skeleton.parties))
+
+
+def _joined(skeleton: Skeleton, parts: tuple[Part, ...]) -> JoinedModel:
+    sizes = np.array([tree.nodes for tree in skeleton.trees], dtype=np.int64)
+    owner = np.concatenate([tree.owner for tree in skeleton.trees] or [np.empty(0, dtype=np.int32)])
+    tree_of = np.repeat(np.arange(len(sizes)), sizes)
+    begin = np.cumsum(sizes) - sizes
+    node_of = np.arange(len(owner)) - begin[tree_of]
+    # Filled for all trees at once, then cut up by tree.
+    feature = np.full(len(owner), LEAF, dtype=np.int32)
+    threshold = np.zeros(len(owner), dtype=np.float32)
+    default_left = np.zeros(len(owner), dtype=np.bool_)
+    set_of = np.full(len(owner), -1, dtype=np.int32)
+    width = max((len(info.categories or ()) for part in parts for info in part.columns), default=0)
+    sets: list[BoolArray] = [np.empty((0, width), dtype=np.bool_)]
+    first_feature, first_set = 0, 0
+    for position, part in enumerate(parts):
+        records = part.records
+        own = np.flatnonzero(owner == position)
+        if not (np.array_equal(records.tree, tree_of[own]) and np.array_equal(records.node, node_of[own])):
+            raise MissingPart(f"the splits of {part.party} are not those of the skeleton", _STRANGERS)
+        feature[own] = records.feature + first_feature
+        threshold[own] = records.threshold
+        default_left[own] = records.default_left
+        set_of[own] = np.where(records.set_of < 0, -1, records.set_of + first_set)
+        sets.append(_widened(records.left_sets, width))
+        first_feature += len(part.columns)
+        first_set += len(records.left_sets)
+    trees = tuple(
+        JoinedTree(
+            left=tree.left,
+            right=np.where(tree.left == LEAF, LEAF, tree.left + 1).astype(np.int32),
+            owner=tree.owner,
+            feature=feature[start : start + tree.nodes],
+            threshold=threshold[start : start + tree.nodes],
+            default_left=default_left[start : start + tree.nodes],
+            set_of=set_of[start : start + tree.nodes],
+            weight=tree.weight,
+            gain=tree.gain,
+            cover=tree.cover,
+        )
+        for tree, start in zip(skeleton.trees, begin.tolist(), strict=True)
+    )
+    return JoinedModel(parts, skeleton, trees, np.concatenate(sets))
+
+
+def _widened(sets: BoolArray, width: int) -> BoolArray:
+    """Sets as wide as the largest list of categories; a party stores its own no wider than it needs."""
+    wide = np.zeros((len(sets), width), dtype=np.bool_)
+    common = min(width, sets.shape[1])
+    wide[:, :common] = sets[:, :common]
+    return wide
+
+
+def _exact(value: float | np.floating[Any]) -> str:
+    """A float by its bits, minus zero as zero."""
+    return (float(value) + 0.0).hex()

@@ -1,0 +1,312 @@
+"""Parts in files, readable by their owner only.
+
+A part is a folder with `manifest.json` (names, parameters) and `arrays.npz` (numbers); a model is a folder
+with `index.json` and the parts of all parties. Files come from anywhere: nothing in them is believed
+unchecked, and nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import io
+import json
+import os
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+from urllib.parse import quote
+
+import numpy as np
+from numpy.lib import format as npy
+
+from veilboost.boost.tree import LEAF, Tree
+from veilboost.config import OBJECTIVES, TrainingConfig
+from veilboost.errors import DamagedModel, ImpossibleParameter, MissingPart, ModelVersion, UnreadableModel
+from veilboost.model.part import ColumnInfo, Part, Skeleton, SplitRecords
+from veilboost.types import AnyArray, Int64Array, PartyName
+
+FORMAT_VERSION = 1
+_PART, _MODEL = "veilboost-part", "veilboost-model"
+_MANIFEST, _ARRAYS, _INDEX = "manifest.json", "arrays.npz", "index.json"
+_LONGEST_FOLDER = 200  # file systems allow 255 bytes
+_RECORDS = ("tree", "node", "feature", "set_of", "threshold", "default_left", "left_sets")
+_PER_NODE = ("left", "owner", "weight", "gain", "cover")
+_SKELETON = (*_PER_NODE, "tree_nodes", "base_margin")
+_ABOUT = ("protocol", "objective", "classes", "parties", "trees_per_round")
+_TYPES = {
+    **dict.fromkeys(("tree", "node", "feature", "set_of", "left", "owner"), "<i4"),
+    **dict.fromkeys(("default_left", "left_sets"), "|b1"),
+    **dict.fromkeys(("threshold", "weight"), "<f4"),
+    **dict.fromkeys(("gain", "cover", "base_margin"), "<f8"),
+    "tree_nodes": "<i8",
+}
+
+StrPath: TypeAlias = str | os.PathLike[str]
+_Arrays: TypeAlias = dict[str, AnyArray]
+
+
+def save_model(parts: Mapping[PartyName, Part], folder: StrPath) -> None:
+    """Write the parts of all parties, each into a folder of its own.
+
+    Raises ImpossibleParameter if a party's name is empty or too long, or two names differ only in case.
+    """
+    folders = {name: _folder_name(name) for name in parts}
+    if len({name.casefold() for name in folders.values()}) < len(folders):
+        raise ImpossibleParameter("two parties' names differ only in case", "rename one of the parties")
+    for name, part in parts.items():
+        save_part(part, Path(folder) / folders[name])
+    _write_json(Path(folder), _INDEX, {"format": _MODEL, "version": FORMAT_VERSION, "parties": list(parts)})
+
+
+def load_model(folder: StrPath) -> dict[PartyName, Part]:
+    """Read what `save_model` wrote. Raises as `load_part`, and MissingPart where a party's folder lacks."""
+    parts: dict[PartyName, Part] = {}
+    for name in _texts(_read_json(Path(folder), _INDEX, _MODEL).get("parties"), "parties"):
+        try:
+            # The folder follows from the name alone, so an index cannot point elsewhere.
+            own = Path(folder) / _folder_name(name)
+        except ImpossibleParameter as error:
+            raise UnreadableModel(f"the index of {folder} names an impossible party") from error
+        if not own.is_dir():
+            raise MissingPart(f"{folder} has no folder {own.name} for {name}")
+        parts[name] = load_part(own)
+        _check(parts[name].party == name, f"the folder of {name} holds another party's part")
+    return parts
+
+
+def save_part(part: Part, folder: StrPath) -> None:
+    """Write one party's part.
+
+    Each file is replaced as a whole. Where an older part is replaced and writing ends between the two files,
+    the checksum tells.
+    """
+    arrays: _Arrays = {name: getattr(part.records, name) for name in _RECORDS}
+    about: dict[str, Any] | None = None
+    if part.skeleton is not None:
+        about = {name: getattr(part.skeleton, name) for name in _ABOUT}
+        about["config"] = part.skeleton.config.to_dict()
+        trees = part.skeleton.trees
+        arrays["base_margin"] = part.skeleton.base_margin
+        arrays["tree_nodes"] = np.array([tree.nodes for tree in trees])
+        for name in _PER_NODE:
+            arrays[name] = np.concatenate([np.empty(0), *(getattr(tree, name) for tree in trees)])
+    typed = {name: np.asarray(array, _TYPES[name], "C") for name, array in arrays.items()}
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **typed)
+    manifest = {
+        "format": _PART,
+        "version": FORMAT_VERSION,
+        "library": importlib.metadata.version("veilboost"),
+        "party": part.party,
+        "share_names": part.share_names,
+        "columns": [{"name": info.name, "categories": info.categories} for info in part.columns],
+        "skeleton": about,
+        "arrays_sha256": hashlib.sha256(buffer.getvalue()).hexdigest(),
+    }
+    _write(Path(folder), _ARRAYS, buffer.getvalue())
+    _write_json(Path(folder), _MANIFEST, manifest)
+
+
+def load_part(folder: StrPath) -> Part:
+    """Read one party's part.
+
+    Raises
+    ------
+    UnreadableModel
+        If there is no part, or what is there contradicts itself.
+    DamagedModel
+        If the arrays are not those that were written.
+    ModelVersion
+        If a later release wrote it.
+    """
+    manifest = _read_json(Path(folder), _MANIFEST, _PART)
+    try:
+        content = (Path(folder) / _ARRAYS).read_bytes()
+    except OSError as error:
+        raise DamagedModel(f"{Path(folder) / _ARRAYS} cannot be read", "restore it from a copy") from error
+    if hashlib.sha256(content).hexdigest() != manifest.get("arrays_sha256"):
+        raise DamagedModel(f"{Path(folder) / _ARRAYS} is not as it was written")
+    about = manifest.get("skeleton")
+    arrays = _read_arrays(content, _RECORDS if about is None else _RECORDS + _SKELETON)
+    party, share_names = _text(manifest.get("party"), "party"), manifest.get("share_names")
+    _check(isinstance(share_names, bool), "share_names is not true or false")
+    columns = _columns(manifest.get("columns"))
+    records = _records(arrays, columns)
+    skeleton = None if about is None else _skeleton(about, arrays, party, records)
+    return Part(party, columns, records, skeleton, share_names is True)
+
+
+# --- what a manifest and its arrays say --------------------------------------------------------------------
+
+_NOT_OURS = "the files are not what VeilBoost writes; get them from their owner again"
+
+
+def _check(fits: object, what: str) -> None:
+    if not fits:
+        raise UnreadableModel(what, _NOT_OURS)
+
+
+def _text(value: object, what: str) -> str:
+    return _texts([value], what)[0]
+
+
+def _texts(value: object, what: str) -> tuple[str, ...]:
+    texts = cast("list[object]", value) if isinstance(value, list) else [None]
+    found = tuple(text for text in texts if isinstance(text, str))
+    _check(len(found) == len(texts) == len(set(found)), f"{what}: not a list of different texts")
+    return found
+
+
+def _columns(value: object) -> tuple[ColumnInfo, ...]:
+    infos: list[ColumnInfo] = []
+    for item in cast("list[object]", value) if isinstance(value, list) else [None]:
+        entry = cast("dict[str, object]", item) if isinstance(item, dict) else {}
+        name, categories = _text(entry.get("name"), "a column's name"), entry.get("categories")
+        infos.append(ColumnInfo(name, None if categories is None else _texts(categories, "categories")))
+    _check(len({info.name for info in infos}) == len(infos), "two columns have one name")
+    return tuple(infos)
+
+
+def _records(arrays: _Arrays, columns: tuple[ColumnInfo, ...]) -> SplitRecords:
+    records = SplitRecords(**{name: arrays[name] for name in _RECORDS})
+    lengths = {len(arrays[name]) for name in _RECORDS if name != "left_sets"}
+    _check(len(lengths) == 1, "the records' arrays differ in length")
+    _check((records.tree >= 0).all() and (records.node >= 0).all(), "a record's node is negative")
+    key = (records.tree.astype(np.int64) << 32) + records.node
+    _check((np.diff(key) > 0).all(), "the records are not in order")
+    _check(_within(records.feature, 0, len(columns)), "a record's feature does not exist")
+    _check(np.isfinite(records.threshold).all(), "a threshold is not finite")
+    sizes = np.array([-1 if c.categories is None else len(c.categories) for c in columns], dtype=np.int64)
+    (sets, width), by_set = records.left_sets.shape, np.flatnonzero(records.set_of >= 0)
+    _check(_within(records.set_of, -1, sets), "a record's set does not exist")
+    _check(sets <= records.count and width <= sizes.max(initial=1), "there are more sets than records need")
+    needed: Int64Array = (records.left_sets * np.arange(1, width + 1)).max(axis=1, initial=0)
+    known = needed[records.set_of[by_set]] <= sizes[records.feature[by_set]]
+    _check(known.all(), "a set has categories that its column has not")
+    return records
+
+
+def _within(values: AnyArray, low: int, high: int) -> bool:
+    return bool(((values >= low) & (values < high)).all())
+
+
+def _skeleton(value: object, arrays: _Arrays, party: PartyName, records: SplitRecords) -> Skeleton:
+    about = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    protocol, objective = _text(about.get("protocol"), "protocol"), _text(about.get("objective"), "objective")
+    parties = _texts(about.get("parties"), "parties")
+    classes = None if about.get("classes") is None else _texts(about["classes"], "classes")
+    per_round = about.get("trees_per_round")
+    try:
+        config = TrainingConfig.from_dict(about["config"])
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise UnreadableModel("the training parameters cannot be read", _NOT_OURS) from error
+    multiclass, base = objective == "multiclass", arrays["base_margin"]
+    _check(objective in (*OBJECTIVES[1:], "custom"), "the objective is unknown")
+    if type(per_round) is not int or per_round < 1 or (per_round > 1) != multiclass or len(base) != per_round:
+        raise UnreadableModel("the number of trees per round does not fit", _NOT_OURS)
+    _check(not multiclass or classes is None or len(classes) == per_round, "the classes do not fit")
+    _check(len(arrays["tree_nodes"]) % per_round == 0, "the last round is not whole")
+    _check(np.isfinite(arrays["weight"]).all() and np.isfinite(base).all(), "a weight is not finite")
+    _check(party in parties, "the party is not one of the job's")
+    trees = _trees(arrays, len(parties), config.max_depth)
+    owned = [np.flatnonzero(tree.owner == parties.index(party)) for tree in trees]
+    own_tree = np.repeat(np.arange(len(trees)), [len(nodes) for nodes in owned])
+    own_node = np.concatenate([np.empty(0), *owned])
+    fits = np.array_equal(records.tree, own_tree) and np.array_equal(records.node, own_node)
+    _check(fits, "the records are not those of the skeleton")
+    return Skeleton(protocol, objective, classes, parties, per_round, trees, base, config)
+
+
+def _trees(arrays: _Arrays, parties: int, max_depth: int) -> tuple[Tree, ...]:
+    """Cut the nodes up into trees; every node must be reached from its root exactly once."""
+    sizes, left, owner = arrays["tree_nodes"], arrays["left"].astype(np.int64), arrays["owner"]
+    total = len(left)
+    _check(all(len(arrays[name]) == total for name in _PER_NODE), "the trees' arrays differ in length")
+    _check(_within(sizes, 1, total + 1) and sizes.sum() == total, "the trees' sizes do not fit their nodes")
+    ends = np.cumsum(sizes)
+    begin = np.repeat(ends - sizes, sizes)
+    inner = left != LEAF
+    after_parent = left + begin > np.arange(total)
+    within_tree = left + 1 < np.repeat(sizes, sizes)
+    _check((after_parent & within_tree)[inner].all(), "a node's child is not in its tree or before the node")
+    _check(_within(owner[inner], 0, parties) and (owner[~inner] == LEAF).all(), "a split has no owner")
+    reached = level = ends - sizes
+    for _ in range(max_depth):
+        parents = level[inner[level]]
+        level = np.concatenate((left[parents] + begin[parents], left[parents] + begin[parents] + 1))
+        reached = np.concatenate((reached, level))
+        _check(len(reached) <= total, "a node has two parents")
+    _check(np.array_equal(np.sort(reached), np.arange(total)), "the nodes do not form trees of this depth")
+    pieces = {name: np.split(arrays[name], ends[:-1]) for name in _PER_NODE}
+    return tuple(Tree(**{name: pieces[name][t] for name in _PER_NODE}) for t in range(len(sizes)))
+
+
+# --- files -------------------------------------------------------------------------------------------------
+
+
+def _folder_name(party: PartyName) -> str:
+    """A party's folder: its name, with `%2F` and the like for what could lead elsewhere or hide it."""
+    name = quote(party, safe="", errors="surrogatepass")
+    name = name.replace(".", "%2E", 1) if name.startswith(".") else name
+    if not 0 < len(name) <= _LONGEST_FOLDER:
+        raise ImpossibleParameter("a party's name is empty or too long", "give the party a short name")
+    return name
+
+
+def _write_json(folder: Path, name: str, content: Mapping[str, Any]) -> None:
+    _write(folder, name, json.dumps(content, indent=1, allow_nan=False).encode())
+
+
+def _write(folder: Path, name: str, content: bytes) -> None:
+    """Put a file in place whole: whoever reads sees the old one or the new one, even after a power cut."""
+    folder.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, folder / name)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _read_json(folder: Path, name: str, kind: str) -> dict[str, Any]:
+    try:
+        content = json.loads((folder / name).read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise UnreadableModel(f"{folder / name} is not there or not JSON") from error
+    manifest = cast("dict[str, Any]", content) if isinstance(content, dict) else {}
+    version = manifest.get("version")
+    if manifest.get("format") != kind or type(version) is not int:
+        raise UnreadableModel(f"{folder / name} is not the description of a {kind}")
+    if version > FORMAT_VERSION:
+        raise ModelVersion(f"{folder} has format {version}, and this release reads {FORMAT_VERSION}")
+    return manifest
+
+
+def _read_arrays(content: bytes, names: tuple[str, ...]) -> _Arrays:
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            _check(sorted(archive.namelist()) == sorted(f"{name}.npy" for name in names), "other arrays")
+            # Stored as they are: a compressed file could grow to any size.
+            _check(all(info.compress_type == zipfile.ZIP_STORED for info in archive.infolist()), "compressed")
+            return {name: _array(archive.read(f"{name}.npy"), name) for name in names}
+    except Exception as error:  # zipfile and NumPy fail in many ways at what others made up
+        raise UnreadableModel(f"the arrays cannot be read: {error}", _NOT_OURS) from error
+
+
+def _array(raw: bytes, name: str) -> AnyArray:
+    """One .npy file. NumPy's own reader would allocate whatever size the header claims."""
+    stream = io.BytesIO(raw)
+    _check(npy.read_magic(stream) == (1, 0), "another version of .npy")
+    shape, fortran, dtype = npy.read_array_header_1_0(stream)
+    _check(dtype == np.dtype(_TYPES[name]) and not fortran, f"{name} has another type")
+    _check(len(shape) == (2 if name == "left_sets" else 1), f"{name} has another shape")
+    array = np.frombuffer(raw[stream.tell() :], dtype=dtype).reshape(shape)
+    _check(dtype != np.bool_ or array.view(np.uint8).max(initial=0) <= 1, f"{name} is not true or false")
+    return array.copy()
