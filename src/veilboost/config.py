@@ -73,9 +73,7 @@ class TrainingConfig:
     min_child_weight: float = _param(1.0, "least hessian sum of a child", low=0)
     max_delta_step: float = _param(0.0, "most a leaf may weigh before shrinkage; 0 is no limit", low=0)
     subsample: float = _param(1.0, "share of rows drawn for each round", low=0, high=1, low_open=True)
-    colsample_bytree: float = _param(
-        1.0, "share of columns drawn for each tree", low=0, high=1, low_open=True
-    )
+    colsample_bytree: float = _param(1.0, "share of columns drawn for each tree", low=0, high=1, low_open=True)
     scale_pos_weight: float = _param(1.0, "weight of positive rows (binary)", low=0, low_open=True)
     base_score: float | None = _param(None, "prediction before the first tree; unset: from the labels")
     order: str = _param("second", "second-order boosting, or first-order (GBDT: h = 1)", choices=ORDERS)
@@ -133,7 +131,7 @@ def checked_parameter(value: Any, item: dataclasses.Field[Any]) -> Any:
     whole = kind.startswith("int")
     if isinstance(value, bool) or not isinstance(value, numbers.Integral if whole else numbers.Real):
         raise ImpossibleParameter(f"{name}={value!r} is not a {'whole ' if whole else ''}number")
-    number = int(value) if whole else float(value)
+    number: int | float = int(cast(int, value)) if whole else float(value)
     too_low = number < info.low or (info.low_open and number == info.low)
     if not math.isfinite(number) or too_low or number > info.high:
         raise ImpossibleParameter(f"{name}={value!r} is outside {info.range_text()}")

@@ -73,6 +73,6 @@ def to_fixed(g: Float64Array, h: Float64Array, scale: Scale, weight: Float64Arra
     if weight is not None:
         pairs *= weight[:, None]
         np.rint(pairs, out=pairs)
-    if pairs.size and not (-(2.0**MAX_BITS) <= pairs.min() and pairs.max() <= 2.0**MAX_BITS):
+    if pairs.size and not (pairs.min() >= -(2.0**MAX_BITS) and pairs.max() <= 2.0**MAX_BITS):
         raise GradientRange(f"a gradient is not finite or needs more than {MAX_BITS} bits")
     return pairs.astype(np.int32)

@@ -44,7 +44,7 @@ class Column:
     """
 
     name: str
-    values: Float32Array | Int32Array
+    values: AnyArray
     categories: tuple[str, ...] | None = None
 
     def take(self, rows: AnyArray) -> Column:

@@ -20,9 +20,7 @@ pytestmark = pytest.mark.fast
 
 # Letters first: a csv file cannot say whether 7 is text. "NA", "true" and "inf" are letters and must survive.
 WORDS = st.one_of(
-    st.sampled_from(
-        ["NA", "null", "true", "inf", "nan", 'quo"te', "com,ma", "two\nlines", "ümlaut", "日本", ""]
-    ),
+    st.sampled_from(["NA", "null", "true", "inf", "nan", 'quo"te', "com,ma", "two\nlines", "ümlaut", "日本", ""]),
     st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=8).map(lambda tail: f"x{tail}"),
 )
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -118,12 +116,8 @@ def test_the_table_itself_is_kept(case: tuple[pa.Table, dict[str, Any]]) -> None
 
 @settings(max_examples=60, deadline=None)
 @given(case=tables(), order=st.randoms(use_true_random=False))
-def test_the_order_of_rows_does_not_matter_once_sorted(
-    case: tuple[pa.Table, dict[str, Any]], order: Any
-) -> None:
+def test_the_order_of_rows_does_not_matter_once_sorted(case: tuple[pa.Table, dict[str, Any]], order: Any) -> None:
     table, roles = case
     rows = list(range(table.num_rows))
     order.shuffle(rows)
-    assert_same(
-        load_table(table.take(rows), **roles).sorted_by_id(), load_table(table, **roles).sorted_by_id()
-    )
+    assert_same(load_table(table.take(rows), **roles).sorted_by_id(), load_table(table, **roles).sorted_by_id())

@@ -127,9 +127,7 @@ def test_the_base_margin_predicts_the_weighted_mean(name, rows):
 def ranked_rows() -> st.SearchStrategy[np.ndarray]:
     """Both labels, few distinct predictions so that ties are common, weights that may be zero."""
     return (
-        columns(
-            st.sampled_from([0.0, 1.0]), st.integers(0, 6), st.sampled_from([0.0, 0.5, 1.0, 3.7]), min_size=2
-        )
+        columns(st.sampled_from([0.0, 1.0]), st.integers(0, 6), st.sampled_from([0.0, 0.5, 1.0, 3.7]), min_size=2)
         .map(lambda rows: np.hstack([rows, [[0.0, 1.0], [3.0, 2.0], [0.1, 0.2]]]))
         .map(lambda rows: rows * [[1.0], [1 / 7], [1.0]])
     )

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from veilboost import _native
 from veilboost.boost.cuts import ABOVE_ALL, propose_cuts
@@ -16,6 +15,7 @@ from veilboost.boost.layout import BinLayout
 from veilboost.boost.rows import RowGroups
 from veilboost.config import TrainingConfig
 from veilboost.types import (
+    AnyArray,
     BoolArray,
     Column,
     ColumnKind,
@@ -26,7 +26,7 @@ from veilboost.types import (
     UInt8Array,
 )
 
-Bins = NDArray[np.uint8] | NDArray[np.uint16]
+Bins = AnyArray  # uint8, or uint16 where a feature has more than 256 slots
 
 
 class Rule(NamedTuple):
@@ -128,16 +128,17 @@ class ColumnBlock:
 
     def subset(self, features: Int32Array) -> ColumnBlock:
         """The same rows with only these columns, for one tree of a run that samples columns."""
-        cuts = tuple(self.cuts[f] for f in features)
+        chosen: list[int] = features.tolist()
+        cuts = tuple(self.cuts[f] for f in chosen)
         shared = None
         if self.shared is not None:
             matrix = np.ascontiguousarray(self.shared.bins[0][:, features])
             shared = LevelBins([matrix], [cuts], per_node=False)
         return replace(
             self,
-            kinds=tuple(self.kinds[f] for f in features),
-            values=tuple(self.values[f] for f in features),
-            categories=tuple(self.categories[f] for f in features),
+            kinds=tuple(self.kinds[f] for f in chosen),
+            values=tuple(self.values[f] for f in chosen),
+            categories=tuple(self.categories[f] for f in chosen),
             cuts=cuts,
             layout=self.layout.subset(features),
             shared=shared,
@@ -150,9 +151,7 @@ class ColumnBlock:
         # FedXGBoost Alg. 5: quantiles of the node's own rows, feature by feature.
         groups = int(fit.group.max(initial=0)) + 1
         rows = len(self.values[0]) if self.values else 0
-        matrices: list[Bins] = [
-            np.zeros((rows, len(self.values)), dtype=_dtype(self.layout)) for _ in range(groups)
-        ]
+        matrices: list[Bins] = [np.zeros((rows, len(self.values)), dtype=_dtype(self.layout)) for _ in range(groups)]
         cuts: list[list[Float32Array]] = []
         for node in range(fit.nodes):
             own = fit.rows[fit.begin[node] : fit.end[node]]
@@ -251,8 +250,9 @@ class ColumnBlock:
                 members = np.flatnonzero(splits.left[k, : self.categories[feature]])
                 rules.append(Rule(feature, ABOVE_ALL, default_left, tuple(members.tolist())))
                 continue
-            edges = bins.cuts_at(int(positions[k]))[feature]
-            rules.append(Rule(feature, edges[place] if place < len(edges) else ABOVE_ALL, default_left))
+            edges = bins.cuts_at(int(positions[k]))[int(feature)]
+            threshold = np.float32(edges[place]) if place < len(edges) else ABOVE_ALL
+            rules.append(Rule(feature, threshold, default_left))
         return rules
 
 

@@ -166,7 +166,7 @@ def _next_level(
     follow = level.follow.of(choices.position).split(follow_left)
     node = np.empty(fit.nodes, dtype=np.int32)
     node[0::2] = [
-        builders[group].split(parent, owner, gain)
+        builders[int(group)].split(parent, owner, gain)
         for group, parent, owner, gain in zip(
             chosen.group.tolist(),
             level.node[choices.position].tolist(),
@@ -219,7 +219,7 @@ def _may_split(
 def _note_cover(level: Level, builders: Sequence[TreeBuilder], scale: Scale) -> None:
     cover = (level.totals[:, 1] * scale.h_unit).tolist()
     for group, node, value in zip(level.fit.group.tolist(), level.node.tolist(), cover, strict=True):
-        builders[group].cover[node] = value
+        builders[int(group)].cover[node] = value
 
 
 def _close(
@@ -238,7 +238,7 @@ def _close(
     shrunk = (config.learning_rate * weights).astype(np.float32)
     trees, nodes = level.fit.group[leaves].tolist(), level.node[leaves].tolist()
     for tree, node, weight in zip(trees, nodes, shrunk.tolist(), strict=True):
-        builders[tree].weight[node] = weight
+        builders[int(tree)].weight[node] = weight
     flat = margin.reshape(-1)
     for groups in (level.fit.of(leaves), level.follow.of(leaves)):
         if not groups.size:

@@ -21,9 +21,7 @@ from veilboost.types import Float64Array
 
 MetricFunction: TypeAlias = Callable[[Float64Array, Float64Array, Float64Array | None], float]
 
-_PROBABILITY_FLOOR = float(
-    np.finfo(np.float64).eps
-)  # as scikit-learn's log_loss: a sure mistake stays finite
+_PROBABILITY_FLOOR = float(np.finfo(np.float64).eps)  # as scikit-learn's log_loss: a sure mistake stays finite
 
 
 @dataclass(frozen=True)
@@ -172,9 +170,7 @@ def _mean(values: Float64Array, weight: Float64Array | None) -> float:
     return float(values.mean() if weight is None else (values @ weight) / weight.sum())
 
 
-def _check(
-    y: Float64Array, prediction: Float64Array, weight: Float64Array | None, shape: tuple[int, ...]
-) -> None:
+def _check(y: Float64Array, prediction: Float64Array, weight: Float64Array | None, shape: tuple[int, ...]) -> None:
     """Refuse what NumPy would broadcast, sort or average into a number that means nothing."""
     if y.ndim != 1 or len(y) == 0:
         raise ImpossibleParameter("a metric needs one label per row", "give at least one row")

@@ -134,9 +134,7 @@ class Objective(ABC):
             _largest(h) if h_limit is None else h_limit * weight_bound,
         )
 
-    def base_margin(
-        self, y: Float64Array, weight: Float64Array | None, base_score: float | None
-    ) -> Float64Array:
+    def base_margin(self, y: Float64Array, weight: Float64Array | None, base_score: float | None) -> Float64Array:
         """The margin before the first tree, shape (K,).
 
         Parameters
@@ -215,9 +213,7 @@ class BinaryLogistic(Objective):
     xgboost_name = "binary:logistic"
     default_metric = "auc"
 
-    def __init__(
-        self, order: str = "second", max_delta_step: float = 0.0, scale_pos_weight: float = 1.0
-    ) -> None:
+    def __init__(self, order: str = "second", max_delta_step: float = 0.0, scale_pos_weight: float = 1.0) -> None:
         super().__init__(order, max_delta_step)
         self.scale_pos_weight = scale_pos_weight
 
@@ -386,9 +382,7 @@ class CustomObjective(Objective):
         g = _custom_array("g", first, y.shape)
         h = _custom_array("h", second, y.shape)
         if h.min(initial=0.0) < 0.0:
-            raise GradientRange(
-                "the custom objective returned a negative h", "return a second derivative of 0 or more"
-            )
+            raise GradientRange("the custom objective returned a negative h", "return a second derivative of 0 or more")
         return g[np.newaxis], h[np.newaxis]
 
 
@@ -466,10 +460,6 @@ def make_objective(
         return Poisson(order, max_delta_step)
     if name == CustomObjective.name:
         if custom is None:
-            raise ImpossibleParameter(
-                "objective 'custom' has no loss", "pass a callable (margin, y) -> (g, h)"
-            )
+            raise ImpossibleParameter("objective 'custom' has no loss", "pass a callable (margin, y) -> (g, h)")
         return CustomObjective(custom, order, max_delta_step)
-    raise ImpossibleParameter(
-        f"unknown objective {name!r}", "choose binary, multiclass, regression, poisson or custom"
-    )
+    raise ImpossibleParameter(f"unknown objective {name!r}", "choose binary, multiclass, regression, poisson or custom")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -21,9 +22,7 @@ def sample_rows(pool: Int32Array, round_number: int, config: TrainingConfig) -> 
     return drawn
 
 
-def sample_columns(
-    features: Sequence[int], round_number: int, config: TrainingConfig
-) -> list[Int32Array | None]:
+def sample_columns(features: Sequence[int], round_number: int, config: TrainingConfig) -> list[Int32Array | None]:
     """Columns of each owner, drawn from all owners' columns in the job's order; None: all of them."""
     if config.colsample_bytree >= 1.0:
         return [None] * len(features)
@@ -32,7 +31,4 @@ def sample_columns(
     generator = np.random.Generator(np.random.PCG64((config.seed, round_number, 1)))
     drawn = np.sort(generator.permutation(total)[:count])
     edges = np.concatenate(([0], np.cumsum(features)))
-    return [
-        (drawn[(drawn >= low) & (drawn < high)] - low).astype(np.int32)
-        for low, high in zip(edges[:-1], edges[1:], strict=True)
-    ]
+    return [(drawn[(drawn >= low) & (drawn < high)] - low).astype(np.int32) for low, high in itertools.pairwise(edges)]

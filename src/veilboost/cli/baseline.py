@@ -12,7 +12,8 @@ import numpy as np
 
 from veilboost.boost.metrics import Metric
 from veilboost.boost.objective import Objective
-from veilboost.cli.problem import Problem
+from veilboost.cli.problem import Problem, labels
+from veilboost.cli.tables import Tables
 from veilboost.config import TrainingConfig
 from veilboost.model.part import Part
 from veilboost.party.simulation import simulate_prediction, simulate_training
@@ -125,15 +126,13 @@ def xgboost_parameters(config: TrainingConfig, objective: Objective, threads: in
 
 
 def _labels(problem: Problem, rows: BoolArray | None) -> tuple[AnyArray, AnyArray | None]:
-    table = problem.train[problem.active]
-    assert table.label is not None  # noqa: S101 - the active table was checked when it was loaded
-    weight = table.weight
+    label, weight = labels(problem.train, problem.active), problem.train[problem.active].weight
     if rows is None:
-        return table.label, weight
-    return table.label[rows], None if weight is None else weight[rows]
+        return label, weight
+    return label[rows], None if weight is None else weight[rows]
 
 
-def _matrix(tables: Mapping[PartyName, Any], parts: Mapping[PartyName, Part], rows: BoolArray | None) -> AnyArray:
+def _matrix(tables: Tables, parts: Mapping[PartyName, Part], rows: BoolArray | None) -> AnyArray:
     columns = [values for name, part in parts.items() for values in part.encode(tables[name].columns)]
     return np.column_stack(columns if rows is None else [values[rows] for values in columns])
 

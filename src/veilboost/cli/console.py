@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -84,12 +84,13 @@ def seconds_text(seconds: float) -> str:
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
+def writing(path: Path) -> Generator[None]:
     """Turn what the system refuses to write into a coded error that names the path."""
     try:
         yield
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise UnreadableFile(
-            f"cannot write to {str(path)!r} ({reason})", "choose a place that exists and that you may write to"
+            f"cannot write to {str(path)!r} ({reason})",
+            "choose a place that exists and that you may write to",
         ) from None

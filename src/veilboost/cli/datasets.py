@@ -21,8 +21,8 @@ def datasets(
 ) -> None:
     """List the built-in data sets, or write one as parquet.
 
-    The scene is three tables of one town: a bank, a shop and a telecom that share about half of their customers.
-    The rest is what scikit-learn ships.
+    The scene is three tables of one town: a bank, a shop and a telecom that
+    share about half of their customers. The rest is what scikit-learn ships.
 
     Examples:
 
@@ -32,7 +32,9 @@ def datasets(
     """
     if name is None:
         if out is not None:
-            raise ImpossibleParameter("--out is given without a data set", "name one: veilboost datasets NAME --out DIR")
+            raise ImpossibleParameter(
+                "--out is given without a data set", "name one: veilboost datasets NAME --out DIR"
+            )
         _list(as_json)
         return
     if out is None:
@@ -56,7 +58,12 @@ def _list(as_json: bool) -> None:
     for info in found:
         parties = ", ".join(info.parties) or "-"
         table.add_row(
-            f"[bold]{info.name}[/]", str(info.rows), str(info.features), info.task, parties, escape(info.about)
+            f"[bold]{info.name}[/]",
+            str(info.rows),
+            str(info.features),
+            info.task,
+            parties,
+            escape(info.about),
         )
     stdout().print(table)
 

@@ -41,9 +41,9 @@ def veilboost(
         typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True),
     ] = False,
 ) -> None:
-    """Gradient-boosted trees across organisations that may not show each other their data.
+    """Gradient-boosted trees across organisations that may not pool their data.
 
-    See what a federation would give, on a built-in scene of a bank, a shop and a telecom:
+    See what a federation of a bank, a shop and a telecom would give:
 
         [bold]veilboost simulate --scene[/]
     """

@@ -46,7 +46,7 @@ def training_options(command: Callable[..., None]) -> Callable[..., None]:
 def _parameter(item: dataclasses.Field[Any], kind: Any) -> inspect.Parameter:
     info, flag = info_of(item), option_flag(item)
     option: Any = typer.Option(
-        f"{flag}/--no-{flag.removeprefix('--')}" if kind is bool else flag,
+        f"{flag}/--no-{flag.removeprefix('--')}" if item.default is True else flag,
         help=_help(info, kind),
         show_default=True if item.default is not None else "unset",
         metavar="NAME" if info.choices else None,

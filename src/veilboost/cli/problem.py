@@ -15,7 +15,7 @@ from veilboost.errors import (
     MissingLabel,
     UnsupportedCombination,
 )
-from veilboost.types import BoolArray, PartyName
+from veilboost.types import BoolArray, Float64Array, PartyName
 
 DEFAULT_TEST_SIZE = 0.2
 
@@ -47,8 +47,7 @@ def load_problem(options: TableOptions, split: SplitOptions) -> Problem:
     test_size = _share(split.test_size, "--test-size") or DEFAULT_TEST_SIZE
     validation_size = _share(split.validation_size, "--validation-size")
     active, train, test = load_tables(options, split.test_data)
-    if train[active].label is None:
-        raise MissingLabel(f"no label of the active party {active} is named", "name its column with --label")
+    labels(train, active)
     if test is not None:
         test = _same_classes(test, train, active)
     else:
@@ -59,6 +58,14 @@ def load_problem(options: TableOptions, split: SplitOptions) -> Problem:
         # Another stream than the split's, which would draw the same rows first again.
         held_out = draw_rows(train[active].rows, validation_size, (split.seed, 1))
     return Problem(active, train, test, held_out)
+
+
+def labels(tables: Tables, active: PartyName) -> Float64Array:
+    """The active party's labels, which it must have."""
+    found = tables[active].label
+    if found is None:
+        raise MissingLabel(f"no label column of the active party {active!r} is named", "name it with --label")
+    return found
 
 
 def draw_rows(rows: int, share: float, key: Sequence[int]) -> BoolArray:
@@ -88,7 +95,8 @@ def _same_classes(test: Tables, train: Tables, active: PartyName) -> Tables:
         return test
     if classes is None or own.label_classes is None:
         raise LabelOutOfRange(
-            "labels are text in one of --data and --test-data and numbers in the other", "write them the same way"
+            "labels are text in one of --data and --test-data and numbers in the other",
+            "write them the same way",
         )
     unknown = set(own.label_classes).difference(classes)
     if unknown:

@@ -15,9 +15,10 @@ def protocols(
 ) -> None:
     """List the protocols and whom they protect.
 
-    Each protocol says for each victim (the active party's labels, the passive parties' features) how it stands:
-    [green]sound[/] is proved under named assumptions, [yellow]heuristic[/] has no known attack at the stated
-    sizes, [bold red]broken[/] falls to an attack that we run, [bold red]open[/] claims no protection.
+    For the active party's labels and for the passive parties' features:
+    [green]sound[/] is proved under named assumptions, [yellow]heuristic[/] has no known attack
+    at the stated sizes, [bold red]broken[/] falls to an attack in the test suite,
+    [bold red]open[/] claims no protection. Exact ones give the very model of plain.
 
     Examples:
 

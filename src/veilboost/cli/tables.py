@@ -55,18 +55,20 @@ def load_tables(options: TableOptions, test_data: Sequence[str]) -> tuple[PartyN
     if bool(options.data) == (options.dataset is not None):
         what = "is no table" if not options.data else "are two tables"
         raise ImpossibleParameter(
-            f"there {what} to train on", "give one of --data FILE, --dataset NAME, or --scene for the built-in scene"
+            f"there {what} to train on",
+            "give one of --data FILE, --dataset NAME, or --scene for the built-in scene",
         )
     if options.dataset is not None:
         return *_load_dataset(options.dataset, options, test_data), None
     files, test_files = _files(options.data, "--data"), _files(test_data, "--test-data")
     if test_files and set(files) != set(test_files):
         raise UnsupportedCombination(
-            "--data and --test-data are not of the same parties", "give a test file for each file, named alike"
+            "--data and --test-data are not of the same parties",
+            "give a test file for each file, named alike",
         )
     if None in files:
         active, train = _deal(files[None], options)
-        return active, train, _test_of_one(test_files[None], options, train) if test_files else None
+        return active, train, _test_of_one(test_files[None], options, active, train) if test_files else None
     named = {party: source for party, source in files.items() if party is not None}
     active, train = _gather(named, options)
     if not test_files:
@@ -130,8 +132,7 @@ def _dealt(table: PartyTable, active: PartyName, shares: Names) -> Tables:
     return {party: own if party == active else own.without_label() for party, own in tables.items()}
 
 
-def _test_of_one(source: str, options: TableOptions, trained: Tables) -> Tables:
-    active = next(party for party, own in trained.items() if own.label is not None)
+def _test_of_one(source: str, options: TableOptions, active: PartyName, trained: Tables) -> Tables:
     columns = [column for own in trained.values() for column in own.columns]
     table = load_table(
         source,
@@ -164,7 +165,7 @@ def _blocks(names: Sequence[str], parties: int) -> Names:
         )
     titles = ["active", *(f"passive{k}" for k in range(1, parties))]
     blocks = np.array_split(np.arange(len(names)), parties)
-    return {title: [names[at] for at in block] for title, block in zip(titles, blocks, strict=True)}
+    return {title: [names[int(at)] for at in block] for title, block in zip(titles, blocks, strict=True)}
 
 
 # --- one table per party ----------------------------------------------------------------------------------
@@ -180,7 +181,7 @@ def _gather(sources: Mapping[PartyName, object], options: TableOptions) -> tuple
     categorical = _by_party(options.categorical, "--categorical")
     for party in categorical:
         if party not in sources:
-            raise ImpossibleParameter(f"--categorical: there is no party {party!r}", f"{_one_of(sources)}")
+            raise ImpossibleParameter(f"--categorical: there is no party {party!r}", _one_of(sources))
     tables = {
         party: load_table(
             source,

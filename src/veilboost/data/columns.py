@@ -89,16 +89,12 @@ def id_values(name: str, column: ArrowColumn, *, typed: bool) -> AnyArray:
     if rows_without:
         raise MissingId(f"id column {name!r} is missing in {count(rows_without, 'row')}")
     if ids is None:
-        raise MixedTypes(
-            f"id column {name!r} holds neither 64-bit whole numbers nor text", "write the ids as text"
-        )
+        raise MixedTypes(f"id column {name!r} holds neither 64-bit whole numbers nor text", "write the ids as text")
     check_ids(ids, name)
     return ids
 
 
-def label_values(
-    name: str, column: ArrowColumn, *, typed: bool
-) -> tuple[Float64Array, tuple[str, ...] | None]:
+def label_values(name: str, column: ArrowColumn, *, typed: bool) -> tuple[Float64Array, tuple[str, ...] | None]:
     """Labels as float64, and the sorted classes they are codes of if they were text.
 
     Raises

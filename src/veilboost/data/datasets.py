@@ -37,9 +37,7 @@ _SCENE = DatasetInfo(
 _SCIKIT_LEARN = (
     DatasetInfo("breast_cancer", 569, 30, "binary", "tumours, measured in images of cell nuclei"),
     DatasetInfo("diabetes", 442, 10, "regression", "progression of diabetes one year after"),
-    DatasetInfo(
-        "digits", 1797, 61, "multiclass", "handwritten digits, without the pixels that are always empty"
-    ),
+    DatasetInfo("digits", 1797, 61, "multiclass", "handwritten digits, without the pixels that are always empty"),
     DatasetInfo("iris", 150, 4, "multiclass", "three kinds of iris, by their petals and sepals"),
     DatasetInfo("wine", 178, 13, "multiclass", "three growers' wines, by their chemistry"),
 )

@@ -130,9 +130,7 @@ def check_finite(values: AnyArray, name: str) -> None:
     """Refuse infinite numbers, among them those that only float32 cannot hold."""
     infinite = int(np.isinf(values).sum())
     if infinite:
-        raise InfiniteValues(
-            f"column {name!r} is infinite, or too large for float32, in {count(infinite, 'row')}"
-        )
+        raise InfiniteValues(f"column {name!r} is infinite, or too large for float32, in {count(infinite, 'row')}")
 
 
 def check_weight(weight: Float64Array, name: str) -> None:
@@ -257,17 +255,13 @@ def _check_binary(label: Float64Array) -> None:
     if other:
         raise LabelOutOfRange(f"{_labels_are(other)} neither 0 nor 1, and binary needs exactly these")
     if len(np.unique(label)) < 2:
-        raise LabelOutOfRange(
-            "every label is of the same class, and binary needs both", "give rows of both classes"
-        )
+        raise LabelOutOfRange("every label is of the same class, and binary needs both", "give rows of both classes")
 
 
 def _check_multiclass(label: Float64Array, classes: tuple[str, ...] | None) -> None:
     wrong = int(((label < 0) | (label != np.floor(label))).sum())
     if wrong:
-        raise LabelOutOfRange(
-            f"{_labels_are(wrong)} negative or not whole, and multiclass needs 0, 1, ..., K-1"
-        )
+        raise LabelOutOfRange(f"{_labels_are(wrong)} negative or not whole, and multiclass needs 0, 1, ..., K-1")
     present = len(np.unique(label))
     expected = int(label.max()) + 1 if classes is None else len(classes)
     if present < 2:

@@ -51,9 +51,7 @@ class Read:
     label: str | None = None
 
 
-def read_source(
-    source: object, selection: Selection, format: str | None = None, query: str | None = None
-) -> Read:
+def read_source(source: object, selection: Selection, format: str | None = None, query: str | None = None) -> Read:
     """Read a source of any kind.
 
     Raises
@@ -109,9 +107,7 @@ def _format_of(path: Path) -> str:
     if suffix in DATABASES:
         raise UnknownFormat(f"{str(path)!r} is a database", "say what to read with query='SELECT ...'")
     if suffix not in FORMATS:
-        raise UnknownFormat(
-            f"{str(path)!r} has no ending that names a format", "name it with format=, such as 'csv'"
-        )
+        raise UnknownFormat(f"{str(path)!r} has no ending that names a format", "name it with format=, such as 'csv'")
     return FORMATS[suffix]
 
 
@@ -140,9 +136,7 @@ def _read_parquet(path: Path, selection: Selection) -> Read:
     try:
         return Read(cast(ArrowTable, pa.concat_tables(tables, promote_options="permissive")))
     except (pa.ArrowInvalid, pa.ArrowTypeError):
-        raise MixedTypes(
-            f"the files in {str(path)!r} disagree on whether a column is numbers or text"
-        ) from None
+        raise MixedTypes(f"the files in {str(path)!r} disagree on whether a column is numbers or text") from None
 
 
 def _read_csv(path: Path, selection: Selection) -> Read:
@@ -152,9 +146,7 @@ def _read_csv(path: Path, selection: Selection) -> Read:
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
     )
-    table = csv.read_csv(
-        path, parse_options=csv.ParseOptions(newlines_in_values=True), convert_options=convert
-    )
+    table = csv.read_csv(path, parse_options=csv.ParseOptions(newlines_in_values=True), convert_options=convert)
     return Read(_chosen(table, selection), typed=False)
 
 

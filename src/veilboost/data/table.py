@@ -59,9 +59,7 @@ class PartyTable:
         if self.label is not None and other.label is not None:
             label = np.concatenate((self.label, other.label))
         if self.weight is not None or other.weight is not None:
-            weight = np.concatenate(
-                [np.ones(t.rows) if t.weight is None else t.weight for t in (self, other)]
-            )
+            weight = np.concatenate([np.ones(t.rows) if t.weight is None else t.weight for t in (self, other)])
         return PartyTable(np.arange(self.rows + other.rows), columns, label, self.label_classes, weight)
 
     def without_label(self) -> PartyTable:

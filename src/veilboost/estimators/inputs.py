@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 import numpy as np
 
@@ -16,6 +16,11 @@ from veilboost.types import AnyArray, Column, PartyName
 
 KEEP = SchemaRules(constant="keep")
 Parties = int | Mapping[PartyName, Sequence[Any]]
+
+
+def is_by_party(X: Any) -> TypeGuard[Mapping[PartyName, Any]]:
+    """Is this a table per party? (Some sparse matrices are mappings too, but have no party names.)"""
+    return isinstance(X, Mapping) and not hasattr(cast(object, X), "shape")
 
 
 def assign_columns(parties: Parties, names: Sequence[str]) -> dict[PartyName, list[int]]:
@@ -52,7 +57,7 @@ def tables_of_matrix(
     X: AnyArray, names: Sequence[str], assigned: Mapping[PartyName, Sequence[int]]
 ) -> dict[PartyName, PartyTable]:
     """One party table per block of columns of a numeric matrix."""
-    ids = np.arange(X.shape[0])
+    ids = np.arange(int(X.shape[0]), dtype=np.int64)
     return {
         party: PartyTable(ids, tuple(Column(names[at], np.ascontiguousarray(X[:, at], np.float32)) for at in columns))
         for party, columns in assigned.items()

@@ -1,19 +1,26 @@
 """The one place where scikit-learn, which has no types, is touched."""
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false
+# pyright: basic
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from sklearn.base import BaseEstimator as _SkBase
 from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import check_is_fitted as _check_is_fitted
 
 from veilboost.types import AnyArray, Float64Array
 
-__all__ = ["BaseEstimator", "ClassifierMixin", "RegressorMixin", "check_is_fitted", "check_weights", "validate"]
+__all__ = [
+    "BaseEstimator",
+    "ClassifierMixin",
+    "RegressorMixin",
+    "check_is_fitted",
+    "check_weights",
+    "validate",
+]
 
 
 class BaseEstimator(_SkBase):
@@ -27,7 +34,11 @@ class BaseEstimator(_SkBase):
         return tags
 
 
-def validate(estimator: Any, X: Any, y: Any, *, reset: bool) -> tuple[AnyArray, AnyArray]:
+def check_is_fitted(estimator: Any) -> None:
+    _check_is_fitted(estimator)
+
+
+def validate(estimator: Any, X: Any, y: Any, *, reset: bool) -> tuple[Any, Any]:
     """scikit-learn's checks of one matrix: shape, numbers, finite but for NaN; same columns as in fit."""
     from sklearn.utils.multiclass import check_classification_targets
 
@@ -36,7 +47,13 @@ def validate(estimator: Any, X: Any, y: Any, *, reset: bool) -> tuple[AnyArray, 
         return matrix, np.empty(0)
     numeric = isinstance(estimator, RegressorMixin)
     matrix, target = validate_data(
-        estimator, X, y, dtype=np.float32, ensure_all_finite="allow-nan", y_numeric=numeric, ensure_min_samples=2
+        estimator,
+        X,
+        cast(Any, y),
+        dtype=np.float32,
+        ensure_all_finite="allow-nan",
+        y_numeric=numeric,
+        ensure_min_samples=2,
     )
     if not numeric:
         check_classification_targets(target)

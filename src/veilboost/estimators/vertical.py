@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,7 +11,6 @@ import numpy as np
 
 from veilboost.boost.objective import make_objective
 from veilboost.config import DEFAULTS, TrainingConfig
-from veilboost.data.schema import infer_objective
 from veilboost.data.table import PartyTable
 from veilboost.errors import ImpossibleParameter, LabelOutOfRange, MissingLabel, RowsDiffer
 from veilboost.estimators.inputs import (
@@ -18,6 +18,7 @@ from veilboost.estimators.inputs import (
     align,
     assign_columns,
     check_parties,
+    is_by_party,
     tables_of_frames,
     tables_of_matrix,
 )
@@ -133,9 +134,11 @@ class _Vertical(BaseEstimator):
         -------
         self
         """
-        tables, y, weight = self._training_tables(X, y, sample_weight)
-        labels, validation = self._encode_labels(y), None
-        tables[self.active_] = _labelled(tables[self.active_], labels, weight, self._class_names())
+        tables, target, weight = self._training_tables(X, y, sample_weight)
+        labels, validation = self._encode_labels(target), None
+        tables[self.active_] = replace(
+            tables[self.active_], label=labels, label_classes=self._class_names(), weight=weight
+        )
         if weight is not None and (weight == 0).any():  # such rows count for nothing, so they shape no cuts
             tables = {party: table.take(weight > 0) for party, table in tables.items()}
         if eval_set is not None:
@@ -191,16 +194,14 @@ class _Vertical(BaseEstimator):
     @property
     def feature_importances_(self) -> Float64Array:
         """Share of the gain of each column, in the order of the columns."""
-        by_name = {item.name: item.value for item in importance(self.joined_, "total_gain")}
+        by_name = {item.column: item.value for item in importance(self.joined_, "total_gain")}
         return np.array([by_name.get(name, 0.0) for name in self._column_order], dtype=np.float64)
 
     # --- data in ----------------------------------------------------------------------------------------
 
-    def _training_tables(
-        self, X: Any, y: Any, sample_weight: Any
-    ) -> tuple[Tables, AnyArray, Float64Array | None]:
-        if isinstance(X, Mapping):
-            return self._tables_of_mapping(cast(Mapping[PartyName, Any], X), y, sample_weight)
+    def _training_tables(self, X: Any, y: Any, sample_weight: Any) -> tuple[Tables, AnyArray, Float64Array | None]:
+        if is_by_party(X):
+            return self._tables_of_mapping(X, y, sample_weight)
         matrix, target = validate(self, X, y, reset=True)
         names = column_names(self, matrix.shape[1])
         self._columns = assign_columns(self.parties, names)
@@ -234,22 +235,21 @@ class _Vertical(BaseEstimator):
                 raise RowsDiffer(f"{self.active_} has {rows} rows but {len(values)} {what}")
         # Labels and weights ride through the alignment as positions.
         order = np.arange(rows)
-        tables[self.active_] = _with_label(tables[self.active_], order.astype(np.float64))
+        tables[self.active_] = replace(tables[self.active_], label=order.astype(np.float64))
         aligned = align(tables, self.active_, self.id is not None, every_row=False)
         kept = cast(Float64Array, aligned[self.active_].label).astype(np.int64)
         self._column_order = [name for table in aligned.values() for name in table.names]
         self.n_features_in_ = len(self._column_order)
         return aligned, target[kept], None if weight is None else weight[kept]
 
-    def _prediction_tables(self, X: Any) -> Tables:
-        check_is_fitted(self)
-        if isinstance(X, Mapping):
-            frames = cast(Mapping[PartyName, Any], X)
-            check_parties(list(self.parts_), frames)
-            used = {party: frames[party] for party in self.parts_}
-            tables = tables_of_frames(used, self.active_, None, self.id, self.categorical)
+    def _new_tables(self, X: Any, parties: Sequence[PartyName]) -> Tables:
+        """Rows to predict or to validate on, in the order of the active party's rows."""
+        if is_by_party(X):
+            check_parties(parties, X)
+            frames = {party: X[party] for party in parties}
+            tables = tables_of_frames(frames, self.active_, None, self.id, self.categorical)
             order = np.arange(tables[self.active_].rows).astype(np.float64)
-            tables[self.active_] = _with_label(tables[self.active_], order)
+            tables[self.active_] = replace(tables[self.active_], label=order)
             aligned = align(tables, self.active_, self.id is not None, every_row=True)
             back = np.argsort(cast(Float64Array, aligned[self.active_].label))
             return {party: table.take(back) for party, table in aligned.items()}
@@ -260,14 +260,11 @@ class _Vertical(BaseEstimator):
 
     def _with_validation(self, tables: Tables, eval_set: tuple[Any, Any]) -> tuple[Tables, BoolArray]:
         X, y = eval_set
-        fitted = self.__dict__.get("parts_")
-        self.parts_ = dict.fromkeys(tables)  # type: ignore[assignment]
-        extra = self._prediction_tables(X)
-        del self.parts_
-        if fitted is not None:
-            self.parts_ = fitted
+        extra = self._new_tables(X, list(tables))
         labels = self._encode_labels(np.asarray(y), fitted=True)
-        extra[self.active_] = _labelled(extra[self.active_], labels, None, self._class_names())
+        if len(labels) != extra[self.active_].rows:
+            raise RowsDiffer(f"eval_set has {extra[self.active_].rows} rows but {len(labels)} labels")
+        extra[self.active_] = replace(extra[self.active_], label=labels, label_classes=self._class_names())
         rows = tables[self.active_].rows
         both = {party: table.followed_by(extra[party]) for party, table in tables.items()}
         return both, np.arange(both[self.active_].rows) >= rows
@@ -284,7 +281,8 @@ class _Vertical(BaseEstimator):
         return TrainingConfig.from_dict(values)
 
     def _margins(self, X: Any) -> Float64Array:
-        return simulate_prediction(self.parts_, self.active_, self._prediction_tables(X))
+        check_is_fitted(self)
+        return simulate_prediction(self.parts_, self.active_, self._new_tables(X, list(self.parts_)))
 
     # --- what the two differ in -------------------------------------------------------------------------
 
@@ -298,31 +296,21 @@ class _Vertical(BaseEstimator):
         raise NotImplementedError
 
 
-def _with_label(table: PartyTable, label: Float64Array) -> PartyTable:
-    return PartyTable(table.ids, table.columns, label)
-
-
-def _labelled(
-    table: PartyTable, label: Float64Array, weight: Float64Array | None, classes: tuple[str, ...] | None
-) -> PartyTable:
-    return PartyTable(table.ids, table.columns, label, classes, weight)
-
-
 class VerticalClassifier(ClassifierMixin, _Vertical):
     """A boosted classifier over columns in different hands. `protocol` says how they are protected."""
 
     def predict_proba(self, X: Any) -> Float64Array:
         """Probabilities, a column per class of `classes_`."""
         margin = self._margins(X)
-        name = self.simulation_.parts[self.active_].skeleton.objective  # type: ignore[union-attr]
-        if name == "multiclass":
-            return make_objective(name, classes=len(self.classes_)).predict(margin)
+        if len(self.classes_) > 2:
+            return make_objective("multiclass", classes=len(self.classes_)).predict(margin)
         positive = make_objective("binary").predict(margin)
         return np.column_stack((1.0 - positive, positive))
 
     def predict(self, X: Any) -> AnyArray:
         """The likeliest class of each row."""
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+        likeliest = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[likeliest]
 
     def _encode_labels(self, y: AnyArray, fitted: bool = False) -> Float64Array:
         if not fitted:
@@ -352,10 +340,7 @@ class VerticalRegressor(RegressorMixin, _Vertical):
     def predict(self, X: Any) -> Float64Array:
         """The predicted value of each row."""
         margin = self._margins(X)
-        skeleton = self.simulation_.parts[self.active_].skeleton
-        if skeleton is not None and skeleton.objective == "poisson":
-            return make_objective("poisson").predict(margin)
-        return margin[0]
+        return make_objective("poisson").predict(margin) if self.objective == "poisson" else margin[0]
 
     def _encode_labels(self, y: AnyArray, fitted: bool = False) -> Float64Array:
         return np.asarray(y, dtype=np.float64)

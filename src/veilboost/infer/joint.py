@@ -23,9 +23,7 @@ def predict_joint(part: Part, columns: Sequence[Column], rows: int, peers: Peers
     values = part.matrix(columns, rows)
     peers.ask({name: BeginPrediction(rows) for name in peers.names}, Done)
     batch = max(1, PAIRS_AT_ONCE // max(1, len(skeleton.trees)))
-    parts = [
-        _walk(skeleton, part, values, low, min(low + batch, rows), peers) for low in range(0, rows, batch)
-    ]
+    parts = [_walk(skeleton, part, values, low, min(low + batch, rows), peers) for low in range(0, rows, batch)]
     return np.concatenate(parts, axis=1) if parts else np.empty((skeleton.trees_per_round, 0))
 
 
@@ -39,9 +37,7 @@ def skeleton_of(part: Part, peers: Peers) -> Skeleton:
     return part.skeleton
 
 
-def _walk(
-    skeleton: Skeleton, part: Part, values: Float32Array, low: int, high: int, peers: Peers
-) -> Float64Array:
+def _walk(skeleton: Skeleton, part: Part, values: Float32Array, low: int, high: int, peers: Peers) -> Float64Array:
     walk = Walk(skeleton, high - low)
     me = skeleton.parties.index(part.party)
     while walk.moving:

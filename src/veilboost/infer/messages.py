@@ -23,9 +23,7 @@ class BeginPrediction(Message):
 class RouteRequest(Message):
     """Active to passive: at node `node[k]` of tree `tree[k]`, which of `rows[starts[k]:starts[k+1]]` go left?"""
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals("which rows reach which of its nodes", "passive"),
-    )
+    reveals: ClassVar[tuple[Reveals, ...]] = (Reveals("which rows reach which of its nodes", "passive"),)
     tree: Ints
     node: Ints
     starts: Ints

@@ -37,7 +37,10 @@ def predict_oneshot(part: Part, columns: Sequence[Column], rows: int, peers: Pee
                 walk.move(pairs.index, part.records.goes_left(values, records, pairs.rows))
             else:
                 name = skeleton.parties[owner]
-                walk.move(pairs.index, _look_up(name, answers[name], pairs.tree, pairs.node, pairs.counts, pairs.rows))
+                walk.move(
+                    pairs.index,
+                    _look_up(name, answers[name], pairs.tree, pairs.node, pairs.counts, pairs.rows),
+                )
         walk.settle()
     return walk.margins()
 

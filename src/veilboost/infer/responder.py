@@ -31,7 +31,7 @@ class PredictionResponder:
         if isinstance(message, AllSplitsRequest):
             every = np.arange(rows, dtype=np.int32)
             bits = [
-                np.packbits(self._records.goes_left(self._values, np.full(rows, k, dtype=np.int32), every))
+                np.packbits(self._records.goes_left(self._values, np.repeat(np.int32(k), rows), every))
                 for k in range(self._records.count)
             ]
             left = np.array(bits, dtype=np.uint8).reshape(self._records.count, (rows + 7) // 8)

@@ -19,9 +19,9 @@ class Walk:
         self._skeleton = skeleton
         self._rows = rows
         sizes = [tree.nodes for tree in skeleton.trees]
-        first = np.cumsum([0, *sizes])
+        first = np.cumsum(np.array([0, *sizes], dtype=np.int64))
         self._tree_of = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
-        self._node_of = (np.arange(first[-1]) - np.repeat(first[:-1], sizes)).astype(np.int32)
+        self._node_of = (np.arange(int(first[-1]), dtype=np.int64) - np.repeat(first[:-1], sizes)).astype(np.int32)
         self._left = np.concatenate(
             [np.where(t.left == LEAF, LEAF, t.left + at) for t, at in zip(skeleton.trees, first[:-1], strict=True)]
         ).astype(np.int32)

@@ -59,9 +59,7 @@ def importance(joined: JoinedModel, kind: str = "gain", normalise: bool = True) 
     ]
 
 
-def importance_by_party(
-    joined: JoinedModel, kind: str = "gain", normalise: bool = True
-) -> list[PartyImportance]:
+def importance_by_party(joined: JoinedModel, kind: str = "gain", normalise: bool = True) -> list[PartyImportance]:
     """The same per party, over all splits that a party owns; the most important first."""
     values = _by_group(joined, kind, normalise, joined.column_owner, groups=len(joined.parties))
     return [(joined.parties[party], float(values[party])) for party in np.argsort(-values, kind="stable")]
@@ -94,9 +92,7 @@ def _by_group(
 
 def describe(joined: JoinedModel) -> dict[str, Any]:
     """A summary that plain JSON can hold, without any column's name, threshold or category."""
-    owners = np.concatenate(
-        [tree.owner[tree.inner] for tree in joined.trees] or [np.empty(0, dtype=np.int32)]
-    )
+    owners = np.concatenate([tree.owner[tree.inner] for tree in joined.trees] or [np.empty(0, dtype=np.int32)])
     splits = np.bincount(owners, minlength=len(joined.parties))
     return {
         "protocol": joined.skeleton.protocol,

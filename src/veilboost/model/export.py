@@ -53,7 +53,9 @@ _KNOWN: dict[str, type[Objective]] = {
 
 def export_xgboost(joined: JoinedModel, path: str | os.PathLike[str]) -> None:
     """Write a file for `xgboost.Booster(model_file=path)`; its name should end in `.json`."""
-    Path(path).write_text(json.dumps(to_xgboost_json(joined), allow_nan=False), encoding="utf-8")
+    # XGBoost's reader takes UTF-8 and leaves JSON's backslash-u escapes as they stand.
+    text = json.dumps(to_xgboost_json(joined), allow_nan=False, ensure_ascii=False)
+    Path(path).write_text(text, encoding="utf-8")
 
 
 def to_xgboost_json(joined: JoinedModel) -> dict[str, Any]:
@@ -198,7 +200,9 @@ def _feature_names(joined: JoinedModel) -> list[str]:
     names: list[str] = []
     taken: set[str] = set()
     for info in joined.columns:
-        name = plain = "".join("_" if letter in _REFUSED_IN_NAMES else letter for letter in info.name)
+        name = plain = "".join(
+            "_" if letter in _REFUSED_IN_NAMES or not letter.isprintable() else letter for letter in info.name
+        )
         copies = 1
         while name in taken:
             copies += 1
@@ -211,9 +215,7 @@ def _feature_names(joined: JoinedModel) -> list[str]:
 def _attributes(joined: JoinedModel) -> dict[str, str]:
     names = _feature_names(joined)
     categories = {
-        name: info.categories
-        for name, info in zip(names, joined.columns, strict=True)
-        if info.categories is not None
+        name: info.categories for name, info in zip(names, joined.columns, strict=True) if info.categories is not None
     }
     return {
         "veilboost.categories": json.dumps(categories),

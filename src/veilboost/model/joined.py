@@ -141,9 +141,7 @@ class JoinedModel:
             If two parties have a column of the same name, so that names do not tell them apart.
         """
         if len({info.name for info in self.columns}) < len(self.columns):
-            raise DuplicateColumns(
-                "two parties have a column of the same name", "let the parties predict jointly"
-            )
+            raise DuplicateColumns("two parties have a column of the same name", "let the parties predict jointly")
         encoded = [values for part in self.parts for values in part.encode(columns)]
         rows = len(encoded[0])
         if any(len(values) != rows for values in encoded):

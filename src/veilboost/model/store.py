@@ -26,11 +26,12 @@ from veilboost.boost.tree import LEAF, Tree
 from veilboost.config import OBJECTIVES, TrainingConfig
 from veilboost.errors import DamagedModel, ImpossibleParameter, MissingPart, ModelVersion, UnreadableModel
 from veilboost.model.part import ColumnInfo, Part, Skeleton, SplitRecords
-from veilboost.types import AnyArray, Int64Array, PartyName
+from veilboost.types import AnyArray, PartyName
 
 FORMAT_VERSION = 1
 _PART, _MODEL = "veilboost-part", "veilboost-model"
 _MANIFEST, _ARRAYS, _INDEX = "manifest.json", "arrays.npz", "index.json"
+_NOT_OURS = "the files are not what VeilBoost writes; get them from their owner again"
 _LONGEST_FOLDER = 200  # file systems allow 255 bytes
 _RECORDS = ("tree", "node", "feature", "set_of", "threshold", "default_left", "left_sets")
 _PER_NODE = ("left", "owner", "weight", "gain", "cover")
@@ -43,7 +44,6 @@ _TYPES = {
     **dict.fromkeys(("gain", "cover", "base_margin"), "<f8"),
     "tree_nodes": "<i8",
 }
-
 StrPath: TypeAlias = str | os.PathLike[str]
 _Arrays: TypeAlias = dict[str, AnyArray]
 
@@ -86,9 +86,9 @@ def save_part(part: Part, folder: StrPath) -> None:
     arrays: _Arrays = {name: getattr(part.records, name) for name in _RECORDS}
     about: dict[str, Any] | None = None
     if part.skeleton is not None:
+        trees = part.skeleton.trees
         about = {name: getattr(part.skeleton, name) for name in _ABOUT}
         about["config"] = part.skeleton.config.to_dict()
-        trees = part.skeleton.trees
         arrays["base_margin"] = part.skeleton.base_margin
         arrays["tree_nodes"] = np.array([tree.nodes for tree in trees])
         for name in _PER_NODE:
@@ -131,7 +131,7 @@ def load_part(folder: StrPath) -> Part:
         raise DamagedModel(f"{Path(folder) / _ARRAYS} is not as it was written")
     about = manifest.get("skeleton")
     arrays = _read_arrays(content, _RECORDS if about is None else _RECORDS + _SKELETON)
-    party, share_names = _text(manifest.get("party"), "party"), manifest.get("share_names")
+    party, share_names = _texts([manifest.get("party")], "party")[0], manifest.get("share_names")
     _check(isinstance(share_names, bool), "share_names is not true or false")
     columns = _columns(manifest.get("columns"))
     records = _records(arrays, columns)
@@ -139,18 +139,9 @@ def load_part(folder: StrPath) -> Part:
     return Part(party, columns, records, skeleton, share_names is True)
 
 
-# --- what a manifest and its arrays say --------------------------------------------------------------------
-
-_NOT_OURS = "the files are not what VeilBoost writes; get them from their owner again"
-
-
 def _check(fits: object, what: str) -> None:
     if not fits:
         raise UnreadableModel(what, _NOT_OURS)
-
-
-def _text(value: object, what: str) -> str:
-    return _texts([value], what)[0]
 
 
 def _texts(value: object, what: str) -> tuple[str, ...]:
@@ -164,7 +155,7 @@ def _columns(value: object) -> tuple[ColumnInfo, ...]:
     infos: list[ColumnInfo] = []
     for item in cast("list[object]", value) if isinstance(value, list) else [None]:
         entry = cast("dict[str, object]", item) if isinstance(item, dict) else {}
-        name, categories = _text(entry.get("name"), "a column's name"), entry.get("categories")
+        name, categories = _texts([entry.get("name")], "name")[0], entry.get("categories")
         infos.append(ColumnInfo(name, None if categories is None else _texts(categories, "categories")))
     _check(len({info.name for info in infos}) == len(infos), "two columns have one name")
     return tuple(infos)
@@ -183,7 +174,7 @@ def _records(arrays: _Arrays, columns: tuple[ColumnInfo, ...]) -> SplitRecords:
     (sets, width), by_set = records.left_sets.shape, np.flatnonzero(records.set_of >= 0)
     _check(_within(records.set_of, -1, sets), "a record's set does not exist")
     _check(sets <= records.count and width <= sizes.max(initial=1), "there are more sets than records need")
-    needed: Int64Array = (records.left_sets * np.arange(1, width + 1)).max(axis=1, initial=0)
+    needed = np.where(records.left_sets, np.arange(1, width + 1, dtype=np.int64), 0).max(axis=1, initial=0)
     known = needed[records.set_of[by_set]] <= sizes[records.feature[by_set]]
     _check(known.all(), "a set has categories that its column has not")
     return records
@@ -195,7 +186,7 @@ def _within(values: AnyArray, low: int, high: int) -> bool:
 
 def _skeleton(value: object, arrays: _Arrays, party: PartyName, records: SplitRecords) -> Skeleton:
     about = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-    protocol, objective = _text(about.get("protocol"), "protocol"), _text(about.get("objective"), "objective")
+    protocol, objective = (_texts([about.get(key)], key)[0] for key in ("protocol", "objective"))
     parties = _texts(about.get("parties"), "parties")
     classes = None if about.get("classes") is None else _texts(about["classes"], "classes")
     per_round = about.get("trees_per_round")
@@ -229,9 +220,8 @@ def _trees(arrays: _Arrays, parties: int, max_depth: int) -> tuple[Tree, ...]:
     ends = np.cumsum(sizes)
     begin = np.repeat(ends - sizes, sizes)
     inner = left != LEAF
-    after_parent = left + begin > np.arange(total)
-    within_tree = left + 1 < np.repeat(sizes, sizes)
-    _check((after_parent & within_tree)[inner].all(), "a node's child is not in its tree or before the node")
+    follows = (left + begin > np.arange(total)) & (left + 1 < np.repeat(sizes, sizes))
+    _check(follows[inner].all(), "a node's child is before the node or outside its tree")
     _check(_within(owner[inner], 0, parties) and (owner[~inner] == LEAF).all(), "a split has no owner")
     reached = level = ends - sizes
     for _ in range(max_depth):
@@ -242,9 +232,6 @@ def _trees(arrays: _Arrays, parties: int, max_depth: int) -> tuple[Tree, ...]:
     _check(np.array_equal(np.sort(reached), np.arange(total)), "the nodes do not form trees of this depth")
     pieces = {name: np.split(arrays[name], ends[:-1]) for name in _PER_NODE}
     return tuple(Tree(**{name: pieces[name][t] for name in _PER_NODE}) for t in range(len(sizes)))
-
-
-# --- files -------------------------------------------------------------------------------------------------
 
 
 def _folder_name(party: PartyName) -> str:

@@ -64,9 +64,7 @@ def train_active(
         order=job.config.order,
         custom=job.custom_loss,
     )
-    metric = metric_named(
-        objective.default_metric if job.config.eval_metric == "auto" else job.config.eval_metric
-    )
+    metric = metric_named(objective.default_metric if job.config.eval_metric == "auto" else job.config.eval_metric)
     check_metric_fits(metric.name, objective.name)
     config = replace(job.config, max_delta_step=objective.max_delta_step)
     bin_weights = table.weight if config.weighted_bins else None
@@ -76,9 +74,7 @@ def train_active(
         ActiveContext(party, job.order, block, table.rows, peers, config, objective.trees_per_round, threads)
     )
     features = side.begin_training(held_out, bin_weights)
-    ensemble = train(
-        side, features, table.label, table.weight, held_out, objective, metric, config, watcher
-    )
+    ensemble = train(side, features, table.label, table.weight, held_out, objective, metric, config, watcher)
     records = side.end_training(len(ensemble.trees))
     skeleton = Skeleton(
         protocol=job.protocol.name,
@@ -106,8 +102,6 @@ class PassiveSession:
         return make_part(self._party, self._columns, self.side.records(), None)
 
 
-def make_part(
-    party: PartyName, columns: Sequence[Column], records: SplitRecords, skeleton: Skeleton | None
-) -> Part:
+def make_part(party: PartyName, columns: Sequence[Column], records: SplitRecords, skeleton: Skeleton | None) -> Part:
     infos = tuple(ColumnInfo(column.name, column.categories) for column in columns)
     return Part(party, infos, records, skeleton)

@@ -59,9 +59,7 @@ def simulate_training(
     spec = protocol_named(protocol)
     _check_tables(tables, active)
     transcripts = {name: Transcript(name) for name in tables}
-    sessions = {
-        name: PassiveSession(spec, name, table, threads) for name, table in tables.items() if name != active
-    }
+    sessions = {name: PassiveSession(spec, name, table, threads) for name, table in tables.items() if name != active}
     catalogue = Catalogue(spec.messages)
     peers = Peers(
         {
@@ -94,7 +92,10 @@ def simulate_prediction(
     peers = Peers(
         {
             name: MemoryChannel(
-                PredictionResponder(part, tables[name].columns, rows).handle, catalogue, here, Transcript(name)
+                PredictionResponder(part, tables[name].columns, rows).handle,
+                catalogue,
+                here,
+                Transcript(name),
             )
             for name, part in parts.items()
             if name != active

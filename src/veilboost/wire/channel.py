@@ -42,9 +42,7 @@ class Peers:
         for name, wait in pending.items():
             answer = wait()
             if not isinstance(answer, kind):
-                raise UnexpectedMessage(
-                    f"{name} answered {answer.type_name()} where {kind.type_name()} was expected"
-                )
+                raise UnexpectedMessage(f"{name} answered {answer.type_name()} where {kind.type_name()} was expected")
             answers[name] = answer
         return answers
 

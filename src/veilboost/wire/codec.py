@@ -49,7 +49,12 @@ def encode(message: Message) -> bytes:
     values = message.__dict__
     arrays = [np.ascontiguousarray(values[item.name], item.dtype) for item in plan.arrays]
     header = _to_json(
-        [plan.name, [values[name] for name, _ in plan.scalars], [array.shape for array in arrays], plan.dtypes]
+        [
+            plan.name,
+            [values[name] for name, _ in plan.scalars],
+            [array.shape for array in arrays],
+            plan.dtypes,
+        ]
     ).encode()
     pieces: list[Any] = [_PREFIX.pack(MAGIC, VERSION, 0, len(header), 0), header]
     size = _ALIGN + len(header)
@@ -76,7 +81,9 @@ def decode(frame: bytes, catalogue: Catalogue) -> Message:
     plan = _plan(catalogue[name])
     if dtypes != plan.dtypes or len(scalars) != len(plan.scalars) or len(shapes) != len(plan.arrays):
         raise MalformedMessage(f"{plan.name} has the wrong fields")
-    values = {field: _scalar(plan, field, kind, value) for (field, kind), value in zip(plan.scalars, scalars, strict=True)}
+    values = {
+        field: _scalar(plan, field, kind, value) for (field, kind), value in zip(plan.scalars, scalars, strict=True)
+    }
     for item, shape in zip(plan.arrays, shapes, strict=True):
         count = _count(plan, item, shape)
         offset += -offset % _ALIGN

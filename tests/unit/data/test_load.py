@@ -75,9 +75,7 @@ def write(path: Path) -> Path:
         with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
             writer.write_table(table)
     else:
-        with (
-            pa.CompressedOutputStream(str(path), "gzip") if path.suffix == ".gz" else path.open("wb") as file
-        ):
+        with pa.CompressedOutputStream(str(path), "gzip") if path.suffix == ".gz" else path.open("wb") as file:
             pyarrow.csv.write_csv(table, file)
     return path
 

@@ -57,9 +57,7 @@ class VerticalActive(ActiveSide):
         """Send the level's requests."""
 
     @abstractmethod
-    def read_statistics(
-        self, level: Level, pending: Mapping[PartyName, Pending]
-    ) -> Mapping[PartyName, Candidates]:
+    def read_statistics(self, level: Level, pending: Mapping[PartyName, Pending]) -> Mapping[PartyName, Candidates]:
         """Turn the answers into candidates, a row per open node."""
 
     # --- the job ----------------------------------------------------------------------------------------
@@ -72,7 +70,7 @@ class VerticalActive(ActiveSide):
             held_out=_NO_BITS if held_out is None else np.packbits(held_out),
             weights=np.empty(0) if bin_weights is None else bin_weights,
         )
-        answers = self.context.peers.ask({name: opening for name in self.context.peers.names}, ColumnsOffered)
+        answers = self.context.peers.ask(dict.fromkeys(self.context.peers.names, opening), ColumnsOffered)
         for name, answer in answers.items():
             self.layouts[name] = _checked_layout(name, answer)
         self.layouts[self.context.party] = self.context.block.layout
@@ -138,9 +136,7 @@ class VerticalActive(ActiveSide):
     def select(self, level: Level, offers: Sequence[Candidates]) -> Choices:
         return best_choices(level, offers, self.config.gamma)
 
-    def split(
-        self, level: Level, offers: Sequence[Candidates], choices: Choices
-    ) -> tuple[UInt8Array, UInt8Array]:
+    def split(self, level: Level, offers: Sequence[Candidates], choices: Choices) -> tuple[UInt8Array, UInt8Array]:
         names = self.context.order
         pending = self.context.peers.send(
             {
@@ -157,7 +153,9 @@ class VerticalActive(ActiveSide):
             owner = names.index(name)
             fit_rows, follow_rows = last.rows_of(owner)
             last.take(
-                owner, _unpack(name, answer.fit_left, fit_rows), _unpack(name, answer.follow_left, follow_rows)
+                owner,
+                _unpack(name, answer.fit_left, fit_rows),
+                _unpack(name, answer.follow_left, follow_rows),
             )
         self._last_split = last
         return last.fit_left, last.follow_left
@@ -193,7 +191,9 @@ class VerticalActive(ActiveSide):
         nodes = level.open.searchsorted(positions)
         tied = [handles[k : k + 1] for k in range(len(at))]
         if offer.shuffled:  # only the owner knows which of equally good handles comes first
-            tied = [offer.tied_with(node, handle) for node, handle in zip(nodes.tolist(), handles.tolist(), strict=True)]
+            tied = [
+                offer.tied_with(node, handle) for node, handle in zip(nodes.tolist(), handles.tolist(), strict=True)
+            ]
             handles, nodes = np.concatenate(tied), nodes.repeat([part.size for part in tied])
         sets = offer.left_sets(nodes, handles)
         return SplitRequest(

@@ -28,9 +28,7 @@ class PlainActive(VerticalActive):
     def ask_statistics(self, requests: Mapping[PartyName, StatisticsRequest]) -> Mapping[PartyName, Pending]:
         return self.context.peers.send(requests)
 
-    def read_statistics(
-        self, level: Level, pending: Mapping[PartyName, Pending]
-    ) -> Mapping[PartyName, Candidates]:
+    def read_statistics(self, level: Level, pending: Mapping[PartyName, Pending]) -> Mapping[PartyName, Candidates]:
         offers: dict[PartyName, Candidates] = {}
         for name, answer in self.context.peers.collect(pending, PlainSums).items():
             layout = self.round_layouts[name]

@@ -1,0 +1,177 @@
+"""One simulated federation, trained, tested and measured against its baselines."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from veilboost.boost.booster import RoundResult, Watcher
+from veilboost.boost.metrics import Metric, metric_named
+from veilboost.boost.objective import make_objective
+from veilboost.cli.baseline import Baseline, active_only, central_xgboost
+from veilboost.cli.problem import Problem, labels
+from veilboost.cli.verdict import learned_by, protections_of, status_of
+from veilboost.config import TrainingConfig
+from veilboost.data.schema import infer_objective
+from veilboost.errors import UnsupportedCombination
+from veilboost.model.joined import join
+from veilboost.model.part import Skeleton
+from veilboost.party.simulation import Simulation, simulate_prediction, simulate_training
+from veilboost.protocols.api import ProtocolSpec
+from veilboost.protocols.registry import protocol_named
+from veilboost.types import Float64Array
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A finished run with all that was measured. Baselines are None where they were not asked for or cannot be."""
+
+    spec: ProtocolSpec
+    problem: Problem
+    config: TrainingConfig
+    threads: int
+    run: Simulation
+    skeleton: Skeleton
+    metric: Metric
+    model_sha256: str
+    fit_seconds: float
+    peak_rss_mb: float
+    together: float
+    central: float | None
+    alone: float | None
+    xgboost: Baseline | None
+
+    @property
+    def rounds_trained(self) -> int:
+        return len(self.run.history)
+
+    @property
+    def seconds_per_tree(self) -> float:
+        return sum(result.seconds for result in self.run.history) / self.rounds_trained
+
+
+def run_experiment(
+    problem: Problem,
+    protocol: str,
+    config: TrainingConfig,
+    threads: int,
+    baselines: bool,
+    watcher: Watcher | None = None,
+) -> Experiment:
+    """Train and test a federation; then, if asked, the same without the others and with all columns in one hand."""
+    spec = protocol_named(protocol)
+    config = _completed(config, problem)
+    active = problem.active
+    began = time.perf_counter()
+    run = simulate_training(
+        problem.train, active, protocol, config, held_out=problem.held_out, threads=threads, watcher=watcher
+    )
+    fit_seconds = time.perf_counter() - began
+    peak_rss_mb = _peak_rss_mb()  # before baselines bring memory of their own
+    skeleton = run.parts[active].skeleton
+    if skeleton is None:
+        raise TypeError("a training run ended without a skeleton")
+    metric = metric_named(run.metric)
+    objective = make_objective(
+        skeleton.objective,
+        classes=max(2, skeleton.trees_per_round),
+        scale_pos_weight=config.scale_pos_weight,
+        max_delta_step=config.max_delta_step,
+        order=config.order,
+    )
+
+    def score(prediction: Float64Array | None) -> float | None:
+        if prediction is None:
+            return None
+        return metric.function(labels(problem.test, active), prediction, problem.test[active].weight)
+
+    margins = simulate_prediction(run.parts, active, problem.test)
+    together = objective.predict(margins)
+    xgboost, alone = None, None
+    if baselines:
+        alone = together if len(problem.train) == 1 else active_only(problem, config, objective, threads)
+        xgboost = central_xgboost(problem, run.parts, config, objective, metric, threads)
+    return Experiment(
+        spec=spec,
+        problem=problem,
+        config=config,
+        threads=threads,
+        run=run,
+        skeleton=skeleton,
+        metric=metric,
+        model_sha256=join(run.parts).sha256(),
+        fit_seconds=fit_seconds,
+        peak_rss_mb=peak_rss_mb,
+        together=metric.function(labels(problem.test, active), together, problem.test[active].weight),
+        central=score(None if xgboost is None else xgboost.prediction),
+        alone=score(alone),
+        xgboost=xgboost,
+    )
+
+
+def summary(done: Experiment) -> dict[str, Any]:
+    """The numbers of a run, as plain JSON can hold them."""
+    run, problem, metric, central = done.run, done.problem, done.metric.name, done.xgboost
+    train, test = problem.train[problem.active].rows, problem.test[problem.active].rows
+    return {
+        "protocol": done.spec.name,
+        "objective": done.skeleton.objective,
+        "rows": train + test,
+        "rows_train": train,
+        "rows_test": test,
+        "features": sum(len(table.columns) for table in problem.train.values()),
+        "parties": len(problem.train),
+        "active": problem.active,
+        "columns": {name: len(table.columns) for name, table in problem.train.items()},
+        "trees": len(done.skeleton.trees) // done.skeleton.trees_per_round,
+        "trees_per_round": done.skeleton.trees_per_round,
+        "depth": done.config.max_depth,
+        "metric": metric,
+        "value": done.together,
+        metric: done.together,
+        f"{metric}_xgboost": done.central,
+        f"{metric}_active_only": done.alone,
+        "seconds_per_tree": done.seconds_per_tree,
+        "seconds_per_tree_xgboost": None if central is None else central.seconds_per_tree,
+        "fit_seconds": done.fit_seconds,
+        "fit_seconds_xgboost": None if central is None else central.fit_seconds,
+        "bytes_sent": run.bytes_sent,
+        "bytes_sent_by_party": bytes_by_party(run),
+        "messages": run.messages,
+        "rounds": run.rounds,
+        "peak_rss_mb": done.peak_rss_mb,
+        "model_sha256": done.model_sha256,
+        "status": status_of(done.spec.statement),
+        "protections": protections_of(done.spec.statement),
+        "learned": learned_by(run.transcripts, done.spec.messages),
+        "seed": done.config.seed,
+        "threads": done.threads,
+    }
+
+
+def bytes_by_party(run: Simulation) -> Mapping[str, int]:
+    return {name: transcript.bytes_sent() for name, transcript in run.transcripts.items()}
+
+
+def _completed(config: TrainingConfig, problem: Problem) -> TrainingConfig:
+    """Decide what was left to the labels, and refuse what needs validation rows where there are none."""
+    if config.early_stopping_rounds is not None and problem.held_out is None:
+        raise UnsupportedCombination(
+            "--early-stopping-rounds needs validation rows", "keep some apart with --validation-size 0.2"
+        )
+    if config.objective != "auto":
+        return config
+    table = problem.train[problem.active]
+    return replace(config, objective=infer_objective(labels(problem.train, problem.active), table.label_classes))
+
+
+def _peak_rss_mb() -> float:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)
+
+
+__all__ = ["Experiment", "RoundResult", "bytes_by_party", "run_experiment", "summary"]

@@ -1,0 +1,40 @@
+"""`veilboost export`: a joint model as a plain XGBoost file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from veilboost.cli.console import print_json, stdout, writing
+
+
+def export(
+    model: Annotated[Path, typer.Argument(help="A folder that --save wrote, with the parts of all parties.")],
+    to: Annotated[Path, typer.Option("--to", metavar="FILE", help="The XGBoost JSON file to write.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
+) -> None:
+    """Write a model as a plain XGBoost file.
+
+    The file holds the columns, cuts and categories of all parties: export only
+    where all owners consent. XGBoost itself need not be installed.
+
+    Examples:
+
+        [bold]veilboost export model --to xgboost.json[/]
+
+        [bold]python -c "import xgboost; xgboost.Booster(model_file='xgboost.json')"[/]
+    """
+    from veilboost.model.export import export_xgboost
+    from veilboost.model.joined import join
+    from veilboost.model.store import load_model
+
+    joined = join(load_model(model))
+    with writing(to):
+        export_xgboost(joined, to)
+    if as_json:
+        print_json({"file": str(to), "trees": len(joined.trees), "model_sha256": joined.sha256()})
+    else:
+        stdout().print(f"wrote {escape(str(to))}: {len(joined.trees)} trees", soft_wrap=True)

@@ -1,0 +1,128 @@
+"""`veilboost inspect`: what a saved model, or one party's part of it, holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.padding import Padding
+
+from veilboost.cli.console import bar, make_table, print_json, stdout
+
+if TYPE_CHECKING:
+    from veilboost.model.part import Part
+
+INDENT = (0, 0, 0, 2)
+MANIFEST = "manifest.json"
+
+
+def inspect(
+    model: Annotated[Path, typer.Argument(help="A folder that --save wrote, or one party's folder in it.")],
+    kind: Annotated[
+        str,
+        typer.Option(
+            "--importance", metavar="NAME", help="gain, total_gain, cover, total_cover or weight, as in XGBoost."
+        ),
+    ] = "gain",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
+) -> None:
+    """Show what a saved model holds.
+
+    With the parts of all parties: a summary, and what each party and column
+    contributes; columns whose owner does not share names are numbered.
+    With one party's part: what that party alone knows of the model.
+
+    Examples:
+
+        [bold]veilboost inspect model[/]
+
+        [bold]veilboost inspect model/bank --json[/]
+    """
+    from veilboost.model.store import load_model, load_part
+
+    if (model / MANIFEST).exists():
+        _show_part(load_part(model), as_json)
+    else:
+        _show_model(load_model(model), kind, as_json)
+
+
+def _show_model(parts: Mapping[str, Part], kind: str, as_json: bool) -> None:
+    from veilboost.model.explain import describe, importance, importance_by_party
+    from veilboost.model.joined import join
+
+    joined = join(parts)
+    columns, parties, about = importance(joined, kind), importance_by_party(joined, kind), describe(joined)
+    if as_json:
+        print_json(
+            about
+            | {
+                "importance": kind,
+                "importance_by_party": dict(parties),
+                "importance_by_column": [item._asdict() for item in columns],
+                "nodes_by_tree": [tree.nodes for tree in joined.trees],
+            }
+        )
+        return
+    console = stdout()
+    console.print(
+        f"[bold]{about['objective']} model[/], trained by {escape(about['protocol'])}: {about['rounds']} rounds, "
+        f"{about['trees']} trees, depth {about['depth']}, {about['leaves']} leaves"
+    )
+    if about["classes"] is not None:
+        console.print(f"classes {escape(', '.join(about['classes']))}")
+    table = make_table("party", "columns", "splits", kind, "", numbers=("columns", "splits", kind))
+    for name, value in parties:
+        count, splits = about["columns"][name], about["splits"][name]
+        table.add_row(f"[bold]{escape(name)}[/]", str(count), str(splits), f"{value:.4f}", f"[cyan]{bar(value)}[/]")
+    console.print()
+    console.print(Padding(table, INDENT))
+    table = make_table("column", "party", kind, "", numbers=(kind,))
+    highest = max((item.value for item in columns), default=0.0) or 1.0
+    for item in columns:
+        share = f"[cyan]{bar(item.value / highest)}[/]"
+        table.add_row(f"[bold]{escape(item.column)}[/]", escape(item.party), f"{item.value:.4f}", share)
+    console.print()
+    console.print(Padding(table, INDENT))
+    console.print(f"\nmodel sha256 {about['sha256']}", soft_wrap=True)
+
+
+def _show_part(part: Part, as_json: bool) -> None:
+    import numpy as np
+
+    counts = np.bincount(part.records.feature, minlength=len(part.columns))
+    names = [
+        info.name if part.share_names else f"{part.party}#{number}" for number, info in enumerate(part.columns, start=1)
+    ]
+    skeleton = part.skeleton
+    about: dict[str, Any] = {
+        "party": part.party,
+        "role": "passive" if skeleton is None else "active",
+        "columns": len(part.columns),
+        "splits": part.records.count,
+        "trees": None if skeleton is None else len(skeleton.trees),
+        "parties": None if skeleton is None else list(skeleton.parties),
+        "splits_by_column": [{"column": name, "splits": int(n)} for name, n in zip(names, counts, strict=True)],
+    }
+    if as_json:
+        print_json(about)
+        return
+    console = stdout()
+    console.print(
+        f"[bold]The part of {escape(part.party)}[/], a party to the model: "
+        f"{about['columns']} columns, {about['splits']} splits by them"
+    )
+    if skeleton is None:
+        console.print("The active party keeps the shape of the trees and the weights of the leaves.")
+    else:
+        console.print(
+            f"It is the active party and keeps the shape of {about['trees']} trees with "
+            f"{escape(', '.join(skeleton.parties))}."
+        )
+    table = make_table("column", "splits", numbers=("splits",))
+    for entry in sorted(about["splits_by_column"], key=lambda entry: -entry["splits"]):
+        table.add_row(f"[bold]{escape(entry['column'])}[/]", str(entry["splits"]))
+    console.print()
+    console.print(Padding(table, INDENT))

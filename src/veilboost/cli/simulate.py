@@ -1,0 +1,229 @@
+"""`veilboost simulate`: all parties in one process, to see what a federation would give."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from veilboost.cli.console import print_json, stderr, writing
+from veilboost.cli.options import training_options
+from veilboost.config import TrainingConfig
+from veilboost.errors import ImpossibleParameter, UnsupportedCombination
+
+if TYPE_CHECKING:
+    from veilboost.boost.booster import RoundResult, Watcher
+
+DATA, PARTIES, TESTING, OUTPUT = "Data", "Parties", "Testing and baselines", "Output"
+SCENE = "scene"
+
+
+@training_options
+def simulate(
+    *,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--data",
+            metavar="FILE",
+            help="Table to train on: parquet, csv, arrow, libsvm, or 'sql:SELECT ...'. "
+            "Or one per party, aligned by --id: --data bank=b.csv --data shop=s.csv.",
+            rich_help_panel=DATA,
+        ),
+    ] = None,
+    dataset: Annotated[
+        str | None,
+        typer.Option(
+            "--dataset", metavar="NAME", help="A built-in data set (veilboost datasets).", rich_help_panel=DATA
+        ),
+    ] = None,
+    scene: Annotated[
+        bool,
+        typer.Option("--scene", help="The built-in bank, shop and telecom, aligned by id.", rich_help_panel=DATA),
+    ] = False,
+    label: Annotated[
+        str | None, typer.Option("--label", metavar="COLUMN", help="What to predict.", rich_help_panel=DATA)
+    ] = None,
+    id: Annotated[
+        str | None, typer.Option("--id", metavar="COLUMN", help="Whose row it is.", rich_help_panel=DATA)
+    ] = None,
+    weight: Annotated[
+        str | None, typer.Option("--weight", metavar="COLUMN", help="What rows count.", rich_help_panel=DATA)
+    ] = None,
+    categorical: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--categorical",
+            metavar="COLUMN",
+            help="A column of numbers that are categories; text always is. Repeatable; "
+            "NAME=COLUMN where every party has a table of its own.",
+            rich_help_panel=DATA,
+        ),
+    ] = None,
+    constant: Annotated[
+        str,
+        typer.Option(
+            "--constant",
+            metavar="NAME",
+            help="Columns of one value or none at all: error, drop or keep.",
+            rich_help_panel=DATA,
+        ),
+    ] = "error",
+    protocol: Annotated[
+        str,
+        typer.Option(
+            "--protocol", metavar="NAME", help="How parties talk (veilboost protocols).", rich_help_panel=PARTIES
+        ),
+    ] = "plain",
+    parties: Annotated[
+        int | None,
+        typer.Option(
+            "--parties",
+            help="Deal the columns out to so many parties in contiguous blocks, the active party's first.",
+            show_default="2",
+            rich_help_panel=PARTIES,
+        ),
+    ] = None,
+    columns: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--columns",
+            metavar="NAME=COLUMN,...",
+            help="A party and its columns, * for all that no other party has. Repeatable; the first is active.",
+            rich_help_panel=PARTIES,
+        ),
+    ] = None,
+    active: Annotated[
+        str | None,
+        typer.Option(
+            "--active",
+            metavar="NAME",
+            help="The party with the label.",
+            show_default="the first",
+            rich_help_panel=PARTIES,
+        ),
+    ] = None,
+    threads: Annotated[
+        int | None,
+        typer.Option("--threads", help="Threads of each party.", show_default="all cores", rich_help_panel=PARTIES),
+    ] = None,
+    test_size: Annotated[
+        float | None,
+        typer.Option(
+            "--test-size",
+            help="Share of rows kept for testing, drawn by --seed and ids. In (0, 1).",
+            show_default="0.2",
+            rich_help_panel=TESTING,
+        ),
+    ] = None,
+    test_data: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--test-data",
+            metavar="FILE",
+            help="Test on this table instead; given like --data.",
+            rich_help_panel=TESTING,
+        ),
+    ] = None,
+    validation_size: Annotated[
+        float | None,
+        typer.Option(
+            "--validation-size",
+            help="Share of training rows kept for --early-stopping-rounds. In (0, 1).",
+            rich_help_panel=TESTING,
+        ),
+    ] = None,
+    no_baselines: Annotated[
+        bool,
+        typer.Option(
+            "--no-baselines",
+            help="Train neither central XGBoost nor the active party alone.",
+            rich_help_panel=TESTING,
+        ),
+    ] = False,
+    save: Annotated[
+        Path | None,
+        typer.Option("--save", metavar="DIR", help="Write every party's part of the model.", rich_help_panel=OUTPUT),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.", rich_help_panel=OUTPUT)
+    ] = False,
+    config: TrainingConfig,
+) -> None:
+    """Train a federation in one process and see what it would give.
+
+    Splits the rows into training and test, trains all parties by the very
+    messages they would send, and tells how good the model is (the label party
+    alone, all together, all columns in one hand), what it cost, and what each
+    party was shown of the others.
+
+    Examples:
+
+        [bold]veilboost simulate --scene[/]
+
+        [bold]veilboost simulate --data all.csv --label y --parties 3 --json[/]
+
+        [bold]veilboost simulate --data t.csv --label y --columns a=x,z --columns 'b=*'[/]
+    """
+    from veilboost.cli.experiment import run_experiment, summary
+    from veilboost.cli.problem import SplitOptions, load_problem
+    from veilboost.cli.report import print_report
+    from veilboost.cli.tables import TableOptions
+    from veilboost.protocols.registry import protocol_named
+
+    if scene and dataset is not None:
+        raise UnsupportedCombination("--scene and --dataset are both given", "leave one of them out")
+    if threads is not None and threads < 1:
+        raise ImpossibleParameter(f"--threads {threads} is less than 1")
+    protocol_named(protocol)  # a wrong name should not cost the loading of a large file
+    options = TableOptions(
+        data=data or (),
+        dataset=SCENE if scene else dataset,
+        label=label,
+        id=id,
+        weight=weight,
+        categorical=categorical or (),
+        constant=constant,
+        parties=parties,
+        columns=columns or (),
+        active=active,
+    )
+    problem = load_problem(options, SplitOptions(test_data or (), test_size, validation_size, config.seed))
+    with _progress(config.n_estimators, shown=not as_json) as watcher:
+        done = run_experiment(problem, protocol, config, threads or _cores(), not no_baselines, watcher)
+    if save is not None:
+        from veilboost.model.store import save_model
+
+        with writing(save):
+            save_model(done.run.parts, save)
+    if as_json:
+        print_json(summary(done) | {"saved": None if save is None else str(save)})
+    else:
+        print_report(done, not no_baselines, save)
+
+
+@contextmanager
+def _progress(trees: int, shown: bool) -> Generator[Watcher]:
+    """A bar over the trees, on stderr and only where a person watches."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = stderr()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not (shown and console.is_terminal)) as bar:
+        task = bar.add_task("training", total=trees)
+
+        def watch(result: RoundResult) -> None:
+            measured = "" if result.validation is None else f" ({result.validation:.4f} on validation rows)"
+            last = result.number + 1 == trees
+            bar.update(task, completed=result.number + 1, description="comparing" if last else f"training{measured}")
+
+        yield watch
+
+
+def _cores() -> int:
+    # Not os.cpu_count(): a container or a scheduler may grant fewer.
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
