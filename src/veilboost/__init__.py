@@ -1,1 +1,50 @@
 """VeilBoost: gradient-boosted trees across organisations that may not show each other their data."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+__all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
+    "VeilBoostError",
+    "VerticalClassifier",
+    "VerticalRegressor",
+    "__version__",
+    "export_xgboost",
+    "join",
+    "load_dataset",
+    "load_model",
+    "load_table",
+    "make_scene",
+    "save_model",
+]
+
+# Where each public name lives. They load when they are first used, so that `import veilboost` is quick; type checkers
+# find them in `__init__.pyi`, where import-linter does not take them for imports.
+_HOMES = {
+    "VeilBoostError": "veilboost.errors",
+    "VerticalClassifier": "veilboost.estimators.classifier",
+    "VerticalRegressor": "veilboost.estimators.regressor",
+    "export_xgboost": "veilboost.model.export",
+    "join": "veilboost.model.joined",
+    "load_dataset": "veilboost.data.datasets",
+    "load_model": "veilboost.model.store",
+    "load_table": "veilboost.data.load",
+    "make_scene": "veilboost.data.scenes",
+    "save_model": "veilboost.model.store",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        value: Any = import_module("importlib.metadata").version("veilboost")
+    elif name in _HOMES:
+        value = getattr(import_module(_HOMES[name]), name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value  # found directly from now on
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -76,6 +76,7 @@ class ColumnBlock:
     `shared` holds the bins of the global proposal and is None where every node proposes its own.
     """
 
+    rows: int
     kinds: tuple[ColumnKind, ...]
     values: tuple[Float32Array, ...]
     categories: tuple[int, ...]
@@ -123,7 +124,7 @@ class ColumnBlock:
             _bin_into(matrix, values, cuts, threads)
             shared = LevelBins([matrix], [cuts], per_node=False)
         return ColumnBlock(
-            kinds, values, categories, tuple(cuts), layout, shared, config.max_bin, config.binning, threads
+            rows, kinds, values, categories, tuple(cuts), layout, shared, config.max_bin, config.binning, threads
         )
 
     def subset(self, features: Int32Array) -> ColumnBlock:
@@ -150,8 +151,9 @@ class ColumnBlock:
             return self.shared
         # FedXGBoost Alg. 5: quantiles of the node's own rows, feature by feature.
         groups = int(fit.group.max(initial=0)) + 1
-        rows = len(self.values[0]) if self.values else 0
-        matrices: list[Bins] = [np.zeros((rows, len(self.values)), dtype=_dtype(self.layout)) for _ in range(groups)]
+        matrices: list[Bins] = [
+            np.zeros((self.rows, len(self.values)), dtype=_dtype(self.layout)) for _ in range(groups)
+        ]
         cuts: list[list[Float32Array]] = []
         for node in range(fit.nodes):
             own = fit.rows[fit.begin[node] : fit.end[node]]

@@ -99,10 +99,7 @@ def _complete(selection: Selection, read: Read) -> Selection:
 def _convert(read: Read, selection: Selection, rules: SchemaRules) -> PartyTable:
     table, typed = read.table, read.typed
     id, label, weight = selection.id, selection.label, selection.weight
-    if id is None:
-        ids = np.arange(table.num_rows, dtype=np.int64)
-    else:
-        ids = id_values(id, table.column(id), typed=typed)
+    ids = np.arange(table.num_rows, dtype=np.int64) if id is None else id_values(id, table.column(id), typed=typed)
     labels, classes = (None, None) if label is None else label_values(label, table.column(label), typed=typed)
     weights = None if weight is None else weight_values(weight, table.column(weight))
     declared = selection.categorical

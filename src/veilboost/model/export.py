@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from veilboost.boost.objective import (
+    MEAN_FLOOR,
     BinaryLogistic,
     MulticlassSoftmax,
     Objective,
@@ -64,7 +65,7 @@ def to_xgboost_json(joined: JoinedModel) -> dict[str, Any]:
     Raises
     ------
     NotExportable
-        If the objective is one that XGBoost has no name for.
+        If XGBoost has no name for the objective, or cannot hold the base score.
     """
     if joined.objective not in _KNOWN:
         raise NotExportable(f"XGBoost has no objective for {joined.objective!r}")
@@ -123,15 +124,16 @@ def _base_scores(objective: str, margin: Float64Array) -> tuple[AnyArray, Float6
     XGBoost keeps predictions, not margins, and turns them back in float32. Near a probability of 1 that is
     too coarse: 0.999999 as float32 is a margin off by 0.07.
     """
-    tiny, largest = np.finfo(np.float32).tiny, np.finfo(np.float32).max
     if objective == BinaryLogistic.name:
-        below_one = np.nextafter(np.float32(1), np.float32(0))
-        score = np.clip(sigmoid(margin), tiny, below_one).astype(np.float32)
+        score = np.clip(sigmoid(margin), MEAN_FLOOR, 1 - MEAN_FLOOR).astype(np.float32)  # XGBoost's limits
         odds_against = np.float32(1) / score - np.float32(1)  # in float32, as XGBoost computes it
         understood = -np.log(odds_against)
     elif objective == Poisson.name:
-        score = np.exp(np.clip(margin, np.log(tiny), np.log(largest))).astype(np.float32)
+        limits = np.finfo(np.float32)
+        score = np.clip(np.exp(np.minimum(margin, 100)), limits.tiny, limits.max).astype(np.float32)
         understood = np.log(score)
+    elif (np.abs(margin) > np.finfo(np.float32).max).any():
+        raise NotExportable("the base score is too large for XGBoost's float32")
     else:
         return margin.astype(np.float32), np.zeros_like(margin)
     lacking = margin - understood.astype(np.float64)

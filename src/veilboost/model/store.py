@@ -147,7 +147,7 @@ def _check(fits: object, what: str) -> None:
 def _texts(value: object, what: str) -> tuple[str, ...]:
     texts = cast("list[object]", value) if isinstance(value, list) else [None]
     found = tuple(text for text in texts if isinstance(text, str))
-    _check(len(found) == len(texts) == len(set(found)), f"{what}: not a list of different texts")
+    _check(len(found) == len(texts) == len(set(found)), f"{what}: a text is missing or repeated")
     return found
 
 
@@ -284,7 +284,7 @@ def _read_arrays(content: bytes, names: tuple[str, ...]) -> _Arrays:
             _check(all(info.compress_type == zipfile.ZIP_STORED for info in archive.infolist()), "compressed")
             return {name: _array(archive.read(f"{name}.npy"), name) for name in names}
     except Exception as error:  # zipfile and NumPy fail in many ways at what others made up
-        raise UnreadableModel(f"the arrays cannot be read: {error}", _NOT_OURS) from error
+        raise UnreadableModel(f"the arrays cannot be read: {getattr(error, 'what', error)}", _NOT_OURS) from error
 
 
 def _array(raw: bytes, name: str) -> AnyArray:

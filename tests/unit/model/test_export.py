@@ -134,7 +134,7 @@ def test_names_that_xgboost_refuses_are_replaced() -> None:
 @pytest.mark.parametrize(
     ("objective", "margin"),
     [("binary", m) for m in (-20.0, -13.8, -3.0, 0.0, 3.0, 7.0, 13.8, 20.0)]
-    + [("poisson", m) for m in (-100.0, -13.8, 0.0, 13.8)]
+    + [("poisson", m) for m in (-100.0, -13.8, 0.0, 13.8, 100.0)]
     + [("regression", m) for m in (-1e6, 0.0, 1e-9, 1e6)],
 )
 def test_base_scores_that_float32_probabilities_cannot_hold(objective: str, margin: float) -> None:
@@ -165,7 +165,11 @@ def test_base_margins_that_differ_by_class() -> None:
 @pytest.mark.parametrize("default_left", [False, True])
 def test_categories_that_all_go_one_way(side: str, default_left: bool) -> None:
     model = join(trained(categories="sets"))
-    sets = np.full_like(model.left_sets, side == "present left")
+    sets = np.zeros_like(model.left_sets)
+    if side == "present left":
+        for tree in model.trees:
+            for node in np.flatnonzero(tree.set_of >= 0):
+                sets[tree.set_of[node], : len(model.columns[tree.feature[node]].categories or ())] = True
     trees = tuple(
         replace(tree, default_left=np.where(tree.set_of >= 0, default_left, tree.default_left)) for tree in model.trees
     )
@@ -213,11 +217,12 @@ def test_xgboost_trains_on() -> None:
 
 
 def test_custom_losses_stay_here() -> None:
-    def squared(margin: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return margin - y, np.ones_like(y)
+    model = join(trained("regression"))
+    with pytest.raises(NotExportable, match="custom"):
+        to_xgboost_json(replace(model, skeleton=replace(model.skeleton, objective="custom")))
 
-    columns = people()
-    config = TrainingConfig(objective="regression", n_estimators=2)
-    label = labels(columns, "regression")
-    with pytest.raises(NotExportable):
-        to_xgboost_json(join(federation(columns, label, config, custom_loss=squared)))
+
+def test_a_base_score_beyond_float32() -> None:
+    model = join(trained("regression"))
+    with pytest.raises(NotExportable, match="base score"):
+        to_xgboost_json(replace(model, skeleton=replace(model.skeleton, base_margin=np.array([1e39]))))

@@ -110,6 +110,8 @@ class VerticalPassive(PassiveSide):
         return ColumnsOffered(layout.offsets, layout.missing, layout.kind)
 
     def _begin_round(self, message: BeginRound, block: ColumnBlock) -> Done:
+        if message.number != (0 if self._round is None else self._round.number + 1):
+            raise UnexpectedMessage("the round is not the next one")
         rows = np.arange(self.context.rows, dtype=np.int32)
         columns = None
         if not message.all_columns:
@@ -157,22 +159,26 @@ class VerticalPassive(PassiveSide):
             raise UnexpectedMessage("the split is for another level")
         position = message.position.astype(np.int64)
         count = len(position)
-        if len(message.tree) != count or len(message.node) != count:
-            raise MalformedMessage("a split's arrays have different lengths")
+        if not count or len(message.tree) != count or len(message.node) != count:
+            raise MalformedMessage("a split's arrays are empty or have different lengths")
         if not _within(position, 0, state.fit.nodes) or (position[1:] <= position[:-1]).any():
             raise MalformedMessage("a node to split is not in the level, or named twice")
+        tree = state.number * self.trees_per_round + state.fit.group[position]
+        keys = list(zip(message.tree.tolist(), message.node.tolist(), strict=True))
+        if (message.tree != tree).any() or any(key in self._rules for key in keys) or int(message.node.min()) < 0:
+            raise MalformedMessage("a split names a node of another tree, or one that is split already")
         layout = state.block.layout
         _check_ragged(message.starts, message.handles, count)
         _check_ragged(message.set_starts, message.set_bins, len(message.handles))
         if (message.starts[1:] == message.starts[:-1]).any() or not _within(message.handles, 0, 2 * layout.slots):
             raise MalformedMessage("a split names a candidate that is not there")
         # Of handles that tie the owner takes its lowest column, then the lowest cut.
-        handles = np.minimum.reduceat(message.handles, message.starts[:-1]) if count else message.handles
+        handles = np.minimum.reduceat(message.handles, message.starts[:-1])
         left_sets = _sets_of(message, handles, layout) if layout.has_sets else []
         splits = state.block.splits_of(handles, left_sets)
         rules = state.block.rules_of(splits, state.bins, position)
-        for tree, node, rule in zip(message.tree.tolist(), message.node.tolist(), rules, strict=True):
-            self._rules[tree, node] = in_all_columns(rule, state.columns)
+        for key, rule in zip(keys, rules, strict=True):
+            self._rules[key] = in_all_columns(rule, state.columns)
         fit_left = state.block.route(state.bins, state.fit.of(position), splits)
         follow_left = state.block.route(state.bins, state.follow.of(position), splits)
         state.remember(position, fit_left, follow_left)

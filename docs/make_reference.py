@@ -1,0 +1,303 @@
+"""Writes the reference pages that are made from the source, so that they cannot lag behind it.
+
+python docs/make_reference.py            write the pages
+python docs/make_reference.py --check    write nothing; name the pages that are not up to date, exit 1
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import typer
+from rich.text import Text
+
+from veilboost.boost.metrics import metric_named
+from veilboost.boost.objective import BinaryLogistic, CustomObjective, MulticlassSoftmax, Poisson, SquaredError
+from veilboost.cli.main import INTERRUPTED, REFUSED, app
+from veilboost.cli.options import option_flag
+from veilboost.config import METRICS, TrainingConfig, info_of
+from veilboost.errors import VeilBoostError, coded_errors
+from veilboost.estimators import VerticalClassifier
+from veilboost.infer.messages import PREDICTION_MESSAGES
+from veilboost.protocols.api import ProtocolSpec
+from veilboost.protocols.registry import all_protocols
+from veilboost.wire.message import ArraySpec, Message
+
+REFERENCE = Path(__file__).resolve().parent / "reference"
+MADE = "<!-- Made by docs/make_reference.py. Do not edit: change the source it is made from. -->"
+
+# What the estimators take beside the parameters of `config.py`.
+ESTIMATOR_ONLY = {
+    "protocol": "how the parties talk; `veilboost protocols` lists the names",
+    "parties": "for one matrix: a number of parties that get contiguous blocks of columns, or a mapping of party "
+    "name to its columns (names or positions). Not used when `fit` gets a table per party",
+    "active": "the party that holds the labels; unset: the first",
+    "id": "the column to align rows by, when `fit` gets a table per party; unset: all tables have the same rows in "
+    "the same order",
+    "categorical": "columns of numbers that are categories, when `fit` gets a table per party; text always is",
+    "threads": "threads that each party may use",
+}
+
+
+def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    lines = [f"| {' | '.join(headers)} |", f"|{'---|' * len(headers)}"]
+    return lines + [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
+
+
+def page(title: str, *blocks: str | Sequence[str]) -> str:
+    """Blocks (a paragraph, or the lines of a list, a table or code) with an empty line between each two."""
+    texts = [block if isinstance(block, str) else "\n".join(block) for block in blocks]
+    return "\n\n".join([f"# {title}", MADE, *texts]) + "\n"
+
+
+# --- parameters -------------------------------------------------------------------------------------------
+
+
+def parameters_page() -> str:
+    fields = dataclasses.fields(TrainingConfig)
+    rows = [
+        (
+            f"`{item.name}`",
+            f"`{option_flag(item)}`",
+            str(item.type).removesuffix(" | None"),
+            "unset" if item.default is None else f"`{item.default}`",
+            info_of(item).range_text() if item.type != "bool" else "true, false",
+            info_of(item).help,
+        )
+        for item in fields
+    ]
+    own = [
+        (f"`{name}`", "unset" if item.default is None else f"`{item.default!r}`", ESTIMATOR_ONLY[name])
+        for name, item in inspect.signature(VerticalClassifier).parameters.items()
+        if name not in TrainingConfig.names()
+    ]
+    losses = (BinaryLogistic, MulticlassSoftmax, SquaredError, Poisson, CustomObjective)
+    return page(
+        "Parameters",
+        "The parameters of boosting, with XGBoost's names where XGBoost has them. The left name is for the estimators "
+        "and `TrainingConfig`, the option is for `veilboost simulate`. [How to choose them](../how-to/"
+        "choose-parameters.md). A value outside its range is refused with [VB-1002](errors/VB-1002.md).",
+        "## Of boosting",
+        table(("parameter", "option", "type", "default", "range", "meaning"), rows),
+        "## Of the estimators only",
+        "The command line has options of its own for these: see [the commands](cli.md).",
+        table(("parameter", "default", "meaning"), own),
+        "## Objectives",
+        "`auto` means: two values 0 and 1, or up to two text classes, are `binary`; three or more text classes, or "
+        "whole numbers 0, 1, ..., K-1 without gaps, are `multiclass`; anything else is `regression`. A function "
+        "`(margin, y) -> (g, h)` is `custom`, for the estimators only.",
+        table(
+            ("objective", "in XGBoost", "metric that `auto` means"),
+            [
+                (f"`{loss.name}`", f"`{loss.xgboost_name}`" if loss.xgboost_name else "-", f"`{loss.default_metric}`")
+                for loss in losses
+            ],
+        ),
+        "## Metrics",
+        table(
+            ("metric", "better is", "meaning"),
+            [
+                (
+                    f"`{name}`",
+                    "higher" if metric_named(name).higher_is_better else "lower",
+                    (inspect.getdoc(metric_named(name).function) or "").split("\n\n")[0],
+                )
+                for name in METRICS
+                if name != "auto"
+            ],
+        ),
+    )
+
+
+# --- messages ---------------------------------------------------------------------------------------------
+
+
+def own_protocols() -> list[ProtocolSpec]:
+    """Those of this repository, and not what other installed packages bring."""
+    return [spec for spec in all_protocols().values() if spec.active.__module__.startswith("veilboost.")]
+
+
+def messages_page() -> str:
+    blocks: list[str | Sequence[str]] = [
+        "Every message that can cross between parties: its fields, and what its receiver learns from it. The texts "
+        "are those of the message classes; `veilboost simulate` prints the ones that a run really sent. How a "
+        "message becomes bytes is told in [the wire format](../explanation/the-wire-format.md).",
+    ]
+    for spec in own_protocols():
+        blocks += [
+            f"## Protocol `{spec.name}`",
+            f"{spec.summary[0].upper()}{spec.summary[1:]}.",
+            table(
+                ("whose", "what", "against", "status", "why"),
+                [(p.victim, p.data, p.adversary, f"**{p.status}**", p.why) for p in spec.statement.protections],
+            ),
+        ]
+        blocks += [block for cls in spec.messages for block in _message(cls)]
+    blocks += [
+        "## Prediction",
+        "The same for models of every protocol. Routed prediction uses `BeginPrediction`, `RouteRequest` and "
+        "`RouteAnswer`; one-shot prediction uses `BeginPrediction`, `AllSplitsRequest` and `AllSplits`.",
+    ]
+    blocks += [block for cls in PREDICTION_MESSAGES for block in _message(cls)]
+    return page("Messages", *blocks)
+
+
+def _message(cls: type[Message]) -> Iterable[str | Sequence[str]]:
+    yield f"### `{cls.type_name()}`"
+    yield inspect.getdoc(cls) or ""
+    hints = get_type_hints(cls, include_extras=True)
+    fields = [(f"`{item.name}`", _type_text(hints[item.name])) for item in dataclasses.fields(cls)]
+    if fields:
+        yield table(("field", "type"), fields)
+    if cls.reveals:
+        yield table(("reveals", "to"), [(item.what, item.to) for item in cls.reveals])
+    else:
+        yield "Reveals nothing."
+
+
+def _type_text(hint: Any) -> str:
+    if get_origin(hint) is Annotated:
+        spec = next(extra for extra in get_args(hint)[1:] if isinstance(extra, ArraySpec))
+        return f"{spec.dtype} array, {spec.ndim} dimension{'s' if spec.ndim > 1 else ''}"
+    return str(getattr(hint, "__name__", hint)) if not get_args(hint) else str(hint)
+
+
+# --- commands ---------------------------------------------------------------------------------------------
+
+
+def cli_page() -> str:
+    group: Any = typer.main.get_command(app)
+    blocks: list[str | Sequence[str]] = [
+        "`veilboost COMMAND --help` prints the same in the terminal. Results go to stdout; progress and errors go to "
+        "stderr. With `--json` a command prints one JSON object on stdout and nothing else.",
+        table(
+            ("exit code", "meaning"),
+            [
+                ("0", "done"),
+                (str(REFUSED), "refused: one line `VB-nnnn: what is wrong; what to do`, or a wrong option"),
+                (str(INTERRUPTED), "stopped with Ctrl-C"),
+            ],
+        ),
+        "`veilboost --version` prints the version.",
+    ]
+    for name, command in group.commands.items():
+        arguments = [item for item in command.params if item.param_type_name == "argument"]
+        usage = " ".join(
+            ["veilboost", name, "[OPTIONS]"]
+            + [item.name.upper() if item.required else f"[{item.name.upper()}]" for item in arguments]
+        )
+        blocks += [f"## `veilboost {name}`", ["```text", usage, "```"], *_prose(command.help)]
+        if arguments:
+            blocks.append(table(("argument", "meaning"), [(f"`{a.name.upper()}`", _plain(a.help)) for a in arguments]))
+        options = [item for item in command.params if item.param_type_name == "option" and not item.hidden]
+        for panel in dict.fromkeys(item.rich_help_panel for item in options):
+            rows = [_option(item) for item in options if item.rich_help_panel == panel]
+            blocks += ([f"### {panel}"] if panel else []) + [table(("option", "default", "meaning"), rows)]
+    return page("Commands", *blocks)
+
+
+def _option(item: Any) -> tuple[str, str, str]:
+    names = ", ".join(f"`{name}`" for name in (*item.opts, *item.secondary_opts))
+    if item.metavar:
+        names = f"{names} {item.metavar}"
+    if item.required:
+        default = "must be given"
+    elif isinstance(item.show_default, str):
+        default = item.show_default
+    elif item.is_flag:
+        default = "off" if not item.default else "on"
+    else:
+        default = "" if item.default is None else f"`{item.default}`"
+    return names, default, _plain(item.help)
+
+
+def _plain(text: str) -> str:
+    """Help text without its terminal markup."""
+    return Text.from_markup(text).plain
+
+
+def _prose(text: str) -> list[str | Sequence[str]]:
+    """The paragraphs of a command's help; indented ones, one after another, become a block of code."""
+    blocks: list[str | Sequence[str]] = []
+    code: list[str] = []
+    for paragraph in [*_plain(inspect.cleandoc(text)).split("\n\n"), ""]:
+        if paragraph.startswith(" "):
+            code.append(paragraph.strip())
+            continue
+        if code:
+            blocks.append(["```sh", *code, "```"])
+            code = []
+        if paragraph:
+            blocks.append(" ".join(paragraph.split()))
+    return blocks
+
+
+# --- errors -----------------------------------------------------------------------------------------------
+
+
+def errors_page() -> str:
+    families: dict[type[VeilBoostError], list[type[VeilBoostError]]] = {}
+    for cls in coded_errors():
+        families.setdefault(_family(cls), []).append(cls)
+    blocks: list[str | Sequence[str]] = [
+        "Every refusal has a code that does not change, and says what to do: `VB-nnnn: what is wrong; what to do`. "
+        "The command line prints that one line on stderr and exits with code 2. In Python, catch the class by name "
+        "from `veilboost.errors`; `VeilBoostError` is the root of them all, and errors about input are also "
+        "`ValueError`. No message shows a value of anyone's data.",
+    ]
+    for family, members in families.items():
+        number = members[0].code.removeprefix("VB-")[:2]
+        about = (inspect.getdoc(family) or "").rstrip(".")
+        rows = [(f"[{cls.code}]({cls.code}.md)", f"`{cls.__name__}`", cls.fix) for cls in members]
+        blocks += [
+            f"## {number}xx: {about[0].lower()}{about[1:]}",
+            f"All are `{family.__name__}`.",
+            table(("code", "class", "what to do, unless the message says more"), rows),
+        ]
+    return page("Errors", *blocks)
+
+
+def _family(cls: type[VeilBoostError]) -> type[VeilBoostError]:
+    return next(base for base in cls.__mro__ if issubclass(base, VeilBoostError) and not base.code)
+
+
+# --- all of them ------------------------------------------------------------------------------------------
+
+PAGES: dict[str, Callable[[], str]] = {
+    "parameters.md": parameters_page,
+    "messages.md": messages_page,
+    "cli.md": cli_page,
+    "errors/index.md": errors_page,
+}
+
+
+def made(name: str) -> str:
+    """A page as the source makes it now."""
+    return re.sub(r"[ \t]+\n", "\n", PAGES[name]())
+
+
+def main(arguments: Sequence[str]) -> int:
+    stale = [name for name in PAGES if not _is_current(name)]
+    if "--check" in arguments:
+        for name in stale:
+            sys.stderr.write(f"docs/reference/{name} is not what the source makes; run docs/make_reference.py\n")
+        return 1 if stale else 0
+    for name in PAGES:
+        (REFERENCE / name).parent.mkdir(parents=True, exist_ok=True)
+        (REFERENCE / name).write_text(made(name), encoding="utf-8")
+    return 0
+
+
+def _is_current(name: str) -> bool:
+    path = REFERENCE / name
+    return path.exists() and path.read_text(encoding="utf-8") == made(name)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,154 @@
+"""What every vertical protocol must keep, whatever it protects."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.resources
+
+import numpy as np
+import pytest
+
+import veilboost.party.simulation as simulation_module
+from support import make_columns, make_labels, sha, split_among, train
+from veilboost.config import TrainingConfig
+from veilboost.errors import VeilBoostError
+from veilboost.privacy.statement import Status
+from veilboost.protocols.registry import all_protocols
+from veilboost.types import Role
+from veilboost.wire.memory import MemoryChannel
+
+PROTOCOLS = [spec for spec in all_protocols().values() if spec.setting == "vertical"]
+pytestmark = [pytest.mark.fast, pytest.mark.parametrize("spec", PROTOCOLS, ids=lambda spec: spec.name)]
+
+SCENES = {
+    "binary": {"objective": "binary"},
+    "multiclass": {"objective": "multiclass"},
+    "regression": {"objective": "regression"},
+    "poisson": {"objective": "poisson"},
+    "sampled": {"objective": "binary", "subsample": 0.6, "colsample_bytree": 0.6},
+    "local": {"objective": "binary", "proposal": "local"},
+    "onehot": {"objective": "binary", "categories": "onehot"},
+    "ordinal": {"objective": "binary", "categories": "ordinal"},
+    "first order": {"objective": "binary", "order": "first"},
+}
+
+
+def scene(name: str, parties: int = 3):
+    config = TrainingConfig.from_dict({"n_estimators": 3, "max_depth": 3, "max_bin": 8} | SCENES[name])
+    columns = make_columns(21, rows=150, numeric=4, categorical=2, missing=0.1)
+    return split_among(columns, make_labels(21, columns, config.objective), parties), config
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_an_exact_protocol_equals_plain(spec, name):
+    if not spec.exact:
+        pytest.skip("not exact")
+    tables, config = scene(name)
+    held_out = np.arange(150) >= 120
+    assert sha(train(tables, config, spec.name, held_out=held_out)) == sha(train(tables, config, held_out=held_out))
+
+
+def test_only_declared_messages_travel_and_all_declared_ones_do(spec):
+    tables, config = scene("binary")
+    run = train(tables, config, spec.name)
+    sent = {entry.message for transcript in run.transcripts.values() for entry in transcript.entries}
+    assert sent == {message.type_name() for message in spec.messages}
+
+
+def test_both_ends_record_the_same_bytes(spec):
+    tables, config = scene("multiclass")
+    run = train(tables, config, spec.name)
+    sent = received = 0
+    for transcript in run.transcripts.values():
+        sent += sum(entry.size for entry in transcript.entries if entry.direction == "sent")
+        received += sum(entry.size for entry in transcript.entries if entry.direction == "received")
+        peers = {entry.peer for entry in transcript.entries}
+        assert peers == ({"p1", "p2"} if transcript.owner == "p0" else {"p0"}), "passive parties never talk directly"
+    assert sent == received == run.bytes_sent > 0
+
+
+def test_a_level_costs_two_exchanges(spec):
+    tables, config = scene("binary")
+    run = train(tables, config, spec.name)
+    # Opening and closing the job, opening each round, and statistics and splits of each level.
+    assert run.rounds <= 2 + config.n_estimators * (1 + 2 * config.max_depth)
+
+
+def test_every_message_says_what_it_reveals_and_to_whom(spec):
+    leakage = importlib.resources.files(f"veilboost.protocols.{spec.name}").joinpath("LEAKAGE.md").read_text()
+    prose = " ".join(leakage.split())
+    for message in spec.messages:
+        assert "reveals" in vars(message), f"{message.type_name()} must set reveals itself"
+        assert message.type_name() in prose
+        for item in message.reveals:
+            assert item.to in set(Role)
+            assert item.what in prose, f"LEAKAGE.md does not tell: {item.what}"
+
+
+def test_the_statement_covers_both_sides(spec):
+    for victim in Role:
+        assert spec.statement.worst_for(victim) in set(Status)
+    for protection in spec.statement.protections:
+        assert protection.why
+
+
+def damaged(message):
+    """Copies of a request that are wrong in a way the receiver can see."""
+    for item in dataclasses.fields(message):
+        value = getattr(message, item.name)
+        if isinstance(value, np.ndarray) and value.size and item.name not in ("build", "columns"):
+            yield dataclasses.replace(message, **{item.name: value[:-1] if value.ndim == 1 else value[:, :-1]})
+        if item.name in ("build", "columns", "position", "handles", "split", "set_bins") and len(value):
+            yield dataclasses.replace(message, **{item.name: value + np.int32(100_000)})
+            yield dataclasses.replace(message, **{item.name: -1 - value})
+        if item.name in ("depth", "number", "rows", "trees_per_round") and item.name != "trees":
+            yield dataclasses.replace(message, **{item.name: value + 20_000})
+            yield dataclasses.replace(message, **{item.name: -1})
+        if item.name == "config":
+            for text in ("", "[]", "{", '{"max_depth": "deep"}', '{"max_depth": -1}', '{"unknown": 1}'):
+                yield dataclasses.replace(message, config=text)
+
+
+@pytest.mark.parametrize("name", ["binary", "sampled", "multiclass"])
+def test_a_damaged_request_is_refused_and_leaves_no_trace(spec, name, monkeypatch):
+    refused: set[tuple[str, int]] = set()
+
+    class Meddling(MemoryChannel):
+        def send(self, message):
+            for at, wrong in enumerate(damaged(message)):
+                with pytest.raises(VeilBoostError) as caught:
+                    self._handler(wrong)
+                assert caught.value.code.startswith("VB-")
+                refused.add((message.type_name(), at))
+            return super().send(message)
+
+    tables, config = scene(name)
+    expected = sha(train(tables, config, spec.name))
+    monkeypatch.setattr(simulation_module, "MemoryChannel", Meddling)
+    assert sha(train(tables, config, spec.name)) == expected
+    assert len({kind for kind, _ in refused}) >= 4
+
+
+def test_requests_out_of_turn_are_refused(spec, monkeypatch):
+    seen = []
+
+    class Listening(MemoryChannel):
+        def send(self, message):
+            seen.append((self._handler, message))
+            return super().send(message)
+
+    monkeypatch.setattr(simulation_module, "MemoryChannel", Listening)
+    tables, config = scene("binary", parties=2)
+    train(tables, config, spec.name)
+    handler = seen[0][0]
+    for _, message in seen:
+        with pytest.raises(VeilBoostError):
+            handler(message)  # the job has ended
+    from veilboost.protocols.api import PassiveContext
+
+    fresh = spec.passive(PassiveContext("p1", tables["p1"].columns, tables["p1"].rows, 1))
+    for _, message in seen[1:]:
+        with pytest.raises(VeilBoostError):
+            fresh.handle(message)  # the job has not begun
+    with pytest.raises(VeilBoostError):
+        fresh.records()

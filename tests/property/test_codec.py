@@ -1,0 +1,132 @@
+"""Whatever is encoded decodes to itself; whatever else arrives is refused with a code."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from veilboost.errors import MalformedMessage, UnknownMessage, WireError
+from veilboost.types import Float64Array, Int32Array
+from veilboost.wire.codec import Catalogue, decode, encode
+from veilboost.wire.message import ArraySpec, Done, Message, Reveals
+
+pytestmark = pytest.mark.fast
+
+
+@dataclass(frozen=True)
+class Sample(Message):
+    reveals: ClassVar[tuple[Reveals, ...]] = ()
+    count: int
+    rate: float
+    flag: bool
+    text: str
+    names: tuple[str, ...]
+    vector: Annotated[Int32Array, ArraySpec("int32", 1)]
+    cube: Annotated[Float64Array, ArraySpec("float64", 3)]
+
+
+@dataclass(frozen=True)
+class Other(Message):
+    reveals: ClassVar[tuple[Reveals, ...]] = ()
+    count: int
+
+
+KNOWN = Catalogue([Sample, Done])
+samples = st.builds(
+    Sample,
+    st.integers(-(2**62), 2**62),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.booleans(),
+    st.text(),
+    st.lists(st.text(), max_size=4).map(tuple),
+    hnp.arrays(np.int32, st.integers(0, 20)),
+    hnp.arrays(np.float64, hnp.array_shapes(min_dims=3, max_dims=3, min_side=0, max_side=4)),
+)
+
+
+@given(samples)
+def test_round_trip(message):
+    back = decode(encode(message), KNOWN)
+    assert isinstance(back, Sample)
+    for item in dataclasses.fields(Sample):
+        ours, theirs = getattr(message, item.name), getattr(back, item.name)
+        if isinstance(ours, np.ndarray):
+            assert theirs.dtype == ours.dtype
+            assert theirs.shape == ours.shape
+            np.testing.assert_array_equal(theirs, ours)
+            assert not theirs.flags.writeable or theirs.size == 0
+        else:
+            assert theirs == ours
+            assert type(theirs) is type(ours)
+
+
+@given(samples, st.data())
+def test_any_change_of_length_is_refused(message, data):
+    frame = encode(message)
+    cut = data.draw(st.integers(0, len(frame) - 1))
+    with pytest.raises(WireError):
+        decode(frame[:cut], KNOWN)
+    with pytest.raises(WireError):
+        decode(frame + bytes(data.draw(st.integers(1, 40))), KNOWN)
+
+
+@given(st.binary(max_size=300))
+def test_random_bytes_are_refused(frame):
+    with pytest.raises(WireError):
+        decode(frame, KNOWN)
+
+
+@given(samples, st.data())
+def test_a_changed_header_byte_is_refused_or_still_a_message(message, data):
+    """Never another exception than ours, whatever byte is wrong."""
+    frame = bytearray(encode(message))
+    at = data.draw(st.integers(0, min(len(frame), 200) - 1))
+    frame[at] ^= data.draw(st.integers(1, 255))
+    with contextlib.suppress(WireError):
+        decode(bytes(frame), KNOWN)
+
+
+def test_an_unknown_type_is_refused():
+    with pytest.raises(UnknownMessage):
+        decode(encode(Other(3)), KNOWN)
+
+
+@pytest.mark.parametrize("wrong", [True, 1.5, "1", None, [1]])
+def test_a_field_of_the_wrong_type_is_refused(wrong):
+    frame = encode(dataclasses.replace(Other(3), count=wrong))
+    with pytest.raises(MalformedMessage):
+        decode(frame, Catalogue([Other]))
+
+
+def test_wrong_dtype_or_dimensions_are_refused():
+    @dataclass(frozen=True)
+    class Twin(Message):
+        reveals: ClassVar[tuple[Reveals, ...]] = ()
+        values: Annotated[Float64Array, ArraySpec("float64", 1)]
+
+    @dataclass(frozen=True)
+    class Impostor(Message):
+        reveals: ClassVar[tuple[Reveals, ...]] = ()
+        values: Annotated[Float64Array, ArraySpec("int64", 1)]
+
+        @classmethod
+        def type_name(cls):
+            return "Twin"
+
+    with pytest.raises(MalformedMessage):
+        decode(encode(Impostor(np.arange(3))), Catalogue([Twin]))
+
+
+def test_a_version_from_the_future_is_refused():
+    frame = bytearray(encode(Done()))
+    frame[4] += 1
+    with pytest.raises(MalformedMessage, match="version"):
+        decode(bytes(frame), KNOWN)

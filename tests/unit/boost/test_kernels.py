@@ -1,0 +1,165 @@
+"""Every native kernel against an obvious NumPy twin."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from veilboost import _native
+from veilboost.boost.layout import KIND_CODES, BinLayout
+from veilboost.types import ColumnKind
+
+pytestmark = pytest.mark.fast
+KERNELS = {
+    np.uint8: ("histogram_u8", "route_u8", "bin_columns_u8"),
+    np.uint16: ("histogram_u16", "route_u16", "bin_columns_u16"),
+}
+
+
+def random_nodes(rng, rows, nodes, groups):
+    """Disjoint runs of shuffled rows, one of them empty."""
+    order = rng.permutation(rows).astype(np.int32)
+    edges = np.sort(rng.integers(rows + 1, size=nodes - 1))
+    edges = np.concatenate(([0], edges, [rows]))
+    edges[1] = edges[0]
+    begin, end = edges[:-1].astype(np.int64), edges[1:].astype(np.int64)
+    return order, begin, end, rng.integers(groups, size=nodes).astype(np.int32)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+@pytest.mark.parametrize("threads", [1, 2, 3, 7])
+@pytest.mark.parametrize("rows", [1, 50, 120_000])
+def test_histogram_equals_its_numpy_twin(dtype, threads, rows):
+    rng = np.random.default_rng(rows + threads)
+    widths = rng.integers(1, 9 if dtype is np.uint8 else 400, size=6)
+    offsets = np.concatenate(([0], np.cumsum(widths))).astype(np.int32)
+    bins = np.stack([rng.integers(w, size=rows) for w in widths], axis=1).astype(dtype)
+    gradients = rng.integers(-(2**30), 2**30, size=(2, rows, 2)).astype(np.int32)
+    order, begin, end, group = random_nodes(rng, rows, 5, 2)
+    out = np.full((5, offsets[-1], 2), 7, dtype=np.int64)
+    getattr(_native, KERNELS[dtype][0])(bins, offsets, gradients, order, begin, end, group, out, threads)
+
+    expected = np.zeros_like(out)
+    for k in range(5):
+        own = order[begin[k] : end[k]]
+        for f in range(6):
+            np.add.at(
+                expected[k], offsets[f] + bins[own, f].astype(np.int64), gradients[group[k], own].astype(np.int64)
+            )
+    np.testing.assert_array_equal(out, expected)
+
+    totals = np.empty((5, 2), dtype=np.int64)
+    _native.node_totals(gradients, order, begin, end, group, totals)
+    np.testing.assert_array_equal(totals, expected[:, : widths[0]].sum(axis=1))
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_routes_and_row_groups(dtype):
+    rng = np.random.default_rng(3)
+    bins = rng.integers(5, size=(200, 3)).astype(dtype)
+    order, begin, end, _ = random_nodes(rng, 200, 4, 1)
+    column = np.array([0, 2, 1, 2], dtype=np.int32)
+    table = rng.integers(2, size=(4, 5)).astype(np.uint8)
+    left = np.empty(200, dtype=np.uint8)
+    getattr(_native, KERNELS[dtype][1])(bins, order, begin, end, column, table, left)
+    expected = np.concatenate([table[k, bins[order[begin[k] : end[k]], column[k]]] for k in range(4)])
+    np.testing.assert_array_equal(left, expected)
+
+    children, starts = np.empty(200, dtype=np.int32), np.empty(9, dtype=np.int64)
+    _native.split_rows(order, begin, end, left, children, starts)
+    at = 0
+    for k in range(4):
+        own = order[begin[k] : end[k]]
+        bits = left[at : at + len(own)]
+        at += len(own)
+        np.testing.assert_array_equal(children[starts[2 * k] : starts[2 * k + 1]], own[bits == 1])
+        np.testing.assert_array_equal(children[starts[2 * k + 1] : starts[2 * k + 2]], own[bits == 0])
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_bins_count_the_cuts_not_above_a_value(dtype, threads):
+    rng = np.random.default_rng(5)
+    columns = [rng.normal(size=300_000).astype(np.float32) for _ in range(3)]
+    columns[1][::7] = np.nan
+    cuts = [np.sort(rng.normal(size=n)).astype(np.float32) for n in (0, 1, 100)]
+    columns[2][:100] = cuts[2]  # values on a cut go right of it
+    bins = np.empty((300_000, 3), dtype=dtype)
+    getattr(_native, KERNELS[dtype][2])(columns, cuts, bins, 0, threads)
+    for j in range(3):
+        expected = np.searchsorted(cuts[j], columns[j], side="right")
+        expected[np.isnan(columns[j])] = len(cuts[j]) + 1
+        np.testing.assert_array_equal(bins[:, j], expected)
+
+
+def slow_gains(sums, layout, totals, units, lam, alpha, least, step):
+    """Candidate by candidate, from the definition."""
+
+    def soft(g):
+        return np.sign(g) * max(abs(g) - alpha, 0.0)
+
+    def weight(g, h):
+        w = -soft(g) / (h + lam) if h + lam > 0 else 0.0
+        return np.clip(w, -step, step) if step > 0 else w
+
+    def score(s):
+        g, h = s[0] * units[0], s[1] * units[1]
+        if h + lam <= 0:
+            return 0.0
+        if step == 0:
+            return soft(g) ** 2 / (h + lam)
+        w = weight(g, h)
+        return -(2 * g * w + (h + lam) * w * w + 2 * alpha * abs(w))
+
+    gains = np.full((*sums.shape[:2], 2), -np.inf)
+    for node in range(len(sums)):
+        for f in range(layout.features):
+            low, high = layout.offsets[f], layout.offsets[f + 1]
+            values = high - low - layout.missing[f]
+            own, absent = sums[node, low : low + values], np.zeros(2, dtype=np.int64)
+            if layout.missing[f]:
+                absent = sums[node, high - 1]
+            order = list(range(values))
+            if layout.kind[f] == 2:
+                order.sort(key=lambda c: weight(own[c, 0] * units[0], own[c, 1] * units[1]))
+            for c in range(values):
+                members = [c] if layout.kind[f] == 1 else order[: c + 1]
+                for direction in (0, 1):
+                    if direction and not absent.any():
+                        continue
+                    left = own[members].sum(axis=0) + direction * absent
+                    right = totals[node] - left
+                    if all(s[1] > 0 and s[1] * units[1] >= least for s in (left, right)):
+                        gains[node, low + c, direction] = score(left) + score(right) - score(totals[node])
+    return gains
+
+
+@pytest.mark.parametrize("alpha", [0.0, 3.0])
+@pytest.mark.parametrize("step", [0.0, 0.2])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_gains_equal_the_definition(alpha, step, threads):
+    rng = np.random.default_rng(11)
+    kinds = [ColumnKind.NUMERIC, ColumnKind.ONEHOT, ColumnKind.SETS, ColumnKind.NUMERIC, ColumnKind.SETS]
+    layout = BinLayout.of([6, 4, 5, 1, 7], [False, True, True, True, False], kinds)
+    assert [KIND_CODES[kind] for kind in kinds] == layout.kind.tolist()
+    nodes, rows = 4, 60
+    sums = np.zeros((nodes, layout.slots, 2), dtype=np.int64)
+    totals = np.zeros((nodes, 2), dtype=np.int64)
+    for node in range(nodes):
+        pairs = np.stack([rng.integers(-900, 900, size=rows), rng.integers(1, 300, size=rows)], axis=1)
+        totals[node] = pairs.sum(axis=0)
+        for f in range(layout.features):
+            slots = rng.integers(layout.offsets[f], layout.offsets[f + 1], size=rows)
+            np.add.at(sums[node], slots, pairs)
+    gains = np.empty((nodes, layout.slots, 2))
+    order = np.empty((nodes, layout.slots), dtype=np.int32)
+    units = (1 / 64, 1 / 32)
+    _native.split_gains(
+        sums, layout.offsets, layout.missing, layout.kind, totals, *units, 1.5, alpha, 20.0, step, gains, order, threads
+    )
+    expected = slow_gains(sums, layout, totals, units, 1.5, alpha, 20.0, step)
+    np.testing.assert_array_equal(np.isinf(gains), np.isinf(expected))
+    assert np.isfinite(expected).sum() > 30
+    np.testing.assert_allclose(gains[np.isfinite(gains)], expected[np.isfinite(expected)], rtol=1e-12, atol=1e-9)
+    start, end = layout.offsets[2], layout.offsets[3] - 1
+    assert sorted(order[0, start:end].tolist()) == list(range(end - start))

@@ -1,0 +1,119 @@
+"""The options of the command line are the parameters of `config.py`, each once and under its own name."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from veilboost.cli.options import option_flag, training_options
+from veilboost.config import TrainingConfig, info_of
+from veilboost.errors import ImpossibleParameter
+
+pytestmark = pytest.mark.fast
+
+FIELDS = dataclasses.fields(TrainingConfig)
+
+
+def _app() -> tuple[typer.Typer, list[TrainingConfig]]:
+    seen: list[TrainingConfig] = []
+
+    @training_options
+    def command(*, extra: Annotated[int, typer.Option("--extra")] = 7, config: TrainingConfig) -> None:
+        """A command with a parameter of its own."""
+        assert extra == 7
+        seen.append(config)
+
+    app = typer.Typer()
+    app.command()(command)
+    return app, seen
+
+
+def _run(*arguments: str) -> TrainingConfig:
+    app, seen = _app()
+    result = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    (config,) = seen
+    return config
+
+
+def _other_value(item: dataclasses.Field[Any]) -> Any:
+    """A value that is allowed and not the default."""
+    info = info_of(item)
+    if info.choices:
+        return next(choice for choice in info.choices if choice != item.default)
+    if item.type == "bool":
+        return not item.default
+    low, high = max(info.low, 0), min(info.high, 100)
+    value = low + (high - low) / 4
+    return int(value) if str(item.type).startswith("int") else float(value)
+
+
+def test_without_options_every_parameter_has_its_default() -> None:
+    assert _run() == TrainingConfig()
+
+
+@pytest.mark.parametrize("item", FIELDS, ids=lambda item: item.name)
+def test_every_parameter_can_be_set_by_its_flag(item: dataclasses.Field[Any]) -> None:
+    value = _other_value(item)
+    arguments = [option_flag(item)] if value is True else [option_flag(item), str(value)]
+    assert getattr(_run(*arguments), item.name) == value
+
+
+def test_names_come_from_the_flag_or_in_kebab_case() -> None:
+    flags = {item.name: option_flag(item) for item in FIELDS}
+    assert flags["n_estimators"] == "--trees"
+    assert flags["max_depth"] == "--depth"
+    assert flags["early_stopping_rounds"] == "--early-stopping-rounds"
+    assert len(set(flags.values())) == len(FIELDS)
+
+
+def test_the_signature_has_types_and_defaults_of_the_fields() -> None:
+    @training_options
+    def command(*, config: TrainingConfig) -> None: ...
+
+    hints = get_type_hints(TrainingConfig)
+    parameters = inspect.signature(command).parameters
+    assert list(parameters) == list(TrainingConfig.names())
+    for item in FIELDS:
+        annotation = parameters[item.name].annotation
+        assert get_origin(annotation) is Annotated
+        assert get_args(annotation)[0] == hints[item.name]
+        assert parameters[item.name].default == item.default
+
+
+def test_help_tells_what_a_parameter_does_its_range_and_default() -> None:
+    app, _ = _app()
+    text = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "400", "TERMINAL_WIDTH": "400"}).output
+    for item in FIELDS:
+        info = info_of(item)
+        line = next(line for line in text.splitlines() if f" {option_flag(item)} " in line)
+        assert info.help[1:] in line
+        if item.type != "bool" and info.range_text() != "any":
+            assert info.range_text() in line
+        if item.default is not None and item.type != "bool":
+            assert f"[default: {item.default}]" in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--depth", "0"), "max_depth=0 is outside [1, 16]"),
+        (("--learning-rate", "nan"), "learning_rate=nan is outside (0, 1]"),
+        (("--objective", "ranking"), "objective='ranking' is not one of auto"),
+    ],
+)
+def test_ranges_are_refused_by_the_config_itself(arguments: tuple[str, ...], says: str) -> None:
+    app, _ = _app()
+    with pytest.raises(ImpossibleParameter) as refused:
+        CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+    assert says in str(refused.value)
+
+
+def test_what_is_no_number_is_a_usage_error() -> None:
+    app, _ = _app()
+    assert CliRunner().invoke(app, ["--trees", "many"]).exit_code == 2
