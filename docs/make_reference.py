@@ -19,11 +19,12 @@ from rich.text import Text
 
 from veilboost.boost.metrics import metric_named
 from veilboost.boost.objective import BinaryLogistic, CustomObjective, MulticlassSoftmax, Poisson, SquaredError
-from veilboost.cli.main import INTERRUPTED, REFUSED, app
+from veilboost.cli.main import REFUSED, app
 from veilboost.cli.options import option_flag
 from veilboost.config import METRICS, TrainingConfig, info_of
 from veilboost.errors import VeilBoostError, coded_errors
 from veilboost.estimators import VerticalClassifier
+from veilboost.estimators.parameters import Parameters
 from veilboost.infer.messages import PREDICTION_MESSAGES
 from veilboost.protocols.api import ProtocolSpec
 from veilboost.protocols.registry import all_protocols
@@ -31,18 +32,6 @@ from veilboost.wire.message import ArraySpec, Message
 
 REFERENCE = Path(__file__).resolve().parent / "reference"
 MADE = "<!-- Made by docs/make_reference.py. Do not edit: change the source it is made from. -->"
-
-# What the estimators take beside the parameters of `config.py`.
-ESTIMATOR_ONLY = {
-    "protocol": "how the parties talk; `veilboost protocols` lists the names",
-    "parties": "for one matrix: a number of parties that get contiguous blocks of columns, or a mapping of party "
-    "name to its columns (names or positions). Not used when `fit` gets a table per party",
-    "active": "the party that holds the labels; unset: the first",
-    "id": "the column to align rows by, when `fit` gets a table per party; unset: all tables have the same rows in "
-    "the same order",
-    "categorical": "columns of numbers that are categories, when `fit` gets a table per party; text always is",
-    "threads": "threads that each party may use",
-}
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -72,8 +61,9 @@ def parameters_page() -> str:
         )
         for item in fields
     ]
+    documented = _documented(Parameters)
     own = [
-        (f"`{name}`", "unset" if item.default is None else f"`{item.default!r}`", ESTIMATOR_ONLY[name])
+        (f"`{name}`", "unset" if item.default is None else f"`{item.default!r}`", *documented[name])
         for name, item in inspect.signature(VerticalClassifier).parameters.items()
         if name not in TrainingConfig.names()
     ]
@@ -87,11 +77,13 @@ def parameters_page() -> str:
         table(("parameter", "option", "type", "default", "range", "meaning"), rows),
         "## Of the estimators only",
         "The command line has options of its own for these: see [the commands](cli.md).",
-        table(("parameter", "default", "meaning"), own),
+        table(("parameter", "default", "type", "meaning"), own),
         "## Objectives",
-        "`auto` means: two values 0 and 1, or up to two text classes, are `binary`; three or more text classes, or "
-        "whole numbers 0, 1, ..., K-1 without gaps, are `multiclass`; anything else is `regression`. A function "
-        "`(margin, y) -> (g, h)` is `custom`, for the estimators only.",
+        "On the command line `auto` means: two values 0 and 1, or up to two text classes, are `binary`; three or more "
+        "text classes, or whole numbers 0, 1, ..., K-1 without gaps (3 to 100 of them), are `multiclass`; anything "
+        "else is `regression`. `VerticalClassifier` takes `binary` for two classes and `multiclass` for more, "
+        "`VerticalRegressor` takes `regression`. A function `(margin, y) -> (g, h)` is `custom`, for the estimators "
+        "only.",
         table(
             ("objective", "in XGBoost", "metric that `auto` means"),
             [
@@ -113,6 +105,12 @@ def parameters_page() -> str:
             ],
         ),
     )
+
+
+def _documented(cls: type) -> dict[str, tuple[str, str]]:
+    """Type and meaning of each parameter in a NumPy docstring."""
+    found = re.findall(r"^(\w+) : (.+)\n((?: {4}.+\n?)+)", inspect.getdoc(cls) or "", flags=re.MULTILINE)
+    return {name: (kind, " ".join(text.split())) for name, kind, text in found}
 
 
 # --- messages ---------------------------------------------------------------------------------------------
@@ -181,7 +179,7 @@ def cli_page() -> str:
             [
                 ("0", "done"),
                 (str(REFUSED), "refused: one line `VB-nnnn: what is wrong; what to do`, or a wrong option"),
-                (str(INTERRUPTED), "stopped with Ctrl-C"),
+                ("130", "stopped with Ctrl-C"),
             ],
         ),
         "`veilboost --version` prints the version.",

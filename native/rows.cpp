@@ -1,4 +1,5 @@
 // Which rows go left, and rows grouped by node after they went.
+#include <algorithm>
 #include <stdexcept>
 
 #include "kernels.h"
@@ -35,15 +36,21 @@ void split_rows(In1<std::int32_t> rows, In1<std::int64_t> begin, In1<std::int64_
   if (left.shape(0) != all || children.shape(0) != all || starts.shape(0) != 2 * nodes + 1)
     throw std::invalid_argument("split_rows: shapes do not fit together");
   const std::uint8_t* bit = left.data();
-  std::int32_t* out = children.data();
+  std::vector<std::int32_t> aside(all);  // right children wait here until their place is known
   std::int64_t placed = 0;
   for (std::size_t k = 0; k < nodes; ++k) {
     const std::size_t count = static_cast<std::size_t>(end.data()[k] - begin.data()[k]);
     const std::int32_t* in = rows.data() + begin.data()[k];
-    std::size_t lefts = 0;
-    for (std::size_t i = 0; i < count; ++i) lefts += bit[i] != 0;
-    std::int32_t* to[2] = {out + placed + lefts, out + placed};
-    for (std::size_t i = 0; i < count; ++i) *to[bit[i] != 0]++ = in[i];
+    std::int32_t* out = children.data() + placed;
+    std::size_t lefts = 0, rights = 0;
+    for (std::size_t i = 0; i < count; ++i) {  // without a branch: every row is written to both, one write counts
+      const std::size_t goes_left = bit[i] != 0;
+      out[lefts] = in[i];
+      aside[rights] = in[i];
+      lefts += goes_left;
+      rights += 1 - goes_left;
+    }
+    std::copy_n(aside.data(), rights, out + lefts);
     starts.data()[2 * k] = placed;
     starts.data()[2 * k + 1] = placed + static_cast<std::int64_t>(lefts);
     placed += static_cast<std::int64_t>(count);

@@ -1,11 +1,12 @@
 """VeilBoost: gradient-boosted trees across organisations that may not show each other their data."""
+# pyright: reportUnsupportedDunderAll=false
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import Any
 
-__all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = [
     "VeilBoostError",
     "VerticalClassifier",
     "VerticalRegressor",

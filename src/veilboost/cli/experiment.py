@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from veilboost.boost.booster import RoundResult, Watcher
+from veilboost.boost.booster import Watcher
 from veilboost.boost.metrics import Metric, metric_named
 from veilboost.boost.objective import make_objective
 from veilboost.cli.baseline import Baseline, active_only, central_xgboost
@@ -84,13 +84,10 @@ def run_experiment(
         order=config.order,
     )
 
-    def score(prediction: Float64Array | None) -> float | None:
-        if prediction is None:
-            return None
+    def score(prediction: Float64Array) -> float:
         return metric.function(labels(problem.test, active), prediction, problem.test[active].weight)
 
-    margins = simulate_prediction(run.parts, active, problem.test)
-    together = objective.predict(margins)
+    together = objective.predict(simulate_prediction(run.parts, active, problem.test))
     xgboost, alone = None, None
     if baselines:
         alone = together if len(problem.train) == 1 else active_only(problem, config, objective, threads)
@@ -106,9 +103,9 @@ def run_experiment(
         model_sha256=join(run.parts).sha256(),
         fit_seconds=fit_seconds,
         peak_rss_mb=peak_rss_mb,
-        together=metric.function(labels(problem.test, active), together, problem.test[active].weight),
-        central=score(None if xgboost is None else xgboost.prediction),
-        alone=score(alone),
+        together=score(together),
+        central=None if xgboost is None else score(xgboost.prediction),
+        alone=None if alone is None else score(alone),
         xgboost=xgboost,
     )
 
@@ -172,6 +169,3 @@ def _completed(config: TrainingConfig, problem: Problem) -> TrainingConfig:
 def _peak_rss_mb() -> float:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)
-
-
-__all__ = ["Experiment", "RoundResult", "bytes_by_party", "run_experiment", "summary"]

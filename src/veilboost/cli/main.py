@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from importlib.metadata import version
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
@@ -17,7 +16,6 @@ from veilboost.cli.simulate import simulate
 from veilboost.errors import VeilBoostError
 
 REFUSED = 2
-INTERRUPTED = 130
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -55,13 +53,8 @@ for _command in (simulate, protocols, inspect, export, datasets):
 
 def run() -> None:
     """The entry point: what a person did wrong is one coded line on stderr and exit code 2, never a traceback."""
-    signal.signal(signal.SIGINT, _interrupted)
     try:
         app()
     except VeilBoostError as error:
         sys.stderr.write(" ".join(str(error).split()) + "\n")
         sys.exit(REFUSED)
-
-
-def _interrupted(signum: int, frame: object) -> NoReturn:
-    sys.exit(INTERRUPTED)

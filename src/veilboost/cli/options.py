@@ -61,6 +61,4 @@ def _help(info: ParameterInfo, kind: Any) -> str:
     text = info.help[0].upper() + info.help[1:]
     if kind is bool or info.range_text() == "any":
         return f"{text}."
-    # Rich would take "[0, 1]" for markup; a backslash keeps the bracket.
-    allowed = info.range_text().replace("[", "\\[")
-    return f"{text}. {'One of' if info.choices else 'In'} {allowed}."
+    return f"{text}. {'One of' if info.choices else 'In'} {info.range_text()}."

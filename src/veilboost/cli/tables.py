@@ -96,7 +96,7 @@ def _load_dataset(name: str, options: TableOptions, test_data: Sequence[str]) ->
         raise UnsupportedCombination("--test-data goes with --data, not with a built-in data set")
     loaded = load_dataset(name)
     if isinstance(loaded, Mapping):
-        return _gather(loaded, replace(options, id=ID, label=LABEL))
+        return _gather(loaded, replace(options, id=options.id or ID, label=options.label or LABEL))
     known = {"id": options.id or _DATASET_ID, "label": options.label or _DATASET_LABEL}
     return _deal(loaded, replace(options, **known))
 
@@ -172,8 +172,8 @@ def _blocks(names: Sequence[str], parties: int) -> Names:
 
 
 def _gather(sources: Mapping[PartyName, object], options: TableOptions) -> tuple[PartyName, Tables]:
-    for option, value in (("--columns", options.columns), ("--parties", options.parties)):
-        if value:
+    for option, given in (("--columns", bool(options.columns)), ("--parties", options.parties is not None)):
+        if given:
             raise UnsupportedCombination(f"{option} deals out one table, and here every party has its own")
     if options.id is None:
         raise MissingColumn("there is no id to align the parties' rows by", "name the id column with --id")

@@ -34,6 +34,6 @@ def learned_by(
     reveals = {message.type_name(): [item.what for item in message.reveals] for message in messages}
     learned: dict[PartyName, list[str]] = {}
     for name, transcript in transcripts.items():
-        received = [kind for direction, kind in transcript.by_type() if direction == "sent"]
+        received = [kind for direction, kind in transcript.by_type() if direction == "received"]
         learned[name] = list(dict.fromkeys(what for kind in received for what in reveals[kind]))
     return learned

@@ -1,5 +1,6 @@
 """scikit-learn shells around a federation in one process."""
 
-from veilboost.estimators.vertical import VerticalClassifier, VerticalRegressor
+from veilboost.estimators.classifier import VerticalClassifier
+from veilboost.estimators.regressor import VerticalRegressor
 
 __all__ = ["VerticalClassifier", "VerticalRegressor"]

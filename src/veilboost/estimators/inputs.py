@@ -1,21 +1,30 @@
-"""From what a caller hands over to one aligned table per party."""
+"""From what a caller hands over to one table per party.
+
+A party's rows come as a frame (pandas, polars or pyarrow) or as a matrix, whose columns get names here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeGuard, cast
 
 import numpy as np
 
-from veilboost.align.preshared import align_by_id
+from veilboost.data.arrow import ArrowTable, pyarrow, table_of
+from veilboost.data.columns import id_values
 from veilboost.data.load import load_table
-from veilboost.data.schema import SchemaRules
+from veilboost.data.schema import SchemaRules, check_weight, mixed
+from veilboost.data.selection import Selection
+from veilboost.data.sources import read_source
 from veilboost.data.table import PartyTable
-from veilboost.errors import ForeignColumns, ImpossibleParameter, MissingColumn, RowsDiffer
-from veilboost.types import AnyArray, Column, PartyName
+from veilboost.errors import ImpossibleParameter, MissingColumn, RowsDiffer, UnknownFormat
+from veilboost.model.part import ColumnInfo
+from veilboost.types import AnyArray, Column, Float64Array, Int64Array, PartyName
 
 KEEP = SchemaRules(constant="keep")
 Parties = int | Mapping[PartyName, Sequence[Any]]
+Tables = dict[PartyName, PartyTable]
 
 
 def is_by_party(X: Any) -> TypeGuard[Mapping[PartyName, Any]]:
@@ -23,93 +32,159 @@ def is_by_party(X: Any) -> TypeGuard[Mapping[PartyName, Any]]:
     return isinstance(X, Mapping) and not hasattr(cast(object, X), "shape")
 
 
-def assign_columns(parties: Parties, names: Sequence[str]) -> dict[PartyName, list[int]]:
-    """Which columns of one matrix belong to whom. A number of parties takes contiguous blocks, none of them empty:
-    there are at most as many parties as columns."""
-    if not isinstance(parties, Mapping):
-        if isinstance(parties, bool) or parties < 1:
-            raise ImpossibleParameter(f"parties={parties!r} is not a positive number or a mapping")
-        blocks = np.array_split(np.arange(len(names)), min(parties, len(names)))
-        labels = ["active"] + [f"passive{k}" for k in range(1, len(blocks))]
-        return {label: block.tolist() for label, block in zip(labels, blocks, strict=True)}
-    place = {name: at for at, name in enumerate(names)}
-    assigned: dict[PartyName, list[int]] = {}
-    for party, columns in parties.items():
-        assigned[party] = [_place(column, place) for column in columns]
-    every = [at for columns in assigned.values() for at in columns]
-    if len(set(every)) != len(every):
-        raise ImpossibleParameter("a column belongs to two parties")
-    return assigned
+def is_frame(X: Any) -> bool:
+    return hasattr(X, "column_names") or hasattr(X, "columns")
 
 
-def _place(column: Any, place: Mapping[str, int]) -> int:
-    if isinstance(column, str):
-        if column not in place:
-            raise MissingColumn(f"there is no column {column!r}")
-        return place[column]
-    at = int(column)
-    if not 0 <= at < len(place):
-        raise MissingColumn(f"there is no column number {at}")
-    return at
+def names_of(frame: Any) -> list[str]:
+    """A frame's column names; pyarrow's tables have `columns` as well, but these are the values."""
+    return [str(name) for name in (frame.column_names if hasattr(frame, "column_names") else frame.columns)]
 
 
-def tables_of_matrix(
-    X: AnyArray, names: Sequence[str], assigned: Mapping[PartyName, Sequence[int]]
-) -> dict[PartyName, PartyTable]:
-    """One party table per block of columns of a numeric matrix."""
-    ids = np.arange(int(X.shape[0]), dtype=np.int64)
-    return {
-        party: PartyTable(ids, tuple(Column(names[at], np.ascontiguousarray(X[:, at], np.float32)) for at in columns))
-        for party, columns in assigned.items()
-    }
+# --- frames -----------------------------------------------------------------------------------------------
 
 
-def tables_of_frames(
-    frames: Mapping[PartyName, Any],
-    active: PartyName,
-    label: str | None,
-    id: str | None,
-    categorical: Sequence[str],
-) -> dict[PartyName, PartyTable]:
-    """Load every party's frame; arrays get column names of their own."""
-    tables: dict[PartyName, PartyTable] = {}
-    for party, frame in frames.items():
-        if isinstance(frame, np.ndarray):
-            matrix = cast(AnyArray, frame)
-            names = [f"{party}.{k}" for k in range(matrix.shape[1])]
-            tables[party] = tables_of_matrix(matrix, names, {party: range(matrix.shape[1])})[party]
+def frames_of_parties(X: Mapping[PartyName, Any]) -> dict[PartyName, Any]:
+    """A frame for every party; the columns of shop's matrix become shop.0, shop.1, ..."""
+    frames: dict[PartyName, Any] = {}
+    for party, given in X.items():
+        if is_frame(given):
+            frames[party] = given
             continue
-        available = {str(name) for name in frame.columns} if hasattr(frame, "columns") else set[str]()
-        if hasattr(frame, "column_names"):
-            available = set(frame.column_names)
-        tables[party] = load_table(
-            frame,
-            id=id,
-            label=label if party == active else None,
-            categorical=[name for name in categorical if name in available],
-            rules=KEEP,
-        )
-    return tables
+        matrix = np.asarray(given)
+        if matrix.ndim != 2:
+            raise UnknownFormat(
+                f"{party} gives neither a frame nor a matrix", "give a row per person and a column per feature"
+            )
+        frames[party] = frame_of_matrix(matrix, [f"{party}.{at}" for at in range(matrix.shape[1])])
+    return frames
 
 
-def align(
-    tables: Mapping[PartyName, PartyTable], active: PartyName, by_id: bool, every_row: bool
-) -> dict[PartyName, PartyTable]:
-    """Rows of the same people side by side; `every_row`: no row of the active party may be lost."""
-    if not by_id:
-        rows = tables[active].rows
-        for party, table in tables.items():
-            if table.rows != rows:
-                raise RowsDiffer(f"{party} has {table.rows} rows, {active} has {rows}")
-        return dict(tables)
-    aligned = align_by_id(tables)
-    lost = tables[active].rows - aligned[active].rows
-    if every_row and lost:
-        raise RowsDiffer(f"{lost} rows of {active} are not known to all parties")
-    return aligned
+def frame_of_matrix(matrix: AnyArray, names: Sequence[str]) -> ArrowTable:
+    return table_of({name: _arrow_column(matrix[:, at], name) for at, name in enumerate(names)})
 
 
-def check_parties(expected: Sequence[PartyName], given: Mapping[PartyName, Any]) -> None:
-    absent = [name for name in expected if name not in given]
-    if absent:
-        raise ForeignColumns(f"there are no rows of {', '.join(absent)}")
+def _arrow_column(values: AnyArray, name: str) -> Any:
+    try:
+        return pyarrow().array(values, from_pandas=True)  # NaN becomes missing, also among text
+    except (ValueError, TypeError, NotImplementedError):
+        raise mixed(name, has_role=False) from None  # the reason quotes the value it stumbled over
+
+
+def assign_columns(parties: Parties, names: Sequence[str]) -> dict[PartyName, list[str]]:
+    """Which columns of one matrix belong to whom, by name or by position.
+
+    A number of parties takes contiguous blocks, none of them empty: there are at most as many parties as columns.
+    """
+    if isinstance(parties, Mapping):
+        assigned = {party: find_columns(columns, names) for party, columns in parties.items()}
+        every = [name for columns in assigned.values() for name in columns]
+        if len(set(every)) != len(every):
+            raise ImpossibleParameter("a column belongs to two parties", "give every column to one party")
+        return assigned
+    if isinstance(parties, bool) or not isinstance(cast(Any, parties), int | np.integer) or parties < 1:
+        raise ImpossibleParameter(f"parties={parties!r} is neither a number of 1 or more nor a mapping")
+    blocks = np.array_split(np.arange(len(names)), min(parties, len(names)))
+    labels = ["active"] + [f"passive{k}" for k in range(1, len(blocks))]
+    return {label: [names[int(at)] for at in block] for label, block in zip(labels, blocks, strict=True)}
+
+
+def find_columns(wanted: Sequence[Any], names: Sequence[str]) -> list[str]:
+    """Columns given by name or by position, by name."""
+    return [_find(column, names) for column in _listed(wanted)]
+
+
+def _listed(names: Sequence[Any]) -> Sequence[Any]:
+    """A bare text is one name, not a sequence of letters."""
+    return [names] if isinstance(names, str) else names
+
+
+def _find(column: Any, names: Sequence[str]) -> str:
+    if isinstance(column, str):
+        if column in names:
+            return column
+        raise MissingColumn(f"there is no column {column!r}")
+    if isinstance(column, int | np.integer):
+        at = int(cast(int, column))
+        if 0 <= at < len(names):
+            return names[at]
+    raise MissingColumn(f"there is no column number {column}", f"count the {len(names)} columns from 0")
+
+
+# --- tables -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to take from a party's frame; no names of features: every column without another role."""
+
+    features: tuple[str, ...] | None
+    categorical: tuple[str, ...]
+
+    @staticmethod
+    def like(columns: Iterable[Column | ColumnInfo]) -> Wanted:
+        """The columns that training took, and nothing else: what else a frame holds, such as a label, is not read."""
+        known = tuple(columns)
+        # Declared even where training found text: a few rows may hold nothing that tells text from numbers.
+        categorical = tuple(column.name for column in known if column.categories is not None)
+        return Wanted(tuple(column.name for column in known), categorical)
+
+
+def everything(frames: Mapping[PartyName, Any], categorical: Sequence[Any]) -> dict[PartyName, Wanted]:
+    """All columns of all parties' frames; those declared categorical are named once, wherever they are."""
+    own = {party: names_of(frame) for party, frame in frames.items()}
+    every = [name for names in own.values() for name in names]
+    # By name only: positions would count ids and labels, and depend on the order of the parties.
+    declared = find_columns([str(name) for name in _listed(categorical)], every)
+    return {party: Wanted(None, tuple(name for name in declared if name in names)) for party, names in own.items()}
+
+
+def load_tables(
+    frames: Mapping[PartyName, Any],
+    wanted: Mapping[PartyName, Wanted],
+    id: str | None,
+    labels: Mapping[PartyName, str],
+) -> Tables:
+    """Every party's table; `labels` names the label column of those that have one."""
+    return {party: _load(frames[party], own, id, labels.get(party)) for party, own in wanted.items()}
+
+
+def _load(frame: Any, wanted: Wanted, id: str | None, label: str | None) -> PartyTable:
+    if wanted.features == () and label is None:  # an active party may hold labels and nothing else
+        if id is None:
+            return PartyTable(np.arange(len(frame), dtype=np.int64), ())
+        source = read_source(frame, Selection(id=id, features=()))
+        return PartyTable(id_values(id, source.table.column(id), typed=True), ())
+    return load_table(frame, id=id, label=label, features=wanted.features, categorical=wanted.categorical, rules=KEEP)
+
+
+# --- labels and weights -----------------------------------------------------------------------------------
+
+
+def labels_of(y: Any) -> AnyArray:
+    """Labels in an array, checked as a label column is, in the type they came in."""
+    given = np.asarray(y)
+    if given.ndim != 1:
+        raise RowsDiffer(f"the labels have {given.ndim} dimensions", "give one label per row")
+    read = named_labels(load_table(frame_of_matrix(given[:, None], ["y"]), label="y"))
+    return read if given.dtype.kind == "O" else given
+
+
+def named_labels(table: PartyTable) -> AnyArray:
+    """A table's labels as their owner wrote them: text, whole numbers or numbers."""
+    label = cast(Float64Array, table.label)
+    if table.label_classes is not None:
+        return np.asarray(table.label_classes)[label.astype(np.int64)]
+    exact = bool((np.abs(label) < 2.0**53).all() and (label == np.floor(label)).all())
+    return label.astype(np.int64) if exact else label
+
+
+def check_weights(sample_weight: Any, rows: int, kept: Int64Array) -> Float64Array | None:
+    """The weights of the kept ones among the active party's rows, or None; at least one is above 0."""
+    if sample_weight is None:
+        return None
+    weight = np.asarray(sample_weight, dtype=np.float64)
+    if weight.shape != (rows,):
+        raise RowsDiffer(f"there are {rows} rows, and the weights have shape {weight.shape}", "give a weight per row")
+    check_weight(weight[kept], "sample_weight")
+    return weight[kept]

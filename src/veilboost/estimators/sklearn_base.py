@@ -8,18 +8,20 @@ from typing import Any, cast
 import numpy as np
 from sklearn.base import BaseEstimator as _SkBase
 from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted as _check_is_fitted
+from sklearn.utils.validation import check_X_y, validate_data
 
-from veilboost.types import AnyArray, Float64Array
+from veilboost.types import AnyArray
 
 __all__ = [
     "BaseEstimator",
     "ClassifierMixin",
     "RegressorMixin",
     "check_is_fitted",
-    "check_weights",
-    "validate",
+    "kind_of_labels",
+    "validate_fit",
+    "validate_predict",
 ]
 
 
@@ -27,6 +29,7 @@ class BaseEstimator(_SkBase):
     """scikit-learn's base, with missing values declared."""
 
     n_features_in_: int
+    feature_names_in_: AnyArray
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -38,37 +41,28 @@ def check_is_fitted(estimator: Any) -> None:
     _check_is_fitted(estimator)
 
 
-def validate(estimator: Any, X: Any, y: Any, *, reset: bool) -> tuple[Any, Any]:
-    """scikit-learn's checks of one matrix: shape, numbers, finite but for NaN; same columns as in fit."""
-    from sklearn.utils.multiclass import check_classification_targets
+def validate_fit(estimator: Any, X: Any, y: Any, *, frame: bool) -> tuple[Any, AnyArray]:
+    """scikit-learn's checks of one matrix and its labels, and a note of the columns' names and number.
 
-    if y is None and not reset:
-        matrix = validate_data(estimator, X, reset=False, dtype=np.float32, ensure_all_finite="allow-nan")
-        return matrix, np.empty(0)
+    A frame stays as it is, because its columns need not be numbers.
+    """
     numeric = isinstance(estimator, RegressorMixin)
-    matrix, target = validate_data(
-        estimator,
-        X,
-        cast(Any, y),
-        dtype=np.float32,
-        ensure_all_finite="allow-nan",
-        y_numeric=numeric,
-        ensure_min_samples=2,
-    )
-    if not numeric:
-        check_classification_targets(target)
-    return matrix, target
+    if not frame:
+        # Infinite values are refused where the column's name is known.
+        options: Any = {"dtype": np.float32, "ensure_all_finite": False, "y_numeric": numeric}
+        return cast(Any, validate_data(estimator, X, y, **options))
+    validate_data(estimator, X, y, skip_check_array=True)
+    _, target = check_X_y(np.zeros((len(X), 1)), y, y_numeric=numeric)
+    return X, target
 
 
-def column_names(estimator: Any, count: int) -> list[str]:
-    """The names that fit saw, or x0, x1, ..."""
-    names = getattr(estimator, "feature_names_in_", None)
-    return [str(name) for name in names] if names is not None else [f"x{at}" for at in range(count)]
+def validate_predict(estimator: Any, X: Any, *, frame: bool) -> Any:
+    """The same for new rows; the columns must be those of fit."""
+    if frame:
+        return validate_data(estimator, X, reset=False, skip_check_array=True)
+    return validate_data(estimator, X, reset=False, dtype=np.float32, ensure_all_finite=False)
 
 
-def check_weights(weight: Any, matrix: AnyArray) -> Float64Array | None:
-    """A non-negative weight per row, or None."""
-    if weight is None:
-        return None
-    checked: Float64Array = _check_sample_weight(weight, matrix, dtype=np.float64, ensure_non_negative=True)
-    return checked
+def kind_of_labels(y: AnyArray) -> str:
+    """What scikit-learn takes labels for: binary, multiclass, continuous, ..."""
+    return type_of_target(y, input_name="y")

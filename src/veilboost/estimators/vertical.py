@@ -1,111 +1,73 @@
-"""`VerticalClassifier` and `VerticalRegressor`: a vertical federation with scikit-learn's manners."""
+"""What the estimators share: a vertical federation with scikit-learn's manners."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import numpy as np
 
-from veilboost.boost.objective import make_objective
-from veilboost.config import DEFAULTS, TrainingConfig
-from veilboost.data.table import PartyTable
-from veilboost.errors import ImpossibleParameter, LabelOutOfRange, MissingLabel, RowsDiffer
+from veilboost.config import TrainingConfig
+from veilboost.errors import (
+    ForeignColumns,
+    MissingLabel,
+    RowsDiffer,
+    UnreadableModel,
+    UnsupportedCombination,
+)
 from veilboost.estimators.inputs import (
-    Parties,
-    align,
+    Tables,
+    Wanted,
     assign_columns,
-    check_parties,
-    is_by_party,
-    tables_of_frames,
-    tables_of_matrix,
-)
-from veilboost.estimators.sklearn_base import (
-    BaseEstimator,
-    ClassifierMixin,
-    RegressorMixin,
-    check_is_fitted,
     check_weights,
-    column_names,
-    validate,
+    everything,
+    find_columns,
+    frame_of_matrix,
+    frames_of_parties,
+    is_by_party,
+    is_frame,
+    labels_of,
+    load_tables,
+    named_labels,
+    names_of,
 )
-from veilboost.model.explain import importance
+from veilboost.estimators.parameters import Parameters, check_call, choose_active
+from veilboost.estimators.rows import rows_of_active, shared_rows, with_categories_of, with_seen_categories
+from veilboost.estimators.sklearn_base import check_is_fitted, validate_fit, validate_predict
+from veilboost.estimators.stored import Description, read_description, write_description
+from veilboost.model.explain import importance, shown_names
 from veilboost.model.export import export_xgboost
 from veilboost.model.joined import JoinedModel, join
-from veilboost.model.store import save_model
+from veilboost.model.part import Part, Skeleton
+from veilboost.model.store import load_model, save_model
 from veilboost.party.simulation import Simulation, simulate_prediction, simulate_training
 from veilboost.types import AnyArray, BoolArray, Float64Array, PartyName
 
-Tables = dict[PartyName, PartyTable]
+Frames = dict[PartyName, Any]
 
 
-class _Vertical(BaseEstimator):
-    """What classifier and regressor share. Parameters not named here are those of `TrainingConfig`."""
+@dataclass(frozen=True)
+class Labels:
+    """Labels as training takes them; `classes` is None for numbers."""
 
-    def __init__(
-        self,
-        *,
-        protocol: str = "plain",
-        parties: Parties = 2,
-        active: PartyName | None = None,
-        id: str | None = None,
-        categorical: Sequence[str] = (),
-        objective: str | Callable[..., Any] = DEFAULTS.objective,
-        n_estimators: int = DEFAULTS.n_estimators,
-        max_depth: int = DEFAULTS.max_depth,
-        learning_rate: float = DEFAULTS.learning_rate,
-        max_bin: int = DEFAULTS.max_bin,
-        binning: str = DEFAULTS.binning,
-        proposal: str = DEFAULTS.proposal,
-        categories: str = DEFAULTS.categories,
-        reg_lambda: float = DEFAULTS.reg_lambda,
-        reg_alpha: float = DEFAULTS.reg_alpha,
-        gamma: float = DEFAULTS.gamma,
-        min_child_weight: float = DEFAULTS.min_child_weight,
-        max_delta_step: float = DEFAULTS.max_delta_step,
-        subsample: float = DEFAULTS.subsample,
-        colsample_bytree: float = DEFAULTS.colsample_bytree,
-        scale_pos_weight: float = DEFAULTS.scale_pos_weight,
-        base_score: float | None = DEFAULTS.base_score,
-        order: str = DEFAULTS.order,
-        weighted_bins: bool = DEFAULTS.weighted_bins,
-        eval_metric: str = DEFAULTS.eval_metric,
-        early_stopping_rounds: int | None = DEFAULTS.early_stopping_rounds,
-        gradient_bits: int = DEFAULTS.gradient_bits,
-        seed: int = DEFAULTS.seed,
-        threads: int = 1,
-    ) -> None:
-        self.protocol = protocol
-        self.parties = parties
-        self.active = active
-        self.id = id
-        self.categorical = categorical
-        self.objective = objective
-        self.n_estimators = n_estimators
-        self.max_depth = max_depth
-        self.learning_rate = learning_rate
-        self.max_bin = max_bin
-        self.binning = binning
-        self.proposal = proposal
-        self.categories = categories
-        self.reg_lambda = reg_lambda
-        self.reg_alpha = reg_alpha
-        self.gamma = gamma
-        self.min_child_weight = min_child_weight
-        self.max_delta_step = max_delta_step
-        self.subsample = subsample
-        self.colsample_bytree = colsample_bytree
-        self.scale_pos_weight = scale_pos_weight
-        self.base_score = base_score
-        self.order = order
-        self.weighted_bins = weighted_bins
-        self.eval_metric = eval_metric
-        self.early_stopping_rounds = early_stopping_rounds
-        self.gradient_bits = gradient_bits
-        self.seed = seed
-        self.threads = threads
+    values: Float64Array
+    classes: AnyArray | None
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        return None if self.classes is None else tuple(str(name) for name in self.classes)
+
+
+class Vertical(Parameters):
+    """Fitting, saving and what a fitted estimator knows. The subclasses say what labels and predictions are."""
+
+    parts_: dict[PartyName, Part]
+    active_: PartyName
+    evals_result_: dict[str, list[float]]
+    simulation_: Simulation
 
     # --- what a user calls ------------------------------------------------------------------------------
 
@@ -115,56 +77,111 @@ class _Vertical(BaseEstimator):
         y: Any = None,
         sample_weight: Any = None,
         eval_set: tuple[Any, Any] | None = None,
-    ) -> Any:
+    ) -> Self:
         """Train.
 
         Parameters
         ----------
-        X : array, frame, or mapping of party name to array or frame
-            One matrix is divided by `parties`. With a mapping, `id` names the column to align rows by;
-            without it, all parties have the same rows in the same order.
+        X : matrix, frame, or mapping of party name to matrix or frame
+            One matrix is divided by `parties`. With a mapping, `id` names the column to align rows by, and
+            people whom a party does not know are left out; without it, all parties have the same rows in the
+            same order.
         y : array or str
-            Labels of the active party's rows, or the name of the label column in its frame.
+            Labels of the active party's rows; with a mapping also the name of the label column in its frame.
         sample_weight : array, optional
-            A weight per row of the active party.
+            A weight per row of the active party. A row of weight 0 counts for nothing.
         eval_set : tuple of X and y, optional
-            Validation rows, for the learning curve and early stopping.
+            Validation rows, for the learning curve `evals_result_` and for early stopping.
 
         Returns
         -------
         self
         """
-        tables, target, weight = self._training_tables(X, y, sample_weight)
-        labels, validation = self._encode_labels(target), None
-        tables[self.active_] = replace(
-            tables[self.active_], label=labels, label_classes=self._class_names(), weight=weight
-        )
-        if weight is not None and (weight == 0).any():  # such rows count for nothing, so they shape no cuts
-            tables = {party: table.take(weight > 0) for party, table in tables.items()}
+        check_call(self.threads, self.early_stopping_rounds, eval_set)
+        frames, wanted, names, y = self._open(X, y)
+        active = choose_active(self.active, list(frames))
+        tables, target = self._read(frames, wanted, active, y)
+        rows = len(target)
+        shared = shared_rows(tables, active, self.id is not None)
+        tables, target = shared.tables, target[shared.origin]
+        weight = check_weights(sample_weight, rows, shared.origin)
+        if weight is not None and not weight.all():
+            counts = weight > 0
+            tables = {party: table.take(counts) for party, table in tables.items()}
+            target, weight = target[counts], weight[counts]
+        labels = self._learn_labels(target)
+        tables = {party: with_seen_categories(table) for party, table in tables.items()}
+        tables[active] = replace(tables[active], label=labels.values, label_classes=labels.names, weight=weight)
+        held_out = None
         if eval_set is not None:
-            tables, validation = self._with_validation(tables, eval_set)
-        config = self._config(tables[self.active_])
-        self.simulation_: Simulation = simulate_training(
+            tables, held_out = self._with_validation(tables, active, labels, eval_set, names)
+        simulation = simulate_training(
             tables,
-            self.active_,
+            active,
             self.protocol,
-            config,
-            held_out=validation,
+            self._config(labels),
+            held_out=held_out,
             threads=self.threads,
             custom_loss=self.objective if callable(self.objective) else None,
         )
-        self.parts_ = dict(self.simulation_.parts)
-        self._joined: JoinedModel | None = None
+        self._adopt(simulation.parts, active, names, labels.classes)
+        self.simulation_ = simulation
+        curve = [result.validation for result in simulation.history if result.validation is not None]
+        self.evals_result_ = {simulation.metric: curve} if curve else {}
         return self
 
     def save(self, folder: str | Path) -> None:
-        """Write every party's part into `folder`."""
-        check_is_fitted(self)
+        """Write every party's part into `folder`, and what `load` needs beside them."""
+        model_sha256 = self.model_sha256_
         save_model(self.parts_, folder)
+        classes = getattr(self, "classes_", None)
+        description = Description(
+            self.id,
+            None if self._names is None else tuple(self._names),
+            hasattr(self, "feature_names_in_"),
+            None if classes is None else tuple(classes.tolist()),
+        )
+        write_description(description, Path(folder), model_sha256)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """A fitted estimator from a folder that `save` or `veilboost simulate --save` wrote.
+
+        It predicts as the saved one did. A user's own objective is not stored, so it cannot be fitted again
+        before `objective` is set.
+        """
+        parts = load_model(folder)
+        joined = join(parts)
+        skeleton = joined.skeleton
+        if not cls._fits(skeleton):
+            raise UnreadableModel(f"{folder} holds no model of a {cls.__name__}", "load it with the other estimator")
+        told = read_description(Path(folder), joined.sha256())
+        active = next(party for party, part in parts.items() if part.skeleton is not None)
+        settings: dict[str, Any] = skeleton.config.to_dict() | {"objective": skeleton.objective}
+        estimator = cls(
+            **settings,
+            protocol=skeleton.protocol,
+            parties={part.party: [info.name for info in part.columns] for part in joined.parts},
+            active=active,
+            id=told.id,
+            categorical=[info.name for info in joined.columns if info.categories is not None],
+        )
+        classes = None if told.classes is None else np.array(told.classes)
+        estimator._adopt(parts, active, told.columns, cls._stored_classes(skeleton, classes))
+        if told.columns is not None:
+            if not {info.name for info in joined.columns} <= set(told.columns):
+                raise UnreadableModel(f"{folder} has columns that the estimator's matrix has not")
+            estimator.n_features_in_ = len(told.columns)
+            if told.named:
+                estimator.feature_names_in_ = np.array(told.columns, dtype=object)
+        estimator.evals_result_ = {}
+        return estimator
 
     def export_xgboost(self, path: str | Path) -> None:
         """Write the joined model as an XGBoost JSON file."""
         export_xgboost(self.joined_, path)
+
+    # --- what a fitted estimator knows ------------------------------------------------------------------
 
     @property
     def joined_(self) -> JoinedModel:
@@ -176,181 +193,146 @@ class _Vertical(BaseEstimator):
 
     @property
     def model_sha256_(self) -> str:
+        """The hash of what the model computes, whoever holds which column."""
         return self.joined_.sha256()
 
     @property
-    def evals_result_(self) -> dict[str, list[float]]:
-        """The metric on the validation rows after each round."""
-        check_is_fitted(self)
-        values = [r.validation for r in self.simulation_.history if r.validation is not None]
-        return {self.simulation_.metric: values}
-
-    @property
     def best_iteration_(self) -> int:
-        """The last round that the model keeps."""
-        skeleton = self.joined_
-        return len(skeleton.trees) // skeleton.trees_per_round - 1
+        """The last round that the model keeps, counted from 0."""
+        return len(self.joined_.trees) // self.joined_.trees_per_round - 1
 
     @property
     def feature_importances_(self) -> Float64Array:
-        """Share of the gain of each column, in the order of the columns."""
-        by_name = {item.column: item.value for item in importance(self.joined_, "total_gain")}
-        return np.array([by_name.get(name, 0.0) for name in self._column_order], dtype=np.float64)
+        """Each column's share of the gain: in the order of the matrix, or party by party."""
+        joined = self.joined_
+        value = {item.column: item.value for item in importance(joined, "total_gain")}
+        known = {info.name: value[shown] for info, shown in zip(joined.columns, shown_names(joined), strict=True)}
+        return np.array([known.get(name, 0.0) for name in self._names or known], dtype=np.float64)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "parts_")
+
+    @property
+    def _skeleton(self) -> Skeleton:
+        return cast(Skeleton, self.parts_[self.active_].skeleton)
+
+    def _adopt(
+        self,
+        parts: Mapping[PartyName, Part],
+        active: PartyName,
+        names: Sequence[str] | None,
+        classes: AnyArray | None,
+    ) -> None:
+        """Become the estimator of this model; `names` are the columns of one matrix, None for a table per party."""
+        self.parts_ = dict(parts)
+        self.active_ = active
+        self._names = names
+        self._joined: JoinedModel | None = None
+        if classes is not None:
+            self.classes_ = classes
+        if names is None:
+            every = [info.name for part in parts.values() for info in part.columns]
+            self.n_features_in_ = len(every)
+            self.feature_names_in_ = np.array(every, dtype=object)
 
     # --- data in ----------------------------------------------------------------------------------------
 
-    def _training_tables(self, X: Any, y: Any, sample_weight: Any) -> tuple[Tables, AnyArray, Float64Array | None]:
+    def _open(self, X: Any, y: Any) -> tuple[Frames, dict[PartyName, Wanted], list[str] | None, Any]:
+        """A frame per party, what to take from each, the names of one matrix's columns, and the labels."""
         if is_by_party(X):
-            return self._tables_of_mapping(X, y, sample_weight)
-        matrix, target = validate(self, X, y, reset=True)
-        names = column_names(self, matrix.shape[1])
-        self._columns = assign_columns(self.parties, names)
-        self._column_order: list[str] = [names[at] for columns in self._columns.values() for at in columns]
-        if not isinstance(self.parties, Mapping):
-            self._column_order = list(names)
-        self.active_: PartyName = self._choose_active(list(self._columns))
-        weight = check_weights(sample_weight, matrix)
-        return tables_of_matrix(matrix, names, self._columns), target, weight
+            if y is None:
+                raise MissingLabel("fit was called without labels", "give y: an array, or a column's name")
+            frames = frames_of_parties(X)
+            return frames, everything(frames, self.categorical), None, y if isinstance(y, str) else labels_of(y)
+        if isinstance(y, str) or self.id is not None:
+            raise UnsupportedCombination(
+                "columns for ids and labels are named where there is a table per party",
+                "give X as a mapping of party name to table, or y as an array and no id",
+            )
+        matrix, target = validate_fit(self, X, y, frame=is_frame(X))
+        names = names_of(matrix) if is_frame(matrix) else [f"x{at}" for at in range(matrix.shape[1])]
+        frame = matrix if is_frame(matrix) else frame_of_matrix(matrix, names)
+        declared = find_columns(self.categorical, names)
+        assigned = assign_columns(self.parties, names)
+        wanted = {
+            party: Wanted(tuple(columns), tuple(name for name in columns if name in declared))
+            for party, columns in assigned.items()
+        }
+        return dict.fromkeys(assigned, frame), wanted, names, target
 
-    def _tables_of_mapping(
-        self, frames: Mapping[PartyName, Any], y: Any, sample_weight: Any
-    ) -> tuple[Tables, AnyArray, Float64Array | None]:
-        self._columns = None
-        self.active_ = self._choose_active(list(frames))
-        if y is None:
-            raise MissingLabel("fit was called without labels", "give y: an array, or a column's name")
-        label = y if isinstance(y, str) else None
-        tables = tables_of_frames(frames, self.active_, label, self.id, self.categorical)
-        rows = tables[self.active_].rows
-        if label is not None:
-            table = tables[self.active_]
-            target: AnyArray = np.asarray(table.label)
-            if table.label_classes is not None:
-                target = np.asarray(table.label_classes)[target.astype(np.int64)]
-        else:
-            target = np.asarray(y)
-        weight = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
-        for what, values in (("labels", target), ("weights", weight)):
-            if values is not None and values.shape != (rows,):
-                raise RowsDiffer(f"{self.active_} has {rows} rows but {len(values)} {what}")
-        # Labels and weights ride through the alignment as positions.
-        order = np.arange(rows)
-        tables[self.active_] = replace(tables[self.active_], label=order.astype(np.float64))
-        aligned = align(tables, self.active_, self.id is not None, every_row=False)
-        kept = cast(Float64Array, aligned[self.active_].label).astype(np.int64)
-        self._column_order = [name for table in aligned.values() for name in table.names]
-        self.n_features_in_ = len(self._column_order)
-        return aligned, target[kept], None if weight is None else weight[kept]
-
-    def _new_tables(self, X: Any, parties: Sequence[PartyName]) -> Tables:
-        """Rows to predict or to validate on, in the order of the active party's rows."""
+    def _open_new(self, X: Any, parties: Sequence[PartyName], names: Sequence[str] | None) -> Frames:
+        """Frames of rows to predict or to validate on."""
         if is_by_party(X):
-            check_parties(parties, X)
-            frames = {party: X[party] for party in parties}
-            tables = tables_of_frames(frames, self.active_, None, self.id, self.categorical)
-            order = np.arange(tables[self.active_].rows).astype(np.float64)
-            tables[self.active_] = replace(tables[self.active_], label=order)
-            aligned = align(tables, self.active_, self.id is not None, every_row=True)
-            back = np.argsort(cast(Float64Array, aligned[self.active_].label))
-            return {party: table.take(back) for party, table in aligned.items()}
-        if self._columns is None:
-            raise ImpossibleParameter("the model was fitted on a table per party", "predict with such a mapping")
-        matrix, _ = validate(self, X, None, reset=False)
-        return tables_of_matrix(matrix, column_names(self, matrix.shape[1]), self._columns)
+            absent = [party for party in parties if party not in X]
+            if absent:
+                raise ForeignColumns(f"there are no rows of {', '.join(absent)}", "give every party's table")
+            return frames_of_parties({party: X[party] for party in parties})
+        if names is None:
+            raise ForeignColumns("the model was fitted on a table per party", "predict with such a mapping")
+        # A frame of other names goes by position, as a matrix; scikit-learn warns or refuses.
+        as_frame = is_frame(X) and names_of(X) == list(names)
+        checked = validate_predict(self, X, frame=as_frame)
+        return dict.fromkeys(parties, checked if as_frame else frame_of_matrix(checked, names))
 
-    def _with_validation(self, tables: Tables, eval_set: tuple[Any, Any]) -> tuple[Tables, BoolArray]:
+    def _read(
+        self, frames: Frames, wanted: Mapping[PartyName, Wanted], active: PartyName, y: Any
+    ) -> tuple[Tables, AnyArray]:
+        named = {active: y} if isinstance(y, str) else dict[PartyName, str]()
+        tables = load_tables(frames, wanted, self.id, named)
+        target = named_labels(tables[active]) if named else cast(AnyArray, y)
+        if len(target) != tables[active].rows:
+            raise RowsDiffer(
+                f"{active} has {tables[active].rows} rows but {len(target)} labels", "give a label per row"
+            )
+        return tables, target
+
+    def _with_validation(
+        self, tables: Tables, active: PartyName, labels: Labels, eval_set: tuple[Any, Any], names: list[str] | None
+    ) -> tuple[Tables, BoolArray]:
+        """The tables, followed by validation rows, and which rows those are."""
         X, y = eval_set
-        extra = self._new_tables(X, list(tables))
-        labels = self._encode_labels(np.asarray(y), fitted=True)
-        if len(labels) != extra[self.active_].rows:
-            raise RowsDiffer(f"eval_set has {extra[self.active_].rows} rows but {len(labels)} labels")
-        extra[self.active_] = replace(extra[self.active_], label=labels, label_classes=self._class_names())
-        rows = tables[self.active_].rows
-        both = {party: table.followed_by(extra[party]) for party, table in tables.items()}
-        return both, np.arange(both[self.active_].rows) >= rows
-
-    def _choose_active(self, names: Sequence[PartyName]) -> PartyName:
-        active = names[0] if self.active is None else self.active
-        if active not in names:
-            raise ImpossibleParameter(f"active={active!r} is none of the parties {', '.join(names)}")
-        return active
-
-    def _config(self, table: PartyTable) -> TrainingConfig:
-        values = {name: getattr(self, name) for name in TrainingConfig.names()}
-        values["objective"] = self._objective_name(cast(Float64Array, table.label))
-        return TrainingConfig.from_dict(values)
+        frames = self._open_new(X, list(tables), names)
+        wanted = {party: Wanted.like(table.columns) for party, table in tables.items()}
+        new, target = self._read(frames, wanted, active, y if isinstance(y, str) else labels_of(y))
+        shared = shared_rows(new, active, self.id is not None)
+        values = self._encode_labels(target[shared.origin], labels.classes)
+        shared.tables[active] = replace(shared.tables[active], label=values)
+        both = {
+            party: table.followed_by(with_categories_of(shared.tables[party], table)) for party, table in tables.items()
+        }
+        return both, np.arange(both[active].rows) >= tables[active].rows
 
     def _margins(self, X: Any) -> Float64Array:
         check_is_fitted(self)
-        return simulate_prediction(self.parts_, self.active_, self._new_tables(X, list(self.parts_)))
+        frames = self._open_new(X, list(self.parts_), self._names)
+        wanted = {party: Wanted.like(part.columns) for party, part in self.parts_.items()}
+        tables = rows_of_active(load_tables(frames, wanted, self.id, {}), self.active_, self.id is not None)
+        return simulate_prediction(self.parts_, self.active_, tables)
 
-    # --- what the two differ in -------------------------------------------------------------------------
+    def _config(self, labels: Labels) -> TrainingConfig:
+        values = {name: getattr(self, name) for name in TrainingConfig.names()}
+        return TrainingConfig.from_dict(values | {"objective": self._objective_name(labels)})
 
-    def _encode_labels(self, y: AnyArray, fitted: bool = False) -> Float64Array:
-        raise NotImplementedError
+    # --- what the two estimators differ in --------------------------------------------------------------
 
-    def _class_names(self) -> tuple[str, ...] | None:
-        raise NotImplementedError
+    @abstractmethod
+    def _learn_labels(self, y: AnyArray) -> Labels:
+        """Training labels, checked."""
 
-    def _objective_name(self, label: Float64Array) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def _encode_labels(self, y: AnyArray, classes: AnyArray | None) -> Float64Array:
+        """Labels in the terms of training."""
 
+    @abstractmethod
+    def _objective_name(self, labels: Labels) -> str:
+        """The loss by name; a user's own stands in for it."""
 
-class VerticalClassifier(ClassifierMixin, _Vertical):
-    """A boosted classifier over columns in different hands. `protocol` says how they are protected."""
+    @classmethod
+    @abstractmethod
+    def _fits(cls, skeleton: Skeleton) -> bool:
+        """Is this a model of such an estimator?"""
 
-    def predict_proba(self, X: Any) -> Float64Array:
-        """Probabilities, a column per class of `classes_`."""
-        margin = self._margins(X)
-        if len(self.classes_) > 2:
-            return make_objective("multiclass", classes=len(self.classes_)).predict(margin)
-        positive = make_objective("binary").predict(margin)
-        return np.column_stack((1.0 - positive, positive))
-
-    def predict(self, X: Any) -> AnyArray:
-        """The likeliest class of each row."""
-        likeliest = self.predict_proba(X).argmax(axis=1)
-        return self.classes_[likeliest]
-
-    def _encode_labels(self, y: AnyArray, fitted: bool = False) -> Float64Array:
-        if not fitted:
-            self.classes_ = np.unique(y)
-            if len(self.classes_) < 2:
-                raise LabelOutOfRange(
-                    f"the labels hold only one class ({len(y)} rows)", "give rows of at least two classes"
-                )
-        codes = np.searchsorted(self.classes_, y)
-        codes = np.minimum(codes, len(self.classes_) - 1)
-        if not (self.classes_[codes] == y).all():
-            raise LabelOutOfRange("the validation labels hold a class that training did not see")
-        return codes.astype(np.float64)
-
-    def _class_names(self) -> tuple[str, ...]:
-        return tuple(str(name) for name in self.classes_)
-
-    def _objective_name(self, label: Float64Array) -> str:
-        if callable(self.objective) or self.objective in ("auto", "binary", "multiclass"):
-            return "binary" if len(self.classes_) == 2 else "multiclass"
-        raise ImpossibleParameter(f"objective={self.objective!r} is not for a classifier")
-
-
-class VerticalRegressor(RegressorMixin, _Vertical):
-    """A boosted regressor over columns in different hands. `protocol` says how they are protected."""
-
-    def predict(self, X: Any) -> Float64Array:
-        """The predicted value of each row."""
-        margin = self._margins(X)
-        return make_objective("poisson").predict(margin) if self.objective == "poisson" else margin[0]
-
-    def _encode_labels(self, y: AnyArray, fitted: bool = False) -> Float64Array:
-        return np.asarray(y, dtype=np.float64)
-
-    def _class_names(self) -> None:
-        return None
-
-    def _objective_name(self, label: Float64Array) -> str:
-        if callable(self.objective) or self.objective == "auto":
-            return "regression"
-        if self.objective not in ("regression", "poisson"):
-            raise ImpossibleParameter(f"objective={self.objective!r} is not for a regressor")
-        return self.objective
+    @classmethod
+    @abstractmethod
+    def _stored_classes(cls, skeleton: Skeleton, stored: AnyArray | None) -> AnyArray | None:
+        """The classes of a stored model."""

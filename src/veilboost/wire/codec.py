@@ -1,7 +1,10 @@
-"""Messages as bytes: a JSON header and raw array buffers. Decoding is strict, and nothing is ever unpickled.
+"""Messages as bytes: a small header and raw array buffers. Decoding is strict, and nothing is ever unpickled.
 
-    frame  = "VBST" | version u16 | reserved u16 | header length u32 | pad to 16 | header | (pad to 16 | buffer)*
-    header = [type name, [scalar fields in order], [shape of each array field in order], "their dtypes"]
+    frame  = "VBST" | version u16 | length of the type u16 | length of the scalars u32 | number of sizes u32
+             | type | scalars | sizes | (pad to 16 | buffer)*
+
+The type is the message's name and the dtypes of its arrays; the scalars are a JSON list, in the order of the fields;
+the sizes are the shapes of all arrays, end to end, as u64. Numbers are little-endian.
 
 Buffers start at multiples of 16 bytes, so that arrays are views of the frame: decoding copies nothing.
 """
@@ -10,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -23,8 +27,7 @@ from veilboost.wire.message import ArraySpec, Message
 
 MAGIC = b"VBST"
 VERSION = 1
-MAX_HEADER = 1 << 20
-_MOST = 1 << 48  # more elements than any frame holds
+MAX_SCALARS = 1 << 20  # bytes of JSON; everything long is an array
 _PREFIX = struct.Struct("<4sHHII")
 _ALIGN = 16
 _GAPS = [bytes(size) for size in range(_ALIGN)]
@@ -35,12 +38,17 @@ class Catalogue:
     """The message types a receiver knows; everything else is refused."""
 
     def __init__(self, types: Iterable[type[Message]]) -> None:
-        self._types = {cls.type_name(): cls for cls in types}
+        self._plans = {_plan(cls).name: _plan(cls) for cls in types}
 
-    def __getitem__(self, name: str) -> type[Message]:
-        if name not in self._types:
+    def plan(self, signature: bytes) -> Plan:
+        """How to read a message of this type, whose arrays must have the dtypes that we know."""
+        name, _, _ = signature.partition(b" ")
+        plan = self._plans.get(name.decode("ascii", "replace"))
+        if plan is None:
             raise UnknownMessage("a message of a type that this protocol does not have arrived")
-        return self._types[name]
+        if plan.signature != signature:
+            raise MalformedMessage(f"{plan.name} has arrays of other types")
+        return plan
 
 
 def encode(message: Message) -> bytes:
@@ -48,16 +56,14 @@ def encode(message: Message) -> bytes:
     plan = _plan(type(message))
     values = message.__dict__
     arrays = [np.ascontiguousarray(values[item.name], item.dtype) for item in plan.arrays]
-    header = _to_json(
-        [
-            plan.name,
-            [values[name] for name, _ in plan.scalars],
-            [array.shape for array in arrays],
-            plan.dtypes,
-        ]
-    ).encode()
-    pieces: list[Any] = [_PREFIX.pack(MAGIC, VERSION, 0, len(header), 0), header]
-    size = _ALIGN + len(header)
+    scalars = _to_json([values[name] for name, _ in plan.scalars]).encode()
+    pieces: list[Any] = [
+        _PREFIX.pack(MAGIC, VERSION, len(plan.signature), len(scalars), plan.sizes.size // 8),
+        plan.signature,
+        scalars,
+        plan.sizes.pack(*(size for array in arrays for size in array.shape)),
+    ]
+    size = _ALIGN + len(plan.signature) + len(scalars) + plan.sizes.size
     for array in arrays:
         gap = -size % _ALIGN
         pieces.append(_GAPS[gap])
@@ -71,26 +77,30 @@ def decode(frame: bytes, catalogue: Catalogue) -> Message:
     """The message in a frame, or a coded error: type, fields, dtypes, shapes and length must all be right."""
     if len(frame) < _ALIGN:
         raise MalformedMessage("a frame is shorter than its prefix")
-    magic, version, _, header_size, _ = _PREFIX.unpack_from(frame)
+    magic, version, type_size, scalar_size, size_count = _PREFIX.unpack_from(frame)
     if magic != MAGIC or version != VERSION:
         raise MalformedMessage(f"a frame is not VeilBoost wire format version {VERSION}")
-    if header_size > min(MAX_HEADER, len(frame) - _ALIGN):
+    scalars_at = _ALIGN + type_size
+    sizes_at = scalars_at + scalar_size
+    offset = sizes_at + 8 * size_count
+    if scalar_size > MAX_SCALARS or offset > len(frame):
         raise MalformedMessage("a frame's header is longer than the frame or than allowed")
-    offset = _ALIGN + header_size
-    name, scalars, shapes, dtypes = _read_header(frame[_ALIGN:offset])
-    plan = _plan(catalogue[name])
-    if dtypes != plan.dtypes or len(scalars) != len(plan.scalars) or len(shapes) != len(plan.arrays):
-        raise MalformedMessage(f"{plan.name} has the wrong fields")
-    values = {
-        field: _scalar(plan, field, kind, value) for (field, kind), value in zip(plan.scalars, scalars, strict=True)
-    }
-    for item, shape in zip(plan.arrays, shapes, strict=True):
-        count = _count(plan, item, shape)
+    plan = catalogue.plan(frame[_ALIGN:scalars_at])
+    if size_count != plan.sizes.size // 8:
+        raise MalformedMessage(f"{plan.name} has another number of sizes")
+    values = _read_scalars(plan, frame[scalars_at:sizes_at])
+    sizes = iter(plan.sizes.unpack_from(frame, sizes_at))
+    for item in plan.arrays:
+        shape = [next(sizes) for _ in range(item.ndim)]
+        count = math.prod(shape)
         offset += -offset % _ALIGN
         if offset + count * item.dtype.itemsize > len(frame):
             raise MalformedMessage(f"{plan.name}.{item.name} is longer than the frame")
         array = np.frombuffer(frame, item.dtype, count, offset) if count else np.empty(0, item.dtype)
-        values[item.name] = array if item.ndim == 1 else array.reshape(shape)
+        try:
+            values[item.name] = array if item.ndim == 1 else array.reshape(shape)
+        except (ValueError, OverflowError) as error:  # no elements, but a side too long for any array
+            raise MalformedMessage(f"{plan.name}.{item.name} has an impossible shape") from error
         offset += array.nbytes
     if offset != len(frame):
         raise MalformedMessage(f"{plan.name} has bytes that belong to no field")
@@ -98,54 +108,60 @@ def decode(frame: bytes, catalogue: Catalogue) -> Message:
 
 
 @dataclass(frozen=True)
-class _ArrayField:
+class ArrayField:
+    """An array of a message."""
+
     name: str
     dtype: np.dtype[Any]
     ndim: int
 
 
 @dataclass(frozen=True)
-class _Plan:
+class Plan:
     """How the fields of a message class travel."""
 
     cls: type[Message]
     name: str
     scalars: tuple[tuple[str, Any], ...]
-    arrays: tuple[_ArrayField, ...]
-    dtypes: str
+    arrays: tuple[ArrayField, ...]
+    signature: bytes
+    sizes: struct.Struct
 
 
 @cache
-def _plan(cls: type[Message]) -> _Plan:
+def _plan(cls: type[Message]) -> Plan:
     hints = get_type_hints(cls, include_extras=True)
     scalars: list[tuple[str, Any]] = []
-    arrays: list[_ArrayField] = []
+    arrays: list[ArrayField] = []
     for item in dataclasses.fields(cls):
         hint = hints[item.name]
         if get_origin(hint) is Annotated:
             spec = next(extra for extra in get_args(hint)[1:] if isinstance(extra, ArraySpec))
-            arrays.append(_ArrayField(item.name, np.dtype(spec.dtype).newbyteorder("<"), spec.ndim))
+            arrays.append(ArrayField(item.name, np.dtype(spec.dtype).newbyteorder("<"), spec.ndim))
         elif hint in (int, float, bool, str, tuple[str, ...]):
             scalars.append((item.name, hint))
         else:
             raise TypeError(f"{cls.__name__}.{item.name}: a message cannot carry {hint}")
-    dtypes = ",".join(f"{item.dtype.name}{item.ndim}" for item in arrays)
-    return _Plan(cls, cls.type_name(), tuple(scalars), tuple(arrays), dtypes)
+    dtypes = ",".join(f"{item.dtype.name}:{item.ndim}" for item in arrays)
+    sizes = struct.Struct(f"<{sum(item.ndim for item in arrays)}Q")
+    name = cls.type_name()
+    return Plan(cls, name, tuple(scalars), tuple(arrays), f"{name} {dtypes}".encode("ascii"), sizes)
 
 
-def _read_header(text: bytes) -> tuple[str, list[Any], list[Any], str]:
+def _read_scalars(plan: Plan, text: bytes) -> dict[str, Any]:
     try:
-        header: Any = json.loads(text)
+        found: Any = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise MalformedMessage("a frame's header cannot be read") from error
-    if type(header) is list and len(cast(list[Any], header)) == 4:
-        name, scalars, shapes, dtypes = cast(list[Any], header)
-        if type(name) is str and type(scalars) is list and type(shapes) is list and type(dtypes) is str:
-            return name, cast(list[Any], scalars), cast(list[Any], shapes), dtypes
-    raise MalformedMessage("a frame's header has the wrong form")
+        raise MalformedMessage(f"the scalars of {plan.name} cannot be read") from error
+    if type(found) is not list or len(cast(list[Any], found)) != len(plan.scalars):
+        raise MalformedMessage(f"{plan.name} has the wrong fields")
+    return {
+        field: _scalar(plan, field, kind, value)
+        for (field, kind), value in zip(plan.scalars, cast(list[Any], found), strict=True)
+    }
 
 
-def _scalar(plan: _Plan, field: str, kind: Any, value: Any) -> Any:
+def _scalar(plan: Plan, field: str, kind: Any, value: Any) -> Any:
     if type(value) is kind:
         return value
     if kind is float and type(value) is int:
@@ -155,15 +171,3 @@ def _scalar(plan: _Plan, field: str, kind: Any, value: Any) -> Any:
         if all(isinstance(item, str) for item in items):
             return tuple(items)
     raise MalformedMessage(f"{plan.name}.{field} has the wrong type")
-
-
-def _count(plan: _Plan, item: _ArrayField, shape: Any) -> int:
-    """How many elements an array of this shape has."""
-    count = 1
-    if not isinstance(shape, list) or len(cast(list[Any], shape)) != item.ndim:
-        raise MalformedMessage(f"{plan.name}.{item.name} has the wrong shape")
-    for size in cast(list[Any], shape):
-        if type(size) is not int or not 0 <= size < _MOST:
-            raise MalformedMessage(f"{plan.name}.{item.name} has the wrong shape")
-        count *= size
-    return count

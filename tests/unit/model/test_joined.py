@@ -256,7 +256,20 @@ def test_hash_does_not_depend_on_who_owns_what(categories: str) -> None:
         assert len(hashes) == 1
 
 
-def test_hash_does_not_depend_on_the_number_of_nodes() -> None:
+def test_hash_knows_columns_by_name() -> None:
+    parts = trained()
+    part = parts["party0"]
+    wider = replace(
+        part,
+        columns=(ColumnInfo("unused"), *part.columns),
+        records=replace(part.records, feature=part.records.feature + 1),
+    )
+    renamed = replace(part, columns=(ColumnInfo("wage"), *part.columns[1:]))
+    assert join({**parts, "party0": wider}).sha256() == join(parts).sha256()
+    assert join({**parts, "party0": renamed}).sha256() != join(parts).sha256()
+
+
+def test_hash_does_not_depend_on_how_nodes_are_numbered() -> None:
     parts = trained(max_depth=3, n_estimators=1)
     model = join(parts)
     skeleton = parts["party1"].skeleton
