@@ -136,8 +136,8 @@ def test_a_version_from_the_future_is_refused():
 @pytest.mark.parametrize("sizes", [(0, 2**63, 1), (0, 2**62, 2**62), (2**32, 2**32, 2**32), (2**64 - 1, 0, 0)])
 def test_impossible_shapes_are_refused(sizes):
     frame = bytearray(encode(Sample(1, 0.0, True, "", (), np.empty(0, np.int32), np.empty((0, 0, 0)))))
-    packed = struct.pack("<4Q", 0, 0, 0, 0)
-    at = bytes(frame).rindex(packed)
-    struct.pack_into("<4Q", frame, at, 0, *sizes)
+    _, _, type_size, scalar_size, count = struct.unpack_from("<4sHHII", frame)
+    assert count == 4
+    struct.pack_into("<4Q", frame, 16 + type_size + scalar_size, 0, *sizes)
     with pytest.raises(MalformedMessage):
         decode(bytes(frame), KNOWN)

@@ -137,6 +137,7 @@ def encode(column: ArrowColumn) -> tuple[Int32Array, list[str]]:
         # Decoded first: a dictionary may hold values that no row uses, or the same value twice.
         column = column.cast(column.type.value_type)
     if _is_text(column.type):
+        # 64-bit offsets: chunks of short strings beyond 2 GB would not combine into one.
         column = column.cast(pa.large_string())
     coded = cast(Any, column).combine_chunks().dictionary_encode()
     printed = _print_all(coded.dictionary)

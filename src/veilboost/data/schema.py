@@ -171,7 +171,7 @@ def _fault(column: Column) -> ConstantColumn | EmptyColumn | None:
     if missing.all():
         return EmptyColumn(f"column {column.name!r} is missing in all of {count(rows, 'row')}")
     # A single row says nothing about whether its columns vary.
-    if rows > 1 and not missing.any() and bool((values == values[0]).all()):
+    if rows > 1 and bool((values == values[0]).all()):
         return ConstantColumn(f"column {column.name!r} has the same value in all of {count(rows, 'row')}")
     return None
 

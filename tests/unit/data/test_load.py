@@ -259,10 +259,19 @@ def test_csv_missing_text_and_empty_text_differ(tmp_path: Path) -> None:
     assert column.values.tolist() == [0, -1, -1, 1, 2]
 
 
+def test_csv_with_line_breaks_in_text_beyond_one_block(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    rows = 100_000
+    path.write_text("x,c\n" + "".join(f'{row},"two\nlines, {row % 3}"\n' for row in range(rows)))
+    column = load_table(path).columns[1]
+    assert len(column.values) == rows
+    assert column.categories == ("two\nlines, 0", "two\nlines, 1", "two\nlines, 2")
+
+
 def test_only_the_chosen_features_are_read_and_in_this_order() -> None:
-    frame = pd.DataFrame({"a": [1, 2], "odd": [1, "x"], "b": [3, 4]})
-    assert load_table(frame, features=["b", "a"]).names == ("b", "a")
-    assert load_table(frame, features="b").names == ("b",)
+    frame = pd.DataFrame({"age": [1, 2], "odd": [1, "x"], "debt": [3, 4]})
+    assert load_table(frame, features=["debt", "age"]).names == ("debt", "age")
+    assert load_table(frame, features="debt").names == ("debt",)
 
 
 def test_the_index_of_pandas_is_no_feature(tmp_path: Path) -> None:

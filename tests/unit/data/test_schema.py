@@ -207,6 +207,7 @@ def test_labels_that_fit(label: Any, objective: str, classes: Any) -> None:
         (floats(0, 1, 3), "multiclass", None, errors.LabelOutOfRange),
         (floats(1, 2, 3), "multiclass", None, errors.LabelOutOfRange),
         (floats(0, 1, 1.5), "multiclass", None, errors.LabelOutOfRange),
+        (floats(0, 1.5, 2), "multiclass", None, errors.LabelOutOfRange),
         (floats(-1, 0, 1), "multiclass", None, errors.LabelOutOfRange),
         (floats(0, 0), "multiclass", None, errors.LabelOutOfRange),
         (floats(0, 1), "multiclass", ("a", "b", "c"), errors.LabelOutOfRange),

@@ -27,7 +27,7 @@ from veilboost.errors import (
     UnreadableModel,
 )
 from veilboost.model.joined import join
-from veilboost.model.part import Part
+from veilboost.model.part import Part, SplitRecords
 from veilboost.model.store import FORMAT_VERSION, load_model, load_part, save_model, save_part
 
 pytestmark = pytest.mark.fast
@@ -306,7 +306,6 @@ HOSTILE_ARRAYS: dict[str, Callable[[dict[str, np.ndarray]], object]] = {
     "a tree without nodes": _put("tree_nodes", lambda a: np.concatenate((a, [0, 0, 0]))),
     "sizes that overflow": _put("tree_nodes", lambda a: np.concatenate((a, [2**62, 2**62, 2**63 - 1]))),
     "a negative size": lambda arrays: arrays["tree_nodes"].__iadd__([-100, 100, 0, 0, 0, 0]),
-    "half a round": _put("tree_nodes", lambda a: np.array([*a[:-2], a[-2] + a[-1]])),
     "weights short": _put("weight", lambda a: a[:-1]),
 }
 
@@ -321,6 +320,39 @@ def test_hostile_arrays(harm: str, parts: dict[str, Part], tmp_path: Path) -> No
     rewrite_arrays(tmp_path, archive(arrays))
     with pytest.raises(UnreadableModel):
         load_part(tmp_path)
+
+
+@pytest.mark.parametrize("harm", ["records out of order", "records twice", "a negative tree", "a negative node"])
+def test_hostile_records_without_a_skeleton_to_compare_with(harm: str, parts: dict[str, Part], tmp_path: Path) -> None:
+    save_part(parts[PASSIVE], tmp_path)
+    arrays = arrays_of(tmp_path)
+    HOSTILE_ARRAYS[harm](arrays)
+    rewrite_arrays(tmp_path, archive(arrays))
+    with pytest.raises(UnreadableModel, match=r"not in order|negative"):
+        load_part(tmp_path)
+
+
+def test_half_a_round(parts: dict[str, Part], tmp_path: Path) -> None:
+    skeleton, records = parts[ACTIVE].skeleton, parts[ACTIVE].records
+    assert skeleton is not None
+    whole = len(skeleton.trees) - 1
+    kept = {(int(records.tree[k]), int(records.node[k])): records.rule(k) for k in range(records.count)}
+    shorter = replace(
+        parts[ACTIVE],
+        skeleton=replace(skeleton, trees=skeleton.trees[:whole]),
+        records=SplitRecords.of({key: rule for key, rule in kept.items() if key[0] < whole}),
+    )
+    save_part(shorter, tmp_path)
+    with pytest.raises(UnreadableModel, match="round"):
+        load_part(tmp_path)
+
+
+def test_an_unknown_objective(tmp_path: Path) -> None:
+    save_part(trained(n_estimators=1)[ACTIVE], tmp_path)
+    for objective in ("auto", "ranking"):
+        rewrite_manifest(tmp_path, lambda m, name=objective: m["skeleton"].update(objective=name))
+        with pytest.raises(UnreadableModel, match="objective"):
+            load_part(tmp_path)
 
 
 def test_trees_deeper_than_their_parameters(parts: dict[str, Part], tmp_path: Path) -> None:
@@ -419,7 +451,6 @@ HOSTILE_MANIFESTS: dict[str, Callable[[dict[str, Any]], object]] = {
     "an impossible parameter": lambda m: m["skeleton"]["config"].update(max_depth=-1),
     "a huge parameter": lambda m: m["skeleton"]["config"].update(base_score=10**400),
     "a NaN parameter": lambda m: m["skeleton"]["config"].update(base_score=float("nan")),
-    "an unknown objective": lambda m: m["skeleton"].update(objective="auto"),
     "an objective as a list": lambda m: m["skeleton"].update(objective=[]),
     "an objective for one tree": lambda m: m["skeleton"].update(objective="binary"),
     "no protocol": lambda m: m["skeleton"].pop("protocol"),
