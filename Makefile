@@ -8,7 +8,7 @@ SOURCES := pyproject.toml CMakeLists.txt $(wildcard native/*)
 .PHONY: demo test fast check clean
 
 demo: .venv/installed
-	$(BIN)/veilboost simulate --scene --protocol plain
+	$(BIN)/veilboost simulate --scene --protocol plain --trees 60 --learning-rate 0.1 --threads 1
 
 test: check
 	$(BIN)/python -m pytest -n 2 --dist worksteal

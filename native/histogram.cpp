@@ -9,7 +9,7 @@ namespace {
 
 using Pair = std::int64_t __attribute__((vector_size(16)));  // (g, h): one 128-bit add per row and feature
 
-template <class Bin>
+template <class Bin, bool kScattered>
 void add_rows(const Bin* bins, std::size_t width, const std::int32_t* offsets, const std::int32_t* gradients,
               const std::int32_t* rows, std::size_t count, std::int64_t* out) {
   constexpr std::size_t kAhead = 16;  // rows of a deep node lie scattered: fetch them before they are needed
@@ -20,7 +20,7 @@ void add_rows(const Bin* bins, std::size_t width, const std::int32_t* offsets, c
     const Bin* bin[kTogether];
     Pair value[kTogether];
     for (std::size_t r = 0; r < kTogether; ++r) {
-      if (i + r + kAhead < count) {
+      if (kScattered && i + r + kAhead < count) {
         const std::size_t next = static_cast<std::size_t>(rows[i + r + kAhead]);
         const char* ahead = reinterpret_cast<const char*>(bins + next * width);
         for (std::size_t byte = 0; byte < width * sizeof(Bin); byte += 64) __builtin_prefetch(ahead + byte);
@@ -58,6 +58,8 @@ void histogram(In2<Bin> bins, In1<std::int32_t> offsets, In3<std::int32_t> gradi
     first[k + 1] = first[k] + static_cast<std::size_t>(end.data()[k] - begin.data()[k]);
   const std::size_t all = first[nodes];
   const std::size_t parts = useful_threads(all * width, threads);
+  constexpr std::size_t kCached = 1 << 20;  // a matrix of this many bytes stays in the second cache
+  const bool scattered = total_rows * width * sizeof(Bin) > kCached;
 
   std::memset(out.data(), 0, nodes * node_size * sizeof(std::int64_t));
   // Each part takes an equal run of rows. A node that a part enters in its middle is summed aside, then added.
@@ -76,7 +78,8 @@ void histogram(In2<Bin> bins, In1<std::int32_t> offsets, In3<std::int32_t> gradi
         aside[part].assign(node_size + 2, 0);
         sums = aside[part].data() + (reinterpret_cast<std::uintptr_t>(aside[part].data()) % 16 ? 1 : 0);
       }
-      add_rows(bins.data(), width, offsets.data(),
+      const auto add = scattered ? add_rows<Bin, true> : add_rows<Bin, false>;
+      add(bins.data(), width, offsets.data(),
                gradients.data() + static_cast<std::size_t>(group.data()[k]) * total_rows * 2,
                rows.data() + begin.data()[k] + (low - first[k]), high - low, sums);
     }
@@ -108,10 +111,34 @@ void node_totals(In3<std::int32_t> gradients, In1<std::int32_t> rows, In1<std::i
   }
 }
 
+// Sums of a whole level: those of `build` as they are, those of `derive` as the parent's less the sibling's.
+void complete_sums(In3<std::int64_t> built, In1<std::int64_t> build, In3<std::int64_t> last,
+                   In1<std::int64_t> derive, In1<std::int64_t> parent, Out3<std::int64_t> every) {
+  const std::size_t size = every.shape(1) * every.shape(2), nodes = every.shape(0);
+  const auto inside = [](std::int64_t at, std::size_t count) { return at >= 0 && static_cast<std::size_t>(at) < count; };
+  if (built.shape(0) != build.shape(0) || built.shape(1) * built.shape(2) != size ||
+      parent.shape(0) != derive.shape(0) || (derive.shape(0) > 0 && last.shape(1) * last.shape(2) != size))
+    throw std::invalid_argument("complete_sums: shapes do not fit together");
+  for (std::size_t k = 0; k < build.shape(0); ++k) {
+    if (!inside(build.data()[k], nodes)) throw std::invalid_argument("complete_sums: no such node");
+    std::memcpy(every.data() + build.data()[k] * size, built.data() + k * size, size * sizeof(std::int64_t));
+  }
+  for (std::size_t k = 0; k < derive.shape(0); ++k) {
+    const std::int64_t node = derive.data()[k], above = parent.data()[k];
+    if (!inside(node, nodes) || !inside(node ^ 1, nodes) || !inside(above, last.shape(0)))
+      throw std::invalid_argument("complete_sums: no such node");
+    const std::int64_t* whole = last.data() + above * size;
+    const std::int64_t* sibling = every.data() + (node ^ 1) * size;
+    std::int64_t* out = every.data() + node * size;
+    for (std::size_t i = 0; i < size; ++i) out[i] = whole[i] - sibling[i];
+  }
+}
+
 }  // namespace
 
 void bind_histogram(nb::module_& module) {
   module.def("histogram_u8", &histogram<std::uint8_t>, nb::call_guard<nb::gil_scoped_release>());
   module.def("histogram_u16", &histogram<std::uint16_t>, nb::call_guard<nb::gil_scoped_release>());
+  module.def("complete_sums", &complete_sums, nb::call_guard<nb::gil_scoped_release>());
   module.def("node_totals", &node_totals, nb::call_guard<nb::gil_scoped_release>());
 }

@@ -59,10 +59,24 @@ void split_rows(In1<std::int32_t> rows, In1<std::int64_t> begin, In1<std::int64_
   starts.data()[2 * nodes] = placed;
 }
 
+// margin (groups, rows): every row of node k gets weight[k] added in its group.
+void add_to_rows(In1<std::int32_t> rows, In1<std::int64_t> begin, In1<std::int64_t> end, In1<std::int32_t> group,
+                 In1<float> weight, Out2<double> margin) {
+  const std::size_t nodes = begin.shape(0), width = margin.shape(1);
+  if (end.shape(0) != nodes || group.shape(0) != nodes || weight.shape(0) != nodes)
+    throw std::invalid_argument("add_to_rows: shapes do not fit together");
+  for (std::size_t k = 0; k < nodes; ++k) {
+    double* own = margin.data() + static_cast<std::size_t>(group.data()[k]) * width;
+    const double value = weight.data()[k];
+    for (std::int64_t i = begin.data()[k]; i < end.data()[k]; ++i) own[rows.data()[i]] += value;
+  }
+}
+
 }  // namespace
 
 void bind_rows(nb::module_& module) {
   module.def("route_u8", &route<std::uint8_t>, nb::call_guard<nb::gil_scoped_release>());
   module.def("route_u16", &route<std::uint16_t>, nb::call_guard<nb::gil_scoped_release>());
+  module.def("add_to_rows", &add_to_rows, nb::call_guard<nb::gil_scoped_release>());
   module.def("split_rows", &split_rows, nb::call_guard<nb::gil_scoped_release>());
 }

@@ -49,17 +49,20 @@ struct Regularisation {
 
 constexpr std::uint8_t kNumeric = 0, kOneHot = 1;
 
-// gains (nodes, slots, 2), minus infinity where there is no such candidate; order (nodes, slots): for features of
-// kind "sets" the bins in the order of their weights, otherwise untouched.
+// gains (nodes, slots, 2), minus infinity where there is no such candidate; best_handle and best_gain: the first
+// largest of a node; order (nodes, slots): for features of kind "sets" the bins in the order of their weights,
+// otherwise untouched.
 void split_gains(In3<std::int64_t> sums, In1<std::int32_t> offsets, In1<std::uint8_t> missing,
                  In1<std::uint8_t> kind, In2<std::int64_t> totals, double g_unit, double h_unit, double lambda,
                  double alpha, double min_child_weight, double max_delta_step, Out3<double> gains,
-                 Out2<std::int32_t> order, std::size_t threads) {
+                 Out2<std::int32_t> order, Out1<std::int32_t> best_handle, Out1<double> best_gain,
+                 std::size_t threads) {
   const Regularisation reg{g_unit, h_unit, lambda, alpha, min_child_weight, max_delta_step};
   const std::size_t nodes = sums.shape(0), slots = sums.shape(1), features = missing.shape(0);
   if (sums.shape(2) != 2 || offsets.shape(0) != features + 1 || kind.shape(0) != features ||
       totals.shape(0) != nodes || totals.shape(1) != 2 || gains.shape(0) != nodes || gains.shape(1) != slots ||
-      gains.shape(2) != 2 || order.shape(0) != nodes || order.shape(1) != slots ||
+      gains.shape(2) != 2 || order.shape(0) != nodes || order.shape(1) != slots || best_handle.shape(0) != nodes ||
+      best_gain.shape(0) != nodes ||
       static_cast<std::size_t>(offsets.data()[features]) != slots)
     throw std::invalid_argument("split_gains: shapes do not fit together");
   std::fill_n(gains.data(), nodes * slots * 2, -std::numeric_limits<double>::infinity());
@@ -68,6 +71,8 @@ void split_gains(In3<std::int64_t> sums, In1<std::int32_t> offsets, In1<std::uin
     for (std::size_t k = nodes * part / parts; k < nodes * (part + 1) / parts; ++k) {
       const Sums all{totals.data()[2 * k], totals.data()[2 * k + 1]};
       const double parent = reg.score(all);
+      double best = -std::numeric_limits<double>::infinity();
+      std::size_t best_at = 0;
       for (std::size_t f = 0; f < features; ++f) {
         const std::size_t start = static_cast<std::size_t>(offsets.data()[f]);
         const std::size_t width = static_cast<std::size_t>(offsets.data()[f + 1]) - start;
@@ -79,8 +84,13 @@ void split_gains(In3<std::int64_t> sums, In1<std::int32_t> offsets, In1<std::uin
         const bool try_left = absent.h != 0 || absent.g != 0;
         const auto offer = [&](std::size_t c, Sums left, int direction) {
           const Sums right{all.g - left.g, all.h - left.h};
-          if (reg.enough(left) && reg.enough(right))
-            gain[2 * c + direction] = reg.score(left) + reg.score(right) - parent;
+          if (!reg.enough(left) || !reg.enough(right)) return;
+          const double value = reg.score(left) + reg.score(right) - parent;
+          gain[2 * c + direction] = value;
+          if (value > best) {  // candidates come in the order of their handles: of equal ones the first stays
+            best = value;
+            best_at = 2 * (start + c) + direction;
+          }
         };
         const auto offer_both = [&](std::size_t c, Sums left) {
           offer(c, left, 0);
@@ -106,6 +116,8 @@ void split_gains(In3<std::int64_t> sums, In1<std::int32_t> offsets, In1<std::uin
           offer_both(c, left);
         }
       }
+      best_handle.data()[k] = static_cast<std::int32_t>(best_at);
+      best_gain.data()[k] = best;
     }
   });
 }

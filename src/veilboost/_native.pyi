@@ -67,6 +67,22 @@ def route_u16(
     goes_left: NDArray[uint8],
     left: NDArray[uint8],
 ) -> None: ...
+def add_to_rows(
+    rows: NDArray[int32],
+    begin: NDArray[int64],
+    end: NDArray[int64],
+    group: NDArray[int32],
+    weight: NDArray[float32],
+    margin: NDArray[float64],
+) -> None: ...
+def complete_sums(
+    built: NDArray[int64],
+    build: NDArray[int64],
+    last: NDArray[int64],
+    derive: NDArray[int64],
+    parent: NDArray[int64],
+    every: NDArray[int64],
+) -> None: ...
 def split_rows(
     rows: NDArray[int32],
     begin: NDArray[int64],
@@ -89,5 +105,7 @@ def split_gains(
     max_delta_step: float,
     gains: NDArray[float64],
     order: NDArray[int32],
+    best_handle: NDArray[int32],
+    best_gain: NDArray[float64],
     threads: int,
 ) -> None: ...

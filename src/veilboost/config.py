@@ -34,7 +34,11 @@ class ParameterInfo:
             return "any"
         left = "(" if self.low_open or self.low == -math.inf else "["
         right = ")" if self.high == math.inf else "]"
-        return f"{left}{self.low:g}, {self.high:g}{right}"
+        return f"{left}{_plain(self.low)}, {_plain(self.high)}{right}"
+
+
+def _plain(bound: float) -> str:
+    return str(int(bound)) if math.isfinite(bound) and bound == int(bound) else f"{bound:g}"
 
 
 def _param(default: Any, help: str, **info: Any) -> Any:
@@ -85,7 +89,7 @@ class TrainingConfig:
         None, "stop after so many rounds without improvement on the validation rows", low=1
     )
     gradient_bits: int = _param(20, "bits of a gradient on the fixed-point grid", low=8, high=30)
-    seed: int = _param(0, "seed of row and column sampling", low=0, high=2**63 - 1)
+    seed: int = _param(0, "seed of row and column sampling, and of hold-out splits", low=0, high=2**53 - 1)
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):

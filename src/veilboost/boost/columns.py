@@ -203,12 +203,13 @@ class ColumnBlock:
         layout = self.layout
         feature, place, direction = layout.locate(handles)
         left = (self._bin_numbers <= place[:, None]).view(np.uint8)
-        for k in layout.kind[feature].nonzero()[0].tolist():
-            left[k] = 0
-            left[k, sets[k] if self.kinds[feature[k]] is ColumnKind.SETS else place[k]] = 1
-        with_missing = layout.missing[feature].nonzero()[0]
+        if layout.has_categories:
+            for k in layout.kind[feature].nonzero()[0].tolist():
+                left[k] = 0
+                left[k, sets[k] if self.kinds[feature[k]] is ColumnKind.SETS else place[k]] = 1
         default_left = np.zeros(len(feature), dtype=np.bool_)
-        if len(with_missing):
+        if layout.has_missing:
+            with_missing = layout.missing[feature].nonzero()[0]
             default_left[with_missing] = direction[with_missing] == 1
             left[with_missing, layout.widths[feature[with_missing]] - 1] = direction[with_missing]
         return Splits(feature, place, default_left, left)

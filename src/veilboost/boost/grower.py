@@ -91,24 +91,13 @@ class SplitFinder(Protocol):
 
 def best_choices(level: Level, offers: Sequence[Candidates], gamma: float) -> Choices:
     """The best candidate of each open node. Of equal gains the first owner's, and of its own the lowest handle."""
-    nodes = np.arange(len(level.open))
-    handles = [offer.gain.argmax(axis=1) if offer.gain.size else nodes * 0 for offer in offers]
-    tops = np.stack(
-        [
-            offer.gain[nodes, handle] if offer.gain.size else np.full(len(nodes), -np.inf)
-            for offer, handle in zip(offers, handles, strict=True)
-        ]
-    )
+    tops = np.stack([offer.best_gain for offer in offers])
     winner = tops.argmax(axis=0)
-    best = tops[winner, nodes]
+    best = tops.max(axis=0)
     splits = ((best > LEAST_GAIN) & (best >= gamma)).nonzero()[0]
     winner = winner[splits]
-    return Choices(
-        level.open[splits],
-        winner.astype(np.int32),
-        best[splits],
-        np.stack(handles)[winner, splits].astype(np.int32),
-    )
+    handles = np.stack([offer.best_handle for offer in offers])
+    return Choices(level.open[splits], winner.astype(np.int32), best[splits], handles[winner, splits])
 
 
 def grow(finder: SplitFinder, start: Round, config: TrainingConfig, margin: Float64Array) -> list[Tree]:
@@ -239,11 +228,5 @@ def _close(
     trees, nodes = level.fit.group[leaves].tolist(), level.node[leaves].tolist()
     for tree, node, weight in zip(trees, nodes, shrunk.tolist(), strict=True):
         builders[int(tree)].weight[node] = weight
-    flat = margin.reshape(-1)
     for groups in (level.fit.of(leaves), level.follow.of(leaves)):
-        if not groups.size:
-            continue
-        places = groups.listed().astype(np.int64)
-        if margin.shape[0] > 1:
-            places += np.repeat(groups.group.astype(np.int64) * margin.shape[1], groups.counts)
-        flat[places] += np.repeat(shrunk.astype(np.float64), groups.counts)
+        _native.add_to_rows(groups.rows, groups.begin, groups.end, groups.group, shrunk, margin)

@@ -21,10 +21,13 @@ class Candidates:
 
     `gain` has a row per node and a column per handle, minus infinity where there is no candidate. For features
     split by sets, `order[node, slot]` lists a feature's bins by weight: handle c means its first c + 1 bins.
-    `shuffled`: the handles are not in the owner's own order of columns and cuts.
+    `best_handle` and `best_gain` are the first largest of each row. `shuffled`: the handles are not in the owner's own
+    order of columns and cuts.
     """
 
     gain: Float64Array
+    best_handle: Int32Array
+    best_gain: Float64Array
     order: Int32Array | None = None
     layout: BinLayout | None = None
     shuffled: bool = False
@@ -37,7 +40,7 @@ class Candidates:
     def left_sets(self, nodes: Int64Array, handles: Int32Array) -> list[Int32Array]:
         """For each (node, handle) the bins that go left, where it belongs to a set of categories; else empty."""
         none = np.empty(0, dtype=np.int32)
-        if self.order is None or self.layout is None or not self.layout.has_sets:
+        if self.order is None or self.layout is None:
             return [none] * len(handles)
         feature, place, _ = self.layout.locate(handles)
         sets = [none] * len(handles)
@@ -59,6 +62,7 @@ def candidates_from_sums(
     nodes, slots = sums.shape[0], layout.slots
     gain = np.empty((nodes, slots, 2), dtype=np.float64)
     order = np.empty((nodes, slots), dtype=np.int32)
+    best_handle, best_gain = np.empty(nodes, dtype=np.int32), np.empty(nodes, dtype=np.float64)
     _native.split_gains(
         sums,
         layout.offsets,
@@ -73,9 +77,11 @@ def candidates_from_sums(
         config.max_delta_step,
         gain,
         order,
+        best_handle,
+        best_gain,
         threads,
     )
-    return Candidates(gain.reshape(nodes, 2 * slots), order, layout)
+    return Candidates(gain.reshape(nodes, 2 * slots), best_handle, best_gain, order, layout)
 
 
 def leaf_weights(totals: Int64Array, scale: Scale, config: TrainingConfig) -> Float64Array:

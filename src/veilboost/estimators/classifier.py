@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from veilboost.boost.objective import make_objective
-from veilboost.errors import ImpossibleParameter, LabelOutOfRange, UnsupportedCombination
+from veilboost.errors import ImpossibleParameter, LabelOutOfRange, UnreadableModel, UnsupportedCombination
 from veilboost.estimators.parameters import Parameters
 from veilboost.estimators.sklearn_base import ClassifierMixin, kind_of_labels
 from veilboost.estimators.vertical import Labels, Vertical
@@ -77,6 +77,8 @@ class VerticalClassifier(ClassifierMixin, Vertical):
     @classmethod
     def _stored_classes(cls, skeleton: Skeleton, stored: AnyArray | None) -> AnyArray:
         count = max(skeleton.trees_per_round, 2)
-        if stored is not None and len(stored) == count:
-            return stored
-        return np.arange(count) if skeleton.classes is None else np.asarray(skeleton.classes)
+        if stored is None:
+            return np.arange(count) if skeleton.classes is None else np.asarray(skeleton.classes)
+        if len(stored) != count:
+            raise UnreadableModel(f"the estimator has {len(stored)} classes, and the model {count}")
+        return stored

@@ -66,7 +66,7 @@ def frame_of_matrix(matrix: AnyArray, names: Sequence[str]) -> ArrowTable:
 
 def _arrow_column(values: AnyArray, name: str) -> Any:
     try:
-        return pyarrow().array(values, from_pandas=True)  # NaN becomes missing, also among text
+        return pyarrow().array(np.ascontiguousarray(values), from_pandas=True)  # NaN becomes missing, also among text
     except (ValueError, TypeError, NotImplementedError):
         raise mixed(name, has_role=False) from None  # the reason quotes the value it stumbled over
 

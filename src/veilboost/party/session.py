@@ -12,7 +12,7 @@ from veilboost.boost.columns import ColumnBlock
 from veilboost.boost.metrics import check_metric_fits, metric_named
 from veilboost.boost.objective import CustomLoss, make_objective
 from veilboost.config import TrainingConfig
-from veilboost.data.schema import check_labels
+from veilboost.data.schema import check_labels, infer_objective
 from veilboost.data.table import PartyTable
 from veilboost.errors import MissingLabel
 from veilboost.model.part import ColumnInfo, Part, Skeleton, SplitRecords
@@ -52,12 +52,12 @@ def train_active(
     """Drive a job as its active party. The table's rows are aligned with those of all peers."""
     if table.label is None:
         raise MissingLabel(f"{party} is the active party and has no label")
-    name = "custom" if job.custom_loss is not None else job.config.objective
     classes = table.label_classes
+    name = job.config.objective if job.config.objective != "auto" else infer_objective(table.label, classes)
+    check_labels(table.label, "regression" if job.custom_loss is not None else name, classes)
     kinds = len(classes) if classes is not None else int(table.label.max(initial=0)) + 1
-    check_labels(table.label, name, classes)
     objective = make_objective(
-        name,
+        name if job.custom_loss is None else "custom",
         classes=kinds,
         scale_pos_weight=job.config.scale_pos_weight,
         max_delta_step=job.config.max_delta_step,

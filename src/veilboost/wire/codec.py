@@ -38,16 +38,16 @@ class Catalogue:
     """The message types a receiver knows; everything else is refused."""
 
     def __init__(self, types: Iterable[type[Message]]) -> None:
-        self._plans = {_plan(cls).name: _plan(cls) for cls in types}
+        self._plans = {plan.signature: plan for plan in map(_plan, types)}
 
     def plan(self, signature: bytes) -> Plan:
         """How to read a message of this type, whose arrays must have the dtypes that we know."""
-        name, _, _ = signature.partition(b" ")
-        plan = self._plans.get(name.decode("ascii", "replace"))
+        plan = self._plans.get(signature)
         if plan is None:
+            name = signature.partition(b" ")[0]
+            if any(known.partition(b" ")[0] == name for known in self._plans):
+                raise MalformedMessage("a message whose arrays have other types than here arrived")
             raise UnknownMessage("a message of a type that this protocol does not have arrived")
-        if plan.signature != signature:
-            raise MalformedMessage(f"{plan.name} has arrays of other types")
         return plan
 
 
@@ -56,7 +56,7 @@ def encode(message: Message) -> bytes:
     plan = _plan(type(message))
     values = message.__dict__
     arrays = [np.ascontiguousarray(values[item.name], item.dtype) for item in plan.arrays]
-    scalars = _to_json([values[name] for name, _ in plan.scalars]).encode()
+    scalars = _to_json([values[name] for name, _ in plan.scalars]).encode() if plan.scalars else b"[]"
     pieces: list[Any] = [
         _PREFIX.pack(MAGIC, VERSION, len(plan.signature), len(scalars), plan.sizes.size // 8),
         plan.signature,
@@ -89,22 +89,27 @@ def decode(frame: bytes, catalogue: Catalogue) -> Message:
     if size_count != plan.sizes.size // 8:
         raise MalformedMessage(f"{plan.name} has another number of sizes")
     values = _read_scalars(plan, frame[scalars_at:sizes_at])
-    sizes = iter(plan.sizes.unpack_from(frame, sizes_at))
+    sizes, used = plan.sizes.unpack_from(frame, sizes_at), 0
     for item in plan.arrays:
-        shape = [next(sizes) for _ in range(item.ndim)]
+        shape = sizes[used : used + item.ndim]
+        used += item.ndim
         count = math.prod(shape)
         offset += -offset % _ALIGN
-        if offset + count * item.dtype.itemsize > len(frame):
+        size = count * item.dtype.itemsize
+        if offset + size > len(frame):
             raise MalformedMessage(f"{plan.name}.{item.name} is longer than the frame")
         array = np.frombuffer(frame, item.dtype, count, offset) if count else np.empty(0, item.dtype)
         try:
             values[item.name] = array if item.ndim == 1 else array.reshape(shape)
         except (ValueError, OverflowError) as error:  # no elements, but a side too long for any array
             raise MalformedMessage(f"{plan.name}.{item.name} has an impossible shape") from error
-        offset += array.nbytes
+        offset += size
     if offset != len(frame):
         raise MalformedMessage(f"{plan.name} has bytes that belong to no field")
-    return plan.cls(**values)
+    # A frozen dataclass sets its fields one by one through object.__setattr__; here all are known at once.
+    message = object.__new__(plan.cls)
+    message.__dict__.update(values)
+    return message
 
 
 @dataclass(frozen=True)
@@ -149,6 +154,8 @@ def _plan(cls: type[Message]) -> Plan:
 
 
 def _read_scalars(plan: Plan, text: bytes) -> dict[str, Any]:
+    if text == b"[]" and not plan.scalars:
+        return {}
     try:
         found: Any = json.loads(text)
     except (ValueError, RecursionError) as error:

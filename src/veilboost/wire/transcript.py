@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from veilboost.types import PartyName
 
 Direction = Literal["sent", "received"]
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """One message that crossed."""
 
     when: float

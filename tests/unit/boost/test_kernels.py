@@ -154,12 +154,52 @@ def test_gains_equal_the_definition(alpha, step, threads):
     gains = np.empty((nodes, layout.slots, 2))
     order = np.empty((nodes, layout.slots), dtype=np.int32)
     units = (1 / 64, 1 / 32)
+    handle, best = np.empty(nodes, dtype=np.int32), np.empty(nodes)
     _native.split_gains(
-        sums, layout.offsets, layout.missing, layout.kind, totals, *units, 1.5, alpha, 20.0, step, gains, order, threads
+        sums,
+        layout.offsets,
+        layout.missing,
+        layout.kind,
+        totals,
+        *units,
+        1.5,
+        alpha,
+        20.0,
+        step,
+        gains,
+        order,
+        handle,
+        best,
+        threads,
     )
     expected = slow_gains(sums, layout, totals, units, 1.5, alpha, 20.0, step)
     np.testing.assert_array_equal(np.isinf(gains), np.isinf(expected))
     assert np.isfinite(expected).sum() > 30
     np.testing.assert_allclose(gains[np.isfinite(gains)], expected[np.isfinite(expected)], rtol=1e-12, atol=1e-9)
+    np.testing.assert_array_equal(handle, gains.reshape(nodes, -1).argmax(axis=1))
+    np.testing.assert_array_equal(best, gains.reshape(nodes, -1).max(axis=1))
     start, end = layout.offsets[2], layout.offsets[3] - 1
     assert sorted(order[0, start:end].tolist()) == list(range(end - start))
+
+
+def test_leaves_are_added_to_the_margins_of_their_rows():
+    rng = np.random.default_rng(13)
+    order, begin, end, group = random_nodes(rng, 80, 6, 2)
+    margin = rng.normal(size=(2, 80))
+    weight = rng.normal(size=6).astype(np.float32)
+    expected = margin.copy()
+    for k in range(6):
+        expected[group[k], order[begin[k] : end[k]]] += np.float64(weight[k])
+    _native.add_to_rows(order, begin, end, group, weight, margin)
+    np.testing.assert_array_equal(margin, expected)
+
+
+def test_a_sibling_is_what_its_parent_has_left():
+    rng = np.random.default_rng(17)
+    last = rng.integers(100, size=(3, 5, 2))
+    built = rng.integers(100, size=(2, 5, 2))
+    every = np.zeros((4, 5, 2), dtype=np.int64)
+    _native.complete_sums(built, np.array([1, 2]), last, np.array([0, 3]), np.array([2, 0]), every)
+    np.testing.assert_array_equal(every, np.stack([last[2] - built[0], built[0], built[1], last[0] - built[1]]))
+    with pytest.raises(ValueError, match="no such node"):
+        _native.complete_sums(built, np.array([1, 4]), last, np.array([0, 3]), np.array([2, 0]), every)

@@ -174,7 +174,7 @@ class VerticalActive(ActiveSide):
     ) -> tuple[UInt8Array, UInt8Array]:
         positions = choices.position[mine]
         handles = choices.handle[mine]
-        sets = offer.left_sets(level.open.searchsorted(positions), handles)
+        sets = offer.left_sets(level.open.searchsorted(positions), handles) if self.block.layout.has_sets else []
         splits = self.block.splits_of(handles, sets)
         rules = self.block.rules_of(splits, self.bins, positions)
         keys = zip(self._tree_of(level, positions).tolist(), level.node[positions].tolist(), strict=True)
@@ -189,22 +189,23 @@ class VerticalActive(ActiveSide):
         at = (choices.owner == owner).nonzero()[0]
         positions, handles = choices.position[at], choices.handle[at]
         nodes = level.open.searchsorted(positions)
-        tied = [handles[k : k + 1] for k in range(len(at))]
+        starts = np.arange(len(at) + 1, dtype=np.int32)
         if offer.shuffled:  # only the owner knows which of equally good handles comes first
             tied = [
                 offer.tied_with(node, handle) for node, handle in zip(nodes.tolist(), handles.tolist(), strict=True)
             ]
-            handles, nodes = np.concatenate(tied), nodes.repeat([part.size for part in tied])
-        sets = offer.left_sets(nodes, handles)
+            starts, handles = _starts(tied), np.concatenate(tied)
+            nodes = nodes.repeat(np.diff(starts))
+        sets = offer.left_sets(nodes, handles) if self.round_layouts[self.context.order[owner]].has_sets else []
         return SplitRequest(
             depth=level.depth,
             tree=self._tree_of(level, positions),
             node=level.node[positions],
             position=positions.astype(np.int32),
-            starts=_starts(tied),
+            starts=starts,
             handles=handles,
-            set_starts=_starts(sets),
-            set_bins=np.concatenate(sets),
+            set_starts=_starts(sets) if sets else np.zeros(len(handles) + 1, dtype=np.int32),
+            set_bins=np.concatenate(sets) if sets else _NO_INTS,
         )
 
 

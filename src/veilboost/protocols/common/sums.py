@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from veilboost import _native
 from veilboost.boost.grower import Level
 from veilboost.types import Int64Array
 
@@ -17,8 +18,6 @@ class LevelSums:
     def complete(self, level: Level, built: Int64Array) -> Int64Array:
         """Sums of the open nodes, shape (open, slots, 2), from those of `level.build`."""
         every = np.empty((level.fit.nodes, *built.shape[1:]), dtype=np.int64)
-        every[level.build] = built
-        if len(level.derive):
-            every[level.derive] = self._last[level.parent] - every[level.sibling]
+        _native.complete_sums(built, level.build, self._last, level.derive, level.parent, every)
         self._last = every
         return every if len(level.open) == len(every) else every[level.open]

@@ -1,0 +1,63 @@
+"""The examples run as they stand, quickly, and say what they promise."""
+
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+def run(name: str, *before: str) -> str:
+    began = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, *before, str(EXAMPLES / name)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert time.perf_counter() - began < 15
+    return done.stdout
+
+
+def auc_of(text: str, name: str) -> float:
+    found = re.search(rf"^{re.escape(name)} +AUC ([0-9.]+)$", text, re.MULTILINE)
+    assert found, text
+    return float(found[1])
+
+
+def test_two_parties_in_a_notebook() -> None:
+    text = run("two_parties_in_a_notebook.py")
+    assert auc_of(text, "together") > auc_of(text, "clinic alone")
+    assert auc_of(text, "together") == auc_of(text, "one owner of all")
+    assert "same model as one owner's: True" in text
+
+
+def test_bank_shop_telecom() -> None:
+    text = run("bank_shop_telecom.py")
+    together = auc_of(text, "bank + shop + telecom")
+    assert together > auc_of(text, "bank + shop") > auc_of(text, "bank") + 0.02
+    assert together > auc_of(text, "bank + telecom") > auc_of(text, "bank") + 0.02
+    assert len(re.findall(r"%$", text, re.MULTILINE)) == 3 + 5
+
+
+def test_export_to_xgboost() -> None:
+    pytest.importorskip("xgboost")
+    found = re.search(r"largest relative difference of predictions: (\S+)", run("export_to_xgboost.py"))
+    assert found
+    assert float(found[1]) < 1e-5
+
+
+def test_export_without_xgboost_is_polite() -> None:
+    hidden = "import runpy, sys; sys.modules['xgboost'] = None; runpy.run_path(sys.argv[1], run_name='__main__')"
+    text = run("export_to_xgboost.py", "-c", hidden)
+    assert "xgboost is not installed" in text
+
+
+def test_every_example_is_run() -> None:
+    tested = set(re.findall(r"run\(\"(\w+\.py)\"", Path(__file__).read_text()))
+    assert tested == {path.name for path in EXAMPLES.glob("*.py")}
+    for path in EXAMPLES.glob("*.py"):
+        assert f"python examples/{path.name}" in path.read_text()
