@@ -1,5 +1,6 @@
 // Which rows go left, and rows grouped by node after they went.
 #include <algorithm>
+#include <memory>
 #include <stdexcept>
 
 #include "kernels.h"
@@ -36,7 +37,7 @@ void split_rows(In1<std::int32_t> rows, In1<std::int64_t> begin, In1<std::int64_
   if (left.shape(0) != all || children.shape(0) != all || starts.shape(0) != 2 * nodes + 1)
     throw std::invalid_argument("split_rows: shapes do not fit together");
   const std::uint8_t* bit = left.data();
-  std::vector<std::int32_t> aside(all);  // right children wait here until their place is known
+  const std::unique_ptr<std::int32_t[]> aside(new std::int32_t[all]);  // right children wait here for their place
   std::int64_t placed = 0;
   for (std::size_t k = 0; k < nodes; ++k) {
     const std::size_t count = static_cast<std::size_t>(end.data()[k] - begin.data()[k]);
@@ -50,7 +51,7 @@ void split_rows(In1<std::int32_t> rows, In1<std::int64_t> begin, In1<std::int64_
       lefts += goes_left;
       rights += 1 - goes_left;
     }
-    std::copy_n(aside.data(), rights, out + lefts);
+    std::copy_n(aside.get(), rights, out + lefts);
     starts.data()[2 * k] = placed;
     starts.data()[2 * k + 1] = placed + static_cast<std::int64_t>(lefts);
     placed += static_cast<std::int64_t>(count);

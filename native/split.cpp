@@ -49,9 +49,9 @@ struct Regularisation {
 
 constexpr std::uint8_t kNumeric = 0, kOneHot = 1;
 
-// gains (nodes, slots, 2), minus infinity where there is no such candidate; best_handle and best_gain: the first
-// largest of a node; order (nodes, slots): for features of kind "sets" the bins in the order of their weights,
-// otherwise untouched.
+// gains (nodes, slots, 2): minus infinity where there is no such candidate; not written where it has no nodes.
+// best_handle and best_gain: the first largest of each node. order (nodes, slots): for features of kind "sets" the
+// bins in the order of their weights, otherwise untouched.
 void split_gains(In3<std::int64_t> sums, In1<std::int32_t> offsets, In1<std::uint8_t> missing,
                  In1<std::uint8_t> kind, In2<std::int64_t> totals, double g_unit, double h_unit, double lambda,
                  double alpha, double min_child_weight, double max_delta_step, Out3<double> gains,
@@ -59,13 +59,14 @@ void split_gains(In3<std::int64_t> sums, In1<std::int32_t> offsets, In1<std::uin
                  std::size_t threads) {
   const Regularisation reg{g_unit, h_unit, lambda, alpha, min_child_weight, max_delta_step};
   const std::size_t nodes = sums.shape(0), slots = sums.shape(1), features = missing.shape(0);
+  const bool keep = gains.shape(0) != 0;
   if (sums.shape(2) != 2 || offsets.shape(0) != features + 1 || kind.shape(0) != features ||
-      totals.shape(0) != nodes || totals.shape(1) != 2 || gains.shape(0) != nodes || gains.shape(1) != slots ||
+      totals.shape(0) != nodes || totals.shape(1) != 2 || (keep && gains.shape(0) != nodes) || gains.shape(1) != slots ||
       gains.shape(2) != 2 || order.shape(0) != nodes || order.shape(1) != slots || best_handle.shape(0) != nodes ||
       best_gain.shape(0) != nodes ||
       static_cast<std::size_t>(offsets.data()[features]) != slots)
     throw std::invalid_argument("split_gains: shapes do not fit together");
-  std::fill_n(gains.data(), nodes * slots * 2, -std::numeric_limits<double>::infinity());
+  if (keep) std::fill_n(gains.data(), nodes * slots * 2, -std::numeric_limits<double>::infinity());
   const std::size_t parts = useful_threads(nodes * slots * 8, threads);
   in_parallel(parts, [&](std::size_t part) {
     for (std::size_t k = nodes * part / parts; k < nodes * (part + 1) / parts; ++k) {
@@ -78,7 +79,7 @@ void split_gains(In3<std::int64_t> sums, In1<std::int32_t> offsets, In1<std::uin
         const std::size_t width = static_cast<std::size_t>(offsets.data()[f + 1]) - start;
         const std::size_t values = width - missing.data()[f];
         const Sums* bin = reinterpret_cast<const Sums*>(sums.data() + (k * slots + start) * 2);
-        double* gain = gains.data() + (k * slots + start) * 2;
+        double* gain = keep ? gains.data() + (k * slots + start) * 2 : nullptr;
         std::int32_t* sorted = order.data() + k * slots + start;
         const Sums absent = missing.data()[f] ? bin[values] : Sums{0, 0};
         const bool try_left = absent.h != 0 || absent.g != 0;
@@ -86,7 +87,7 @@ void split_gains(In3<std::int64_t> sums, In1<std::int32_t> offsets, In1<std::uin
           const Sums right{all.g - left.g, all.h - left.h};
           if (!reg.enough(left) || !reg.enough(right)) return;
           const double value = reg.score(left) + reg.score(right) - parent;
-          gain[2 * c + direction] = value;
+          if (keep) gain[2 * c + direction] = value;
           if (value > best) {  // candidates come in the order of their handles: of equal ones the first stays
             best = value;
             best_at = 2 * (start + c) + direction;

@@ -235,3 +235,70 @@ class ArithmeticRange(VeilBoostError, ValueError):
 class GradientRange(ArithmeticRange):
     code = "VB-1501"
     fix = "scale labels and weights down, or check a custom objective for NaN and infinity"
+
+
+# --- 16xx: parties: certificates, settings, policy --------------------------------------------------------
+
+
+class PartyError(VeilBoostError):
+    """A party's certificates, settings or policy refuse it."""
+
+
+class UnreadableCertificate(PartyError):
+    code = "VB-1601"
+    fix = "check the path, and that the user who runs this may read it"
+
+
+class NotACertificate(PartyError):
+    code = "VB-1602"
+    fix = "use the files that `veilboost certs` writes"
+
+
+class CertificateExpired(PartyError):
+    code = "VB-1603"
+    fix = "issue a new certificate, and check this machine's clock"
+
+
+class KeyMismatch(PartyError):
+    code = "VB-1604"
+    fix = "use the key that was written together with the certificate"
+
+
+class ExposedKey(PartyError):
+    code = "VB-1605"
+    fix = "chmod 600 the file; if others could have read it, revoke its certificate and issue a new one"
+
+
+class ForeignCertificate(PartyError):
+    code = "VB-1606"
+    fix = "all parties of a federation need certificates of one authority"
+
+
+class UnknownPeer(PartyError):
+    code = "VB-1607"
+    fix = "the owner can add the certificate's fingerprint under [policy.peers]"
+
+
+class CertificateRevoked(PartyError):
+    code = "VB-1608"
+    fix = "ask the authority for a new certificate"
+
+
+class WouldOverwrite(PartyError):
+    code = "VB-1609"
+    fix = "choose another place, or say --force to replace it"
+
+
+class UnreadableSettings(PartyError):
+    code = "VB-1610"
+    fix = "check the path and the TOML; `veilboost init` writes a file to start from"
+
+
+class ImpossibleSetting(PartyError, ValueError):
+    code = "VB-1611"
+    fix = "`veilboost init` writes a file that explains every key"
+
+
+class AgainstPolicy(PartyError):
+    code = "VB-1612"
+    fix = "only the owner of the policy can allow it"

@@ -52,7 +52,7 @@ def choose_scale(g_bound: float, h_bound: float, weight_bound: float, bits: int)
     room = MAX_BITS - max(0, math.ceil(math.log2(weight_bound))) if weight_bound > 0 else MAX_BITS
     bits = min(bits, room)
     if bits < 1:
-        raise GradientRange(f"a sample weight of 2^{MAX_BITS - room} leaves no bits for gradients")
+        raise GradientRange("the sample weights are so large that no bits are left for gradients")
     return Scale(exponent_for(g_bound, bits), exponent_for(h_bound, bits))
 
 

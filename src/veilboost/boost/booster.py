@@ -61,13 +61,15 @@ def train(
     own_weight = None if weight is None else weight[pool]
     base = objective.base_margin(y[pool], own_weight, config.base_score)
     margin = np.repeat(base[:, None], len(y), axis=1)
-    weight_bound = 1.0 if weight is None else float(weight.max(initial=0.0))
+    weight_bound = 1.0 if own_weight is None else float(own_weight.max(initial=0.0))
     trees: list[Tree] = []
     history: list[RoundResult] = []
     best_round, best_value = 0, -np.inf
     for number in range(config.n_estimators):
         began = time.perf_counter()
         g, h = objective.gradients(margin, y, None)
+        if validation is not None:  # rows that are only watched shape nothing, not even the grid, and tell nobody
+            g, h = np.where(validation, 0.0, g), np.where(validation, 0.0, h)
         scale = choose_scale(*objective.bounds(1.0, g, h), weight_bound, config.gradient_bits)
         drawn = sample_rows(pool, number, config)
         every = bool(drawn.all())

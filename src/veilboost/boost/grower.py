@@ -91,13 +91,15 @@ class SplitFinder(Protocol):
 
 def best_choices(level: Level, offers: Sequence[Candidates], gamma: float) -> Choices:
     """The best candidate of each open node. Of equal gains the first owner's, and of its own the lowest handle."""
-    tops = np.stack([offer.best_gain for offer in offers])
-    winner = tops.argmax(axis=0)
-    best = tops.max(axis=0)
+    best, handle = offers[0].best_gain, offers[0].best_handle
+    winner = np.zeros(len(best), dtype=np.int32)
+    for owner, offer in enumerate(offers[1:], start=1):
+        better = offer.best_gain > best
+        best = np.where(better, offer.best_gain, best)
+        handle = np.where(better, offer.best_handle, handle)
+        winner[better] = owner
     splits = ((best > LEAST_GAIN) & (best >= gamma)).nonzero()[0]
-    winner = winner[splits]
-    handles = np.stack([offer.best_handle for offer in offers])
-    return Choices(level.open[splits], winner.astype(np.int32), best[splits], handles[winner, splits])
+    return Choices(level.open[splits], winner[splits], best[splits], handle[splits])
 
 
 def grow(finder: SplitFinder, start: Round, config: TrainingConfig, margin: Float64Array) -> list[Tree]:
@@ -165,19 +167,21 @@ def _next_level(
         )
     ]
     node[1::2] = node[0::2] + 1
-    totals = _totals(start, fit)
+    # Of two siblings only the smaller is summed; the other is what the parent has left.
+    counts = fit.counts
+    smaller = np.arange(0, fit.nodes, 2) + (counts[1::2] < counts[0::2])
+    larger = smaller ^ 1
+    totals = np.empty((fit.nodes, 2), dtype=np.int64)
+    totals[smaller] = _totals(start, fit.of(smaller))
+    totals[larger] = level.totals[choices.position] - totals[smaller]
     may_split = np.zeros(fit.nodes, dtype=np.bool_)
     if level.depth + 1 < config.max_depth:
         may_split = _may_split(fit, totals, start.scale, config)
-    build = derive = np.flatnonzero(may_split)
     if derives_siblings:
-        # Of two siblings only the smaller is summed; the other is what the parent has left.
-        counts = fit.counts
-        smaller = np.arange(0, fit.nodes, 2) + (counts[1::2] < counts[0::2])
-        larger = smaller ^ 1
         build = smaller[may_split[smaller] | may_split[larger]]
         derive = larger[may_split[larger]]
     else:
+        build = may_split.nonzero()[0]
         derive = build[:0]
     return Level(
         depth=level.depth + 1,

@@ -19,21 +19,24 @@ LEAST_GAIN = 1e-6  # XGBoost's kRtEps: below it a split is rounding noise
 class Candidates:
     """What one owner offers the nodes of a level.
 
-    `gain` has a row per node and a column per handle, minus infinity where there is no candidate. For features
-    split by sets, `order[node, slot]` lists a feature's bins by weight: handle c means its first c + 1 bins.
-    `best_handle` and `best_gain` are the first largest of each row. `shuffled`: the handles are not in the owner's own
+    A node's candidates are known by their handles; `best_handle` and `best_gain` are the first best of each node. For
+    features split by sets, `order[node, slot]` lists a feature's bins by weight: handle c means its first c + 1 bins.
+    `gain`, where a protocol asks for it, has a row per node and a column per handle, minus infinity where there is no
+    candidate. `shuffled`: the handles are not in the owner's own
     order of columns and cuts.
     """
 
-    gain: Float64Array
     best_handle: Int32Array
     best_gain: Float64Array
     order: Int32Array | None = None
     layout: BinLayout | None = None
+    gain: Float64Array | None = None
     shuffled: bool = False
 
     def tied_with(self, node: int, handle: int) -> Int32Array:
-        """All handles of a node that are as good as this one, in order."""
+        """All handles of a node that are as good as this one, in order; needs `gain`."""
+        if self.gain is None:
+            return np.array([handle], dtype=np.int32)
         row = self.gain[node]
         return np.flatnonzero(row == row[handle]).astype(np.int32)
 
@@ -57,10 +60,11 @@ def candidates_from_sums(
     scale: Scale,
     config: TrainingConfig,
     threads: int = 1,
+    keep_gains: bool = False,
 ) -> Candidates:
     """Score every candidate of every node from exact bin sums (nodes, slots, 2) and node totals (nodes, 2)."""
     nodes, slots = sums.shape[0], layout.slots
-    gain = np.empty((nodes, slots, 2), dtype=np.float64)
+    gain = np.empty((nodes if keep_gains else 0, slots, 2), dtype=np.float64)
     order = np.empty((nodes, slots), dtype=np.int32)
     best_handle, best_gain = np.empty(nodes, dtype=np.int32), np.empty(nodes, dtype=np.float64)
     _native.split_gains(
@@ -81,7 +85,8 @@ def candidates_from_sums(
         best_gain,
         threads,
     )
-    return Candidates(gain.reshape(nodes, 2 * slots), best_handle, best_gain, order, layout)
+    every = gain.reshape(nodes, 2 * slots) if keep_gains else None
+    return Candidates(best_handle, best_gain, order, layout, every)
 
 
 def leaf_weights(totals: Int64Array, scale: Scale, config: TrainingConfig) -> Float64Array:

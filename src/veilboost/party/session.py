@@ -54,7 +54,8 @@ def train_active(
         raise MissingLabel(f"{party} is the active party and has no label")
     classes = table.label_classes
     name = job.config.objective if job.config.objective != "auto" else infer_objective(table.label, classes)
-    check_labels(table.label, "regression" if job.custom_loss is not None else name, classes)
+    if job.custom_loss is None:
+        check_labels(table.label, name, classes)
     kinds = len(classes) if classes is not None else int(table.label.max(initial=0)) + 1
     objective = make_objective(
         name if job.custom_loss is None else "custom",

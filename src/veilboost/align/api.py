@@ -1,0 +1,118 @@
+"""What every way of aligning rows has in common: what it is given, what it gives, and what it says about itself.
+
+One party drives (the active one), the others answer requests, a message in and a message out. A way may need third
+parties (an authority, a computing service); every party reaches these by channels of its own, because what it sends
+them is not for the other parties.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from veilboost.crypto.csprng import Csprng
+from veilboost.data.table import PartyTable
+from veilboost.privacy.statement import Statement
+from veilboost.types import AnyArray, Int64Array, PartyName
+from veilboost.wire.channel import Peers
+from veilboost.wire.message import Message, Reveals
+
+MOST_ROWS = 1 << 27  # of one party: a longer list is refused before anything is computed with it
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """One party's result: the positions of its common rows, where entry k is the same person at every party."""
+
+    positions: Int64Array
+
+    @property
+    def rows(self) -> int:
+        return len(self.positions)
+
+    def apply(self, table: PartyTable) -> PartyTable:
+        """The party's common rows, in the common order."""
+        return table.take(self.positions)
+
+
+@dataclass(frozen=True)
+class AlignContext:
+    """What a party is given: its own ids, who takes part, and its own ways to third parties by their role."""
+
+    party: PartyName
+    order: tuple[PartyName, ...]
+    ids: AnyArray
+    helpers: Peers = field(default_factory=lambda: Peers({}))
+    random: Csprng = field(default_factory=Csprng)
+    threads: int = 1
+    most_rows: int = MOST_ROWS
+
+
+@dataclass(frozen=True)
+class HelperContext:
+    """What a third party is given: who may ask it."""
+
+    parties: tuple[PartyName, ...]
+    random: Csprng = field(default_factory=Csprng)
+    most_rows: int = MOST_ROWS
+
+
+class ActiveAligner(ABC):
+    """The party that drives."""
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """The part that needs no other party's rows and may be done long before: hashing, sorting."""
+
+    @abstractmethod
+    def align(self) -> Alignment:
+        """The exchange. Raises `EmptyIntersection` where no row is common."""
+
+
+class PassiveAligner(ABC):
+    """A party that answers."""
+
+    @abstractmethod
+    def handle(self, message: Message) -> Message:
+        """Answer a request, or raise a coded error and stay as before."""
+
+    @abstractmethod
+    def alignment(self) -> Alignment:
+        """The result, once the exchange has ended. Raises `EmptyIntersection` where no row is common."""
+
+
+class HelperSide(ABC):
+    """A third party. Who asks is what the channel says, not what a message claims."""
+
+    @abstractmethod
+    def handle(self, party: PartyName, message: Message) -> Message:
+        """Answer a party's request, or raise a coded error and stay as before."""
+
+
+@dataclass(frozen=True)
+class AlignmentSpec:
+    """What a way of aligning is and says about itself.
+
+    `outcome` is what the result tells its receivers even if every message were perfect; what messages tell beyond it
+    stands in their classes.
+    """
+
+    name: str
+    summary: str
+    source: str
+    statement: Statement
+    outcome: tuple[Reveals, ...]
+    messages: tuple[type[Message], ...]
+    active: Callable[[AlignContext, Peers], ActiveAligner]
+    passive: Callable[[AlignContext], PassiveAligner]
+    helpers: Mapping[str, Callable[[HelperContext], HelperSide]]
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return ("active", "passive", *self.helpers)
+
+    def learned_by(self, role: str) -> tuple[str, ...]:
+        """Everything that a role learns, by the result and by messages."""
+        said = (*self.outcome, *(item for message in self.messages for item in message.reveals))
+        return tuple(dict.fromkeys(item.what for item in said if item.to == role))

@@ -1,0 +1,1 @@
+"""Primitives that know bytes and points, and nothing of tables or trees."""

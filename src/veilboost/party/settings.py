@@ -1,0 +1,228 @@
+"""A party's file (`bank.toml`) and a job's file (`job.toml`): every key once, with default, range and help."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from veilboost.config import TrainingConfig
+from veilboost.data.load import load_table
+from veilboost.data.schema import SchemaRules
+from veilboost.data.table import PartyTable
+from veilboost.errors import ImpossibleSetting, UnreadableSettings
+from veilboost.party.declared import Declared, Scalar, read_section, setting
+from veilboost.party.policy import Policy
+from veilboost.types import PartyName
+
+CONNECTS = ("in", "out")
+ALIGNMENTS = ("preshared", "ecdh", "hmac_csp")
+RECORDS = ("none", "types", "payload")
+JOB_ROLES = ("data", "authority", "csp")
+LARGEST_FILE = 1 << 20
+_Settings = TypeVar("_Settings", "PartySettings", "JobSettings")
+
+
+@dataclass(frozen=True)
+class DataSettings(Declared):
+    """The party's own table, and what its columns are."""
+
+    path: Path | None = setting(
+        None, "parquet, csv, arrow or libsvm file, folder of parquet files, or duckdb database", example='"bank.parquet"'
+    )
+    sql: str | None = setting(
+        None,
+        "one SELECT that duckdb runs, on the database in path or on files that it names by full path",
+        example='"SELECT * FROM customers"',
+    )
+    format: str | None = setting(
+        None, "format of path where its ending does not say", choices=("parquet", "csv", "arrow", "libsvm")
+    )
+    table: str = setting("main", "what policies call this table")
+    id: str | None = setting(None, "column that says whose row it is", example='"customer_id"')
+    label: str | None = setting(None, "column to predict; the active party has one", example='"default"')
+    weight: str | None = setting(None, "column that says what a row counts", example='"weight"')
+    features: tuple[str, ...] | None = setting(
+        None, "columns to train on; unset: every other column", example='["income", "age"]'
+    )
+    categorical: tuple[str, ...] = setting((), "columns of numbers that are categories; text always is")
+    constant: str = setting("error", "what to do with columns of one value", choices=("error", "drop", "keep"))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.path is None and self.sql is None:
+            raise ImpossibleSetting("neither path nor sql is given", "say where the table is")
+
+    def load(self) -> PartyTable:
+        """Read and check the table."""
+        return load_table(
+            self.path,
+            id=self.id,
+            label=self.label,
+            weight=self.weight,
+            features=self.features,
+            categorical=self.categorical,
+            format=self.format,
+            query=self.sql,
+            rules=SchemaRules(cast(Any, self.constant)),
+        )
+
+
+@dataclass(frozen=True)
+class CertificateSettings(Declared):
+    """Who this party is to others, and whom it believes."""
+
+    cert: Path = setting(MISSING, "this party's certificate (veilboost certs issue)")
+    key: Path = setting(MISSING, "its private key; no other user may read it")
+    ca: Path = setting(MISSING, "the certificate of the authority that issued those of all parties")
+    revoked: Path | None = setting(
+        None, "the authority's list of certificates that no longer count", example='"certs/revoked.crl"'
+    )
+
+
+@dataclass(frozen=True)
+class PeerSettings(Declared):
+    """The way to one other party."""
+
+    address: str | None = setting(
+        None, "where it listens; needed with connect = out", form="address", example='"shop.example:7400"'
+    )
+    connect: str = setting(
+        "out", "who dials: out is this party, in is the other one (which may be behind a firewall)", choices=CONNECTS
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.connect == "out" and self.address is None:
+            raise ImpossibleSetting('connect = "out" needs an address', 'give address, or say connect = "in"')
+
+
+@dataclass(frozen=True)
+class Limits(Declared):
+    """What a peer may ask of this machine, and how long this machine waits for a peer."""
+
+    max_message_mb: int = setting(1024, "largest message to accept, in megabytes", low=1, high=65_536)
+    connect_seconds: float = setting(10.0, "how long one attempt to connect may take", low=0.1, high=3600)
+    request_seconds: float = setting(600.0, "how long a peer may take to answer a request", low=0.1, high=604_800)
+    wait_seconds: float = setting(300.0, "how long to wait for a peer that is gone", low=0, high=604_800)
+    keepalive_seconds: float = setting(20.0, "how often to ask a silent peer whether it lives", low=1, high=3600)
+
+
+@dataclass(frozen=True)
+class PartySettings(Declared):
+    """All that a party's daemon is told."""
+
+    name: PartyName = setting(MISSING, "this party, as its certificate names it", form="party")
+    data: DataSettings = setting(MISSING, "This party's table. It stays on this machine.")
+    certificates: CertificateSettings = setting(MISSING, "Who this party is, and whom it believes.")
+    listen: str = setting(
+        "127.0.0.1:7400", "address to listen on; 0.0.0.0:7400 is every interface, port 0 any free one", form="address"
+    )
+    runs: Path = setting(Path("runs"), "folder for models, checkpoints and transcripts, one folder per job")
+    threads: int = setting(0, "threads to compute with; 0: one per core", low=0, high=1024)
+    peers: Mapping[PartyName, PeerSettings] = setting(dict, "The ways to the other parties.", keys="party")
+    limits: Limits = setting(Limits, "What peers may ask of this machine, and how long it waits for them.")
+    policy: Policy = setting(Policy, "What this owner allows. A job outside of it is refused before anything is read.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.name in self.peers:
+            raise ImpossibleSetting(f"{self.name} is named among its own peers", "leave it out of [peers]")
+
+
+@dataclass(frozen=True)
+class ProtocolSettings(Declared):
+    """The protocol and what it alone is told."""
+
+    name: str = setting("plain", "one of those that `veilboost protocols` lists, with whom each protects")
+    parameters: Mapping[str, Scalar] = setting(dict, "Parameters of this protocol alone.")
+
+
+@dataclass(frozen=True)
+class JobParty(Declared):
+    """A party of a job, as the active party reaches it."""
+
+    address: str | None = setting(
+        None, "where it listens; needed unless it dials the active party", form="address", example='"shop.example:7400"'
+    )
+    connect: str = setting(
+        "out", "who dials: out is the active party, in is this one (which may be behind a firewall)", choices=CONNECTS
+    )
+    role: str = setting("data", "data (it has a table), or a helper that alignment needs", choices=JOB_ROLES)
+
+
+@dataclass(frozen=True)
+class JobSettings(Declared):
+    """A training job, as all its parties read it. The order of the parties is the order of their columns."""
+
+    name: str = setting(MISSING, "the job; its run folder has this name at every party", form="party")
+    active: PartyName = setting(MISSING, "the party that has the label and drives the job", form="party")
+    parties: Mapping[PartyName, JobParty] = setting(
+        MISSING, "The parties, the active one too; columns count in this order.", keys="party"
+    )
+    alignment: str = setting(
+        "preshared", "how rows of the same people find each other; preshared: they are in the same order already", choices=ALIGNMENTS
+    )
+    validation: float = setting(0.0, "share of the rows kept to validate on", low=0, high=0.9)
+    record: str = setting(
+        "types", "what each party writes down of its messages: nothing, kind and size, or all of it", choices=RECORDS
+    )
+    protocol: ProtocolSettings = setting(ProtocolSettings, "How the parties talk.")
+    training: TrainingConfig = setting(TrainingConfig, "Boosting, with XGBoost's names.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.active not in self.parties:
+            known = ", ".join(self.parties) or "nobody"
+            raise ImpossibleSetting(f"active = {self.active!r} is none of the parties", f"[parties] has {known}")
+        if self.parties[self.active].role != "data":
+            raise ImpossibleSetting(f"the active party {self.active} has no table", "give it role = data")
+        for name, party in self.parties.items():
+            if name != self.active and party.connect == "out" and party.address is None:
+                raise ImpossibleSetting(f"{name} has no address to dial", 'give address, or say connect = "in"')
+            if name != self.active and party.connect == "in" and self.parties[self.active].address is None:
+                raise ImpossibleSetting(f"{name} dials {self.active}, which has no address", "give it one")
+        if self.training.early_stopping_rounds is not None and self.validation == 0:
+            raise ImpossibleSetting("early_stopping_rounds needs validation rows", "set validation, as in 0.2")
+
+    @property
+    def order(self) -> tuple[PartyName, ...]:
+        """Those that have a table, in the job's order."""
+        return tuple(name for name, party in self.parties.items() if party.role == "data")
+
+
+def load_party(file: str | Path) -> PartySettings:
+    """Read a party's file. Relative paths in it start where the file is.
+
+    Raises
+    ------
+    UnreadableSettings
+        There is no such file, or it is not TOML.
+    ImpossibleSetting
+        A key is unknown, missing, of the wrong type or out of range; the text names file and key.
+    """
+    return _load(PartySettings, Path(file))
+
+
+def load_job(file: str | Path) -> JobSettings:
+    """Read a job's file; raises as `load_party`."""
+    return _load(JobSettings, Path(file))
+
+
+def _load(cls: type[_Settings], file: Path) -> _Settings:
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(LARGEST_FILE + 1)
+    except OSError as error:
+        raise UnreadableSettings(f"{file} cannot be read ({error.strerror or type(error).__name__})") from None
+    if len(content) > LARGEST_FILE:
+        raise UnreadableSettings(f"{file} is larger than settings ever are")
+    try:
+        values = tomllib.loads(content.decode("utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise UnreadableSettings(f"{file} is not TOML: {error}") from None
+    except (ValueError, RecursionError):
+        raise UnreadableSettings(f"{file} is not TOML in UTF-8") from None
+    return read_section(cls, values, file)
