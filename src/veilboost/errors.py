@@ -166,6 +166,11 @@ class RowsDiffer(AlignmentError):
     fix = "give every party the same rows, or ids to align them by"
 
 
+class FalseIntersection(AlignmentError):
+    code = "VB-1203"
+    fix = "do not train on this: ask whoever computes the common rows, and align again"
+
+
 # --- 13xx: models -----------------------------------------------------------------------------------------
 
 
@@ -223,6 +228,41 @@ class UnknownMessage(WireError):
 class UnexpectedMessage(WireError):
     code = "VB-1403"
     fix = "start the session again: the two sides are out of step"
+
+
+class WireVersion(WireError):
+    code = "VB-1404"
+    fix = "install the same VeilBoost release at both parties"
+
+
+class DamagedPacket(WireError):
+    code = "VB-1405"
+    fix = "the request is sent again by itself; if it goes on, check the network between the parties"
+
+
+class OversizedMessage(WireError):
+    code = "VB-1406"
+    fix = "raise the receiver's limit on message size, or train with fewer bins"
+
+
+class ReplayedRequest(WireError):
+    code = "VB-1407"
+    fix = "start the session again: a request came twice with different content, or long after its turn"
+
+
+class StaleSession(WireError):
+    code = "VB-1408"
+    fix = "resume the job, or start it anew"
+
+
+class PeerUnreachable(WireError):
+    code = "VB-1409"
+    fix = "check that the party runs, and the address and firewall between the two"
+
+
+class PeerRefused(WireError):
+    code = "VB-1410"
+    fix = "ask the party's owner; its own message says why"
 
 
 # --- 15xx: arithmetic -------------------------------------------------------------------------------------

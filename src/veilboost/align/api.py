@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from veilboost.crypto.csprng import Csprng
+from veilboost.crypto.keyed_hash import HASHES
 from veilboost.data.table import PartyTable
 from veilboost.privacy.statement import Statement
 from veilboost.types import AnyArray, Int64Array, PartyName
@@ -47,6 +48,7 @@ class AlignContext:
     random: Csprng = field(default_factory=Csprng)
     threads: int = 1
     most_rows: int = MOST_ROWS
+    hash: str = HASHES[0]  # the keyed hash of ids, where the way to align has one; the active party's choice counts
 
 
 @dataclass(frozen=True)

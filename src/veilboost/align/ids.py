@@ -24,13 +24,13 @@ from veilboost.types import AnyArray
 def canonical_ids(ids: AnyArray) -> list[bytes]:
     """The ids of a party's rows by the rule above, in the order of the rows."""
     values = cast(list[Any], ids.tolist())
-    if all(type(value) is int for value in values):
+    if ids.dtype.kind in "iu" or all(type(value) is int for value in values):
         found = [b"%d" % value for value in values]
-    elif all(type(value) is str for value in values):
+    elif ids.dtype.kind == "U" or all(isinstance(value, str) for value in values):
         found = _texts(values)
     else:
         numbers = sum(type(value) is int for value in values)
-        texts = sum(type(value) is str for value in values)
+        texts = sum(isinstance(value, str) for value in values)
         raise MixedTypes(
             f"of {len(values)} ids {numbers} are whole numbers and {texts} are text", "make them all the same kind"
         )

@@ -197,13 +197,14 @@ class Objective(ABC):
 
 
 def _mean(y: Float64Array, weight: Float64Array | None) -> float:
-    total = float(len(y)) if weight is None else float(weight.sum())
+    """Sums are exactly rounded, so that a weight counts as repetition and no order of adding shows."""
+    total = float(len(y)) if weight is None else math.fsum(weight)
     if not total > 0.0:
         raise ImpossibleParameter(
             "base_score cannot come from the labels: the weights of all rows sum to zero",
             "give a row a positive weight, or set base_score",
         )
-    return float(y.sum() if weight is None else y @ weight) / total
+    return math.fsum(y if weight is None else y * weight) / total
 
 
 class BinaryLogistic(Objective):

@@ -114,11 +114,13 @@ def summary(done: Experiment) -> dict[str, Any]:
     """The numbers of a run, as plain JSON can hold them."""
     run, problem, metric, central = done.run, done.problem, done.metric.name, done.xgboost
     train, test = problem.train[problem.active].rows, problem.test[problem.active].rows
+    validation = 0 if problem.held_out is None else int(problem.held_out.sum())
     return {
         "protocol": done.spec.name,
         "objective": done.skeleton.objective,
         "rows": train + test,
-        "rows_train": train,
+        "rows_train": train - validation,
+        "rows_validation": validation,
         "rows_test": test,
         "features": sum(len(table.columns) for table in problem.train.values()),
         "parties": len(problem.train),

@@ -8,8 +8,10 @@ from typing import Annotated
 
 import typer
 
+from veilboost.cli.certs import certs
 from veilboost.cli.datasets import datasets
 from veilboost.cli.export import export
+from veilboost.cli.init import init
 from veilboost.cli.inspect import inspect
 from veilboost.cli.protocols import protocols
 from veilboost.cli.simulate import simulate
@@ -49,6 +51,8 @@ def veilboost(
 
 for _command in (simulate, protocols, inspect, export, datasets):
     app.command()(_command)
+app.add_typer(certs, name="certs")
+app.add_typer(init, name="init")
 
 
 def run() -> None:

@@ -1,95 +1,64 @@
-"""Certificates: a private authority, a certificate for each party, and the checks at the door.
+"""A private authority: its key, a certificate for each party, and the list of those taken back.
 
-An authority is a folder: `ca.crt`, `ca.key`, a certificate and a key for each party, a copy of every
-certificate ever issued, and `revoked.crl`, the signed list of those that no longer count. ECDSA on P-256
-throughout, which every TLS library accepts.
+An authority is a folder: `ca.crt` and `ca.key`, a certificate and a key for each party, a copy of every
+certificate ever issued, and `revoked.crl`, a signed list in the standard form. ECDSA on P-256 throughout,
+which every TLS library accepts. What reads and checks certificates is in `identity`, and named here too.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from veilboost.errors import (
-    CertificateExpired,
-    CertificateRevoked,
-    ForeignCertificate,
-    ImpossibleParameter,
-    KeyMismatch,
-    NotACertificate,
-    UnknownPeer,
-)
+from veilboost.errors import ForeignCertificate, ImpossibleParameter, NotACertificate, UnreadableCertificate
 from veilboost.party.declared import FORMS
-from veilboost.party.keyfiles import (
-    make_private_folder,
-    read_private,
-    read_public,
-    refuse_to_overwrite,
-    write_private,
+from veilboost.party.identity import (
+    PARTY_URI,
+    CertificateInfo,
+    Identity,
+    PeerIdentity,
+    Revoked,
+    check_age,
+    check_peer,
+    describe,
+    fingerprint_of,
+    load_identity,
+    load_revoked,
+    parse_certificates,
+    peer_identity,
 )
-from veilboost.party.policy import Policy
+from veilboost.party.keyfiles import make_private_folder, read_private, read_public, refuse_to_overwrite, write_private
+from veilboost.party.policy import plain_fingerprint
 from veilboost.types import PartyName
+
+__all__ = [
+    "CertificateInfo",
+    "Identity",
+    "PeerIdentity",
+    "Revoked",
+    "check_peer",
+    "describe",
+    "init_authority",
+    "issue",
+    "load_identity",
+    "load_revoked",
+    "peer_identity",
+    "revoke",
+]
 
 CA_CERTIFICATE, CA_KEY, REVOKED, ISSUED = "ca.crt", "ca.key", "revoked.crl", "issued"
 CA_DAYS, PARTY_DAYS, MOST_DAYS = 3650, 365, 36_500
-PARTY_URI = "veilboost:party:"
 SKEW = timedelta(minutes=5)  # another machine's clock may be behind ours
-_HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_-]+)*")
-_ODD = (ValueError, TypeError, UnsupportedAlgorithm, x509.ExtensionNotFound, x509.DuplicateExtension)
-
-
-@dataclass(frozen=True)
-class Identity:
-    """Who this party is: what TLS needs, checked."""
-
-    party: PartyName
-    certificate: bytes
-    key: bytes = field(repr=False)
-    ca: bytes
-    fingerprint: str
-    not_after: datetime
-
-
-@dataclass(frozen=True)
-class PeerIdentity:
-    """Who a peer is by the certificate that it showed."""
-
-    party: PartyName
-    fingerprint: str
-    not_before: datetime
-    not_after: datetime
-    serial: int
-
-
-@dataclass(frozen=True)
-class CertificateInfo:
-    """What a certificate says. `party` is None for an authority's."""
-
-    subject: str
-    party: PartyName | None
-    hosts: tuple[str, ...]
-    not_before: datetime
-    not_after: datetime
-    fingerprint: str
-    issuer: str
-    serial: int
-
-    def state(self, now: datetime | None = None) -> str:
-        return _age(self, now) or "valid"
-
-
-# --- the authority ----------------------------------------------------------------------------------------
+_HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*")
 
 
 def init_authority(
@@ -97,20 +66,19 @@ def init_authority(
 ) -> Path:
     """Make an authority in a folder; returns the path of its certificate, which all parties need."""
     start, end = _validity(days, now)
-    if not re.fullmatch(r"[^\0-\x1f\x7f]{1,64}", name):
-        raise ImpossibleParameter("an authority's name is 1 to 64 characters long")
+    if not (name.isprintable() and 1 <= len(name) <= 64):
+        raise ImpossibleParameter("an authority's name is 1 to 64 printable characters", "choose another name")
     files = (folder / CA_KEY, folder / CA_CERTIFICATE, folder / REVOKED)
     refuse_to_overwrite(files, force)
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     certificate = (
-        _builder(subject, subject, key.public_key(), key.public_key(), start, end)
+        _builder(name, _name(name), key, key, start, end)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs_certificates=True), critical=True)
+        .add_extension(_usage(authority=True), critical=True)
         .sign(key, hashes.SHA256())
     )
-    contents = _pem_key(key), _pem(certificate), _revocations(certificate, key, {}, start)
     make_private_folder(folder)
+    contents = (_pem_key(key), certificate.public_bytes(Encoding.PEM), _signed_list(certificate, key, {}, start))
     for file, content in zip(files, contents, strict=True):
         write_private(file, content, force=force)
     return folder / CA_CERTIFICATE
@@ -125,35 +93,165 @@ def issue(
     force: bool = False,
     now: datetime | None = None,
 ) -> Path:
-    """Issue a certificate and key for a party, as server and as client; returns the certificate's path.
+    """Issue a certificate and a key to a party, as server and as client; returns the certificate's path.
 
-    `hosts` are the names and addresses under which others reach the party.
+    `hosts` are the names and addresses under which others reach the party. The key lies beside the
+    certificate: `NAME.crt` and `NAME.key`.
     """
-    check_party_name(party)
+    _check_party(party)
     start, end = _validity(days, now)
     names = [_general_name(host) for host in dict.fromkeys(hosts)]
-    files = (folder / f"{party}.key", folder / f"{party}.crt")
-    refuse_to_overwrite(files, force)
-    authority, authority_key = _load_authority(folder)
+    key_file, file = folder / f"{party}.key", folder / f"{party}.crt"
+    refuse_to_overwrite((key_file, file), force)
+    authority, authority_key = _load_authority(folder, now)
     if end > authority.not_valid_after_utc:
-        left = (authority.not_valid_after_utc - start).days
-        raise ImpossibleParameter(f"{days} days are more than the authority lives", f"choose {left} or fewer")
+        left = (authority.not_valid_after_utc - start - SKEW).days
+        raise ImpossibleParameter(f"{days} days are more than the authority has left", f"choose {left} or fewer")
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, party)])
     uses = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
     certificate = (
-        _builder(subject, authority.subject, key.public_key(), authority_key.public_key(), start, end)
+        _builder(party, authority.subject, key, authority_key, start, end)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(_usage(authority=False), critical=True)
         .add_extension(uses, critical=False)
         .add_extension(
             x509.SubjectAlternativeName([*names, x509.UniformResourceIdentifier(PARTY_URI + party)]), critical=False
         )
         .sign(authority_key, hashes.SHA256())
     )
+    content = certificate.public_bytes(Encoding.PEM)
     make_private_folder(folder / ISSUED)
-    # The copy first: what was issued can be revoked, whatever happens to the files in use.
-    write_private(folder / ISSUED / f"{_fingerprint(certificate)}.crt", _pem(certificate), force=True)
-    write_private(files[0], _pem_key(key), force=force)
-    write_private(files[1], _pem(certificate), force=force)
-    return files[1]
+    # The copy first: whatever happens to the files in use, what was issued can be revoked.
+    write_private(folder / ISSUED / f"{fingerprint_of(certificate)}.crt", content, force=True)
+    write_private(key_file, _pem_key(key), force=force)
+    write_private(file, content, force=force)
+    return file
+
+
+def revoke(folder: Path, which: str, *, now: datetime | None = None) -> tuple[CertificateInfo, ...]:
+    """Take back every certificate issued so far to a party, or the one with a fingerprint.
+
+    Daemons read the list `revoked.crl`, so every party needs the new one. Returns what was revoked.
+    """
+    authority, key = _load_authority(folder, now)
+    issued = [describe(file) for file in sorted((folder / ISSUED).glob("*.crt"))]
+    chosen = tuple(info for info in issued if which == info.party or plain_fingerprint(which) == info.fingerprint)
+    if not chosen:
+        raise UnreadableCertificate(
+            f"the authority in {folder} has issued no certificate to {which}",
+            "name a party, or the fingerprint of a certificate that it has issued",
+        )
+    revoked_file = folder / REVOKED
+    load_revoked(revoked_file, folder / CA_CERTIFICATE)
+    moment = now or datetime.now(UTC)
+    before = {
+        entry.serial_number: entry.revocation_date_utc for entry in x509.load_pem_x509_crl(read_public(revoked_file))
+    }
+    entries = {info.serial: moment for info in chosen} | before
+    write_private(revoked_file, _signed_list(authority, key, entries, moment), force=True)
+    return chosen
+
+
+def _load_authority(folder: Path, now: datetime | None) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    file, key_file = folder / CA_CERTIFICATE, folder / CA_KEY
+    if not file.exists():
+        raise UnreadableCertificate(f"there is no authority in {folder}", "make one with `veilboost certs init`")
+    certificate = parse_certificates(read_public(file), str(file))[0]
+    check_age(certificate, str(file), now)
+    try:
+        key = serialization.load_pem_private_key(read_private(key_file), password=None)
+    except (ValueError, TypeError):
+        raise NotACertificate(f"{key_file} holds no private key") from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
+        raise ForeignCertificate(f"{key_file} does not belong to {file}", "restore the folder from a copy")
+    return certificate, key
+
+
+def _check_party(party: PartyName) -> None:
+    if not FORMS["party"].fits(party):
+        raise ImpossibleParameter(f"{party!r} is not {FORMS['party'].text}", "choose another name")
+    if f"{party}.crt".casefold() == CA_CERTIFICATE:
+        raise ImpossibleParameter("a party cannot be named like the authority's own file", "choose another name")
+
+
+def _validity(days: int, now: datetime | None) -> tuple[datetime, datetime]:
+    if not 1 <= days <= MOST_DAYS:
+        raise ImpossibleParameter(f"days={days} is outside [1, {MOST_DAYS}]")
+    moment = now or datetime.now(UTC)
+    return moment - SKEW, moment + timedelta(days=days)
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        if "%" not in host:  # a zone means something on one machine only
+            return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        if _HOST.fullmatch(host):
+            return x509.DNSName(host)
+    raise ImpossibleParameter(
+        f"{host!r} is neither a host name nor an IP address", "give it without port, as in bank.example or 10.0.0.7"
+    )
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def _builder(
+    subject: str,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    issuer_key: ec.EllipticCurvePrivateKey,
+    start: datetime,
+    end: datetime,
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(_name(subject))
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(start)
+        .not_valid_after(end)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(_issuer_key(issuer_key), critical=False)
+    )
+
+
+def _issuer_key(key: ec.EllipticCurvePrivateKey) -> x509.AuthorityKeyIdentifier:
+    return x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())
+
+
+def _usage(*, authority: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not authority,
+        key_cert_sign=authority,
+        crl_sign=authority,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _signed_list(
+    authority: x509.Certificate, key: ec.EllipticCurvePrivateKey, entries: Mapping[int, datetime], moment: datetime
+) -> bytes:
+    builder = (
+        x509.CertificateRevocationListBuilder()
+        .issuer_name(authority.subject)
+        .last_update(moment)
+        .next_update(authority.not_valid_after_utc)  # a list counts until there is a newer one
+        .add_extension(_issuer_key(key), critical=False)
+        .add_extension(x509.CRLNumber(int(moment.timestamp())), critical=False)
+    )
+    for serial, since in entries.items():
+        entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(since).build()
+        builder = builder.add_revoked_certificate(entry)
+    return builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
+
+
+def _pem_key(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())

@@ -25,7 +25,7 @@ def commented_toml(settings: Any, title: str) -> str:
 
 def _section(settings: Any, path: tuple[str, ...], explain: bool = True) -> Iterator[str]:
     """Plain keys first, as TOML wants it, then the tables below."""
-    hints = get_type_hints(type(settings))
+    hints = {name: bare(hint) for name, hint in get_type_hints(cast(Any, type(settings))).items()}
     tables: list[dataclasses.Field[Any]] = []
     for item in dataclasses.fields(settings):
         if _is_table(hints[item.name]):
@@ -50,7 +50,7 @@ def _table(value: Any, item: dataclasses.Field[Any], hint: Any, path: tuple[str,
     info = info_of(item)
     yield from _comment(_sentence(info.help))
     if dataclasses.is_dataclass(hint):
-        yield from (_header(path), *_section(value, path))
+        yield from _blank(hint, path) if value is None else (_header(path), *_section(value, path))
         return
     inner, entries = get_args(hint)[1], cast(Mapping[str, Any], value)
     if not dataclasses.is_dataclass(inner):
@@ -60,20 +60,20 @@ def _table(value: Any, item: dataclasses.Field[Any], hint: Any, path: tuple[str,
         yield f"# {example}\n" if example and not entries else ""
         return
     if not entries:
-        yield f"# {_header((*path, 'NAME'))}"
-        yield from (line if line.startswith("#") else f"# {line}".strip() for line in _blank(inner))
-        yield ""
+        yield from _blank(inner, (*path, "NAME"))
     for at, (name, entry) in enumerate(entries.items()):
         yield _header((*path, name))
         yield from _section(entry, (*path, name), explain=at == 0)  # the same words once are enough
 
 
-def _blank(kind: Any) -> Iterator[str]:
-    """The keys of a table that nobody has written yet."""
+def _blank(kind: Any, path: tuple[str, ...]) -> Iterator[str]:
+    """A table that nobody has written yet, all of it as a comment."""
     hints = get_type_hints(kind)
+    yield f"# {_header(path)}"
     for item in dataclasses.fields(kind):
-        yield from _comment(_help(item, hints[item.name]))
-        yield _assignment(item, item.default)
+        yield from _comment(_help(item, bare(hints[item.name])))
+        yield f"# {_assignment(item, item.default).removeprefix('# ')}"
+    yield ""
 
 
 def _assignment(item: dataclasses.Field[Any], value: Any) -> str:
@@ -105,7 +105,7 @@ def _value(value: Any) -> str:
 
 def _help(item: dataclasses.Field[Any], hint: Any) -> str:
     info = info_of(item)
-    return " ".join((_sentence(info.help), *_allowed(info, bare(hint))))
+    return " ".join((_sentence(info.help), *_allowed(info, hint)))
 
 
 def _allowed(info: ParameterInfo, kind: Any) -> Iterator[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import os
 import re
 import types
 from collections.abc import Callable, Mapping
@@ -102,12 +103,6 @@ def _checked(value: Any, hint: Any, item: dataclasses.Field[Any], name: str) -> 
     kind, info = bare(hint), cast(SettingInfo, item.metadata["info"])
     if value is None and kind is not hint:
         return None
-    if kind is str:
-        return _text(value, info, name)
-    if kind is Path:
-        return value if isinstance(value, Path) else Path(_text(value, info, name))
-    if get_origin(kind) is tuple:
-        return _texts(value, info, name)
     if get_origin(kind) is Mapping:
         _refuse_unless(isinstance(value, Mapping), name, value, "a table")
         inner = get_args(kind)[1]
@@ -118,6 +113,17 @@ def _checked(value: Any, hint: Any, item: dataclasses.Field[Any], name: str) -> 
     if dataclasses.is_dataclass(kind):
         _refuse_unless(isinstance(value, cast(type, kind)), name, value, "a table")
         return value
+    return _checked_leaf(value, kind, item, name)
+
+
+def _checked_leaf(value: Any, kind: Any, item: dataclasses.Field[Any], name: str) -> Any:
+    info = cast(SettingInfo, item.metadata["info"])
+    if kind is str:
+        return _text(value, info, name)
+    if kind is Path:
+        return Path(_text(str(value) if isinstance(value, Path) else value, info, name))
+    if get_origin(kind) is tuple:
+        return _texts(value, info, name)
     if kind == Scalar:
         _refuse_unless(isinstance(value, Scalar), name, value, "text, a number, true or false")
         return value
@@ -168,7 +174,7 @@ def _kind(value: Any) -> str:
         (bool, "true or false"),
         (int | float, "a number"),
         (str, "text"),
-        (list | tuple, "a list"),
+        (list, "a list"),
         (Mapping, "a table"),
     )
     return next((text for kind, text in kinds if isinstance(value, cast(type, kind))), type(value).__name__)
@@ -214,5 +220,5 @@ def _entry(value: Any, kind: Any, file: Path, section: str) -> Any:
         entries = cast(Mapping[str, Any], value)
         return {key: _entry(entry, inner, file, f"{section}.{key}") for key, entry in entries.items()}
     if kind is Path and isinstance(value, str) and value:
-        return file.absolute().parent / Path(value).expanduser()
+        return file.absolute().parent / os.path.expanduser(value)  # unlike Path.expanduser, never fails
     return value

@@ -51,7 +51,9 @@ class Policy(Declared):
     delta: float = setting(1e-6, "most delta of a job that spends epsilon", low=0, high=1)
     predictions_per_day: int = setting(100_000, "most rows to help predict in a day, for all peers together", low=0)
     export_to: tuple[str, ...] = setting(
-        (), "parties that may have this party's part of a model as a plain file: columns, cuts, categories", form="party"
+        (),
+        "parties that may have this party's part of a model as a plain file: columns, cuts, categories",
+        form="party",
     )
     peers: Mapping[PartyName, tuple[str, ...]] = setting(
         dict,
@@ -74,14 +76,16 @@ class TrainRequest:
 
     `peers` are all other parties, each with the fingerprint of the certificate it showed here, or None where
     it has not connected. `role` is this owner's. `rows` is None until alignment has counted them; decide
-    again when it has. `epsilon` is what the job would spend on this owner's data, `epsilon_spent` what its
-    ledger says was spent before; a protocol without noise spends nothing and is judged by its status.
+    again when it has. `table` is None for an owner that helps without one (an authority, a computing
+    service): it has nothing to be exposed. `epsilon` is what the job would spend on this owner's data,
+    `epsilon_spent` what its ledger says was spent before; a protocol without noise spends nothing and is
+    judged by its status.
     """
 
     peers: Mapping[PartyName, str | None]
     protocol: ProtocolSpec
     role: str
-    table: str
+    table: str | None
     columns: tuple[str, ...]
     trees: int
     depth: int
@@ -173,7 +177,7 @@ def _protocol(policy: Policy, request: TrainRequest) -> Iterator[Objection]:
     if name not in policy.protocols:
         yield Objection("protocols", f"it does not name {name}", f'add "{name}" to protocols under [policy]')
     status = _status(request)
-    if status in EXPOSED and name not in policy.accept_exposed:
+    if request.table is not None and status in EXPOSED and name not in policy.accept_exposed:
         yield Objection(
             "accept_exposed",
             f"{name} is {status} for the {request.role} side",
@@ -189,6 +193,8 @@ def _status(request: TrainRequest) -> Status:
 
 
 def _data(policy: Policy, request: TrainRequest) -> Iterator[Objection]:
+    if request.table is None:
+        return
     if EVERY not in policy.tables and request.table not in policy.tables:
         yield Objection(
             "tables", f"it does not name the table {request.table}", f'add "{request.table}" to tables under [policy]'

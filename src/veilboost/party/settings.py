@@ -1,5 +1,8 @@
 """A party's file (`bank.toml`) and a job's file (`job.toml`): every key once, with default, range and help."""
 
+# `setting` makes a dataclass field, which the linter cannot know:
+# ruff: noqa: RUF009
+
 from __future__ import annotations
 
 import tomllib
@@ -8,6 +11,7 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from veilboost.align.registry import all_alignments
 from veilboost.config import TrainingConfig
 from veilboost.data.load import load_table
 from veilboost.data.schema import SchemaRules
@@ -18,9 +22,8 @@ from veilboost.party.policy import Policy
 from veilboost.types import PartyName
 
 CONNECTS = ("in", "out")
-ALIGNMENTS = ("preshared", "ecdh", "hmac_csp")
 RECORDS = ("none", "types", "payload")
-JOB_ROLES = ("data", "authority", "csp")
+HELPERS = tuple(dict.fromkeys(role for spec in all_alignments().values() for role in spec.helpers))
 LARGEST_FILE = 1 << 20
 _Settings = TypeVar("_Settings", "PartySettings", "JobSettings")
 
@@ -30,7 +33,9 @@ class DataSettings(Declared):
     """The party's own table, and what its columns are."""
 
     path: Path | None = setting(
-        None, "parquet, csv, arrow or libsvm file, folder of parquet files, or duckdb database", example='"bank.parquet"'
+        None,
+        "parquet, csv, arrow or libsvm file, folder of parquet files, or duckdb database",
+        example='"bank.parquet"',
     )
     sql: str | None = setting(
         None,
@@ -115,8 +120,10 @@ class PartySettings(Declared):
     """All that a party's daemon is told."""
 
     name: PartyName = setting(MISSING, "this party, as its certificate names it", form="party")
-    data: DataSettings = setting(MISSING, "This party's table. It stays on this machine.")
     certificates: CertificateSettings = setting(MISSING, "Who this party is, and whom it believes.")
+    data: DataSettings | None = setting(
+        None, "This party's table. It stays on this machine. An authority or a computing service has none."
+    )
     listen: str = setting(
         "127.0.0.1:7400", "address to listen on; 0.0.0.0:7400 is every interface, port 0 any free one", form="address"
     )
@@ -150,7 +157,7 @@ class JobParty(Declared):
     connect: str = setting(
         "out", "who dials: out is the active party, in is this one (which may be behind a firewall)", choices=CONNECTS
     )
-    role: str = setting("data", "data (it has a table), or a helper that alignment needs", choices=JOB_ROLES)
+    role: str = setting("data", "data (it has a table), or a helper that alignment needs", choices=("data", *HELPERS))
 
 
 @dataclass(frozen=True)
@@ -163,7 +170,9 @@ class JobSettings(Declared):
         MISSING, "The parties, the active one too; columns count in this order.", keys="party"
     )
     alignment: str = setting(
-        "preshared", "how rows of the same people find each other; preshared: they are in the same order already", choices=ALIGNMENTS
+        "preshared",
+        "how rows of the same people find each other; preshared: they are in the same order already",
+        choices=tuple(all_alignments()),
     )
     validation: float = setting(0.0, "share of the rows kept to validate on", low=0, high=0.9)
     record: str = setting(
@@ -178,14 +187,25 @@ class JobSettings(Declared):
             known = ", ".join(self.parties) or "nobody"
             raise ImpossibleSetting(f"active = {self.active!r} is none of the parties", f"[parties] has {known}")
         if self.parties[self.active].role != "data":
-            raise ImpossibleSetting(f"the active party {self.active} has no table", "give it role = data")
-        for name, party in self.parties.items():
-            if name != self.active and party.connect == "out" and party.address is None:
-                raise ImpossibleSetting(f"{name} has no address to dial", 'give address, or say connect = "in"')
-            if name != self.active and party.connect == "in" and self.parties[self.active].address is None:
-                raise ImpossibleSetting(f"{name} dials {self.active}, which has no address", "give it one")
+            raise ImpossibleSetting(f"the active party {self.active} has no table", 'give it role = "data"')
+        self._check_ways()
+        for role in all_alignments()[self.alignment].helpers:
+            if sum(party.role == role for party in self.parties.values()) != 1:
+                raise ImpossibleSetting(
+                    f"alignment = {self.alignment!r} needs one party with role = {role!r}",
+                    "name it under [parties], or choose another alignment",
+                )
         if self.training.early_stopping_rounds is not None and self.validation == 0:
             raise ImpossibleSetting("early_stopping_rounds needs validation rows", "set validation, as in 0.2")
+
+    def _check_ways(self) -> None:
+        for name, party in self.parties.items():
+            if name == self.active:
+                continue
+            if party.connect == "out" and party.address is None:
+                raise ImpossibleSetting(f"{name} has no address to dial", 'give address, or say connect = "in"')
+            if party.connect == "in" and self.parties[self.active].address is None:
+                raise ImpossibleSetting(f"{name} dials {self.active}, which has no address", "give it one")
 
     @property
     def order(self) -> tuple[PartyName, ...]:

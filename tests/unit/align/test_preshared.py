@@ -3,9 +3,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from veilboost.align.api import AlignContext
+from veilboost.align.memory import MemoryFederation, align_in_memory
 from veilboost.align.preshared import align_by_id
+from veilboost.align.preshared.messages import OrderCheck, OrderConfirmed
+from veilboost.align.preshared.order import order_digest
+from veilboost.align.preshared.passive import PresharedPassive
 from veilboost.data.table import PartyTable
-from veilboost.errors import EmptyIntersection
+from veilboost.errors import EmptyIntersection, MalformedMessage, RowsDiffer, UnexpectedMessage
 from veilboost.types import Column
 
 pytestmark = pytest.mark.fast
@@ -35,3 +40,65 @@ def test_no_common_row():
         align_by_id({"a": table([1, 2]), "b": table([3, 4])})
     with pytest.raises(EmptyIntersection, match="another type"):
         align_by_id({"a": table([1, 2]), "b": table(["1", "2"])})
+
+
+def test_the_same_order_is_confirmed_and_kept():
+    done = align_in_memory("preshared", {"a": np.array([5, 3, 9]), "b": np.array(["5", " 3", "9"])}, "a")
+    for alignment in done.alignments.values():
+        assert alignment.positions.tolist() == [0, 1, 2]
+    assert done.rounds == 1
+
+
+@pytest.mark.parametrize(
+    ("ids", "says"),
+    [
+        ([5, 3], "another number of rows"),
+        ([5, 9, 3], "in another order"),
+        ([5, 3, 8], "other rows"),
+        ([5, 3, 90], "other rows"),
+    ],
+)
+def test_other_rows_or_another_order_are_refused_at_both(ids, says):
+    federation = MemoryFederation("preshared", {"a": np.array([5, 3, 9]), "b": np.array(ids)}, "a")
+    with pytest.raises(RowsDiffer, match=says):
+        federation.driver.align()
+    with pytest.raises(UnexpectedMessage):
+        federation.passives["b"].alignment()
+
+
+def test_ids_do_not_run_together():
+    salt = bytes(32)
+    lists = ([b"ab", b"c"], [b"a", b"bc"], [b"abc"], [b"abc", b""])
+    assert len({order_digest(each, salt, role) for each in lists for role in ("active", "passive")}) == 8
+    assert order_digest(lists[0], salt, "active") != order_digest(lists[0], b"x" * 32, "active")
+
+
+def test_a_digest_of_the_wrong_form_is_refused_and_the_party_stays_usable():
+    ids, salt = [b"5", b"3"], np.zeros(32, np.uint8)
+    passive = PresharedPassive(AlignContext("b", ("a", "b"), np.array([5, 3])))
+    digest = np.frombuffer(order_digest(ids, salt.tobytes(), "active"), np.uint8)
+    for wrong in (OrderCheck(2, salt[:31], digest), OrderCheck(2, salt, digest[:16]), OrderCheck(2, salt, digest[:0])):
+        with pytest.raises(MalformedMessage):
+            passive.handle(wrong)
+    with pytest.raises(RowsDiffer):
+        passive.handle(OrderCheck(2, salt, np.zeros(32, np.uint8)))
+    confirmed = passive.handle(OrderCheck(2, salt, digest))
+    assert isinstance(confirmed, OrderConfirmed)
+    assert confirmed.digest.tobytes() != digest.tobytes()
+    with pytest.raises(UnexpectedMessage):
+        passive.handle(OrderCheck(2, salt, digest))
+
+
+def test_an_echo_is_not_taken_for_a_confirmation():
+    def around(who, handler):
+        return lambda message: OrderConfirmed(message.digest)
+
+    federation = MemoryFederation("preshared", {"a": np.array([5, 3]), "b": np.array([1, 2])}, "a", around=around)
+    with pytest.raises(RowsDiffer, match="b has other rows"):
+        federation.driver.align()
+
+
+def test_nothing_to_align():
+    nobody = np.array([], dtype=np.int64)
+    with pytest.raises(EmptyIntersection):
+        align_in_memory("preshared", {"a": nobody, "b": nobody}, "a")

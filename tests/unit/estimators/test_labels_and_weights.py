@@ -36,6 +36,7 @@ def test_objective_by_name(people: pd.DataFrame) -> None:
     softmax = VerticalClassifier(n_estimators=3, objective="multiclass").fit(X, y)
     assert softmax.joined_.trees_per_round == 2
     assert softmax.predict_proba(X).shape == (len(X), 2)
+    assert softmax.score(X, y) > 0.8
     with pytest.raises(ValueError, match=r"^VB-1106: .* 5 classes, and binary needs two"):
         VerticalClassifier(objective="binary").fit(X, people["branch"])
 

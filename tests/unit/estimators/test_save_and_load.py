@@ -115,6 +115,7 @@ def test_description_of_another_model_is_refused(people: pd.DataFrame, tmp_path)
         ({"columns": [["age"]]}, UnreadableModel),
         ({"classes": [0, "1"]}, UnreadableModel),
         ({"classes": [0, 1, 2]}, UnreadableModel),
+        ({"classes": [1, 1]}, UnreadableModel),
     ],
 )
 def test_description_that_contradicts_itself_is_refused(people: pd.DataFrame, tmp_path, change, error) -> None:

@@ -123,6 +123,8 @@ def test_same_rows_without_ids(people) -> None:
     together = small().fit(frames, people["late"])
     alone = small().fit({"bank": people[["age", "income"]]}, people["late"])
     assert together.score(frames, people["late"]) > alone.score(frames, people["late"])
+    with pytest.raises(ValueError, match=r"^VB-1202: shop has 239 rows, bank has 240"):
+        together.predict(frames | {"shop": people.iloc[1:]})
 
 
 def test_active_party_with_labels_only(bank, shop, known) -> None:
@@ -139,7 +141,7 @@ def test_people_who_are_left_out_leave_no_trace(bank, shop, known) -> None:
     odd = bank.assign(job="clerk").assign(job=lambda f: np.where(f["age"] > 40, "baker", f["job"]))
     expected = by_id().fit({"bank": odd, "shop": shop}, "late")
     marked = odd.assign(job=lambda f: np.where(strangers, "spy", f["job"]))
-    weight = np.where(strangers, 1e9, 1.0)
+    weight = np.where(strangers, np.inf, 1.0)
     fitted = by_id().fit({"bank": marked, "shop": shop}, "late", sample_weight=weight)
     assert fitted.model_sha256_ == expected.model_sha256_
     assert all("spy" not in (info.categories or ()) for info in fitted.joined_.columns)

@@ -1,4 +1,4 @@
-"""Alignment by ids in the clear, where one process holds all tables or the parties agreed on the rows before.
+"""Alignment by ids in the clear, where one process holds all tables.
 
 It reveals every id to whoever runs it: right for a simulation, wrong between companies.
 """

@@ -1,0 +1,106 @@
+"""All parties of an alignment in one process, with the same messages as between companies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from veilboost.align.api import ActiveAligner, AlignContext, Alignment, HelperContext, HelperSide
+from veilboost.align.registry import alignment_named
+from veilboost.crypto.csprng import Csprng
+from veilboost.crypto.keyed_hash import HASHES
+from veilboost.errors import ImpossibleParameter
+from veilboost.types import AnyArray, PartyName
+from veilboost.wire.channel import Peers
+from veilboost.wire.codec import Catalogue
+from veilboost.wire.memory import Handler, MemoryChannel
+from veilboost.wire.message import Message
+from veilboost.wire.transcript import Transcript
+
+Around = Callable[[str, Handler], Handler]
+
+
+@dataclass(frozen=True)
+class MemoryAlignment:
+    """Every party's result, and what every party and third party sent and received."""
+
+    alignments: Mapping[PartyName, Alignment]
+    transcripts: Mapping[str, Transcript]
+    rounds: int
+
+
+class MemoryFederation:
+    """The roles of one alignment, wired by memory channels; the order of `ids` is the job's order of parties.
+
+    A `seed` makes secrets the same in every run. `around` may wrap each handler, for instance to time it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        ids: Mapping[PartyName, AnyArray],
+        active: PartyName,
+        *,
+        hash: str = HASHES[0],
+        threads: int = 1,
+        seed: bytes | None = None,
+        around: Around | None = None,
+    ) -> None:
+        spec = alignment_named(name)
+        if active not in ids or len(ids) < 2:
+            raise ImpossibleParameter("an alignment needs an active party and at least one other")
+        order = tuple(ids)
+        catalogue = Catalogue(spec.messages)
+        self.active = active
+        self.transcripts = {who: Transcript(who) for who in (*order, *spec.helpers)}
+
+        def channel(caller: str, callee: str, handler: Handler) -> MemoryChannel:
+            wrapped = around(callee, handler) if around is not None else handler
+            return MemoryChannel(wrapped, catalogue, self.transcripts[caller], self.transcripts[callee])
+
+        def random(who: str) -> Csprng:
+            return Csprng(None if seed is None else seed + who.encode())
+
+        helpers = {role: make(HelperContext(order, random(role))) for role, make in spec.helpers.items()}
+        contexts = {
+            party: AlignContext(
+                party,
+                order,
+                ids[party],
+                Peers({role: channel(party, role, _asked_by(party, side)) for role, side in helpers.items()}),
+                random(party),
+                threads,
+                hash=hash,
+            )
+            for party in order
+        }
+        self.passives = {party: spec.passive(context) for party, context in contexts.items() if party != active}
+        self.peers = Peers({party: channel(active, party, side.handle) for party, side in self.passives.items()})
+        self.driver: ActiveAligner = spec.active(contexts[active], self.peers)
+
+    def result(self, own: Alignment) -> MemoryAlignment:
+        """The results of all parties, once the driver has its own."""
+        others = {party: side.alignment() for party, side in self.passives.items()}
+        return MemoryAlignment({self.active: own, **others}, self.transcripts, self.peers.rounds)
+
+
+def align_in_memory(
+    name: str,
+    ids: Mapping[PartyName, AnyArray],
+    active: PartyName,
+    *,
+    hash: str = HASHES[0],
+    threads: int = 1,
+    seed: bytes | None = None,
+) -> MemoryAlignment:
+    """Align by the way of this name. For simulations, tests and notebooks."""
+    federation = MemoryFederation(name, ids, active, hash=hash, threads=threads, seed=seed)
+    federation.driver.prepare()
+    return federation.result(federation.driver.align())
+
+
+def _asked_by(party: PartyName, side: HelperSide) -> Handler:
+    def handle(message: Message) -> Message:
+        return side.handle(party, message)
+
+    return handle

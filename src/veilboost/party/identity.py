@@ -1,0 +1,271 @@
+"""Certificates read and checked at the door: this party's own, a peer's, and the list of revoked ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeAlias
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.x509.oid import NameOID
+
+from veilboost.errors import (
+    CertificateExpired,
+    CertificateRevoked,
+    ForeignCertificate,
+    KeyMismatch,
+    NotACertificate,
+    UnknownPeer,
+)
+from veilboost.party.declared import FORMS
+from veilboost.party.keyfiles import read_private, read_public
+from veilboost.party.policy import Policy
+from veilboost.types import PartyName
+
+PARTY_URI = "veilboost:party:"
+Revoked: TypeAlias = frozenset[int]
+# Whatever the library makes of bytes that somebody else wrote.
+_ODD = (
+    ValueError,
+    TypeError,
+    UnsupportedAlgorithm,
+    x509.DuplicateExtension,
+    x509.ExtensionNotFound,
+    x509.InvalidVersion,
+    x509.UnsupportedGeneralNameType,
+)
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who this party is: what TLS needs, checked."""
+
+    party: PartyName
+    certificate: bytes
+    key: bytes = field(repr=False)
+    ca: bytes
+    fingerprint: str
+    not_after: datetime
+
+
+@dataclass(frozen=True)
+class PeerIdentity:
+    """Who a peer is, by the certificate that it showed."""
+
+    party: PartyName
+    fingerprint: str
+    not_after: datetime
+    serial: int
+
+
+@dataclass(frozen=True)
+class CertificateInfo:
+    """What a certificate says. `party` is None where it is an authority's."""
+
+    subject: str
+    party: PartyName | None
+    hosts: tuple[str, ...]
+    not_before: datetime
+    not_after: datetime
+    fingerprint: str
+    issuer: str
+    serial: int
+
+
+def describe(path: Path) -> CertificateInfo:
+    """What the (first) certificate in a file says; it may be expired, and is not checked against anything."""
+    certificate = parse_certificates(read_public(path), str(path))[0]
+    try:
+        names = _alternative_names(certificate)
+        return CertificateInfo(
+            subject=_common_name(certificate.subject),
+            party=None if is_authority(certificate) else _party(names),
+            hosts=(
+                *names.get_values_for_type(x509.DNSName),
+                *(str(address) for address in names.get_values_for_type(x509.IPAddress)),
+            ),
+            not_before=certificate.not_valid_before_utc,
+            not_after=certificate.not_valid_after_utc,
+            fingerprint=fingerprint_of(certificate),
+            issuer=_common_name(certificate.issuer),
+            serial=certificate.serial_number,
+        )
+    except _ODD:
+        raise NotACertificate(f"{path} holds a certificate that makes no sense") from None
+
+
+def load_identity(cert: Path, key: Path, ca: Path) -> Identity:
+    """This party's own certificate, key and authority, read and checked.
+
+    Raises
+    ------
+    UnreadableCertificate
+        A file is not there or cannot be read.
+    NotACertificate
+        A file holds something else, or the certificate names no party.
+    CertificateExpired
+        The certificate, or its authority's, is not valid today.
+    ExposedKey
+        Users other than its owner may read the key.
+    KeyMismatch
+        The key is another certificate's.
+    ForeignCertificate
+        Another authority issued the certificate.
+    """
+    chain, authorities = read_public(cert), read_public(ca)
+    certificate = parse_certificates(chain, str(cert))[0]
+    peer = _peer(certificate, str(cert))
+    check_age(certificate, str(cert))
+    secret = read_private(key)
+    try:
+        public = serialization.load_pem_private_key(secret, password=None).public_key()
+    except _ODD:
+        raise NotACertificate(f"{key} holds no private key, or one with a passphrase") from None
+    if not _is_key_of(public, certificate):
+        raise KeyMismatch(f"{key} does not belong to {cert}")
+    issuers = [issuer for issuer in parse_certificates(authorities, str(ca)) if _issued(certificate, issuer)]
+    if not issuers:
+        raise ForeignCertificate(f"{cert} was not issued by the authority in {ca}")
+    check_age(issuers[0], str(ca))
+    return Identity(peer.party, chain, secret, authorities, peer.fingerprint, peer.not_after)
+
+
+def peer_identity(certificate: bytes) -> PeerIdentity:
+    """Who showed this certificate (DER or PEM). TLS has checked its issuer; `check_peer` checks the rest."""
+    what = "the peer's certificate"
+    if b"-----BEGIN" in certificate:
+        return _peer(parse_certificates(certificate, what)[0], what)
+    try:
+        parsed = x509.load_der_x509_certificate(certificate)
+    except _ODD:
+        raise NotACertificate(f"{what} is not one") from None
+    return _peer(parsed, what)
+
+
+def check_peer(peer: PeerIdentity, policy: Policy, revoked: Revoked, now: datetime | None = None) -> None:
+    """Return if this peer may connect.
+
+    Raises
+    ------
+    CertificateExpired
+        Also of a peer that was let in and stayed too long.
+    CertificateRevoked
+        The authority took the certificate back.
+    UnknownPeer
+        The policy names no such party, or pins another certificate of it.
+    """
+    if (now or datetime.now(UTC)) > peer.not_after:
+        raise CertificateExpired(f"the certificate of {peer.party} was valid until {peer.not_after:%Y-%m-%d %H:%M} UTC")
+    if peer.serial in revoked:
+        raise CertificateRevoked(f"the certificate {peer.fingerprint[:16]}... of {peer.party} is revoked")
+    if not policy.admits(peer.party, peer.fingerprint):
+        raise UnknownPeer(f"the policy does not name {peer.party} with certificate {peer.fingerprint}")
+
+
+def load_revoked(path: Path, ca: Path) -> Revoked:
+    """The serial numbers on the authority's list. The list counts only with the authority's signature."""
+    content = read_public(path)
+    issuers = parse_certificates(read_public(ca), str(ca))
+    try:
+        listed = x509.load_pem_x509_crl(content)
+        signed = any(listed.is_signature_valid(issuer.public_key()) for issuer in issuers)  # pyright: ignore[reportArgumentType]
+        serials = frozenset(entry.serial_number for entry in listed)
+    except _ODD:
+        raise NotACertificate(f"{path} is not a list of revoked certificates") from None
+    if not signed:
+        raise ForeignCertificate(f"{path} was not signed by the authority in {ca}")
+    return serials
+
+
+# --- parts that the authority uses too --------------------------------------------------------------------
+
+
+def parse_certificates(content: bytes, what: str) -> list[x509.Certificate]:
+    """At least one certificate, from PEM."""
+    try:
+        return x509.load_pem_x509_certificates(content)
+    except _ODD:
+        raise NotACertificate(f"{what} holds no certificate in PEM form") from None
+
+
+def check_age(certificate: x509.Certificate, what: str, now: datetime | None = None) -> None:
+    """Refuse a certificate that is not valid at this time."""
+    state = age(certificate.not_valid_before_utc, certificate.not_valid_after_utc, now)
+    if state == "expired":
+        raise CertificateExpired(f"{what} was valid until {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC")
+    if state != "valid":
+        raise CertificateExpired(f"{what} is not valid before {certificate.not_valid_before_utc:%Y-%m-%d %H:%M} UTC")
+
+
+def age(not_before: datetime, not_after: datetime, now: datetime | None = None) -> str:
+    """`valid`, `expired` or `not yet valid`."""
+    now = now or datetime.now(UTC)
+    if now > not_after:
+        return "expired"
+    return "valid" if now >= not_before else "not yet valid"
+
+
+def fingerprint_of(certificate: x509.Certificate) -> str:
+    return certificate.fingerprint(hashes.SHA256()).hex()
+
+
+def is_authority(certificate: x509.Certificate) -> bool:
+    try:
+        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except _ODD:
+        return False
+
+
+def _issued(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
+    if not is_authority(issuer):
+        return False
+    try:
+        certificate.verify_directly_issued_by(issuer)
+    except (InvalidSignature, *_ODD):
+        return False
+    return True
+
+
+def _peer(certificate: x509.Certificate, what: str) -> PeerIdentity:
+    try:
+        party = _party(_alternative_names(certificate))
+        fingerprint, serial = fingerprint_of(certificate), certificate.serial_number
+        not_after = certificate.not_valid_after_utc
+    except _ODD:
+        raise NotACertificate(f"{what} makes no sense") from None
+    if party is None:
+        raise NotACertificate(f"{what} names no party", "issue one with `veilboost certs issue`")
+    return PeerIdentity(party, fingerprint, not_after, serial)
+
+
+def _party(names: x509.SubjectAlternativeName) -> PartyName | None:
+    """The one party that a certificate names; of two it would be unclear who speaks."""
+    uris = [uri for uri in names.get_values_for_type(x509.UniformResourceIdentifier) if uri.startswith(PARTY_URI)]
+    party = uris[0].removeprefix(PARTY_URI) if len(uris) == 1 else ""
+    return party if FORMS["party"].fits(party) else None
+
+
+def _alternative_names(certificate: x509.Certificate) -> x509.SubjectAlternativeName:
+    try:
+        return certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return x509.SubjectAlternativeName([])
+
+
+def _common_name(name: x509.Name) -> str:
+    found = name.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return str(found[0].value) if found else name.rfc4514_string()
+
+
+def _is_key_of(public: PublicKeyTypes, certificate: x509.Certificate) -> bool:
+    try:
+        certified = certificate.public_key()
+    except _ODD:
+        return False
+    der, form = Encoding.DER, PublicFormat.SubjectPublicKeyInfo
+    return public.public_bytes(der, form) == certified.public_bytes(der, form)

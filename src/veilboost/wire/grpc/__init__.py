@@ -1,0 +1,1 @@
+"""Links over gRPC with mutual TLS: the only place of the library that opens sockets."""
