@@ -9,7 +9,7 @@ from typing import Any
 from veilboost.privacy.statement import Statement, Status
 from veilboost.types import PartyName
 from veilboost.wire.message import Message
-from veilboost.wire.transcript import Transcript
+from veilboost.wire.transcript import Transcript, by_type
 
 EXPOSED = (Status.BROKEN, Status.OPEN)
 
@@ -34,6 +34,6 @@ def learned_by(
     reveals = {message.type_name(): [item.what for item in message.reveals] for message in messages}
     learned: dict[PartyName, list[str]] = {}
     for name, transcript in transcripts.items():
-        received = [kind for direction, kind in transcript.by_type() if direction == "received"]
+        received = [kind for direction, _, kind in by_type(transcript.entries) if direction == "received"]
         learned[name] = list(dict.fromkeys(what for kind in received for what in reveals[kind]))
     return learned

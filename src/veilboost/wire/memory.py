@@ -28,6 +28,6 @@ class MemoryChannel:
 
     def _carry(self, message: Message, sender: Transcript, receiver: Transcript) -> Message:
         frame = encode(message)
-        sender.record("sent", receiver.owner, message.type_name(), len(frame))
-        receiver.record("received", sender.owner, message.type_name(), len(frame))
+        sender.record("sent", receiver.owner, message, len(frame))
+        receiver.record("received", sender.owner, message, len(frame))
         return decode(frame, self._catalogue)

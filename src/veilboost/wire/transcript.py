@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Literal, NamedTuple
 
+from veilboost.errors import UnreadableFile
 from veilboost.types import PartyName
+from veilboost.wire.message import Message
 
 Direction = Literal["sent", "received"]
+Record = Literal["types", "payload"]
+ENTRIES, PAYLOADS = "transcript.jsonl", "payload.bin"
 
 
 class Entry(NamedTuple):
@@ -19,17 +26,48 @@ class Entry(NamedTuple):
     peer: PartyName
     message: str
     size: int
+    reveals: tuple[tuple[str, str], ...] = ()  # (what, to whom)
 
 
 class Transcript:
-    """One party's record of a job, in order."""
+    """One party's record of a job, in order; with a folder it is written there as it grows.
 
-    def __init__(self, owner: PartyName) -> None:
+    `payload`: the frames themselves are streamed to disk too, for the audit. They hold everybody's messages: guard them.
+    """
+
+    def __init__(self, owner: PartyName, folder: Path | None = None, record: Record = "types") -> None:
         self.owner = owner
         self.entries: list[Entry] = []
+        self._lines = self._frames = None
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._lines = (folder / ENTRIES).open("a", encoding="utf-8")
+            if record == "payload":
+                self._frames = (folder / PAYLOADS).open("ab")
 
-    def record(self, direction: Direction, peer: PartyName, message: str, size: int) -> None:
-        self.entries.append(Entry(time.time(), direction, peer, message, size))
+    def record(
+        self, direction: Direction, peer: PartyName, message: Message, size: int, frame: bytes | None = None
+    ) -> None:
+        entry = Entry(time.time(), direction, peer, message.type_name(), size)
+        self.entries.append(entry)
+        if self._lines is not None:
+            reveals = [(item.what, item.to) for item in message.reveals]
+            offset = self._frames.tell() if self._frames is not None else None
+            line = {**entry._asdict(), "reveals": reveals, "offset": offset}
+            self._lines.write(json.dumps(line, separators=(",", ":")) + "\n")
+            if self._frames is not None and frame is not None:
+                self._frames.write(frame)
+
+    def flush(self) -> None:
+        for file in (self._lines, self._frames):
+            if file is not None:
+                file.flush()
+
+    def close(self) -> None:
+        for file in (self._lines, self._frames):
+            if file is not None:
+                file.close()
+        self._lines = self._frames = None
 
     def bytes_sent(self) -> int:
         return sum(entry.size for entry in self.entries if entry.direction == "sent")
@@ -37,10 +75,27 @@ class Transcript:
     def messages_sent(self) -> int:
         return sum(entry.direction == "sent" for entry in self.entries)
 
-    def by_type(self) -> dict[tuple[Direction, str], tuple[int, int]]:
-        """Count and bytes of each (direction, message type)."""
-        totals: dict[tuple[Direction, str], tuple[int, int]] = defaultdict(lambda: (0, 0))
-        for entry in self.entries:
-            count, size = totals[entry.direction, entry.message]
-            totals[entry.direction, entry.message] = count + 1, size + entry.size
-        return dict(totals)
+
+def by_type(entries: list[Entry]) -> dict[tuple[Direction, PartyName, str], tuple[int, int]]:
+    """Count and bytes of each (direction, peer, message type)."""
+    totals: dict[tuple[Direction, PartyName, str], tuple[int, int]] = defaultdict(lambda: (0, 0))
+    for entry in entries:
+        key = entry.direction, entry.peer, entry.message
+        count, size = totals[key]
+        totals[key] = count + 1, size + entry.size
+    return dict(totals)
+
+
+def read_transcript(folder: Path) -> Iterator[Entry]:
+    """The entries that a party wrote into a run's folder."""
+    path = folder / ENTRIES
+    try:
+        with path.open(encoding="utf-8") as file:
+            for line in file:
+                values = json.loads(line)
+                reveals = tuple((str(what), str(to)) for what, to in values["reveals"])
+                yield Entry(
+                    values["when"], values["direction"], values["peer"], values["message"], values["size"], reveals
+                )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UnreadableFile(f"{path} is not a transcript") from error

@@ -243,13 +243,20 @@ def test_an_expired_authority_is_refused(tmp_path: Path) -> None:
         identity(tmp_path)
 
 
-def rewrite(folder: Path, start: datetime, end: datetime, extensions: Callable[[x509.Extension], bool] = bool) -> None:
-    """Issue bank's certificate again with other dates, and only with the extensions that a function chooses."""
+def rewrite(
+    folder: Path,
+    start: datetime,
+    end: datetime,
+    keep: Callable[[x509.Extension[x509.ExtensionType]], bool] = bool,
+    signer: str = "ca",
+) -> None:
+    """Issue bank's certificate again: with other dates, fewer extensions, or by somebody else."""
     old = x509.load_pem_x509_certificate((folder / "bank.crt").read_bytes())
-    key = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
+    issuer = x509.load_pem_x509_certificate((folder / f"{signer}.crt").read_bytes())
+    key = serialization.load_pem_private_key((folder / f"{signer}.key").read_bytes(), None)
     assert isinstance(key, ec.EllipticCurvePrivateKey)
-    builder = x509.CertificateBuilder(old.issuer, old.subject, old.public_key(), old.serial_number, start, end)
-    for extension in filter(extensions, old.extensions):
+    builder = x509.CertificateBuilder(issuer.subject, old.subject, old.public_key(), old.serial_number, start, end)
+    for extension in filter(keep, old.extensions):
         builder = builder.add_extension(extension.value, extension.critical)
     (folder / "bank.crt").write_bytes(builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM))
 
@@ -277,12 +284,17 @@ def test_another_authoritys_certificate_is_refused(folder: Path, tmp_path: Path)
     other = tmp_path / "other" / "ca.crt"
     with pytest.raises(ForeignCertificate):
         load_identity(folder / "bank.crt", folder / "bank.key", other)
-    issue(folder, "shop", HOSTS)
-    with pytest.raises(ForeignCertificate):  # a party is no authority
-        load_identity(folder / "bank.crt", folder / "bank.key", folder / "shop.crt")
     both = tmp_path / "both.crt"
     both.write_bytes(other.read_bytes() + (folder / "ca.crt").read_bytes())
     assert load_identity(folder / "bank.crt", folder / "bank.key", both).party == "bank"
+
+
+def test_a_party_is_no_authority(folder: Path) -> None:
+    issue(folder, "shop", HOSTS)
+    now = datetime.now(UTC)
+    rewrite(folder, now - timedelta(days=1), now + timedelta(days=1), signer="shop")
+    with pytest.raises(ForeignCertificate):
+        load_identity(folder / "bank.crt", folder / "bank.key", folder / "shop.crt")
 
 
 # --- peers ------------------------------------------------------------------------------------------------

@@ -1,0 +1,55 @@
+"""Dialling a peer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+import grpc
+
+from veilboost.wire.grpc.link import CHUNK_BYTES, StreamLink
+
+METHOD = "/veilboost.v1.Link/Open"
+OPTIONS = (
+    ("grpc.max_receive_message_length", 2 * CHUNK_BYTES),
+    ("grpc.max_send_message_length", 2 * CHUNK_BYTES),
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.use_local_subchannel_pool", 1),  # a new dial is a new connection, not an old one that is backing off
+)
+
+
+@dataclass(frozen=True)
+class TlsFiles:
+    """A party's certificate and key and the authority all parties trust, as PEM."""
+
+    certificate: bytes
+    key: bytes
+    ca: bytes
+
+
+def dial(address: str, tls: TlsFiles, server_name: str, most: int) -> StreamLink:
+    """Open a stream to a peer whose certificate must bear `server_name`. A failure shows when it is used."""
+    channel = grpc.secure_channel(
+        address,
+        grpc.ssl_channel_credentials(tls.ca, tls.key, tls.certificate),
+        options=(*OPTIONS, ("grpc.ssl_target_name_override", server_name)),
+    )
+    holder: list[StreamLink] = []
+    call = cast(Any, channel).stream_stream(METHOD)(_outgoing(holder))
+
+    def hang_up() -> None:
+        call.cancel()
+        channel.close()
+
+    link = StreamLink(call, most, hang_up)
+    holder.append(link)
+    return link
+
+
+def _outgoing(holder: list[StreamLink]) -> Iterator[bytes]:
+    # gRPC wants the chunks before there is a link that could make them.
+    yield from holder[0].outgoing()

@@ -1,0 +1,74 @@
+"""A link over one bidirectional gRPC stream, at either of its ends."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Iterable, Iterator
+
+import grpc
+
+from veilboost.errors import PeerUnreachable, WireError
+from veilboost.wire.grpc.chunk import decode_chunk, encode_chunk
+from veilboost.wire.link import from_chunks, to_chunks
+from veilboost.wire.packet import Packet
+
+CHUNK_BYTES = 256 << 10  # measured: larger chunks are no faster on one machine, and hold more memory
+_WAITING = 16  # chunks that may wait to be sent
+
+
+class StreamLink:
+    """Packets over a pair of chunk streams: `outgoing` is what gRPC sends, `incoming` what it received."""
+
+    def __init__(self, incoming: Iterable[bytes], most: int, hang_up: Callable[[], None]) -> None:
+        self._packets = from_chunks(map(decode_chunk, incoming), most)
+        self._waiting: queue.Queue[bytes | None] = queue.Queue(_WAITING)
+        self._hang_up = hang_up
+        self._closed = False
+
+    def outgoing(self) -> Iterator[bytes]:
+        """The chunks to send, until the link is closed."""
+        while (chunk := self._waiting.get()) is not None:
+            yield chunk
+
+    def send(self, packet: Packet) -> None:
+        for chunk in to_chunks(packet, CHUNK_BYTES):
+            self._put(encode_chunk(chunk))
+
+    def receive(self) -> Packet | None:
+        """The next packet, None when the other side closed; a broken stream is `PeerUnreachable`."""
+        try:
+            return next(self._packets, None)
+        except grpc.RpcError as error:
+            if self._closed:
+                return None
+            raise PeerUnreachable(_reason(error)) from None
+        except WireError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Stop sending and receiving. Harmless when it is closed already."""
+        if not self._closed:
+            self._closed = True
+            try:
+                self._waiting.put_nowait(None)
+            except queue.Full:
+                pass  # a sender that is stuck finds out by `_put`
+            self._hang_up()
+
+    def _put(self, chunk: bytes) -> None:
+        while not self._closed:
+            try:
+                self._waiting.put(chunk, timeout=0.5)
+            except queue.Full:
+                continue
+            return
+        raise PeerUnreachable("the connection was closed")
+
+
+def _reason(error: grpc.RpcError) -> str:
+    """What gRPC says, in one line; refusals of our own server bear their code in it."""
+    details = getattr(error, "details", lambda: None)()
+    code = getattr(error, "code", lambda: None)()
+    text = str(details or (code.name if code is not None else "the connection broke"))
+    return " ".join(text.split())[:300]

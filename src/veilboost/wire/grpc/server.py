@@ -1,0 +1,62 @@
+"""Being dialled by peers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, cast
+
+import grpc
+
+from veilboost.errors import PeerUnreachable, VeilBoostError
+from veilboost.wire.grpc.client import METHOD, OPTIONS, TlsFiles
+from veilboost.wire.grpc.link import StreamLink
+
+MAX_LINKS = 64  # streams that may be open at once; a peer needs one or two
+
+Admit = Callable[[bytes], Any]  # the peer's certificate (PEM) -> who it is, or a coded error
+OnLink = Callable[[StreamLink, Any], None]
+
+
+class LinkServer:
+    """Listens with mutual TLS; peers without a certificate of the authority do not get through the handshake."""
+
+    def __init__(self, address: str, tls: TlsFiles, admit: Admit, on_link: OnLink, most: int) -> None:
+        self._server = grpc.server(
+            ThreadPoolExecutor(MAX_LINKS, thread_name_prefix="link"),
+            options=(*OPTIONS, ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000), ("grpc.so_reuseport", 0)),
+            maximum_concurrent_rpcs=MAX_LINKS,
+        )
+        self._server.add_generic_rpc_handlers((_Handler(admit, on_link, most),))
+        credentials = grpc.ssl_server_credentials([(tls.key, tls.certificate)], tls.ca, require_client_auth=True)
+        try:
+            self.port = self._server.add_secure_port(address, credentials)
+        except RuntimeError as error:
+            raise PeerUnreachable(f"cannot listen on {address}", "choose a free port") from error
+        self._server.start()
+
+    def stop(self) -> None:
+        self._server.stop(grace=0.2).wait()
+
+
+class _Handler(grpc.GenericRpcHandler):
+    def __init__(self, admit: Admit, on_link: OnLink, most: int) -> None:
+        self._admit, self._on_link, self._most = admit, on_link, most
+
+    def service(self, handler_call_details: Any) -> Any:
+        if handler_call_details.method != METHOD:
+            return None
+        return cast(Any, grpc).stream_stream_rpc_method_handler(self._open)
+
+    def _open(self, incoming: Iterator[bytes], context: Any) -> Iterator[bytes]:
+        certificates = context.auth_context().get("x509_pem_cert") or [b""]
+        try:
+            peer = self._admit(certificates[0])
+        except VeilBoostError as error:
+            context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
+            return
+        link = StreamLink(incoming, self._most, context.cancel)
+        threading.Thread(target=self._on_link, args=(link, peer), daemon=True).start()
+        context.add_callback(link.close)
+        yield from link.outgoing()

@@ -1,0 +1,159 @@
+"""Requests and answers over links that may break.
+
+The driving party numbers its requests and sends one at a time to each peer. When a link breaks it is opened again and
+the request repeated, until the deadline; the answering party knows the repetition by its number and digest and gives
+the answer that it gave before, so that nothing is done and no randomness is drawn twice.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from veilboost import errors
+from veilboost.errors import PeerRefused, PeerUnreachable, UnexpectedMessage, VeilBoostError, WireError
+from veilboost.types import PartyName
+from veilboost.wire.channel import Pending
+from veilboost.wire.codec import Catalogue, decode, encode
+from veilboost.wire.link import Link
+from veilboost.wire.message import Message
+from veilboost.wire.packet import Kind, Packet
+from veilboost.wire.transcript import Transcript
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between attempts to reach a peer, doubling
+
+
+class Clock(Protocol):
+    """Time, handed in so that tests need not wait."""
+
+    def now(self) -> float: ...
+    def sleep(self, seconds: float) -> None: ...
+
+
+class SystemClock:
+    def now(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+Waiting = Callable[[PartyName, str], None]  # told whom the caller waits for, and why
+
+
+class Caller:
+    """The driving party's channel to one peer within one session."""
+
+    def __init__(
+        self,
+        peer: PartyName,
+        open_link: Callable[[float], Link],
+        session: bytes,
+        catalogue: Catalogue,
+        transcript: Transcript,
+        deadline: float,
+        clock: Clock | None = None,
+        waiting: Waiting | None = None,
+        first_number: int = 1,
+    ) -> None:
+        """`open_link(seconds)` opens a link within so many seconds; `deadline` bounds each request, in seconds."""
+        self.peer = peer
+        self._open_link = open_link
+        self._session = session
+        self._catalogue = catalogue
+        self._transcript = transcript
+        self._deadline = deadline
+        self._clock = clock or SystemClock()
+        self._waiting = waiting
+        self._number = first_number - 1
+        self._link: Link | None = None
+
+    def send(self, message: Message) -> Pending:
+        self._number += 1
+        frame = encode(message)
+        packet = Packet.of(Kind.REQUEST, self._session, self._number, frame)
+        self._transcript.record("sent", self.peer, message, len(frame), frame)
+        until = self._clock.now() + self._deadline
+        sent = self._try_send(packet)
+        return lambda: self._wait(packet, sent, until)
+
+    def close(self) -> None:
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+
+    def _try_send(self, packet: Packet) -> bool:
+        if self._link is None:
+            return False
+        try:
+            self._link.send(packet)
+        except PeerUnreachable:
+            self.close()
+            return False
+        return True
+
+    def _wait(self, packet: Packet, sent: bool, until: float) -> Message:
+        pause, why = FIRST_PAUSE, "the connection is being made"
+        while True:
+            if sent and self._link is not None:
+                try:
+                    answer = self._link.receive()
+                    if answer is not None:
+                        return self._read(packet, answer)
+                    why = "the connection was closed"
+                except PeerUnreachable as error:
+                    why = error.what
+                self.close()
+            left = until - self._clock.now()
+            if left <= 0:
+                raise PeerUnreachable(f"{self.peer} did not answer within {self._deadline:g} s ({why})")
+            try:
+                self._link = self._open_link(left)
+                sent = self._try_send(packet)
+                if sent:
+                    continue
+            except PeerUnreachable as error:
+                why = error.what
+            if self._waiting is not None:
+                self._waiting(self.peer, why)
+            self._clock.sleep(min(pause, max(left, 0.0)))
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _read(self, request: Packet, answer: Packet) -> Message:
+        if answer.session != request.session or answer.number != request.number:
+            raise UnexpectedMessage(f"{self.peer} answered another request")
+        if answer.kind is Kind.FAILURE:
+            raise failure_from(self.peer, answer.body)
+        if answer.kind is not Kind.ANSWER:
+            raise UnexpectedMessage(f"{self.peer} sent a request where an answer was expected")
+        message = decode(answer.body, self._catalogue)
+        self._transcript.record("received", self.peer, message, len(answer.body), answer.body)
+        return message
+
+
+def failure_body(error: VeilBoostError) -> bytes:
+    return "\n".join((error.code, error.what, error.remedy)).encode()
+
+
+def failure_from(peer: PartyName, body: bytes) -> VeilBoostError:
+    """The error a peer sent: of its own class where that is a matter of the wire, otherwise a refusal."""
+    code, _, rest = body.decode("utf-8", "replace").partition("\n")
+    what, _, remedy = rest.partition("\n")
+    known = {cls.code: cls for cls in errors.coded_errors()}.get(code)
+    if known is not None and issubclass(known, WireError):
+        return known(f"{peer}: {what}", remedy)
+    return PeerRefused(f"{peer} refused ({code}: {what})", remedy or None)
+
+
+def answer_requests(link: Link, handle: Callable[[Packet], Packet]) -> None:
+    """Answer what comes over a link until it closes. Whatever a peer sends, this returns and never raises."""
+    while True:
+        try:
+            packet = link.receive()
+            if packet is None:
+                return
+            link.send(handle(packet))
+        except VeilBoostError:
+            link.close()
+            return
