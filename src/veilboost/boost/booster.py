@@ -14,6 +14,7 @@ from veilboost.boost.objective import Objective
 from veilboost.boost.sampling import sample_columns, sample_rows
 from veilboost.boost.tree import Tree
 from veilboost.config import TrainingConfig
+from veilboost.errors import VeilBoostError
 from veilboost.fixedpoint import choose_scale, to_fixed
 from veilboost.types import BoolArray, Float64Array
 
@@ -25,6 +26,15 @@ class RoundResult:
     number: int
     seconds: float
     validation: float | None
+
+
+@dataclass
+class Progress:
+    """How far training has come; what a checkpoint keeps."""
+
+    trees: list[Tree]
+    margin: Float64Array
+    history: list[RoundResult]
 
 
 @dataclass(frozen=True)
@@ -40,6 +50,19 @@ class Ensemble:
 Watcher = Callable[[RoundResult], None]
 
 
+@dataclass(frozen=True)
+class Hooks:
+    """What may be done between rounds.
+
+    `watch` sees each round's result, `keep` how far training has come; `recover` is told of a round that failed and
+    says whether it can be tried again.
+    """
+
+    watch: Watcher | None = None
+    keep: Callable[[Progress], None] | None = None
+    recover: Callable[[VeilBoostError, Progress], bool] | None = None
+
+
 def train(
     finder: SplitFinder,
     features: Sequence[int],
@@ -49,9 +72,10 @@ def train(
     objective: Objective,
     metric: Metric,
     config: TrainingConfig,
-    watcher: Watcher | None = None,
+    hooks: Hooks = Hooks(),  # noqa: B008 - frozen
+    progress: Progress | None = None,
 ) -> Ensemble:
-    """Boost `config.n_estimators` rounds, or fewer where validation rows say so.
+    """Boost `config.n_estimators` rounds, or fewer where validation rows say so; go on from `progress` if given.
 
     `features` counts the columns of each owner; rows of the mask `validation` are routed but never summed.
     """
@@ -60,14 +84,14 @@ def train(
     held_out = rows[:0] if validation is None else rows[validation]
     own_weight = None if weight is None else weight[pool]
     base = objective.base_margin(y[pool], own_weight, config.base_score)
-    margin = np.repeat(base[:, None], len(y), axis=1)
+    if progress is None:
+        progress = Progress([], np.repeat(base[:, None], len(y), axis=1), [])
     weight_bound = 1.0 if own_weight is None else float(own_weight.max(initial=0.0))
-    trees: list[Tree] = []
-    history: list[RoundResult] = []
-    best_round, best_value = 0, -np.inf
-    for number in range(config.n_estimators):
+    for number in range(len(progress.history), config.n_estimators):
+        if _past_its_best(progress, metric, config):
+            break
         began = time.perf_counter()
-        g, h = objective.gradients(margin, y, None)
+        g, h = objective.gradients(progress.margin, y, None)
         if validation is not None:  # rows that are only watched shape nothing, not even the grid, and tell nobody
             g, h = np.where(validation, 0.0, g), np.where(validation, 0.0, h)
         scale = choose_scale(*objective.bounds(1.0, g, h), weight_bound, config.gradient_bits)
@@ -81,22 +105,49 @@ def train(
             follow=held_out if every else np.sort(np.concatenate((pool[~drawn], held_out))),
             columns=sample_columns(features, number, config),
         )
-        trees.extend(grow(finder, start, config, margin))
+        trees = _grow_with_retries(finder, start, config, progress, hooks)
         seconds = time.perf_counter() - began
-        value = _measure(metric, objective, margin, y, weight, held_out) if len(held_out) else None
+        value = _measure(metric, objective, progress.margin, y, weight, held_out) if len(held_out) else None
         result = RoundResult(number, seconds, value)
-        history.append(result)
-        if watcher is not None:
-            watcher(result)
-        if config.early_stopping_rounds is not None and value is not None:
-            quality = value if metric.higher_is_better else -value
-            if quality > best_value:
-                best_round, best_value = number, quality
-            elif number - best_round >= config.early_stopping_rounds:
-                break
+        progress.trees.extend(trees)
+        progress.history.append(result)
+        if hooks.keep is not None:
+            hooks.keep(progress)
+        if hooks.watch is not None:
+            hooks.watch(result)
+    kept = progress.trees
     if config.early_stopping_rounds is not None and len(held_out):
-        trees = trees[: (best_round + 1) * objective.trees_per_round]
-    return Ensemble(trees, base, metric.name, history)
+        kept = kept[: (_best_round(progress, metric) + 1) * objective.trees_per_round]
+    return Ensemble(kept, base, metric.name, progress.history)
+
+
+def _grow_with_retries(
+    finder: SplitFinder, start: Round, config: TrainingConfig, progress: Progress, hooks: Hooks
+) -> list[Tree]:
+    while True:
+        margin = progress.margin.copy()
+        try:
+            trees = grow(finder, start, config, margin)
+        except VeilBoostError as error:
+            if hooks.recover is None or not hooks.recover(error, progress):
+                raise
+            continue
+        progress.margin = margin
+        return trees
+
+
+def _best_round(progress: Progress, metric: Metric) -> int:
+    """The first round with the best value on the validation rows; a value that is not a number is no best."""
+    values = [np.nan if result.validation is None else result.validation for result in progress.history]
+    quality = np.nan_to_num(np.array(values) * (1 if metric.higher_is_better else -1), nan=-np.inf)
+    return int(quality.argmax()) if len(quality) else 0
+
+
+def _past_its_best(progress: Progress, metric: Metric, config: TrainingConfig) -> bool:
+    patience = config.early_stopping_rounds
+    if patience is None or not progress.history or progress.history[-1].validation is None:
+        return False
+    return len(progress.history) - 1 - _best_round(progress, metric) >= patience
 
 
 def _measure(

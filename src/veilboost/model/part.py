@@ -84,6 +84,11 @@ class SplitRecords:
             left[by_set] = known & self.left_sets[sets[by_set], np.where(known, code, 0)]
         return np.where(np.isnan(value), self.default_left[records], left)
 
+    def rules(self) -> dict[tuple[int, int], Rule]:
+        """The rules of nodes (tree, node): what `of` was made from."""
+        keys = zip(self.tree.tolist(), self.node.tolist(), strict=True)
+        return {key: self.rule(record) for record, key in enumerate(keys)}
+
     def rule(self, record: int) -> Rule:
         row = int(self.set_of[record])
         members = None if row < 0 else tuple(int(m) for m in np.flatnonzero(self.left_sets[row]))

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
-from veilboost.boost.booster import RoundResult, Watcher, train
+from veilboost.boost.booster import Hooks, Progress, RoundResult, Watcher, train
 from veilboost.boost.columns import ColumnBlock
 from veilboost.boost.metrics import check_metric_fits, metric_named
 from veilboost.boost.objective import CustomLoss, make_objective
 from veilboost.config import TrainingConfig
 from veilboost.data.schema import check_labels, infer_objective
 from veilboost.data.table import PartyTable
-from veilboost.errors import MissingLabel
+from veilboost.errors import MissingLabel, VeilBoostError
 from veilboost.model.part import ColumnInfo, Part, Skeleton, SplitRecords
 from veilboost.protocols.api import ActiveContext, PassiveContext, PassiveSide, ProtocolSpec
 from veilboost.types import BoolArray, Column, PartyName
@@ -29,6 +30,19 @@ class TrainingJob:
     config: TrainingConfig
     order: tuple[PartyName, ...]
     custom_loss: CustomLoss | None = None
+
+
+class Keeper(Protocol):
+    """Where a job's progress is kept, at the active party."""
+
+    def kept(self) -> tuple[Progress, SplitRecords] | None:
+        """What an interrupted run of this job left; None for a new one."""
+        ...
+
+    def keep(self, progress: Progress, records: SplitRecords) -> None: ...
+    def bring_back(self, error: VeilBoostError, begin: Callable[[], object]) -> bool:
+        """Try to bring back the peer whose loss `error` tells; `begin` opens the job at those that lost it."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -47,9 +61,13 @@ def train_active(
     peers: Peers,
     held_out: BoolArray | None = None,
     threads: int = 1,
+    keeper: Keeper | None = None,
     watcher: Watcher | None = None,
 ) -> TrainingOutcome:
-    """Drive a job as its active party. The table's rows are aligned with those of all peers."""
+    """Drive a job as its active party. The table's rows are aligned with those of all peers.
+
+    A `keeper` writes checkpoints, gives back an earlier one, and knows whether a lost peer can be brought back.
+    """
     if table.label is None:
         raise MissingLabel(f"{party} is the active party and has no label")
     classes = table.label_classes
@@ -75,7 +93,21 @@ def train_active(
         ActiveContext(party, job.order, block, table.rows, peers, config, objective.trees_per_round, threads)
     )
     features = side.begin_training(held_out, bin_weights)
-    ensemble = train(side, features, table.label, table.weight, held_out, objective, metric, config, watcher)
+    hooks, progress = Hooks(watch=watcher), None
+    if keeper is not None:
+        kept = keeper.kept()
+        if kept is not None:
+            progress, records = kept
+            side.resume(records, len(progress.trees))
+
+        def recover(error: VeilBoostError, progress: Progress) -> bool:
+            if not keeper.bring_back(error, lambda: side.begin_training(held_out, bin_weights)):
+                return False
+            side.resume(side.records(), len(progress.trees))
+            return True
+
+        hooks = Hooks(watcher, lambda progress: keeper.keep(progress, side.records()), recover)
+    ensemble = train(side, features, table.label, table.weight, held_out, objective, metric, config, hooks, progress)
     records = side.end_training(len(ensemble.trees))
     skeleton = Skeleton(
         protocol=job.protocol.name,

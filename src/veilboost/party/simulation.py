@@ -68,7 +68,7 @@ def simulate_training(
         }
     )
     job = TrainingJob(spec, config, tuple(tables), custom_loss)
-    outcome = train_active(job, active, tables[active], peers, held_out, threads, watcher)
+    outcome = train_active(job, active, tables[active], peers, held_out, threads, watcher=watcher)
     parts = {name: outcome.part if name == active else sessions[name].part() for name in tables}
     return Simulation(active, parts, outcome.metric, outcome.history, transcripts, peers.rounds)
 

@@ -57,6 +57,14 @@ class ActiveSide(SplitFinder, ABC):
         """
 
     @abstractmethod
+    def resume(self, records: SplitRecords, trees: int) -> None:
+        """Go on after `trees` trees: every passive party forgets what came later, `records` are our own until there."""
+
+    @abstractmethod
+    def records(self) -> SplitRecords:
+        """The active party's own split records so far."""
+
+    @abstractmethod
     def end_training(self, trees: int) -> SplitRecords:
         """Close the job: the first `trees` trees are kept. Returns the active party's own split records."""
 
@@ -70,7 +78,16 @@ class PassiveSide(ABC):
 
     @abstractmethod
     def records(self) -> SplitRecords:
-        """The split records of the finished job."""
+        """The split records so far; when the job has ended, those of the model."""
+
+    @abstractmethod
+    def restore(self, records: SplitRecords) -> None:
+        """Take back the split records of an earlier part of the same job, after it began anew here."""
+
+    @property
+    @abstractmethod
+    def finished(self) -> bool:
+        """Has the job ended?"""
 
 
 @dataclass(frozen=True)

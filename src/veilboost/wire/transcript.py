@@ -32,7 +32,7 @@ class Entry(NamedTuple):
 class Transcript:
     """One party's record of a job, in order; with a folder it is written there as it grows.
 
-    `payload`: the frames themselves are streamed to disk too, for the audit. They hold everybody's messages: guard them.
+    `payload`: the frames themselves are streamed to disk too, for the audit. They hold what others sent: guard them.
     """
 
     def __init__(self, owner: PartyName, folder: Path | None = None, record: Record = "types") -> None:

@@ -22,6 +22,7 @@ from veilboost.protocols.common.messages import (
     BeginTraining,
     ColumnsOffered,
     EndTraining,
+    ResumeTraining,
     SplitAnswer,
     SplitRequest,
     StatisticsRequest,
@@ -75,6 +76,13 @@ class VerticalActive(ActiveSide):
             self.layouts[name] = _checked_layout(name, answer)
         self.layouts[self.context.party] = self.context.block.layout
         return [self.layouts[name].features for name in self.context.order]
+
+    def resume(self, records: SplitRecords, trees: int) -> None:
+        self._rules = {key: rule for key, rule in records.rules().items() if key[0] < trees}
+        self.context.peers.ask({name: ResumeTraining(trees) for name in self.context.peers.names}, Done)
+
+    def records(self) -> SplitRecords:
+        return SplitRecords.of(self._rules)
 
     def end_training(self, trees: int) -> SplitRecords:
         self.context.peers.ask({name: EndTraining(trees) for name in self.context.peers.names}, Done)

@@ -109,6 +109,14 @@ class SplitAnswer(Message):
 
 
 @dataclass(frozen=True)
+class ResumeTraining(Message):
+    """Active to passive: the job goes on after its first `trees` trees; forget what came later."""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (Reveals("that the job was interrupted, and after which tree", "passive"),)
+    trees: int
+
+
+@dataclass(frozen=True)
 class EndTraining(Message):
     """Active to passive: the job is over, the first `trees` trees are kept."""
 

@@ -21,6 +21,7 @@ from veilboost.protocols.common.messages import (
     BeginTraining,
     ColumnsOffered,
     EndTraining,
+    ResumeTraining,
     SplitAnswer,
     SplitRequest,
     StatisticsRequest,
@@ -42,6 +43,7 @@ class VerticalPassive(PassiveSide):
         self._rules: dict[tuple[int, int], Rule] = {}
         self._block: ColumnBlock | None = None
         self._round: RoundState | None = None
+        self._next_round = 0
         self.trees_per_round = 0
         self._finished = False
 
@@ -66,6 +68,8 @@ class VerticalPassive(PassiveSide):
             return self._begin_round(message, self._block)
         if isinstance(message, EndTraining):
             return self._end_training(message)
+        if isinstance(message, ResumeTraining):
+            return self._resume(message)
         if self._round is None:
             raise UnexpectedMessage(f"{message.type_name()} came before the first round")
         if isinstance(message, StatisticsRequest):
@@ -75,9 +79,14 @@ class VerticalPassive(PassiveSide):
         raise UnexpectedMessage(f"{message.type_name()} is not a request to a passive party")
 
     def records(self) -> SplitRecords:
-        if not self._finished:
-            raise UnexpectedMessage("the job has not ended")
         return SplitRecords.of(self._rules)
+
+    def restore(self, records: SplitRecords) -> None:
+        self._rules = records.rules()
+
+    @property
+    def finished(self) -> bool:
+        return self._finished
 
     def _begin_training(self, message: BeginTraining) -> ColumnsOffered:
         if self._block is not None:
@@ -110,7 +119,7 @@ class VerticalPassive(PassiveSide):
         return ColumnsOffered(layout.offsets, layout.missing, layout.kind)
 
     def _begin_round(self, message: BeginRound, block: ColumnBlock) -> Done:
-        if message.number != (0 if self._round is None else self._round.number + 1):
+        if message.number != self._next_round:
             raise UnexpectedMessage("the round is not the next one")
         rows = np.arange(self.context.rows, dtype=np.int32)
         columns = None
@@ -125,6 +134,7 @@ class VerticalPassive(PassiveSide):
             fit, follow = rows[mask], rows[~mask]
         self.open_round(message)
         groups = self.trees_per_round
+        self._next_round = message.number + 1
         self._round = RoundState(
             message.number,
             block,
@@ -132,6 +142,14 @@ class VerticalPassive(PassiveSide):
             RowGroups.root(fit, groups),
             RowGroups.root(follow, groups),
         )
+        return Done()
+
+    def _resume(self, message: ResumeTraining) -> Done:
+        rounds, rest = divmod(message.trees, self.trees_per_round)
+        if rest or rounds < 0:
+            raise UnexpectedMessage("the job cannot go on after a tree that was never finished here")
+        self._rules = {key: rule for key, rule in self._rules.items() if key[0] < message.trees}
+        self._round, self._next_round = None, rounds
         return Done()
 
     def _end_training(self, message: EndTraining) -> Done:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 from collections.abc import Callable, Iterable, Iterator
 
@@ -50,10 +51,8 @@ class StreamLink:
         """Stop sending and receiving. Harmless when it is closed already."""
         if not self._closed:
             self._closed = True
-            try:
+            with contextlib.suppress(queue.Full):  # a sender that is stuck finds out by `_put`
                 self._waiting.put_nowait(None)
-            except queue.Full:
-                pass  # a sender that is stuck finds out by `_put`
             self._hang_up()
 
     def _put(self, chunk: bytes) -> None:
