@@ -17,6 +17,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import typer
 from rich.text import Text
 
+from veilboost.align.registry import all_alignments
 from veilboost.boost.metrics import metric_named
 from veilboost.boost.objective import BinaryLogistic, CustomObjective, MulticlassSoftmax, Poisson, SquaredError
 from veilboost.cli.main import REFUSED, app
@@ -26,6 +27,8 @@ from veilboost.errors import VeilBoostError, coded_errors
 from veilboost.estimators import VerticalClassifier
 from veilboost.estimators.parameters import Parameters
 from veilboost.infer.messages import PREDICTION_MESSAGES
+from veilboost.party.messages import CONTROL_MESSAGES
+from veilboost.privacy.statement import Statement
 from veilboost.protocols.api import ProtocolSpec
 from veilboost.protocols.registry import all_protocols
 from veilboost.wire.message import ArraySpec, Message
@@ -127,23 +130,53 @@ def messages_page() -> str:
         "are those of the message classes; `veilboost simulate` prints the ones that a run really sent. How a "
         "message becomes bytes is told in [the wire format](../explanation/the-wire-format.md).",
     ]
+    shown: set[type[Message]] = set()
     for spec in own_protocols():
-        blocks += [
-            f"## Protocol `{spec.name}`",
-            f"{spec.summary[0].upper()}{spec.summary[1:]}.",
-            table(
-                ("whose", "what", "against", "status", "why"),
-                [(p.victim, p.data, p.adversary, f"**{p.status}**", p.why) for p in spec.statement.protections],
-            ),
-        ]
-        blocks += [block for cls in spec.messages for block in _message(cls)]
+        blocks += [f"## Protocol `{spec.name}`", _sentence(spec.summary), _protections(spec.statement)]
+        blocks += _messages(spec.messages, shown)
     blocks += [
         "## Prediction",
         "The same for models of every protocol. Routed prediction uses `BeginPrediction`, `RouteRequest` and "
         "`RouteAnswer`; one-shot prediction uses `BeginPrediction`, `AllSplitsRequest` and `AllSplits`.",
     ]
-    blocks += [block for cls in PREDICTION_MESSAGES for block in _message(cls)]
+    blocks += _messages(PREDICTION_MESSAGES, shown)
+    for way in all_alignments().values():
+        blocks += [
+            f"## Alignment `{way.name}`",
+            _sentence(way.summary),
+            _protections(way.statement),
+            "What the result itself tells, whatever the messages:",
+            table(("reveals", "to"), [(item.what, item.to) for item in way.outcome]),
+        ]
+        blocks += _messages(way.messages, shown)
+    blocks += [
+        "## Jobs",
+        "What parties say to each other around alignment and training, when each is a process of its own.",
+    ]
+    blocks += _messages(CONTROL_MESSAGES, shown)
     return page("Messages", *blocks)
+
+
+def _sentence(summary: str) -> str:
+    return f"{summary[0].upper()}{summary[1:]}."
+
+
+def _protections(statement: Statement) -> list[str]:
+    return table(
+        ("whose", "what", "against", "status", "why"),
+        [(p.victim, p.data, p.adversary, f"**{p.status}**", p.why) for p in statement.protections],
+    )
+
+
+def _messages(classes: Sequence[type[Message]], shown: set[type[Message]]) -> Iterable[str | Sequence[str]]:
+    """Each message in full where it comes first; those that stood further above are only named."""
+    again = [cls.type_name() for cls in classes if cls in shown]
+    for cls in classes:
+        if cls not in shown:
+            yield from _message(cls)
+    shown.update(classes)
+    if again:
+        yield f"And, as above: {', '.join(f'[`{name}`](#{name.lower()})' for name in again)}."
 
 
 def _message(cls: type[Message]) -> Iterable[str | Sequence[str]]:
@@ -184,20 +217,39 @@ def cli_page() -> str:
         ),
         "`veilboost --version` prints the version.",
     ]
-    for name, command in group.commands.items():
-        arguments = [item for item in command.params if item.param_type_name == "argument"]
-        usage = " ".join(
-            ["veilboost", name, "[OPTIONS]"]
-            + [item.name.upper() if item.required else f"[{item.name.upper()}]" for item in arguments]
-        )
-        blocks += [f"## `veilboost {name}`", ["```text", usage, "```"], *_prose(command.help)]
-        if arguments:
-            blocks.append(table(("argument", "meaning"), [(f"`{a.name.upper()}`", _plain(a.help)) for a in arguments]))
-        options = [item for item in command.params if item.param_type_name == "option" and not item.hidden]
-        for panel in dict.fromkeys(item.rich_help_panel for item in options):
-            rows = [_option(item) for item in options if item.rich_help_panel == panel]
-            blocks += ([f"### {panel}"] if panel else []) + [table(("option", "default", "meaning"), rows)]
+    for name, command in _commands("veilboost", group):
+        blocks += _command(name, command)
     return page("Commands", *blocks)
+
+
+def _commands(name: str, group: Any) -> Iterable[tuple[str, Any]]:
+    """Every command by its full name; a group of commands comes before its members."""
+    for word, command in group.commands.items():
+        if not command.hidden:
+            yield f"{name} {word}", command
+            if hasattr(command, "commands"):
+                yield from _commands(f"{name} {word}", command)
+
+
+def _command(name: str, command: Any) -> Iterable[str | Sequence[str]]:
+    arguments = [item for item in command.params if item.param_type_name == "argument"]
+    words = [name, "[OPTIONS]", *(a.name.upper() if a.required else f"[{a.name.upper()}]" for a in arguments)]
+    if hasattr(command, "commands"):
+        words = [name, "COMMAND"]
+    yield f"## `{name}`"
+    yield ["```text", " ".join(words), "```"]
+    yield from _prose(command.help)
+    if hasattr(command, "commands"):
+        members = [(f"`{each}`", str(_prose(member.help)[0])) for each, member in _commands(name, command)]
+        yield table(("command", "what it does"), members)
+    if arguments:
+        yield table(("argument", "meaning"), [(f"`{a.name.upper()}`", _plain(a.help)) for a in arguments])
+    options = [item for item in command.params if item.param_type_name == "option" and not item.hidden]
+    for panel in dict.fromkeys(item.rich_help_panel for item in options):
+        if panel:
+            yield f"### {panel}"
+        rows = [_option(item) for item in options if item.rich_help_panel == panel]
+        yield table(("option", "default", "meaning"), rows)
 
 
 def _option(item: Any) -> tuple[str, str, str]:
@@ -215,16 +267,16 @@ def _option(item: Any) -> tuple[str, str, str]:
     return names, default, _plain(item.help)
 
 
-def _plain(text: str) -> str:
+def _plain(text: str | None) -> str:
     """Help text without its terminal markup."""
-    return Text.from_markup(text).plain
+    return Text.from_markup(text or "").plain
 
 
-def _prose(text: str) -> list[str | Sequence[str]]:
+def _prose(text: str | None) -> list[str | Sequence[str]]:
     """The paragraphs of a command's help; indented ones, one after another, become a block of code."""
     blocks: list[str | Sequence[str]] = []
     code: list[str] = []
-    for paragraph in [*_plain(inspect.cleandoc(text)).split("\n\n"), ""]:
+    for paragraph in [*_plain(inspect.cleandoc(text or "")).split("\n\n"), ""]:
         if paragraph.startswith(" "):
             code.append(paragraph.strip())
             continue

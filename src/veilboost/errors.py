@@ -342,3 +342,45 @@ class ImpossibleSetting(PartyError, ValueError):
 class AgainstPolicy(PartyError):
     code = "VB-1612"
     fix = "only the owner of the policy can allow it"
+
+
+# --- 17xx: jobs -------------------------------------------------------------------------------------------
+
+
+class JobError(VeilBoostError):
+    """A job between parties cannot go on."""
+
+
+class TableBusy(JobError):
+    code = "VB-1701"
+    fix = "wait for the other job to end, or cancel it"
+
+
+class CheckpointFailed(JobError):
+    code = "VB-1702"
+    fix = "free space in the runs folder, then resume the job: everything up to the last checkpoint is kept"
+
+
+class NothingToResume(JobError):
+    code = "VB-1703"
+    fix = "start the job without --resume"
+
+
+class JobExists(JobError):
+    code = "VB-1704"
+    fix = "resume it, give the new job another name, or remove the run folder"
+
+
+class JobCancelled(JobError):
+    code = "VB-1705"
+    fix = "resume it when it should go on"
+
+
+class UnknownRun(JobError):
+    code = "VB-1706"
+    fix = "`veilboost jobs list` shows the runs of a party"
+
+
+class PeerBroken(JobError):
+    code = "VB-1707"
+    fix = "look into that party's own log, which says more, and resume the job"

@@ -17,9 +17,12 @@ from typing import Any
 import pytest
 import typer
 
+from veilboost.align.api import AlignmentSpec
+from veilboost.align.registry import all_alignments
 from veilboost.cli.main import app
 from veilboost.errors import VeilBoostError, coded_errors
 from veilboost.infer.messages import PREDICTION_MESSAGES
+from veilboost.party.messages import CONTROL_MESSAGES
 from veilboost.protocols.api import ProtocolSpec
 from veilboost.protocols.registry import all_protocols
 from veilboost.wire.message import Message
@@ -32,6 +35,7 @@ ERRORS = DOCS / "reference" / "errors"
 PAGES = sorted([REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *DOCS.rglob("*.md")])
 # Examples that need files which the page only describes.
 NOT_RUN = {"VB-1101.md", "load-your-data.md"}
+RECEIVERS = {"active", "passive", "csp", "authority"}
 FENCED = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 NUMBER = re.compile(r"\d+\.?\d*(?:e-?\d+)?")
@@ -66,10 +70,11 @@ def test_generated_page_is_what_the_source_makes_now(page: str) -> None:
     assert committed == GENERATOR.made(page), "run: python docs/make_reference.py"
 
 
-def test_every_message_of_every_protocol_is_in_the_reference() -> None:
+def test_every_message_is_in_the_reference() -> None:
     text = (DOCS / "reference" / "messages.md").read_text(encoding="utf-8")
-    for message in (*PREDICTION_MESSAGES, *(message for spec in own_protocols() for message in spec.messages)):
-        assert f"### `{message.type_name()}`" in text
+    specs = (*own_protocols(), *all_alignments().values())
+    for message in (*PREDICTION_MESSAGES, *CONTROL_MESSAGES, *(each for spec in specs for each in spec.messages)):
+        assert text.count(f"### `{message.type_name()}`\n") == 1
         for item in message.reveals:
             assert f"| {item.what} | {item.to} |" in text
 
@@ -115,11 +120,11 @@ def test_every_message_class_says_for_itself_what_it_reveals() -> None:
         assert "reveals" in vars(cls), f"{cls.__name__} does not set reveals"
         for item in cls.reveals:
             assert item.what.strip()
-            assert item.to in {"active", "passive"}
+            assert item.to in RECEIVERS
 
 
-@pytest.mark.parametrize("spec", own_protocols(), ids=lambda spec: spec.name)
-def test_leakage_page_names_every_message_and_repeats_what_it_reveals(spec: ProtocolSpec) -> None:
+@pytest.mark.parametrize("spec", [*own_protocols(), *all_alignments().values()], ids=lambda spec: spec.name)
+def test_leakage_page_names_every_message_and_repeats_what_it_reveals(spec: ProtocolSpec | AlignmentSpec) -> None:
     text = (Path(inspect.getfile(spec.active)).parent / "LEAKAGE.md").read_text(encoding="utf-8")
     for message in spec.messages:
         assert f"`{message.type_name()}`" in text, f"{message.type_name()} is not named"
@@ -183,9 +188,20 @@ def test_shown_commands_have_the_options_they_use() -> None:
         if words[0].startswith("-"):
             assert words[0] in {"--version", "--help"}, page
             continue
-        known = {name for item in group.commands[words[0]].params for name in (*item.opts, *item.secondary_opts)}
-        for word in words[1:]:
-            assert not word.startswith("--") or word in known, f"{page}: veilboost {words[0]} has no {word}"
+        command, rest = found_command(group, words)
+        shown = " ".join(["veilboost", *words[: len(words) - len(rest)]])
+        assert not hasattr(command, "commands"), f"{page}: {shown} is a group; there is no command {rest[:1]} in it"
+        known = {name for item in command.params for name in (*item.opts, *item.secondary_opts)}
+        for word in rest:
+            assert not word.startswith("--") or word in known, f"{page}: {shown} has no {word}"
+
+
+def found_command(group: Any, words: list[str]) -> tuple[Any, list[str]]:
+    """The command that the words name, as deep in groups as they go, and the words that are left."""
+    command, rest = group, words
+    while rest and rest[0] in getattr(command, "commands", {}):
+        command, rest = command.commands[rest[0]], rest[1:]
+    return command, rest
 
 
 # --- examples ---------------------------------------------------------------------------------------------

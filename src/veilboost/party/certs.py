@@ -35,6 +35,7 @@ from veilboost.party.identity import (
     load_revoked,
     parse_certificates,
     peer_identity,
+    server_name,
 )
 from veilboost.party.keyfiles import make_private_folder, read_private, read_public, refuse_to_overwrite, write_private
 from veilboost.party.policy import plain_fingerprint
@@ -115,7 +116,10 @@ def issue(
         .add_extension(_usage(authority=False), critical=True)
         .add_extension(uses, critical=False)
         .add_extension(
-            x509.SubjectAlternativeName([*names, x509.UniformResourceIdentifier(PARTY_URI + party)]), critical=False
+            x509.SubjectAlternativeName(
+                [*names, x509.DNSName(server_name(party)), x509.UniformResourceIdentifier(PARTY_URI + party)]
+            ),
+            critical=False,
         )
         .sign(authority_key, hashes.SHA256())
     )

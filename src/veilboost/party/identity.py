@@ -41,6 +41,11 @@ _ODD = (
 )
 
 
+def server_name(party: PartyName) -> str:
+    """The name that a party's certificate bears for those who dial it, wherever it runs."""
+    return f"{party}.veilboost".lower()
+
+
 @dataclass(frozen=True)
 class Identity:
     """Who this party is: what TLS needs, checked."""

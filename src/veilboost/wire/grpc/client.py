@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -38,18 +37,12 @@ def dial(address: str, tls: TlsFiles, server_name: str, most: int) -> StreamLink
         grpc.ssl_channel_credentials(tls.ca, tls.key, tls.certificate),
         options=(*OPTIONS, ("grpc.ssl_target_name_override", server_name)),
     )
-    holder: list[StreamLink] = []
-    call = cast(Any, channel).stream_stream(METHOD)(_outgoing(holder))
+    link = StreamLink(most)
+    call = cast(Any, channel).stream_stream(METHOD)(link.outgoing())
 
     def hang_up() -> None:
         call.cancel()
         channel.close()
 
-    link = StreamLink(call, most, hang_up)
-    holder.append(link)
+    link.attach(call, hang_up)
     return link
-
-
-def _outgoing(holder: list[StreamLink]) -> Iterator[bytes]:
-    # gRPC wants the chunks before there is a link that could make them.
-    yield from holder[0].outgoing()

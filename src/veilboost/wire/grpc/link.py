@@ -20,11 +20,15 @@ _WAITING = 16  # chunks that may wait to be sent
 class StreamLink:
     """Packets over a pair of chunk streams: `outgoing` is what gRPC sends, `incoming` what it received."""
 
-    def __init__(self, incoming: Iterable[bytes], most: int, hang_up: Callable[[], None]) -> None:
-        self._packets = from_chunks(map(decode_chunk, incoming), most)
+    def __init__(self, most: int) -> None:
+        self._most = most
         self._waiting: queue.Queue[bytes | None] = queue.Queue(_WAITING)
-        self._hang_up = hang_up
         self._closed = False
+
+    def attach(self, incoming: Iterable[bytes], hang_up: Callable[[], None]) -> None:
+        """Where received chunks come from, and how to end the call. gRPC asks for `outgoing` before there is either."""
+        self._packets = from_chunks(map(decode_chunk, incoming), self._most)
+        self._hang_up = hang_up
 
     def outgoing(self) -> Iterator[bytes]:
         """The chunks to send, until the link is closed."""

@@ -56,7 +56,8 @@ class _Handler(grpc.GenericRpcHandler):
         except VeilBoostError as error:
             context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
             return
-        link = StreamLink(incoming, self._most, context.cancel)
+        link = StreamLink(self._most)
+        link.attach(incoming, context.cancel)
         threading.Thread(target=self._on_link, args=(link, peer), daemon=True).start()
         context.add_callback(link.close)
         yield from link.outgoing()

@@ -1,0 +1,91 @@
+"""A party's daemon: listens, dials out where the owner says so, and answers until it is stopped."""
+
+from __future__ import annotations
+
+import threading
+
+from veilboost.errors import PeerUnreachable, VeilBoostError
+from veilboost.party.host import PartyHost
+from veilboost.party.hub import LinkHub, tls_files
+from veilboost.party.identity import PeerIdentity, load_identity, server_name
+from veilboost.party.settings import PartySettings
+from veilboost.types import PartyName
+from veilboost.wire.grpc.client import dial
+from veilboost.wire.grpc.server import LinkServer
+from veilboost.wire.link import Link
+from veilboost.wire.packet import Packet
+from veilboost.wire.rpc import FIRST_PAUSE, LONGEST_PAUSE, answer_requests
+
+
+class Daemon:
+    """A running party. Make it, and it serves; `stop` ends it."""
+
+    def __init__(self, settings: PartySettings) -> None:
+        files = settings.certificates
+        identity = load_identity(files.cert, files.key, files.ca)
+        most = settings.limits.max_message_mb << 20
+        self.settings = settings
+        self._hub = LinkHub(identity, most)
+        self.host = PartyHost(settings, self._reach)
+        self._tls = tls_files(identity)
+        self._most = most
+        self._stopping = threading.Event()
+        self._server = LinkServer(settings.listen, self._tls, self.host.admit, self._on_link, most)
+        self.port = self._server.port
+        # `connect = "out"` in a party's own file: this party dials the peer and answers over that link.
+        for name, peer in settings.peers.items():
+            if peer.connect == "out" and peer.address is not None:
+                threading.Thread(target=self._dial_out, args=(name, peer.address), daemon=True).start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._server.stop()
+        self._hub.close()
+        self.host.close()
+
+    def wait(self) -> None:
+        """Until `stop` is called from another thread or a signal handler."""
+        while not self._stopping.wait(1.0):
+            pass
+
+    def _on_link(self, link: Link, peer: PeerIdentity) -> None:
+        answer_requests(link, lambda packet: self.host.handle(peer, packet))
+
+    def _dial_out(self, name: PartyName, address: str) -> None:
+        """Keep a link open to a peer that cannot dial us; it sends requests over it as over any other."""
+        pause = FIRST_PAUSE
+        while not self._stopping.is_set():
+            link = dial(address, self._tls, server_name(name), self._most)
+            peer = PeerIdentity(name, "", self.host.identity.not_after, 0)
+            heard = False
+
+            def handle(packet: Packet, peer: PeerIdentity = peer) -> Packet:
+                nonlocal heard
+                heard = True
+                return self.host.handle(peer, packet)
+
+            answer_requests(link, handle)
+            link.close()
+            pause = FIRST_PAUSE if heard else min(2 * pause, LONGEST_PAUSE)
+            self._stopping.wait(pause)
+
+    def _reach(self, name: PartyName, seconds: float) -> Link:
+        peer = self.settings.peers.get(name)
+        if peer is None or peer.address is None:
+            raise PeerUnreachable(f"{self.settings.name} has no address of {name}", "name it under [peers]")
+        return self._hub.open(name, peer.address, seconds)
+
+
+def listen_for(settings: PartySettings, hub: LinkHub) -> LinkServer:
+    """A server that only collects the links of peers that dial the driving party."""
+    host = PartyHost(settings, lambda name, seconds: _nowhere(name))
+    identity = host.identity
+
+    def on_link(link: Link, peer: PeerIdentity) -> None:
+        hub.offer(peer.party, link)
+
+    return LinkServer(settings.listen, tls_files(identity), host.admit, on_link, settings.limits.max_message_mb << 20)
+
+
+def _nowhere(name: PartyName) -> Link:
+    raise VeilBoostError(f"no way to {name}")

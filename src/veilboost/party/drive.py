@@ -1,0 +1,307 @@
+"""The active party drives a job: proposes it, aligns, trains with checkpoints, and closes it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from veilboost.align.api import AlignContext
+from veilboost.align.registry import alignment_named
+from veilboost.boost.booster import Progress, RoundResult
+from veilboost.crypto.csprng import Csprng
+from veilboost.data.table import PartyTable
+from veilboost.errors import (
+    JobCancelled,
+    JobExists,
+    MissingLabel,
+    NothingToResume,
+    StaleSession,
+    VeilBoostError,
+)
+from veilboost.model.part import ColumnInfo, Part, Skeleton, SplitRecords
+from veilboost.party.commented import commented_toml
+from veilboost.party.daemon import listen_for
+from veilboost.party.hub import LinkHub
+from veilboost.party.identity import load_identity
+from veilboost.party.messages import (
+    CONTROL_MESSAGES,
+    Accepted,
+    BeginAlignment,
+    Checkpoint,
+    EndAlignment,
+    Finish,
+    Propose,
+)
+from veilboost.party.policy import TrainRequest, decide
+from veilboost.party.runs import RunFolder
+from veilboost.party.session import TrainingJob, TrainingOutcome, train_active
+from veilboost.party.settings import JobSettings, PartySettings
+from veilboost.protocols.registry import protocol_named
+from veilboost.types import BoolArray, Int64Array, PartyName
+from veilboost.wire.channel import Channel, Peers
+from veilboost.wire.codec import Catalogue
+from veilboost.wire.message import Done
+from veilboost.wire.rpc import Caller
+from veilboost.wire.transcript import Transcript
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Who is told of progress: a stage begins, a round ends, a peer is waited for."""
+
+    stage: Callable[[str], None] = lambda stage: None
+    round: Callable[[RoundResult], None] = lambda result: None
+    waiting: Callable[[PartyName, str], None] | None = None
+
+
+class Driver:
+    """The connections and the run folder of one job at its active party."""
+
+    def __init__(self, settings: PartySettings, job: JobSettings, watch: Watch | None = None) -> None:
+        self.settings = settings
+        self.job = job
+        self.watch = watch or Watch()
+        self.spec = protocol_named(job.protocol.name)
+        self.alignment = alignment_named(job.alignment)
+        self._check_own_policy()
+        files = settings.certificates
+        self._hub = LinkHub(load_identity(files.cert, files.key, files.ca), settings.limits.max_message_mb << 20)
+        dialled = any(job.parties[name].connect == "in" for name in self.others)
+        self._server = listen_for(settings, self._hub) if dialled else None
+        self._callers: list[Caller] = []
+
+    @property
+    def others(self) -> list[PartyName]:
+        return [name for name in self.job.parties if name != self.job.active]
+
+    def close(self) -> None:
+        for caller in self._callers:
+            caller.close()
+        self._hub.close()
+        if self._server is not None:
+            self._server.stop()
+
+    def __enter__(self) -> Driver:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- what a person asks for -------------------------------------------------------------------------
+
+    def check(self) -> dict[PartyName, str | None]:
+        """Would every party take part? None if so, else its own words. Nothing is read, spent or kept."""
+        answers: dict[PartyName, str | None] = {}
+        for name in self.others:
+            caller = self._caller(name, Csprng().bytes(16), Transcript(self.settings.name), patient=False)
+            try:
+                Peers({name: caller}).ask({name: Propose(self.job_text(), dry_run=True, resume=False)}, Accepted)
+                answers[name] = None
+            except VeilBoostError as error:
+                answers[name] = str(error)
+        return answers
+
+    def train(self, resume: bool = False) -> tuple[RunFolder, TrainingOutcome]:
+        """Train, or go on with an interrupted run of the same name."""
+        run, session = self._run_folder(resume)
+        data = self.settings.data
+        if data is None:
+            raise MissingLabel(f"{self.settings.name} has no [data] section")
+        self.watch.stage("reading the table")
+        table = data.load()
+        if table.label is None:
+            raise MissingLabel(f"{self.settings.name} is the active party and has no label")
+        record = "payload" if self.job.record == "payload" else "types"
+        folder = None if self.job.record == "none" else run.path / "transcript"
+        transcript = Transcript(self.settings.name, folder, record)
+        peers = {name: self._caller(name, session, transcript) for name in self.others}
+        try:
+            return run, self._train(run, table, peers, resume)
+        except BaseException as error:
+            state = "cancelled" if isinstance(error, (JobCancelled, KeyboardInterrupt)) else "failed"
+            run.note(state=state, error=str(error) if isinstance(error, VeilBoostError) else type(error).__name__)
+            raise
+        finally:
+            transcript.close()
+
+    # --- parts of training ------------------------------------------------------------------------------
+
+    def _train(
+        self, run: RunFolder, table: PartyTable, callers: Mapping[PartyName, Caller], resume: bool
+    ) -> TrainingOutcome:
+        self.watch.stage("asking the parties")
+        everyone = Peers(dict[PartyName, Channel](callers))
+        accepted = everyone.ask(
+            {name: Propose(self.job_text(), dry_run=False, resume=resume) for name in self.others}, Accepted
+        )
+        trainers = Peers({name: callers[name] for name in self.job.order if name != self.job.active})
+        positions = run.alignment if resume else None
+        if positions is None or not all(accepted[name].aligned for name in trainers.names):
+            positions = self._align(run, table, callers, everyone, trainers)
+        aligned = table.take(positions)
+        run.note(state="training", rows=aligned.rows)
+        self.watch.stage("training")
+        job = TrainingJob(self.spec, self.job.training, self.job.order)
+        keeper = _Keeper(self, run, trainers, aligned, resume)
+        outcome = train_active(
+            job,
+            self.settings.name,
+            aligned,
+            trainers,
+            self._held_out(aligned),
+            self.settings.threads or os.cpu_count() or 1,
+            keeper,
+            lambda result: self._after_round(run, result),
+        )
+        trainers.ask({name: Finish(completed=True) for name in trainers.names}, Done)
+        run.save_part(outcome.part)
+        run.note(state="finished", trees=len(outcome.part.skeleton.trees) if outcome.part.skeleton else 0)
+        return outcome
+
+    def _align(
+        self,
+        run: RunFolder,
+        table: PartyTable,
+        callers: Mapping[PartyName, Caller],
+        everyone: Peers,
+        trainers: Peers,
+    ) -> Int64Array:
+        self.watch.stage("aligning rows")
+        run.note(state="aligning")
+        everyone.ask({name: BeginAlignment() for name in everyone.names}, Done)
+        helpers: dict[str, Channel] = {
+            party.role: callers[name] for name, party in self.job.parties.items() if party.role != "data"
+        }
+        context = AlignContext(
+            self.settings.name, self.job.order, table.ids, Peers(helpers), threads=self.settings.threads or 1
+        )
+        aligner = self.alignment.active(context, trainers)
+        aligner.prepare()
+        alignment = aligner.align()
+        # What is the same at every party may follow any order; by our own ids it does not change from run to run.
+        run.save_alignment(alignment.positions)
+        everyone.ask({name: EndAlignment(alignment.rows) for name in everyone.names}, Done)
+        return alignment.positions
+
+    def _held_out(self, table: PartyTable) -> BoolArray | None:
+        """Validation rows, drawn by our own ids, so that the draw does not depend on how rows were aligned."""
+        if self.job.validation <= 0:
+            return None
+        order = np.argsort(table.ids, kind="stable")
+        drawn = np.random.Generator(np.random.PCG64((self.job.training.seed, 1))).random(table.rows)
+        held_out = np.zeros(table.rows, dtype=np.bool_)
+        held_out[order[drawn < self.job.validation]] = True
+        return held_out
+
+    def _after_round(self, run: RunFolder, result: RoundResult) -> None:
+        run.add_metric(result)
+        self.watch.round(result)
+        if run.cancelled:
+            raise JobCancelled(f"the job {self.job.name!r} was cancelled after {result.number + 1} rounds")
+
+    def _run_folder(self, resume: bool) -> tuple[RunFolder, bytes]:
+        runs, name = self.settings.runs, self.job.name
+        if resume:
+            run = RunFolder.open(runs, name)
+            if run.status.get("state") == "finished":
+                raise NothingToResume(f"the run {name!r} is finished")
+            run.clear_cancel()
+        else:
+            if (runs / name / "status.json").exists() and RunFolder(runs / name).status.get("state") == "finished":
+                raise JobExists(f"there is a finished run {name!r} already")
+            run = RunFolder.create(runs, name, replace=True)
+            for stale in ("metrics.jsonl", "history.json", "alignment.npy"):
+                (run.path / stale).unlink(missing_ok=True)
+            run.clear_cancel()
+            run.save_job(self.job_text())
+        session = Csprng().bytes(16)
+        run.note(state="proposed", party=self.settings.name, role="active", session=session.hex(), pid=os.getpid())
+        return run, session
+
+    def job_text(self) -> str:
+        return commented_toml(self.job, f"The job {self.job.name}.")
+
+    def _check_own_policy(self) -> None:
+        data = self.settings.data
+        if self.settings.name != self.job.active:
+            raise MissingLabel(
+                f"{self.settings.name} is not the active party of {self.job.name!r}",
+                f"{self.job.active} starts the job",
+            )
+        decide(
+            self.settings.policy,
+            TrainRequest(
+                peers=dict.fromkeys(self.others),
+                protocol=self.spec,
+                role="active",
+                table=None if data is None else data.table,
+                columns=tuple((data.features or ()) if data is not None else ()),
+                trees=self.job.training.n_estimators,
+                depth=self.job.training.max_depth,
+            ),
+        )
+
+    def _caller(self, name: PartyName, session: bytes, transcript: Transcript, patient: bool = True) -> Caller:
+        party, limits = self.job.parties[name], self.settings.limits
+        address = party.address if party.connect == "out" else None
+        caller = Caller(
+            name,
+            lambda seconds: self._hub.open(name, address, seconds),
+            session,
+            Catalogue({*CONTROL_MESSAGES, *self.alignment.messages, *self.spec.messages}),
+            transcript,
+            limits.wait_seconds if patient else limits.connect_seconds,
+            waiting=self.watch.waiting,
+        )
+        self._callers.append(caller)
+        return caller
+
+
+class _Keeper:
+    """Checkpoints at all parties after every tree, and parties that come back."""
+
+    def __init__(self, driver: Driver, run: RunFolder, peers: Peers, table: PartyTable, resume: bool) -> None:
+        self._driver = driver
+        self._run = run
+        self._peers = peers
+        self._resume = resume
+        self._columns = tuple(ColumnInfo(column.name, column.categories) for column in table.columns)
+
+    def kept(self) -> tuple[Progress, SplitRecords] | None:
+        if not self._resume:
+            return None
+        found = self._run.load_progress()
+        return None if found is None else (found[0], found[1].records)
+
+    def keep(self, progress: Progress, records: SplitRecords) -> None:
+        job = self._driver.job
+        skeleton = Skeleton(
+            protocol=self._driver.spec.name,
+            objective=job.training.objective if job.training.objective != "auto" else "regression",
+            classes=None,
+            parties=job.order,
+            trees_per_round=int(progress.margin.shape[0]),
+            trees=tuple(progress.trees),
+            base_margin=np.zeros(int(progress.margin.shape[0])),
+            config=replace(job.training),
+        )
+        trees = len(progress.trees)
+        pending = self._peers.send({name: Checkpoint(trees) for name in self._peers.names})
+        self._run.save_checkpoint(Part(self._driver.settings.name, self._columns, records, skeleton), progress)
+        self._peers.collect(pending, Done)
+
+    def bring_back(self, error: VeilBoostError, begin: Callable[[], object]) -> bool:
+        """A party that was started anew does not know the session: propose the job to it again."""
+        if not isinstance(error, StaleSession):
+            return False
+        job = self._driver.job_text()
+        for name in self._peers.names:
+            try:
+                self._peers.ask({name: Propose(job, dry_run=False, resume=True)}, Accepted)
+            except StaleSession:
+                return False
+        begin()
+        return True

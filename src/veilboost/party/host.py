@@ -1,0 +1,150 @@
+"""A party that answers: who may speak to it, which jobs it takes part in, and what each request may do.
+
+No sockets here: a packet in, a packet out. The same code runs in a test and in a daemon. Whatever a peer sends, the
+answer is a packet; nothing that arrives can end the party.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from veilboost.errors import (
+    PeerBroken,
+    ReplayedRequest,
+    StaleSession,
+    TableBusy,
+    UnexpectedMessage,
+    VeilBoostError,
+)
+from veilboost.party.identity import Identity, PeerIdentity, check_peer, load_identity, load_revoked, peer_identity
+from veilboost.party.job_session import JobSession
+from veilboost.party.messages import CONTROL_MESSAGES, Propose
+from veilboost.party.settings import PartySettings
+from veilboost.types import PartyName
+from veilboost.wire.codec import Catalogue, decode, encode
+from veilboost.wire.link import Link
+from veilboost.wire.packet import Kind, Packet
+from veilboost.wire.rpc import failure_body
+
+_PROPOSALS = Catalogue(CONTROL_MESSAGES)
+
+
+@dataclass
+class Conversation:
+    """One peer within one session: what it asked last, and the answer it got."""
+
+    number: int = 0
+    digest: bytes = b""
+    answer: Packet | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+Reach = Callable[[PartyName, float], Link]  # a way to another party, within so many seconds
+
+
+class PartyHost:
+    """Holds an owner's settings, and a session for every job that runs."""
+
+    def __init__(self, settings: PartySettings, reach: Reach) -> None:
+        self.settings = settings
+        files = settings.certificates
+        self.identity: Identity = load_identity(files.cert, files.key, files.ca)
+        self._reach = reach
+        self._sessions: dict[bytes, JobSession] = {}
+        self._conversations: dict[tuple[bytes, PartyName], Conversation] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def threads(self) -> int:
+        return self.settings.threads or os.cpu_count() or 1
+
+    def admit(self, certificate: bytes) -> PeerIdentity:
+        """Who a peer is, by the certificate that TLS has checked; a coded error if it may not speak to us."""
+        peer = peer_identity(certificate)
+        files = self.settings.certificates
+        revoked = load_revoked(files.revoked, files.ca) if files.revoked is not None else frozenset[int]()
+        check_peer(peer, self.settings.policy, revoked)
+        return peer
+
+    def handle(self, peer: PeerIdentity, packet: Packet) -> Packet:
+        """Answer a request. A repeated one gets the answer it got before."""
+        try:
+            if packet.kind is not Kind.REQUEST:
+                raise UnexpectedMessage("an answer came where a request was expected")
+            with self._lock:
+                conversation = self._conversations.setdefault((packet.session, peer.party), Conversation())
+            with conversation.lock:
+                return self._answer(peer, packet, conversation)
+        except VeilBoostError as error:
+            return Packet.of(Kind.FAILURE, packet.session, packet.number, failure_body(error))
+        except Exception as error:
+            # The text of an exception may hold data: only its type and place are told, and only here.
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            print(f"{type(error).__name__} at {where.filename}:{where.lineno}", file=sys.stderr)
+            broken = PeerBroken(f"{self.settings.name} met an error of its own ({type(error).__name__})")
+            return Packet.of(Kind.FAILURE, packet.session, packet.number, failure_body(broken))
+
+    def _answer(self, peer: PeerIdentity, packet: Packet, conversation: Conversation) -> Packet:
+        if conversation.answer is not None and packet.number == conversation.number:
+            if packet.digest != conversation.digest:
+                raise ReplayedRequest("a request came twice with different content")
+            return conversation.answer
+        session = self._sessions.get(packet.session)
+        if session is None:
+            session = self._begin(peer, packet)
+            conversation.number = packet.number - 1
+        if packet.number <= conversation.number:
+            raise ReplayedRequest("a request came after its turn")
+        message = decode(packet.body, session.catalogue)
+        frame = encode(session.handle(peer, message, packet.body))
+        answer = Packet.of(Kind.ANSWER, packet.session, packet.number, frame)
+        conversation.number, conversation.digest, conversation.answer = packet.number, packet.digest, answer
+        if session.over:
+            self._forget(packet.session, keep=conversation)
+        return answer
+
+    def _begin(self, peer: PeerIdentity, packet: Packet) -> JobSession:
+        """A session starts with a proposal, and only one job at a time may use the table."""
+        try:
+            proposal = decode(packet.body, _PROPOSALS)
+        except VeilBoostError:
+            proposal = None
+        if not isinstance(proposal, Propose):
+            raise StaleSession("the session is not known here: it has ended, or this party was started anew")
+        session = JobSession(self.settings, self.threads, self._reach, packet.session, proposal, peer)
+        with self._lock:
+            if session.uses_table and not proposal.dry_run:
+                self._make_room(session)
+            self._sessions[packet.session] = session
+        return session
+
+    def _make_room(self, session: JobSession) -> None:
+        for key, other in list(self._sessions.items()):
+            if not other.uses_table or other.dry_run:
+                continue
+            same_job = other.job.name == session.job.name and other.proposer == session.proposer
+            silent = time.monotonic() - other.last_heard > self.settings.limits.wait_seconds
+            if not same_job and not silent:
+                raise TableBusy(f"the table of {self.settings.name} is in use by the job {other.job.name!r}")
+            other.give_up()
+            del self._sessions[key]
+
+    def _forget(self, session: bytes, keep: Conversation) -> None:
+        """A session has ended: only the last answer stays, should its request be repeated."""
+        with self._lock:
+            self._sessions.pop(session, None)
+            for key in [key for key, value in self._conversations.items() if key[0] == session and value is not keep]:
+                del self._conversations[key]
+            for key in list(self._conversations)[:-256]:
+                if key[0] not in self._sessions:
+                    del self._conversations[key]
+
+    def close(self) -> None:
+        for session in list(self._sessions.values()):
+            session.give_up()

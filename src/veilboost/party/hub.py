@@ -1,0 +1,54 @@
+"""Ways to peers: dialled by us, or opened by peers that sit behind a firewall and dial us."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+
+from veilboost.errors import PeerUnreachable
+from veilboost.party.identity import Identity, server_name
+from veilboost.types import PartyName
+from veilboost.wire.grpc.client import TlsFiles, dial
+from veilboost.wire.link import Link
+
+
+def tls_files(identity: Identity) -> TlsFiles:
+    return TlsFiles(identity.certificate, identity.key, identity.ca)
+
+
+class LinkHub:
+    """Gives a link to a peer: the newest that the peer opened, or one that we dial."""
+
+    def __init__(self, identity: Identity, most: int) -> None:
+        self._identity = identity
+        self._most = most
+        self._waiting: dict[PartyName, list[Link]] = defaultdict(list)
+        self._arrived = threading.Condition()
+
+    def offer(self, party: PartyName, link: Link) -> None:
+        """A peer has opened a link to us."""
+        with self._arrived:
+            for old in self._waiting[party]:
+                old.close()
+            self._waiting[party] = [link]
+            self._arrived.notify_all()
+
+    def open(self, party: PartyName, address: str | None, seconds: float) -> Link:
+        """A link to this party: dialled at its address, or without one, the next that it opens."""
+        if address is not None:
+            return dial(address, tls_files(self._identity), server_name(party), self._most)
+        until = time.monotonic() + seconds
+        with self._arrived:
+            while not self._waiting[party]:
+                left = until - time.monotonic()
+                if left <= 0 or not self._arrived.wait(min(left, 1.0)):
+                    raise PeerUnreachable(f"{party} has not dialled us yet")
+            return self._waiting[party].pop()
+
+    def close(self) -> None:
+        with self._arrived:
+            for links in self._waiting.values():
+                for link in links:
+                    link.close()
+            self._waiting.clear()

@@ -1,0 +1,76 @@
+"""What parties say to each other around alignment, training and prediction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from veilboost.wire.message import Done, Message, Reveals
+
+
+@dataclass(frozen=True)
+class Propose(Message):
+    """Driving party to every other: a job, as JSON. `dry_run`: say whether you would, and do nothing.
+
+    `resume`: the job was interrupted here or there; go on from what its run folder keeps.
+    """
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        Reveals("the job: its name, parties, protocol, alignment and parameters", "passive"),
+    )
+    job: str
+    dry_run: bool
+    resume: bool
+
+
+@dataclass(frozen=True)
+class Accepted(Message):
+    """The other to the driving party: the owner's policy allows the job."""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        Reveals("that its policy allows the job, and whether its run folder keeps an alignment", "active"),
+    )
+    release: str
+    aligned: bool
+
+
+@dataclass(frozen=True)
+class BeginAlignment(Message):
+    """Driving party to every other: what follows are the messages of the alignment that the job names."""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = ()
+
+
+@dataclass(frozen=True)
+class EndAlignment(Message):
+    """Driving party to every other: alignment is over, so many rows are common."""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (Reveals("how many rows are common to all parties", "passive"),)
+    rows: int
+
+
+@dataclass(frozen=True)
+class Checkpoint(Message):
+    """Driving party to every other: the first `trees` trees are finished; keep what you know of them."""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (Reveals("how many trees are finished", "passive"),)
+    trees: int
+
+
+@dataclass(frozen=True)
+class Finish(Message):
+    """Driving party to every other: all is done; write your part and let the table go. `completed`: or give it up."""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (Reveals("whether the job was completed", "passive"),)
+    completed: bool
+
+
+CONTROL_MESSAGES: tuple[type[Message], ...] = (
+    Propose,
+    Accepted,
+    BeginAlignment,
+    EndAlignment,
+    Checkpoint,
+    Finish,
+    Done,
+)
