@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
@@ -39,12 +40,13 @@ from veilboost.party.policy import TrainRequest, decide
 from veilboost.party.runs import RunFolder
 from veilboost.party.session import TrainingJob, TrainingOutcome, train_active
 from veilboost.party.settings import JobSettings, PartySettings
+from veilboost.protocols.api import ProtocolSpec
 from veilboost.protocols.registry import protocol_named
 from veilboost.types import BoolArray, Int64Array, PartyName
 from veilboost.wire.channel import Channel, Peers
 from veilboost.wire.codec import Catalogue
 from veilboost.wire.message import Done
-from veilboost.wire.rpc import Caller
+from veilboost.wire.rpc import Caller, Waiting
 from veilboost.wire.transcript import Transcript
 
 
@@ -57,16 +59,12 @@ class Watch:
     waiting: Callable[[PartyName, str], None] | None = None
 
 
-class Driver:
-    """The connections and the run folder of one job at its active party."""
+class Connections:
+    """The active party's ways to the other parties of a job."""
 
-    def __init__(self, settings: PartySettings, job: JobSettings, watch: Watch | None = None) -> None:
+    def __init__(self, settings: PartySettings, job: JobSettings) -> None:
         self.settings = settings
         self.job = job
-        self.watch = watch or Watch()
-        self.spec = protocol_named(job.protocol.name)
-        self.alignment = alignment_named(job.alignment)
-        self._check_own_policy()
         files = settings.certificates
         self._hub = LinkHub(load_identity(files.cert, files.key, files.ca), settings.limits.max_message_mb << 20)
         dialled = any(job.parties[name].connect == "in" for name in self.others)
@@ -77,6 +75,30 @@ class Driver:
     def others(self) -> list[PartyName]:
         return [name for name in self.job.parties if name != self.job.active]
 
+    def caller(
+        self,
+        name: PartyName,
+        session: bytes,
+        catalogue: Catalogue,
+        transcript: Transcript,
+        seconds: float,
+        waiting: Waiting | None = None,
+    ) -> Caller:
+        """A channel to one party, whose requests are answered within so many seconds or fail."""
+        party = self.job.parties[name]
+        address = party.address if party.connect == "out" else None
+        caller = Caller(
+            name,
+            lambda left: self._hub.open(name, address, left),
+            session,
+            catalogue,
+            transcript,
+            seconds,
+            waiting=waiting,
+        )
+        self._callers.append(caller)
+        return caller
+
     def close(self) -> None:
         for caller in self._callers:
             caller.close()
@@ -84,11 +106,22 @@ class Driver:
         if self._server is not None:
             self._server.stop()
 
-    def __enter__(self) -> Driver:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class Driver(Connections):
+    """One training job at its active party."""
+
+    def __init__(self, settings: PartySettings, job: JobSettings, watch: Watch | None = None) -> None:
+        self.watch = watch or Watch()
+        self.spec = protocol_named(job.protocol.name)
+        self.alignment = alignment_named(job.alignment)
+        _check_own_policy(settings, job, self.spec)
+        super().__init__(settings, job)
 
     # --- what a person asks for -------------------------------------------------------------------------
 
@@ -224,40 +257,34 @@ class Driver:
     def job_text(self) -> str:
         return commented_toml(self.job, f"The job {self.job.name}.")
 
-    def _check_own_policy(self) -> None:
-        data = self.settings.data
-        if self.settings.name != self.job.active:
-            raise MissingLabel(
-                f"{self.settings.name} is not the active party of {self.job.name!r}",
-                f"{self.job.active} starts the job",
-            )
-        decide(
-            self.settings.policy,
-            TrainRequest(
-                peers=dict.fromkeys(self.others),
-                protocol=self.spec,
-                role="active",
-                table=None if data is None else data.table,
-                columns=tuple((data.features or ()) if data is not None else ()),
-                trees=self.job.training.n_estimators,
-                depth=self.job.training.max_depth,
-            ),
-        )
-
     def _caller(self, name: PartyName, session: bytes, transcript: Transcript, patient: bool = True) -> Caller:
-        party, limits = self.job.parties[name], self.settings.limits
-        address = party.address if party.connect == "out" else None
-        caller = Caller(
+        limits = self.settings.limits
+        return self.caller(
             name,
-            lambda seconds: self._hub.open(name, address, seconds),
             session,
             Catalogue({*CONTROL_MESSAGES, *self.alignment.messages, *self.spec.messages}),
             transcript,
             limits.wait_seconds if patient else limits.connect_seconds,
-            waiting=self.watch.waiting,
+            self.watch.waiting,
         )
-        self._callers.append(caller)
-        return caller
+
+
+def _check_own_policy(settings: PartySettings, job: JobSettings, spec: ProtocolSpec) -> None:
+    if settings.name != job.active:
+        raise MissingLabel(f"{settings.name} is not the active party of {job.name!r}", f"{job.active} starts the job")
+    data = settings.data
+    decide(
+        settings.policy,
+        TrainRequest(
+            peers={name: None for name in job.parties if name != job.active},
+            protocol=spec,
+            role="active",
+            table=None if data is None else data.table,
+            columns=tuple((data.features or ()) if data is not None else ()),
+            trees=job.training.n_estimators,
+            depth=job.training.max_depth,
+        ),
+    )
 
 
 class _Keeper:

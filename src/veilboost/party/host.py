@@ -24,7 +24,8 @@ from veilboost.errors import (
 )
 from veilboost.party.identity import Identity, PeerIdentity, check_peer, load_identity, load_revoked, peer_identity
 from veilboost.party.job_session import JobSession
-from veilboost.party.messages import CONTROL_MESSAGES, Propose
+from veilboost.party.messages import CONTROL_MESSAGES, Propose, ProposePrediction
+from veilboost.party.prediction_session import PredictionSession
 from veilboost.party.settings import PartySettings
 from veilboost.types import PartyName
 from veilboost.wire.codec import Catalogue, decode, encode
@@ -46,6 +47,7 @@ class Conversation:
 
 
 Reach = Callable[[PartyName, float], Link]  # a way to another party, within so many seconds
+Session = JobSession | PredictionSession
 
 
 class PartyHost:
@@ -56,7 +58,7 @@ class PartyHost:
         files = settings.certificates
         self.identity: Identity = load_identity(files.cert, files.key, files.ca)
         self._reach = reach
-        self._sessions: dict[bytes, JobSession] = {}
+        self._sessions: dict[bytes, Session] = {}
         self._conversations: dict[tuple[bytes, PartyName], Conversation] = {}
         self._lock = threading.Lock()
 
@@ -109,12 +111,17 @@ class PartyHost:
             self._forget(packet.session, keep=conversation)
         return answer
 
-    def _begin(self, peer: PeerIdentity, packet: Packet) -> JobSession:
-        """A session starts with a proposal, and only one job at a time may use the table."""
+    def _begin(self, peer: PeerIdentity, packet: Packet) -> Session:
+        """A session starts with a proposal, and only one job at a time may train on the table."""
         try:
             proposal = decode(packet.body, _PROPOSALS)
         except VeilBoostError:
             proposal = None
+        if isinstance(proposal, ProposePrediction):
+            prediction = PredictionSession(self.settings, self.threads, self._reach, packet.session, proposal, peer)
+            with self._lock:
+                self._sessions[packet.session] = prediction
+            return prediction
         if not isinstance(proposal, Propose):
             raise StaleSession("the session is not known here: it has ended, or this party was started anew")
         session = JobSession(self.settings, self.threads, self._reach, packet.session, proposal, peer)
@@ -126,7 +133,7 @@ class PartyHost:
 
     def _make_room(self, session: JobSession) -> None:
         for key, other in list(self._sessions.items()):
-            if not other.uses_table or other.dry_run:
+            if not isinstance(other, JobSession) or not other.uses_table or other.dry_run:
                 continue
             same_job = other.job.name == session.job.name and other.proposer == session.proposer
             silent = time.monotonic() - other.last_heard > self.settings.limits.wait_seconds

@@ -24,7 +24,7 @@ from veilboost.party.messages import (
     Finish,
     Propose,
 )
-from veilboost.party.policy import TrainRequest, decide
+from veilboost.party.policy import EVERY, TrainRequest, decide
 from veilboost.party.runs import RunFolder
 from veilboost.party.session import PassiveSession
 from veilboost.party.settings import JobSettings, PartySettings
@@ -46,6 +46,41 @@ def read_job(text: str) -> JobSettings:
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise UnreadableSettings("the proposed job is not TOML") from error
     return read_section(JobSettings, values, Path("job.toml"))
+
+
+def load_allowed(settings: PartySettings) -> PartyTable:
+    """The party's table without labels, if the policy allows its columns."""
+    if settings.data is None:
+        raise UnexpectedMessage("this party has no table")
+    table = settings.data.load()
+    if EVERY not in settings.policy.columns:
+        forbidden = sum(name not in settings.policy.columns for name in table.names)
+        if forbidden:
+            raise AgainstPolicy(f"the policy forbids {forbidden} of the columns", "list them, or leave them out")
+    return table.without_label()
+
+
+def ways_to_helpers(
+    settings: PartySettings,
+    job: JobSettings,
+    reach: Callable[[PartyName, float], Link],
+    session: bytes,
+    catalogue: Catalogue,
+    transcript: Transcript,
+) -> Peers:
+    """A party's own ways to the third parties that alignment needs, by their role."""
+    channels: dict[str, Channel] = {}
+    for name, party in job.parties.items():
+        if party.role != "data":
+            channels[party.role] = Caller(
+                name,
+                lambda seconds, name=name: reach(name, seconds),
+                session,
+                catalogue,
+                transcript,
+                settings.limits.request_seconds,
+            )
+    return Peers(channels)
 
 
 class JobSession:
@@ -184,17 +219,7 @@ class JobSession:
 
     def _load(self) -> PartyTable:
         if self._table is None:
-            if self.settings.data is None:
-                raise UnexpectedMessage("this party has no table")
-            table = self.settings.data.load()
-            allowed = self.settings.policy.columns
-            if "*" not in allowed:
-                forbidden = [name for name in table.names if name not in allowed]
-                if forbidden:
-                    raise AgainstPolicy(
-                        f"the policy does not allow column {forbidden[0]!r}", "list it under columns, or leave it out"
-                    )
-            self._table = table.without_label()
+            self._table = load_allowed(self.settings)
         return self._table
 
     def _begin_alignment(self) -> Done:
@@ -208,26 +233,13 @@ class JobSession:
                 party=self.settings.name,
                 order=self.job.order,
                 ids=self._load().ids,
-                helpers=self.helpers(),
+                helpers=ways_to_helpers(
+                    self.settings, self.job, self._reach, self._session, self.catalogue, self._transcript
+                ),
                 threads=self._threads,
             )
         )
         return Done()
-
-    def helpers(self) -> Peers:
-        """Our own ways to the third parties that alignment needs."""
-        channels: dict[str, Channel] = {}
-        for name, party in self.job.parties.items():
-            if party.role != "data":
-                channels[party.role] = Caller(
-                    name,
-                    lambda seconds, name=name: self._reach(name, seconds),
-                    self._session,
-                    self.catalogue,
-                    self._transcript,
-                    self.settings.limits.request_seconds,
-                )
-        return Peers(channels)
 
     def _end_alignment(self, message: EndAlignment) -> Done:
         if self._helper is not None:

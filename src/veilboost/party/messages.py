@@ -65,8 +65,24 @@ class Finish(Message):
     completed: bool
 
 
+@dataclass(frozen=True)
+class ProposePrediction(Message):
+    """Driving party to every passive one: help predict so many rows with the model of the run `run`.
+
+    `job` is the job's TOML, whose alignment finds the rows.
+    """
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        Reveals("that so many rows are to be predicted, with which model", "passive"),
+    )
+    run: str
+    job: str
+    rows: int
+
+
 CONTROL_MESSAGES: tuple[type[Message], ...] = (
     Propose,
+    ProposePrediction,
     Accepted,
     BeginAlignment,
     EndAlignment,

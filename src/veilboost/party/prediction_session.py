@@ -1,0 +1,137 @@
+"""One prediction at a party that answers: which of the asked rows go left at its own splits."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from veilboost.align.api import AlignContext, PassiveAligner
+from veilboost.align.registry import alignment_named
+from veilboost.errors import AgainstPolicy, CheckpointFailed, UnexpectedMessage
+from veilboost.infer.messages import PREDICTION_MESSAGES
+from veilboost.infer.responder import PredictionResponder
+from veilboost.party.identity import PeerIdentity
+from veilboost.party.job_session import load_allowed, read_job, ways_to_helpers
+from veilboost.party.messages import (
+    CONTROL_MESSAGES,
+    Accepted,
+    BeginAlignment,
+    EndAlignment,
+    Finish,
+    ProposePrediction,
+)
+from veilboost.party.policy import PredictRequest, decide
+from veilboost.party.runs import RunFolder
+from veilboost.party.settings import PartySettings
+from veilboost.types import PartyName
+from veilboost.version import release
+from veilboost.wire.codec import Catalogue
+from veilboost.wire.link import Link
+from veilboost.wire.message import Done, Message
+from veilboost.wire.transcript import Transcript
+
+_COUNTING = threading.Lock()
+
+
+class PredictionSession:
+    """Checked by the policy, aligned, answered."""
+
+    def __init__(
+        self,
+        settings: PartySettings,
+        threads: int,
+        reach: Callable[[PartyName, float], Link],
+        session: bytes,
+        proposal: ProposePrediction,
+        peer: PeerIdentity,
+    ) -> None:
+        self.settings = settings
+        self.proposer = peer.party
+        self.over = False
+        self._job = read_job(proposal.job)
+        self._rows = proposal.rows
+        self._threads = threads
+        self._reach = reach
+        self._session = session
+        self._run = RunFolder.open(settings.runs, proposal.run)
+        if self._run.status.get("active") != peer.party or self._run.status.get("state") != "finished":
+            raise AgainstPolicy(
+                f"{peer.party} has no finished model {proposal.run!r} here", "predict with a model it trained with us"
+            )
+        self._alignment = alignment_named(self._job.alignment)
+        self.catalogue = Catalogue({*CONTROL_MESSAGES, *self._alignment.messages, *PREDICTION_MESSAGES})
+        self._transcript = Transcript(settings.name, self._run.path / "predictions")
+        self._aligner: PassiveAligner | None = None
+        self._responder: PredictionResponder | None = None
+
+    def handle(self, peer: PeerIdentity, message: Message, frame: bytes) -> Message:
+        if peer.party != self.proposer:
+            raise UnexpectedMessage(f"{peer.party} does not drive this prediction")
+        answer = self._act(peer, message)
+        self._transcript.record("received", peer.party, message, len(frame), frame)
+        self._transcript.record("sent", peer.party, answer, 0)
+        return answer
+
+    def _act(self, peer: PeerIdentity, message: Message) -> Message:
+        if isinstance(message, ProposePrediction):
+            self._spend(peer)
+            return Accepted(release(), aligned=False)
+        if isinstance(message, BeginAlignment):
+            self._table = load_allowed(self.settings)
+            helpers = ways_to_helpers(
+                self.settings, self._job, self._reach, self._session, self.catalogue, self._transcript
+            )
+            self._aligner = self._alignment.passive(
+                AlignContext(self.settings.name, self._job.order, self._table.ids, helpers, threads=self._threads)
+            )
+            return Done()
+        if isinstance(message, EndAlignment):
+            return self._end_alignment(message)
+        if isinstance(message, Finish):
+            self.give_up()
+            return Done()
+        if self._responder is not None:
+            return self._responder.handle(message)
+        if self._aligner is not None:
+            return self._aligner.handle(message)
+        raise UnexpectedMessage(f"{message.type_name()} came before its turn")
+
+    def _spend(self, peer: PeerIdentity) -> None:
+        """Count the rows of the day, for all peers together, before anything is read."""
+        ledger, today = self.settings.runs / "predictions.json", time.strftime("%Y-%m-%d")
+        with _COUNTING:
+            spent = _read_count(ledger, today)
+            decide(
+                self.settings.policy,
+                PredictRequest({peer.party: peer.fingerprint or None}, self._rows, predicted_today=spent),
+            )
+            try:
+                ledger.write_text(json.dumps({"day": today, "rows": spent + self._rows}))
+            except OSError as error:
+                raise CheckpointFailed(f"the count of predictions cannot be kept ({error.strerror})") from None
+
+    def _end_alignment(self, message: EndAlignment) -> Done:
+        if self._aligner is None:
+            raise UnexpectedMessage("alignment has not begun")
+        alignment = self._aligner.alignment()
+        if alignment.rows != message.rows or alignment.rows > self._rows:
+            raise UnexpectedMessage("the parties found another number of common rows")
+        rows = alignment.apply(self._table)
+        self._responder = PredictionResponder(self._run.load_part(), rows.columns, rows.rows)
+        self._aligner = None
+        return Done()
+
+    def give_up(self) -> None:
+        self._transcript.close()
+        self.over = True
+
+
+def _read_count(ledger: Path, today: str) -> int:
+    try:
+        found = json.loads(ledger.read_text())
+        return int(found["rows"]) if found["day"] == today else 0
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
