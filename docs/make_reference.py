@@ -151,7 +151,7 @@ def messages_page() -> str:
         blocks += _messages(way.messages, shown)
     blocks += [
         "## Jobs",
-        "What parties say to each other around alignment and training, when each is a process of its own.",
+        "What parties say to each other around alignment, training and prediction, when each is a process of its own.",
     ]
     blocks += _messages(CONTROL_MESSAGES, shown)
     return page("Messages", *blocks)

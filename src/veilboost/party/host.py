@@ -28,7 +28,7 @@ from veilboost.party.messages import CONTROL_MESSAGES, Propose, ProposePredictio
 from veilboost.party.prediction_session import PredictionSession
 from veilboost.party.settings import PartySettings
 from veilboost.types import PartyName
-from veilboost.wire.codec import Catalogue, decode, encode
+from veilboost.wire.codec import Catalogue, decode
 from veilboost.wire.link import Link
 from veilboost.wire.packet import Kind, Packet
 from veilboost.wire.rpc import failure_body
@@ -98,13 +98,20 @@ class PartyHost:
                 raise ReplayedRequest("a request came twice with different content")
             return conversation.answer
         session = self._sessions.get(packet.session)
+        new = session is None
         if session is None:
             session = self._begin(peer, packet)
             conversation.number = packet.number - 1
         if packet.number <= conversation.number:
             raise ReplayedRequest("a request came after its turn")
-        message = decode(packet.body, session.catalogue)
-        frame = encode(session.handle(peer, message, packet.body))
+        try:
+            frame = session.handle(peer, decode(packet.body, session.catalogue), packet.body)
+        except BaseException:
+            if new:  # a proposal that is refused leaves nothing behind
+                session.give_up()
+            raise
+        if new:
+            self._enter(packet.session, session)
         answer = Packet.of(Kind.ANSWER, packet.session, packet.number, frame)
         conversation.number, conversation.digest, conversation.answer = packet.number, packet.digest, answer
         if session.over:
@@ -118,29 +125,30 @@ class PartyHost:
         except VeilBoostError:
             proposal = None
         if isinstance(proposal, ProposePrediction):
-            prediction = PredictionSession(self.settings, self.threads, self._reach, packet.session, proposal, peer)
-            with self._lock:
-                self._sessions[packet.session] = prediction
-            return prediction
+            return PredictionSession(self.settings, self.threads, self._reach, packet.session, proposal, peer)
         if not isinstance(proposal, Propose):
             raise StaleSession("the session is not known here: it has ended, or this party was started anew")
         session = JobSession(self.settings, self.threads, self._reach, packet.session, proposal, peer)
-        with self._lock:
-            if session.uses_table and not proposal.dry_run:
-                self._make_room(session)
-            self._sessions[packet.session] = session
-        return session
-
-    def _make_room(self, session: JobSession) -> None:
-        for key, other in list(self._sessions.items()):
-            if not isinstance(other, JobSession) or not other.uses_table or other.dry_run:
-                continue
+        for other in self._rivals(session):
             same_job = other.job.name == session.job.name and other.proposer == session.proposer
             silent = time.monotonic() - other.last_heard > self.settings.limits.wait_seconds
             if not same_job and not silent:
                 raise TableBusy(f"the table of {self.settings.name} is in use by the job {other.job.name!r}")
-            other.give_up()
-            del self._sessions[key]
+        return session
+
+    def _enter(self, key: bytes, session: Session) -> None:
+        """An accepted session takes the table; one of the same job, or one that went silent, gives way."""
+        with self._lock:
+            for other in self._rivals(session):
+                other.give_up()
+            self._sessions = {k: s for k, s in self._sessions.items() if not s.over}
+            self._sessions[key] = session
+
+    def _rivals(self, session: Session) -> list[JobSession]:
+        if not isinstance(session, JobSession) or not session.uses_table or session.dry_run:
+            return []
+        others = [other for other in self._sessions.values() if isinstance(other, JobSession)]
+        return [other for other in others if other.uses_table and not other.dry_run]
 
     def _forget(self, session: bytes, keep: Conversation) -> None:
         """A session has ended: only the last answer stays, should its request be repeated."""

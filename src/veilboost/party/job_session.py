@@ -32,7 +32,7 @@ from veilboost.protocols.registry import protocol_named
 from veilboost.types import PartyName
 from veilboost.version import release
 from veilboost.wire.channel import Channel, Peers
-from veilboost.wire.codec import Catalogue
+from veilboost.wire.codec import Catalogue, encode
 from veilboost.wire.link import Link
 from veilboost.wire.message import Done, Message
 from veilboost.wire.rpc import Caller
@@ -152,12 +152,16 @@ class JobSession:
 
     # --- requests ---------------------------------------------------------------------------------------
 
-    def handle(self, peer: PeerIdentity, message: Message, frame: bytes) -> Message:
+    def handle(self, peer: PeerIdentity, message: Message, frame: bytes) -> bytes:
+        """The frame of the answer; both are written into the transcript."""
         self.last_heard = time.monotonic()
         answer = self._act(peer, message)
+        answer_frame = encode(answer)
         self._transcript.record("received", peer.party, message, len(frame), frame)
-        self._transcript.record("sent", peer.party, answer, 0)
-        return answer
+        self._transcript.record("sent", peer.party, answer, len(answer_frame), answer_frame)
+        if self.over:
+            self._transcript.close()
+        return answer_frame
 
     def _act(self, peer: PeerIdentity, message: Message) -> Message:
         if self._helper is not None and peer.party != self.proposer:
@@ -285,7 +289,6 @@ class JobSession:
                 self._run.note(state="finished")
             else:
                 self._run.note(state="cancelled" if not message.completed else "failed")
-        self._transcript.close()
         self.over = True
         return Done()
 

@@ -10,7 +10,7 @@ from veilboost.wire.message import Done, Message, Reveals
 
 @dataclass(frozen=True)
 class Propose(Message):
-    """Driving party to every other: a job, as JSON. `dry_run`: say whether you would, and do nothing.
+    """Driving party to every other: a job, as TOML. `dry_run`: say whether you would, and do nothing.
 
     `resume`: the job was interrupted here or there; go on from what its run folder keeps.
     """

@@ -28,7 +28,7 @@ from veilboost.party.runs import RunFolder
 from veilboost.party.settings import PartySettings
 from veilboost.types import PartyName
 from veilboost.version import release
-from veilboost.wire.codec import Catalogue
+from veilboost.wire.codec import Catalogue, encode
 from veilboost.wire.link import Link
 from veilboost.wire.message import Done, Message
 from veilboost.wire.transcript import Transcript
@@ -67,13 +67,17 @@ class PredictionSession:
         self._aligner: PassiveAligner | None = None
         self._responder: PredictionResponder | None = None
 
-    def handle(self, peer: PeerIdentity, message: Message, frame: bytes) -> Message:
+    def handle(self, peer: PeerIdentity, message: Message, frame: bytes) -> bytes:
+        """The frame of the answer; both are written into the transcript."""
         if peer.party != self.proposer:
             raise UnexpectedMessage(f"{peer.party} does not drive this prediction")
         answer = self._act(peer, message)
+        answer_frame = encode(answer)
         self._transcript.record("received", peer.party, message, len(frame), frame)
-        self._transcript.record("sent", peer.party, answer, 0)
-        return answer
+        self._transcript.record("sent", peer.party, answer, len(answer_frame), answer_frame)
+        if self.over:
+            self._transcript.close()
+        return answer_frame
 
     def _act(self, peer: PeerIdentity, message: Message) -> Message:
         if isinstance(message, ProposePrediction):
@@ -91,7 +95,7 @@ class PredictionSession:
         if isinstance(message, EndAlignment):
             return self._end_alignment(message)
         if isinstance(message, Finish):
-            self.give_up()
+            self.over = True
             return Done()
         if self._responder is not None:
             return self._responder.handle(message)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,6 +35,7 @@ class RunFolder:
             raise JobExists(f"there is a run {name!r} already")
         try:
             run.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            run.empty()
         except OSError as error:
             raise CheckpointFailed(f"the run folder cannot be made ({error.strerror})") from None
         return run
@@ -44,6 +46,17 @@ class RunFolder:
         if not (run.path / "status.json").exists():
             raise UnknownRun(f"there is no run {name!r} in {runs}")
         return run
+
+    def empty(self) -> None:
+        """Take away what an earlier attempt left: its rows and trees are not those of the next one.
+
+        The transcript stays and grows: what left then has left.
+        """
+        for folder in ("checkpoint", "part"):
+            if (self.path / folder).exists():
+                shutil.rmtree(self.path / folder)
+        for name in ("alignment.npy", "history.json", "metrics.jsonl", "cancel", "status.json"):
+            (self.path / name).unlink(missing_ok=True)
 
     # --- status and job ---------------------------------------------------------------------------------
 

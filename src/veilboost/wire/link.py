@@ -17,6 +17,10 @@ class Link(Protocol):
         """The next packet; None when the link is closed."""
         ...
 
+    def finish(self) -> None:
+        """Let what was sent arrive, then end the link."""
+        ...
+
     def close(self) -> None: ...
 
 

@@ -7,12 +7,19 @@ the answer that it gave before, so that nothing is done and no randomness is dra
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Protocol
 
 from veilboost import errors
-from veilboost.errors import PeerRefused, PeerUnreachable, UnexpectedMessage, VeilBoostError, WireError
+from veilboost.errors import (
+    PeerRefused,
+    PeerUnreachable,
+    UnexpectedMessage,
+    VeilBoostError,
+    WireError,
+)
 from veilboost.types import PartyName
 from veilboost.wire.channel import Pending
 from veilboost.wire.codec import Catalogue, decode, encode
@@ -21,6 +28,7 @@ from veilboost.wire.message import Message
 from veilboost.wire.packet import Kind, Packet
 from veilboost.wire.transcript import Transcript
 
+NO_SESSION = bytes(16)  # in a failure: what arrived could not be read, so nobody knows which session it was
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between attempts to reach a peer, doubling
 
 
@@ -102,25 +110,32 @@ class Caller:
                     if answer is not None:
                         return self._read(packet, answer)
                     why = "the connection was closed"
-                except PeerUnreachable as error:
+                except (PeerUnreachable, DamagedPacket) as error:
                     why = error.what
                 self.close()
+                # Dialling does not fail, the first use does: so this is where a peer that is gone shows.
+                pause = self._pause(pause, why, until)
             left = until - self._clock.now()
             if left <= 0:
                 raise PeerUnreachable(f"{self.peer} did not answer within {self._deadline:g} s ({why})")
             try:
                 self._link = self._open_link(left)
                 sent = self._try_send(packet)
-                if sent:
-                    continue
             except PeerUnreachable as error:
-                why = error.what
-            if self._waiting is not None:
-                self._waiting(self.peer, why)
-            self._clock.sleep(min(pause, max(left, 0.0)))
-            pause = min(2 * pause, LONGEST_PAUSE)
+                sent, why = False, error.what
+            if not sent:
+                pause = self._pause(pause, why, until)
+
+    def _pause(self, pause: float, why: str, until: float) -> float:
+        """Tell whom we wait for, wait, and say how long to wait the next time."""
+        if self._waiting is not None:
+            self._waiting(self.peer, why)
+        self._clock.sleep(min(pause, max(until - self._clock.now(), 0.0)))
+        return min(2 * pause, LONGEST_PAUSE)
 
     def _read(self, request: Packet, answer: Packet) -> Message:
+        if answer.kind is Kind.FAILURE and answer.session == NO_SESSION:
+            raise failure_from(self.peer, answer.body)
         if answer.session != request.session or answer.number != request.number:
             raise UnexpectedMessage(f"{self.peer} answered another request")
         if answer.kind is Kind.FAILURE:
@@ -154,6 +169,11 @@ def answer_requests(link: Link, handle: Callable[[Packet], Packet]) -> None:
             if packet is None:
                 return
             link.send(handle(packet))
-        except VeilBoostError:
+        except PeerUnreachable:
             link.close()
+            return
+        except WireError as error:  # not a packet of ours: say why, and end a stream whose place is lost
+            with contextlib.suppress(PeerUnreachable):
+                link.send(Packet.of(Kind.FAILURE, NO_SESSION, 0, failure_body(error)))
+            link.finish()
             return

@@ -41,7 +41,9 @@ class Transcript:
         self._lines = self._frames = None
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._lines = (folder / ENTRIES).open("a", encoding="utf-8")
+            _drop_unfinished_line(folder / ENTRIES)
+            # A line at a time: what left before this process was killed stands in the file.
+            self._lines = (folder / ENTRIES).open("a", encoding="utf-8", buffering=1)
             if record == "payload":
                 self._frames = (folder / PAYLOADS).open("ab")
 
@@ -76,6 +78,14 @@ class Transcript:
         return sum(entry.direction == "sent" for entry in self.entries)
 
 
+def _drop_unfinished_line(path: Path) -> None:
+    """A party that was killed while it wrote may have left half a line, which would spoil the next one."""
+    if path.exists():
+        with path.open("r+b") as file:
+            content = file.read()
+            file.truncate(content.rfind(b"\n") + 1)
+
+
 def by_type(entries: list[Entry]) -> dict[tuple[Direction, PartyName, str], tuple[int, int]]:
     """Count and bytes of each (direction, peer, message type)."""
     totals: dict[tuple[Direction, PartyName, str], tuple[int, int]] = defaultdict(lambda: (0, 0))
@@ -92,6 +102,8 @@ def read_transcript(folder: Path) -> Iterator[Entry]:
     try:
         with path.open(encoding="utf-8") as file:
             for line in file:
+                if not line.endswith("\n"):
+                    break  # being written, or left so by a party that was killed
                 values = json.loads(line)
                 reveals = tuple((str(what), str(to)) for what, to in values["reveals"])
                 yield Entry(

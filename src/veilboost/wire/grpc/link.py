@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import grpc
 
-from veilboost.errors import PeerUnreachable, WireError
+from veilboost.errors import PeerUnreachable
 from veilboost.wire.grpc.chunk import decode_chunk, encode_chunk
 from veilboost.wire.link import from_chunks, to_chunks
 from veilboost.wire.packet import Packet
@@ -47,9 +47,11 @@ class StreamLink:
             if self._closed:
                 return None
             raise PeerUnreachable(_reason(error)) from None
-        except WireError:
-            self.close()
-            raise
+
+    def finish(self) -> None:
+        """Let what was sent arrive, then end the stream."""
+        with contextlib.suppress(queue.Full):
+            self._waiting.put(None, timeout=5.0)
 
     def close(self) -> None:
         """Stop sending and receiving. Harmless when it is closed already."""

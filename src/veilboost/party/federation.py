@@ -1,0 +1,130 @@
+"""A federation of real parties, driven from a notebook or a program by its active party."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from veilboost.boost.booster import RoundResult
+from veilboost.errors import UnreadableFile
+from veilboost.party.drive import Driver
+from veilboost.party.exchange import read_exchanges, traffic_by_peer, traffic_dict
+from veilboost.party.live import LiveView
+from veilboost.party.runs import RunFolder
+from veilboost.party.settings import JobSettings, PartySettings, load_job, load_party
+from veilboost.types import PartyName
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What the active party knows when a job has ended well. `traffic` is None where nothing was recorded.
+
+    `seconds` is of this run of the command, `rounds` of all of the job.
+    """
+
+    job: str
+    party: PartyName
+    run: Path
+    rows: int
+    rounds: int
+    metric: str
+    validation: float | None
+    seconds: float
+    seconds_by_stage: dict[str, float]
+    traffic: dict[PartyName, dict[str, int]] | None
+    resumed: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**vars(self), "run": str(self.run)}
+
+
+class Federation:
+    """A job between real parties, seen from its active party.
+
+    The other parties run `veilboost party serve`.
+
+    Parameters
+    ----------
+    job_file : str or Path
+        The job, as `veilboost init job` writes it.
+    party_file : str or Path
+        The settings of the active party, as `veilboost init party` writes them.
+
+    Examples
+    --------
+    >>> federation = Federation("job.toml", "bank.toml")  # doctest: +SKIP
+    >>> federation.check()  # doctest: +SKIP
+    {'shop': None, 'telecom': None}
+    >>> federation.train().rounds  # doctest: +SKIP
+    60
+    """
+
+    def __init__(self, job_file: str | Path, party_file: str | Path) -> None:
+        self.job: JobSettings = load_job(job_file)
+        self.party: PartySettings = load_party(party_file)
+
+    def __repr__(self) -> str:
+        return f"Federation({self.job.name!r}: {', '.join(self.job.parties)}; here {self.party.name})"
+
+    @property
+    def run(self) -> RunFolder:
+        """The job's folder at this party; `UnknownRun` before the job was ever started."""
+        return RunFolder.open(self.party.runs, self.job.name)
+
+    def check(self) -> dict[PartyName, str | None]:
+        """Would every other party take part? None if so, else why not. Nothing is read, spent or kept."""
+        with Driver(self.party, self.job) as driver:
+            return driver.check()
+
+    def train(self, resume: bool = False, progress: bool = True, console: Console | None = None) -> Trained:
+        """Train with all parties, or go on with a run that was interrupted.
+
+        Parameters
+        ----------
+        resume : bool
+            Go on from the last finished round of an interrupted run.
+        progress : bool
+            Show stage, rounds and whom the job waits for.
+        console : rich.console.Console, optional
+            Where to show it; by default on standard error, or in the notebook.
+        """
+        began = time.perf_counter()
+        view = LiveView(self.job.training.n_estimators, console or _console(), shown=progress)
+        with Driver(self.party, self.job, view.watch) as driver, view:
+            run, outcome = driver.train(resume)
+        return Trained(
+            job=self.job.name,
+            party=self.party.name,
+            run=run.path,
+            rows=int(run.status.get("rows", 0)),
+            rounds=len(outcome.history),
+            metric=outcome.metric,
+            validation=_last(outcome.history[-1]) if outcome.history else None,
+            seconds=time.perf_counter() - began,
+            seconds_by_stage=view.seconds,
+            traffic=self._traffic(),
+            resumed=resume,
+        )
+
+    def transcript(self) -> list[dict[str, Any]]:
+        """What crossed at this party: sender, receiver, message type, count, bytes, and what was revealed to whom."""
+        return [item.to_dict() for item in read_exchanges(self.run.path)[1]]
+
+    def _traffic(self) -> dict[PartyName, dict[str, int]] | None:
+        try:
+            return traffic_dict(traffic_by_peer(*read_exchanges(self.run.path)))
+        except UnreadableFile:
+            return None
+
+
+def _last(result: RoundResult) -> float | None:
+    return result.validation
+
+
+def _console() -> Console:
+    console = Console()
+    return console if console.is_jupyter else Console(stderr=True, highlight=False)

@@ -1,0 +1,232 @@
+"""A party that answers, without sockets: every refusal leaves it alive and able to do the next job."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from veilboost.party.certs import init_authority, issue, peer_identity
+from veilboost.party.host import PartyHost
+from veilboost.party.messages import BeginAlignment, Checkpoint, Finish, Propose
+from veilboost.party.settings import load_party
+from veilboost.wire.codec import Catalogue, decode, encode
+from veilboost.wire.message import Done
+from veilboost.wire.packet import Kind, Packet
+
+pytestmark = pytest.mark.fast
+
+JOB = """
+name = "{name}"
+active = "bank"
+alignment = "preshared"
+[parties.bank]
+[parties.shop]
+address = "127.0.0.1:1"
+[protocol]
+name = "{protocol}"
+[training]
+objective = "binary"
+n_estimators = {trees}
+"""
+
+
+def job(name="first", protocol="plain", trees=3):
+    return JOB.format(name=name, protocol=protocol, trees=trees)
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("certs")
+    init_authority(folder)
+    for party in ("bank", "shop", "stranger"):
+        issue(folder, party, ["localhost"])
+    return folder
+
+
+@pytest.fixture
+def host(tmp_path, certificates):
+    rng = np.random.default_rng(0)
+    table = pa.table({"id": np.arange(200), "x": rng.normal(size=200), "z": rng.normal(size=200)})
+    pq.write_table(table, tmp_path / "shop.parquet")
+    (tmp_path / "shop.toml").write_text(f"""
+name = "shop"
+runs = "runs"
+[certificates]
+cert = "{certificates}/shop.crt"
+key = "{certificates}/shop.key"
+ca = "{certificates}/ca.crt"
+[data]
+path = "shop.parquet"
+id = "id"
+[policy]
+protocols = ["plain"]
+accept_exposed = ["plain"]
+max_trees = 50
+[policy.peers]
+bank = ["any"]
+""")
+    party = PartyHost(load_party(tmp_path / "shop.toml"), lambda name, seconds: None)
+    yield party
+    party.close()
+
+
+@pytest.fixture
+def bank(certificates):
+    return peer_identity((certificates / "bank.crt").read_bytes())
+
+
+class Asker:
+    def __init__(self, host, peer, session=b"a" * 16):
+        self.host, self.peer, self.session, self.number = host, peer, session, 0
+
+    def __call__(self, message, number=None):
+        self.number = self.number + 1 if number is None else number
+        return self.host.handle(self.peer, Packet.of(Kind.REQUEST, self.session, self.number, encode(message)))
+
+
+def code_of(packet):
+    assert packet.kind is Kind.FAILURE
+    return packet.body.decode().split("\n")[0]
+
+
+def propose(text, dry_run=False, resume=False):
+    return Propose(text, dry_run, resume)
+
+
+def test_a_job_within_the_policy_is_accepted(host, bank):
+    assert Asker(host, bank)(propose(job())).kind is Kind.ANSWER
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (job(trees=51), "VB-1612"),
+        (job(protocol="nonsense"), "VB-1001"),
+        ("not toml [", "VB-1610"),
+        ("name = 3", "VB-1611"),
+        (job().replace("[parties.shop]", "[parties.other]"), "VB-1612"),
+        (job().replace('active = "bank"', 'active = "shop"'), None),
+        (job(name="../../escape"), "VB-1611"),
+    ],
+)
+def test_a_job_outside_the_policy_is_refused_before_anything_is_written(host, bank, tmp_path, text, code):
+    answer = Asker(host, bank)(propose(text))
+    assert answer.kind is Kind.FAILURE
+    if code is not None:
+        assert code_of(answer) == code
+    assert not (tmp_path / "runs").exists()
+    assert Asker(host, bank, b"b" * 16)(propose(job())).kind is Kind.ANSWER
+
+
+def test_a_dry_run_keeps_nothing(host, bank, tmp_path):
+    assert Asker(host, bank)(propose(job(), dry_run=True)).kind is Kind.ANSWER
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_repeated_request_gets_the_stored_answer(host, bank):
+    ask = Asker(host, bank)
+    first = ask(propose(job()))
+    assert ask(propose(job()), number=1) is first
+    assert code_of(ask(propose(job(trees=9)), number=1)) == "VB-1407"
+    assert ask(BeginAlignment(), number=2).kind is Kind.ANSWER
+    assert code_of(ask(propose(job()), number=1)) == "VB-1407", "an old request does not come back"
+
+
+def test_a_session_that_is_not_known_or_over_is_stale(host, bank):
+    ask = Asker(host, bank)
+    assert code_of(ask(BeginAlignment())) == "VB-1408"
+    ask(propose(job()))
+    last = ask(Finish(completed=False))
+    assert last.kind is Kind.ANSWER
+    assert ask(Finish(completed=False), number=ask.number) is last, "the last answer can still be repeated"
+    assert code_of(ask(BeginAlignment())) == "VB-1408"
+
+
+def test_messages_out_of_turn_are_refused(host, bank):
+    ask = Asker(host, bank)
+    ask(propose(job()))
+    assert code_of(ask(Checkpoint(1))) == "VB-1403"
+    assert code_of(ask(Done())) == "VB-1403"
+    assert ask(BeginAlignment()).kind is Kind.ANSWER
+
+
+def test_a_busy_table_refuses_another_job_until_it_is_free(host, bank):
+    first = Asker(host, bank)
+    first(propose(job()))
+    second = Asker(host, bank, b"b" * 16)
+    assert code_of(second(propose(job(name="second")))) == "VB-1701"
+    assert first(BeginAlignment()).kind is Kind.ANSWER, "the running job is not disturbed"
+    first(Finish(completed=False))
+    assert second(propose(job(name="second"))).kind is Kind.ANSWER
+
+
+def test_a_refused_proposal_does_not_keep_the_table(host, bank):
+    assert code_of(Asker(host, bank)(propose(job(), resume=True))) == "VB-1703"
+    assert Asker(host, bank, b"b" * 16)(propose(job(name="second"))).kind is Kind.ANSWER
+
+
+def test_the_same_job_proposed_again_takes_its_table_back(host, bank):
+    Asker(host, bank)(propose(job()))
+    assert Asker(host, bank, b"b" * 16)(propose(job())).kind is Kind.ANSWER
+
+
+def test_nobody_else_drives_a_job(host, bank, certificates):
+    ask = Asker(host, bank)
+    ask(propose(job()))
+    stranger = peer_identity((certificates / "stranger.crt").read_bytes())
+    assert code_of(Asker(host, stranger)(BeginAlignment())) == "VB-1403"
+    assert code_of(Asker(host, stranger, b"c" * 16)(propose(job()))) == "VB-1612"
+
+
+def test_a_disk_that_cannot_be_written_is_a_coded_error(host, bank, tmp_path):
+    (tmp_path / "runs").write_text("a file where a folder should be")
+    assert code_of(Asker(host, bank)(propose(job()))) == "VB-1702"
+
+
+def test_an_error_of_its_own_does_not_end_the_party(host, bank, monkeypatch, capsys):
+    def explode(*_):
+        raise RuntimeError("a secret value 4711")
+
+    ask = Asker(host, bank)
+    ask(propose(job()))
+    monkeypatch.setattr("veilboost.party.job_session.JobSession._begin_alignment", explode)
+    answer = ask(BeginAlignment())
+    assert code_of(answer) == "VB-1707"
+    assert b"4711" not in answer.body
+    assert "4711" not in capsys.readouterr().err
+    monkeypatch.undo()
+    assert ask(BeginAlignment()).kind is Kind.ANSWER
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.binary(max_size=120), st.sampled_from(Kind), st.integers(0, 2**64 - 1), st.binary(min_size=16, max_size=16))
+def test_whatever_arrives_is_answered(host, bank, body, kind, number, session):
+    answer = host.handle(bank, Packet.of(kind, session, number, body))
+    assert answer.kind is Kind.FAILURE
+    assert code_of(answer).startswith("VB-")
+
+
+def test_who_may_speak(host, certificates, tmp_path):
+    assert host.admit((certificates / "bank.crt").read_bytes()).party == "bank"
+    for certificate in ((certificates / "stranger.crt").read_bytes(), b"", os.urandom(50)):
+        with pytest.raises(Exception, match="VB-16"):
+            host.admit(certificate)
+    old = tmp_path / "old"
+    init_authority(old, now=datetime.now(UTC) - timedelta(days=400))
+    issue(old, "bank", ["localhost"], days=1, now=datetime.now(UTC) - timedelta(days=300))
+    with pytest.raises(Exception, match="VB-1603"):
+        host.admit((old / "bank.crt").read_bytes())
+
+
+def test_an_accepted_job_says_which_release(host, bank):
+    answer = Asker(host, bank)(propose(job()))
+    from veilboost.party.messages import CONTROL_MESSAGES
+
+    assert decode(answer.body, Catalogue(CONTROL_MESSAGES)).release

@@ -1,0 +1,197 @@
+"""Requests over links that break, with time and network made by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from veilboost.errors import (
+    AgainstPolicy,
+    DamagedPacket,
+    OversizedMessage,
+    PeerRefused,
+    PeerUnreachable,
+    StaleSession,
+    UnexpectedMessage,
+    UnknownMessage,
+)
+from veilboost.infer.messages import BeginPrediction
+from veilboost.wire.codec import Catalogue, encode
+from veilboost.wire.message import Done
+from veilboost.wire.packet import Kind, Packet
+from veilboost.wire.rpc import Caller, answer_requests, failure_body
+from veilboost.wire.transcript import Transcript
+
+pytestmark = pytest.mark.fast
+SESSION = b"s" * 16
+
+
+class ManualClock:
+    def __init__(self):
+        self.time = 0.0
+        self.pauses = []
+
+    def now(self):
+        return self.time
+
+    def sleep(self, seconds):
+        self.pauses.append(seconds)
+        self.time += max(seconds, 1e-6)
+
+
+class ScriptedLink:
+    """Answers by a function; `breaks_after` requests it goes silent."""
+
+    def __init__(self, answer, breaks_after=None):
+        self.answer, self.left, self.waiting, self.closed = answer, breaks_after, [], False
+
+    def send(self, packet):
+        if self.left is not None and self.left <= 0:
+            raise PeerUnreachable("gone")
+        if self.left is not None:
+            self.left -= 1
+        self.waiting.append(self.answer(packet))
+
+    def receive(self):
+        reply = self.waiting.pop(0)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    def close(self):
+        self.closed = True
+
+
+def done(packet):
+    return Packet.of(Kind.ANSWER, packet.session, packet.number, encode(Done()))
+
+
+def caller(open_link, clock, **options):
+    return Caller(
+        "shop", open_link, SESSION, Catalogue([Done, BeginPrediction]), Transcript("bank"), 30.0, clock, **options
+    )
+
+
+def test_a_request_is_answered_and_both_are_recorded():
+    transcript = Transcript("bank")
+    link = ScriptedLink(done)
+    channel = Caller("shop", lambda left: link, SESSION, Catalogue([Done]), transcript, 30.0, ManualClock())
+    assert isinstance(channel.send(BeginPrediction(3))(), Done)
+    assert [(e.direction, e.message) for e in transcript.entries] == [("sent", "BeginPrediction"), ("received", "Done")]
+
+
+def test_a_broken_link_is_opened_again_and_the_request_repeated_with_its_number():
+    seen = []
+
+    def note(packet):
+        seen.append((packet.number, packet.digest))
+        return done(packet)
+
+    links = iter(
+        [
+            ScriptedLink(lambda packet: (seen.append((packet.number, packet.digest)), PeerUnreachable("reset"))[1]),
+            ScriptedLink(note, breaks_after=0),
+            ScriptedLink(note),
+        ]
+    )
+    clock, waits = ManualClock(), []
+    channel = caller(lambda left: next(links), clock, waiting=lambda peer, why: waits.append((peer, why)))
+    assert isinstance(channel.send(BeginPrediction(1))(), Done)
+    assert seen[0] == seen[1]
+    assert seen[0][0] == 1
+    assert waits
+    assert all(peer == "shop" for peer, _ in waits)
+    channel.send(BeginPrediction(2))()
+    assert seen[-1][0] == 2
+
+
+def test_a_peer_that_never_comes_back_is_an_error_within_the_deadline():
+    clock = ManualClock()
+
+    def nobody(left):
+        raise PeerUnreachable("connection refused")
+
+    channel = caller(nobody, clock)
+    with pytest.raises(PeerUnreachable, match=r"shop did not answer within 30 s \(connection refused\)"):
+        channel.send(BeginPrediction(1))()
+    assert 29 <= clock.time <= 33
+    assert clock.pauses[0] < clock.pauses[3] <= 2.0, "pauses grow, up to a bound"
+
+
+def test_failures_keep_their_meaning():
+    def fail(error):
+        return lambda packet: Packet.of(Kind.FAILURE, packet.session, packet.number, failure_body(error))
+
+    channel = caller(lambda left: ScriptedLink(fail(StaleSession("not known"))), ManualClock())
+    with pytest.raises(StaleSession, match="shop: not known"):
+        channel.send(Done())()
+    channel = caller(lambda left: ScriptedLink(fail(AgainstPolicy("no", "ask the owner"))), ManualClock())
+    with pytest.raises(PeerRefused, match=r"VB-1410: shop refused .VB-1612: no.; ask the owner"):
+        channel.send(Done())()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        (lambda p: Packet.of(Kind.ANSWER, b"t" * 16, p.number, encode(Done())), UnexpectedMessage),
+        (lambda p: Packet.of(Kind.ANSWER, p.session, p.number + 1, encode(Done())), UnexpectedMessage),
+        (lambda p: Packet.of(Kind.REQUEST, p.session, p.number, encode(Done())), UnexpectedMessage),
+        (lambda p: Packet.of(Kind.ANSWER, p.session, p.number, encode(UnknownAnswer())), UnknownMessage),
+    ],
+)
+def test_wrong_answers_are_refused(wrong, error):
+    channel = caller(lambda left: ScriptedLink(wrong), ManualClock())
+    with pytest.raises(error):
+        channel.send(Done())()
+
+
+class UnknownAnswer(Done):
+    pass
+
+
+def test_answering_ends_with_the_link_and_never_raises():
+    class Incoming:
+        def __init__(self):
+            self.requests = [Packet.of(Kind.REQUEST, SESSION, n, b"") for n in (1, 2)]
+            self.sent, self.closed = [], False
+
+        def receive(self):
+            if not self.requests:
+                raise PeerUnreachable("reset")
+            return self.requests.pop(0)
+
+        def send(self, packet):
+            self.sent.append(packet.number)
+
+        def close(self):
+            self.closed = True
+
+    link = Incoming()
+    answer_requests(link, done)
+    assert link.sent == [1, 2]
+    assert link.closed
+
+
+def test_what_cannot_be_read_is_said_before_the_link_ends():
+    class Incoming:
+        sent, finished = None, False
+
+        def receive(self):
+            raise OversizedMessage("a message of more than 1 MB arrived")
+
+        def send(self, packet):
+            self.sent = packet
+
+        def finish(self):
+            self.finished = True
+
+    link = Incoming()
+    answer_requests(link, done)
+    assert link.finished
+    channel = caller(lambda left: ScriptedLink(lambda packet: link.sent), ManualClock())
+    with pytest.raises(OversizedMessage, match="shop: a message of more than 1 MB"):
+        channel.send(Done())()
+
+
+def test_a_damaged_answer_is_asked_for_again():
+    links = iter([ScriptedLink(lambda packet: DamagedPacket("bad")), ScriptedLink(done)])
+    assert isinstance(caller(lambda left: next(links), ManualClock()).send(Done())(), Done)
