@@ -9,12 +9,18 @@ from typing import Annotated
 import typer
 
 from veilboost.cli.certs import certs
+from veilboost.cli.check import check
 from veilboost.cli.datasets import datasets
+from veilboost.cli.demo import demo
 from veilboost.cli.export import export
 from veilboost.cli.init import init
 from veilboost.cli.inspect import inspect
+from veilboost.cli.jobs import jobs
+from veilboost.cli.party import party
 from veilboost.cli.protocols import protocols
 from veilboost.cli.simulate import simulate
+from veilboost.cli.train import train
+from veilboost.cli.transcript import transcript
 from veilboost.errors import VeilBoostError
 
 REFUSED = 2
@@ -46,13 +52,17 @@ def veilboost(
     See what a federation of a bank, a shop and a telecom would give:
 
         [bold]veilboost simulate --scene[/]
+
+    See the same three as processes of their own, over mutual TLS:
+
+        [bold]veilboost demo[/]
     """
 
 
-for _command in (simulate, protocols, inspect, export, datasets):
+for _command in (demo, simulate, train, check, transcript, protocols, inspect, export, datasets):
     app.command()(_command)
-app.add_typer(certs, name="certs")
-app.add_typer(init, name="init")
+for _name, _group in (("party", party), ("jobs", jobs), ("certs", certs), ("init", init)):
+    app.add_typer(_group, name=_name)
 
 
 def run() -> None:

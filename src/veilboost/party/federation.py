@@ -9,7 +9,6 @@ from typing import Any
 
 from rich.console import Console
 
-from veilboost.boost.booster import RoundResult
 from veilboost.errors import UnreadableFile
 from veilboost.party.drive import Driver
 from veilboost.party.exchange import read_exchanges, traffic_by_peer, traffic_dict
@@ -103,7 +102,7 @@ class Federation:
             rows=int(run.status.get("rows", 0)),
             rounds=len(outcome.history),
             metric=outcome.metric,
-            validation=_last(outcome.history[-1]) if outcome.history else None,
+            validation=outcome.history[-1].validation if outcome.history else None,
             seconds=time.perf_counter() - began,
             seconds_by_stage=view.seconds,
             traffic=self._traffic(),
@@ -119,10 +118,6 @@ class Federation:
             return traffic_dict(traffic_by_peer(*read_exchanges(self.run.path)))
         except UnreadableFile:
             return None
-
-
-def _last(result: RoundResult) -> float | None:
-    return result.validation
 
 
 def _console() -> Console:

@@ -164,6 +164,14 @@ class RunFolder:
         with (self.path / "metrics.jsonl").open("a") as file:
             file.write(json.dumps(vars(result)) + "\n")
 
+    @property
+    def rounds(self) -> int:
+        """How many rounds the active party has kept."""
+        try:
+            return len(json.loads((self.path / "history.json").read_text()))
+        except (OSError, ValueError):
+            return 0
+
     def _write(self, name: str, content: bytes) -> None:
         partial = self.path / f".{name}.partial"
         try:

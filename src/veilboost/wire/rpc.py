@@ -14,6 +14,7 @@ from typing import Protocol
 
 from veilboost import errors
 from veilboost.errors import (
+    DamagedPacket,
     PeerRefused,
     PeerUnreachable,
     UnexpectedMessage,

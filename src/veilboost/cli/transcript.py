@@ -1,0 +1,70 @@
+"""`veilboost transcript`: who sent what to whom, and what it revealed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.padding import Padding
+
+from veilboost.cli.console import bytes_text, make_table, print_json, stdout
+
+INDENT = (0, 0, 0, 2)
+
+
+def transcript(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, at any party.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
+) -> None:
+    """Show what crossed in a run: who sent what to whom, bytes, and what it revealed.
+
+    Each party has its own record of its own messages. What a type of message
+    reveals is declared where the message is defined, and written down with it.
+
+    Example:
+
+        [bold]veilboost transcript runs/credit[/]
+    """
+    from veilboost.party.exchange import read_exchanges, traffic_by_peer, traffic_dict
+
+    owner, exchanges = read_exchanges(run)
+    totals = traffic_by_peer(owner, exchanges)
+    if as_json:
+        print_json(
+            {
+                "party": owner,
+                "run": str(run),
+                "exchanges": [item.to_dict() for item in exchanges],
+                "peers": traffic_dict(totals),
+            }
+        )
+        return
+    console = stdout()
+    console.print(f"[bold]What {escape(owner)} sent and received[/]\n")
+    table = make_table("from", "to", "message", "count", "bytes", "revealed to the receiver", numbers=("count", "bytes"))
+    for item in exchanges:
+        # To somebody else than the receiver is worth a word of its own.
+        told = [what if to == item.receiver else f"{what} (to the {to} party)" for what, to in item.reveals]
+        table.add_row(
+            escape(item.sender),
+            escape(item.receiver),
+            item.message,
+            str(item.count),
+            bytes_text(item.size),
+            escape("; ".join(told)) or "[dim]nothing[/]",
+        )
+    console.print(Padding(table, INDENT))
+    console.print("\n[bold]In all[/]\n")
+    headers = ("sent", "bytes sent", "received", "bytes received")
+    table = make_table("party", *headers, numbers=headers)
+    for peer, (sent, received) in totals.items():
+        table.add_row(
+            escape(peer),
+            str(sent.messages),
+            bytes_text(sent.size),
+            str(received.messages),
+            bytes_text(received.size),
+        )
+    console.print(Padding(table, INDENT))
