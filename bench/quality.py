@@ -84,9 +84,8 @@ def main() -> None:
                 "within_bound": holds(metric_name, ours, theirs),
             }
         )
-        note(
-            f"{name:20s} {metric_name:7s} ours {ours:.5f}  xgboost {theirs:.5f}  {'ok' if rows[-1]['within_bound'] else 'WORSE'}"
-        )
+        verdict = "ok" if rows[-1]["within_bound"] else "WORSE"
+        note(f"{name:20s} {metric_name:7s} ours {ours:.5f}  xgboost {theirs:.5f}  {verdict}")
     settings = {key: getattr(options, key) for key in ("trees", "max_bin", "learning_rate", "seeds")}
     report({"benchmark": "quality", "settings": settings, "rows": rows})
 

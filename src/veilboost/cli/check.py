@@ -35,7 +35,12 @@ def check(
     ready = all(why is None for why in answers.values())
     if as_json:
         found = {
-            name: {"address": parties[name].address, "connect": parties[name].connect, "accepts": why is None, "why": why}
+            name: {
+                "address": parties[name].address,
+                "connect": parties[name].connect,
+                "accepts": why is None,
+                "why": why,
+            }
             for name, why in answers.items()
         }
         print_json({"job": federation.job.name, "party": federation.party.name, "ready": ready, "parties": found})

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 
 from veilboost.config import TrainingConfig
-from veilboost.data.arrow import ArrowTable, filter_rows, write_parquet
+from veilboost.data.arrow import ArrowTable, pyarrow
 from veilboost.data.scenes import ID, LABEL, make_scene
 from veilboost.party.certs import init_authority, issue
 from veilboost.party.commented import commented_toml
@@ -22,10 +23,10 @@ from veilboost.party.settings import (
     PartySettings,
     ProtocolSettings,
 )
-from veilboost.types import AnyArray, PartyName
+from veilboost.types import AnyArray, BoolArray, PartyName
 
 ACTIVE, JOB = "bank", "credit"
-CERTS, TEST = "certs", "test"
+CERTS, NEW = "certs", "new-customers.parquet"
 LISTEN = "127.0.0.1:0"  # any free port
 TEST_SHARE = 0.25
 TRAINING = TrainingConfig(objective="binary", n_estimators=60, max_depth=5, learning_rate=0.1)
@@ -40,12 +41,11 @@ def write_parties(folder: Path, protocol: str) -> tuple[PartyName, ...]:
     scene = make_scene()
     make_private_folder(folder)
     init_authority(folder / CERTS, "demo")
-    in_test = _test_ids(scene)
-    make_private_folder(folder / TEST)
+    # People whom the bank meets only later: the others know them, but with nobody's label they are not trained on.
+    later = np.isin(_ids(scene[ACTIVE]), _test_ids(scene))
+    _write_rows(scene[ACTIVE], later, folder / NEW)
     for party, table in scene.items():
-        kept = np.isin(_ids(table), in_test)
-        write_parquet(filter_rows(table, ~kept), folder / f"{party}.parquet")
-        write_parquet(filter_rows(table, kept), folder / TEST / f"{party}.parquet")
+        _write_rows(table, ~later if party == ACTIVE else None, folder / f"{party}.parquet")
         issue(folder / CERTS, party, ["localhost", "127.0.0.1"])
         settings = _settings(party, [other for other in scene if other != party], protocol)
         title = f"The settings of party {party}. Relative paths start where this file is."
@@ -82,6 +82,11 @@ def _settings(party: PartyName, others: list[PartyName], protocol: str) -> Party
         threads=1,  # three parties share this machine
         policy=Policy(protocols=(protocol,), accept_exposed=(protocol,), peers=dict.fromkeys(others, (ANY,))),
     )
+
+
+def _write_rows(table: ArrowTable, rows: BoolArray | None, file: Path) -> None:
+    kept = table if rows is None else cast(Any, table).filter(pyarrow().array(rows))
+    pyarrow("parquet").write_table(kept, file)
 
 
 def _ids(table: ArrowTable) -> AnyArray:

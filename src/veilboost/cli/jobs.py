@@ -85,8 +85,9 @@ def show(name: Name, config: Config, as_json: AsJson = False) -> None:
     table = make_table("", "")
     table.show_header = False
     for key, value in about.items():
-        if value is not None:
-            table.add_row(f"[bold]{key}[/]", escape(", ".join(value) if isinstance(value, list) else str(value)))
+        if value is not None and key != "files":
+            table.add_row(f"[bold]{key}[/]", escape(str(value)))
+    table.add_row("[bold]files[/]", escape(", ".join(about["files"])))
     console.print(table)
     if about["role"] == "active" and about["state"] in {"failed", "cancelled", INTERRUPTED} and about["rounds"]:
         console.print("\nit can go on: veilboost train JOB --config FILE --resume")
@@ -146,7 +147,7 @@ def _about(run: RunFolder) -> dict[str, Any]:
         "rows": status.get("rows"),
         "error": status.get("error"),
         "updated": None if updated is None else datetime.fromtimestamp(float(updated)).isoformat(" ", "seconds"),
-        "cancelling": run.cancelled and state not in (*ENDED, INTERRUPTED) or None,
+        "cancelling": (run.cancelled and state not in (*ENDED, INTERRUPTED)) or None,
         "folder": str(run.path),
         "files": sorted(path.name for path in run.path.iterdir() if not path.name.startswith(".")),
     }

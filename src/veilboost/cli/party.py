@@ -82,7 +82,9 @@ def _tell(daemon: Daemon, settings: PartySettings, as_json: bool) -> None:
     identity, policy = daemon.host.identity, settings.policy
     address = f"{settings.listen.rpartition(':')[0]}:{daemon.port}"
     dialled = {
-        name: peer.address for name, peer in settings.peers.items() if peer.connect == "out" and peer.address is not None
+        name: peer.address
+        for name, peer in settings.peers.items()
+        if peer.connect == "out" and peer.address is not None
     }
     if as_json:
         told = {

@@ -43,7 +43,9 @@ def transcript(
         return
     console = stdout()
     console.print(f"[bold]What {escape(owner)} sent and received[/]\n")
-    table = make_table("from", "to", "message", "count", "bytes", "revealed to the receiver", numbers=("count", "bytes"))
+    table = make_table(
+        "from", "to", "message", "count", "bytes", "revealed to the receiver", numbers=("count", "bytes")
+    )
     for item in exchanges:
         # To somebody else than the receiver is worth a word of its own.
         told = [what if to == item.receiver else f"{what} (to the {to} party)" for what, to in item.reveals]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from veilboost.errors import PeerUnreachable, VeilBoostError
 from veilboost.party.host import PartyHost
@@ -30,7 +31,7 @@ class Daemon:
         self._tls = tls_files(identity)
         self._most = most
         self._stopping = threading.Event()
-        self._server = LinkServer(settings.listen, self._tls, self.host.admit, self._on_link, most)
+        self._server = LinkServer(settings.listen, self._tls, self.host.admit, self._welcome, most)
         self.port = self._server.port
         # `connect = "out"` in a party's own file: this party dials the peer and answers over that link.
         for name, peer in settings.peers.items():
@@ -48,8 +49,8 @@ class Daemon:
         while not self._stopping.wait(1.0):
             pass
 
-    def _on_link(self, link: Link, peer: PeerIdentity) -> None:
-        answer_requests(link, lambda packet: self.host.handle(peer, packet))
+    def _welcome(self, link: Link, peer: PeerIdentity) -> Callable[[Packet], Packet]:
+        return lambda packet: self.host.handle(peer, packet)
 
     def _dial_out(self, name: PartyName, address: str) -> None:
         """Keep a link open to a peer that cannot dial us; it sends requests over it as over any other."""
@@ -81,10 +82,10 @@ def listen_for(settings: PartySettings, hub: LinkHub) -> LinkServer:
     host = PartyHost(settings, lambda name, seconds: _nowhere(name))
     identity = host.identity
 
-    def on_link(link: Link, peer: PeerIdentity) -> None:
+    def keep(link: Link, peer: PeerIdentity) -> None:
         hub.offer(peer.party, link)
 
-    return LinkServer(settings.listen, tls_files(identity), host.admit, on_link, settings.limits.max_message_mb << 20)
+    return LinkServer(settings.listen, tls_files(identity), host.admit, keep, settings.limits.max_message_mb << 20)
 
 
 def _nowhere(name: PartyName) -> Link:

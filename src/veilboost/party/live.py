@@ -35,14 +35,14 @@ class LiveView:
         self._console = console
         self._shown = shown
         self._drawn = shown and (console.is_terminal or console.is_jupyter)
-        self._live = Live(
-            console=console, get_renderable=self._draw, refresh_per_second=8, transient=True, auto_refresh=self._drawn
-        )
         self._began = self._stage_began = time.perf_counter()
         self._stage = ""
         self._validation: float | None = None
         self._waits: dict[PartyName, str] = {}
         self._spinner = Spinner("dots")
+        self._live = Live(
+            console=console, get_renderable=self._draw, refresh_per_second=8, transient=True, auto_refresh=self._drawn
+        )
 
     @property
     def watch(self) -> Watch:

@@ -24,11 +24,11 @@ class Link(Protocol):
     def close(self) -> None: ...
 
 
-def to_chunks(packet: Packet, size: int) -> Iterator[tuple[bytes, bool]]:
+def to_chunks(packet: Packet, size: int) -> Iterator[tuple[bytes | memoryview, bool]]:
     """A packet in pieces of at most `size` bytes, the last one marked: memory in transit is bounded by a piece."""
-    envelope, body = packet.envelope(), packet.body
+    body = memoryview(packet.body)
     first = size - ENVELOPE_SIZE
-    yield envelope + body[:first], len(body) <= first
+    yield packet.envelope() + body[:first], len(body) <= first
     for start in range(first, len(body), size):
         yield body[start : start + size], start + size >= len(body)
 
@@ -43,5 +43,5 @@ def from_chunks(chunks: Iterable[tuple[bytes, bool]], most: int) -> Iterator[Pac
             raise OversizedMessage(f"a message of more than {most >> 20} MB arrived")
         pieces.append(data)
         if last:
-            yield read_packet(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+            yield read_packet(pieces)
             pieces, held = [], 0

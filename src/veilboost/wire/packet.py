@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -52,18 +53,18 @@ def digest_of(body: bytes) -> bytes:
     return hashlib.sha256(body).digest()[:16]
 
 
-def read_packet(data: bytes) -> Packet:
-    """A packet from its bytes, whole and undamaged, or a coded error."""
-    if len(data) < ENVELOPE_SIZE:
+def read_packet(pieces: Sequence[bytes]) -> Packet:
+    """A packet from its pieces, of which the first holds the envelope; or a coded error."""
+    if len(pieces[0]) < ENVELOPE_SIZE:
         raise MalformedMessage("a packet is shorter than its envelope")
-    magic, version, kind, session, number, digest = _ENVELOPE.unpack_from(data)
+    magic, version, kind, session, number, digest = _ENVELOPE.unpack_from(pieces[0])
     if magic != MAGIC:
         raise MalformedMessage("something that is not a packet arrived")
     if version != VERSION:
         raise WireVersion(f"the peer speaks packet version {version}, this side speaks {VERSION}")
     if kind not in Kind._value2member_map_:
         raise MalformedMessage("a packet of an unknown kind arrived")
-    body = data[ENVELOPE_SIZE:]
+    body = b"".join((memoryview(pieces[0])[ENVELOPE_SIZE:], *pieces[1:]))  # the one copy
     if digest_of(body) != digest:
         raise DamagedPacket("a packet's content does not fit its digest")
     return Packet(Kind(kind), session, number, digest, body)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from veilboost import errors
@@ -162,19 +162,24 @@ def failure_from(peer: PartyName, body: bytes) -> VeilBoostError:
     return PeerRefused(f"{peer} refused ({code}: {what})", remedy or None)
 
 
-def answer_requests(link: Link, handle: Callable[[Packet], Packet]) -> None:
-    """Answer what comes over a link until it closes. Whatever a peer sends, this returns and never raises."""
+def answers(link: Link, handle: Callable[[Packet], Packet]) -> Iterator[Packet]:
+    """The answers to what comes over a link, until it closes. Whatever a peer sends, this ends and never raises."""
     while True:
         try:
             packet = link.receive()
-            if packet is None:
-                return
-            link.send(handle(packet))
         except PeerUnreachable:
-            link.close()
             return
         except WireError as error:  # not a packet of ours: say why, and end a stream whose place is lost
-            with contextlib.suppress(PeerUnreachable):
-                link.send(Packet.of(Kind.FAILURE, NO_SESSION, 0, failure_body(error)))
-            link.finish()
+            yield Packet.of(Kind.FAILURE, NO_SESSION, 0, failure_body(error))
             return
+        if packet is None:
+            return
+        yield handle(packet)
+
+
+def answer_requests(link: Link, handle: Callable[[Packet], Packet]) -> None:
+    """Answer over a link that we opened ourselves."""
+    with contextlib.suppress(PeerUnreachable):
+        for packet in answers(link, handle):
+            link.send(packet)
+    link.finish()

@@ -162,7 +162,7 @@ def test_answering_ends_with_the_link_and_never_raises():
         def send(self, packet):
             self.sent.append(packet.number)
 
-        def close(self):
+        def finish(self):
             self.closed = True
 
     link = Incoming()

@@ -8,7 +8,7 @@ from veilboost.errors import MalformedMessage
 _DATA, _LAST = 0x0A, 0x10  # field 1, length-delimited; field 2, varint
 
 
-def encode_chunk(chunk: tuple[bytes, bool]) -> bytes:
+def encode_chunk(chunk: tuple[bytes | memoryview, bool]) -> bytes:
     data, last = chunk
     head, size = bytearray([_DATA]), len(data)
     while size > 0x7F:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import queue
+import threading
 from collections.abc import Callable, Iterable, Iterator
 
 import grpc
 
-from veilboost.errors import PeerUnreachable
+from veilboost.errors import PeerRefused, PeerUnreachable
 from veilboost.wire.grpc.chunk import decode_chunk, encode_chunk
 from veilboost.wire.link import from_chunks, to_chunks
-from veilboost.wire.packet import Packet
+from veilboost.wire.packet import ENVELOPE_SIZE, Packet
 
 CHUNK_BYTES = 256 << 10  # measured: larger chunks are no faster on one machine, and hold more memory
 _WAITING = 16  # chunks that may wait to be sent
@@ -22,7 +22,8 @@ class StreamLink:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._waiting: queue.Queue[bytes | None] = queue.Queue(_WAITING)
+        self._waiting: queue.SimpleQueue[tuple[bytes, bool] | None] = queue.SimpleQueue()
+        self._room = threading.BoundedSemaphore(_WAITING)
         self._closed = False
 
     def attach(self, incoming: Iterable[bytes], hang_up: Callable[[], None]) -> None:
@@ -32,12 +33,20 @@ class StreamLink:
 
     def outgoing(self) -> Iterator[bytes]:
         """The chunks to send, until the link is closed."""
-        while (chunk := self._waiting.get()) is not None:
+        while (item := self._waiting.get()) is not None:
+            chunk, counted = item
             yield chunk
+            if counted:
+                self._room.release()
 
     def send(self, packet: Packet) -> None:
+        counted = len(packet.body) >= CHUNK_BYTES - ENVELOPE_SIZE  # small packets need not wait for room
         for chunk in to_chunks(packet, CHUNK_BYTES):
-            self._put(encode_chunk(chunk))
+            while counted and not self._room.acquire(timeout=0.5) and not self._closed:
+                pass
+            if self._closed:
+                raise PeerUnreachable("the connection was closed")
+            self._waiting.put((encode_chunk(chunk), counted))
 
     def receive(self) -> Packet | None:
         """The next packet, None when the other side closed; a broken stream is `PeerUnreachable`."""
@@ -46,29 +55,20 @@ class StreamLink:
         except grpc.RpcError as error:
             if self._closed:
                 return None
+            if error.code() is grpc.StatusCode.PERMISSION_DENIED:  # asking again would not help
+                raise PeerRefused(_reason(error)) from None
             raise PeerUnreachable(_reason(error)) from None
 
     def finish(self) -> None:
         """Let what was sent arrive, then end the stream."""
-        with contextlib.suppress(queue.Full):
-            self._waiting.put(None, timeout=5.0)
+        self._waiting.put(None)
 
     def close(self) -> None:
         """Stop sending and receiving. Harmless when it is closed already."""
         if not self._closed:
             self._closed = True
-            with contextlib.suppress(queue.Full):  # a sender that is stuck finds out by `_put`
-                self._waiting.put_nowait(None)
+            self._waiting.put(None)
             self._hang_up()
-
-    def _put(self, chunk: bytes) -> None:
-        while not self._closed:
-            try:
-                self._waiting.put(chunk, timeout=0.5)
-            except queue.Full:
-                continue
-            return
-        raise PeerUnreachable("the connection was closed")
 
 
 def _reason(error: grpc.RpcError) -> str:

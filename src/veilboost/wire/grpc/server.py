@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
@@ -10,25 +9,31 @@ from typing import Any, cast
 import grpc
 
 from veilboost.errors import PeerUnreachable, VeilBoostError
+from veilboost.wire.grpc.chunk import encode_chunk
 from veilboost.wire.grpc.client import METHOD, OPTIONS, TlsFiles
-from veilboost.wire.grpc.link import StreamLink
+from veilboost.wire.grpc.link import CHUNK_BYTES, StreamLink
+from veilboost.wire.link import to_chunks
+from veilboost.wire.packet import Packet
+from veilboost.wire.rpc import answers
 
 MAX_LINKS = 64  # streams that may be open at once; a peer needs one or two
 
 Admit = Callable[[bytes], Any]  # the peer's certificate (PEM) -> who it is, or a coded error
-OnLink = Callable[[StreamLink, Any], None]
+Handle = Callable[[Packet], Packet]
+Welcome = Callable[[StreamLink, Any], Handle | None]
+"""Told of a peer's link: returns what answers its requests, or None where it keeps the link to send requests itself."""
 
 
 class LinkServer:
     """Listens with mutual TLS; peers without a certificate of the authority do not get through the handshake."""
 
-    def __init__(self, address: str, tls: TlsFiles, admit: Admit, on_link: OnLink, most: int) -> None:
+    def __init__(self, address: str, tls: TlsFiles, admit: Admit, welcome: Welcome, most: int) -> None:
         self._server = grpc.server(
             ThreadPoolExecutor(MAX_LINKS, thread_name_prefix="link"),
             options=(*OPTIONS, ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000), ("grpc.so_reuseport", 0)),
             maximum_concurrent_rpcs=MAX_LINKS,
         )
-        self._server.add_generic_rpc_handlers((_Handler(admit, on_link, most),))
+        self._server.add_generic_rpc_handlers((_Handler(admit, welcome, most),))
         credentials = grpc.ssl_server_credentials([(tls.key, tls.certificate)], tls.ca, require_client_auth=True)
         try:
             self.port = self._server.add_secure_port(address, credentials)
@@ -41,8 +46,8 @@ class LinkServer:
 
 
 class _Handler(grpc.GenericRpcHandler):
-    def __init__(self, admit: Admit, on_link: OnLink, most: int) -> None:
-        self._admit, self._on_link, self._most = admit, on_link, most
+    def __init__(self, admit: Admit, welcome: Welcome, most: int) -> None:
+        self._admit, self._welcome, self._most = admit, welcome, most
 
     def service(self, handler_call_details: Any) -> Any:
         if handler_call_details.method != METHOD:
@@ -58,6 +63,10 @@ class _Handler(grpc.GenericRpcHandler):
             return
         link = StreamLink(self._most)
         link.attach(incoming, context.cancel)
-        threading.Thread(target=self._on_link, args=(link, peer), daemon=True).start()
         context.add_callback(link.close)
-        yield from link.outgoing()
+        handle = self._welcome(link, peer)
+        if handle is None:
+            yield from link.outgoing()
+        else:  # this thread receives, answers and sends: a request crosses no queue
+            for packet in answers(link, handle):
+                yield from map(encode_chunk, to_chunks(packet, CHUNK_BYTES))

@@ -1,0 +1,114 @@
+"""Requests that come at the same time share one joint prediction; there is never more than one under way."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from veilboost.data.table import PartyTable
+from veilboost.errors import PeerRefused, PeerUnreachable, RowsDiffer, TableBusy
+from veilboost.service.rows import joined
+from veilboost.types import Float64Array
+
+Score = Callable[[PartyTable], Float64Array]
+
+
+@dataclass
+class _Waiting:
+    table: PartyTable
+    answer: Future[Float64Array] = field(default_factory=Future[Float64Array])
+
+
+class Batcher:
+    """Hands tables to one thread, which joins those that wait. Rows first come, first served."""
+
+    def __init__(self, score: Score, most_rows: int, most_waiting: int) -> None:
+        self._score = score
+        self._most_rows = most_rows
+        self._most_waiting = most_waiting
+        self._waiting: deque[_Waiting] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._thread = threading.Thread(target=self._work, name="predict", daemon=True)
+        self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    def submit(self, table: PartyTable) -> Future[Float64Array]:
+        """The scores of these rows, when their turn has come."""
+        request = _Waiting(table)
+        with self._changed:
+            if self._closed:
+                raise TableBusy("the service is being stopped", "ask again when it is back")
+            if len(self._waiting) >= self._most_waiting:
+                raise TableBusy(f"{len(self._waiting)} requests are waiting already", "ask again in a few seconds")
+            self._waiting.append(request)
+            self._changed.notify()
+        return request.answer
+
+    def close(self) -> None:
+        """Answer what is under way, refuse what waits."""
+        with self._changed:
+            self._closed = True
+            for request in self._waiting:
+                request.answer.set_exception(TableBusy("the service is being stopped", "ask again when it is back"))
+            self._waiting.clear()
+            self._changed.notify()
+        self._thread.join()
+
+    def _work(self) -> None:
+        while batch := self._next():
+            self._answer(batch)
+
+    def _next(self) -> list[_Waiting]:
+        """The oldest request and what fits with it; nothing when the service is being stopped."""
+        with self._changed:
+            while not self._waiting and not self._closed:
+                self._changed.wait()
+            batch: list[_Waiting] = []
+            ids: set[str] = set()
+            rows = 0
+            while self._waiting:
+                table = self._waiting[0].table
+                new = set(table.ids.tolist())
+                # The same person twice in one prediction would be two rows with one id.
+                if batch and (rows + table.rows > self._most_rows or not ids.isdisjoint(new)):
+                    break
+                batch.append(self._waiting.popleft())
+                ids |= new
+                rows += table.rows
+            return batch
+
+    def _answer(self, batch: list[_Waiting]) -> None:
+        try:
+            scores = self._score(joined([request.table for request in batch]))
+        except (RowsDiffer, PeerRefused) as error:
+            if len(batch) == 1:
+                batch[0].answer.set_exception(error)
+            else:  # nobody's request fails for what stands in another's
+                for at, request in enumerate(batch):
+                    self._answer_rest(batch[at:], request)
+            return
+        except Exception as error:
+            for request in batch:
+                request.answer.set_exception(error)
+            return
+        start = 0
+        for request in batch:
+            request.answer.set_result(scores[start : start + request.table.rows])
+            start += request.table.rows
+
+    def _answer_rest(self, rest: list[_Waiting], request: _Waiting) -> None:
+        """One request of a batch that failed, by itself; a party that is away meanwhile is away for the rest too."""
+        if request.answer.done():
+            return
+        self._answer([request])
+        error = request.answer.exception()
+        if isinstance(error, PeerUnreachable):
+            for other in rest[1:]:
+                other.answer.set_exception(error)

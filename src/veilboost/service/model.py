@@ -1,0 +1,136 @@
+"""A finished run of the active party, opened to predict with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from veilboost.data.columns import id_values
+from veilboost.data.load import load_table
+from veilboost.data.schema import SchemaRules, check_present, check_size
+from veilboost.data.selection import Selection
+from veilboost.data.sources import read_source
+from veilboost.data.table import PartyTable
+from veilboost.errors import (
+    EmptyIntersection,
+    ImpossibleSetting,
+    MissingPart,
+    PeerUnreachable,
+    RowsDiffer,
+    UnsupportedCombination,
+)
+from veilboost.model.part import ColumnInfo
+from veilboost.party.predicting import LivePredictor, Prediction
+from veilboost.party.runs import RunFolder
+from veilboost.party.settings import DataSettings, PartySettings
+from veilboost.service.peers import RollCall, names_of
+from veilboost.types import PartyName
+
+Predict = Callable[[PartyTable], Prediction]
+KEEP = SchemaRules(constant="keep")  # a few new rows may well agree in a column
+ROW_NUMBER = "row"
+PRESHARED = "preshared"
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """What the active party may know of its model without asking anyone."""
+
+    name: str
+    party: PartyName
+    parties: tuple[PartyName, ...]
+    protocol: str
+    objective: str
+    classes: tuple[str, ...] | None
+    columns: tuple[ColumnInfo, ...]
+    id_name: str
+    trees: int
+
+    @property
+    def id_key(self) -> str:
+        """What a row's id is called in a request: `id`, unless a column has that name."""
+        taken = {column.name for column in self.columns}
+        return next(name for name in ("id", self.id_name, "row_id", "__id__") if name not in taken)
+
+
+class OpenModel:
+    """The predictor of a run, and the roll call of its parties."""
+
+    def __init__(self, settings: PartySettings, folder: Path) -> None:
+        """Raises what is wrong with the run or the settings; asks nobody yet."""
+        folder = folder.resolve()  # the run's name is the folder's, which `.` does not tell
+        run = RunFolder.open(folder.parent, folder.name)
+        state = run.status.get("state")
+        if state != "finished":
+            raise MissingPart(f"the run {folder.name!r} is not finished but {state}", "end or resume its training first")
+        self.predictor = LivePredictor(settings, run)
+        part, skeleton, job = self.predictor.part, self.predictor.skeleton, self.predictor.job
+        if part.party != settings.name:
+            raise UnsupportedCombination(f"the run is of {part.party} and the settings are of {settings.name}")
+        if settings.data is None:
+            raise ImpossibleSetting(f"{settings.name} has no [data] section", "it says which column is the id")
+        self.settings, self.data = settings, settings.data
+        self.roll_call = RollCall(settings, job, run.job_text)
+        classes = skeleton.classes
+        if skeleton.objective == "multiclass" and classes is None:
+            classes = tuple(str(number) for number in range(skeleton.trees_per_round))
+        self.info = ModelInfo(
+            name=folder.name,
+            party=part.party,
+            parties=skeleton.parties,
+            protocol=skeleton.protocol,
+            objective=skeleton.objective,
+            classes=classes,
+            columns=part.columns,
+            id_name=self.data.id or ROW_NUMBER,
+            trees=len(skeleton.trees),
+        )
+
+    def load(self, source: Path) -> PartyTable:
+        """New rows from a file: the id and the columns as trained; whatever else is in it is not read."""
+        return load_rows(source, self.data, self.info.columns)
+
+    def predict(self, table: PartyTable, seconds: float | None = None) -> Prediction:
+        """Scores in the order of the rows.
+
+        Everyone is called first: if one party is away, no other spends its day's predictions on it.
+        """
+        wanted = self.settings.limits.connect_seconds if seconds is None else seconds
+        away = [name for name, there in self.roll_call.now(wanted).items() if there is False]
+        if away:
+            raise PeerUnreachable(f"{names_of(away)} cannot be reached")
+        try:
+            return self.predictor.predict(table)
+        except EmptyIntersection:
+            raise RowsDiffer(
+                f"none of the {table.rows} rows is known to every party", "predict for people whom all know"
+            ) from None
+
+    def check_servable(self) -> None:
+        """Single rows find each other by their ids, which the order of whole tables does not allow."""
+        if self.predictor.job.alignment == PRESHARED:
+            raise UnsupportedCombination(
+                f"the run {self.info.name!r} has alignment = {PRESHARED!r}, which knows whole tables and no single rows",
+                "train with another alignment",
+            )
+
+
+def load_rows(source: Path, data: DataSettings, columns: tuple[ColumnInfo, ...]) -> PartyTable:
+    """The rows of a file as a trained party's columns; the label may be absent."""
+    if columns:
+        return load_table(
+            source,
+            id=data.id,
+            features=[column.name for column in columns],
+            categorical=[column.name for column in columns if column.categories is not None],
+            rules=KEEP,
+        ).without_label()
+    # A party that has labels only: its new rows are ids and nothing else.
+    selection = Selection(id=data.id, features=())
+    read = read_source(source, selection)
+    check_present(read.table.column_names, selection)
+    check_size(read.table.num_rows, 0, has_label=True)
+    if data.id is None:
+        raise ImpossibleSetting("neither an id nor a column is known of new rows", "name the id under [data]")
+    return PartyTable(id_values(data.id, read.table.column(data.id), typed=read.typed), ())

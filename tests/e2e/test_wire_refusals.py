@@ -1,0 +1,234 @@
+"""What a listening party refuses, over real sockets and TLS; and that it lives on each time."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import struct
+from datetime import UTC, datetime, timedelta
+
+import grpc
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from veilboost.errors import ExposedKey, OversizedMessage, PeerRefused, PeerUnreachable, WireVersion
+from veilboost.party.certs import init_authority, issue, load_identity, revoke
+from veilboost.party.daemon import Daemon
+from veilboost.party.hub import tls_files
+from veilboost.party.identity import server_name
+from veilboost.party.messages import CONTROL_MESSAGES, Accepted, Propose
+from veilboost.party.settings import load_party
+from veilboost.wire.codec import Catalogue, encode
+from veilboost.wire.grpc.chunk import encode_chunk
+from veilboost.wire.grpc.client import METHOD, dial
+from veilboost.wire.message import Done
+from veilboost.wire.packet import ENVELOPE_SIZE, Kind, Packet
+from veilboost.wire.rpc import Caller
+from veilboost.wire.transcript import Transcript
+
+JOB = """
+name = "first"
+active = "bank"
+[parties.bank]
+[parties.shop]
+address = "127.0.0.1:1"
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("party")
+    init_authority(folder, now=datetime.now(UTC) - timedelta(days=60))
+    for party in ("bank", "shop", "stranger", "taken"):
+        issue(folder, party, ["localhost", "127.0.0.1"])
+    revoke(folder, "taken")
+    issue(folder, "late", ["localhost"], days=1, now=datetime.now(UTC) - timedelta(days=30))
+    other = folder / "other"
+    init_authority(other)
+    issue(other, "bank", ["localhost"])
+    rng = np.random.default_rng(0)
+    pq.write_table(pa.table({"id": np.arange(200), "x": rng.normal(size=200)}), folder / "shop.parquet")
+    (folder / "shop.toml").write_text("""
+name = "shop"
+listen = "127.0.0.1:0"
+[certificates]
+cert = "shop.crt"
+key = "shop.key"
+ca = "ca.crt"
+revoked = "revoked.crl"
+[data]
+path = "shop.parquet"
+id = "id"
+[limits]
+max_message_mb = 1
+[policy]
+protocols = ["plain"]
+accept_exposed = ["plain"]
+[policy.peers]
+bank = ["any"]
+taken = ["any"]
+late = ["any"]
+""")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def daemon(place):
+    running = Daemon(load_party(place / "shop.toml"))
+    yield running
+    running.stop()
+
+
+def tls(folder, party):
+    return tls_files(load_identity(folder / f"{party}.crt", folder / f"{party}.key", folder / "ca.crt"))
+
+
+def caller(daemon, files, name="shop", seconds=8.0):
+    address = f"127.0.0.1:{daemon.port}"
+    return Caller(
+        "shop",
+        lambda left: dial(address, files, server_name(name), 1 << 24),
+        os.urandom(16),
+        Catalogue(CONTROL_MESSAGES),
+        Transcript("bank"),
+        seconds,
+    )
+
+
+@pytest.fixture
+def works(daemon, place):
+    """After every refusal the daemon must still take a proper request."""
+    yield
+    channel = caller(daemon, tls(place, "bank"), seconds=20.0)
+    assert isinstance(channel.send(Propose(JOB, dry_run=True, resume=False))(), Accepted)
+    channel.close()
+
+
+@pytest.mark.parametrize(
+    ("party", "words"), [("stranger", "VB-1607"), ("taken", "VB-1608")], ids=["unknown", "revoked"]
+)
+def test_certificates_the_policy_does_not_know(daemon, place, works, party, words):
+    channel = caller(daemon, tls(place, party), seconds=60)
+    with pytest.raises(PeerRefused, match=words):  # at once, not when the time is over
+        channel.send(Done())()
+
+
+def test_a_certificate_of_another_authority(daemon, place, works):
+    foreign = tls(place / "other", "bank")
+    trusting = type(foreign)(foreign.certificate, foreign.key, (place / "ca.crt").read_bytes())
+    for files in (foreign, trusting):
+        with pytest.raises(PeerUnreachable):
+            caller(daemon, files, seconds=1.0).send(Done())()
+
+
+def test_an_expired_certificate(daemon, place, works):
+    files = type(tls(place, "bank"))(
+        (place / "late.crt").read_bytes(), (place / "late.key").read_bytes(), (place / "ca.crt").read_bytes()
+    )
+    with pytest.raises(PeerUnreachable):
+        caller(daemon, files, seconds=1.0).send(Done())()
+
+
+def test_a_server_that_is_not_the_party_that_was_meant(daemon, place, works):
+    with pytest.raises(PeerUnreachable):
+        caller(daemon, tls(place, "bank"), name="telecom", seconds=1.0).send(Done())()
+
+
+def test_a_private_key_that_others_may_read(place):
+    (place / "stranger.key").chmod(0o644)
+    with pytest.raises(ExposedKey):
+        load_identity(place / "stranger.crt", place / "stranger.key", place / "ca.crt")
+    (place / "stranger.key").chmod(0o600)
+
+
+def test_plaintext_and_random_bytes_on_the_port(daemon, works):
+    rng = np.random.default_rng(7)
+    for attempt in range(20):
+        with socket.create_connection(("127.0.0.1", daemon.port), timeout=5) as connection:
+            connection.settimeout(5)
+            noise = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" if attempt == 0 else rng.bytes(int(rng.integers(1, 2000)))
+            connection.sendall(noise)
+            connection.shutdown(socket.SHUT_WR)
+            try:
+                while connection.recv(4096):
+                    pass
+            except OSError:
+                pass  # it may reset the connection as well as close it
+
+
+def test_tls_without_a_certificate(daemon, place, works):
+    context = ssl.create_default_context(cafile=place / "ca.crt")
+    context.check_hostname = False
+    with socket.create_connection(("127.0.0.1", daemon.port), timeout=5) as plain:
+        plain.settimeout(5)
+        with pytest.raises((ssl.SSLError, OSError)), context.wrap_socket(plain) as wrapped:  # noqa: PT012
+            wrapped.sendall(b"x")
+            if not wrapped.recv(10):
+                raise OSError("closed")
+
+
+def raw_stream(daemon, place, chunks):
+    """Send chunks as they are and return what comes back, or the status the stream ends with."""
+    files = tls(place, "bank")
+    channel = grpc.secure_channel(
+        f"127.0.0.1:{daemon.port}",
+        grpc.ssl_channel_credentials(files.ca, files.key, files.certificate),
+        options=(("grpc.ssl_target_name_override", server_name("shop")),),
+    )
+    try:
+        return b"".join(channel.stream_stream(METHOD)(iter(chunks), timeout=10))
+    except grpc.RpcError as error:
+        return str(error.code())
+    finally:
+        channel.close()
+
+
+def request(body=b"", session=b"s" * 16, number=1):
+    packet = Packet.of(Kind.REQUEST, session, number, body)
+    return packet.envelope() + body
+
+
+@pytest.mark.parametrize(
+    ("chunks", "code"),
+    [
+        ([b""], b"VB-1401"),
+        ([b"garbage"], b"VB-1401"),
+        ([encode_chunk((b"", True))], b"VB-1401"),
+        ([encode_chunk((request()[: ENVELOPE_SIZE - 1], True))], b"VB-1401"),
+        ([encode_chunk((request(b"abc")[:-1], True))], b"VB-1405"),
+        ([encode_chunk((b"VBPK" + struct.pack("<H", 9) + request()[6:], True))], b"VB-1404"),
+        ([encode_chunk((bytes(200_000), False))] * 7, b"VB-1406"),
+        ([encode_chunk((request(os.urandom(40)), True))], b"VB-1408"),
+        ([encode_chunk((request(encode(Done())), True))], b"VB-1408"),
+    ],
+    ids=["empty", "no chunk", "no packet", "truncated", "damaged", "version", "oversized", "nonsense", "stale"],
+)
+def test_streams_that_are_not_what_they_should_be(daemon, place, works, chunks, code):
+    answer = raw_stream(daemon, place, chunks)
+    assert isinstance(answer, bytes), answer
+    assert code in answer
+
+
+def test_random_chunks_never_end_the_daemon(daemon, place, works):
+    rng = np.random.default_rng(3)
+    for _ in range(30):
+        raw_stream(daemon, place, [rng.bytes(int(rng.integers(0, 400))) for _ in range(int(rng.integers(1, 5)))])
+
+
+def test_the_caller_hears_why(daemon, place, works):
+    channel = caller(daemon, tls(place, "bank"))
+    with pytest.raises(OversizedMessage, match="VB-1406: shop"):
+        channel.send(Propose("#" + "x" * 900_000 + "\n" + "#" + "y" * 900_000, dry_run=True, resume=False))()
+    channel.close()
+
+
+def test_another_version_is_told_apart(daemon, place, works, monkeypatch):
+    monkeypatch.setattr("veilboost.wire.packet.VERSION", 9)
+    packet = Packet.of(Kind.REQUEST, bytes(16), 1, b"")
+    envelope = packet.envelope()
+    monkeypatch.undo()
+    assert b"VB-1404" in raw_stream(daemon, place, [encode_chunk((envelope, True))])
+    assert WireVersion.code == "VB-1404"
