@@ -1,14 +1,15 @@
-# make demo   set everything up, then show a federation of three on a built-in scene
+# make demo   set everything up, then show three parties as processes train over TLS; PROTOCOL=NAME chooses how
 # make test   set everything up, then lint, type-check and run every test
 # make fast   the two-minute subset of the tests
 PYTHON ?= python3
+PROTOCOL ?= plain
 BIN := .venv/bin
 SOURCES := pyproject.toml CMakeLists.txt $(wildcard native/*)
 
 .PHONY: demo test fast check clean
 
 demo: .venv/installed
-	$(BIN)/veilboost simulate --scene --protocol plain --trees 60 --learning-rate 0.1 --threads 1
+	$(BIN)/veilboost demo --protocol $(PROTOCOL) --keep
 
 test: check
 	$(BIN)/python -m pytest -n 2 --dist worksteal

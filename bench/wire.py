@@ -56,7 +56,7 @@ def _answer(folder: Path, pipe: Any) -> None:
     done = encode(Done())
 
     def welcome(link: Any, peer: Any) -> Any:
-        return lambda p: Packet.of(Kind.ANSWER, p.session, p.number, done)
+        return lambda p: Packet(Kind.ANSWER, p.session, p.number, done)
 
     server = LinkServer("127.0.0.1:0", tls_files(identity), peer_identity, welcome, MOST)
     pipe.send(server.port)

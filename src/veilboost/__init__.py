@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 __all__ = [
+    "Federation",
     "VeilBoostError",
     "VerticalClassifier",
     "VerticalRegressor",
@@ -23,6 +24,7 @@ __all__ = [
 # Where each public name lives. They load when they are first used, so that `import veilboost` is quick; type checkers
 # find them in `__init__.pyi`, where import-linter does not take them for imports.
 _HOMES = {
+    "Federation": "veilboost.party.federation",
     "VeilBoostError": "veilboost.errors",
     "VerticalClassifier": "veilboost.estimators.classifier",
     "VerticalRegressor": "veilboost.estimators.regressor",

@@ -8,5 +8,6 @@ from veilboost.model.export import export_xgboost as export_xgboost
 from veilboost.model.joined import join as join
 from veilboost.model.store import load_model as load_model
 from veilboost.model.store import save_model as save_model
+from veilboost.party.federation import Federation as Federation
 
 __version__: str

@@ -24,6 +24,7 @@ from veilboost.party.settings import load_party
 from veilboost.wire.codec import Catalogue, encode
 from veilboost.wire.grpc.chunk import encode_chunk
 from veilboost.wire.grpc.client import METHOD, dial
+from veilboost.wire.link import to_chunks
 from veilboost.wire.message import Done
 from veilboost.wire.packet import ENVELOPE_SIZE, Kind, Packet
 from veilboost.wire.rpc import Caller
@@ -187,8 +188,7 @@ def raw_stream(daemon, place, chunks):
 
 
 def request(body=b"", session=b"s" * 16, number=1):
-    packet = Packet.of(Kind.REQUEST, session, number, body)
-    return packet.envelope() + body
+    return b"".join(data for data, _ in to_chunks(Packet(Kind.REQUEST, session, number, body), 1 << 16))
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def request(body=b"", session=b"s" * 16, number=1):
         ([b"garbage"], b"VB-1401"),
         ([encode_chunk((b"", True))], b"VB-1401"),
         ([encode_chunk((request()[: ENVELOPE_SIZE - 1], True))], b"VB-1401"),
-        ([encode_chunk((request(b"abc")[:-1], True))], b"VB-1405"),
+        ([encode_chunk((request(b"abc")[:-1] + b"?", True))], b"VB-1405"),
         ([encode_chunk((b"VBPK" + struct.pack("<H", 9) + request()[6:], True))], b"VB-1404"),
         ([encode_chunk((bytes(200_000), False))] * 7, b"VB-1406"),
         ([encode_chunk((request(os.urandom(40)), True))], b"VB-1408"),
@@ -227,8 +227,7 @@ def test_the_caller_hears_why(daemon, place, works):
 
 def test_another_version_is_told_apart(daemon, place, works, monkeypatch):
     monkeypatch.setattr("veilboost.wire.packet.VERSION", 9)
-    packet = Packet.of(Kind.REQUEST, bytes(16), 1, b"")
-    envelope = packet.envelope()
+    envelope = request()
     monkeypatch.undo()
     assert b"VB-1404" in raw_stream(daemon, place, [encode_chunk((envelope, True))])
     assert WireVersion.code == "VB-1404"

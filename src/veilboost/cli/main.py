@@ -17,7 +17,9 @@ from veilboost.cli.init import init
 from veilboost.cli.inspect import inspect
 from veilboost.cli.jobs import jobs
 from veilboost.cli.party import party
+from veilboost.cli.predict import predict
 from veilboost.cli.protocols import protocols
+from veilboost.cli.serve import serve
 from veilboost.cli.simulate import simulate
 from veilboost.cli.train import train
 from veilboost.cli.transcript import transcript
@@ -59,7 +61,7 @@ def veilboost(
     """
 
 
-for _command in (demo, simulate, train, check, transcript, protocols, inspect, export, datasets):
+for _command in (demo, simulate, train, predict, serve, check, transcript, protocols, inspect, export, datasets):
     app.command()(_command)
 for _name, _group in (("party", party), ("jobs", jobs), ("certs", certs), ("init", init)):
     app.add_typer(_group, name=_name)

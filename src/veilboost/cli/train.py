@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.padding import Padding
 
 from veilboost.cli.console import bytes_text, make_table, print_json, seconds_text, stderr, stdout
-from veilboost.errors import JobCancelled, UnknownRun, WireError
+from veilboost.errors import CheckpointFailed, JobCancelled, PeerBroken, UnknownRun, WireError
 
 if TYPE_CHECKING:
     from veilboost.party.federation import Federation, Trained
@@ -49,8 +49,9 @@ def train(
     except KeyboardInterrupt:
         stderr().print(f"stopped; {_how_to_go_on(federation, again)}", soft_wrap=True)
         raise typer.Exit(INTERRUPTED) from None
-    except (WireError, JobCancelled):
-        stderr().print(_how_to_go_on(federation, again), soft_wrap=True)
+    except (WireError, JobCancelled, CheckpointFailed, PeerBroken):
+        if rounds_kept(federation):
+            stderr().print(_how_to_go_on(federation, again), soft_wrap=True)
         raise
     if as_json:
         print_json(done.to_dict())
@@ -66,10 +67,12 @@ def _how_to_go_on(federation: Federation, again: str) -> str:
 
 
 def rounds_kept(federation: Federation) -> int:
+    """Of a run that is not finished."""
     try:
-        return federation.run.rounds
+        run = federation.run
     except UnknownRun:
         return 0
+    return 0 if run.status.get("state") == "finished" else run.rounds
 
 
 def _print(done: Trained) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -49,6 +50,9 @@ from veilboost.wire.message import Done
 from veilboost.wire.rpc import Caller, Waiting
 from veilboost.wire.transcript import Transcript
 
+RELEASE_SECONDS = 2.0  # how long to try to tell a party that a job stops
+LAST_NUMBER = 1 << 62  # of a request that comes after all others of its session
+
 
 @dataclass(frozen=True)
 class Watch:
@@ -83,6 +87,7 @@ class Connections:
         transcript: Transcript,
         seconds: float,
         waiting: Waiting | None = None,
+        first_number: int = 1,
     ) -> Caller:
         """A channel to one party, whose requests are answered within so many seconds or fail."""
         party = self.job.parties[name]
@@ -95,6 +100,7 @@ class Connections:
             transcript,
             seconds,
             waiting=waiting,
+            first_number=first_number,
         )
         self._callers.append(caller)
         return caller
@@ -156,9 +162,20 @@ class Driver(Connections):
         except BaseException as error:
             state = "cancelled" if isinstance(error, (JobCancelled, KeyboardInterrupt)) else "failed"
             run.note(state=state, error=str(error) if isinstance(error, VeilBoostError) else type(error).__name__)
+            self._release(peers, session, transcript)
             raise
         finally:
             transcript.close()
+
+    def _release(self, callers: Mapping[PartyName, Caller], session: bytes, transcript: Transcript) -> None:
+        """Tell the parties that are still there that the job stops for now: other jobs may use their tables."""
+        catalogue = Catalogue(CONTROL_MESSAGES)
+        for name, caller in callers.items():
+            if caller.connected:
+                caller.close()  # an answer may be on its way that nobody waits for any more
+                last = self.caller(name, session, catalogue, transcript, RELEASE_SECONDS, first_number=LAST_NUMBER)
+                with contextlib.suppress(VeilBoostError):
+                    Peers({name: last}).ask({name: Finish(completed=False)}, Done)
 
     # --- parts of training ------------------------------------------------------------------------------
 

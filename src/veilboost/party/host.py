@@ -84,13 +84,13 @@ class PartyHost:
             with conversation.lock:
                 return self._answer(peer, packet, conversation)
         except VeilBoostError as error:
-            return Packet.of(Kind.FAILURE, packet.session, packet.number, failure_body(error))
+            return Packet(Kind.FAILURE, packet.session, packet.number, failure_body(error))
         except Exception as error:
             # The text of an exception may hold data: only its type and place are told, and only here.
             where = traceback.extract_tb(error.__traceback__)[-1]
             print(f"{type(error).__name__} at {where.filename}:{where.lineno}", file=sys.stderr)
             broken = PeerBroken(f"{self.settings.name} met an error of its own ({type(error).__name__})")
-            return Packet.of(Kind.FAILURE, packet.session, packet.number, failure_body(broken))
+            return Packet(Kind.FAILURE, packet.session, packet.number, failure_body(broken))
 
     def _answer(self, peer: PeerIdentity, packet: Packet, conversation: Conversation) -> Packet:
         if conversation.answer is not None and packet.number == conversation.number:
@@ -112,7 +112,7 @@ class PartyHost:
             raise
         if new:
             self._enter(packet.session, session)
-        answer = Packet.of(Kind.ANSWER, packet.session, packet.number, frame)
+        answer = Packet(Kind.ANSWER, packet.session, packet.number, frame)
         conversation.number, conversation.digest, conversation.answer = packet.number, packet.digest, answer
         if session.over:
             self._forget(packet.session, keep=conversation)

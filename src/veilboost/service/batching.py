@@ -44,7 +44,7 @@ class Batcher:
         request = _Waiting(table)
         with self._changed:
             if self._closed:
-                raise TableBusy("the service is being stopped", "ask again when it is back")
+                raise _stopping()
             if len(self._waiting) >= self._most_waiting:
                 raise TableBusy(f"{len(self._waiting)} requests are waiting already", "ask again in a few seconds")
             self._waiting.append(request)
@@ -56,20 +56,24 @@ class Batcher:
         with self._changed:
             self._closed = True
             for request in self._waiting:
-                request.answer.set_exception(TableBusy("the service is being stopped", "ask again when it is back"))
+                if request.answer.set_running_or_notify_cancel():
+                    request.answer.set_exception(_stopping())
             self._waiting.clear()
             self._changed.notify()
         self._thread.join()
 
     def _work(self) -> None:
-        while batch := self._next():
-            self._answer(batch)
+        while (batch := self._next()) is not None:
+            if batch:
+                self._answer(batch)
 
-    def _next(self) -> list[_Waiting]:
-        """The oldest request and what fits with it; nothing when the service is being stopped."""
+    def _next(self) -> list[_Waiting] | None:
+        """The oldest request and what fits with it; None when the service is being stopped."""
         with self._changed:
             while not self._waiting and not self._closed:
                 self._changed.wait()
+            if self._closed:
+                return None
             batch: list[_Waiting] = []
             ids: set[str] = set()
             rows = 0
@@ -79,9 +83,11 @@ class Batcher:
                 # The same person twice in one prediction would be two rows with one id.
                 if batch and (rows + table.rows > self._most_rows or not ids.isdisjoint(new)):
                     break
-                batch.append(self._waiting.popleft())
-                ids |= new
-                rows += table.rows
+                request = self._waiting.popleft()
+                if request.answer.set_running_or_notify_cancel():  # from here on nobody can take it back
+                    batch.append(request)
+                    ids |= new
+                    rows += table.rows
             return batch
 
     def _answer(self, batch: list[_Waiting]) -> None:
@@ -90,9 +96,8 @@ class Batcher:
         except (RowsDiffer, PeerRefused) as error:
             if len(batch) == 1:
                 batch[0].answer.set_exception(error)
-            else:  # nobody's request fails for what stands in another's
-                for at, request in enumerate(batch):
-                    self._answer_rest(batch[at:], request)
+            else:
+                self._answer_each(batch)
             return
         except Exception as error:
             for request in batch:
@@ -103,12 +108,16 @@ class Batcher:
             request.answer.set_result(scores[start : start + request.table.rows])
             start += request.table.rows
 
-    def _answer_rest(self, rest: list[_Waiting], request: _Waiting) -> None:
-        """One request of a batch that failed, by itself; a party that is away meanwhile is away for the rest too."""
-        if request.answer.done():
-            return
-        self._answer([request])
-        error = request.answer.exception()
-        if isinstance(error, PeerUnreachable):
-            for other in rest[1:]:
-                other.answer.set_exception(error)
+    def _answer_each(self, batch: list[_Waiting]) -> None:
+        """Nobody's request fails for what stands in another's; but a party that is away is away for all."""
+        for at, request in enumerate(batch):
+            self._answer([request])
+            error = request.answer.exception()
+            if isinstance(error, PeerUnreachable):
+                for other in batch[at + 1 :]:
+                    other.answer.set_exception(error)
+                return
+
+
+def _stopping() -> TableBusy:
+    return TableBusy("the service is being stopped", "ask again when it is back")

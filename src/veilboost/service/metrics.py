@@ -20,7 +20,7 @@ class Metrics:
         self._rows = 0
         self._batches = 0
         self._buckets: dict[str, list[int]] = {}
-        self._seconds: Counter[str] = Counter()
+        self._seconds: dict[str, float] = {}
 
     def answered(self, method: str, route: str, status: int, code: str | None, seconds: float) -> None:
         """A request was answered; `code` is its error's, if it was refused."""
@@ -30,7 +30,7 @@ class Metrics:
                 self._errors[code] += 1
             buckets = self._buckets.setdefault(route, [0] * (len(BOUNDS) + 1))
             buckets[next((at for at, bound in enumerate(BOUNDS) if seconds <= bound), len(BOUNDS))] += 1
-            self._seconds[route] += seconds  # pyright: ignore[reportArgumentType]
+            self._seconds[route] = self._seconds.get(route, 0.0) + seconds
 
     def predicted(self, rows: int) -> None:
         """One joint prediction, of one or more requests, has given so many scores."""

@@ -63,7 +63,9 @@ class OpenModel:
         run = RunFolder.open(folder.parent, folder.name)
         state = run.status.get("state")
         if state != "finished":
-            raise MissingPart(f"the run {folder.name!r} is not finished but {state}", "end or resume its training first")
+            raise MissingPart(
+                f"the run {folder.name!r} is not finished but {state}", "end or resume its training first"
+            )
         self.predictor = LivePredictor(settings, run)
         part, skeleton, job = self.predictor.part, self.predictor.skeleton, self.predictor.job
         if part.party != settings.name:
@@ -111,7 +113,7 @@ class OpenModel:
         """Single rows find each other by their ids, which the order of whole tables does not allow."""
         if self.predictor.job.alignment == PRESHARED:
             raise UnsupportedCombination(
-                f"the run {self.info.name!r} has alignment = {PRESHARED!r}, which knows whole tables and no single rows",
+                f"the run {self.info.name!r} has alignment = {PRESHARED!r}, which knows no single rows",
                 "train with another alignment",
             )
 

@@ -20,6 +20,7 @@ from veilboost.errors import (
     MissingId,
     MixedTypes,
     OversizedMessage,
+    VeilBoostError,
 )
 from veilboost.model.part import ColumnInfo
 from veilboost.service.model import ModelInfo
@@ -78,6 +79,8 @@ def joined(tables: Sequence[PartyTable]) -> PartyTable:
 def _parse(body: bytes) -> Any:
     try:
         return json.loads(body.decode("utf-8"), object_pairs_hook=_once, parse_constant=_no_constant)
+    except VeilBoostError:
+        raise
     except (ValueError, RecursionError):
         # The parser's own words may quote the body.
         raise MalformedMessage("the body is not JSON in UTF-8", SHAPE) from None
@@ -97,7 +100,7 @@ def _no_constant(_: str) -> NoReturn:
 def _objects(content: list[Any]) -> list[dict[str, Any]]:
     wrong = sum(not isinstance(row, dict) for row in content)
     if wrong:
-        raise MalformedMessage(f"{count(wrong, 'row')} of {len(content)} not an object", SHAPE)
+        raise MalformedMessage(f"of {count(len(content), 'row')} {wrong} are not objects", SHAPE)
     return cast(list[dict[str, Any]], content)
 
 
@@ -107,7 +110,7 @@ def _objects(content: list[Any]) -> list[dict[str, Any]]:
 def _ids(rows: Sequence[Mapping[str, Any]], key: str) -> list[int | str]:
     missing = sum(row.get(key) is None or row[key] == "" for row in rows)
     if missing:
-        raise MissingId(f"{count(missing, 'row')} without {key!r}", f"give every row its {key}")
+        raise MissingId(f"{key!r} is missing in {count(missing, 'row')}")
     ids = [row[key] for row in rows]
     whole = sum(type(value) is int and -(2**63) <= value < 2**63 for value in ids)
     # A trailing NUL would be lost on the way, and another person be meant.
@@ -126,13 +129,13 @@ def _id_array(ids: Sequence[int | str]) -> AnyArray:
 def _check_keys(rows: Sequence[Mapping[str, Any]], info: ModelInfo) -> None:
     wanted = {column.name for column in info.columns} | {info.id_key}
     for row in rows:
-        if row.keys() == wanted:
+        if set(row) == wanted:
             continue
         absent = [column.name for column in info.columns if column.name not in row]
         if absent:
             raise MissingColumn(f"a row has no {absent[0]!r}", "send every column, with null for a missing value")
         raise MissingColumn(
-            f"a row has {count(len(row.keys() - wanted), 'key')} that the model does not know",
+            f"a row has {count(len(set(row) - wanted), 'key')} that the model does not know",
             "GET /v1/model lists the columns",
         )
 
@@ -161,14 +164,15 @@ def _numbers(name: str, values: Sequence[Any]) -> Float32Array:
 def _codes(name: str, categories: Sequence[str], values: Sequence[Any]) -> Int32Array:
     """Codes into the trained categories; what training did not know counts as missing."""
     _refuse(name, values, lambda value: isinstance(value, (str, int, float)), "a text or a number")
-    code = {category: at for at, category in enumerate(categories)}
+    code: dict[str | None, int] = {category: at for at, category in enumerate(categories)}
     return np.array([code.get(_text(value), -1) for value in values], dtype=np.int32)
 
 
 def _refuse(name: str, values: Sequence[Any], fits: Callable[[Any], bool], wanted: str) -> None:
     wrong = sum(value is not None and not fits(value) for value in values)
     if wrong:
-        raise MixedTypes(f"column {name!r} holds in {count(wrong, 'row')} something else than {wanted}", f"send {wanted} or null")
+        what = f"column {name!r} holds in {count(wrong, 'row')} something else than {wanted}"
+        raise MixedTypes(what, f"send {wanted} or null")
 
 
 def _text(value: str | float | None) -> str | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
-from veilboost.errors import OversizedMessage
-from veilboost.wire.packet import ENVELOPE_SIZE, Packet, read_packet
+from veilboost.errors import DamagedPacket, MalformedMessage, OversizedMessage
+from veilboost.wire.packet import DIGEST_SIZE, ENVELOPE_SIZE, BodyDigest, Kind, Packet, read_envelope
 
 
 class Link(Protocol):
@@ -25,23 +25,41 @@ class Link(Protocol):
 
 
 def to_chunks(packet: Packet, size: int) -> Iterator[tuple[bytes | memoryview, bool]]:
-    """A packet in pieces of at most `size` bytes, the last one marked: memory in transit is bounded by a piece."""
-    body = memoryview(packet.body)
-    first = size - ENVELOPE_SIZE
-    yield packet.envelope() + body[:first], len(body) <= first
-    for start in range(first, len(body), size):
-        yield body[start : start + size], start + size >= len(body)
+    """A packet in pieces of about `size` bytes, the last one marked: memory in transit is bounded by a piece."""
+    body, digest = memoryview(packet.body), BodyDigest()
+    start = max(size - ENVELOPE_SIZE, 0)
+    digest.add(body[:start])
+    piece: bytes | memoryview = packet.envelope() + body[:start]
+    while start < len(body):
+        yield piece, False
+        piece = body[start : start + size]
+        digest.add(piece)
+        start += size
+    yield b"".join((piece, digest.value())), True
 
 
-def from_chunks(chunks: Iterable[tuple[bytes, bool]], most: int) -> Iterator[Packet]:
+def from_chunks(chunks: Iterable[tuple[memoryview, bool]], most: int) -> Iterator[Packet]:
     """Packets from pieces; one that grows beyond `most` bytes is refused before it is held."""
-    pieces: list[bytes] = []
-    held = 0
+    pieces: list[memoryview] = []
+    held, digest = 0, BodyDigest()
+    kind, session, number = Kind.REQUEST, b"", 0
     for data, last in chunks:
-        held += len(data)
+        piece = data
+        held += len(piece)
         if held > most:
             raise OversizedMessage(f"a message of more than {most >> 20} MB arrived")
-        pieces.append(data)
-        if last:
-            yield read_packet(pieces)
-            pieces, held = [], 0
+        if not pieces:
+            kind, session, number = read_envelope(piece)
+            piece = piece[ENVELOPE_SIZE:]
+        if not last:
+            digest.add(piece)
+            pieces.append(piece)
+            continue
+        if len(piece) < DIGEST_SIZE:
+            raise MalformedMessage("a packet ends before its digest")
+        pieces.append(piece[:-DIGEST_SIZE])
+        digest.add(pieces[-1])
+        if digest.value() != bytes(piece[-DIGEST_SIZE:]):
+            raise DamagedPacket("a packet's content does not fit its digest")
+        yield Packet(kind, session, number, b"".join(pieces), digest.value())
+        pieces, held, digest = [], 0, BodyDigest()

@@ -1,24 +1,26 @@
-"""What crosses a link: an envelope and, in requests and answers, the frame of a message.
+"""What crosses a link: an envelope, the frame of a message, and a digest.
 
-    packet = "VBPK" | version u16 | kind u8 | 0 u8 | session 16 bytes | number u64 | digest 16 bytes | body
+    packet = "VBPK" | version u16 | kind u8 | 0 u8 | session 16 bytes | number u64 | body | digest 16 bytes
 
 A request and its answer bear the same session and number. The digest is that of the body: it catches a damaged body,
-and it tells a repeated request from another one under the same number.
+and it tells a repeated request from another one under the same number. It stands at the end, so that both sides make it
+while the body is on its way.
 """
 
 from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
-from veilboost.errors import DamagedPacket, MalformedMessage, WireVersion
+from veilboost.errors import MalformedMessage, WireVersion
 
 MAGIC = b"VBPK"
 VERSION = 1
-_ENVELOPE = struct.Struct("<4sHBx16sQ16s")
+DIGEST_SIZE = 16
+_ENVELOPE = struct.Struct("<4sHBx16sQ")
 ENVELOPE_SIZE = _ENVELOPE.size
 
 
@@ -32,39 +34,40 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True)
 class Packet:
-    """One request, answer or failure."""
+    """One request, answer or failure. `digest` is what arrived with it, empty for one that is to be sent."""
 
     kind: Kind
     session: bytes
     number: int
-    digest: bytes
     body: bytes
-
-    @staticmethod
-    def of(kind: Kind, session: bytes, number: int, body: bytes) -> Packet:
-        return Packet(kind, session, number, digest_of(body), body)
+    digest: bytes = b""
 
     def envelope(self) -> bytes:
-        return _ENVELOPE.pack(MAGIC, VERSION, self.kind, self.session, self.number, self.digest)
+        return _ENVELOPE.pack(MAGIC, VERSION, self.kind, self.session, self.number)
 
 
-def digest_of(body: bytes) -> bytes:
+class BodyDigest:
     """SHA-256, shortened; processors have instructions for it."""
-    return hashlib.sha256(body).digest()[:16]
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+
+    def add(self, piece: Any) -> None:
+        self._hash.update(piece)
+
+    def value(self) -> bytes:
+        return self._hash.digest()[:DIGEST_SIZE]
 
 
-def read_packet(pieces: Sequence[bytes]) -> Packet:
-    """A packet from its pieces, of which the first holds the envelope; or a coded error."""
-    if len(pieces[0]) < ENVELOPE_SIZE:
+def read_envelope(start: bytes | memoryview) -> tuple[Kind, bytes, int]:
+    """Kind, session and number from the first bytes of a packet, or a coded error."""
+    if len(start) < ENVELOPE_SIZE:
         raise MalformedMessage("a packet is shorter than its envelope")
-    magic, version, kind, session, number, digest = _ENVELOPE.unpack_from(pieces[0])
+    magic, version, kind, session, number = _ENVELOPE.unpack_from(start)
     if magic != MAGIC:
         raise MalformedMessage("something that is not a packet arrived")
     if version != VERSION:
         raise WireVersion(f"the peer speaks packet version {version}, this side speaks {VERSION}")
     if kind not in Kind._value2member_map_:
         raise MalformedMessage("a packet of an unknown kind arrived")
-    body = b"".join((memoryview(pieces[0])[ENVELOPE_SIZE:], *pieces[1:]))  # the one copy
-    if digest_of(body) != digest:
-        raise DamagedPacket("a packet's content does not fit its digest")
-    return Packet(Kind(kind), session, number, digest, body)
+    return Kind(kind), session, number

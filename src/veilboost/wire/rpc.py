@@ -81,11 +81,16 @@ class Caller:
     def send(self, message: Message) -> Pending:
         self._number += 1
         frame = encode(message)
-        packet = Packet.of(Kind.REQUEST, self._session, self._number, frame)
+        packet = Packet(Kind.REQUEST, self._session, self._number, frame)
         self._transcript.record("sent", self.peer, message, len(frame), frame)
         until = self._clock.now() + self._deadline
         sent = self._try_send(packet)
         return lambda: self._wait(packet, sent, until)
+
+    @property
+    def connected(self) -> bool:
+        """Whether the peer was there when it was last spoken to."""
+        return self._link is not None
 
     def close(self) -> None:
         if self._link is not None:
@@ -170,7 +175,7 @@ def answers(link: Link, handle: Callable[[Packet], Packet]) -> Iterator[Packet]:
         except PeerUnreachable:
             return
         except WireError as error:  # not a packet of ours: say why, and end a stream whose place is lost
-            yield Packet.of(Kind.FAILURE, NO_SESSION, 0, failure_body(error))
+            yield Packet(Kind.FAILURE, NO_SESSION, 0, failure_body(error))
             return
         if packet is None:
             return

@@ -11,6 +11,7 @@ import veilboost
 pytestmark = pytest.mark.fast
 
 NAMES = {
+    "Federation",
     "VeilBoostError",
     "VerticalClassifier",
     "VerticalRegressor",

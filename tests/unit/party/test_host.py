@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from datetime import UTC, datetime, timedelta
 
@@ -88,7 +89,9 @@ class Asker:
 
     def __call__(self, message, number=None):
         self.number = self.number + 1 if number is None else number
-        return self.host.handle(self.peer, Packet.of(Kind.REQUEST, self.session, self.number, encode(message)))
+        body = encode(message)
+        digest = hashlib.sha256(body).digest()
+        return self.host.handle(self.peer, Packet(Kind.REQUEST, self.session, self.number, body, digest))
 
 
 def code_of(packet):
@@ -208,7 +211,7 @@ def test_an_error_of_its_own_does_not_end_the_party(host, bank, monkeypatch, cap
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.binary(max_size=120), st.sampled_from(Kind), st.integers(0, 2**64 - 1), st.binary(min_size=16, max_size=16))
 def test_whatever_arrives_is_answered(host, bank, body, kind, number, session):
-    answer = host.handle(bank, Packet.of(kind, session, number, body))
+    answer = host.handle(bank, Packet(kind, session, number, body))
     assert answer.kind is Kind.FAILURE
     assert code_of(answer).startswith("VB-")
 

@@ -62,7 +62,7 @@ class ScriptedLink:
 
 
 def done(packet):
-    return Packet.of(Kind.ANSWER, packet.session, packet.number, encode(Done()))
+    return Packet(Kind.ANSWER, packet.session, packet.number, encode(Done()))
 
 
 def caller(open_link, clock, **options):
@@ -83,12 +83,12 @@ def test_a_broken_link_is_opened_again_and_the_request_repeated_with_its_number(
     seen = []
 
     def note(packet):
-        seen.append((packet.number, packet.digest))
+        seen.append((packet.number, packet.body))
         return done(packet)
 
     links = iter(
         [
-            ScriptedLink(lambda packet: (seen.append((packet.number, packet.digest)), PeerUnreachable("reset"))[1]),
+            ScriptedLink(lambda packet: (seen.append((packet.number, packet.body)), PeerUnreachable("reset"))[1]),
             ScriptedLink(note, breaks_after=0),
             ScriptedLink(note),
         ]
@@ -119,7 +119,7 @@ def test_a_peer_that_never_comes_back_is_an_error_within_the_deadline():
 
 def test_failures_keep_their_meaning():
     def fail(error):
-        return lambda packet: Packet.of(Kind.FAILURE, packet.session, packet.number, failure_body(error))
+        return lambda packet: Packet(Kind.FAILURE, packet.session, packet.number, failure_body(error))
 
     channel = caller(lambda left: ScriptedLink(fail(StaleSession("not known"))), ManualClock())
     with pytest.raises(StaleSession, match="shop: not known"):
@@ -132,10 +132,10 @@ def test_failures_keep_their_meaning():
 @pytest.mark.parametrize(
     ("wrong", "error"),
     [
-        (lambda p: Packet.of(Kind.ANSWER, b"t" * 16, p.number, encode(Done())), UnexpectedMessage),
-        (lambda p: Packet.of(Kind.ANSWER, p.session, p.number + 1, encode(Done())), UnexpectedMessage),
-        (lambda p: Packet.of(Kind.REQUEST, p.session, p.number, encode(Done())), UnexpectedMessage),
-        (lambda p: Packet.of(Kind.ANSWER, p.session, p.number, encode(UnknownAnswer())), UnknownMessage),
+        (lambda p: Packet(Kind.ANSWER, b"t" * 16, p.number, encode(Done())), UnexpectedMessage),
+        (lambda p: Packet(Kind.ANSWER, p.session, p.number + 1, encode(Done())), UnexpectedMessage),
+        (lambda p: Packet(Kind.REQUEST, p.session, p.number, encode(Done())), UnexpectedMessage),
+        (lambda p: Packet(Kind.ANSWER, p.session, p.number, encode(UnknownAnswer())), UnknownMessage),
     ],
 )
 def test_wrong_answers_are_refused(wrong, error):
@@ -151,7 +151,7 @@ class UnknownAnswer(Done):
 def test_answering_ends_with_the_link_and_never_raises():
     class Incoming:
         def __init__(self):
-            self.requests = [Packet.of(Kind.REQUEST, SESSION, n, b"") for n in (1, 2)]
+            self.requests = [Packet(Kind.REQUEST, SESSION, n, b"") for n in (1, 2)]
             self.sent, self.closed = [], False
 
         def receive(self):

@@ -18,7 +18,7 @@ def encode_chunk(chunk: tuple[bytes | memoryview, bool]) -> bytes:
     return b"".join((head, data, b"\x10\x01" if last else b""))
 
 
-def decode_chunk(raw: bytes) -> tuple[bytes, bool]:
+def decode_chunk(raw: bytes) -> tuple[memoryview, bool]:
     """The data and whether it ends its packet; fields in the order in which we write them."""
     if not raw or raw[0] != _DATA:
         raise MalformedMessage("a chunk has no data")
@@ -35,4 +35,4 @@ def decode_chunk(raw: bytes) -> tuple[bytes, bool]:
     rest = raw[at + size :]
     if len(raw) < at + size or rest not in (b"", b"\x10\x00", b"\x10\x01"):
         raise MalformedMessage("a chunk is shorter than it says, or has fields that nobody knows")
-    return raw[at : at + size], rest == b"\x10\x01"
+    return memoryview(raw)[at : at + size], rest == b"\x10\x01"

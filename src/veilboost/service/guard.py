@@ -1,0 +1,145 @@
+"""What stands around every request: the token, the count, the log, and an answer whatever happens."""
+
+from __future__ import annotations
+
+import hmac
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from veilboost.errors import (
+    ExposedKey,
+    ImpossibleParameter,
+    OversizedMessage,
+    PeerBroken,
+    RowsDiffer,
+    TableBusy,
+    UnknownPeer,
+    UnreadableCertificate,
+    UnreadableFile,
+    VeilBoostError,
+)
+from veilboost.party.keyfiles import read_private
+from veilboost.service.metrics import Metrics
+
+Log = Callable[[str], None]
+OPEN_ROUTES = frozenset({"/healthz"})  # a probe has no token
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+SHORTEST_TOKEN = 16
+SEEN = "veilboost.seen"
+HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+
+
+@dataclass
+class Seen:
+    """What is counted and logged of a request: nothing that its sender wrote."""
+
+    status: int = 500
+    code: str | None = None
+    rows: int | None = None
+
+
+def read_token(file: Path) -> bytes:
+    """The token of a file that only its owner may read."""
+    try:
+        token = read_private(file).strip()
+    except ExposedKey as error:
+        raise ExposedKey(
+            error.what, "chmod 600 the file; if others could have read it, write a new token into it"
+        ) from None
+    except UnreadableCertificate as error:
+        raise UnreadableFile(error.what) from None
+    if len(token) < SHORTEST_TOKEN or not all(33 <= letter < 127 for letter in token):
+        raise ImpossibleParameter(
+            f"{file} does not hold a token of at least {SHORTEST_TOKEN} letters, digits and signs",
+            "write one with: openssl rand -hex 32",
+        )
+    return token
+
+
+def refusal(error: VeilBoostError, status: int, seen: Seen) -> JSONResponse:
+    """An error as JSON: its code, what is wrong, what to do."""
+    seen.code = error.code
+    headers = dict(HEADERS)
+    if status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    if isinstance(error, TableBusy):
+        headers["Retry-After"] = "5"
+    content = {"code": error.code, "what": error.what, "fix": error.remedy}
+    return JSONResponse(content, status, headers)
+
+
+def status_of_request(error: VeilBoostError) -> int:
+    """Where the request itself is wrong."""
+    return 413 if isinstance(error, OversizedMessage) else 400
+
+
+def status_of_prediction(error: VeilBoostError) -> int:
+    """Where the request is right and the parties could not answer it."""
+    return 404 if isinstance(error, RowsDiffer) else 503
+
+
+class Guard:
+    """ASGI middleware: nothing that goes wrong inside gets out as anything but a coded error."""
+
+    def __init__(self, app: ASGIApp, *, metrics: Metrics, token: bytes | None, log: Log) -> None:
+        self._app = app
+        self._metrics = metrics
+        self._token = token
+        self._log = log
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started, seen, begun = time.monotonic(), Seen(), False
+        scope[SEEN] = seen
+
+        async def watch(message: Message) -> None:
+            nonlocal begun
+            if message["type"] == "http.response.start":
+                begun, seen.status = True, message["status"]
+            await send(message)
+
+        try:
+            if self._may_pass(scope):
+                await self._app(scope, receive, watch)
+            else:
+                error = UnknownPeer(
+                    "the request does not bear the token of this service", "send Authorization: Bearer TOKEN"
+                )
+                await refusal(error, 401, seen)(scope, receive, watch)
+        except Exception as error:
+            # The text of an exception may hold data: only its type and place are told, and only in the log.
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            self._log(f"{type(error).__name__} at {where.filename}:{where.lineno}")
+            if not begun:
+                broken = PeerBroken(
+                    f"the service met an error of its own ({type(error).__name__})", "look into its log, and report it"
+                )
+                await refusal(broken, 500, seen)(scope, receive, watch)
+        finally:
+            self._note(scope, seen, time.monotonic() - started)
+
+    def _may_pass(self, scope: Scope) -> bool:
+        if self._token is None or scope["path"] in OPEN_ROUTES:
+            return True
+        sent = [value for name, value in scope["headers"] if name == b"authorization"]
+        kind, _, token = sent[0].partition(b" ") if len(sent) == 1 else (b"", b"", b"")
+        return hmac.compare_digest(token.strip(), self._token) and kind.lower() == b"bearer"
+
+    def _note(self, scope: Scope, seen: Seen, seconds: float) -> None:
+        # The route and not the path: a path is what somebody sent.
+        matched: Any = scope.get("route")
+        route = str(matched.path) if matched is not None else "other"
+        method = scope["method"] if scope["method"] in METHODS else "other"
+        self._metrics.answered(method, route, seen.status, seen.code, seconds)
+        code = "" if seen.code is None else f" {seen.code}"
+        rows = "" if seen.rows is None else f" rows={seen.rows}"
+        self._log(f"{method} {route} {seen.status}{code}{rows} {seconds * 1e3:.0f} ms")

@@ -1,0 +1,182 @@
+"""A federation as a program drives it, what it shows while it goes, and what its transcripts say."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from parties import CONFIG, Town, free_port, make_certificates
+from veilboost import Federation
+from veilboost.boost.booster import RoundResult
+from veilboost.errors import PeerUnreachable, UnknownRun, UnreadableFile
+from veilboost.party.daemon import Daemon
+from veilboost.party.exchange import read_exchanges, shown_to, traffic_by_peer
+from veilboost.party.live import LiveView
+from veilboost.party.messages import Checkpoint, Propose
+from veilboost.party.runs import RunFolder
+from veilboost.party.settings import load_party
+from veilboost.wire.message import Done
+from veilboost.wire.transcript import ENTRIES, Transcript
+
+pytestmark = pytest.mark.fast
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_certificates(tmp_path_factory.mktemp("authority") / "certs")
+
+
+@pytest.fixture
+def town(tmp_path: Path, certificates: Path) -> Iterator[Town]:
+    made = Town(tmp_path, certificates)
+    yield made
+    made.close()
+
+
+# --- driven from Python -----------------------------------------------------------------------------------
+
+
+def test_a_federation_checks_trains_and_tells_what_crossed(town: Town) -> None:
+    daemon = Daemon(load_party(town.folder / "shop.toml"))
+    try:
+        job = town.write_job({"shop": f"127.0.0.1:{daemon.port}"}, validation=0.2)
+        federation = Federation(job, town.folder / "bank.toml")
+        assert repr(federation) == "Federation('credit': bank, shop; here bank)"
+        with pytest.raises(UnknownRun):
+            _ = federation.run
+        assert federation.check() == {"shop": None}
+        shown = io.StringIO()
+        done = federation.train(console=Console(file=shown))
+        assert (done.rounds, done.metric, done.run) == (CONFIG.n_estimators, "auc", federation.run.path)
+        assert done.validation is not None
+        assert list(done.seconds_by_stage) == ["reading the table", "asking the parties", "aligning rows", "training"]
+        assert shown.getvalue().splitlines() == list(done.seconds_by_stage)
+        rows = federation.transcript()
+        assert sum(row["bytes"] for row in rows) == sum(
+            counted["bytes_sent"] + counted["bytes_received"] for counted in (done.traffic or {}).values()
+        )
+        assert {(row["sender"], row["receiver"]) for row in rows} == {("bank", "shop"), ("shop", "bank")}
+        assert json.dumps(done.to_dict())
+        assert json.dumps(rows)
+    finally:
+        daemon.stop()
+
+
+def test_a_party_that_is_not_there_is_named(town: Town) -> None:
+    town.settle("bank", limits={"wait_seconds": 0.3, "connect_seconds": 0.3})
+    federation = Federation(town.write_job({"shop": f"127.0.0.1:{free_port()}"}), town.folder / "bank.toml")
+    answers = federation.check()
+    assert (answers["shop"] or "").startswith("VB-1409: shop did not answer")
+    shown = io.StringIO()
+    with pytest.raises(PeerUnreachable, match="shop"):
+        federation.train(console=Console(file=shown, width=200))
+    assert "waiting for shop: " in shown.getvalue()
+    assert federation.run.status["state"] == "failed"
+
+
+# --- what is shown ----------------------------------------------------------------------------------------
+
+
+def test_the_live_view_shows_stage_rounds_metric_and_whom_it_waits_for() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=120)
+    with LiveView(40, console) as view:
+        watch = view.watch
+        assert watch.waiting is not None
+        watch.stage("training")
+        watch.round(RoundResult(11, 0.1, 0.87654))
+        watch.waiting("shop", "connection refused")
+        with console.capture() as drawn:
+            console.print(view._draw())
+        for words in (
+            "training",
+            "round 12 of 40",
+            "0.8765 on validation rows",
+            "waiting for shop: connection refused",
+        ):
+            assert words in drawn.get()
+        watch.round(RoundResult(12, 0.1, None))
+        with console.capture() as drawn:
+            console.print(view._draw())
+        assert "waiting" not in drawn.get()
+    assert (view.round, list(view.seconds)) == (13, ["training"])
+
+
+def test_a_view_that_is_not_shown_says_nothing() -> None:
+    file = io.StringIO()
+    with LiveView(3, Console(file=file), shown=False) as view:
+        view.watch.stage("training")
+    assert file.getvalue() == ""
+
+
+# --- transcripts ------------------------------------------------------------------------------------------
+
+
+def written_run(folder: Path, *, owner: str = "shop") -> RunFolder:
+    run = RunFolder.create(folder, "credit")
+    run.note(state="training", party=owner)
+    return run
+
+
+def test_exchanges_are_counted_by_type_with_what_they_reveal(town: Town) -> None:
+    run = written_run(town.folder)
+    run.save_job(town.write_job({"shop": "127.0.0.1:1"}).read_text())
+    transcript = Transcript("shop", run.path / "transcript")
+    transcript.record("received", "bank", Propose("", dry_run=False, resume=False), 100)
+    for _ in range(3):
+        transcript.record("received", "bank", Checkpoint(1), 10)
+        transcript.record("sent", "bank", Done(), 7)
+    transcript.close()
+    owner, found = read_exchanges(run.path)
+    assert owner == "shop"
+    assert [(item.sender, item.receiver, item.message, item.count, item.size) for item in found] == [
+        ("bank", "shop", "Propose", 1, 100),
+        ("bank", "shop", "Checkpoint", 3, 30),
+        ("shop", "bank", "Done", 3, 21),
+    ]
+    assert found[1].reveals == (("how many trees are finished", "shop"),)
+    assert shown_to("shop", found)[-1] == "how many trees are finished"
+    assert shown_to("bank", found) == []
+    sent, received = traffic_by_peer(owner, found)["bank"]
+    assert (sent.messages, sent.size, received.messages, received.size) == (3, 21, 4, 130)
+    assert read_exchanges(run.path / "transcript") == (owner, found)
+
+
+def test_half_a_line_of_a_killed_party_spoils_nothing(tmp_path: Path) -> None:
+    run = written_run(tmp_path)
+    folder = run.path / "transcript"
+    first = Transcript("shop", folder)
+    first.record("sent", "bank", Done(), 7)
+    # Not closed: what was recorded is on disk already, as it is when a process is killed.
+    assert read_exchanges(run.path)[1][0].count == 1
+    with (folder / ENTRIES).open("a") as file:
+        file.write('{"when":17')
+    assert read_exchanges(run.path)[1][0].count == 1
+    second = Transcript("shop", folder)
+    second.record("sent", "bank", Done(), 7)
+    for each in (first, second):
+        each.close()
+    assert read_exchanges(run.path)[1][0].count == 2
+
+
+def test_no_run_and_no_transcript_are_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(UnknownRun):
+        read_exchanges(tmp_path)
+    with pytest.raises(UnreadableFile, match="no transcript"):
+        read_exchanges(written_run(tmp_path).path)
+
+
+def test_a_new_start_takes_away_what_the_old_one_left_but_its_transcript(tmp_path: Path) -> None:
+    run = written_run(tmp_path)
+    Transcript("shop", run.path / "transcript").close()
+    (run.path / "checkpoint").mkdir()
+    for name in ("metrics.jsonl", "history.json", "cancel"):
+        (run.path / name).write_text("[1, 2]")
+    assert run.rounds == 2
+    again = RunFolder.create(tmp_path, "credit", replace=True)
+    assert [path.name for path in again.path.iterdir()] == ["transcript"]
+    assert again.rounds == 0

@@ -1,0 +1,189 @@
+"""Requests that come at the same time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from veilboost.data.table import PartyTable
+from veilboost.errors import (
+    ExposedKey,
+    ImpossibleParameter,
+    PeerUnreachable,
+    RowsDiffer,
+    TableBusy,
+    UnknownFormat,
+    UnreadableFile,
+)
+from veilboost.model.part import ColumnInfo
+from veilboost.service.batching import Batcher
+from veilboost.service.guard import read_token
+from veilboost.service.model import ModelInfo
+from veilboost.service.scores import check_ending, score_columns, write_scores
+from veilboost.service.server import is_loopback, parse_address
+from veilboost.types import Column, Float64Array
+
+pytestmark = pytest.mark.fast
+
+
+def table(*ids: str) -> PartyTable:
+    values = np.array([float(each[1:]) for each in ids], dtype=np.float32)
+    return PartyTable(np.array(ids), (Column("x", values), Column("k", np.zeros(len(ids), np.int32), ("a",))))
+
+
+class Slow:
+    """Scores rows by their column, as soon as it may; keeps the ids of each prediction."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[str]] = []
+        self.busy, self.go = threading.Event(), threading.Event()
+        self.away = False
+
+    def __call__(self, rows: PartyTable) -> Float64Array:
+        self.batches.append(rows.ids.tolist())
+        self.busy.set()
+        assert self.go.wait(10)
+        if self.away:
+            raise PeerUnreachable("shop cannot be reached")
+        if "u0" in rows.ids:
+            raise RowsDiffer("1 row is not known to every party")
+        return rows.columns[0].values.astype(np.float64)
+
+
+@pytest.fixture
+def slow() -> Slow:
+    return Slow()
+
+
+def test_those_that_wait_share_a_prediction_and_get_their_own_rows(slow: Slow) -> None:
+    batcher = Batcher(slow, most_rows=4, most_waiting=10)
+    first = batcher.submit(table("a1"))
+    assert slow.busy.wait(10)
+    rest = [batcher.submit(table(*ids)) for ids in (("a2", "a3"), ("a4",), ("a2",), ("a5", "a6", "a7", "a8"))]
+    slow.go.set()
+    assert first.result(10).tolist() == [1]
+    assert [future.result(10).tolist() for future in rest] == [[2, 3], [4], [2], [5, 6, 7, 8]]
+    # a2 comes twice and so waits for the next one; the last would be too many rows with it.
+    assert slow.batches == [["a1"], ["a2", "a3", "a4"], ["a2"], ["a5", "a6", "a7", "a8"]]
+    batcher.close()
+
+
+def test_one_that_is_unknown_spoils_nobody_elses(slow: Slow) -> None:
+    batcher = Batcher(slow, most_rows=10, most_waiting=10)
+    batcher.submit(table("a1"))
+    assert slow.busy.wait(10)
+    futures = [batcher.submit(table(each)) for each in ("a2", "u0", "a3")]
+    slow.go.set()
+    assert futures[0].result(10).tolist() == [2]
+    assert isinstance(futures[1].exception(10), RowsDiffer)
+    assert futures[2].result(10).tolist() == [3]
+    batcher.close()
+
+
+def test_a_party_that_is_away_is_away_for_all(slow: Slow) -> None:
+    batcher = Batcher(slow, most_rows=10, most_waiting=10)
+    batcher.submit(table("a1"))
+    assert slow.busy.wait(10)
+    futures = [batcher.submit(table(each)) for each in ("a2", "a3")]
+    slow.away = True
+    slow.go.set()
+    assert all(isinstance(future.exception(10), PeerUnreachable) for future in futures)
+    assert len(slow.batches) == 2
+    batcher.close()
+
+
+def test_too_many_that_wait_and_those_left_at_the_end_are_refused(slow: Slow) -> None:
+    batcher = Batcher(slow, most_rows=10, most_waiting=2)
+    under_way = batcher.submit(table("a1"))
+    assert slow.busy.wait(10)
+    waiting = [batcher.submit(table(each)) for each in ("a2", "a3")]
+    assert batcher.waiting == 2
+    with pytest.raises(TableBusy):
+        batcher.submit(table("a4"))
+    assert waiting[0].cancel()  # somebody hung up
+    closing = threading.Thread(target=batcher.close)
+    closing.start()
+    while not waiting[1].done():
+        time.sleep(0.01)
+    slow.go.set()
+    closing.join(10)
+    assert under_way.result(10).tolist() == [1]
+    assert isinstance(waiting[1].exception(10), TableBusy)
+    with pytest.raises(TableBusy):
+        batcher.submit(table("a5"))
+
+
+def test_many_threads_get_their_own_scores() -> None:
+    batcher = Batcher(lambda rows: rows.columns[0].values.astype(np.float64), most_rows=8, most_waiting=1000)
+    wrong: list[int] = []
+
+    def ask(start: int) -> None:
+        for number in range(start, start + 50):
+            if batcher.submit(table(f"a{number}")).result(10).tolist() != [number]:
+                wrong.append(number)
+
+    threads = [threading.Thread(target=ask, args=(50 * k,)) for k in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    batcher.close()
+    assert not wrong
+
+
+# --- files and addresses ----------------------------------------------------------------------------------
+
+
+def test_a_token_is_private_and_long(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("0123456789abcdef\n")
+    file.chmod(0o644)
+    with pytest.raises(ExposedKey, match="new token"):
+        read_token(file)
+    file.chmod(0o600)
+    assert read_token(file) == b"0123456789abcdef"
+    for text in ("short", "with space in the middle", "ümlaut-0123456789"):
+        file.write_text(text)
+        with pytest.raises(ImpossibleParameter):
+            read_token(file)
+    with pytest.raises(UnreadableFile):
+        read_token(tmp_path / "absent")
+
+
+def test_addresses() -> None:
+    assert parse_address("127.0.0.1:0") == ("127.0.0.1", 0)
+    assert parse_address("[::1]:8080") == ("::1", 8080)
+    with pytest.raises(ImpossibleParameter):
+        parse_address("8080")
+    assert [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "bank.example")] == [  # noqa: S104
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_columns_of_a_file_keep_their_names_apart(tmp_path: Path) -> None:
+    ids, scores = np.array([5, 6]), np.array([[0.2, 0.8], [0.9, 0.1]])
+    info = ModelInfo("m", "bank", ("bank",), "plain", "multiclass", ("id", "b"), (ColumnInfo("x"),), "id", 1)
+    columns = score_columns(info, ids, scores)
+    assert list(columns) == ["id", "class id", "b", "predicted"]
+    assert columns["predicted"].tolist() == ["b", "id"]
+    write_scores(tmp_path / "s.csv", columns)
+    assert (tmp_path / "s.csv").read_text().splitlines()[1] == '5,0.2,0.8,"b"'
+    assert [file.name for file in tmp_path.iterdir()] == ["s.csv"]
+    with pytest.raises(UnknownFormat):
+        check_ending(tmp_path / "s.xlsx")
+
+
+def test_an_id_has_a_key_of_its_own() -> None:
+    def key(*columns: str) -> str:
+        infos = tuple(ColumnInfo(name) for name in columns)
+        return ModelInfo("m", "bank", ("bank",), "plain", "binary", None, infos, "customer", 1).id_key
+
+    assert (key("x"), key("id")) == ("id", "customer")

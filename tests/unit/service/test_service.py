@@ -1,0 +1,230 @@
+"""The HTTP service around a predictor that is not one."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+
+from veilboost.data.table import PartyTable
+from veilboost.errors import PeerRefused, PeerUnreachable, RowsDiffer
+from veilboost.model.part import ColumnInfo
+from veilboost.party.predicting import Prediction
+from veilboost.service.app import ServiceLimits, make_app
+from veilboost.service.model import ModelInfo
+
+pytestmark = pytest.mark.fast
+
+COLUMNS = (ColumnInfo("income"), ColumnInfo("housing", ("own", "rent")), ColumnInfo("branch", ("1", "2")))
+INFO = ModelInfo("credit", "bank", ("bank", "shop"), "plain", "binary", None, COLUMNS, "customer_id", 7)
+CLASSES = ModelInfo("kind", "bank", ("bank",), "plain", "multiclass", ("a", "b", "c"), COLUMNS, "customer_id", 21)
+ROW = {"id": "C1", "income": 12.5, "housing": "rent", "branch": 2}
+TOKEN = b"0123456789abcdef"
+
+
+class Fake:
+    """A score is the income, so that mixed-up rows show; what it was asked is kept."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.asked: list[PartyTable] = []
+        self.error = error
+        self.go = threading.Event()
+        self.go.set()
+
+    def __call__(self, table: PartyTable) -> Prediction:
+        self.asked.append(table)
+        assert self.go.wait(10)
+        if self.error is not None:
+            raise self.error
+        if "unknown" in table.ids:
+            raise RowsDiffer("1 row is not known to every party")
+        return Prediction(table.ids, np.nan_to_num(table.columns[0].values.astype(float), nan=-1.0), None)
+
+
+@contextmanager
+def service(
+    fake: Callable[[PartyTable], Prediction], info: ModelInfo = INFO, log: list[str] | None = None, **options: Any
+) -> Iterator[TestClient]:
+    lines = [] if log is None else log
+    app = make_app(info, fake, lambda: {"shop": True, "telecom": None}, log=lines.append, **options)
+    with TestClient(app, raise_server_exceptions=False) as client:
+        yield client
+
+
+def post(client: TestClient, content: Any, **headers: str) -> tuple[int, Any]:
+    body = content if isinstance(content, (bytes, str)) else json.dumps(content)
+    answer = client.post("/v1/predict", content=body, headers={"Content-Type": "application/json", **headers})
+    return answer.status_code, answer.json()
+
+
+# --- what works -------------------------------------------------------------------------------------------
+
+
+def test_one_row_and_several() -> None:
+    with service(fake := Fake()) as client:
+        status, answer = post(client, {"row": ROW})
+        assert (status, answer) == (200, {"model": "credit", "prediction": {"id": "C1", "score": 12.5}})
+        rows = [{**ROW, "id": 7}, {**ROW, "id": 3, "income": None, "housing": None, "branch": 9}]
+        status, answer = post(client, {"rows": rows})
+    assert answer["predictions"] == [{"id": 7, "score": 12.5}, {"id": 3, "score": -1.0}]
+    table = fake.asked[1]
+    assert table.ids.tolist() == ["7", "3"]
+    assert [column.values.tolist() for column in table.columns[1:]] == [[1, -1], [1, -1]]
+    assert table.columns[1].categories == ("own", "rent")
+
+
+def test_classes_by_name() -> None:
+    scores = np.array([[0.1, 0.7, 0.2]])
+    with service(lambda table: Prediction(table.ids, scores, CLASSES.classes), CLASSES) as client:
+        _, answer = post(client, {"row": ROW})
+    assert answer["prediction"] == {"id": "C1", "scores": {"a": 0.1, "b": 0.7, "c": 0.2}, "predicted": "b"}
+
+
+def test_what_the_service_says_of_itself() -> None:
+    with service(Fake()) as client:
+        model = client.get("/v1/model").json()
+        assert (model["objective"], model["parties"], model["id"]) == ("binary", ["bank", "shop"], "id")
+        assert [(column["name"], column["kind"]) for column in model["columns"]] == [
+            ("income", "number"),
+            ("housing", "category"),
+            ("branch", "category"),
+        ]
+        health = client.get("/healthz").json()
+        assert (health["status"], health["peers"]) == ("ok", {"shop": True, "telecom": None})
+        spec = client.get("/openapi.json").json()
+        body = spec["paths"]["/v1/predict"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+        assert list(body["oneOf"][0]["properties"]["row"]["properties"]) == ["id", "income", "housing", "branch"]
+        assert set(spec["paths"]) == {"/v1/predict", "/v1/model", "/healthz", "/metrics"}
+        front = client.get("/")
+        assert "income" in front.text
+        assert "<script" not in front.text
+
+
+def test_health_is_degraded_and_still_healthy_when_a_party_is_away() -> None:
+    with TestClient(make_app(INFO, Fake(), lambda: {"shop": False})) as client:
+        answer = client.get("/healthz")
+    assert (answer.status_code, answer.json()["status"]) == (200, "degraded")
+
+
+def test_metrics_count_requests_errors_rows_and_seconds() -> None:
+    with service(Fake()) as client:
+        post(client, {"rows": [ROW, {**ROW, "id": "C2"}]})
+        post(client, {"rows": []})
+        client.get("/nowhere/C1")
+        text = client.get("/metrics").text
+    assert 'veilboost_requests_total{method="POST",route="/v1/predict",status="200"} 1' in text
+    assert 'veilboost_requests_total{method="GET",route="other",status="404"} 1' in text
+    assert 'veilboost_errors_total{code="VB-1113"} 1' in text
+    assert "veilboost_rows_total 2" in text
+    assert 'veilboost_request_seconds_bucket{route="/v1/predict",le="+Inf"} 2' in text
+    assert 'veilboost_request_seconds_count{route="/v1/predict"} 2' in text
+    assert "C1" not in text
+
+
+# --- what is refused --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        (b"", 400, "VB-1401"),
+        (b"\xff", 400, "VB-1401"),
+        (b"[" * 100_000, 400, "VB-1401"),
+        (b'{"row": {"id": 1' + b"0" * 5000 + b"}}", 400, "VB-1401"),
+        ('{"row": {"id": "C1", "income": NaN, "housing": null, "branch": null}}', 400, "VB-1401"),
+        ('{"row": {"id": "C1", "id": "C2"}}', 400, "VB-1115"),
+        ([ROW], 400, "VB-1401"),
+        ({"row": ROW, "rows": []}, 400, "VB-1401"),
+        ({"row": [ROW]}, 400, "VB-1401"),
+        ({"rows": [ROW, 3]}, 400, "VB-1401"),
+        ({"rows": []}, 400, "VB-1113"),
+        ({"rows": [{**ROW, "id": number} for number in range(6)]}, 413, "VB-1406"),
+        ({"row": {**ROW, "id": None}}, 400, "VB-1114"),
+        ({"row": {**ROW, "id": " "}}, 400, "VB-1114"),
+        ({"row": {**ROW, "id": 1.0}}, 400, "VB-1109"),
+        ({"row": {**ROW, "id": True}}, 400, "VB-1109"),
+        ({"row": {**ROW, "id": 2**63}}, 400, "VB-1109"),
+        ({"row": {**ROW, "id": "C1\0"}}, 400, "VB-1109"),
+        ({"row": {**ROW, "id": "\ud800"}}, 400, "VB-1109"),
+        ({"rows": [ROW, {**ROW, "id": 1}]}, 400, "VB-1109"),
+        ({"rows": [ROW, {**ROW, "id": " C1"}]}, 400, "VB-1103"),
+        ({"row": {"id": "C1", "income": 1}}, 400, "VB-1112"),
+        ({"row": {**ROW, "secret": 1}}, 400, "VB-1112"),
+        ({"row": {**ROW, "income": "12.5"}}, 400, "VB-1109"),
+        ({"row": {**ROW, "income": [1]}}, 400, "VB-1109"),
+        ({"row": {**ROW, "housing": {}}}, 400, "VB-1109"),
+        ({"row": {**ROW, "income": 1e39}}, 400, "VB-1110"),
+        ({"row": {**ROW, "income": 10**400}}, 400, "VB-1110"),
+    ],
+)
+def test_what_is_not_a_row_of_the_model_is_refused(body: Any, status: int, code: str) -> None:
+    with service(fake := Fake(), limits=ServiceLimits(rows=5)) as client:
+        got, answer = post(client, body)
+    assert (got, answer["code"]) == (status, code)
+    assert set(answer) == {"code", "what", "fix"}
+    assert not fake.asked
+    assert "12.5" not in json.dumps(answer)
+    assert "C1" not in json.dumps(answer)
+
+
+def test_bodies_are_refused_by_kind_and_by_size_declared_or_not() -> None:
+    with service(Fake(), limits=ServiceLimits(body_bytes=100)) as client:
+        answer = client.post("/v1/predict", content=json.dumps({"row": ROW}), headers={"Content-Type": "text/plain"})
+        assert (answer.status_code, answer.json()["code"]) == (400, "VB-1401")
+        assert post(client, {"row": {**ROW, "housing": "x" * 100}})[0] == 413
+        streamed = (b" " * 60 for _ in range(3))
+        answer = client.post("/v1/predict", content=streamed, headers={"Content-Type": "application/json"})
+        assert (answer.status_code, answer.json()["code"]) == (413, "VB-1406")
+
+
+def test_unknown_pages_and_methods_are_coded() -> None:
+    with service(Fake()) as client:
+        for answer, status in ((client.get("/docs"), 404), (client.get("/v1/predict"), 405), (client.put("/"), 405)):
+            assert (answer.status_code, answer.json()["code"]) == (status, "VB-1402")
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code"),
+    [
+        (PeerUnreachable("shop cannot be reached"), 503, "VB-1409"),
+        (PeerRefused("shop refused (VB-1612: no)"), 503, "VB-1410"),
+        (RowsDiffer("1 row is not known"), 404, "VB-1202"),
+        (RuntimeError("C1 earns 12.5"), 500, "VB-1707"),
+    ],
+)
+def test_what_goes_wrong_while_predicting(error: Exception, status: int, code: str) -> None:
+    log: list[str] = []
+    with service(Fake(error), log=log) as client:
+        got, answer = post(client, {"row": ROW})
+        assert (got, answer["code"]) == (status, code)
+        assert post(client, {"row": ROW})[0] == status  # it lives on
+    assert "12.5" not in json.dumps(answer) + "".join(log)
+    assert "Traceback" not in json.dumps(answer)
+
+
+def test_nothing_that_was_sent_is_logged() -> None:
+    log: list[str] = []
+    with service(Fake(), log=log) as client:
+        post(client, {"row": ROW})
+        client.get("/C1?id=C1")
+        client.request("C1", "/")
+    assert log[0].startswith("POST /v1/predict 200 rows=1 ")
+    assert "C1" not in "".join(log)
+
+
+def test_a_token_is_asked_for_everywhere_but_at_the_health_page() -> None:
+    with service(fake := Fake(), token=TOKEN) as client:
+        for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": TOKEN.decode()}):
+            status, answer = post(client, {"row": ROW}, **headers)
+            assert (status, answer["code"]) == (401, "VB-1607")
+        assert client.get("/nowhere").status_code == 401
+        assert not fake.asked
+        assert post(client, {"row": ROW}, Authorization=f"Bearer {TOKEN.decode()}")[0] == 200
+        assert client.get("/metrics").headers["www-authenticate"] == "Bearer"
+        assert client.get("/healthz").status_code == 200
