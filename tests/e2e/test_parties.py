@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from parties import CONFIG, Town, free_port, make_certificates
+from parties import CONFIG, Town, free_port, make_certificates, until
+from veilboost.party.exchange import read_exchanges, traffic_by_peer, traffic_dict
 
 LONG = replace(CONFIG, n_estimators=60)  # long enough to be interrupted
 ENDLESS = replace(CONFIG, n_estimators=1000)
@@ -50,16 +51,14 @@ def test_jobs_one_after_another_give_the_model_of_the_simulation(town: Town) -> 
     assert set(done["traffic"]) == {"shop", "telecom"}
 
     # Both ends wrote down the same bytes.
+    _, exchanges = read_exchanges(town.folder / "runs-bank" / "credit")
+    here = traffic_by_peer("bank", exchanges)
+    assert done["traffic"] == traffic_dict(here)
     for party in ("shop", "telecom"):
-        there = town.answer("transcript", f"runs-{party}/credit")["peers"]["bank"]
-        here = town.answer("transcript", "runs-bank/credit")["peers"][party]
-        assert done["traffic"][party] == here
-        assert (here["bytes_sent"], here["bytes_received"]) == (there["bytes_received"], there["bytes_sent"])
-        assert (here["messages_sent"], here["messages_received"]) == (
-            there["messages_received"],
-            there["messages_sent"],
-        )
-        assert min(here.values()) > 0
+        _, exchanges = read_exchanges(town.folder / f"runs-{party}" / "credit")
+        sent, received = traffic_by_peer(party, exchanges)["bank"]
+        assert (received, sent) == here[party]
+        assert min(sent.size, received.size) > 0
     seen = town.answer("transcript", "runs-shop/credit")["exchanges"]
     gradients = next(item for item in seen if item["message"] == "PlainRound")
     assert (gradients["sender"], gradients["receiver"], gradients["count"]) == ("bank", "shop", CONFIG.n_estimators)
@@ -120,11 +119,8 @@ def test_a_killed_passive_party_comes_back_and_training_goes_on(town: Town) -> N
     assert "60 rounds" in out
     assert town.sha() == town.simulated(LONG)
     # What left before the party was killed still stands in its transcript.
-    gradients = [
-        item["count"]
-        for item in town.answer("transcript", "runs-shop/credit")["exchanges"]
-        if item["message"] == "PlainRound"
-    ]
+    _, exchanges = read_exchanges(town.folder / "runs-shop" / "credit")
+    gradients = [item.count for item in exchanges if item.message == "PlainRound"]
     assert gradients[0] >= LONG.n_estimators
 
 
@@ -213,3 +209,53 @@ def test_a_second_job_on_a_busy_table_is_refused_until_the_first_is_cancelled(to
     town.answer("train", job.name, "--config", "bank.toml")
     parties = ("bank", "shop")
     assert town.sha("other", parties) == town.simulated(CONFIG, parties)
+
+
+# --- the demonstration ------------------------------------------------------------------------------------
+
+
+def processes_of(folder: Path) -> list[str]:
+    """Command lines of running processes that speak of a folder."""
+    found: list[str] = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            found.append(entry.read_bytes().decode(errors="replace"))
+        except OSError:  # it has ended
+            continue
+    return [line for line in found if str(folder) in line and "serve" in line]
+
+
+def test_the_demonstration_ends_with_one_screen_and_leaves_nothing_running(town: Town) -> None:
+    folder = town.folder / "demo"
+    code, out, err = town.run("demo", "--folder", folder)
+    assert code == 0, err
+    auc = {
+        line.split("0.")[0].strip(): float(f"0.{line.split('0.')[1][:4]}") for line in out.splitlines() if "█" in line
+    }
+    alone, together, *central = auc.values()
+    assert together > alone + 0.05
+    assert all(abs(together - value) < 0.03 for value in central)
+    for words in (
+        "Seconds",
+        "Bytes sent",
+        "What each party saw",
+        "the labels",
+        "runs-telecom",
+        "nothing is left running",
+    ):
+        assert words in out
+    assert not processes_of(folder)
+    assert "VB-1609" in town.refused("demo", "--folder", folder)
+
+
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_demonstration_leaves_nothing_running(town: Town, kind: signal.Signals) -> None:
+    folder = town.folder / "demo"
+    process = town.spawn("demo", "--folder", folder)
+    until(lambda: (folder / "runs-bank").exists(), "the bank has begun to train")
+    assert len(processes_of(folder)) == 2
+    process.send_signal(kind)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    assert not processes_of(folder)

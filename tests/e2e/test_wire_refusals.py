@@ -200,7 +200,7 @@ def request(body=b"", session=b"s" * 16, number=1):
         ([encode_chunk((request()[: ENVELOPE_SIZE - 1], True))], b"VB-1401"),
         ([encode_chunk((request(b"abc")[:-1] + b"?", True))], b"VB-1405"),
         ([encode_chunk((b"VBPK" + struct.pack("<H", 9) + request()[6:], True))], b"VB-1404"),
-        ([encode_chunk((bytes(200_000), False))] * 7, b"VB-1406"),
+        ([encode_chunk((request()[:ENVELOPE_SIZE], False)), *[encode_chunk((bytes(200_000), False))] * 7], b"VB-1406"),
         ([encode_chunk((request(os.urandom(40)), True))], b"VB-1408"),
         ([encode_chunk((request(encode(Done())), True))], b"VB-1408"),
     ],
