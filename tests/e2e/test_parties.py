@@ -252,7 +252,7 @@ def test_the_demonstration_ends_with_one_screen_and_leaves_nothing_running(town:
 def test_an_interrupted_demonstration_leaves_nothing_running(town: Town, kind: signal.Signals) -> None:
     folder = town.folder / "demo"
     process = town.spawn("demo", "--folder", folder)
-    until(lambda: (folder / "runs-bank").exists(), "the bank has begun to train")
+    until((folder / "runs-bank").exists, "the bank has begun to train")
     assert len(processes_of(folder)) == 2
     process.send_signal(kind)
     _, err = process.communicate(timeout=30)

@@ -105,14 +105,18 @@ def train(
             follow=held_out if every else np.sort(np.concatenate((pool[~drawn], held_out))),
             columns=sample_columns(features, number, config),
         )
-        trees = _grow_with_retries(finder, start, config, progress, hooks)
-        seconds = time.perf_counter() - began
-        value = _measure(metric, objective, progress.margin, y, weight, held_out) if len(held_out) else None
-        result = RoundResult(number, seconds, value)
-        progress.trees.extend(trees)
-        progress.history.append(result)
-        if hooks.keep is not None:
-            hooks.keep(progress)
+        result = _grow_with_retries(
+            finder,
+            start,
+            config,
+            progress,
+            hooks,
+            lambda margin, began=began, number=number: RoundResult(
+                number,
+                time.perf_counter() - began,
+                _measure(metric, objective, margin, y, weight, held_out) if len(held_out) else None,
+            ),
+        )
         if hooks.watch is not None:
             hooks.watch(result)
     kept = progress.trees
@@ -122,18 +126,28 @@ def train(
 
 
 def _grow_with_retries(
-    finder: SplitFinder, start: Round, config: TrainingConfig, progress: Progress, hooks: Hooks
-) -> list[Tree]:
+    finder: SplitFinder,
+    start: Round,
+    config: TrainingConfig,
+    progress: Progress,
+    hooks: Hooks,
+    measured: Callable[[Float64Array], RoundResult],
+) -> RoundResult:
+    """Grow a round's trees and keep them; where that failed and can be tried again, all of it is."""
     while True:
         margin = progress.margin.copy()
         try:
             trees = grow(finder, start, config, margin)
+            result = measured(margin)
+            done = Progress([*progress.trees, *trees], margin, [*progress.history, result])
+            if hooks.keep is not None:
+                hooks.keep(done)
         except VeilBoostError as error:
             if hooks.recover is None or not hooks.recover(error, progress):
                 raise
             continue
-        progress.margin = margin
-        return trees
+        progress.trees, progress.margin, progress.history = done.trees, done.margin, done.history
+        return result
 
 
 def _best_round(progress: Progress, metric: Metric) -> int:

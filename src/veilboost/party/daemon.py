@@ -5,13 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from veilboost.errors import PeerUnreachable, VeilBoostError
-from veilboost.party.host import PartyHost
+from veilboost.errors import PeerUnreachable
+from veilboost.party.host import PartyHost, admit_peer
 from veilboost.party.hub import LinkHub, tls_files
-from veilboost.party.identity import PeerIdentity, load_identity, server_name
+from veilboost.party.identity import PeerIdentity, load_identity
 from veilboost.party.settings import PartySettings
 from veilboost.types import PartyName
-from veilboost.wire.grpc.client import dial
 from veilboost.wire.grpc.server import LinkServer
 from veilboost.wire.link import Link
 from veilboost.wire.packet import Packet
@@ -24,14 +23,19 @@ class Daemon:
     def __init__(self, settings: PartySettings) -> None:
         files = settings.certificates
         identity = load_identity(files.cert, files.key, files.ca)
-        most = settings.limits.max_message_mb << 20
+        limits = settings.limits
         self.settings = settings
-        self._hub = LinkHub(identity, most)
+        self._hub = LinkHub(identity, limits)
         self.host = PartyHost(settings, self._reach)
-        self._tls = tls_files(identity)
-        self._most = most
         self._stopping = threading.Event()
-        self._server = LinkServer(settings.listen, self._tls, self.host.admit, self._welcome, most)
+        self._server = LinkServer(
+            settings.listen,
+            tls_files(identity),
+            self.host.admit,
+            self._welcome,
+            limits.max_message_mb << 20,
+            limits.keepalive_seconds,
+        )
         self.port = self._server.port
         # `connect = "out"` in a party's own file: this party dials the peer and answers over that link.
         for name, peer in settings.peers.items():
@@ -56,7 +60,7 @@ class Daemon:
         """Keep a link open to a peer that cannot dial us; it sends requests over it as over any other."""
         pause = FIRST_PAUSE
         while not self._stopping.is_set():
-            link = dial(address, self._tls, server_name(name), self._most)
+            link = self._hub.open(name, address, seconds=0.0)
             peer = PeerIdentity(name, "", self.host.identity.not_after, 0)
             heard = False
 
@@ -79,14 +83,16 @@ class Daemon:
 
 def listen_for(settings: PartySettings, hub: LinkHub) -> LinkServer:
     """A server that only collects the links of peers that dial the driving party."""
-    host = PartyHost(settings, lambda name, seconds: _nowhere(name))
-    identity = host.identity
+    files, limits = settings.certificates, settings.limits
 
     def keep(link: Link, peer: PeerIdentity) -> None:
         hub.offer(peer.party, link)
 
-    return LinkServer(settings.listen, tls_files(identity), host.admit, keep, settings.limits.max_message_mb << 20)
-
-
-def _nowhere(name: PartyName) -> Link:
-    raise VeilBoostError(f"no way to {name}")
+    return LinkServer(
+        settings.listen,
+        tls_files(load_identity(files.cert, files.key, files.ca)),
+        lambda certificate: admit_peer(settings, certificate),
+        keep,
+        limits.max_message_mb << 20,
+        limits.keepalive_seconds,
+    )

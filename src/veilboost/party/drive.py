@@ -70,7 +70,7 @@ class Connections:
         self.settings = settings
         self.job = job
         files = settings.certificates
-        self._hub = LinkHub(load_identity(files.cert, files.key, files.ca), settings.limits.max_message_mb << 20)
+        self._hub = LinkHub(load_identity(files.cert, files.key, files.ca), settings.limits)
         dialled = any(job.parties[name].connect == "in" for name in self.others)
         self._server = listen_for(settings, self._hub) if dialled else None
         self._callers: list[Caller] = []
@@ -333,9 +333,9 @@ class _Keeper:
             config=replace(job.training),
         )
         trees = len(progress.trees)
-        pending = self._peers.send({name: Checkpoint(trees) for name in self._peers.names})
+        # Ours last: a job resumes from our checkpoint, and every other party must know all of its trees.
+        self._peers.ask({name: Checkpoint(trees) for name in self._peers.names}, Done)
         self._run.save_checkpoint(Part(self._driver.settings.name, self._columns, records, skeleton), progress)
-        self._peers.collect(pending, Done)
 
     def bring_back(self, error: VeilBoostError, begin: Callable[[], object]) -> bool:
         """A party that was started anew does not know the session: propose the job to it again."""

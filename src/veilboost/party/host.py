@@ -50,6 +50,18 @@ Reach = Callable[[PartyName, float], Link]  # a way to another party, within so 
 Session = JobSession | PredictionSession
 
 
+def admit_peer(settings: PartySettings, certificate: bytes) -> PeerIdentity:
+    """Who a peer is, by the certificate that TLS has checked; a coded error if it may not speak to us.
+
+    The list of revoked certificates is read each time: a party need not be started anew for it.
+    """
+    peer = peer_identity(certificate)
+    files = settings.certificates
+    revoked = load_revoked(files.revoked, files.ca) if files.revoked is not None else frozenset[int]()
+    check_peer(peer, settings.policy, revoked)
+    return peer
+
+
 class PartyHost:
     """Holds an owner's settings, and a session for every job that runs."""
 
@@ -67,12 +79,7 @@ class PartyHost:
         return self.settings.threads or os.cpu_count() or 1
 
     def admit(self, certificate: bytes) -> PeerIdentity:
-        """Who a peer is, by the certificate that TLS has checked; a coded error if it may not speak to us."""
-        peer = peer_identity(certificate)
-        files = self.settings.certificates
-        revoked = load_revoked(files.revoked, files.ca) if files.revoked is not None else frozenset[int]()
-        check_peer(peer, self.settings.policy, revoked)
-        return peer
+        return admit_peer(self.settings, certificate)
 
     def handle(self, peer: PeerIdentity, packet: Packet) -> Packet:
         """Answer a request. A repeated one gets the answer it got before."""
@@ -131,18 +138,22 @@ class PartyHost:
         session = JobSession(self.settings, self.threads, self._reach, packet.session, proposal, peer)
         for other in self._rivals(session):
             same_job = other.job.name == session.job.name and other.proposer == session.proposer
-            silent = time.monotonic() - other.last_heard > self.settings.limits.wait_seconds
-            if not same_job and not silent:
+            if not same_job and not self._is_silent(other):
                 raise TableBusy(f"the table of {self.settings.name} is in use by the job {other.job.name!r}")
         return session
 
     def _enter(self, key: bytes, session: Session) -> None:
         """An accepted session takes the table; one of the same job, or one that went silent, gives way."""
         with self._lock:
-            for other in self._rivals(session):
+            silent = [other for other in self._sessions.values() if self._is_silent(other)]
+            for other in (*self._rivals(session), *silent):
                 other.give_up()
             self._sessions = {k: s for k, s in self._sessions.items() if not s.over}
             self._sessions[key] = session
+
+    def _is_silent(self, session: Session) -> bool:
+        """Whoever drove it has gone: longer silent than anybody would wait."""
+        return time.monotonic() - session.last_heard > self.settings.limits.wait_seconds
 
     def _rivals(self, session: Session) -> list[JobSession]:
         if not isinstance(session, JobSession) or not session.uses_table or session.dry_run:

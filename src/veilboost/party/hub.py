@@ -8,6 +8,7 @@ from collections import defaultdict
 
 from veilboost.errors import PeerUnreachable
 from veilboost.party.identity import Identity, server_name
+from veilboost.party.settings import Limits
 from veilboost.types import PartyName
 from veilboost.wire.grpc.client import TlsFiles, dial
 from veilboost.wire.link import Link
@@ -20,9 +21,9 @@ def tls_files(identity: Identity) -> TlsFiles:
 class LinkHub:
     """Gives a link to a peer: the newest that the peer opened, or one that we dial."""
 
-    def __init__(self, identity: Identity, most: int) -> None:
+    def __init__(self, identity: Identity, limits: Limits) -> None:
         self._identity = identity
-        self._most = most
+        self._limits = limits
         self._waiting: dict[PartyName, list[Link]] = defaultdict(list)
         self._arrived = threading.Condition()
 
@@ -37,7 +38,13 @@ class LinkHub:
     def open(self, party: PartyName, address: str | None, seconds: float) -> Link:
         """A link to this party: dialled at its address, or without one, the next that it opens."""
         if address is not None:
-            return dial(address, tls_files(self._identity), server_name(party), self._most)
+            return dial(
+                address,
+                tls_files(self._identity),
+                server_name(party),
+                self._limits.max_message_mb << 20,
+                self._limits.keepalive_seconds,
+            )
         until = time.monotonic() + seconds
         with self._arrived:
             while not self._waiting[party]:

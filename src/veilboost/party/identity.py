@@ -87,11 +87,13 @@ def describe(path: Path) -> CertificateInfo:
     certificate = parse_certificates(read_public(path), str(path))[0]
     try:
         names = _alternative_names(certificate)
+        party = None if is_authority(certificate) else _party(names)
+        every = names.get_values_for_type(x509.DNSName)
         return CertificateInfo(
             subject=_common_name(certificate.subject),
-            party=None if is_authority(certificate) else _party(names),
+            party=party,
             hosts=(
-                *names.get_values_for_type(x509.DNSName),
+                *(name for name in every if party is None or name != server_name(party)),
                 *(str(address) for address in names.get_values_for_type(x509.IPAddress)),
             ),
             not_before=certificate.not_valid_before_utc,

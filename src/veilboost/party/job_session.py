@@ -215,6 +215,7 @@ class JobSession:
         )
         if self.job.record != "none":
             record = "payload" if self.job.record == "payload" else "types"
+            self._transcript.close()  # of the same session, where another party was lost and the job proposed again
             self._transcript = Transcript(self.settings.name, self._run.path / "transcript", record)
         positions = self._run.alignment if message.resume else None
         if positions is not None:

@@ -57,9 +57,9 @@ class LiveView:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._end_stage()
         if self._drawn:
             self._live.stop()
+        self._end_stage()
 
     # --- what the driver tells --------------------------------------------------------------------------
 

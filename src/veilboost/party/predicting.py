@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from veilboost.align.api import AlignContext
+from veilboost.align.api import AlignContext, Alignment, AlignmentSpec
 from veilboost.align.registry import alignment_named
 from veilboost.boost.objective import make_objective
 from veilboost.crypto.csprng import Csprng
 from veilboost.data.table import PartyTable
-from veilboost.errors import MissingPart, RowsDiffer
+from veilboost.errors import EmptyIntersection, MissingPart, RowsDiffer, VeilBoostError
 from veilboost.infer.joint import predict_joint
 from veilboost.infer.messages import PREDICTION_MESSAGES
 from veilboost.model.part import Skeleton
@@ -33,6 +35,7 @@ from veilboost.types import AnyArray, Float64Array
 from veilboost.wire.channel import Channel, Peers
 from veilboost.wire.codec import Catalogue
 from veilboost.wire.message import Done
+from veilboost.wire.rpc import Caller
 from veilboost.wire.transcript import Transcript
 
 
@@ -92,6 +95,18 @@ class LivePredictor:
             },
             Accepted,
         )
+        completed = False
+        try:
+            margin = self._ask(table, spec, callers, everyone, peers)
+            completed = True
+        finally:  # whatever happened, nobody keeps a session open for us
+            with contextlib.suppress(VeilBoostError):
+                peers.ask({other: Finish(completed) for other in owners}, Done)
+        return margin
+
+    def _ask(
+        self, table: PartyTable, spec: AlignmentSpec, callers: Mapping[str, Caller], everyone: Peers, peers: Peers
+    ) -> Float64Array:
         everyone.ask({other: BeginAlignment() for other in callers}, Done)
         helpers: dict[str, Channel] = {
             party.role: callers[other] for other, party in self.job.parties.items() if party.role != "data"
@@ -105,17 +120,18 @@ class LivePredictor:
         )
         aligner = spec.active(context, peers)
         aligner.prepare()
-        alignment = aligner.align()
-        lost = table.rows - alignment.rows
+        try:
+            alignment = aligner.align()
+            lost = table.rows - alignment.rows
+        except EmptyIntersection:
+            alignment, lost = Alignment(np.empty(0, dtype=np.int64)), table.rows
         if lost:
-            everyone.ask({other: Finish(completed=False) for other in owners}, Done)
             raise RowsDiffer(
                 f"{lost} of the {table.rows} rows are not known to every party", "predict for people whom all know"
             )
         everyone.ask({other: EndAlignment(alignment.rows) for other in callers}, Done)
         aligned = alignment.apply(table)
         margin = predict_joint(self.part, aligned.columns, aligned.rows, peers)
-        peers.ask({other: Finish(completed=True) for other in owners}, Done)
         back = np.empty_like(margin)
         back[:, alignment.positions] = margin
         return back

@@ -51,6 +51,7 @@ class PredictionSession:
         self.settings = settings
         self.proposer = peer.party
         self.over = False
+        self.last_heard = time.monotonic()
         self._job = read_job(proposal.job)
         self._rows = proposal.rows
         self._threads = threads
@@ -71,6 +72,7 @@ class PredictionSession:
         """The frame of the answer; both are written into the transcript."""
         if peer.party != self.proposer:
             raise UnexpectedMessage(f"{peer.party} does not drive this prediction")
+        self.last_heard = time.monotonic()
         answer = self._act(peer, message)
         answer_frame = encode(answer)
         self._transcript.record("received", peer.party, message, len(frame), frame)

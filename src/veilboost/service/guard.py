@@ -8,7 +8,6 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -29,9 +28,11 @@ from veilboost.party.keyfiles import read_private
 from veilboost.service.metrics import Metrics
 
 Log = Callable[[str], None]
+ROUTES = frozenset({"/", "/v1/predict", "/v1/model", "/healthz", "/metrics", "/openapi.json"})
 OPEN_ROUTES = frozenset({"/healthz"})  # a probe has no token
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 SHORTEST_TOKEN = 16
+MOST_REQUESTS = 128  # at once, those among them that wait for a prediction
 SEEN = "veilboost.seen"
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
@@ -93,6 +94,7 @@ class Guard:
         self._metrics = metrics
         self._token = token
         self._log = log
+        self._under_way = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -107,14 +109,18 @@ class Guard:
                 begun, seen.status = True, message["status"]
             await send(message)
 
+        self._under_way += 1
         try:
-            if self._may_pass(scope):
-                await self._app(scope, receive, watch)
-            else:
+            if not self._may_pass(scope):
                 error = UnknownPeer(
                     "the request does not bear the token of this service", "send Authorization: Bearer TOKEN"
                 )
                 await refusal(error, 401, seen)(scope, receive, watch)
+            elif self._under_way > MOST_REQUESTS:
+                busy = TableBusy(f"{MOST_REQUESTS} requests are under way already", "ask again in a few seconds")
+                await refusal(busy, 503, seen)(scope, receive, watch)
+            else:
+                await self._app(scope, receive, watch)
         except Exception as error:
             # The text of an exception may hold data: only its type and place are told, and only in the log.
             where = traceback.extract_tb(error.__traceback__)[-1]
@@ -125,6 +131,7 @@ class Guard:
                 )
                 await refusal(broken, 500, seen)(scope, receive, watch)
         finally:
+            self._under_way -= 1
             self._note(scope, seen, time.monotonic() - started)
 
     def _may_pass(self, scope: Scope) -> bool:
@@ -135,9 +142,8 @@ class Guard:
         return hmac.compare_digest(token.strip(), self._token) and kind.lower() == b"bearer"
 
     def _note(self, scope: Scope, seen: Seen, seconds: float) -> None:
-        # The route and not the path: a path is what somebody sent.
-        matched: Any = scope.get("route")
-        route = str(matched.path) if matched is not None else "other"
+        # Only paths and methods that we know: any other is what somebody sent.
+        route = scope["path"] if scope["path"] in ROUTES else "other"
         method = scope["method"] if scope["method"] in METHODS else "other"
         self._metrics.answered(method, route, seen.status, seen.code, seconds)
         code = "" if seen.code is None else f" {seen.code}"

@@ -49,7 +49,7 @@ class RollCall:
         parties = {name: party for name, party in self._job.parties.items() if name != self._job.active}
         found: dict[PartyName, bool | None] = dict.fromkeys(parties)
         files = self._settings.certificates
-        hub = LinkHub(load_identity(files.cert, files.key, files.ca), self._settings.limits.max_message_mb << 20)
+        hub = LinkHub(load_identity(files.cert, files.key, files.ca), self._settings.limits)
         callers = {
             name: self._caller(hub, name, party.address, seconds)
             for name, party in parties.items()

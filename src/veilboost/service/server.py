@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ from veilboost.errors import ImpossibleParameter, PeerUnreachable
 from veilboost.party.declared import FORMS
 
 STOP_SECONDS = 10  # how long requests under way may take after a signal to stop
-MOST_CONNECTIONS = 256
+MOST_CONNECTIONS = 512  # the guard refuses earlier, and by a code
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -64,4 +65,12 @@ def run_server(app: FastAPI, host: str, port: int, ready: Callable[[str], None])
         lifespan="on",
         ws="none",
     )
-    _Server(config, ready).run()
+    server = _Server(config, ready)
+
+    def stop(*_: object) -> None:
+        server.should_exit = True
+
+    # uvicorn raises the signal that ended it once more when it is done; to be stopped is no failure here.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    server.run()

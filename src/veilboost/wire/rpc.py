@@ -113,6 +113,8 @@ class Caller:
             if sent and self._link is not None:
                 try:
                     answer = self._link.receive()
+                    while answer is not None and _is_of_earlier(answer, packet):
+                        answer = self._link.receive()
                     if answer is not None:
                         return self._read(packet, answer)
                     why = "the connection was closed"
@@ -151,6 +153,11 @@ class Caller:
         message = decode(answer.body, self._catalogue)
         self._transcript.record("received", self.peer, message, len(answer.body), answer.body)
         return message
+
+
+def _is_of_earlier(answer: Packet, request: Packet) -> bool:
+    """Whether it answers a request that nobody waits for any more: another party's failure ended the round."""
+    return answer.session == request.session and answer.number < request.number
 
 
 def failure_body(error: VeilBoostError) -> bytes:

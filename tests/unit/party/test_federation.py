@@ -13,17 +13,20 @@ from rich.console import Console
 from parties import CONFIG, Town, free_port, make_certificates
 from veilboost import Federation
 from veilboost.boost.booster import RoundResult
-from veilboost.errors import PeerUnreachable, UnknownRun, UnreadableFile
+from veilboost.errors import PeerUnreachable, StaleSession, UnknownRun, UnreadableFile
 from veilboost.party.daemon import Daemon
 from veilboost.party.exchange import read_exchanges, shown_to, traffic_by_peer
+from veilboost.party.identity import PeerIdentity
+from veilboost.party.job_session import JobSession
 from veilboost.party.live import LiveView
 from veilboost.party.messages import Checkpoint, Propose
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import load_party
-from veilboost.wire.message import Done
+from veilboost.wire.message import Done, Message
 from veilboost.wire.transcript import ENTRIES, Transcript
 
 pytestmark = pytest.mark.fast
+KINDS = ("PlainRound", "StatisticsRequest", "SplitRequest", "Checkpoint")
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +80,34 @@ def test_a_party_that_is_not_there_is_named(town: Town) -> None:
         federation.train(console=Console(file=shown, width=200))
     assert "waiting for shop: " in shown.getvalue()
     assert federation.run.status["state"] == "failed"
+
+
+def test_parties_lost_at_any_moment_of_a_round_come_back_to_the_same_model(
+    town: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each kind of request fails once as it does at a party that was started anew."""
+    lost: set[tuple[str, str]] = set()
+    handle = JobSession.handle
+
+    def forgetful(session: JobSession, peer: PeerIdentity, message: Message, frame: bytes) -> bytes:
+        kind = session.settings.name, message.type_name()
+        if kind not in lost and session.began and message.type_name() in KINDS:
+            lost.add(kind)
+            raise StaleSession("it was started anew")
+        session.began = session.began or message.type_name() == "Checkpoint"
+        return handle(session, peer, message, frame)
+
+    monkeypatch.setattr(JobSession, "handle", forgetful)
+    monkeypatch.setattr(JobSession, "began", False, raising=False)
+    daemons = {party: Daemon(load_party(town.folder / f"{party}.toml")) for party in ("shop", "telecom")}
+    try:
+        job = town.write_job({party: f"127.0.0.1:{daemon.port}" for party, daemon in daemons.items()})
+        assert Federation(job, town.folder / "bank.toml").train(progress=False).rounds == CONFIG.n_estimators
+    finally:
+        for daemon in daemons.values():
+            daemon.stop()
+    assert lost == {(party, kind) for party in daemons for kind in KINDS}
+    assert town.sha() == town.simulated()
 
 
 # --- what is shown ----------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import grpc
 
 from veilboost.errors import PeerUnreachable, VeilBoostError
 from veilboost.wire.grpc.chunk import encode_chunk
-from veilboost.wire.grpc.client import METHOD, OPTIONS, TlsFiles
+from veilboost.wire.grpc.client import METHOD, TlsFiles, options
 from veilboost.wire.grpc.link import CHUNK_BYTES, StreamLink
 from veilboost.wire.link import to_chunks
 from veilboost.wire.packet import Packet
@@ -27,10 +27,12 @@ Welcome = Callable[[StreamLink, Any], Handle | None]
 class LinkServer:
     """Listens with mutual TLS; peers without a certificate of the authority do not get through the handshake."""
 
-    def __init__(self, address: str, tls: TlsFiles, admit: Admit, welcome: Welcome, most: int) -> None:
+    def __init__(
+        self, address: str, tls: TlsFiles, admit: Admit, welcome: Welcome, most: int, keepalive: float = 20.0
+    ) -> None:
         self._server = grpc.server(
             ThreadPoolExecutor(MAX_LINKS, thread_name_prefix="link"),
-            options=(*OPTIONS, ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000), ("grpc.so_reuseport", 0)),
+            options=(*options(keepalive), ("grpc.so_reuseport", 0)),
             maximum_concurrent_rpcs=MAX_LINKS,
         )
         self._server.add_generic_rpc_handlers((_Handler(admit, welcome, most),))

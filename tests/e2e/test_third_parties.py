@@ -1,0 +1,127 @@
+"""Authority and computing service as daemons of their own: alignment by keyed hashes (ELXGB section 6.1) for real."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from veilboost.align.preshared import align_by_id
+from veilboost.errors import PeerRefused, VeilBoostError
+from veilboost.model.joined import join
+from veilboost.party.certs import init_authority, issue
+from veilboost.party.daemon import Daemon
+from veilboost.party.drive import Driver
+from veilboost.party.predicting import LivePredictor
+from veilboost.party.runs import RunFolder
+from veilboost.party.settings import load_job, load_party
+from veilboost.party.simulation import simulate_training
+from veilboost.wire.transcript import read_transcript
+
+OWNERS, HELPERS = ("bank", "shop"), {"ta": "authority", "csp": "csp"}
+
+
+@pytest.fixture
+def town(tmp_path):
+    """The files of two owners and two helpers, the daemons of all but the bank, and the job between them."""
+    init_authority(tmp_path)
+    rng = np.random.default_rng(0)
+    everyone = (*OWNERS, *HELPERS)
+    ids = {"bank": np.arange(0, 400), "shop": np.arange(150, 500)[::-1]}
+    daemons = {}
+    for name in (*HELPERS, *OWNERS):  # helpers first: the owners' files hold their addresses
+        issue(tmp_path, name, ["localhost"])
+        peers = "".join(
+            f'[peers.{helper}]\naddress = "127.0.0.1:{daemons[helper].port}"\nconnect = "in"\n'
+            for helper in HELPERS
+            if name in OWNERS
+        )
+        data = ""
+        if name in OWNERS:
+            columns = {"id": [f"C{i:04d}" for i in ids[name]], f"x_{name}": rng.normal(size=len(ids[name]))}
+            if name == "bank":
+                columns["y"] = (columns["x_bank"] + rng.normal(size=400) > 0).astype(np.int64)
+            pq.write_table(pa.table(columns), tmp_path / f"{name}.parquet")
+            label = 'label = "y"' if name == "bank" else ""
+            data = f'[data]\npath = "{name}.parquet"\nid = "id"\n{label}\n'
+        policy = "\n".join(f'{other} = ["any"]' for other in everyone if other != name)
+        (tmp_path / f"{name}.toml").write_text(f"""
+name = "{name}"
+listen = "127.0.0.1:0"
+runs = "runs-{name}"
+threads = 1
+{peers}
+[certificates]
+cert = "{name}.crt"
+key = "{name}.key"
+ca = "ca.crt"
+{data}
+[limits]
+wait_seconds = 15
+[policy]
+protocols = ["plain"]
+accept_exposed = ["plain"]
+[policy.peers]
+{policy}
+""")
+        if name != "bank":
+            daemons[name] = Daemon(load_party(tmp_path / f"{name}.toml"))
+    ways = "".join(
+        f'[parties.{name}]\naddress = "127.0.0.1:{daemon.port}"\nrole = "{HELPERS.get(name, "data")}"\n'
+        for name, daemon in daemons.items()
+    )
+    (tmp_path / "job.toml").write_text(
+        f'name = "first"\nactive = "bank"\nalignment = "hmac_csp"\n[parties.bank]\n{ways}'
+        '[training]\nobjective = "binary"\nn_estimators = 4\nmax_depth = 3\n'
+    )
+    yield tmp_path, daemons
+    for daemon in daemons.values():
+        daemon.stop()
+
+
+def test_owners_align_through_helpers_train_and_predict(town):
+    folder, _ = town
+    settings, job = load_party(folder / "bank.toml"), load_job(folder / "job.toml")
+    with Driver(settings, job) as driver:
+        assert driver.check() == dict.fromkeys(("ta", "csp", "shop"))
+        driver.train()
+    parts = {name: RunFolder(folder / f"runs-{name}" / "first").load_part() for name in OWNERS}
+    tables = align_by_id({name: load_party(folder / f"{name}.toml").data.load() for name in OWNERS})
+    assert tables["bank"].rows == 250
+    simulated = simulate_training(tables, "bank", "plain", job.training)
+    assert join(parts).sha256() == join(simulated.parts).sha256()
+
+    some = tables["bank"].take(np.array([7, 200, 3]))
+    scores = LivePredictor(settings, RunFolder.open(folder / "runs-bank", "first")).predict(some).scores
+    margin = join(parts).margins([column.take(np.array([7, 200, 3])) for t in tables.values() for column in t.columns])
+    np.testing.assert_array_equal(scores, 1 / (1 + np.exp(-margin[0])))
+
+    # What the computing service was sent, the shop wrote down itself.
+    sent = [e for e in read_transcript(folder / "runs-shop" / "first" / "transcript") if e.peer == "csp"]
+    assert sent
+    assert all(to == "csp" for entry in sent if entry.direction == "sent" for _, to in entry.reveals)
+
+
+def test_a_helper_that_is_gone_is_named(town):
+    folder, daemons = town
+    daemons.pop("csp").stop()
+    with Driver(load_party(folder / "bank.toml"), load_job(folder / "job.toml")) as driver:
+        answers = driver.check()
+        assert answers["shop"] is None
+        assert "csp" in answers["csp"]
+        assert "VB-1409" in answers["csp"]
+
+
+def test_rows_that_a_party_does_not_know_cannot_be_predicted(town):
+    folder, _ = town
+    settings, job = load_party(folder / "bank.toml"), load_job(folder / "job.toml")
+    with Driver(settings, job) as driver:
+        driver.train()
+    stranger = settings.data.load().take(np.array([0, 399]))  # the first is the bank's alone
+    predictor = LivePredictor(settings, RunFolder.open(folder / "runs-bank", "first"))
+    with pytest.raises(VeilBoostError, match="VB-1202: 1 of the 2 rows"):
+        predictor.predict(stranger)
+    (folder / "runs-shop" / "first").rename(folder / "runs-shop" / "gone")
+    with pytest.raises(PeerRefused, match="VB-1706"):
+        predictor.predict(settings.data.load().take(np.array([399])))
