@@ -12,7 +12,6 @@ import typer
 from rich.markup import escape
 
 from veilboost.cli.console import stdout
-from veilboost.errors import ImpossibleSetting
 
 if TYPE_CHECKING:
     from veilboost.party.daemon import Daemon
@@ -64,11 +63,6 @@ def serve(
     settings = load_party(config)
     daemon = Daemon(settings)
     try:
-        if daemon.host.identity.party != settings.name:
-            raise ImpossibleSetting(
-                f"{config}: the name is {settings.name}, the certificate is of {daemon.host.identity.party}",
-                "use the certificate that was issued to this name",
-            )
         _tell(daemon, settings, as_json)
         signal.sigwait(STOPPED_BY)
     finally:

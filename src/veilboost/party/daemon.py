@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from veilboost.errors import PeerUnreachable
 from veilboost.party.host import PartyHost, admit_peer
-from veilboost.party.hub import LinkHub, tls_files
-from veilboost.party.identity import PeerIdentity, load_identity
+from veilboost.party.hub import LinkHub, own_identity, tls_files
+from veilboost.party.identity import PeerIdentity
 from veilboost.party.settings import PartySettings
 from veilboost.types import PartyName
 from veilboost.wire.grpc.server import LinkServer
@@ -21,8 +21,7 @@ class Daemon:
     """A running party. Make it, and it serves; `stop` ends it."""
 
     def __init__(self, settings: PartySettings) -> None:
-        files = settings.certificates
-        identity = load_identity(files.cert, files.key, files.ca)
+        identity = own_identity(settings)
         limits = settings.limits
         self.settings = settings
         self._hub = LinkHub(identity, limits)
@@ -83,14 +82,14 @@ class Daemon:
 
 def listen_for(settings: PartySettings, hub: LinkHub) -> LinkServer:
     """A server that only collects the links of peers that dial the driving party."""
-    files, limits = settings.certificates, settings.limits
+    limits = settings.limits
 
     def keep(link: Link, peer: PeerIdentity) -> None:
         hub.offer(peer.party, link)
 
     return LinkServer(
         settings.listen,
-        tls_files(load_identity(files.cert, files.key, files.ca)),
+        tls_files(own_identity(settings)),
         lambda certificate: admit_peer(settings, certificate),
         keep,
         limits.max_message_mb << 20,

@@ -26,8 +26,8 @@ from veilboost.errors import (
 from veilboost.model.part import ColumnInfo, Part, Skeleton, SplitRecords
 from veilboost.party.commented import commented_toml
 from veilboost.party.daemon import listen_for
-from veilboost.party.hub import LinkHub
-from veilboost.party.identity import load_identity
+from veilboost.party.hub import LinkHub, own_identity
+from veilboost.party.job_session import read_job
 from veilboost.party.messages import (
     CONTROL_MESSAGES,
     Accepted,
@@ -69,8 +69,7 @@ class Connections:
     def __init__(self, settings: PartySettings, job: JobSettings) -> None:
         self.settings = settings
         self.job = job
-        files = settings.certificates
-        self._hub = LinkHub(load_identity(files.cert, files.key, files.ca), settings.limits)
+        self._hub = LinkHub(own_identity(settings), settings.limits)
         dialled = any(job.parties[name].connect == "in" for name in self.others)
         self._server = listen_for(settings, self._hub) if dialled else None
         self._callers: list[Caller] = []
@@ -258,6 +257,8 @@ class Driver(Connections):
             run = RunFolder.open(runs, name)
             if run.status.get("state") == "finished":
                 raise NothingToResume(f"the run {name!r} is finished")
+            if _without_addresses(read_job(run.job_text)) != _without_addresses(self.job):
+                raise NothingToResume(f"the job {name!r} has changed since it began", "start it under another name")
             run.clear_cancel()
         else:
             if (runs / name / "status.json").exists() and RunFolder(runs / name).status.get("state") == "finished":
@@ -284,6 +285,13 @@ class Driver(Connections):
             limits.wait_seconds if patient else limits.connect_seconds,
             self.watch.waiting,
         )
+
+
+def _without_addresses(job: JobSettings) -> JobSettings:
+    """A job as far as its model depends on it: parties may have moved."""
+    parties = {name: replace(party, address=None, connect="in") for name, party in job.parties.items()}
+    parties[job.active] = replace(job.parties[job.active], address="127.0.0.1:1")
+    return replace(job, parties=parties, record="types")
 
 
 def _check_own_policy(settings: PartySettings, job: JobSettings, spec: ProtocolSpec) -> None:

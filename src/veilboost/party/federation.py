@@ -9,10 +9,11 @@ from typing import Any
 
 from rich.console import Console
 
-from veilboost.errors import UnreadableFile
+from veilboost.errors import ImpossibleSetting, UnreadableFile
 from veilboost.party.drive import Driver
 from veilboost.party.exchange import read_exchanges, traffic_by_peer, traffic_dict
 from veilboost.party.live import LiveView
+from veilboost.party.predicting import LivePredictor, Prediction, load_rows
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import JobSettings, PartySettings, load_job, load_party
 from veilboost.types import PartyName
@@ -108,6 +109,24 @@ class Federation:
             traffic=self._traffic(),
             resumed=resume,
         )
+
+    def predict(self, frame: Any) -> Prediction:
+        """Scores for new rows of this party, with all parties alive.
+
+        Parameters
+        ----------
+        frame : pandas or polars frame, pyarrow table, or path
+            The rows, with the id column and the columns trained on; others, the label too, do not matter.
+
+        Returns
+        -------
+        Prediction
+            `ids` and `scores` in the order of the rows; probabilities, or values of a regression.
+        """
+        predictor = LivePredictor(self.party, self.run)
+        if self.party.data is None:
+            raise ImpossibleSetting(f"{self.party.name} has no [data] section", "it says which column is the id")
+        return predictor.predict(load_rows(frame, self.party.data, predictor.part.columns))
 
     def transcript(self) -> list[dict[str, Any]]:
         """What crossed at this party: sender, receiver, message type, count, bytes, and what was revealed to whom."""

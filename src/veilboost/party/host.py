@@ -22,7 +22,8 @@ from veilboost.errors import (
     UnexpectedMessage,
     VeilBoostError,
 )
-from veilboost.party.identity import Identity, PeerIdentity, check_peer, load_identity, load_revoked, peer_identity
+from veilboost.party.hub import own_identity
+from veilboost.party.identity import Identity, PeerIdentity, check_peer, load_revoked, peer_identity
 from veilboost.party.job_session import JobSession
 from veilboost.party.messages import CONTROL_MESSAGES, Propose, ProposePrediction
 from veilboost.party.prediction_session import PredictionSession
@@ -67,8 +68,7 @@ class PartyHost:
 
     def __init__(self, settings: PartySettings, reach: Reach) -> None:
         self.settings = settings
-        files = settings.certificates
-        self.identity: Identity = load_identity(files.cert, files.key, files.ca)
+        self.identity: Identity = own_identity(settings)
         self._reach = reach
         self._sessions: dict[bytes, Session] = {}
         self._conversations: dict[tuple[bytes, PartyName], Conversation] = {}

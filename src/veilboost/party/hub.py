@@ -6,12 +6,24 @@ import threading
 import time
 from collections import defaultdict
 
-from veilboost.errors import PeerUnreachable
-from veilboost.party.identity import Identity, server_name
-from veilboost.party.settings import Limits
+from veilboost.errors import ImpossibleSetting, PeerUnreachable
+from veilboost.party.identity import Identity, load_identity, server_name
+from veilboost.party.settings import Limits, PartySettings
 from veilboost.types import PartyName
 from veilboost.wire.grpc.client import TlsFiles, dial
 from veilboost.wire.link import Link
+
+
+def own_identity(settings: PartySettings) -> Identity:
+    """This party's certificate and key, which must be those of the party that the settings name."""
+    files = settings.certificates
+    identity = load_identity(files.cert, files.key, files.ca)
+    if identity.party != settings.name:
+        raise ImpossibleSetting(
+            f"the name is {settings.name}, the certificate is of {identity.party}",
+            "give each party its own certificate",
+        )
+    return identity
 
 
 def tls_files(identity: Identity) -> TlsFiles:

@@ -13,11 +13,16 @@ from veilboost.align.api import AlignContext, Alignment, AlignmentSpec
 from veilboost.align.registry import alignment_named
 from veilboost.boost.objective import make_objective
 from veilboost.crypto.csprng import Csprng
+from veilboost.data.columns import id_values
+from veilboost.data.load import load_table
+from veilboost.data.schema import SchemaRules, check_present, check_size
+from veilboost.data.selection import Selection
+from veilboost.data.sources import read_source
 from veilboost.data.table import PartyTable
-from veilboost.errors import EmptyIntersection, MissingPart, RowsDiffer, VeilBoostError
+from veilboost.errors import EmptyIntersection, ImpossibleSetting, MissingPart, RowsDiffer, VeilBoostError
 from veilboost.infer.joint import predict_joint
 from veilboost.infer.messages import PREDICTION_MESSAGES
-from veilboost.model.part import Skeleton
+from veilboost.model.part import ColumnInfo, Skeleton
 from veilboost.party.drive import Connections
 from veilboost.party.job_session import read_job
 from veilboost.party.messages import (
@@ -30,13 +35,15 @@ from veilboost.party.messages import (
     ProposePrediction,
 )
 from veilboost.party.runs import RunFolder
-from veilboost.party.settings import PartySettings
+from veilboost.party.settings import DataSettings, PartySettings
 from veilboost.types import AnyArray, Float64Array
 from veilboost.wire.channel import Channel, Peers
 from veilboost.wire.codec import Catalogue
 from veilboost.wire.message import Done
 from veilboost.wire.rpc import Caller
 from veilboost.wire.transcript import Transcript
+
+KEEP = SchemaRules(constant="keep")  # a few new rows may well agree in a column
 
 
 @dataclass(frozen=True)
@@ -135,3 +142,23 @@ class LivePredictor:
         back = np.empty_like(margin)
         back[:, alignment.positions] = margin
         return back
+
+
+def load_rows(source: object, data: DataSettings, columns: tuple[ColumnInfo, ...]) -> PartyTable:
+    """The rows of a file or frame as a trained party's columns; the label may be absent."""
+    if columns:
+        return load_table(
+            source,
+            id=data.id,
+            features=[column.name for column in columns],
+            categorical=[column.name for column in columns if column.categories is not None],
+            rules=KEEP,
+        ).without_label()
+    # A party that has labels only: its new rows are ids and nothing else.
+    selection = Selection(id=data.id, features=())
+    read = read_source(source, selection)
+    check_present(read.table.column_names, selection)
+    check_size(read.table.num_rows, 0, has_label=True)
+    if data.id is None:
+        raise ImpossibleSetting("neither an id nor a column is known of new rows", "name the id under [data]")
+    return PartyTable(id_values(data.id, read.table.column(data.id), typed=read.typed), ())

@@ -6,29 +6,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from veilboost.data.columns import id_values
-from veilboost.data.load import load_table
-from veilboost.data.schema import SchemaRules, check_present, check_size
-from veilboost.data.selection import Selection
-from veilboost.data.sources import read_source
 from veilboost.data.table import PartyTable
 from veilboost.errors import (
-    EmptyIntersection,
     ImpossibleSetting,
     MissingPart,
     PeerUnreachable,
-    RowsDiffer,
     UnsupportedCombination,
 )
 from veilboost.model.part import ColumnInfo
-from veilboost.party.predicting import LivePredictor, Prediction
+from veilboost.party.predicting import LivePredictor, Prediction, load_rows
 from veilboost.party.runs import RunFolder
-from veilboost.party.settings import DataSettings, PartySettings
+from veilboost.party.settings import PartySettings
 from veilboost.service.peers import RollCall, names_of
 from veilboost.types import PartyName
 
 Predict = Callable[[PartyTable], Prediction]
-KEEP = SchemaRules(constant="keep")  # a few new rows may well agree in a column
 ROW_NUMBER = "row"
 PRESHARED = "preshared"
 
@@ -102,12 +94,7 @@ class OpenModel:
         away = [name for name, there in self.roll_call.now(wanted).items() if there is False]
         if away:
             raise PeerUnreachable(f"{names_of(away)} cannot be reached")
-        try:
-            return self.predictor.predict(table)
-        except EmptyIntersection:
-            raise RowsDiffer(
-                f"none of the {table.rows} rows is known to every party", "predict for people whom all know"
-            ) from None
+        return self.predictor.predict(table)
 
     def check_servable(self) -> None:
         """Single rows find each other by their ids, which the order of whole tables does not allow."""
@@ -116,23 +103,3 @@ class OpenModel:
                 f"the run {self.info.name!r} has alignment = {PRESHARED!r}, which knows no single rows",
                 "train with another alignment",
             )
-
-
-def load_rows(source: Path, data: DataSettings, columns: tuple[ColumnInfo, ...]) -> PartyTable:
-    """The rows of a file as a trained party's columns; the label may be absent."""
-    if columns:
-        return load_table(
-            source,
-            id=data.id,
-            features=[column.name for column in columns],
-            categorical=[column.name for column in columns if column.categories is not None],
-            rules=KEEP,
-        ).without_label()
-    # A party that has labels only: its new rows are ids and nothing else.
-    selection = Selection(id=data.id, features=())
-    read = read_source(source, selection)
-    check_present(read.table.column_names, selection)
-    check_size(read.table.num_rows, 0, has_label=True)
-    if data.id is None:
-        raise ImpossibleSetting("neither an id nor a column is known of new rows", "name the id under [data]")
-    return PartyTable(id_values(data.id, read.table.column(data.id), typed=read.typed), ())

@@ -9,8 +9,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 
 from veilboost.crypto.csprng import Csprng
 from veilboost.errors import PeerUnreachable, VeilBoostError
-from veilboost.party.hub import LinkHub
-from veilboost.party.identity import load_identity
+from veilboost.party.hub import LinkHub, own_identity
 from veilboost.party.messages import CONTROL_MESSAGES, Propose
 from veilboost.party.settings import JobSettings, PartySettings
 from veilboost.types import PartyName
@@ -48,8 +47,7 @@ class RollCall:
     def _call(self, seconds: float) -> Presence:
         parties = {name: party for name, party in self._job.parties.items() if name != self._job.active}
         found: dict[PartyName, bool | None] = dict.fromkeys(parties)
-        files = self._settings.certificates
-        hub = LinkHub(load_identity(files.cert, files.key, files.ca), self._settings.limits)
+        hub = LinkHub(own_identity(self._settings), self._settings.limits)
         callers = {
             name: self._caller(hub, name, party.address, seconds)
             for name, party in parties.items()
