@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib.resources
 
 import numpy as np
@@ -111,6 +112,23 @@ def test_an_interrupted_job_goes_on_to_the_same_model(spec):
 
     parts = run(second, records)
     assert join({name: parts[name] for name in tables}).sha256() == expected
+
+
+@pytest.mark.parametrize("name", ["binary", "multiclass", "sampled"])
+def test_messages_that_become_bytes_change_nothing(spec, name, monkeypatch):
+    """Handed over in memory or written and read as between processes: the same model, the same bytes."""
+    tables, config = scene(name)
+    held_out = np.arange(150) >= 120
+    direct = train(tables, config, spec.name, held_out=held_out)
+    monkeypatch.setattr(simulation_module, "MemoryChannel", functools.partial(MemoryChannel, coded=True))
+    coded = train(tables, config, spec.name, held_out=held_out)
+    assert sha(coded) == sha(direct)
+    for party in tables:
+        sizes = [
+            [(entry.direction, entry.message, entry.size) for entry in run.transcripts[party].entries]
+            for run in (direct, coded)
+        ]
+        assert sizes[0] == sizes[1]
 
 
 def test_both_ends_record_the_same_bytes(spec):

@@ -8,11 +8,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from veilboost.align.preshared import align_by_id
-from veilboost.errors import PeerRefused, VeilBoostError
+from veilboost.errors import NothingToResume, PeerRefused, VeilBoostError
 from veilboost.model.joined import join
 from veilboost.party.certs import init_authority, issue
 from veilboost.party.daemon import Daemon
 from veilboost.party.drive import Driver
+from veilboost.party.federation import Federation
 from veilboost.party.predicting import LivePredictor
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import load_job, load_party
@@ -96,6 +97,17 @@ def test_owners_align_through_helpers_train_and_predict(town):
     scores = LivePredictor(settings, RunFolder.open(folder / "runs-bank", "first")).predict(some).scores
     margin = join(parts).margins([column.take(np.array([7, 200, 3])) for t in tables.values() for column in t.columns])
     np.testing.assert_array_equal(scores, 1 / (1 + np.exp(-margin[0])))
+
+    federation = Federation(folder / "job.toml", folder / "bank.toml")
+    again = federation.predict(pq.read_table(folder / "bank.parquet").take([157, 350, 153]))
+    assert again.ids.tolist() == ["C0157", "C0350", "C0153"]
+    np.testing.assert_array_equal(again.scores, scores)
+
+    federation.run.note(state="failed")
+    changed = (folder / "job.toml").read_text().replace("max_depth = 3", "max_depth = 4")
+    (folder / "changed.toml").write_text(changed)
+    with pytest.raises(NothingToResume, match="has changed"):
+        Federation(folder / "changed.toml", folder / "bank.toml").train(resume=True, progress=False)
 
     # What the computing service was sent, the shop wrote down itself.
     sent = [e for e in read_transcript(folder / "runs-shop" / "first" / "transcript") if e.peer == "csp"]

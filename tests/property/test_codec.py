@@ -16,7 +16,7 @@ from hypothesis.extra import numpy as hnp
 
 from veilboost.errors import MalformedMessage, UnknownMessage, WireError
 from veilboost.types import Float64Array, Int32Array
-from veilboost.wire.codec import Catalogue, decode, encode
+from veilboost.wire.codec import Catalogue, decode, encode, frame_size
 from veilboost.wire.message import ArraySpec, Done, Message, Reveals
 
 pytestmark = pytest.mark.fast
@@ -55,7 +55,9 @@ samples = st.builds(
 
 @given(samples)
 def test_round_trip(message):
-    back = decode(encode(message), KNOWN)
+    frame = encode(message)
+    assert frame_size(message) == len(frame)
+    back = decode(frame, KNOWN)
     assert isinstance(back, Sample)
     for item in dataclasses.fields(Sample):
         ours, theirs = getattr(message, item.name), getattr(back, item.name)

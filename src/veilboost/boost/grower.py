@@ -11,10 +11,14 @@ import numpy as np
 from veilboost import _native
 from veilboost.boost.rows import RowGroups
 from veilboost.boost.split import LEAST_GAIN, Candidates
-from veilboost.boost.tree import Tree, TreeBuilder
+from veilboost.boost.tree import Forest, Tree
 from veilboost.config import TrainingConfig
 from veilboost.fixedpoint import Scale
-from veilboost.types import Float64Array, Int32Array, Int64Array, UInt8Array
+from veilboost.types import Float32Array, Float64Array, Int32Array, Int64Array, UInt8Array
+
+_NO_BITS = np.empty(0, dtype=np.uint8)
+_NOWHERE = np.empty(0, dtype=np.int64)
+_NOBODY = np.empty(0, dtype=np.int32)
 
 
 @dataclass(frozen=True)
@@ -105,23 +109,24 @@ def best_choices(level: Level, offers: Sequence[Candidates], gamma: float) -> Ch
 def grow(finder: SplitFinder, start: Round, config: TrainingConfig, margin: Float64Array) -> list[Tree]:
     """Grow the trees of one round and add their leaves to `margin` (K, rows)."""
     finder.begin_round(start)
-    builders = [TreeBuilder() for _ in range(start.trees)]
+    forest = Forest(start.trees)
     level = _first_level(start, config)
     while True:
-        _note_cover(level, builders, start.scale)
-        splits = None
+        choices = None
+        fit_left = follow_left = _NO_BITS
         if len(level.open):
             offers = finder.candidates(level)
             choices = finder.select(level, offers)
             if len(choices.position):
-                splits = choices, *finder.split(level, offers, choices)
-        at_leaf = np.ones(level.fit.nodes, dtype=np.bool_)
-        if splits is not None:
-            at_leaf[splits[0].position] = False
-        _close(level, np.flatnonzero(at_leaf), builders, finder, start, config, margin)
-        if splits is None:
-            return [builder.finish() for builder in builders]
-        level = _next_level(level, *splits, builders, start, config, finder.derives_siblings)
+                fit_left, follow_left = finder.split(level, offers, choices)
+        position = _NOWHERE if choices is None else choices.position
+        weight = _close(level, position, finder, start, config, margin)
+        cover = level.totals[:, 1].astype(np.float64) * start.scale.h_unit
+        if choices is None or not len(position):
+            forest.note_level(level.fit.group, level.node, cover, weight, _NOWHERE, _NOBODY, cover[:0])
+            return forest.trees()
+        children = forest.note_level(level.fit.group, level.node, cover, weight, position, choices.owner, choices.gain)
+        level = _next_level(level, position, children, fit_left, follow_left, start, config, finder.derives_siblings)
 
 
 def _first_level(start: Round, config: TrainingConfig) -> Level:
@@ -144,36 +149,23 @@ def _first_level(start: Round, config: TrainingConfig) -> Level:
 
 def _next_level(
     level: Level,
-    choices: Choices,
+    position: Int64Array,
+    children: Int32Array,
     fit_left: UInt8Array,
     follow_left: UInt8Array,
-    builders: Sequence[TreeBuilder],
     start: Round,
     config: TrainingConfig,
     derives_siblings: bool,
 ) -> Level:
-    chosen = level.fit.of(choices.position)
-    fit = chosen.split(fit_left)
-    follow = level.follow.of(choices.position).split(follow_left)
-    node = np.empty(fit.nodes, dtype=np.int32)
-    node[0::2] = [
-        builders[int(group)].split(parent, owner, gain)
-        for group, parent, owner, gain in zip(
-            chosen.group.tolist(),
-            level.node[choices.position].tolist(),
-            choices.owner.tolist(),
-            choices.gain.tolist(),
-            strict=True,
-        )
-    ]
-    node[1::2] = node[0::2] + 1
+    fit = level.fit.of(position).split(fit_left)
+    follow = level.follow.of(position).split(follow_left)
     # Of two siblings only the smaller is summed; the other is what the parent has left.
     counts = fit.counts
     smaller = np.arange(0, fit.nodes, 2) + (counts[1::2] < counts[0::2])
     larger = smaller ^ 1
     totals = np.empty((fit.nodes, 2), dtype=np.int64)
     totals[smaller] = _totals(start, fit.of(smaller))
-    totals[larger] = level.totals[choices.position] - totals[smaller]
+    totals[larger] = level.totals[position] - totals[smaller]
     may_split = np.zeros(fit.nodes, dtype=np.bool_)
     if level.depth + 1 < config.max_depth:
         may_split = _may_split(fit, totals, start.scale, config)
@@ -185,14 +177,14 @@ def _next_level(
         derive = build[:0]
     return Level(
         depth=level.depth + 1,
-        node=node,
+        node=children,
         fit=fit,
         follow=follow,
         totals=totals,
-        open=np.flatnonzero(may_split),
+        open=may_split.nonzero()[0],
         build=build,
         derive=derive,
-        parent=choices.position[derive // 2],
+        parent=position[derive // 2],
     )
 
 
@@ -209,28 +201,19 @@ def _may_split(
     return (groups.counts >= 2) & (totals[:, 1] * scale.h_unit >= 2 * config.min_child_weight)
 
 
-def _note_cover(level: Level, builders: Sequence[TreeBuilder], scale: Scale) -> None:
-    cover = (level.totals[:, 1] * scale.h_unit).tolist()
-    for group, node, value in zip(level.fit.group.tolist(), level.node.tolist(), cover, strict=True):
-        builders[int(group)].cover[node] = value
-
-
 def _close(
-    level: Level,
-    leaves: Int64Array,
-    builders: Sequence[TreeBuilder],
-    finder: SplitFinder,
-    start: Round,
-    config: TrainingConfig,
-    margin: Float64Array,
-) -> None:
-    """Weigh the leaves and add them to the margins of their rows. Weights are float32, as an export keeps them."""
-    if not len(leaves):
-        return
-    weights = finder.leaf_weights(level.totals[leaves], start.scale)
-    shrunk = (config.learning_rate * weights).astype(np.float32)
-    trees, nodes = level.fit.group[leaves].tolist(), level.node[leaves].tolist()
-    for tree, node, weight in zip(trees, nodes, shrunk.tolist(), strict=True):
-        builders[int(tree)].weight[node] = weight
-    for groups in (level.fit.of(leaves), level.follow.of(leaves)):
-        _native.add_to_rows(groups.rows, groups.begin, groups.end, groups.group, shrunk, margin)
+    level: Level, split: Int64Array, finder: SplitFinder, start: Round, config: TrainingConfig, margin: Float64Array
+) -> Float32Array:
+    """Weigh the nodes that do not split and add them to the margins of their rows.
+
+    Weights are float32, as an export keeps them. Returns one for every node of the level, 0 for those that split.
+    """
+    weight = np.zeros(level.fit.nodes, dtype=np.float32)
+    is_leaf = np.ones(level.fit.nodes, dtype=np.bool_)
+    is_leaf[split] = False
+    leaves = is_leaf.nonzero()[0]
+    if len(leaves):
+        weight[leaves] = config.learning_rate * finder.leaf_weights(level.totals[leaves], start.scale)
+        for groups in (level.fit.of(leaves), level.follow.of(leaves)):
+            _native.add_to_rows(groups.rows, groups.begin, groups.end, groups.group, weight[leaves], margin)
+    return weight

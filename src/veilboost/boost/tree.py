@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from veilboost.types import Float32Array, Float64Array, Int32Array
+from veilboost.types import AnyArray, Float32Array, Float64Array, Int32Array, Int64Array
 
 LEAF = -1
 
@@ -33,35 +33,46 @@ class Tree:
         return int(depth.max())
 
 
-@dataclass
-class TreeBuilder:
-    """A tree that grows level by level."""
+class Forest:
+    """Trees that grow side by side, noted level by level and put together at the end."""
 
-    left: list[int] = field(default_factory=lambda: [LEAF])
-    owner: list[int] = field(default_factory=lambda: [LEAF])
-    weight: list[float] = field(default_factory=lambda: [0.0])
-    gain: list[float] = field(default_factory=lambda: [0.0])
-    cover: list[float] = field(default_factory=lambda: [0.0])
+    def __init__(self, trees: int) -> None:
+        self._sizes = np.ones(trees, dtype=np.int64)  # nodes of each tree so far
+        self._levels: list[tuple[AnyArray, ...]] = []  # group, node, left, owner, weight, gain, cover
 
-    def split(self, node: int, owner: int, gain: float) -> int:
-        """Give `node` two children and return the left one's number."""
-        child = len(self.left)
-        self.left[node], self.owner[node], self.gain[node] = child, owner, gain
-        for column, empty in (
-            (self.left, LEAF),
-            (self.owner, LEAF),
-            (self.weight, 0.0),
-            (self.gain, 0.0),
-            (self.cover, 0.0),
-        ):
-            column.extend((empty, empty))  # pyright: ignore[reportArgumentType]
-        return child
+    def note_level(
+        self,
+        group: Int32Array,
+        node: Int32Array,
+        cover: Float64Array,
+        weight: Float32Array,
+        position: Int64Array,
+        owner: Int32Array,
+        gain: Float64Array,
+    ) -> Int32Array:
+        """A level of nodes, those at `position` split by `owner` with `gain`; returns the numbers of all children.
 
-    def finish(self) -> Tree:
-        return Tree(
-            np.array(self.left, dtype=np.int32),
-            np.array(self.owner, dtype=np.int32),
-            np.array(self.weight, dtype=np.float32),
-            np.array(self.gain, dtype=np.float64),
-            np.array(self.cover, dtype=np.float64),
-        )
+        Nodes of a tree stand together and trees in order, so children are numbered tree by tree as they come.
+        """
+        split_group = group[position]
+        first = split_group.searchsorted(split_group)  # where each split's tree begins among the splits
+        left = (self._sizes[split_group] + 2 * (np.arange(len(position)) - first)).astype(np.int32)
+        np.add.at(self._sizes, split_group, 2)
+        lefts = np.full(len(node), LEAF, dtype=np.int32)
+        owners = np.full(len(node), LEAF, dtype=np.int32)
+        gains = np.zeros(len(node))
+        lefts[position], owners[position], gains[position] = left, owner, gain
+        self._levels.append((group, node, lefts, owners, weight, gains, cover))
+        children = np.empty(2 * len(left), dtype=np.int32)
+        children[0::2], children[1::2] = left, left + 1
+        return children
+
+    def trees(self) -> list[Tree]:
+        group, node, *columns = (np.concatenate(parts) for parts in zip(*self._levels, strict=True))
+        grown: list[Tree] = []
+        for tree in range(len(self._sizes)):
+            own = np.flatnonzero(group == tree)
+            order = own[np.argsort(node[own])]
+            left, owner, weight, gain, cover = (column[order] for column in columns)
+            grown.append(Tree(left, owner, weight, gain, cover))
+        return grown

@@ -73,6 +73,16 @@ def encode(message: Message) -> bytes:
     return b"".join(pieces)
 
 
+def frame_size(message: Message) -> int:
+    """How many bytes `encode` would make of a message."""
+    plan, values = _plan(type(message)), message.__dict__
+    scalars = len(_to_json([values[name] for name, _ in plan.scalars])) if plan.scalars else 2
+    size = _ALIGN + len(plan.signature) + scalars + plan.sizes.size
+    for item in plan.arrays:
+        size += -size % _ALIGN + values[item.name].size * item.dtype.itemsize
+    return size
+
+
 def decode(frame: bytes, catalogue: Catalogue) -> Message:
     """The message in a frame, or a coded error: type, fields, dtypes, shapes and length must all be right."""
     if len(frame) < _ALIGN:
