@@ -74,7 +74,7 @@ accept_exposed = ["plain"]
     )
     (tmp_path / "job.toml").write_text(
         f'name = "first"\nactive = "bank"\nalignment = "hmac_csp"\n[parties.bank]\n{ways}'
-        '[training]\nobjective = "binary"\nn_estimators = 4\nmax_depth = 3\n'
+        '[training]\nobjective = "binary"\nn_estimators = 4\nmax_depth = 3\nsubsample = 0.7\n'
     )
     yield tmp_path, daemons
     for daemon in daemons.values():

@@ -11,9 +11,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from veilboost.align.ids import canonical_ids
 from veilboost.crypto.csprng import Csprng
 from veilboost.crypto.keyed_hash import HASHES
-from veilboost.data.table import PartyTable
+from veilboost.data.table import PartyTable, id_order
 from veilboost.privacy.statement import Statement
 from veilboost.types import AnyArray, Int64Array, PartyName
 from veilboost.wire.channel import Peers
@@ -31,6 +34,17 @@ class Alignment:
     @property
     def rows(self) -> int:
         return len(self.positions)
+
+    def by_id(self, ids: AnyArray) -> Alignment:
+        """The same rows in the canonical order of this party's own ids.
+
+        Common rows have the same id at every party, so all parties come to the same order without a word. It is that of
+        a simulation too: what is drawn by position (samples of rows) is drawn alike.
+        """
+        common = ids[self.positions]
+        if common.dtype.kind != "i":
+            common = np.array([text.decode() for text in canonical_ids(common)])
+        return Alignment(self.positions[id_order(common)])
 
     def apply(self, table: PartyTable) -> PartyTable:
         """The party's common rows, in the common order."""
@@ -97,12 +111,13 @@ class AlignmentSpec:
     """What a way of aligning is and says about itself.
 
     `outcome` is what the result tells its receivers even if every message were perfect; what messages tell beyond it
-    stands in their classes.
+    stands in their classes. `finds_by_id`: common rows have the same id at every party.
     """
 
     name: str
     summary: str
     source: str
+    finds_by_id: bool
     statement: Statement
     outcome: tuple[Reveals, ...]
     messages: tuple[type[Message], ...]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from veilboost.errors import MissingColumn, MixedTypes
-from veilboost.types import AnyArray, Column, Float64Array, Int32Array
+from veilboost.types import AnyArray, Column, Float64Array, Int32Array, Int64Array
 
 
 @dataclass(frozen=True)
@@ -67,10 +67,21 @@ class PartyTable:
 
     def sorted_by_id(self) -> PartyTable:
         """The canonical row order: nothing that follows depends on how the rows came in."""
-        order = np.argsort(self.ids, kind="stable")
+        order = id_order(self.ids)
         if np.array_equal(order, np.arange(len(order))):
             return self
         return self.take(order)
+
+
+def id_order(ids: AnyArray) -> Int64Array:
+    """The canonical order of ids: shorter texts first, equal lengths as text; numbers count as their digits.
+
+    So a number and its text stand at the same place, and numbers that are not negative stand by size.
+    """
+    if ids.dtype.kind == "i" and not (ids < 0).any():
+        return np.argsort(ids, kind="stable")
+    texts = ids.astype(np.str_)
+    return np.lexsort((texts, np.char.str_len(texts)))
 
 
 def _concatenate(first: Column, second: Column) -> Column:

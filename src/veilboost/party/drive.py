@@ -14,7 +14,7 @@ from veilboost.align.api import AlignContext
 from veilboost.align.registry import alignment_named
 from veilboost.boost.booster import Progress, RoundResult
 from veilboost.crypto.csprng import Csprng
-from veilboost.data.table import PartyTable
+from veilboost.data.table import PartyTable, id_order
 from veilboost.errors import (
     JobCancelled,
     JobExists,
@@ -230,7 +230,8 @@ class Driver(Connections):
         aligner = self.alignment.active(context, trainers)
         aligner.prepare()
         alignment = aligner.align()
-        # What is the same at every party may follow any order; by our own ids it does not change from run to run.
+        if self.alignment.finds_by_id:
+            alignment = alignment.by_id(table.ids)
         run.save_alignment(alignment.positions)
         everyone.ask({name: EndAlignment(alignment.rows) for name in everyone.names}, Done)
         return alignment.positions
@@ -239,7 +240,7 @@ class Driver(Connections):
         """Validation rows, drawn by our own ids, so that the draw does not depend on how rows were aligned."""
         if self.job.validation <= 0:
             return None
-        order = np.argsort(table.ids, kind="stable")
+        order = id_order(table.ids)
         drawn = np.random.Generator(np.random.PCG64((self.job.training.seed, 1))).random(table.rows)
         held_out = np.zeros(table.rows, dtype=np.bool_)
         held_out[order[drawn < self.job.validation]] = True

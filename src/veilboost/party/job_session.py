@@ -260,6 +260,8 @@ class JobSession:
                 f"only {alignment.rows} rows are common, the policy asks for {self.settings.policy.min_rows}",
                 "lower min_rows, or bring more rows",
             )
+        if self._alignment.finds_by_id:
+            alignment = alignment.by_id(self._load().ids)
         self._aligner = None
         self._run.save_alignment(alignment.positions)
         self._start_training(alignment.positions)

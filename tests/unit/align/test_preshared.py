@@ -3,13 +3,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from veilboost.align.api import AlignContext
+from veilboost.align.api import AlignContext, Alignment
 from veilboost.align.memory import MemoryFederation, align_in_memory
 from veilboost.align.preshared import align_by_id
 from veilboost.align.preshared.messages import OrderCheck, OrderConfirmed
 from veilboost.align.preshared.order import order_digest
 from veilboost.align.preshared.passive import PresharedPassive
-from veilboost.data.table import PartyTable
+from veilboost.data.table import PartyTable, id_order
 from veilboost.errors import EmptyIntersection, MalformedMessage, RowsDiffer, UnexpectedMessage
 from veilboost.types import Column
 
@@ -33,6 +33,22 @@ def test_text_ids():
     aligned = align_by_id({"a": table(["x", "b", "a"]), "b": table(["a", "xx", "x"])})
     assert aligned["b"].ids.tolist() == ["a", "x"]
     assert aligned["b"].columns[0].values.tolist() == [0, 2]
+
+
+@pytest.mark.parametrize("ids", [[12, 7, 100, 0], [-3, 12, 7], ["b", "aa", "a", "ä"]])
+def test_ids_have_one_order_whatever_the_type(ids):
+    """Shorter first, then as text: so numbers, and texts of numbers, stand at the same places at every party."""
+    order = id_order(np.array(ids))
+    expected = sorted(range(len(ids)), key=lambda at: (len(str(ids[at])), str(ids[at])))
+    assert order.tolist() == expected
+    assert id_order(np.array([str(value) for value in ids])).tolist() == expected
+
+
+def test_common_rows_stand_in_the_order_of_a_simulation():
+    ids = {"a": np.array([5, 100, 7, 20]), "b": np.array(["20", "7", "x", "100"])}
+    for name, positions in (("a", [1, 3, 2]), ("b", [3, 0, 1])):
+        ordered = Alignment(np.array(positions)).by_id(ids[name])
+        assert [str(value) for value in ids[name][ordered.positions]] == ["7", "20", "100"]
 
 
 def test_no_common_row():

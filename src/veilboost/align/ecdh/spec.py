@@ -13,6 +13,7 @@ SPEC = AlignmentSpec(
     name="ecdh",
     summary="ids become points that every party blinds once; the active party compares; no third party",
     source="Diffie-Hellman set intersection (Meadows 1986; Huberman, Franklin, Hogg 1999), as a ring",
+    finds_by_id=True,
     statement=Statement(
         (
             Protection(

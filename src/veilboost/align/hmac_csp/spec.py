@@ -54,6 +54,7 @@ SPEC = AlignmentSpec(
     name="hmac_csp",
     summary="ids hashed under a key of an authority; a computing service that lacks the key intersects the digests",
     source="ELXGB, section 6.1 and Algorithm 4",
+    finds_by_id=True,
     statement=Statement((*_protections("active"), *_protections("passive"))),
     outcome=(
         Reveals("which of its rows all parties have in common", "active"),

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from veilboost.data.table import PartyTable
+from veilboost.data.table import PartyTable, id_order
 from veilboost.errors import EmptyIntersection
 from veilboost.types import PartyName
 
@@ -24,10 +24,9 @@ def align_by_id(tables: Mapping[PartyName, PartyTable]) -> dict[PartyName, Party
         shared = ids if shared is None else np.intersect1d(shared, ids, assume_unique=True)
     if shared is None or not len(shared):
         raise EmptyIntersection(f"the {len(tables)} parties have no row in common")
+    shared = shared[id_order(shared)]
     aligned: dict[PartyName, PartyTable] = {}
     for name, table in tables.items():
-        ordered = table.sorted_by_id()
-        if len(ordered.ids) != len(shared):
-            ordered = ordered.take(np.searchsorted(ordered.ids, shared))
-        aligned[name] = ordered
+        order = np.argsort(table.ids)
+        aligned[name] = table.take(order[np.searchsorted(table.ids, shared, sorter=order)])
     return aligned

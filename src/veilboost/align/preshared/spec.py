@@ -13,6 +13,7 @@ SPEC = AlignmentSpec(
     name="preshared",
     summary="the parties already agreed on rows and order; only a salted digest of the order is compared",
     source="reference",
+    finds_by_id=False,
     statement=Statement(
         (
             Protection(
