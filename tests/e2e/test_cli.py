@@ -220,7 +220,8 @@ def test_test_data_early_stopping_weights_and_declared_categories(tmp_path: Path
         "--data", files[0], "--test-data", files[1], *ROLES, "--weight", "weight", "--categorical", "code",
         "--trees", 40, "--validation-size", 0.3, "--early-stopping-rounds", 2, "--learning-rate", 0.9,
     )  # fmt: skip
-    assert (found["rows_train"], found["rows_test"], found["features"]) == (ROWS, 60, 5)
+    assert (found["rows_train"], found["rows_validation"], found["rows_test"]) == (210, 90, 60)
+    assert found["features"] == 5
     assert 0 < found["trees"] < 40
     assert found["auc"] == pytest.approx(found["auc_xgboost"], abs=0.1)
 

@@ -6,6 +6,7 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -27,6 +28,12 @@ class Entry(NamedTuple):
     message: str
     size: int
     reveals: tuple[tuple[str, str], ...] = ()  # (what, to whom)
+
+
+@cache
+def _reveals(message: type[Message]) -> str:
+    """What a message class reveals, as JSON: a run has few classes and many messages."""
+    return json.dumps([(item.what, item.to) for item in message.reveals])
 
 
 class Transcript:
@@ -53,10 +60,11 @@ class Transcript:
         entry = Entry(time.time(), direction, peer, message.type_name(), size)
         self.entries.append(entry)
         if self._lines is not None:
-            reveals = [(item.what, item.to) for item in message.reveals]
-            offset = self._frames.tell() if self._frames is not None else None
-            line = {**entry._asdict(), "reveals": reveals, "offset": offset}
-            self._lines.write(json.dumps(line, separators=(",", ":")) + "\n")
+            offset = "null" if self._frames is None else str(self._frames.tell())
+            self._lines.write(
+                f'{{"when":{entry.when!r},"direction":"{direction}","peer":{json.dumps(peer)},"message":"{entry.message}",'
+                f'"size":{size},"offset":{offset},"reveals":{_reveals(type(message))}}}\n'
+            )
             if self._frames is not None and frame is not None:
                 self._frames.write(frame)
 
