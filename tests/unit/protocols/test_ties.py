@@ -39,4 +39,4 @@ def test_owners_pick_the_first_of_tied_candidates(monkeypatch, categories):
     monkeypatch.setattr(plain_active, "candidates_from_sums", naming_all)
     monkeypatch.setattr(simulation_module, "MemoryChannel", Listening)
     assert sha(train(tables, config)) == expected
-    assert sum(tied) > 5, "the data ties"
+    assert sum(tied) >= 3, "the data ties"
