@@ -73,11 +73,45 @@ void add_to_rows(In1<std::int32_t> rows, In1<std::int64_t> begin, In1<std::int64
   }
 }
 
+// The rows of chosen nodes lie in runs: take(whole) -> part gathers the runs, put(part) -> whole lays them back.
+void take_nodes(In1<std::int64_t> counts, In1<bool> chosen, In1<std::uint8_t> whole, Out1<std::uint8_t> part) {
+  const std::uint8_t* from = whole.data();
+  const std::uint8_t* const end = from + whole.shape(0);
+  std::uint8_t* to = part.data();
+  std::uint8_t* const room = to + part.shape(0);
+  for (std::size_t k = 0; k < counts.shape(0); ++k) {
+    const std::int64_t count = counts.data()[k];
+    if (count > end - from || (chosen.data()[k] && count > room - to))
+      throw std::invalid_argument("take_nodes: shapes do not fit together");
+    if (chosen.data()[k]) to = std::copy_n(from, count, to);
+    from += count;
+  }
+}
+
+void put_nodes(In1<std::int64_t> counts, In1<bool> chosen, In1<std::uint8_t> part, Out1<std::uint8_t> whole) {
+  const std::uint8_t* from = part.data();
+  const std::uint8_t* const end = from + part.shape(0);
+  std::uint8_t* to = whole.data();
+  std::uint8_t* const room = to + whole.shape(0);
+  for (std::size_t k = 0; k < counts.shape(0); ++k) {
+    const std::int64_t count = counts.data()[k];
+    if (count > room - to || (chosen.data()[k] && count > end - from))
+      throw std::invalid_argument("put_nodes: shapes do not fit together");
+    if (chosen.data()[k]) {
+      std::copy_n(from, count, to);
+      from += count;
+    }
+    to += count;
+  }
+}
+
 }  // namespace
 
 void bind_rows(nb::module_& module) {
   module.def("route_u8", &route<std::uint8_t>, nb::call_guard<nb::gil_scoped_release>());
   module.def("route_u16", &route<std::uint16_t>, nb::call_guard<nb::gil_scoped_release>());
   module.def("add_to_rows", &add_to_rows, nb::call_guard<nb::gil_scoped_release>());
+  module.def("take_nodes", &take_nodes, nb::call_guard<nb::gil_scoped_release>());
+  module.def("put_nodes", &put_nodes, nb::call_guard<nb::gil_scoped_release>());
   module.def("split_rows", &split_rows, nb::call_guard<nb::gil_scoped_release>());
 }

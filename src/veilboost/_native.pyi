@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from numpy import float32, float64, int32, int64, uint8, uint16
+from numpy import bool_, float32, float64, int32, int64, uint8, uint16
 from numpy.typing import NDArray
 
 def bin_columns_u8(
@@ -83,6 +83,8 @@ def complete_sums(
     parent: NDArray[int64],
     every: NDArray[int64],
 ) -> None: ...
+def take_nodes(counts: NDArray[int64], chosen: NDArray[bool_], whole: NDArray[uint8], part: NDArray[uint8]) -> None: ...
+def put_nodes(counts: NDArray[int64], chosen: NDArray[bool_], part: NDArray[uint8], whole: NDArray[uint8]) -> None: ...
 def split_rows(
     rows: NDArray[int32],
     begin: NDArray[int64],

@@ -240,7 +240,7 @@ class ColumnBlock:
             if nodes is not None:
                 chosen = np.zeros(rows.nodes, dtype=np.bool_)
                 chosen[nodes] = True
-                left[rows.mask_of(chosen)] = out
+                rows.put(chosen, out, left)
         return left
 
     def rules_of(self, splits: Splits, bins: LevelBins, positions: Int64Array) -> list[Rule]:

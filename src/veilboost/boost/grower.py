@@ -123,9 +123,9 @@ def grow(finder: SplitFinder, start: Round, config: TrainingConfig, margin: Floa
         weight = _close(level, position, finder, start, config, margin)
         cover = level.totals[:, 1].astype(np.float64) * start.scale.h_unit
         if choices is None or not len(position):
-            forest.note_level(level.fit.group, level.node, cover, weight, _NOWHERE, _NOBODY, cover[:0])
+            forest.note_level(level.fit.group, cover, weight, _NOWHERE, _NOBODY, cover[:0])
             return forest.trees()
-        children = forest.note_level(level.fit.group, level.node, cover, weight, position, choices.owner, choices.gain)
+        children = forest.note_level(level.fit.group, cover, weight, position, choices.owner, choices.gain)
         level = _next_level(level, position, children, fit_left, follow_left, start, config, finder.derives_siblings)
 
 

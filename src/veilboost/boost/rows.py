@@ -65,6 +65,12 @@ class RowGroups:
         _native.split_rows(self.rows, self.begin, self.end, left, children, starts)
         return RowGroups(children, starts[:-1], starts[1:], group)
 
-    def mask_of(self, chosen: BoolArray) -> BoolArray:
-        """For every row of `listed()`: is its node one of the chosen?"""
-        return chosen.repeat(self.counts)
+    def take(self, chosen: BoolArray, whole: UInt8Array) -> UInt8Array:
+        """Of one value per row of `listed()`, those of the chosen nodes."""
+        part = np.empty(int(self.counts[chosen].sum()), dtype=np.uint8)
+        _native.take_nodes(self.counts, chosen, whole, part)
+        return part
+
+    def put(self, chosen: BoolArray, part: UInt8Array, whole: UInt8Array) -> None:
+        """Lay the values of the chosen nodes at their places in `whole`."""
+        _native.put_nodes(self.counts, chosen, part, whole)

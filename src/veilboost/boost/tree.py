@@ -38,12 +38,11 @@ class Forest:
 
     def __init__(self, trees: int) -> None:
         self._sizes = np.ones(trees, dtype=np.int64)  # nodes of each tree so far
-        self._levels: list[tuple[AnyArray, ...]] = []  # group, node, left, owner, weight, gain, cover
+        self._levels: list[tuple[AnyArray, ...]] = []  # group, left, owner, weight, gain, cover
 
     def note_level(
         self,
         group: Int32Array,
-        node: Int32Array,
         cover: Float64Array,
         weight: Float32Array,
         position: Int64Array,
@@ -58,21 +57,21 @@ class Forest:
         first = split_group.searchsorted(split_group)  # where each split's tree begins among the splits
         left = (self._sizes[split_group] + 2 * (np.arange(len(position)) - first)).astype(np.int32)
         np.add.at(self._sizes, split_group, 2)
-        lefts = np.full(len(node), LEAF, dtype=np.int32)
-        owners = np.full(len(node), LEAF, dtype=np.int32)
-        gains = np.zeros(len(node))
+        lefts = np.full(len(group), LEAF, dtype=np.int32)
+        owners = np.full(len(group), LEAF, dtype=np.int32)
+        gains = np.zeros(len(group))
         lefts[position], owners[position], gains[position] = left, owner, gain
-        self._levels.append((group, node, lefts, owners, weight, gains, cover))
+        self._levels.append((group, lefts, owners, weight, gains, cover))
         children = np.empty(2 * len(left), dtype=np.int32)
         children[0::2], children[1::2] = left, left + 1
         return children
 
     def trees(self) -> list[Tree]:
-        group, node, *columns = (np.concatenate(parts) for parts in zip(*self._levels, strict=True))
+        """The trees; their nodes were noted in the order of their numbers."""
+        group, *columns = (np.concatenate(parts) for parts in zip(*self._levels, strict=True))
         grown: list[Tree] = []
         for tree in range(len(self._sizes)):
-            own = np.flatnonzero(group == tree)
-            order = own[np.argsort(node[own])]
-            left, owner, weight, gain, cover = (column[order] for column in columns)
+            own = slice(None) if len(self._sizes) == 1 else group == tree
+            left, owner, weight, gain, cover = (column[own] for column in columns)
             grown.append(Tree(left, owner, weight, gain, cover))
         return grown

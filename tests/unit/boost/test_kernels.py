@@ -203,3 +203,23 @@ def test_a_sibling_is_what_its_parent_has_left():
     np.testing.assert_array_equal(every, np.stack([last[2] - built[0], built[0], built[1], last[0] - built[1]]))
     with pytest.raises(ValueError, match="no such node"):
         _native.complete_sums(built, np.array([1, 4]), last, np.array([0, 3]), np.array([2, 0]), every)
+
+
+def test_values_of_chosen_nodes_are_taken_and_put_back():
+    rng = np.random.default_rng(19)
+    counts = np.array([3, 0, 5, 2])
+    chosen = np.array([True, True, False, True])
+    whole = rng.integers(256, size=10).astype(np.uint8)
+    part = np.empty(5, dtype=np.uint8)
+    _native.take_nodes(counts, chosen, whole, part)
+    np.testing.assert_array_equal(part, whole[np.repeat(chosen, counts)])
+    back = np.zeros(10, dtype=np.uint8)
+    _native.put_nodes(counts, chosen, part, back)
+    np.testing.assert_array_equal(back, np.where(np.repeat(chosen, counts), whole, 0))
+    for wrong in (np.empty(4, dtype=np.uint8), np.empty(0, dtype=np.uint8)):
+        with pytest.raises(ValueError, match="shapes"):
+            _native.take_nodes(counts, chosen, whole, wrong)
+        with pytest.raises(ValueError, match="shapes"):
+            _native.put_nodes(counts, chosen, wrong, back)
+        with pytest.raises(ValueError, match="shapes"):
+            _native.take_nodes(counts, chosen, wrong, part)

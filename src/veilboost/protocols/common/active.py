@@ -146,11 +146,12 @@ class VerticalActive(ActiveSide):
 
     def split(self, level: Level, offers: Sequence[Candidates], choices: Choices) -> tuple[UInt8Array, UInt8Array]:
         names = self.context.order
+        winners = set(choices.owner.tolist())
         pending = self.context.peers.send(
             {
                 name: self._split_request(level, offers[owner], choices, owner)
                 for owner, name in enumerate(names)
-                if owner != self.owner and (choices.owner == owner).any()
+                if owner != self.owner and owner in winners
             }
         )
         last = LastSplit(choices, level.fit.of(choices.position), level.follow.of(choices.position))
@@ -236,21 +237,13 @@ class LastSplit:
         for whole, groups, part in zip(
             (self.fit_left, self.follow_left), self._groups, (fit_left, follow_left), strict=True
         ):
-            if len(part) == len(whole):
-                whole[:] = part
-            else:
-                whole[groups.mask_of(own)] = part
+            groups.put(own, part, whole)
 
     def untold(self, owner: int) -> tuple[UInt8Array, UInt8Array]:
         """The packed bits of the nodes that this owner did not split itself."""
         others = self.choices.owner != owner
-        if others.all():
-            return np.packbits(self.fit_left), np.packbits(self.follow_left)
         fit, follow = self._groups
-        return (
-            np.packbits(self.fit_left[fit.mask_of(others)]),
-            np.packbits(self.follow_left[follow.mask_of(others)]) if follow.size else _NO_BITS,
-        )
+        return np.packbits(fit.take(others, self.fit_left)), np.packbits(follow.take(others, self.follow_left))
 
 
 def _starts(parts: Sequence[Int32Array]) -> Int32Array:

@@ -246,15 +246,9 @@ class RoundState:
 
 
 def _merge(groups: RowGroups, own: BoolArray, own_left: UInt8Array, told: UInt8Array) -> RowGroups:
-    if len(own_left) == groups.size:
-        return groups.split(own_left)
-    rest = _bits(told, groups.size - len(own_left))
-    if len(own_left) == 0:
-        return groups.split(rest)
-    mask = groups.mask_of(own)
-    left = np.empty(len(mask), dtype=np.uint8)
-    left[mask] = own_left
-    left[~mask] = rest
+    left = np.empty(groups.size, dtype=np.uint8)
+    groups.put(own, own_left, left)
+    groups.put(~own, _bits(told, groups.size - len(own_left)), left)
     return groups.split(left)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from veilboost.boost.columns import ColumnBlock, LevelBins
 from veilboost.boost.rows import RowGroups
 from veilboost.errors import MalformedMessage, UnexpectedMessage
@@ -21,7 +19,7 @@ class PlainPassive(VerticalPassive):
             raise UnexpectedMessage("a round of another protocol")
         if message.gradients.shape != (self.trees_per_round, self.context.rows, 2):
             raise MalformedMessage("the gradients are of another number of rows or classes")
-        if message.gradients.size and int(np.abs(message.gradients).max()) > 2**MAX_BITS:
+        if message.gradients.size and max(int(message.gradients.max()), -int(message.gradients.min())) > 2**MAX_BITS:
             raise MalformedMessage("a gradient is out of range")
         self._gradients = message.gradients
 
