@@ -191,6 +191,7 @@ class Driver(Connections):
         if positions is None or not all(accepted[name].aligned for name in trainers.names):
             positions = self._align(run, table, callers, everyone, trainers)
         aligned = table.take(positions)
+        _check_own_policy(self.settings, self.job, self.spec, aligned.rows)
         run.note(state="training", rows=aligned.rows)
         self.watch.stage("training")
         job = TrainingJob(self.spec, self.job.training, self.job.order)
@@ -295,7 +296,7 @@ def _without_addresses(job: JobSettings) -> JobSettings:
     return replace(job, parties=parties, record="types")
 
 
-def _check_own_policy(settings: PartySettings, job: JobSettings, spec: ProtocolSpec) -> None:
+def _check_own_policy(settings: PartySettings, job: JobSettings, spec: ProtocolSpec, rows: int | None = None) -> None:
     if settings.name != job.active:
         raise MissingLabel(f"{settings.name} is not the active party of {job.name!r}", f"{job.active} starts the job")
     data = settings.data
@@ -309,6 +310,7 @@ def _check_own_policy(settings: PartySettings, job: JobSettings, spec: ProtocolS
             columns=tuple((data.features or ()) if data is not None else ()),
             trees=job.training.n_estimators,
             depth=job.training.max_depth,
+            rows=rows,
         ),
     )
 

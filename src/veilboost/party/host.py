@@ -88,8 +88,13 @@ class PartyHost:
                 raise UnexpectedMessage("an answer came where a request was expected")
             with self._lock:
                 conversation = self._conversations.setdefault((packet.session, peer.party), Conversation())
-            with conversation.lock:
-                return self._answer(peer, packet, conversation)
+            try:
+                with conversation.lock:
+                    return self._answer(peer, packet, conversation)
+            finally:
+                if conversation.answer is None:  # nothing to repeat: a peer cannot fill our memory with refusals
+                    with self._lock:
+                        self._conversations.pop((packet.session, peer.party), None)
         except VeilBoostError as error:
             return Packet(Kind.FAILURE, packet.session, packet.number, failure_body(error))
         except Exception as error:

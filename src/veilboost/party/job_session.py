@@ -136,6 +136,11 @@ class JobSession:
         data = self.settings.data
         if self.uses_table and data is None:
             raise AgainstPolicy(f"{me} has no table", "give it a helper's role, or a [data] section")
+        self._decide(peer)
+
+    def _decide(self, peer: PeerIdentity, rows: int | None = None) -> None:
+        """Ask the policy; again when alignment has counted the rows."""
+        job, me, data = self.job, self.settings.name, self.settings.data
         peers = {name: (peer.fingerprint or None) if name == peer.party else None for name in job.parties if name != me}
         decide(
             self.settings.policy,
@@ -147,6 +152,7 @@ class JobSession:
                 columns=tuple((data.features or ()) if data is not None else ()),
                 trees=job.training.n_estimators,
                 depth=job.training.max_depth,
+                rows=rows,
             ),
         )
 
@@ -173,7 +179,7 @@ class JobSession:
         if isinstance(message, BeginAlignment):
             return self._begin_alignment()
         if isinstance(message, EndAlignment):
-            return self._end_alignment(message)
+            return self._end_alignment(peer, message)
         if isinstance(message, Checkpoint):
             return self._checkpoint()
         if isinstance(message, Finish):
@@ -197,6 +203,8 @@ class JobSession:
             return Accepted(release(), aligned=False)
         runs = self.settings.runs
         known = (runs / self.job.name / "status.json").exists()
+        if known and RunFolder(runs / self.job.name).status.get("active") != self.job.active:
+            raise JobExists(f"{self.settings.name} has a run {self.job.name!r} with another active party")
         if message.resume:
             self._run = RunFolder.open(runs, self.job.name) if known else None
             if self._run is None:
@@ -246,7 +254,7 @@ class JobSession:
         )
         return Done()
 
-    def _end_alignment(self, message: EndAlignment) -> Done:
+    def _end_alignment(self, peer: PeerIdentity, message: EndAlignment) -> Done:
         if self._helper is not None:
             self.over = True
             return Done()
@@ -255,11 +263,7 @@ class JobSession:
         alignment = self._aligner.alignment()
         if alignment.rows != message.rows:
             raise UnexpectedMessage("the parties found another number of common rows")
-        if alignment.rows < self.settings.policy.min_rows:
-            raise AgainstPolicy(
-                f"only {alignment.rows} rows are common, the policy asks for {self.settings.policy.min_rows}",
-                "lower min_rows, or bring more rows",
-            )
+        self._decide(peer, alignment.rows)
         if self._alignment.finds_by_id:
             alignment = alignment.by_id(self._load().ids)
         self._aligner = None
@@ -271,7 +275,9 @@ class JobSession:
         table = self._load()
         if len(positions) and (positions.min() < 0 or positions.max() >= table.rows):
             raise NothingToResume("the table has changed since the job began")
-        self._training = PassiveSession(self._protocol, self.settings.name, table.take(positions), self._threads)
+        self._training = PassiveSession(
+            self._protocol, self.settings.name, table.take(positions), self._threads, self.job.training
+        )
         if self._run is not None:
             kept = self._run.load_checkpoint()
             if kept is not None:

@@ -126,10 +126,18 @@ def train_active(
 class PassiveSession:
     """A passive party in one training job: answers requests, and has its part when the job has ended."""
 
-    def __init__(self, protocol: ProtocolSpec, party: PartyName, table: PartyTable, threads: int = 1) -> None:
+    def __init__(
+        self,
+        protocol: ProtocolSpec,
+        party: PartyName,
+        table: PartyTable,
+        threads: int = 1,
+        agreed: TrainingConfig | None = None,
+    ) -> None:
+        """`agreed`: the parameters that the owner's policy was asked about; the driver may not use others."""
         self._party = party
         self._columns = table.columns
-        self.side: PassiveSide = protocol.passive(PassiveContext(party, table.columns, table.rows, threads))
+        self.side: PassiveSide = protocol.passive(PassiveContext(party, table.columns, table.rows, threads, agreed))
 
     def part(self) -> Part:
         return make_part(self._party, self._columns, self.side.records(), None)

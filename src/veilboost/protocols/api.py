@@ -38,12 +38,13 @@ class ActiveContext:
 
 @dataclass(frozen=True)
 class PassiveContext:
-    """What a passive side is given: its own aligned columns."""
+    """What a passive side is given: its own aligned columns, and the parameters that its owner agreed to, if any."""
 
     party: PartyName
     columns: tuple[Column, ...]
     rows: int
     threads: int
+    agreed: TrainingConfig | None = None
 
 
 class ActiveSide(SplitFinder, ABC):

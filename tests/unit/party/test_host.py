@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from datetime import UTC, datetime, timedelta
 
@@ -13,10 +14,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from veilboost.errors import AgainstPolicy
 from veilboost.party.certs import init_authority, issue, peer_identity
 from veilboost.party.host import PartyHost
+from veilboost.party.job_session import read_job
 from veilboost.party.messages import BeginAlignment, Checkpoint, Finish, Propose
 from veilboost.party.settings import load_party
+from veilboost.protocols.common.messages import BeginTraining, StatisticsRequest
+from veilboost.protocols.plain.messages import PlainRound
 from veilboost.wire.codec import Catalogue, decode, encode
 from veilboost.wire.message import Done
 from veilboost.wire.packet import Kind, Packet
@@ -178,6 +183,65 @@ def test_a_refused_proposal_does_not_keep_the_table(host, bank):
 def test_the_same_job_proposed_again_takes_its_table_back(host, bank):
     Asker(host, bank)(propose(job()))
     assert Asker(host, bank, b"b" * 16)(propose(job())).kind is Kind.ANSWER
+
+
+def aligned(host, bank, rows=200):
+    """A host that is ready to train; the bank's side of the alignment is played here."""
+    from veilboost.party.job_session import JobSession
+
+    ask = Asker(host, bank)
+    assert ask(propose(job(trees=2))).kind is Kind.ANSWER
+    session = host._sessions[ask.session]
+    assert isinstance(session, JobSession)
+    session._decide(bank, rows)
+    session._start_training(np.arange(rows))
+    return ask
+
+
+def begin(config, rows=200):
+    return BeginTraining(json.dumps(config), rows, 1, np.empty(0, np.uint8), np.empty(0))
+
+
+def gradients(number, rows=200):
+    return PlainRound(number, np.empty(0, np.uint8), True, np.empty(0, np.int32), np.ones((1, rows, 2), np.int32))
+
+
+def test_the_driver_is_held_to_what_was_agreed(host, bank):
+    agreed = read_job(job(trees=2)).training
+    ask = aligned(host, bank)
+    for change in ({"n_estimators": 9999}, {"max_depth": 16}, {"max_bin": 1024}):
+        assert code_of(ask(begin(agreed.to_dict() | change))) == "VB-1403"
+    assert ask(begin(agreed.to_dict())).kind is Kind.ANSWER
+    none, bits = np.empty(0, np.int32), np.empty(0, np.uint8)
+    for number in range(agreed.n_estimators):
+        assert ask(gradients(number)).kind is Kind.ANSWER
+        for depth in range(agreed.max_depth):
+            assert ask(StatisticsRequest(depth, none, bits, bits, none)).kind is Kind.ANSWER
+        assert code_of(ask(StatisticsRequest(agreed.max_depth, none, bits, bits, none))) == "VB-1403"
+    assert code_of(ask(gradients(agreed.n_estimators))) == "VB-1403"
+
+
+@pytest.mark.parametrize("rows", [99, 100_000_001])
+def test_rows_outside_the_policy_are_refused_once_they_are_counted(host, bank, rows):
+    with pytest.raises(AgainstPolicy):
+        aligned(host, bank, rows)
+
+
+def test_a_run_belongs_to_its_active_party(host, bank, tmp_path):
+    Asker(host, bank)(propose(job()))
+    from veilboost.party.runs import RunFolder
+
+    RunFolder(tmp_path / "runs" / "first").note(active="somebody else")
+    for resume in (True, False):
+        answer = Asker(host, bank, os.urandom(16))(propose(job(), resume=resume))
+        assert code_of(answer) == "VB-1704"
+
+
+def test_refused_requests_leave_nothing_behind(host, bank):
+    for _ in range(50):
+        assert code_of(Asker(host, bank, os.urandom(16))(BeginAlignment())) == "VB-1408"
+    assert not host._conversations
+    assert not host._sessions
 
 
 def test_nobody_else_drives_a_job(host, bank, certificates):

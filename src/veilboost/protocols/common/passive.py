@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from abc import abstractmethod
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,7 @@ class VerticalPassive(PassiveSide):
         self._round: RoundState | None = None
         self._next_round = 0
         self.trees_per_round = 0
+        self._rounds = self._max_depth = 0
         self._finished = False
 
     # --- what a protocol supplies ------------------------------------------------------------------------
@@ -105,6 +107,10 @@ class VerticalPassive(PassiveSide):
             if isinstance(error, ImpossibleParameter):
                 raise
             raise MalformedMessage("the job's parameters cannot be read") from error
+        agreed = self.context.agreed
+        # The leaf limit alone may differ: a Poisson job's comes from the objective, and leaves are not made here.
+        if agreed is not None and replace(config, max_delta_step=agreed.max_delta_step) != agreed:
+            raise UnexpectedMessage("the job's parameters are not those that were agreed on")
         held_out = _bits(message.held_out, rows) if len(message.held_out) else None
         self._block = ColumnBlock.build(
             self.context.columns,
@@ -115,11 +121,12 @@ class VerticalPassive(PassiveSide):
             self.context.threads,
         )
         self.trees_per_round = message.trees_per_round
+        self._rounds, self._max_depth = config.n_estimators, config.max_depth
         layout = self._block.layout
         return ColumnsOffered(layout.offsets, layout.missing, layout.kind)
 
     def _begin_round(self, message: BeginRound, block: ColumnBlock) -> Done:
-        if message.number != self._next_round:
+        if message.number != self._next_round or message.number >= self._rounds:
             raise UnexpectedMessage("the round is not the next one")
         rows = np.arange(self.context.rows, dtype=np.int32)
         columns = None
@@ -159,7 +166,7 @@ class VerticalPassive(PassiveSide):
         return Done()
 
     def _statistics(self, message: StatisticsRequest, state: RoundState) -> Message:
-        if message.depth != state.depth + (1 if state.summed else 0):
+        if message.depth != state.depth + (1 if state.summed else 0) or message.depth >= self._max_depth:
             raise UnexpectedMessage("the request is for another level")
         fit, follow = state.fit, state.follow
         if state.summed:
