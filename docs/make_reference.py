@@ -51,6 +51,24 @@ def page(title: str, *blocks: str | Sequence[str]) -> str:
 # --- parameters -------------------------------------------------------------------------------------------
 
 
+def _options_tables() -> list[str | Sequence[str]]:
+    blocks: list[str | Sequence[str]] = []
+    for spec in all_protocols().values():
+        rows = [
+            (
+                f"`{item.name}`",
+                str(item.type).removesuffix(" | None"),
+                "unset" if item.default is None else f"`{item.default}`",
+                info_of(item).range_text() if item.type != "bool" else "true, false",
+                info_of(item).help,
+            )
+            for item in dataclasses.fields(spec.options)
+        ]
+        if rows:
+            blocks += [f"### `{spec.name}`", table(("option", "type", "default", "range", "meaning"), rows)]
+    return blocks
+
+
 def parameters_page() -> str:
     fields = dataclasses.fields(TrainingConfig)
     rows = [
@@ -58,7 +76,7 @@ def parameters_page() -> str:
             f"`{item.name}`",
             f"`{option_flag(item)}`",
             str(item.type).removesuffix(" | None"),
-            "unset" if item.default is None else f"`{item.default}`",
+            "unset" if item.default in {None, dataclasses.MISSING} else f"`{item.default}`",
             info_of(item).range_text() if item.type != "bool" else "true, false",
             info_of(item).help,
         )
@@ -68,7 +86,7 @@ def parameters_page() -> str:
     own = [
         (f"`{name}`", "unset" if item.default is None else f"`{item.default!r}`", *documented[name])
         for name, item in inspect.signature(VerticalClassifier).parameters.items()
-        if name not in TrainingConfig.names()
+        if name not in TrainingConfig.names() or name == "options"
     ]
     losses = (BinaryLogistic, MulticlassSoftmax, SquaredError, Poisson, CustomObjective)
     return page(
@@ -81,6 +99,10 @@ def parameters_page() -> str:
         "## Of the estimators only",
         "The command line has options of its own for these: see [the commands](cli.md).",
         table(("parameter", "default", "type", "meaning"), own),
+        "## Of the protocols",
+        "Given as `options={...}` to the estimators, as `--option NAME=VALUE` to `veilboost simulate`, and under "
+        "`[training.options]` in a job's file. A protocol that is not listed has none.",
+        *_options_tables(),
         "## Objectives",
         "On the command line `auto` means: two values 0 and 1, or up to two text classes, are `binary`; three or more "
         "text classes, or whole numbers 0, 1, ..., K-1 without gaps (3 to 100 of them), are `multiclass`; anything "

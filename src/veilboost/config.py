@@ -11,7 +11,7 @@ import math
 import numbers
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, ClassVar, Self, cast
 
 from veilboost.errors import ImpossibleParameter, UnsupportedCombination
 
@@ -41,8 +41,12 @@ def _plain(bound: float) -> str:
     return str(int(bound)) if math.isfinite(bound) and bound == int(bound) else f"{bound:g}"
 
 
-def _param(default: Any, help: str, **info: Any) -> Any:
-    return field(default=default, metadata={"info": ParameterInfo(help, **info)})
+def param(default: Any, help: str, **info: Any) -> Any:
+    """A field with its default (a type: a new one of it), help and range."""
+    metadata = {"info": ParameterInfo(help, **info)}
+    if isinstance(default, type):
+        return field(default_factory=default, metadata=metadata)
+    return field(default=default, metadata=metadata)
 
 
 OBJECTIVES = ("auto", "binary", "multiclass", "regression", "poisson")
@@ -53,50 +57,18 @@ BINNINGS = ("quantile", "width")
 ORDERS = ("second", "first")
 
 
-@dataclass(frozen=True)
-class TrainingConfig:
-    """The parameters of boosting that all protocols share. Validated when made."""
+OptionValue = bool | int | float | str
 
-    objective: str = _param("auto", "loss to minimise; auto looks at the labels", choices=OBJECTIVES)
-    n_estimators: int = _param(100, "number of boosting rounds", low=1, high=1_000_000, flag="--trees")
-    max_depth: int = _param(6, "depth of a tree", low=1, high=16, flag="--depth")
-    learning_rate: float = _param(0.3, "shrinkage of each tree", low=0, high=1, low_open=True)
-    max_bin: int = _param(64, "most bins per numeric feature", low=2, high=1024)
-    binning: str = _param("quantile", "where bins lie: equal counts or equal width", choices=BINNINGS)
-    proposal: str = _param(
-        "global", "cuts once for all, or again for every node (FedXGBoost Alg. 5)", choices=PROPOSALS
-    )
-    categories: str = _param(
-        "sets",
-        "categories as numbers, one against the rest, or sets ordered by gradient",
-        choices=CATEGORY_MODES,
-    )
-    reg_lambda: float = _param(1.0, "L2 regularisation of leaf weights", low=0)
-    reg_alpha: float = _param(0.0, "L1 regularisation of leaf weights", low=0)
-    gamma: float = _param(0.0, "least loss reduction of a split", low=0)
-    min_child_weight: float = _param(1.0, "least hessian sum of a child", low=0)
-    max_delta_step: float = _param(0.0, "most a leaf may weigh before shrinkage; 0 is no limit", low=0)
-    subsample: float = _param(1.0, "share of rows drawn for each round", low=0, high=1, low_open=True)
-    colsample_bytree: float = _param(1.0, "share of columns drawn for each tree", low=0, high=1, low_open=True)
-    scale_pos_weight: float = _param(1.0, "weight of positive rows (binary)", low=0, low_open=True)
-    base_score: float | None = _param(None, "prediction before the first tree; unset: from the labels")
-    order: str = _param("second", "second-order boosting, or first-order (GBDT: h = 1)", choices=ORDERS)
-    weighted_bins: bool = _param(
-        False, "quantiles count sample weights, as XGBoost's do (sends the weights to passive parties)"
-    )
-    eval_metric: str = _param("auto", "metric to report and to stop by", choices=METRICS)
-    early_stopping_rounds: int | None = _param(
-        None, "stop after so many rounds without improvement on the validation rows", low=1
-    )
-    gradient_bits: int = _param(20, "bits of a gradient on the fixed-point grid", low=8, high=30)
-    seed: int = _param(0, "seed of row and column sampling, and of hold-out splits", low=0, high=2**53 - 1)
+
+class Checked:
+    """A dataclass of parameters, each checked when it is made."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
             # Frozen, but a whole number that NumPy or a caller wrote as 1 for 1.0 becomes what the field says.
             object.__setattr__(self, item.name, checked_parameter(getattr(self, item.name), item))
-        if self.proposal == "local" and self.weighted_bins:
-            raise UnsupportedCombination("weighted_bins needs proposal='global'")
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
@@ -106,11 +78,60 @@ class TrainingConfig:
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> TrainingConfig:
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
         unknown = sorted(set(values) - set(cls.names()))
         if unknown:
             raise ImpossibleParameter(f"unknown parameter {', '.join(unknown)}", "see docs/reference/parameters.md")
         return cls(**values)
+
+
+@dataclass(frozen=True)
+class ProtocolOptions(Checked):
+    """A protocol's own parameters: none here; a protocol that has some declares a subclass with `param` fields."""
+
+
+@dataclass(frozen=True)
+class TrainingConfig(Checked):
+    """The parameters of boosting that all protocols share. Validated when made."""
+
+    objective: str = param("auto", "loss to minimise; auto looks at the labels", choices=OBJECTIVES)
+    n_estimators: int = param(100, "number of boosting rounds", low=1, high=1_000_000, flag="--trees")
+    max_depth: int = param(6, "depth of a tree", low=1, high=16, flag="--depth")
+    learning_rate: float = param(0.3, "shrinkage of each tree", low=0, high=1, low_open=True)
+    max_bin: int = param(64, "most bins per numeric feature", low=2, high=1024)
+    binning: str = param("quantile", "where bins lie: equal counts or equal width", choices=BINNINGS)
+    proposal: str = param("global", "cuts once for all, or again for every node (FedXGBoost Alg. 5)", choices=PROPOSALS)
+    categories: str = param(
+        "sets",
+        "categories as numbers, one against the rest, or sets ordered by gradient",
+        choices=CATEGORY_MODES,
+    )
+    reg_lambda: float = param(1.0, "L2 regularisation of leaf weights", low=0)
+    reg_alpha: float = param(0.0, "L1 regularisation of leaf weights", low=0)
+    gamma: float = param(0.0, "least loss reduction of a split", low=0)
+    min_child_weight: float = param(1.0, "least hessian sum of a child", low=0)
+    max_delta_step: float = param(0.0, "most a leaf may weigh before shrinkage; 0 is no limit", low=0)
+    subsample: float = param(1.0, "share of rows drawn for each round", low=0, high=1, low_open=True)
+    colsample_bytree: float = param(1.0, "share of columns drawn for each tree", low=0, high=1, low_open=True)
+    scale_pos_weight: float = param(1.0, "weight of positive rows (binary)", low=0, low_open=True)
+    base_score: float | None = param(None, "prediction before the first tree; unset: from the labels")
+    order: str = param("second", "second-order boosting, or first-order (GBDT: h = 1)", choices=ORDERS)
+    weighted_bins: bool = param(
+        False, "quantiles count sample weights, as XGBoost's do (sends the weights to passive parties)"
+    )
+    eval_metric: str = param("auto", "metric to report and to stop by", choices=METRICS)
+    early_stopping_rounds: int | None = param(
+        None, "stop after so many rounds without improvement on the validation rows", low=1
+    )
+    gradient_bits: int = param(20, "bits of a gradient on the fixed-point grid", low=8, high=30)
+    seed: int = param(0, "seed of row and column sampling, and of hold-out splits", low=0, high=2**53 - 1)
+
+    options: Mapping[str, OptionValue] = param(dict, "the protocol's own parameters, by name", flag="--option")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.proposal == "local" and self.weighted_bins:
+            raise UnsupportedCombination("weighted_bins needs proposal='global'")
 
 
 def info_of(item: dataclasses.Field[Any]) -> ParameterInfo:
@@ -120,6 +141,8 @@ def info_of(item: dataclasses.Field[Any]) -> ParameterInfo:
 def checked_parameter(value: Any, item: dataclasses.Field[Any]) -> Any:
     """The value in the field's own type, or an error: wrong type, out of range."""
     info, kind, name = info_of(item), str(item.type), item.name
+    if kind.startswith("Mapping"):
+        return _checked_options(value, name)
     if value is None:
         if "None" in kind:
             return None
@@ -140,6 +163,19 @@ def checked_parameter(value: Any, item: dataclasses.Field[Any]) -> Any:
     if not math.isfinite(number) or too_low or number > info.high:
         raise ImpossibleParameter(f"{name}={value!r} is outside {info.range_text()}")
     return number
+
+
+def _checked_options(value: Any, name: str) -> dict[str, OptionValue]:
+    """Which names and ranges are allowed, the protocol knows; here they are only names and plain values."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ImpossibleParameter(f"{name} is not a table of names and values")
+    entries = cast(Mapping[Any, Any], value)
+    for key, entry in entries.items():
+        if not isinstance(key, str) or not isinstance(entry, bool | int | float | str):
+            raise ImpossibleParameter(f"{name} holds something beside text, numbers, true and false")
+    return dict(entries)
 
 
 DEFAULTS = TrainingConfig()

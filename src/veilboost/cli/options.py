@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from veilboost.config import ParameterInfo, TrainingConfig, info_of
+from veilboost.config import OptionValue, ParameterInfo, TrainingConfig, info_of
+from veilboost.errors import ImpossibleParameter
 
 PANEL = "Boosting"
 
@@ -34,7 +36,9 @@ def training_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def wrapper(**values: Any) -> None:
-        config = TrainingConfig(**{name: values.pop(name) for name in names})
+        given: dict[str, Any] = {name: values.pop(name) for name in names}
+        given["options"] = _named_values(given["options"])
+        config = TrainingConfig(**given)
         command(**values, config=config)
 
     signature = original.replace(parameters=[*own, *made])
@@ -45,6 +49,8 @@ def training_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def _parameter(item: dataclasses.Field[Any], kind: Any) -> inspect.Parameter:
     info, flag = info_of(item), option_flag(item)
+    if item.name == "options":
+        return _options_parameter(info, flag)
     option: Any = typer.Option(
         f"{flag}/--no-{flag.removeprefix('--')}" if item.default is True else flag,
         help=_help(info, kind),
@@ -55,6 +61,32 @@ def _parameter(item: dataclasses.Field[Any], kind: Any) -> inspect.Parameter:
     return inspect.Parameter(
         item.name, inspect.Parameter.KEYWORD_ONLY, default=item.default, annotation=Annotated[kind, option]
     )
+
+
+def _options_parameter(info: ParameterInfo, flag: str) -> inspect.Parameter:
+    option: Any = typer.Option(
+        flag,
+        help=f"{info.help[0].upper()}{info.help[1:]}; repeatable (docs/reference/parameters.md lists them).",
+        metavar="NAME=VALUE",
+        rich_help_panel=PANEL,
+    )
+    annotation = Annotated[list[str] | None, option]
+    return inspect.Parameter("options", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def _named_values(given: Sequence[str] | None) -> dict[str, OptionValue]:
+    """`NAME=VALUE` texts as values: true and false, numbers, and all else as text."""
+    values: dict[str, OptionValue] = {}
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name or name in values:
+            raise ImpossibleParameter(f"--option {text} is not NAME=VALUE, or given twice")
+        try:
+            parsed: Any = json.loads(value)
+        except ValueError:
+            parsed = value
+        values[name] = parsed if isinstance(parsed, bool | int | float) else value
+    return values
 
 
 def _help(info: ParameterInfo, kind: Any) -> str:

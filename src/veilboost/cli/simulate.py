@@ -179,7 +179,7 @@ def simulate(
         raise UnsupportedCombination("--scene and --dataset are both given", "leave one of them out")
     if threads is not None and threads < 1:
         raise ImpossibleParameter(f"--threads {threads} is less than 1")
-    protocol_named(protocol)  # a wrong name should not cost the loading of a large file
+    protocol_named(protocol).check(config)  # a wrong name should not cost the loading of a large file
     options = TableOptions(
         data=data or (),
         dataset=SCENE if scene else dataset,

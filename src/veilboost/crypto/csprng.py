@@ -1,16 +1,25 @@
-"""The only place that makes secret randomness: from the system's generator, or from a seed that a test hands in."""
+"""The only place that makes secret randomness: from the system's generator, or from a key that is kept."""
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import os
+from typing import TypeAlias
+
+KEY_BYTES = 32
+_SMALL = 4096  # below it the system's own bytes are as quick as an expanded key
+_SLICE = 1 << 20
+
+Part: TypeAlias = "str | int | bytes"
 
 
 class Csprng:
     """A source of secret bytes.
 
-    Without a seed every byte comes from the operating system. With one the bytes are an expansion of it, the same
-    in every run: for tests and simulations, never for a party that has something to hide.
+    Without a seed the bytes come from the operating system. With one they are an expansion of it, the same in
+    every run. A seed is as secret as what it protects: a person's choice of seed is for tests and simulations,
+    the seeds of a party at work come from `JobRandomness`.
     """
 
     def __init__(self, seed: bytes | None = None) -> None:
@@ -19,8 +28,46 @@ class Csprng:
 
     def bytes(self, count: int) -> bytes:
         if self._seed is None:
-            return os.urandom(count)
+            return os.urandom(count) if count <= _SMALL else _keystream(os.urandom(KEY_BYTES), count)
         # Each draw has a number of its own, so that two draws never share bytes.
         head = len(self._seed).to_bytes(8, "big") + self._seed + self._drawn.to_bytes(8, "big")
         self._drawn += 1
-        return hashlib.shake_256(b"veilboost csprng" + head).digest(count)
+        return _keystream(hashlib.shake_256(b"veilboost csprng" + head).digest(KEY_BYTES), count)
+
+
+class JobRandomness:
+    """The secret randomness of one party in one job: a key, drawn once and kept with the run.
+
+    The randomness of a request is a pseudo-random function of the key and of what the request is (its id and a
+    digest of its content). So a retry or a resumed job draws the same values, never a second noise that could be
+    averaged with the first; and a request with other content draws values that have nothing to do with them.
+    """
+
+    def __init__(self, key: bytes | None = None) -> None:
+        self.key = os.urandom(KEY_BYTES) if key is None else key
+        if len(self.key) != KEY_BYTES:
+            raise ValueError(f"a job key has {KEY_BYTES} bytes")
+
+    def __repr__(self) -> str:
+        return "JobRandomness(...)"  # never the key, wherever a context is printed
+
+    def for_request(self, *parts: Part) -> Csprng:
+        """The generator of one request; the same parts give the same bytes, and no other parts do."""
+        return Csprng(hmac.digest(self.key, b"".join(_spelled(part) for part in parts), "sha256"))
+
+
+def _spelled(part: Part) -> bytes:
+    """One part of a request's name so that no two lists of parts spell the same: kind, length, content."""
+    kind = b"b" if isinstance(part, bytes) else b"s" if isinstance(part, str) else b"i"
+    content = part if isinstance(part, bytes) else str(part).encode()
+    return kind + len(content).to_bytes(8, "big") + content
+
+
+def _keystream(key: bytes, count: int) -> bytes:
+    """`count` bytes of ChaCha20's key stream. A key is used for one stream only, so the nonce may be zero."""
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+
+    stream = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
+    zeros = bytes(min(count, _SLICE))
+    pieces = [stream.update(zeros[: min(_SLICE, count - done)]) for done in range(0, count, _SLICE)]
+    return b"".join(pieces)

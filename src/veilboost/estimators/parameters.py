@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
 
-from veilboost.config import DEFAULTS
+from veilboost.config import DEFAULTS, OptionValue
 from veilboost.errors import EmptyTable, ImpossibleParameter, UnsupportedCombination
 from veilboost.estimators.inputs import Parties
 from veilboost.estimators.sklearn_base import BaseEstimator
@@ -31,6 +31,8 @@ class Parameters(BaseEstimator):
         Columns to take as categories although they hold numbers (text always is categories).
     objective : str or callable
         The loss to minimise, or a user's own `(margin, y) -> (g, h)`.
+    options : mapping, optional
+        The protocol's own parameters, as `{"key_bits": 3072}`.
     threads : int
         How many threads a party uses.
 
@@ -68,6 +70,7 @@ class Parameters(BaseEstimator):
         early_stopping_rounds: int | None = DEFAULTS.early_stopping_rounds,
         gradient_bits: int = DEFAULTS.gradient_bits,
         seed: int = DEFAULTS.seed,
+        options: Mapping[str, OptionValue] | None = None,
         threads: int = 1,
     ) -> None:
         self.protocol = protocol
@@ -98,6 +101,7 @@ class Parameters(BaseEstimator):
         self.early_stopping_rounds = early_stopping_rounds
         self.gradient_bits = gradient_bits
         self.seed = seed
+        self.options = options
         self.threads = threads
 
 

@@ -124,6 +124,7 @@ class Driver(Connections):
     def __init__(self, settings: PartySettings, job: JobSettings, watch: Watch | None = None) -> None:
         self.watch = watch or Watch()
         self.spec = protocol_named(job.protocol.name)
+        self.spec.check(job.training)
         self.alignment = alignment_named(job.alignment)
         _check_own_policy(settings, job, self.spec)
         super().__init__(settings, job)

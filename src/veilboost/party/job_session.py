@@ -114,6 +114,7 @@ class JobSession:
         self._check(peer)
         self._alignment = alignment_named(self.job.alignment)
         self._protocol = protocol_named(self.job.protocol.name)
+        self._protocol.check(self.job.training)
         self.catalogue = Catalogue({*CONTROL_MESSAGES, *self._alignment.messages, *self._protocol.messages})
 
     @property

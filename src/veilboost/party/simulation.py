@@ -57,6 +57,7 @@ def simulate_training(
 ) -> Simulation:
     """Train on aligned tables; the order of `tables` is the job's order of parties."""
     spec = protocol_named(protocol)
+    spec.check(config)
     _check_tables(tables, active)
     transcripts = {name: Transcript(name) for name in tables}
     sessions = {name: PassiveSession(spec, name, table, threads) for name, table in tables.items() if name != active}

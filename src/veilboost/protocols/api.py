@@ -8,23 +8,32 @@ message out, and holds no sockets; so the same code runs in a test, a simulation
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
 
 from veilboost.boost.columns import ColumnBlock
 from veilboost.boost.grower import SplitFinder
-from veilboost.config import TrainingConfig
+from veilboost.config import ProtocolOptions, TrainingConfig
+from veilboost.crypto.csprng import JobRandomness
 from veilboost.model.part import SplitRecords
+from veilboost.privacy.account import Account, MemoryAccount
+from veilboost.privacy.event import Event
 from veilboost.privacy.statement import Statement
-from veilboost.types import BoolArray, Column, Float64Array, PartyName
+from veilboost.types import BoolArray, Column, Float64Array, PartyName, Role
 from veilboost.wire.channel import Peers
 from veilboost.wire.message import Message
+
+if TYPE_CHECKING:
+    from veilboost.privacy.calibrate import CalibrationRequest
 
 
 @dataclass(frozen=True)
 class ActiveContext:
-    """What an active side is given: its own binned columns, the job's order of parties, the way to the others."""
+    """What an active side is given: its own binned columns, the job's order of parties, the way to the others.
+
+    Noise is drawn from `randomness`, and booked in `account` before what it protects leaves.
+    """
 
     party: PartyName
     order: tuple[PartyName, ...]
@@ -34,6 +43,8 @@ class ActiveContext:
     config: TrainingConfig
     trees_per_round: int
     threads: int
+    randomness: JobRandomness = field(default_factory=JobRandomness)
+    account: Account = field(default_factory=MemoryAccount)
 
 
 @dataclass(frozen=True)
@@ -45,6 +56,8 @@ class PassiveContext:
     rows: int
     threads: int
     agreed: TrainingConfig | None = None
+    randomness: JobRandomness = field(default_factory=JobRandomness)
+    account: Account = field(default_factory=MemoryAccount)
 
 
 class ActiveSide(SplitFinder, ABC):
@@ -95,7 +108,9 @@ class PassiveSide(ABC):
 class ProtocolSpec:
     """A protocol: its name, what it claims, and how to make its sides.
 
-    `exact`: the model equals that of `plain` bit for bit under the same parameters.
+    `exact`: the model equals that of `plain` bit for bit under the same parameters. `options` are its own
+    parameters; `refuse` raises where a configuration does not fit it. `plan` tells what a party of a role would
+    release of so many rows, before the job starts; `calibrate` turns budgets into options.
     """
 
     name: str
@@ -107,3 +122,13 @@ class ProtocolSpec:
     messages: tuple[type[Message], ...]
     active: Callable[[ActiveContext], ActiveSide]
     passive: Callable[[PassiveContext], PassiveSide]
+    options: type[ProtocolOptions] = ProtocolOptions
+    refuse: Callable[[TrainingConfig], None] | None = None
+    plan: Callable[[TrainingConfig, int, Role], Sequence[Event]] | None = None
+    calibrate: Callable[[CalibrationRequest], Mapping[str, Any]] | None = None
+
+    def check(self, config: TrainingConfig) -> None:
+        """Refuse what this protocol cannot do, at the door: unknown or impossible options, combinations."""
+        self.options.from_dict(config.options)
+        if self.refuse is not None:
+            self.refuse(config)

@@ -16,7 +16,7 @@ from veilboost.errors import ImpossibleParameter
 
 pytestmark = pytest.mark.fast
 
-FIELDS = dataclasses.fields(TrainingConfig)
+FIELDS = [item for item in dataclasses.fields(TrainingConfig) if item.name != "options"]  # NAME=VALUE, below
 
 
 def _app() -> tuple[typer.Typer, list[TrainingConfig]]:
@@ -62,6 +62,17 @@ def test_every_parameter_can_be_set_by_its_flag(item: dataclasses.Field[Any]) ->
     value = _other_value(item)
     arguments = [option_flag(item)] if value is True else [option_flag(item), str(value)]
     assert getattr(_run(*arguments), item.name) == value
+
+
+def test_options_of_a_protocol_are_named_values() -> None:
+    config = _run("--option", "key_bits=3072", "--option", "noise=true", "--option", "kind=duchi", "--option", "e=0.5")
+    assert config.options == {"key_bits": 3072, "noise": True, "kind": "duchi", "e": 0.5}
+
+
+@pytest.mark.parametrize("given", [("key_bits",), ("=3",), ("a=1", "a=2")])
+def test_an_option_without_name_or_value_or_given_twice_is_refused(given: tuple[str, ...]) -> None:
+    with pytest.raises(ImpossibleParameter):
+        _run(*(text for option in given for text in ("--option", option)))
 
 
 def test_names_come_from_the_flag_or_in_kebab_case() -> None:

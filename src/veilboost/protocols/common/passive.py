@@ -6,7 +6,7 @@ import itertools
 import json
 from abc import abstractmethod
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from veilboost.protocols.common.messages import (
     SplitRequest,
     StatisticsRequest,
 )
+from veilboost.protocols.common.shuffle import ColumnShuffle
 from veilboost.types import BoolArray, Int32Array, Int64Array, UInt8Array
 from veilboost.wire.message import Done, Message
 
@@ -36,8 +37,12 @@ _NO_BITS = np.empty(0, dtype=np.uint8)
 class VerticalPassive(PassiveSide):
     """Bins its columns, follows the rows through the tree, and splits nodes when told to.
 
-    A request is checked whole before anything changes, so a refused one leaves no trace.
+    A request is checked whole before anything changes, so a refused one leaves no trace. Where `shuffles` is true, the
+    columns of every round stand in an order of their own, which `self.shuffle` knows: statistics are shown in it, and
+    handles come back in it.
     """
+
+    shuffles: ClassVar[bool] = False
 
     def __init__(self, context: PassiveContext) -> None:
         self.context = context
@@ -48,12 +53,16 @@ class VerticalPassive(PassiveSide):
         self.trees_per_round = 0
         self._rounds = self._max_depth = 0
         self._finished = False
+        self.shuffle: ColumnShuffle | None = None
 
     # --- what a protocol supplies ------------------------------------------------------------------------
 
     @abstractmethod
     def open_round(self, message: BeginRound) -> None:
         """Take in what a round brings beside sampling."""
+
+    def check_request(self, message: StatisticsRequest, block: ColumnBlock, build: RowGroups) -> None:
+        """Refuse, or take in, what a protocol adds to a level's request; nothing has changed yet."""
 
     @abstractmethod
     def statistics(self, block: ColumnBlock, bins: LevelBins, build: RowGroups) -> Message:
@@ -140,6 +149,10 @@ class VerticalPassive(PassiveSide):
             mask = _bits(message.fit, len(rows)).astype(np.bool_)
             fit, follow = rows[mask], rows[~mask]
         self.open_round(message)
+        if self.shuffles:
+            # The same order when a job is taken up again, so that its two versions cannot be compared.
+            drawn = self.context.randomness.for_request("order of columns", message.number)
+            self.shuffle = ColumnShuffle.draw(block.layout, drawn)
         groups = self.trees_per_round
         self._next_round = message.number + 1
         self._round = RoundState(
@@ -176,6 +189,7 @@ class VerticalPassive(PassiveSide):
         build = message.build.astype(np.int64)
         if not _within(build, 0, fit.nodes):
             raise MalformedMessage("a node to sum is not in the level")
+        self.check_request(message, state.block, fit.of(build))
         state.enter(message.depth, fit, follow)
         return self.statistics(state.block, state.bins, fit.of(build))
 
@@ -197,6 +211,8 @@ class VerticalPassive(PassiveSide):
         _check_ragged(message.set_starts, message.set_bins, len(message.handles))
         if (message.starts[1:] == message.starts[:-1]).any() or not _within(message.handles, 0, 2 * layout.slots):
             raise MalformedMessage("a split names a candidate that is not there")
+        if self.shuffle is not None:
+            message = replace(message, handles=self.shuffle.own_handles(message.handles))
         # Of handles that tie the owner takes its lowest column, then the lowest cut.
         handles = np.minimum.reduceat(message.handles, message.starts[:-1])
         left_sets = _sets_of(message, handles, layout) if layout.has_sets else []

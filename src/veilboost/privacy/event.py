@@ -1,0 +1,190 @@
+"""What was released, as facts: one event per draw of noise that leaves its party.
+
+An event says by which mechanism, with which noise, about whose data and to whom. It computes nothing: accountants
+read events, and nothing else turns noise into an epsilon.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any, ClassVar
+
+from veilboost.errors import ImpossibleParameter
+
+
+class Adjacency(StrEnum):
+    """Which change of the data the noise is to hide; without it an epsilon means nothing."""
+
+    LABEL = "label"  # one person's label is another
+    ACTIVE_RECORD = "active record"  # one person's label and active features are others
+    PASSIVE_RECORD = "passive record"  # one person's passive features are others
+    VECTOR = "vector"  # everything may change: local privacy of whole vectors
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """A release. Equal events are the same release, told again; whatever differs is another release.
+
+    Attributes
+    ----------
+    what
+        What was released, in words.
+    adjacency
+        The change that the stated noise hides.
+    adversary
+        Who sees the release, e.g. "passive parties".
+    protocol
+        The protocol that made it.
+    release
+        A name that no other release of the job has, e.g. "round 3 level 2 gradients".
+    content
+        A digest of what the noise was drawn for (of the request, never of the secret), where one release name may
+        be asked for with different content. Other content is other noise and is counted again.
+    count
+        So many identical releases on the same data, composed one after the other.
+    paper_epsilon, paper_delta
+        What the paper's own formula claims for this release (for all `count` of them), where there is a paper.
+    """
+
+    kind: ClassVar[str] = ""
+
+    what: str
+    adjacency: Adjacency
+    adversary: str
+    protocol: str
+    release: str
+    content: str = ""
+    count: int = 1
+    paper_epsilon: float | None = None
+    paper_delta: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise ImpossibleParameter(f"an event counts {self.count} releases", "count at least one")
+        for name in ("paper_epsilon", "paper_delta"):
+            value: float | None = getattr(self, name)
+            if value is not None and not 0 <= value < math.inf:
+                raise ImpossibleParameter(f"{name} of {self.release} is {value}", "give a finite number of at least 0")
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON can hold it; `event_from_dict` reads it back."""
+        return {"kind": self.kind, **asdict(self), "adjacency": str(self.adjacency)}
+
+    def canonical(self) -> str:
+        """The one spelling of this event, for digests and for telling releases apart."""
+        return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def _checked(name: str, value: float, low: float, open_low: bool) -> None:
+    if not (low < value if open_low else low <= value) or not value < math.inf:
+        raise ImpossibleParameter(f"{name} of a release is {value}", f"give a finite number above {low:g}")
+
+
+@dataclass(frozen=True)
+class Gaussian(Event):
+    """Gaussian noise. `mahalanobis` is sqrt(v' Sigma^-1 v) for the worst change v: sensitivity over sigma."""
+
+    kind: ClassVar[str] = "gaussian"
+    mahalanobis: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _checked("the mahalanobis distance", self.mahalanobis, 0, open_low=False)
+
+
+@dataclass(frozen=True)
+class Laplace(Event):
+    """Laplace noise of scale b on a value of L1 sensitivity Delta; `scale_over_sensitivity` is b / Delta."""
+
+    kind: ClassVar[str] = "laplace"
+    scale_over_sensitivity: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _checked("the scale over the sensitivity", self.scale_over_sensitivity, 0, open_low=True)
+
+
+@dataclass(frozen=True)
+class _Pure(Event):
+    """A mechanism whose own parameter is its pure epsilon."""
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _checked("epsilon", self.epsilon, 0, open_low=True)
+
+
+@dataclass(frozen=True)
+class Duchi(_Pure):
+    """One value in [-1, 1] becomes one of two points (Duchi et al.)."""
+
+    kind: ClassVar[str] = "duchi"
+
+
+@dataclass(frozen=True)
+class Piecewise(_Pure):
+    """One value in [-1, 1] becomes one of an interval, likelier near the value (Wang et al.)."""
+
+    kind: ClassVar[str] = "piecewise"
+
+
+@dataclass(frozen=True)
+class Hybrid(_Pure):
+    """Piecewise or Duchi by the toss of a coin (Wang et al.)."""
+
+    kind: ClassVar[str] = "hybrid"
+
+
+@dataclass(frozen=True)
+class RandomizedResponse(_Pure):
+    """One of `categories` values is kept, or becomes any other."""
+
+    kind: ClassVar[str] = "randomized response"
+    categories: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.categories < 2:
+            raise ImpossibleParameter(f"randomized response over {self.categories} categories", "give at least two")
+
+
+@dataclass(frozen=True)
+class Exponential(_Pure):
+    """One of several candidates is selected, likelier the more useful it is (exponential mechanism)."""
+
+    kind: ClassVar[str] = "exponential"
+
+
+@dataclass(frozen=True)
+class ExactRelease(Event):
+    """The value itself is shown: no noise, no finite epsilon."""
+
+    kind: ClassVar[str] = "exact"
+
+
+KINDS: Mapping[str, type[Event]] = {
+    cls.kind: cls
+    for cls in (Gaussian, Laplace, Duchi, Piecewise, Hybrid, RandomizedResponse, Exponential, ExactRelease)
+}
+
+
+def event_from_dict(fields: Mapping[str, Any]) -> Event:
+    """What `to_dict` wrote.
+
+    Raises
+    ------
+    ImpossibleParameter
+        The fields are not those of an event.
+    """
+    rest = dict(fields)
+    try:
+        cls = KINDS[rest.pop("kind")]
+        rest["adjacency"] = Adjacency(rest["adjacency"])
+        return cls(**rest)
+    except (KeyError, TypeError, ValueError) as problem:
+        raise ImpossibleParameter("this is not a privacy event", "read what `to_dict` wrote") from problem
