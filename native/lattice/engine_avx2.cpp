@@ -1,0 +1,10 @@
+// Compiled with AVX2 and FMA; called only where the processor has them.
+#include "lanes_avx2.h"
+//
+#include "engine_body.h"
+
+namespace {
+bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+}  // namespace
+
+const lattice::Engine lattice::kAvx2 = LATTICE_ENGINE(has_avx2);

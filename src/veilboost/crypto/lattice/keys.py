@@ -1,0 +1,158 @@
+"""Keys, ciphertexts of whole levels, and their sums: the lattice scheme as a protocol uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from veilboost.crypto.csprng import Csprng
+from veilboost.crypto.lattice.engine import chosen_engine, public_engine, secret_engine
+from veilboost.crypto.lattice.parameters import (
+    DEGREE,
+    LEAST_RUN,
+    MOST_RUN,
+    POLYNOMIAL_BYTES,
+    PRIMES,
+    SEED_BYTES,
+    Sizes,
+)
+from veilboost.errors import MalformedMessage
+from veilboost.types import AnyArray, Int32Array, Int64Array, UInt8Array, UInt64Array
+
+FAMILIES = 2  # g and h: one mask serves both, each has a secret of its own
+RUN_BYTES = FAMILIES * len(PRIMES) * POLYNOMIAL_BYTES
+KEY_BYTES = RUN_BYTES
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Rows that are summed together: block k holds rows[begin[k]:end[k]], cut into runs of run[k] rows."""
+
+    rows: Int32Array
+    begin: Int64Array
+    end: Int64Array
+    run: Int32Array
+
+    def ciphertext_bytes(self) -> int:
+        return int((-((self.begin - self.end) // self.run)).sum()) * RUN_BYTES
+
+    def mask_bytes(self, slots: int) -> int:
+        return int((-(-slots * self.run.astype(np.int64) // DEGREE)).sum()) * POLYNOMIAL_BYTES
+
+    def check(self) -> None:
+        """Refuse runs that are not a power of two within bounds: they come from a peer."""
+        run = self.run
+        if ((run < LEAST_RUN) | (run > MOST_RUN) | (run & (run - 1) != 0)).any() or (self.begin > self.end).any():
+            raise MalformedMessage("a block of rows is cut into runs of an impossible length")
+
+
+@dataclass(frozen=True)
+class Ciphertext:
+    """The encrypted values of all blocks; the seed gives the half that need not travel."""
+
+    seed: bytes
+    packed: UInt8Array
+
+
+@dataclass(frozen=True)
+class EncryptedSums:
+    """Per block: the wanted coefficients (blocks, families, slots), and the tiles' masks end to end."""
+
+    sums: UInt64Array
+    masks: UInt8Array
+
+
+class SecretKey:
+    """The owner's key: encrypts values and decrypts sums."""
+
+    def __init__(self, engine: str | None = None) -> None:
+        self._engine = secret_engine(FAMILIES, Csprng().bytes(SEED_BYTES), engine or chosen_engine())
+        self.public_seed = Csprng().bytes(SEED_BYTES)
+        self.public_part = np.empty(KEY_BYTES, dtype=np.uint8)
+        self._engine.public_key(self.public_seed, self.public_part)
+
+    def encrypt(self, values: Int32Array, group: Int32Array, blocks: Blocks, sizes: Sizes, threads: int) -> Ciphertext:
+        """Values (groups, rows, 2), of which each block takes those of its group."""
+        seed, noise = Csprng().bytes(SEED_BYTES), Csprng().bytes(SEED_BYTES)
+        packed = np.empty(blocks.ciphertext_bytes(), dtype=np.uint8)
+        self._engine.encrypt(
+            values,
+            group,
+            blocks.rows,
+            blocks.begin,
+            blocks.end,
+            blocks.run,
+            sizes.log_delta,
+            seed,
+            noise,
+            packed,
+            threads,
+        )
+        return Ciphertext(seed, packed)
+
+    def decrypt(self, answer: EncryptedSums, run: Int32Array, slots: int, sizes: Sizes, threads: int) -> Int64Array:
+        """The sums (blocks, slots, 2), exactly."""
+        blocks = Blocks(run, np.zeros(len(run), dtype=np.int64), np.zeros(len(run), dtype=np.int64), run)
+        if answer.sums.shape != (len(run), FAMILIES, slots) or len(answer.masks) != blocks.mask_bytes(slots):
+            raise MalformedMessage("there are encrypted sums of other nodes or bins")
+        out = np.empty((len(run), slots, FAMILIES), dtype=np.int64)
+        if not self._engine.decrypt(answer.sums, answer.masks, run, sizes.log_delta, out, threads):
+            raise MalformedMessage("an encrypted sum is out of range")
+        return out
+
+
+class PublicKey:
+    """The key as its receiver holds it. The uniform half comes from the seed and is never taken from the peer."""
+
+    def __init__(self, seed: bytes, part: UInt8Array, engine: str | None = None) -> None:
+        if len(seed) != SEED_BYTES or part.shape != (KEY_BYTES,):
+            raise MalformedMessage("a public key has another size")
+        self.seed, self.part = seed, part
+        try:
+            self._engine = public_engine(FAMILIES, seed, part, engine or chosen_engine())
+        except ValueError:
+            raise MalformedMessage("a public key is out of range") from None
+
+    def sum(
+        self,
+        ciphertext: Ciphertext,
+        blocks: Blocks,
+        bins: Sequence[AnyArray],
+        matrix: Int32Array,
+        starts: Int32Array,
+        widths: Int32Array,
+        sizes: Sizes,
+        threads: int,
+    ) -> EncryptedSums:
+        """Encrypted sums per block and slot, re-randomised and flooded.
+
+        Block k takes its bins from `bins[matrix[k]]` (rows, features); feature f has `widths[f]` slots from
+        `starts[f]` on. Masks and noise are drawn anew from the system with every call.
+        """
+        if len(ciphertext.seed) != SEED_BYTES or len(ciphertext.packed) != blocks.ciphertext_bytes():
+            raise MalformedMessage("there are ciphertexts of another number of rows")
+        slots = int(widths.sum())
+        sums = np.empty((len(blocks.run), FAMILIES, slots), dtype=np.uint64)
+        masks = np.empty(blocks.mask_bytes(slots), dtype=np.uint8)
+        fits = self._engine.sum(
+            ciphertext.packed,
+            ciphertext.seed,
+            list(bins),
+            matrix,
+            blocks.rows,
+            blocks.begin,
+            blocks.end,
+            blocks.run,
+            starts,
+            widths,
+            sizes.log_flood,
+            Csprng().bytes(SEED_BYTES),
+            sums,
+            masks,
+            threads,
+        )
+        if not fits:
+            raise MalformedMessage("a ciphertext is out of range")
+        return EncryptedSums(sums, masks)

@@ -1,0 +1,64 @@
+"""Sizes: the ring, the noise, and how large a sum may be. One home for every number and its reason (ADR 0020)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+DEGREE = 4096  # N: ring Z_q[X] / (X^N + 1)
+PRIMES = (1125899906826241, 1125899906629633)  # the largest below 2^50 that are 1 modulo 2N; q is their product
+ROOTS = (1094367314627419, 967006076000656)  # of order 2N
+SECURITY_BITS = 128  # the HE standard allows log2 q = 109 for N = 4096 and a ternary secret; ours is 100
+RESIDUE_BITS = 50
+POLYNOMIAL_BYTES = DEGREE * RESIDUE_BITS // 8  # one polynomial modulo one prime
+SEED_BYTES = 32
+ERROR_COINS = 21  # centred binomial errors
+ERROR_SIGMA = math.sqrt(ERROR_COINS / 2)  # 3.24
+FLOOD_BITS = 40  # statistical distance of a node's answer from one that depends on nothing but the sums: 2^-40
+LEAST_RUN, MOST_RUN = 64, DEGREE
+
+_TERNARY_VARIANCE = 2 / 3
+_LEAST_LOG_FLOOD = 57  # below it the rounding of the modulus switch, 2^56.9 at eight sigma, would not fit beside it
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Messages are scaled by 2^log_delta, wanted coefficients flooded by 2^log_flood; sums of size up to
+    `largest_sum` come back exactly."""
+
+    log_flood: int
+
+    @property
+    def log_delta(self) -> int:
+        # Flood, noise and rounding together stay below delta / 2: 2^f + 2^(f-1) + ... < 2^(f+1).
+        return self.log_flood + 2
+
+    @property
+    def largest_sum(self) -> int:
+        return (PRIMES[0] * PRIMES[1] // 2 >> self.log_delta) - 1
+
+
+def sizes_for(rows: int, slots: int, features: int, families: int = 2) -> Sizes:
+    """How much flooding a block of so many rows needs, and what room it leaves.
+
+    The noise of a wanted coefficient is a sum of errors over the rows that fall into the tile (once for each feature
+    that the tile touches), of u times the key's error and of the mask's error times s. Uniform noise in [-B, B) hides
+    a value x up to a statistical distance of |x| / 2B; a node's values together: families * slots * E|x| / 2B.
+    """
+    hits = rows * min(features, DEGREE // LEAST_RUN)
+    deviation = ERROR_SIGMA * math.sqrt(hits + 2 * DEGREE * _TERNARY_VARIANCE)
+    together = families * slots * deviation * math.sqrt(2 / math.pi)
+    needed = math.ceil(FLOOD_BITS + math.log2(max(together, 1.0)) - 1)
+    return Sizes(max(needed, _LEAST_LOG_FLOOD))
+
+
+def rows_per_block(rows: int, largest_value: int, slots: int, features: int) -> int:
+    """How many rows of values up to `largest_value` may be summed under encryption; 0 where not even one run may."""
+    fits = sizes_for(rows, slots, features).largest_sum // max(largest_value, 1)
+    return 0 if fits < LEAST_RUN else min(fits, max(rows, 1))
+
+
+def run_length(rows: int, slots: int) -> int:
+    """Rows in one ciphertext: more rows mean fewer ciphertexts in and more tiles out, least in all near here."""
+    best = math.sqrt(2 * DEGREE * max(rows, 1) / max(slots, 1))
+    return min(MOST_RUN, max(LEAST_RUN, 1 << round(math.log2(max(best, 1.0)))))

@@ -1,0 +1,1 @@
+"""`lattice`: exact sums under packed ring-LWE encryption."""

@@ -1,0 +1,107 @@
+"""The label side of `lattice`: packs and encrypts every node's rows, and decrypts the sums."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from veilboost.boost.grower import Level, Round
+from veilboost.boost.rows import RowGroups
+from veilboost.boost.split import Candidates
+from veilboost.crypto.lattice.keys import Blocks, EncryptedSums, SecretKey
+from veilboost.crypto.lattice.parameters import rows_per_block, run_length, sizes_for
+from veilboost.errors import UnsupportedCombination
+from veilboost.protocols.api import ActiveContext
+from veilboost.protocols.common.encrypted import EncryptedActive
+from veilboost.protocols.common.messages import BeginRound, StatisticsRequest
+from veilboost.protocols.lattice.messages import LatticeRequest, LatticeRound, LatticeSums
+from veilboost.types import Int32Array, Int64Array, PartyName
+from veilboost.wire.channel import Pending
+
+
+class LatticeActive(EncryptedActive):
+    """Encrypts once per level, for all passive parties alike: the widest of them decides the tiles' shape."""
+
+    answer = LatticeSums
+
+    def __init__(self, context: ActiveContext) -> None:
+        super().__init__(context)
+        self._key = SecretKey()
+        self._key_seed = np.frombuffer(self._key.public_seed, dtype=np.uint8)
+
+    def begin_round(self, start: Round) -> None:
+        self._largest = max(int(start.gradients.max(initial=0)), -int(start.gradients.min(initial=0)), 1)
+        super().begin_round(start)
+
+    def round_message(self, start: Round, party: PartyName, opening: BeginRound) -> LatticeRound:
+        return LatticeRound(
+            opening.number, opening.fit, opening.all_columns, opening.columns, self._key_seed, self._key.public_part
+        )
+
+    def candidates(self, level: Level) -> Sequence[Candidates]:
+        self._level = level
+        return super().candidates(level)
+
+    def ask_statistics(self, requests: Mapping[PartyName, StatisticsRequest]) -> Mapping[PartyName, Pending]:
+        if not requests:
+            return {}
+        build = self._level.fit.of(self._level.build)
+        layouts = [self.round_layouts[name] for name in requests]
+        slots = max(layout.slots for layout in layouts)
+        features = max(layout.features for layout in layouts)
+        largest_block = rows_per_block(int(build.counts.max(initial=0)), self._largest, slots, features)
+        if not largest_block:
+            raise UnsupportedCombination(
+                "gradients are too large to be summed under encryption", "lower gradient_bits, or the largest weight"
+            )
+        self._sizes = sizes_for(largest_block, slots, features)
+        self._block_node, block_rows = _cut(build, largest_block)
+        self._run = np.array([run_length(rows, slots) for rows in block_rows.tolist()], dtype=np.int32)
+        listed = build.listed()
+        end = block_rows.cumsum()
+        blocks = Blocks(listed, end - block_rows, end, self._run)
+        ciphertext = self._key.encrypt(
+            self.start.gradients, build.group[self._block_node], blocks, self._sizes, self.context.threads
+        )
+        seed = np.frombuffer(ciphertext.seed, dtype=np.uint8)
+        return self.context.peers.send(
+            {
+                name: LatticeRequest(
+                    depth=request.depth,
+                    split=request.split,
+                    fit_left=request.fit_left,
+                    follow_left=request.follow_left,
+                    build=request.build,
+                    log_delta=self._sizes.log_delta,
+                    block_node=self._block_node,
+                    block_rows=block_rows.astype(np.int32),
+                    run=self._run,
+                    seed=seed,
+                    ciphertext=ciphertext.packed,
+                )
+                for name, request in requests.items()
+            }
+        )
+
+    def decrypt(self, level: Level, name: PartyName, answer: LatticeSums) -> Int64Array:
+        slots = self.round_layouts[name].slots
+        by_block = self._key.decrypt(
+            EncryptedSums(answer.sums, answer.masks), self._run, slots, self._sizes, self.context.threads
+        )
+        if len(by_block) == len(level.build):
+            return by_block
+        sums = np.zeros((len(level.build), slots, 2), dtype=np.int64)
+        np.add.at(sums, self._block_node, by_block)
+        return sums
+
+
+def _cut(build: RowGroups, largest: int) -> tuple[Int32Array, Int64Array]:
+    """Nodes cut into blocks of at most `largest` rows: the node of each block, and its rows."""
+    counts = build.counts
+    pieces = np.maximum(-(-counts // largest), 1)
+    node = np.repeat(np.arange(build.nodes, dtype=np.int32), pieces)
+    rows = np.full(len(node), largest, dtype=np.int64)
+    last = pieces.cumsum() - 1
+    rows[last] = counts - (pieces - 1) * largest
+    return node, rows

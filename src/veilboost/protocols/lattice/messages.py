@@ -1,0 +1,56 @@
+"""What `lattice` sends beside the common messages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from veilboost.protocols.common.messages import BeginRound, Ints, StatisticsRequest
+from veilboost.types import UInt8Array, UInt64Array
+from veilboost.wire.message import ArraySpec, Message, Reveals
+
+Bytes = Annotated[UInt8Array, ArraySpec("uint8", 1)]
+
+
+@dataclass(frozen=True)
+class LatticeRound(BeginRound):
+    """Active to passive: a round starts, with the public key its ciphertexts are under."""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        *BeginRound.reveals,
+        Reveals("a public key: nothing of the gradients, as long as ring-LWE is hard", "passive"),
+    )
+    key_seed: Bytes
+    key: Bytes
+
+
+@dataclass(frozen=True)
+class LatticeRequest(StatisticsRequest):
+    """Active to passive: a level's request, with the encrypted (g, h) of the rows of the nodes to sum.
+
+    The rows of the nodes, in their order, are cut into blocks: block k belongs to node `build[block_node[k]]`, has
+    `block_rows[k]` rows and lies in ciphertexts of `run[k]` rows each.
+    """
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        *StatisticsRequest.reveals,
+        Reveals("encrypted gradients: nothing, as long as ring-LWE is hard", "passive"),
+        Reveals("a bound on the size of gradients, where nodes are cut into several blocks", "passive"),
+    )
+    log_delta: int
+    block_node: Ints
+    block_rows: Ints
+    run: Ints
+    seed: Bytes
+    ciphertext: Bytes
+
+
+@dataclass(frozen=True)
+class LatticeSums(Message):
+    """Passive to active: sums of (g, h) per block and bin under the active party's key, re-randomised and flooded."""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        Reveals("exact sums of gradients and hessians per node and bin of every column, columns shuffled", "active"),
+    )
+    sums: Annotated[UInt64Array, ArraySpec("uint64", 3)]
+    masks: Bytes

@@ -1,0 +1,84 @@
+"""The feature side of `lattice`: multiplies ciphertexts by its bins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from veilboost.boost.columns import ColumnBlock, LevelBins
+from veilboost.boost.rows import RowGroups
+from veilboost.crypto.lattice.keys import Blocks, Ciphertext, PublicKey
+from veilboost.crypto.lattice.parameters import SEED_BYTES, Sizes, sizes_for
+from veilboost.errors import MalformedMessage, UnexpectedMessage
+from veilboost.protocols.api import PassiveContext
+from veilboost.protocols.common.messages import BeginRound, StatisticsRequest
+from veilboost.protocols.common.passive import VerticalPassive
+from veilboost.protocols.lattice.messages import LatticeRequest, LatticeRound, LatticeSums
+from veilboost.types import Int32Array
+
+
+@dataclass(frozen=True)
+class Incoming:
+    """A level's ciphertexts, checked."""
+
+    ciphertext: Ciphertext
+    blocks: Blocks
+    node: Int32Array
+    sizes: Sizes
+
+
+class LatticePassive(VerticalPassive):
+    """Keeps the round's public key and answers every level with encrypted sums."""
+
+    shuffles = True
+
+    def __init__(self, context: PassiveContext) -> None:
+        super().__init__(context)
+        self._key: PublicKey | None = None
+
+    def open_round(self, message: BeginRound) -> None:
+        if not isinstance(message, LatticeRound):
+            raise UnexpectedMessage("a round of another protocol")
+        seed = message.key_seed.tobytes()
+        if self._key is None or self._key.seed != seed or not np.array_equal(self._key.part, message.key):
+            self._key = PublicKey(seed, message.key)
+
+    def check_request(self, message: StatisticsRequest, block: ColumnBlock, build: RowGroups) -> None:
+        if not isinstance(message, LatticeRequest):
+            raise UnexpectedMessage("a request of another protocol")
+        node, count, run = message.block_node, message.block_rows.astype(np.int64), message.run
+        if not len(node) == len(count) == len(run) or (count < 0).any():
+            raise MalformedMessage("the blocks of rows do not fit together")
+        if len(node) and ((node[1:] < node[:-1]).any() or node[0] < 0 or node[-1] >= build.nodes):
+            raise MalformedMessage("a block of rows belongs to no node")
+        if not np.array_equal(np.bincount(node, count, build.nodes), build.counts):
+            raise MalformedMessage("the blocks have other rows than the nodes")
+        end = count.cumsum()
+        blocks = Blocks(build.listed(), end - count, end, run)
+        blocks.check()
+        layout = block.layout
+        sizes = Sizes(message.log_delta - 2)
+        needed = sizes_for(int(count.max(initial=0)), layout.slots, layout.features)
+        if not needed.log_flood <= sizes.log_flood <= 62:
+            raise MalformedMessage("the values are scaled so that there is no room to flood the sums")
+        if len(message.seed) != SEED_BYTES or len(message.ciphertext) != blocks.ciphertext_bytes():
+            raise MalformedMessage("there are ciphertexts of another number of rows")
+        self._incoming = Incoming(Ciphertext(message.seed.tobytes(), message.ciphertext), blocks, node, sizes)
+
+    def statistics(self, block: ColumnBlock, bins: LevelBins, build: RowGroups) -> LatticeSums:
+        if self._key is None or self.shuffle is None:
+            raise UnexpectedMessage("a level came before its round")
+        incoming, group = self._incoming, build.group
+        matrix = np.zeros(len(incoming.node), dtype=np.int32) if len(bins.bins) == 1 else group[incoming.node]
+        answer = self._key.sum(
+            incoming.ciphertext,
+            incoming.blocks,
+            bins.bins,
+            matrix,
+            self.shuffle.starts,
+            block.layout.widths,
+            incoming.sizes,
+            self.context.threads,
+        )
+        return LatticeSums(answer.sums, answer.masks)
