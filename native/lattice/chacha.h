@@ -83,12 +83,16 @@ class Chacha {
   std::size_t used_ = kWords;
 };
 
-// Coefficients of -1, 0 or 1: two bits each, 3 skipped.
+// Coefficients of -1, 0 or 1: a byte below 3^5 holds five of them, the lowest digit first; other bytes are skipped.
 inline void ternary(Chacha& source, std::int8_t* out) {
   for (std::size_t i = 0; i < lattice::kN;) {
-    std::uint64_t bits = source.next();
-    for (int k = 0; k < 32 && i < lattice::kN; ++k, bits >>= 2)
-      if ((bits & 3) < 3) out[i++] = static_cast<std::int8_t>(static_cast<int>(bits & 3) - 1);
+    std::uint64_t word = source.next();
+    for (int byte = 0; byte < 8; ++byte, word >>= 8) {
+      unsigned digits = word & 255;
+      if (digits >= 243) continue;
+      for (int digit = 0; digit < 5 && i < lattice::kN; ++digit, digits /= 3)
+        out[i++] = static_cast<std::int8_t>(static_cast<int>(digits % 3) - 1);
+    }
   }
 }
 

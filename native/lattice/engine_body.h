@@ -81,13 +81,10 @@ void uniform(const std::uint8_t* seed, u64 stream, const Prime& prime, Word* out
   }
 }
 
-int centred_binomial(u64 word) {
+std::int64_t centred_binomial(u64 word) {
   constexpr u64 kMask = (u64{1} << kErrorBits) - 1;
-  return __builtin_popcountll(word & kMask) - __builtin_popcountll(word >> kErrorBits & kMask);
-}
-
-Word small(int value, const Prime& prime) {
-  return Lanes::word(value < 0 ? prime.p - static_cast<u64>(-value) : static_cast<u64>(value), prime);
+  return static_cast<std::int64_t>(__builtin_popcountll(word & kMask)) -
+         static_cast<std::int64_t>(__builtin_popcountll(word >> kErrorBits & kMask));
 }
 
 // Small errors, as residues modulo both primes.
@@ -95,8 +92,8 @@ void errors(Chacha& source, Word* first, Word* second) {
   alignas(64) u64 words[kN];
   source.fill(words, kN);
   for (std::size_t i = 0; i < kN; ++i) {
-    const int e = centred_binomial(words[i]);
-    first[i] = small(e, kPrime[0]), second[i] = small(e, kPrime[1]);
+    const std::int64_t e = centred_binomial(words[i]);
+    first[i] = Lanes::small(e, kPrime[0]), second[i] = Lanes::small(e, kPrime[1]);
   }
 }
 
@@ -115,7 +112,7 @@ void multiply_add(const Lanes lanes, const Word* a, const Word* prepared, const 
 void prepare_secret(const std::int8_t* s, void* out) {
   Word* secret = static_cast<Word*>(out);
   for (std::size_t j = 0; j < kPrimes; ++j, secret += kN) {
-    for (std::size_t i = 0; i < kN; ++i) secret[i] = small(s[i], kPrime[j]);
+    for (std::size_t i = 0; i < kN; ++i) secret[i] = Lanes::small(s[i], kPrime[j]);
     transform_of(j).forward(secret, 0);
     for (std::size_t i = 0; i < kN; ++i)
       secret[i] = Lanes::word(Lanes::prepared(Lanes::number(secret[i], kPrime[j]), kPrime[j]), kPrime[j]);
@@ -321,7 +318,7 @@ void finish_tile(const TileJob& job, std::size_t tile, Word* sums, Word* scratch
   // Re-randomise: add a public-key encryption of zero, so that the mask says nothing of the tile.
   const Word* key = static_cast<const Word*>(job.public_key);
   for (std::size_t j = 0; j < kPrimes; ++j) {
-    for (std::size_t i = 0; i < kN; ++i) hiding[i] = small(u[i], kPrime[j]);
+    for (std::size_t i = 0; i < kN; ++i) hiding[i] = Lanes::small(u[i], kPrime[j]);
     transform_of(j).forward(hiding, 0);
     for (std::size_t f = 0; f < parts; ++f) {
       Word* sum = sums + (j * parts + f) * kN;

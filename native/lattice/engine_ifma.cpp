@@ -1,10 +1,13 @@
-// Compiled with AVX-512 IFMA; called only where the processor has it.
+// Compiled with AVX-512 IFMA (and VPOPCNTDQ, which its processors have too); called only where there is both.
 #include "lanes_ifma.h"
 //
 #include "engine_body.h"
 
 namespace {
-bool has_ifma() { return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512ifma"); }
+bool has_ifma() {
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+         __builtin_cpu_supports("avx512ifma") && __builtin_cpu_supports("avx512vpopcntdq");
+}
 }  // namespace
 
 const lattice::Engine lattice::kIfma = LATTICE_ENGINE(has_ifma);

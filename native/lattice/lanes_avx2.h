@@ -39,6 +39,7 @@ struct Lanes {
     const std::int64_t value = static_cast<std::int64_t>(word);
     return static_cast<u64>(value < 0 ? value + static_cast<std::int64_t>(prime.p) : value);
   }
+  static Word small(std::int64_t value, const Prime&) { return static_cast<double>(value); }  // below p / 2 in size
   static u64 prepared(u64 value, const Prime&) { return value; }
 
   static V load(const Word* from) { return _mm256_load_pd(from); }
