@@ -67,15 +67,26 @@ class EncryptedSums:
 class SecretKey:
     """The owner's key: encrypts values and decrypts sums."""
 
-    def __init__(self, engine: str | None = None) -> None:
-        self._engine = secret_engine(FAMILIES, Csprng().bytes(SEED_BYTES), engine or chosen_engine())
-        self.public_seed = Csprng().bytes(SEED_BYTES)
+    def __init__(self, randomness: Csprng, engine: str | None = None) -> None:
+        self._engine = secret_engine(FAMILIES, randomness.bytes(SEED_BYTES), engine or chosen_engine())
+        self.public_seed = randomness.bytes(SEED_BYTES)
         self.public_part = np.empty(KEY_BYTES, dtype=np.uint8)
         self._engine.public_key(self.public_seed, self.public_part)
 
-    def encrypt(self, values: Int32Array, group: Int32Array, blocks: Blocks, sizes: Sizes, threads: int) -> Ciphertext:
-        """Values (groups, rows, 2), of which each block takes those of its group."""
-        seed, noise = Csprng().bytes(SEED_BYTES), Csprng().bytes(SEED_BYTES)
+    def encrypt(
+        self,
+        values: Int32Array,
+        group: Int32Array,
+        blocks: Blocks,
+        sizes: Sizes,
+        randomness: Csprng,
+        threads: int,
+    ) -> Ciphertext:
+        """Values (groups, rows, 2), of which each block takes those of its group.
+
+        Never hand in the same randomness with other values: the difference of two ciphertexts would show.
+        """
+        seed, noise = randomness.bytes(SEED_BYTES), randomness.bytes(SEED_BYTES)
         packed = np.empty(blocks.ciphertext_bytes(), dtype=np.uint8)
         self._engine.encrypt(
             values,
@@ -156,3 +167,16 @@ class PublicKey:
         if not fits:
             raise MalformedMessage("a ciphertext is out of range")
         return EncryptedSums(sums, masks)
+
+
+def add_to_sums(answer: EncryptedSums, values: Int64Array, sizes: Sizes) -> EncryptedSums:
+    """Encrypted sums with `values` (blocks, families, slots) added, by whoever holds them; values below 2^45 in size.
+
+    A sum is scaled by delta / p1 after the modulus switch, a little over a power of two: the value is scaled likewise,
+    and rounding costs less than one step of some thousands.
+    """
+    first, second = PRIMES
+    shifted = values << (sizes.log_delta - 50)
+    excess = np.rint(shifted * ((2**50 - second) / second)).astype(np.int64)
+    added = (answer.sums.astype(np.int64) + (shifted + excess) % first) % first
+    return EncryptedSums(added.astype(np.uint64), answer.masks)

@@ -41,18 +41,22 @@ class EncryptedActive(VerticalActive):
         for name, answer in self.context.peers.collect(pending, self.answer).items():
             layout = self.round_layouts[name]
             sums = self.decrypt(level, name, answer)
-            _check_totals(name, sums, layout, level.totals[level.build])
-            offer = candidates_from_sums(
-                self._sums[name].complete(level, sums),
-                layout,
-                level.totals[level.open],
-                self.start.scale,
-                self.config,
-                self.context.threads,
-                keep_gains=True,
-            )
-            offers[name] = replace(offer, shuffled=True)
+            known = self.known_totals(level)
+            if known is not None:
+                _check_totals(name, sums, layout, known)
+            offers[name] = self.offer(self._sums[name].complete(level, sums), layout, level.totals[level.open])
         return offers
+
+    def known_totals(self, level: Level) -> Int64Array | None:
+        """What the bins of every column of the nodes to sum must add up to; None where noise forbids to check."""
+        return level.totals[level.build]
+
+    def offer(self, sums: Int64Array, layout: BinLayout, totals: Int64Array) -> Candidates:
+        """A passive party's candidates from its sums."""
+        gains = candidates_from_sums(
+            sums, layout, totals, self.start.scale, self.config, self.context.threads, keep_gains=True
+        )
+        return replace(gains, shuffled=True)
 
 
 def _check_totals(name: PartyName, sums: Int64Array, layout: BinLayout, totals: Int64Array) -> None:

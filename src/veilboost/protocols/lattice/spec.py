@@ -12,9 +12,9 @@ from veilboost.protocols.common.messages import (
     SplitAnswer,
     SplitRequest,
 )
-from veilboost.protocols.lattice.active import LatticeActive
-from veilboost.protocols.lattice.messages import LatticeRequest, LatticeRound, LatticeSums
-from veilboost.protocols.lattice.passive import LatticePassive
+from veilboost.protocols.common.lattice_active import LatticeActive
+from veilboost.protocols.common.lattice_messages import LatticeRequest, LatticeRound, LatticeSums
+from veilboost.protocols.common.lattice_passive import LatticePassive
 from veilboost.wire.message import Done
 
 SPEC = ProtocolSpec(

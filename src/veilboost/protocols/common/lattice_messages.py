@@ -1,4 +1,4 @@
-"""What `lattice` sends beside the common messages."""
+"""What is sent where sums are made under lattice encryption, beside the common messages."""
 
 from __future__ import annotations
 

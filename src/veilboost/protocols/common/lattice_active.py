@@ -1,7 +1,8 @@
-"""The label side of `lattice`: packs and encrypts every node's rows, and decrypts the sums."""
+"""The label side of lattice encryption: packs and encrypts every node's rows, and decrypts the sums."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -15,7 +16,7 @@ from veilboost.errors import UnsupportedCombination
 from veilboost.protocols.api import ActiveContext
 from veilboost.protocols.common.encrypted import EncryptedActive
 from veilboost.protocols.common.messages import BeginRound, StatisticsRequest
-from veilboost.protocols.lattice.messages import LatticeRequest, LatticeRound, LatticeSums
+from veilboost.protocols.common.lattice_messages import LatticeRequest, LatticeRound, LatticeSums
 from veilboost.types import Int32Array, Int64Array, PartyName
 from veilboost.wire.channel import Pending
 
@@ -27,11 +28,13 @@ class LatticeActive(EncryptedActive):
 
     def __init__(self, context: ActiveContext) -> None:
         super().__init__(context)
-        self._key = SecretKey()
+        # From the job's own key, so that a job that goes on after an interruption encrypts as before.
+        self._key = SecretKey(context.randomness.for_request("lattice key"))
         self._key_seed = np.frombuffer(self._key.public_seed, dtype=np.uint8)
 
     def begin_round(self, start: Round) -> None:
         self._largest = max(int(start.gradients.max(initial=0)), -int(start.gradients.min(initial=0)), 1)
+        self._gradient_digest = hashlib.blake2b(start.gradients.tobytes(), digest_size=32).digest()
         super().begin_round(start)
 
     def round_message(self, start: Round, party: PartyName, opening: BeginRound) -> LatticeRound:
@@ -62,7 +65,12 @@ class LatticeActive(EncryptedActive):
         end = block_rows.cumsum()
         blocks = Blocks(listed, end - block_rows, end, self._run)
         ciphertext = self._key.encrypt(
-            self.start.gradients, build.group[self._block_node], blocks, self._sizes, self.context.threads
+            self.start.gradients,
+            build.group[self._block_node],
+            blocks,
+            self._sizes,
+            self.context.randomness.for_request("lattice", self.start.number, self._level.depth, self._digest(listed)),
+            self.context.threads,
         )
         seed = np.frombuffer(ciphertext.seed, dtype=np.uint8)
         return self.context.peers.send(
@@ -83,6 +91,13 @@ class LatticeActive(EncryptedActive):
                 for name, request in requests.items()
             }
         )
+
+    def _digest(self, rows: Int32Array) -> bytes:
+        """Of all that is encrypted: other values never meet the same randomness."""
+        digest = hashlib.blake2b(rows.tobytes(), digest_size=32)
+        digest.update(self._gradient_digest)
+        digest.update(self._run.tobytes() + self._block_node.tobytes() + bytes([self._sizes.log_delta]))
+        return digest.digest()
 
     def decrypt(self, level: Level, name: PartyName, answer: LatticeSums) -> Int64Array:
         slots = self.round_layouts[name].slots

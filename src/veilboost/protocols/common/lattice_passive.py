@@ -1,4 +1,4 @@
-"""The feature side of `lattice`: multiplies ciphertexts by its bins."""
+"""The feature side of lattice encryption: multiplies ciphertexts by its bins."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.protocols.api import PassiveContext
 from veilboost.protocols.common.messages import BeginRound, StatisticsRequest
 from veilboost.protocols.common.passive import VerticalPassive
-from veilboost.protocols.lattice.messages import LatticeRequest, LatticeRound, LatticeSums
+from veilboost.protocols.common.lattice_messages import LatticeRequest, LatticeRound, LatticeSums
 from veilboost.types import Int32Array
 
 
@@ -64,12 +64,12 @@ class LatticePassive(VerticalPassive):
             raise MalformedMessage("the values are scaled so that there is no room to flood the sums")
         if len(message.seed) != SEED_BYTES or len(message.ciphertext) != blocks.ciphertext_bytes():
             raise MalformedMessage("there are ciphertexts of another number of rows")
-        self._incoming = Incoming(Ciphertext(message.seed.tobytes(), message.ciphertext), blocks, node, sizes)
+        self.incoming = Incoming(Ciphertext(message.seed.tobytes(), message.ciphertext), blocks, node, sizes)
 
     def statistics(self, block: ColumnBlock, bins: LevelBins, build: RowGroups) -> LatticeSums:
         if self._key is None or self.shuffle is None:
             raise UnexpectedMessage("a level came before its round")
-        incoming, group = self._incoming, build.group
+        incoming, group = self.incoming, build.group
         matrix = np.zeros(len(incoming.node), dtype=np.int32) if len(bins.bins) == 1 else group[incoming.node]
         answer = self._key.sum(
             incoming.ciphertext,

@@ -1,0 +1,149 @@
+"""What `sealed` releases and what it costs; from budgets to noise.
+
+Labels (adjacency: one person's label is another), against all that passive parties and the model's users see:
+one private selection per level of each tree, of epsilon `selection`; one noisy sum per leaf, of deviation `leaf_sigma`
+in units of a gradient. The nodes of a level are disjoint in rows, so a person pays for one of each. With several
+classes a label is in two trees of every round, that of its old class and that of its new one.
+
+Passive features (one person's are others), against the active party: discrete Gaussian noise in every cell.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from veilboost.config import TrainingConfig
+from veilboost.privacy.accountant import bisect, compose
+from veilboost.privacy.event import Adjacency, Event, ExactRelease, Exponential, Gaussian
+from veilboost.protocols.sealed.options import SealedOptions, options_of
+from veilboost.types import Role
+
+NAME = "sealed"
+SEE_LABELS = "passive parties, and whoever gets the model"
+SEE_FEATURES = "the active party"
+
+
+@dataclass(frozen=True)
+class LabelNoise:
+    """The noise that a label budget buys."""
+
+    selection: float  # epsilon of one private selection
+    leaf_sigma: float  # deviation of a leaf's sum, of which one label moves 1
+
+
+def label_noise(options: SealedOptions, trees: int, depth: int, classes: int = 2) -> LabelNoise:
+    """Shares the budget: rho = T D eps0^2 / 8 + T / (2 sigma^2) in zCDP, as much of it as (eps, delta) allows."""
+
+    def noise(rho: float) -> LabelNoise:
+        tree_count = trees * _trees_per_label(classes)
+        for_selection = options.selection_share * rho
+        return LabelNoise(
+            math.sqrt(8.0 * for_selection / (tree_count * depth)), math.sqrt(tree_count / (2.0 * (rho - for_selection)))
+        )
+
+    def too_much(rho: float) -> bool:
+        events = [*_selections(noise(rho), trees, depth, classes), *_leaves(noise(rho), trees, classes)]
+        return compose(events, options.delta, convolve=False).noised > options.eps
+
+    high = 1e-6
+    while not too_much(high):
+        high *= 2.0
+    return noise(math.nextafter(bisect(too_much, 0.0, high), 0.0) if high > 1e-6 else high / 2)
+
+
+def feature_multiplier(options: SealedOptions, trees: int, depth: int, classes: int = 2) -> float:
+    """Deviation of a cell's noise over the level's L2 sensitivity, so that all levels of all trees cost eps_features."""
+    from veilboost.privacy.calibrate import gaussian_sigma
+
+    # Two tables a level, of gradients and of counts, each with a Mahalanobis distance of 1 / multiplier.
+    levels = trees * depth * (1 if classes == 2 else classes)
+    return gaussian_sigma(options.eps_features, options.delta_features, releases=2 * levels)
+
+
+def selection_event(noise: LabelNoise, round_number: int, depth: int, classes: int) -> Exponential:
+    return Exponential(
+        noise.selection,
+        what="the split of every node of a level, privately selected",
+        adjacency=Adjacency.LABEL,
+        adversary=SEE_LABELS,
+        protocol=NAME,
+        release=f"round {round_number} level {depth} splits",
+        count=_trees_per_label(classes),
+    )
+
+
+def leaf_event(noise: LabelNoise, round_number: int, classes: int) -> Gaussian:
+    return Gaussian(
+        1.0 / noise.leaf_sigma,
+        what="the sums of gradients of leaves, with noise",
+        adjacency=Adjacency.LABEL,
+        adversary=SEE_LABELS,
+        protocol=NAME,
+        release=f"round {round_number} leaves",
+        count=_trees_per_label(classes),
+    )
+
+
+def cells_event(multiplier: float, round_number: int, depth: int, classes: int, content: str = "") -> Gaussian:
+    return Gaussian(
+        math.sqrt(2.0) / multiplier,
+        what="sums of gradients and counts per bin, with noise",
+        adjacency=Adjacency.PASSIVE_RECORD,
+        adversary=SEE_FEATURES,
+        protocol=NAME,
+        release=f"round {round_number} level {depth} cells",
+        content=content,
+        count=1 if classes == 2 else classes,
+    )
+
+
+def exact_cells_event(round_number: int, depth: int) -> ExactRelease:
+    return ExactRelease(
+        what="exact sums of gradients and counts per bin (eps_features is off)",
+        adjacency=Adjacency.PASSIVE_RECORD,
+        adversary=SEE_FEATURES,
+        protocol=NAME,
+        release=f"round {round_number} level {depth} cells",
+    )
+
+
+def sides_event(round_number: int, depth: int) -> ExactRelease:
+    return ExactRelease(
+        what="on which side of each winning cut of a passive column a row lies",
+        adjacency=Adjacency.PASSIVE_RECORD,
+        adversary=SEE_FEATURES,
+        protocol=NAME,
+        release=f"round {round_number} level {depth} sides",
+    )
+
+
+def plan(config: TrainingConfig, rows: int, role: Role) -> Sequence[Event]:
+    """What a party of this role would release in the whole job. Sides of rows depend on who wins and are not here."""
+    from veilboost.protocols.sealed.options import completed
+
+    config = completed(config, rows)
+    options, trees, depth = options_of(config), config.n_estimators, config.max_depth
+    classes = 3 if config.objective == "multiclass" else 2
+    if role is Role.ACTIVE:
+        noise = label_noise(options, trees, depth, classes)
+        return [*_selections(noise, trees, depth, classes), *_leaves(noise, trees, classes)]
+    levels = [(number, level) for number in range(trees) for level in range(depth)]
+    if options.eps_features == 0:
+        return [exact_cells_event(number, level) for number, level in levels]
+    multiplier = feature_multiplier(options, trees, depth, classes)
+    return [cells_event(multiplier, number, level, classes) for number, level in levels]
+
+
+def _trees_per_label(classes: int) -> int:
+    return 1 if classes == 2 else 2
+
+
+def _selections(noise: LabelNoise, trees: int, depth: int, classes: int) -> list[Event]:
+    return [selection_event(noise, number, level, classes) for number in range(trees) for level in range(depth)]
+
+
+def _leaves(noise: LabelNoise, trees: int, classes: int) -> list[Event]:
+    # A person is in one leaf of a tree, whatever level it is on.
+    return [leaf_event(noise, number, classes) for number in range(trees)]

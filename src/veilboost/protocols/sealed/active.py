@@ -1,0 +1,106 @@
+"""The label side of `sealed`: encrypts (g, 1), selects splits privately, and puts noise into leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from veilboost import _native
+from veilboost.boost.grower import Choices, Level, Round
+from veilboost.boost.layout import BinLayout
+from veilboost.boost.split import Candidates, candidates_from_sums
+from veilboost.errors import UnsupportedCombination
+from veilboost.fixedpoint import Scale
+from veilboost.privacy.discrete import discrete_gaussian
+from veilboost.privacy.mechanism import exponential
+from veilboost.protocols.api import ActiveContext
+from veilboost.protocols.common.lattice_active import LatticeActive
+from veilboost.protocols.sealed.accounting import label_noise, leaf_event, selection_event
+from veilboost.protocols.sealed.options import options_of
+from veilboost.types import Float64Array, Int64Array
+
+
+class SealedActive(LatticeActive):
+    """Everything that leaves here, or enters the model, depends on labels only through paid releases."""
+
+    def __init__(self, context: ActiveContext) -> None:
+        super().__init__(context)
+        self._options = options_of(context.config)
+        self._classes = 2 if context.trees_per_round == 1 else context.trees_per_round
+        config = context.config
+        self._noise = label_noise(self._options, config.n_estimators, config.max_depth, self._classes)
+        # Scored by counts in place of hessians; children of fewer rows are no candidates.
+        self._scoring = replace(config, min_child_weight=float(self._options.least_rows))
+
+    def begin_round(self, start: Round) -> None:
+        counted = start.gradients.copy()
+        if (counted[..., 1] < 0).any() or start.scale.g_exponent < 0:
+            raise UnsupportedCombination("sealed takes classes without weights")
+        counted[..., 1] = 1
+        self._true_scale = start.scale
+        self._closed = 0
+        super().begin_round(replace(start, gradients=counted, scale=Scale(start.scale.g_exponent, 0)))
+
+    # --- private selection ------------------------------------------------------------------------------
+
+    def candidates(self, level: Level) -> Sequence[Candidates]:
+        totals = np.empty_like(level.totals)
+        groups = level.fit
+        _native.node_totals(self.start.gradients, groups.rows, groups.begin, groups.end, groups.group, totals)
+        self._totals = totals
+        return super().candidates(replace(level, totals=totals))
+
+    def known_totals(self, level: Level) -> Int64Array | None:
+        return None if self._options.eps_features > 0 else super().known_totals(level)
+
+    def score(self, sums: Int64Array, layout: BinLayout, totals: Int64Array) -> Candidates:
+        """Gains with counts in place of hessians, of all candidates; ties are not named, they would tell of labels."""
+        return candidates_from_sums(
+            sums, layout, totals, self.start.scale, self._scoring, self.context.threads, keep_gains=True
+        )
+
+    def offer(self, sums: Int64Array, layout: BinLayout, totals: Int64Array) -> Candidates:
+        return self.score(sums, layout, totals)
+
+    def select(self, level: Level, offers: Sequence[Candidates]) -> Choices:
+        gains = np.concatenate([_gains(offer, len(level.open)) for offer in offers], axis=1)
+        first = np.cumsum([0, *(_gains(offer, len(level.open)).shape[1] for offer in offers)])
+        g, n = self._totals[level.open].T * np.array([[self.start.scale.g_unit], [1.0]])
+        # What XGBoost calls gain is G_L^2/(n_L+lambda) + G_R^2/(n_R+lambda) less the same of the node.
+        utility = gains + (g * g / (n + self.config.reg_lambda))[:, None]
+        able = np.isfinite(utility).any(axis=1)
+        nodes = np.flatnonzero(able)
+        if not len(nodes):
+            nothing = np.empty(0, dtype=np.int32)
+            return Choices(level.open[:0], nothing, np.empty(0), nothing)
+        if self._options.utility == "root":
+            with np.errstate(invalid="ignore"):
+                utility = np.where(np.isfinite(utility), np.sqrt(np.maximum(utility, 0.0)), -np.inf)
+            sensitivity = 1.0 / np.sqrt(self._options.least_rows + self.config.reg_lambda)
+        else:
+            sensitivity = 2.0
+        event = selection_event(self._noise, self.start.number, level.depth, self._classes)
+        self.context.account.spend(event)
+        generator = self.context.randomness.for_request("selection", self.start.number, level.depth)
+        chosen = exponential(generator, utility[nodes], self._noise.selection, float(sensitivity))
+        owner = (first.searchsorted(chosen, side="right") - 1).astype(np.int32)
+        handle = (chosen - first[owner]).astype(np.int32)
+        # A gain would be a release of its own: the model has none.
+        return Choices(level.open[nodes], owner, np.zeros(len(nodes)), handle)
+
+    # --- private leaves ---------------------------------------------------------------------------------
+
+    def leaf_weights(self, totals: Int64Array, scale: Scale) -> Float64Array:
+        self.context.account.spend(leaf_event(self._noise, self.start.number, self._classes))
+        generator = self.context.randomness.for_request("leaves", self.start.number, self._closed)
+        self._closed += 1  # the leaves of the next level
+        sigma = self._noise.leaf_sigma / self._true_scale.g_unit
+        noisy = totals.copy()
+        noisy[:, 0] += discrete_gaussian(generator, sigma, len(totals))
+        return super().leaf_weights(noisy, self._true_scale)
+
+
+def _gains(offer: Candidates, nodes: int) -> Float64Array:
+    return np.empty((nodes, 0)) if offer.gain is None else offer.gain

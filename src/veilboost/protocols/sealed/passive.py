@@ -1,0 +1,52 @@
+"""The feature side of `sealed`: as in `lattice`, with noise in every cell before it leaves, where it is asked for."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from veilboost.boost.columns import ColumnBlock, LevelBins
+from veilboost.boost.rows import RowGroups
+from veilboost.crypto.fingerprint import fingerprint
+from veilboost.crypto.lattice.keys import EncryptedSums, add_to_sums
+from veilboost.privacy.discrete import discrete_gaussian
+from veilboost.protocols.common.lattice_messages import LatticeSums
+from veilboost.protocols.common.lattice_passive import LatticePassive
+from veilboost.protocols.common.messages import SplitAnswer, SplitRequest
+from veilboost.protocols.common.passive import RoundState
+from veilboost.protocols.sealed.accounting import cells_event, exact_cells_event, feature_multiplier, sides_event
+from veilboost.protocols.sealed.options import options_of
+
+
+class SealedPassive(LatticePassive):
+    """Noise inside the ciphertext: the active party never sees an exact histogram."""
+
+    def statistics(self, block: ColumnBlock, bins: LevelBins, build: RowGroups) -> LatticeSums:
+        options, state = options_of(self.config), self.state
+        classes = 2 if self.trees_per_round == 1 else self.trees_per_round
+        if options.eps_features == 0:
+            self.context.account.spend(exact_cells_event(state.number, state.depth))
+            return super().statistics(block, bins, build)
+        # The same ciphertexts again meet the same noise; others meet other noise, which is booked beside the first.
+        key = self.context.randomness.for_request("fingerprint").bytes(16)
+        content = fingerprint(key, self.incoming.ciphertext.packed)
+        multiplier = feature_multiplier(options, self.config.n_estimators, self.config.max_depth, classes)
+        self.context.account.spend(cells_event(multiplier, state.number, state.depth, classes, content.hex()))
+        answer = super().statistics(block, bins, build)
+        blocks, _, slots = answer.sums.shape
+        # A record moves between two bins of each column and, below the root, between two nodes: L2 sqrt(2 d), doubled.
+        sensitivity = math.sqrt(2.0 * block.layout.features) * (1.0 if state.depth == 0 else 2.0)
+        generator = self.context.randomness.for_request("cells", state.number, state.depth, content)
+        largest = (float(2**self.config.gradient_bits), 1.0)  # of a gradient on the grid, and of a count
+        noise = [
+            discrete_gaussian(generator, multiplier * sensitivity * size, blocks * slots).reshape(blocks, slots)
+            for size in largest
+        ]
+        noisy = add_to_sums(EncryptedSums(answer.sums, answer.masks), np.stack(noise, axis=1), self.incoming.sizes)
+        return LatticeSums(noisy.sums, noisy.masks)
+
+    def _split(self, message: SplitRequest, state: RoundState) -> SplitAnswer:
+        answer = super()._split(message, state)
+        self.context.account.spend(sides_event(state.number, state.depth))
+        return answer

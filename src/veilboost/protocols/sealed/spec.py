@@ -1,0 +1,117 @@
+"""What `sealed` is and claims."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from veilboost.config import TrainingConfig
+from veilboost.privacy.calibrate import CalibrationRequest
+from veilboost.privacy.statement import Protection, Statement, Status
+from veilboost.protocols.api import ProtocolSpec
+from veilboost.protocols.common.lattice_messages import LatticeRequest, LatticeRound, LatticeSums
+from veilboost.protocols.common.messages import (
+    BeginTraining,
+    ColumnsOffered,
+    EndTraining,
+    ResumeTraining,
+    SplitAnswer,
+    SplitRequest,
+)
+from veilboost.protocols.sealed.accounting import feature_multiplier, label_noise, plan
+from veilboost.protocols.sealed.active import SealedActive
+from veilboost.protocols.sealed.options import SealedOptions, completed, options_of, refuse
+from veilboost.protocols.sealed.passive import SealedPassive
+from veilboost.wire.message import Done
+
+
+def calibrate(request: CalibrationRequest) -> Mapping[str, Any]:
+    """Trees, depth, rate and noise for the budgets asked for."""
+    options = dict(request.options)
+    if request.epsilon_active is not None:
+        options["eps"] = request.epsilon_active
+    if request.delta_active is not None:
+        options["delta"] = request.delta_active
+    if request.epsilon_passive is not None:
+        options["eps_features"] = request.epsilon_passive
+    if request.delta_passive is not None:
+        options["delta_features"] = request.delta_passive
+    config = completed(
+        TrainingConfig(n_estimators=request.trees, max_depth=request.depth, options=options), request.rows
+    )
+    chosen = options_of(config)
+    noise = label_noise(chosen, config.n_estimators, config.max_depth)
+    found: dict[str, Any] = {
+        "trees": config.n_estimators,
+        "depth": config.max_depth,
+        "learning_rate": config.learning_rate,
+        "least_rows": chosen.least_rows,
+        "selection_epsilon": noise.selection,
+        "leaf_sigma": noise.leaf_sigma,
+    }
+    if chosen.eps_features > 0:
+        found["cell_multiplier"] = feature_multiplier(chosen, config.n_estimators, config.max_depth)
+    return found
+
+
+SPEC = ProtocolSpec(
+    name="sealed",
+    setting="vertical",
+    summary="lattice encryption, private selection of splits, private leaves, noise inside the ciphertexts",
+    source="VeilBoost",
+    exact=False,
+    statement=Statement(
+        (
+            Protection(
+                victim="active",
+                data="labels",
+                adversary="every passive party, and whoever gets the model",
+                status=Status.SOUND,
+                why="(eps, delta) differential privacy of all they see, one label replaced: private selection, noisy "
+                "leaves, everything else encrypted or free of labels; ring-LWE at 128 bits",
+            ),
+            Protection(
+                victim="passive",
+                data="statistics of features, with eps_features on",
+                adversary="the active party, following the protocol",
+                status=Status.SOUND,
+                why="(eps_features, delta_features) differential privacy of the sums, one record replaced: discrete "
+                "Gaussian noise inside the ciphertexts",
+            ),
+            Protection(
+                victim="passive",
+                data="statistics of features, with eps_features off",
+                adversary="the active party",
+                status=Status.OPEN,
+                why="exact sums, as in lattice; eps_features is off unless it is given",
+            ),
+            Protection(
+                victim="passive",
+                data="sides of winning cuts",
+                adversary="the active party",
+                status=Status.OPEN,
+                why="on which side of each winning cut of its columns a row lies is told exactly, as in every protocol "
+                "that keeps rows together; the ledger counts these bits",
+            ),
+        )
+    ),
+    messages=(
+        BeginTraining,
+        ColumnsOffered,
+        LatticeRound,
+        LatticeRequest,
+        LatticeSums,
+        SplitRequest,
+        SplitAnswer,
+        ResumeTraining,
+        EndTraining,
+        Done,
+    ),
+    active=SealedActive,
+    passive=SealedPassive,
+    options=SealedOptions,
+    refuse=refuse,
+    plan=plan,
+    calibrate=calibrate,
+    complete=completed,
+)
