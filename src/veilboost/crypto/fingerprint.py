@@ -10,4 +10,4 @@ def fingerprint(key: bytes, data: UInt8Array) -> bytes:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     # One key authenticates under one nonce here: the tag is compared and fed to a PRF, never shown.
-    return AESGCM(key).encrypt(bytes(12), b"", memoryview(data))
+    return AESGCM(key).encrypt(bytes(12), b"", data.data)

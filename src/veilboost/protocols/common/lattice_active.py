@@ -15,8 +15,8 @@ from veilboost.crypto.lattice.parameters import rows_per_block, run_length, size
 from veilboost.errors import UnsupportedCombination
 from veilboost.protocols.api import ActiveContext
 from veilboost.protocols.common.encrypted import EncryptedActive
-from veilboost.protocols.common.messages import BeginRound, StatisticsRequest
 from veilboost.protocols.common.lattice_messages import LatticeRequest, LatticeRound, LatticeSums
+from veilboost.protocols.common.messages import BeginRound, StatisticsRequest
 from veilboost.types import Int32Array, Int64Array, PartyName
 from veilboost.wire.channel import Pending
 
@@ -64,12 +64,15 @@ class LatticeActive(EncryptedActive):
         listed = build.listed()
         end = block_rows.cumsum()
         blocks = Blocks(listed, end - block_rows, end, self._run)
+        group = build.group[self._block_node]
         ciphertext = self._key.encrypt(
             self.start.gradients,
-            build.group[self._block_node],
+            group,
             blocks,
             self._sizes,
-            self.context.randomness.for_request("lattice", self.start.number, self._level.depth, self._digest(listed)),
+            self.context.randomness.for_request(
+                "lattice", self.start.number, self._level.depth, self._digest(blocks, group)
+            ),
             self.context.threads,
         )
         seed = np.frombuffer(ciphertext.seed, dtype=np.uint8)
@@ -92,11 +95,14 @@ class LatticeActive(EncryptedActive):
             }
         )
 
-    def _digest(self, rows: Int32Array) -> bytes:
-        """Of all that is encrypted: other values never meet the same randomness."""
-        digest = hashlib.blake2b(rows.tobytes(), digest_size=32)
-        digest.update(self._gradient_digest)
-        digest.update(self._run.tobytes() + self._block_node.tobytes() + bytes([self._sizes.log_delta]))
+    def _digest(self, blocks: Blocks, group: Int32Array) -> bytes:
+        """Of all that is encrypted: other values, or the same in other places, never meet the same randomness."""
+        digest = hashlib.blake2b(self._gradient_digest, digest_size=32)
+        # All but the rows have one entry a block, and the digest of the rows ends before them: nothing runs together.
+        digest.update(hashlib.blake2b(blocks.rows.tobytes(), digest_size=32).digest())
+        for part in (blocks.begin, blocks.end, blocks.run, group):
+            digest.update(part.tobytes())
+        digest.update(bytes([self._sizes.log_delta]))
         return digest.digest()
 
     def decrypt(self, level: Level, name: PartyName, answer: LatticeSums) -> Int64Array:

@@ -9,12 +9,12 @@ import numpy as np
 from veilboost.boost.columns import ColumnBlock, LevelBins
 from veilboost.boost.rows import RowGroups
 from veilboost.crypto.lattice.keys import Blocks, Ciphertext, PublicKey
-from veilboost.crypto.lattice.parameters import SEED_BYTES, Sizes, sizes_for
+from veilboost.crypto.lattice.parameters import LEAST_RUN, SEED_BYTES, Sizes, sizes_for
 from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.protocols.api import PassiveContext
+from veilboost.protocols.common.lattice_messages import LatticeRequest, LatticeRound, LatticeSums
 from veilboost.protocols.common.messages import BeginRound, StatisticsRequest
 from veilboost.protocols.common.passive import VerticalPassive
-from veilboost.protocols.common.lattice_messages import LatticeRequest, LatticeRound, LatticeSums
 from veilboost.types import Int32Array
 
 
@@ -54,6 +54,9 @@ class LatticePassive(VerticalPassive):
             raise MalformedMessage("a block of rows belongs to no node")
         if not np.array_equal(np.bincount(node, count, build.nodes), build.counts):
             raise MalformedMessage("the blocks have other rows than the nodes")
+        # An answer grows with the blocks, and sums of few rows tell more: no more of them than sums ever need.
+        if (np.bincount(node, minlength=build.nodes) > np.maximum(-(-build.counts // LEAST_RUN), 1)).any():
+            raise MalformedMessage("a node is cut into more blocks than its rows need")
         end = count.cumsum()
         blocks = Blocks(build.listed(), end - count, end, run)
         blocks.check()

@@ -54,7 +54,7 @@ def label_noise(options: SealedOptions, trees: int, depth: int, classes: int = 2
 
 
 def feature_multiplier(options: SealedOptions, trees: int, depth: int, classes: int = 2) -> float:
-    """Deviation of a cell's noise over the level's L2 sensitivity, so that all levels of all trees cost eps_features."""
+    """Deviation of a cell's noise over the L2 sensitivity of a level, so that all levels together cost eps_features."""
     from veilboost.privacy.calibrate import gaussian_sigma
 
     # Two tables a level, of gradients and of counts, each with a Mahalanobis distance of 1 / multiplier.

@@ -27,6 +27,8 @@ class SealedActive(LatticeActive):
 
     def __init__(self, context: ActiveContext) -> None:
         super().__init__(context)
+        if context.largest_weight > 1.0:
+            raise UnsupportedCombination("sealed: a row that weighs more than 1 moves more than the noise hides")
         self._options = options_of(context.config)
         self._classes = 2 if context.trees_per_round == 1 else context.trees_per_round
         config = context.config
@@ -36,8 +38,6 @@ class SealedActive(LatticeActive):
 
     def begin_round(self, start: Round) -> None:
         counted = start.gradients.copy()
-        if (counted[..., 1] < 0).any() or start.scale.g_exponent < 0:
-            raise UnsupportedCombination("sealed takes classes without weights")
         counted[..., 1] = 1
         self._true_scale = start.scale
         self._closed = 0

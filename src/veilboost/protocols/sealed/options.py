@@ -14,12 +14,24 @@ UTILITIES = ("root", "square")
 class SealedOptions(ProtocolOptions):
     """Budgets and how they are used."""
 
-    eps: float = param(1.0, "label epsilon of everything that passive parties and the model's users see", low=0, low_open=True, high=1000)
+    eps: float = param(
+        1.0,
+        "label epsilon of everything that passive parties and the model's users see",
+        low=0,
+        low_open=True,
+        high=1000,
+    )
     delta: float = param(1e-5, "label delta", low=0, low_open=True, high=0.1)
-    eps_features: float = param(0.0, "epsilon of the passive statistics that the active party sees; 0: exact sums", low=0, high=1000)
+    eps_features: float = param(
+        0.0, "epsilon of the passive statistics that the active party sees; 0: exact sums", low=0, high=1000
+    )
     delta_features: float = param(1e-5, "delta of the passive statistics", low=0, low_open=True, high=0.1)
-    utility: str = param("root", "what private selection prefers by: the root of the gain, or the gain", choices=UTILITIES)
-    selection_share: float = param(0.5, "share of the label budget for selecting splits; the rest is for leaves", low=0.01, high=0.99)
+    utility: str = param(
+        "root", "what private selection prefers by: the root of the gain, or the gain", choices=UTILITIES
+    )
+    selection_share: float = param(
+        0.5, "share of the label budget for selecting splits; the rest is for leaves", low=0.01, high=0.99
+    )
     least_rows: int = param(0, "least rows of a child; 0: chosen for the number of rows", low=0)
 
 
@@ -30,7 +42,8 @@ def options_of(config: TrainingConfig) -> SealedOptions:
 def refuse(config: TrainingConfig) -> None:
     """Whatever would let a label out beside the paid ways (the proof names each)."""
     problems = {
-        config.objective not in {"auto", "binary", "multiclass"}: "labels of sealed are classes: a regression label has no bound",
+        config.objective
+        not in {"auto", "binary", "multiclass"}: "labels are classes: others have no bound",
         config.categories == "sets": "categories='sets' orders categories by their labels; use onehot or ordinal",
         config.early_stopping_rounds is not None: "early stopping looks at labels",
         config.gamma > 0: "gamma stops by a gain that is not private",

@@ -1,0 +1,179 @@
+"""`sealed`: what is paid for is what is released, and nothing else depends on labels."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import veilboost.party.simulation as simulation_module
+from support import make_columns, make_labels, sha, split_among, train
+from veilboost.config import TrainingConfig
+from veilboost.crypto.csprng import Csprng
+from veilboost.crypto.lattice.keys import Blocks, PublicKey, SecretKey, add_to_sums
+from veilboost.crypto.lattice.parameters import sizes_for
+from veilboost.errors import UnsupportedCombination
+from veilboost.privacy.accountant import compose
+from veilboost.privacy.event import Adjacency, Exponential, Gaussian
+from veilboost.protocols.common.messages import SplitRequest
+from veilboost.protocols.registry import protocol_named
+from veilboost.protocols.sealed.accounting import label_noise, plan
+from veilboost.protocols.sealed.options import SealedOptions, completed
+from veilboost.types import Role
+from veilboost.wire.memory import MemoryChannel
+
+pytestmark = pytest.mark.fast
+
+SPEC = protocol_named("sealed")
+
+
+def config(**changes):
+    values = {"objective": "binary", "n_estimators": 4, "max_depth": 3, "max_bin": 16, "categories": "ordinal"}
+    return TrainingConfig.from_dict(values | changes)
+
+
+def tables(rows=600, seed=5):
+    columns = make_columns(seed, rows=rows, numeric=6, categorical=0, missing=0.05)
+    return split_among(columns, make_labels(seed, columns), 2)
+
+
+@pytest.mark.parametrize("eps", [0.5, 1.0, 4.0])
+@pytest.mark.parametrize("classes", [2, 5])
+def test_the_noise_for_a_budget_costs_that_budget_and_hardly_less(eps, classes):
+    options = SealedOptions(eps=eps, delta=1e-5)
+    noise = label_noise(options, trees=20, depth=4, classes=classes)
+    times = 1 if classes == 2 else 2
+    common = {"what": "", "adjacency": Adjacency.LABEL, "adversary": "", "protocol": "", "release": ""}
+    events = [
+        Exponential(noise.selection, count=20 * 4 * times, **common),
+        Gaussian(1 / noise.leaf_sigma, count=20 * times, **common),
+    ]
+    spent = compose(events, 1e-5, convolve=False).noised
+    assert 0.98 * eps < spent <= eps
+
+
+def test_what_the_active_party_spends_is_what_it_planned():
+    run = train(tables(), config(options={"eps": 2.0, "least_rows": 5}), "sealed")
+    planned = plan(config(options={"eps": 2.0, "least_rows": 5}), 600, Role.ACTIVE)
+    assert set(run.accounts["p0"].events) == set(planned)
+
+
+def test_what_a_passive_party_spends_is_noise_and_the_sides_of_its_cuts():
+    noisy = config(options={"eps": 2.0, "eps_features": 3.0, "least_rows": 5})
+    run = train(tables(), noisy, "sealed")
+    spent = run.accounts["p1"].events
+    cells = [dataclasses.replace(event, content="") for event in spent if "cells" in event.release]
+    assert set(cells) == set(plan(noisy, 600, Role.PASSIVE))
+    assert compose(cells, 1e-5).epsilon <= 3.0
+    assert all("sides" in event.release for event in spent if "cells" not in event.release)
+
+
+def test_with_one_label_flipped_nothing_but_paid_releases_differ(monkeypatch):
+    """Gains are not in the model, ties are not named, and the start does not come from the labels."""
+    named = []
+
+    class Listening(MemoryChannel):
+        def send(self, message):
+            if isinstance(message, SplitRequest):
+                named.append(len(message.handles) == len(message.node))
+            return super().send(message)
+
+    monkeypatch.setattr(simulation_module, "MemoryChannel", Listening)
+    run = train(tables(), config(options={"eps": 2.0, "least_rows": 5}), "sealed")
+    skeleton = run.parts["p0"].skeleton
+    assert named
+    assert all(named)
+    assert (skeleton.base_margin == 0).all()
+    assert all((tree.gain == 0).all() for tree in skeleton.trees)
+
+
+def test_leaves_carry_noise_of_the_stated_size():
+    """Of one stump on constant columns the leaf sum is known: what is off is the noise."""
+    weights = []
+    for seed in range(60):
+        run = train(
+            tables(rows=300, seed=7),
+            config(n_estimators=1, max_depth=1, seed=seed, learning_rate=1.0, options={"eps": 1.0, "least_rows": 200}),
+            "sealed",
+        )
+        (tree,) = run.parts["p0"].skeleton.trees
+        assert len(tree.weight) == 1, "no child may be so small: the root is a leaf"
+        weights.append(float(tree.weight[0]))
+    hessian = 300 * 0.25 + 1.0
+    sigma = label_noise(SealedOptions(eps=1.0), 1, 1).leaf_sigma
+    assert np.std(weights) * hessian == pytest.approx(sigma, rel=0.3)
+
+
+def test_noise_enters_under_encryption_exactly():
+    rng = np.random.default_rng(0)
+    key = SecretKey(Csprng(b"k"))
+    public = PublicKey(key.public_seed, key.public_part)
+    rows, features, bins = 500, 3, 7
+    values = rng.integers(-(2**20), 2**20, size=(1, rows, 2)).astype(np.int32)
+    table = rng.integers(0, bins, size=(rows, features)).astype(np.uint8)
+    sizes = sizes_for(rows, features * bins, features)
+    run = np.array([128], dtype=np.int32)
+    blocks = Blocks(np.arange(rows, dtype=np.int32), np.array([0]), np.array([rows]), run)
+    group = np.zeros(1, dtype=np.int32)
+    sealed = key.encrypt(values, group, blocks, sizes, Csprng(b"e"), 1)
+    starts, widths = np.arange(0, features * bins, bins, dtype=np.int32), np.full(features, bins, dtype=np.int32)
+    answer = public.sum(sealed, blocks, [table], group, starts, widths, sizes, 1)
+    exact = key.decrypt(answer, run, features * bins, sizes, 1)
+    noise = rng.integers(-(2**32), 2**32, size=(1, 2, features * bins))
+    noise[0, 0, :4] = (2**33, -(2**33), 0, 1)
+    noisy = key.decrypt(add_to_sums(answer, noise, sizes), run, features * bins, sizes, 1)
+    assert np.array_equal(noisy - exact, noise.transpose(0, 2, 1))
+
+
+def test_the_same_job_again_meets_the_same_noise_and_another_meets_other():
+    noisy = config(options={"eps": 2.0, "eps_features": 8.0, "least_rows": 5})
+    one, same = train(tables(), noisy, "sealed"), train(tables(), noisy, "sealed")
+    other = train(tables(), dataclasses.replace(noisy, seed=1), "sealed")
+    assert sha(one) == sha(same) != sha(other)
+    assert one.accounts["p1"].events == same.accounts["p1"].events
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"objective": "regression"},
+        {"categories": "sets"},
+        {"early_stopping_rounds": 3},
+        {"gamma": 0.1},
+        {"scale_pos_weight": 2.0},
+        {"sampling": "goss"},
+        {"base_score": 0.3},
+        {"reg_lambda": 0.1},
+        {"reg_alpha": 1.0},
+    ],
+)
+def test_what_would_let_labels_out_is_refused(changes):
+    with pytest.raises(UnsupportedCombination):
+        SPEC.check(config(**changes))
+
+
+def test_weights_are_refused_before_anything_is_sent():
+    weighted = tables()
+    weighted["p0"] = dataclasses.replace(weighted["p0"], weight=np.linspace(0.5, 2.0, 600))
+    with pytest.raises(UnsupportedCombination):
+        train(weighted, config(options={"eps": 1.0}), "sealed")
+
+
+def test_what_was_left_open_is_chosen_for_the_budget_and_the_rows():
+    chosen = completed(TrainingConfig(objective="binary", options={"eps": 1.0}), 24_000)
+    assert (chosen.n_estimators, chosen.max_depth, chosen.base_score) == (10, 3, 0.5)
+    assert completed(TrainingConfig(options={"eps": 8.0}), 24_000).n_estimators == 40
+    by_hand = completed(TrainingConfig(n_estimators=7, max_depth=2, options={"eps": 8.0}), 24_000)
+    assert (by_hand.n_estimators, by_hand.max_depth) == (7, 2)
+
+
+def test_it_learns():
+    from sklearn.metrics import roc_auc_score
+
+    data = tables(rows=8000, seed=3)
+    run = train(data, config(n_estimators=10, options={"eps": 4.0}), "sealed")
+    from veilboost.party.simulation import simulate_prediction
+
+    margin = simulate_prediction(run.parts, "p0", data)[0]
+    assert roc_auc_score(data["p0"].label, margin) > 0.75
