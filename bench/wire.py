@@ -103,18 +103,18 @@ def _serve(file: Path, pipe: Any) -> None:
     daemon.stop()
 
 
-def _write_parties(folder: Path, data: Path) -> None:
+def _write_parties(folder: Path, data: Path, protocol: str, own: int, threads: int) -> None:
     table = pq.read_table(data / "default_credit.parquet")
     order = np.random.default_rng(0).permutation(table.num_rows)[:24000]
     table = table.take(np.sort(order))
     names = [name for name in table.column_names if name not in ("id", "label")]
-    for party, columns in (("bank", [*names[:12], "label"]), ("shop", names[12:])):
+    for party, columns in (("bank", [*names[:own], "label"]), ("shop", names[own:])):
         pq.write_table(table.select(["id", *columns]), folder / f"{party}.parquet")
         (folder / f"{party}.toml").write_text(f"""
 name = "{party}"
 listen = "127.0.0.1:0"
 runs = "runs-{party}"
-threads = 1
+threads = {threads}
 [certificates]
 cert = "{party}.crt"
 key = "{party}.key"
@@ -124,16 +124,18 @@ path = "{party}.parquet"
 id = "id"
 {'label = "label"' if party == "bank" else ""}
 [policy]
-protocols = ["plain"]
-accept_exposed = ["plain"]
+protocols = ["{protocol}"]
+accept_exposed = ["{protocol}"]
 [policy.peers]
 {"shop" if party == "bank" else "bank"} = ["any"]
 """)
 
 
-def training(folder: Path, data: Path, trees: int) -> dict[str, Any]:
-    """The same job in one process and in two, one thread each."""
-    _write_parties(folder, data)
+def training(
+    folder: Path, data: Path, trees: int, protocol: str = "plain", own: int = 12, threads: int = 1
+) -> dict[str, Any]:
+    """The same job in one process and in two; the active party has the first `own` columns."""
+    _write_parties(folder, data, protocol, own, threads)
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(target=_serve, args=(folder / "shop.toml", theirs))
     process.start()
@@ -144,6 +146,8 @@ alignment = "preshared"
 [parties.bank]
 [parties.shop]
 address = "127.0.0.1:{ours.recv()}"
+[protocol]
+name = "{protocol}"
 [training]
 objective = "binary"
 n_estimators = {trees}
@@ -160,7 +164,7 @@ max_bin = 32
     parts = {name: RunFolder(folder / f"runs-{name}" / "bench").load_part() for name in ("bank", "shop")}
     tables = {name: load_party(folder / f"{name}.toml").data.load() for name in ("bank", "shop")}
     config = TrainingConfig.from_dict(job.training.to_dict())
-    alone = simulate_training(tables, "bank", "plain", config)
+    alone = simulate_training(tables, "bank", protocol, config, threads=threads)
     over_tls = float(np.median([r.seconds for r in outcome.history]))
     in_process = float(np.median([r.seconds for r in alone.history]))
     return {

@@ -4,6 +4,9 @@
 NB_MODULE(_native, module) {
   bind_binning(module);
   bind_histogram(module);
+  bind_lattice(module);
+  bind_noise(module);
   bind_rows(module);
   bind_split(module);
+  bind_stumps(module);
 }

@@ -8,6 +8,8 @@ from typing import Any
 
 __all__ = [
     "Federation",
+    "HorizontalClassifier",
+    "HorizontalRegressor",
     "VeilBoostError",
     "VerticalClassifier",
     "VerticalRegressor",
@@ -25,6 +27,8 @@ __all__ = [
 # find them in `__init__.pyi`, where import-linter does not take them for imports.
 _HOMES = {
     "Federation": "veilboost.party.federation",
+    "HorizontalClassifier": "veilboost.estimators.horizontal_models",
+    "HorizontalRegressor": "veilboost.estimators.horizontal_models",
     "VeilBoostError": "veilboost.errors",
     "VerticalClassifier": "veilboost.estimators.classifier",
     "VerticalRegressor": "veilboost.estimators.regressor",

@@ -1,8 +1,9 @@
 """The C++ kernels. Arrays are C-contiguous; outputs are allocated by the caller."""
 
 from collections.abc import Sequence
+from typing import Any
 
-from numpy import bool_, float32, float64, int32, int64, uint8, uint16
+from numpy import bool_, float32, float64, int32, int64, uint8, uint16, uint64
 from numpy.typing import NDArray
 
 def bin_columns_u8(
@@ -111,3 +112,111 @@ def split_gains(
     best_gain: NDArray[float64],
     threads: int,
 ) -> None: ...
+def normals(key: NDArray[uint8], out: NDArray[float32]) -> None: ...
+def make_masks_u8(
+    bins: NDArray[uint8],
+    rows: NDArray[int32],
+    column: NDArray[int32],
+    goes_left: NDArray[uint8],
+    scales: NDArray[float32],
+    key: NDArray[uint8],
+    first: int,
+    masks: NDArray[float32],
+    threads: int,
+) -> None: ...
+def make_masks_u16(
+    bins: NDArray[uint16],
+    rows: NDArray[int32],
+    column: NDArray[int32],
+    goes_left: NDArray[uint8],
+    scales: NDArray[float32],
+    key: NDArray[uint8],
+    first: int,
+    masks: NDArray[float32],
+    threads: int,
+) -> None: ...
+def add_masks(
+    masks: NDArray[float32],
+    values: NDArray[float64],
+    coefficients: NDArray[float64],
+    noised: NDArray[float32],
+    grams: NDArray[float64],
+    threads: int,
+) -> None: ...
+def left_sums_u8(
+    bins: NDArray[uint8],
+    rows: NDArray[int32],
+    column: NDArray[int32],
+    goes_left: NDArray[uint8],
+    noised: NDArray[float32],
+    out: NDArray[float64],
+    threads: int,
+) -> None: ...
+def left_sums_u16(
+    bins: NDArray[uint16],
+    rows: NDArray[int32],
+    column: NDArray[int32],
+    goes_left: NDArray[uint8],
+    noised: NDArray[float32],
+    out: NDArray[float64],
+    threads: int,
+) -> None: ...
+def add_by_bin_u8(
+    bins: NDArray[uint8], column: int, step: NDArray[float64], margin: NDArray[float64], threads: int
+) -> None: ...
+def add_by_bin_u16(
+    bins: NDArray[uint16], column: int, step: NDArray[float64], margin: NDArray[float64], threads: int
+) -> None: ...
+def logistic_pairs(
+    margin: NDArray[float64], pairs: NDArray[int32], g_scale: float, h_scale: float, threads: int
+) -> None: ...
+def lattice_engines() -> list[str]: ...
+def lattice_transform(coefficients: NDArray[int64], prime: int, engine: str, out: NDArray[uint64]) -> None: ...
+
+class LatticeSecret:
+    def __init__(self, families: int, key: bytes, engine: str) -> None: ...
+    def public_key(self, seed: bytes, out: NDArray[uint8]) -> None: ...
+    def encrypt(
+        self,
+        values: NDArray[int32],
+        group: NDArray[int32],
+        rows: NDArray[int32],
+        begin: NDArray[int64],
+        end: NDArray[int64],
+        run: NDArray[int32],
+        log_delta: int,
+        seed: bytes,
+        noise: bytes,
+        out: NDArray[uint8],
+        threads: int,
+    ) -> None: ...
+    def decrypt(
+        self,
+        sums: NDArray[uint64],
+        masks: NDArray[uint8],
+        run: NDArray[int32],
+        log_delta: int,
+        out: NDArray[int64],
+        threads: int,
+    ) -> bool: ...
+
+class LatticePublic:
+    def __init__(self, families: int, seed: bytes, packed: NDArray[uint8], engine: str) -> None: ...
+    def sum(
+        self,
+        ciphertext: NDArray[uint8],
+        seed: bytes,
+        bins: Sequence[NDArray[Any]],
+        matrix: NDArray[int32],
+        rows: NDArray[int32],
+        begin: NDArray[int64],
+        end: NDArray[int64],
+        run: NDArray[int32],
+        feature_start: NDArray[int32],
+        feature_width: NDArray[int32],
+        log_flood: int,
+        noise: bytes,
+        sums: NDArray[uint64],
+        masks: NDArray[uint8],
+        threads: int,
+    ) -> bool: ...

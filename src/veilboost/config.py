@@ -55,6 +55,7 @@ CATEGORY_MODES = ("ordinal", "onehot", "sets")
 PROPOSALS = ("global", "local")
 BINNINGS = ("quantile", "width")
 ORDERS = ("second", "first")
+SAMPLINGS = ("uniform", "goss")
 
 
 OptionValue = bool | int | float | str
@@ -112,6 +113,13 @@ class TrainingConfig(Checked):
     min_child_weight: float = param(1.0, "least hessian sum of a child", low=0)
     max_delta_step: float = param(0.0, "most a leaf may weigh before shrinkage; 0 is no limit", low=0)
     subsample: float = param(1.0, "share of rows drawn for each round", low=0, high=1, low_open=True)
+    sampling: str = param(
+        "uniform",
+        "how rows are drawn: all alike, or those with large gradients first (tells passive parties which these are)",
+        choices=SAMPLINGS,
+    )
+    top_rate: float = param(0.2, "share of rows kept for their gradients (goss)", low=0, high=1, low_open=True)
+    other_rate: float = param(0.1, "share of rows drawn from the others (goss)", low=0.001, high=1)
     colsample_bytree: float = param(1.0, "share of columns drawn for each tree", low=0, high=1, low_open=True)
     scale_pos_weight: float = param(1.0, "weight of positive rows (binary)", low=0, low_open=True)
     base_score: float | None = param(None, "prediction before the first tree; unset: from the labels")
@@ -132,6 +140,18 @@ class TrainingConfig(Checked):
         super().__post_init__()
         if self.proposal == "local" and self.weighted_bins:
             raise UnsupportedCombination("weighted_bins needs proposal='global'")
+        if self.sampling == "goss":
+            if self.subsample < 1.0:
+                raise UnsupportedCombination(
+                    "subsample draws rows where sampling='uniform'",
+                    "leave it at 1; top_rate and other_rate are goss's own",
+                )
+            if self.top_rate + self.other_rate > 1.0:
+                raise UnsupportedCombination(
+                    "top_rate and other_rate are more than all rows", "let them sum to 1 at most"
+                )
+        elif (self.top_rate, self.other_rate) != (type(self).top_rate, type(self).other_rate):
+            raise UnsupportedCombination("top_rate and other_rate need sampling='goss'")
 
 
 def info_of(item: dataclasses.Field[Any]) -> ParameterInfo:

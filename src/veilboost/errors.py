@@ -384,3 +384,15 @@ class UnknownRun(JobError):
 class PeerBroken(JobError):
     code = "VB-1707"
     fix = "look into that party's own log, which says more, and resume the job"
+
+
+# --- 18xx: privacy ----------------------------------------------------------------------------------------
+
+
+class PrivacyError(VeilBoostError):
+    """What was released cannot be booked, or its book cannot be believed."""
+
+
+class DamagedLedger(PrivacyError):
+    code = "VB-1801"
+    fix = "do not train on this table before its owner has looked: restore the ledger with its .head file from a copy"

@@ -14,6 +14,7 @@ PartyName: TypeAlias = str
 AnyArray: TypeAlias = NDArray[Any]
 BoolArray: TypeAlias = NDArray[np.bool_]
 UInt8Array: TypeAlias = NDArray[np.uint8]
+UInt32Array: TypeAlias = NDArray[np.uint32]
 UInt64Array: TypeAlias = NDArray[np.uint64]
 Int32Array: TypeAlias = NDArray[np.int32]
 Int64Array: TypeAlias = NDArray[np.int64]

@@ -11,7 +11,7 @@ import numpy as np
 from veilboost.boost.grower import Round, SplitFinder, grow
 from veilboost.boost.metrics import Metric
 from veilboost.boost.objective import Objective
-from veilboost.boost.sampling import sample_columns, sample_rows
+from veilboost.boost.sampling import amplification, sample_columns, sample_rows
 from veilboost.boost.tree import Tree
 from veilboost.config import TrainingConfig
 from veilboost.errors import VeilBoostError
@@ -86,7 +86,8 @@ def train(
     base = objective.base_margin(y[pool], own_weight, config.base_score)
     if progress is None:
         progress = Progress([], np.repeat(base[:, None], len(y), axis=1), [])
-    weight_bound = 1.0 if own_weight is None else float(own_weight.max(initial=0.0))
+    times = amplification(config)
+    weight_bound = times * (1.0 if own_weight is None else float(own_weight.max(initial=0.0)))
     for number in range(len(progress.history), config.n_estimators):
         if _past_its_best(progress, metric, config):
             break
@@ -95,14 +96,19 @@ def train(
         if validation is not None:  # rows that are only watched shape nothing, not even the grid, and tell nobody
             g, h = np.where(validation, 0.0, g), np.where(validation, 0.0, h)
         scale = choose_scale(*objective.bounds(1.0, g, h), weight_bound, config.gradient_bits)
-        drawn = sample_rows(pool, number, config)
-        every = bool(drawn.all())
+        gradients = to_fixed(g, h, scale, weight)
+        sample = sample_rows(pool, gradients, number, config)
+        rest = sample.amplified
+        if len(rest):  # a factor counts as a weight does: on the grid, with one rounding for both
+            factor = np.full(len(rest), times) if weight is None else weight[rest] * times
+            gradients[:, rest] = to_fixed(g[:, rest], h[:, rest], scale, factor)
+        every = bool(sample.drawn.all())
         start = Round(
             number=number,
-            gradients=to_fixed(g, h, scale, weight),
+            gradients=gradients,
             scale=scale,
-            fit=pool if every else pool[drawn],
-            follow=held_out if every else np.sort(np.concatenate((pool[~drawn], held_out))),
+            fit=pool if every else pool[sample.drawn],
+            follow=held_out if every else np.sort(np.concatenate((pool[~sample.drawn], held_out))),
             columns=sample_columns(features, number, config),
         )
         result = _grow_with_retries(

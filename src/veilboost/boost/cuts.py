@@ -40,7 +40,7 @@ def _quantiles(values: Float32Array, weights: Float64Array | None, max_bin: int)
         starts = np.flatnonzero(np.concatenate(([True], values[1:] != values[:-1])))
         distinct, mass = values[starts], np.add.reduceat(weights[order], starts)
     first_of_bin = _first_of_each_bin(mass, max_bin)
-    return _between(distinct[first_of_bin - 1], distinct[first_of_bin])
+    return between(distinct[first_of_bin - 1], distinct[first_of_bin])
 
 
 def _first_of_each_bin(mass: Float64Array, max_bin: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -71,7 +71,7 @@ def _first_of_each_bin(mass: Float64Array, max_bin: int) -> np.ndarray[tuple[int
     return starts[: max_bin - 1]
 
 
-def _between(low: Float32Array, high: Float32Array) -> Float32Array:
+def between(low: Float32Array, high: Float32Array) -> Float32Array:
     """A float32 in (low, high], the midpoint where there is room: no party's cut need be anybody's value."""
     middle = (low.astype(np.float64) + high.astype(np.float64)) / 2
     cut = middle.astype(np.float32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,7 @@ def active_only(problem: Problem, config: TrainingConfig, objective: Objective, 
     if not problem.train[active].columns:
         return None
     own = {active: problem.train[active]}
+    config = replace(config, options={})  # those of the federation's protocol
     run = simulate_training(own, active, ALONE, config, held_out=problem.held_out, threads=threads)
     return objective.predict(simulate_prediction(run.parts, active, {active: problem.test[active]}))
 
@@ -50,10 +51,12 @@ def central_xgboost(
     metric: Metric,
     threads: int,
 ) -> Baseline | None:
-    """XGBoost's `hist` on all columns in one hand; None where XGBoost is not installed.
+    """XGBoost's `hist` on all columns in one hand; None where it is not installed, or has no such sampling on a CPU.
 
     `parts` tell how categories became codes, so that both see the same numbers.
     """
+    if config.sampling == "goss":
+        return None
     try:
         xgboost: Any = importlib.import_module("xgboost")
     except ModuleNotFoundError:

@@ -20,7 +20,9 @@ from veilboost.data.schema import infer_objective
 from veilboost.errors import UnsupportedCombination
 from veilboost.model.joined import join
 from veilboost.model.part import Skeleton
+from veilboost.party.policy import Policy
 from veilboost.party.simulation import Simulation, simulate_prediction, simulate_training
+from veilboost.privacy.spending import spending
 from veilboost.protocols.api import ProtocolSpec
 from veilboost.protocols.registry import protocol_named
 from veilboost.types import Float64Array
@@ -147,9 +149,15 @@ def summary(done: Experiment) -> dict[str, Any]:
         "status": status_of(done.spec.statement),
         "protections": protections_of(done.spec.statement),
         "learned": learned_by(run.transcripts, done.spec.messages),
+        "privacy": spent_by_party(run),
         "seed": done.config.seed,
         "threads": done.threads,
     }
+
+
+def spent_by_party(run: Simulation) -> Mapping[str, dict[str, Any]]:
+    """Both accountings of what each party released, at the delta that a policy has if nobody chooses one."""
+    return {name: spending(account.events, Policy().delta) for name, account in run.accounts.items()}
 
 
 def bytes_by_party(run: Simulation) -> Mapping[str, int]:

@@ -16,8 +16,10 @@ from veilboost.cli.export import export
 from veilboost.cli.init import init
 from veilboost.cli.inspect import inspect
 from veilboost.cli.jobs import jobs
+from veilboost.cli.ledger import ledger
 from veilboost.cli.party import party
 from veilboost.cli.predict import predict
+from veilboost.cli.privacy import privacy
 from veilboost.cli.protocols import protocols
 from veilboost.cli.serve import serve
 from veilboost.cli.simulate import simulate
@@ -63,7 +65,14 @@ def veilboost(
 
 for _command in (demo, simulate, train, predict, serve, check, transcript, protocols, inspect, export, datasets):
     app.command()(_command)
-for _name, _group in (("party", party), ("jobs", jobs), ("certs", certs), ("init", init)):
+for _name, _group in (
+    ("party", party),
+    ("jobs", jobs),
+    ("privacy", privacy),
+    ("ledger", ledger),
+    ("certs", certs),
+    ("init", init),
+):
     app.add_typer(_group, name=_name)
 
 

@@ -37,7 +37,7 @@ def training_options(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def wrapper(**values: Any) -> None:
         given: dict[str, Any] = {name: values.pop(name) for name in names}
-        given["options"] = _named_values(given["options"])
+        given["options"] = named_values(given["options"])
         config = TrainingConfig(**given)
         command(**values, config=config)
 
@@ -74,7 +74,7 @@ def _options_parameter(info: ParameterInfo, flag: str) -> inspect.Parameter:
     return inspect.Parameter("options", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
-def _named_values(given: Sequence[str] | None) -> dict[str, OptionValue]:
+def named_values(given: Sequence[str] | None) -> dict[str, OptionValue]:
     """`NAME=VALUE` texts as values: true and false, numbers, and all else as text."""
     values: dict[str, OptionValue] = {}
     for text in given or ():

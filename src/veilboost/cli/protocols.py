@@ -15,7 +15,8 @@ def protocols(
 ) -> None:
     """List the protocols and whom they protect.
 
-    For the active party's labels and for the passive parties' features:
+    For the active party's labels and the passive parties' features, or, where
+    rows are in different hands, for the participants' rows:
     [green]sound[/] is proved under named assumptions, [yellow]heuristic[/] has no known attack
     at the stated sizes, [bold red]broken[/] falls to an attack in the test suite,
     [bold red]open[/] claims no protection. Exact ones give the very model of plain.
@@ -26,9 +27,10 @@ def protocols(
 
         [bold]veilboost protocols --json[/]
     """
+    from veilboost.protocols.horizontal_registry import horizontal_protocols
     from veilboost.protocols.registry import all_protocols
 
-    found = [_describe(spec) for spec in all_protocols().values()]
+    found = [_describe(spec) for spec in (*all_protocols().values(), *horizontal_protocols().values())]
     if as_json:
         print_json({"protocols": found})
         return

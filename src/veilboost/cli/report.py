@@ -11,7 +11,8 @@ from rich.padding import Padding
 from rich.table import Table
 
 from veilboost.cli.console import bar, bytes_text, make_table, seconds_text, status_text, stdout
-from veilboost.cli.experiment import Experiment, bytes_by_party
+from veilboost.cli.experiment import Experiment, bytes_by_party, spent_by_party
+from veilboost.cli.spending import print_spending
 from veilboost.cli.verdict import EXPOSED, learned_by
 
 INDENT = (0, 0, 0, 2)
@@ -24,6 +25,7 @@ def print_report(done: Experiment, baselines: bool, saved: Path | None) -> None:
     _quality(console, done, baselines)
     _cost(console, done)
     _learned(console, done)
+    _spent(console, done)
     _verdict(console, done)
     if saved is not None:
         console.print("\n[bold]Files[/]")
@@ -61,7 +63,9 @@ def _quality(console: Console, done: Experiment, baselines: bool) -> None:
     for (title, value), share in zip(rows, _shares(name, [value for _, value in rows]), strict=True):
         table.add_row(title, f"{value:.4f}", f"[cyan]{bar(share)}[/]")
     _indented(console, table)
-    if baselines and done.central is None:
+    if baselines and done.config.sampling == "goss":
+        console.print("  no comparison with central XGBoost: it samples by gradient on a GPU only")
+    elif baselines and done.central is None:
         console.print("  compare with central XGBoost: pip install 'veilboost\\[compare]'")
 
 
@@ -93,6 +97,13 @@ def _learned(console: Console, done: Experiment) -> None:
         console.print(f"  [bold]{escape(', '.join(names))}[/]")
         for thing in things or ("nothing",):
             console.print(Padding(f"- {escape(thing)}", (0, 0, 0, 4)))
+
+
+def _spent(console: Console, done: Experiment) -> None:
+    for name, told in spent_by_party(done.run).items():
+        if told["composed"]:
+            console.print(f"\n[bold]What {escape(name)} spent of its privacy[/]")
+            print_spending(console, told)
 
 
 def _verdict(console: Console, done: Experiment) -> None:

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from veilboost.cli.console import print_json, stderr, writing
+from veilboost.cli.console import print_json, stderr, stdout, writing
 from veilboost.cli.options import training_options
 from veilboost.config import TrainingConfig
 from veilboost.errors import ImpossibleParameter, UnsupportedCombination
 
 if TYPE_CHECKING:
     from veilboost.boost.booster import RoundResult, Watcher
+    from veilboost.cli.horizontal import HorizontalChoices
+    from veilboost.cli.problem import Problem
 
 DATA, PARTIES, TESTING, OUTPUT = "Data", "Parties", "Testing and baselines", "Output"
 SCENE = "scene"
@@ -107,6 +109,41 @@ def simulate(
             rich_help_panel=PARTIES,
         ),
     ] = None,
+    setting: Annotated[
+        str | None,
+        typer.Option(
+            "--setting",
+            metavar="NAME",
+            help="vertical (columns in different hands) or horizontal (rows are).",
+            show_default="the protocol's",
+            rich_help_panel=PARTIES,
+        ),
+    ] = None,
+    participants: Annotated[
+        int | None,
+        typer.Option(
+            "--participants",
+            help="Horizontal: deal the rows out to so many participants.",
+            show_default="10",
+            rich_help_panel=PARTIES,
+        ),
+    ] = None,
+    buckets: Annotated[
+        int | None,
+        typer.Option("--buckets", help="Horizontal: another name of --max-bin.", rich_help_panel=PARTIES),
+    ] = None,
+    eps: Annotated[
+        float | None,
+        typer.Option("--eps", help="mal: --option epsilon=..., inf for no noise.", rich_help_panel=PARTIES),
+    ] = None,
+    allow_unmasked: Annotated[
+        bool,
+        typer.Option(
+            "--allow-unmasked",
+            help="mal: send rows whose label no mask can hide (--option guard=allow).",
+            rich_help_panel=PARTIES,
+        ),
+    ] = False,
     threads: Annotated[
         int | None,
         typer.Option("--threads", help="Threads of each party.", show_default="all cores", rich_help_panel=PARTIES),
@@ -145,6 +182,15 @@ def simulate(
             rich_help_panel=TESTING,
         ),
     ] = False,
+    network: Annotated[
+        str | None,
+        typer.Option(
+            "--network",
+            metavar="LINE",
+            help="Also tell what the messages would take on such a line, as 20mbit,100ms.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
     save: Annotated[
         Path | None,
         typer.Option("--save", metavar="DIR", help="Write every party's part of the model.", rich_help_panel=OUTPUT),
@@ -168,18 +214,36 @@ def simulate(
         [bold]veilboost simulate --data all.csv --label y --parties 3 --json[/]
 
         [bold]veilboost simulate --data t.csv --label y --columns a=x,z --columns 'b=*'[/]
+
+        [bold]veilboost simulate --data t.csv --label y --protocol mal --participants 10 --buckets 18[/]
     """
     from veilboost.cli.experiment import run_experiment, summary
+    from veilboost.cli.horizontal import HorizontalChoices, network_summary
     from veilboost.cli.problem import SplitOptions, load_problem
     from veilboost.cli.report import print_report
     from veilboost.cli.tables import TableOptions
+    from veilboost.protocols.horizontal_registry import horizontal_named
     from veilboost.protocols.registry import protocol_named
 
     if scene and dataset is not None:
         raise UnsupportedCombination("--scene and --dataset are both given", "leave one of them out")
     if threads is not None and threads < 1:
         raise ImpossibleParameter(f"--threads {threads} is less than 1")
-    protocol_named(protocol).check(config)  # a wrong name should not cost the loading of a large file
+    choices = HorizontalChoices(participants, buckets, eps, allow_unmasked)
+    horizontal = _is_horizontal(protocol, setting)
+    # A wrong name should not cost the loading of a large file.
+    if horizontal:
+        if parties is not None or columns or active is not None:
+            raise UnsupportedCombination("--parties, --columns and --active are for columns in different hands")
+        choices.applied(horizontal_named(protocol), config)
+        parties = 1
+    elif choices.any:
+        raise UnsupportedCombination(
+            f"{protocol} is vertical, and --participants, --buckets, --eps and --allow-unmasked are not",
+            "choose mal or secagg, or leave them out",
+        )
+    else:
+        protocol_named(protocol).check(config)
     options = TableOptions(
         data=data or (),
         dataset=SCENE if scene else dataset,
@@ -193,6 +257,9 @@ def simulate(
         active=active,
     )
     problem = load_problem(options, SplitOptions(test_data or (), test_size, validation_size, config.seed))
+    if horizontal:
+        _simulate_horizontal(problem, protocol, config, choices, threads, not no_baselines, network, save, as_json)
+        return
     with _progress(config.n_estimators, shown=not as_json) as watcher:
         done = run_experiment(problem, protocol, config, threads or _cores(), not no_baselines, watcher)
     if save is not None:
@@ -200,10 +267,57 @@ def simulate(
 
         with writing(save):
             save_model(done.run.parts, save)
+    line = {}
+    if network is not None:
+        line = network_summary(network, done.run.rounds, done.run.bytes_sent, done.run.bytes_sent)
     if as_json:
-        print_json(summary(done) | {"saved": None if save is None else str(save)})
+        print_json(summary(done) | {"saved": None if save is None else str(save)} | line)
     else:
         print_report(done, not no_baselines, save)
+        if line:
+            stdout().print(f"\non {network}: {line['network_seconds']:.2f} s under way", soft_wrap=True)
+
+
+def _is_horizontal(protocol: str, setting: str | None) -> bool:
+    """Where rows are in different hands: what the protocol is for, and what was said must agree."""
+    from veilboost.protocols.horizontal_registry import horizontal_protocols
+
+    found = protocol in horizontal_protocols()
+    if setting not in {None, "vertical", "horizontal"}:
+        raise ImpossibleParameter(f"--setting {setting} is neither vertical nor horizontal")
+    if setting is not None and (setting == "horizontal") != found:
+        raise UnsupportedCombination(f"the protocol {protocol} is not for the {setting} setting")
+    return found
+
+
+def _simulate_horizontal(
+    problem: Problem,
+    protocol: str,
+    config: TrainingConfig,
+    choices: HorizontalChoices,
+    threads: int | None,
+    baselines: bool,
+    network: str | None,
+    save: Path | None,
+    as_json: bool,
+) -> None:
+    from veilboost.cli.horizontal import horizontal_summary, network_summary, print_horizontal, run_horizontal
+    from veilboost.model.store import save_model
+
+    with _progress(config.n_estimators, shown=not as_json) as watcher:
+        done = run_horizontal(problem, protocol, config, choices, threads or _cores(), baselines, watcher)
+    run, part = done.run, done.run.outcome.part
+    if save is not None:
+        with writing(save):
+            save_model({part.party: part}, save)
+    line = {}
+    if network is not None:
+        busiest = max(sum(entry.size for entry in run.transcripts[name].entries) for name in done.rows)
+        line = network_summary(network, run.rounds, run.bytes_sent, busiest)
+    if as_json:
+        print_json(horizontal_summary(done) | {"saved": None if save is None else str(save)} | line)
+    else:
+        print_horizontal(done, save, line)
 
 
 @contextmanager

@@ -16,6 +16,10 @@ INDENT = (0, 0, 0, 2)
 
 def transcript(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, at any party.")],
+    network: Annotated[
+        str | None,
+        typer.Option("--network", metavar="LINE", help="What it would take on such a line, as 20mbit,100ms."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
 ) -> None:
     """Show what crossed in a run: who sent what to whom, bytes, and what it revealed.
@@ -27,10 +31,14 @@ def transcript(
 
         [bold]veilboost transcript runs/credit[/]
     """
-    from veilboost.party.exchange import read_exchanges, traffic_by_peer, traffic_dict
+    from veilboost.party.exchange import read_entries, read_exchanges, traffic_by_peer, traffic_dict
+    from veilboost.wire.network import Network
 
     owner, exchanges = read_exchanges(run)
     totals = traffic_by_peer(owner, exchanges)
+    line = {}
+    if network is not None:
+        line = {"network": network, "network_seconds": Network.parse(network).replay(read_entries(run))}
     if as_json:
         print_json(
             {
@@ -38,6 +46,7 @@ def transcript(
                 "run": str(run),
                 "exchanges": [item.to_dict() for item in exchanges],
                 "peers": traffic_dict(totals),
+                **line,
             }
         )
         return
@@ -70,3 +79,5 @@ def transcript(
             bytes_text(received.size),
         )
     console.print(Padding(table, INDENT))
+    if line:
+        console.print(f"\nOn a line of {escape(str(network))}: {line['network_seconds']:.2f} s under way")

@@ -9,7 +9,6 @@ from typing import TypeAlias
 
 KEY_BYTES = 32
 _SMALL = 4096  # below it the system's own bytes are as quick as an expanded key
-_SLICE = 1 << 20
 
 Part: TypeAlias = "str | int | bytes"
 
@@ -67,7 +66,4 @@ def _keystream(key: bytes, count: int) -> bytes:
     """`count` bytes of ChaCha20's key stream. A key is used for one stream only, so the nonce may be zero."""
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
-    stream = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
-    zeros = bytes(min(count, _SLICE))
-    pieces = [stream.update(zeros[: min(_SLICE, count - done)]) for done in range(0, count, _SLICE)]
-    return b"".join(pieces)
+    return Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor().update(bytes(count))

@@ -61,6 +61,9 @@ class Parameters(BaseEstimator):
         min_child_weight: float = DEFAULTS.min_child_weight,
         max_delta_step: float = DEFAULTS.max_delta_step,
         subsample: float = DEFAULTS.subsample,
+        sampling: str = DEFAULTS.sampling,
+        top_rate: float = DEFAULTS.top_rate,
+        other_rate: float = DEFAULTS.other_rate,
         colsample_bytree: float = DEFAULTS.colsample_bytree,
         scale_pos_weight: float = DEFAULTS.scale_pos_weight,
         base_score: float | None = DEFAULTS.base_score,
@@ -92,6 +95,9 @@ class Parameters(BaseEstimator):
         self.min_child_weight = min_child_weight
         self.max_delta_step = max_delta_step
         self.subsample = subsample
+        self.sampling = sampling
+        self.top_rate = top_rate
+        self.other_rate = other_rate
         self.colsample_bytree = colsample_bytree
         self.scale_pos_weight = scale_pos_weight
         self.base_score = base_score

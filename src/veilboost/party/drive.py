@@ -24,6 +24,7 @@ from veilboost.errors import (
     VeilBoostError,
 )
 from veilboost.model.part import ColumnInfo, Part, Skeleton, SplitRecords
+from veilboost.party.booking import Booking, planned
 from veilboost.party.commented import commented_toml
 from veilboost.party.daemon import listen_for
 from veilboost.party.hub import LinkHub, own_identity
@@ -37,13 +38,13 @@ from veilboost.party.messages import (
     Finish,
     Propose,
 )
-from veilboost.party.policy import TrainRequest, decide
+from veilboost.party.policy import TrainRequest
 from veilboost.party.runs import RunFolder
 from veilboost.party.session import TrainingJob, TrainingOutcome, train_active
 from veilboost.party.settings import JobSettings, PartySettings
 from veilboost.protocols.api import ProtocolSpec
 from veilboost.protocols.registry import protocol_named
-from veilboost.types import BoolArray, Int64Array, PartyName
+from veilboost.types import BoolArray, Int64Array, PartyName, Role
 from veilboost.wire.channel import Channel, Peers
 from veilboost.wire.codec import Catalogue
 from veilboost.wire.message import Done
@@ -126,7 +127,7 @@ class Driver(Connections):
         self.spec = protocol_named(job.protocol.name)
         self.spec.check(job.training)
         self.alignment = alignment_named(job.alignment)
-        _check_own_policy(settings, job, self.spec)
+        _own_policy(settings, job, self.spec, Booking.of_run(settings, job.name, resume=True).consider)
         super().__init__(settings, job)
 
     # --- what a person asks for -------------------------------------------------------------------------
@@ -145,7 +146,17 @@ class Driver(Connections):
 
     def train(self, resume: bool = False) -> tuple[RunFolder, TrainingOutcome]:
         """Train, or go on with an interrupted run of the same name."""
-        run, session = self._run_folder(resume)
+        booking = Booking.of_run(self.settings, self.job.name, resume)
+        _own_policy(self.settings, self.job, self.spec, booking.reserve)  # before an earlier run is replaced
+        run: RunFolder | None = None
+        try:
+            run, session = self._run_folder(resume)
+            run.save_key(booking.randomness.key)
+            return run, self._train_in(run, session, resume, booking)
+        finally:
+            booking.close(run)
+
+    def _train_in(self, run: RunFolder, session: bytes, resume: bool, booking: Booking) -> TrainingOutcome:
         data = self.settings.data
         if data is None:
             raise MissingLabel(f"{self.settings.name} has no [data] section")
@@ -158,7 +169,7 @@ class Driver(Connections):
         transcript = Transcript(self.settings.name, folder, record)
         peers = {name: self._caller(name, session, transcript) for name in self.others}
         try:
-            return run, self._train(run, table, peers, resume)
+            return self._train(run, table, peers, resume, booking)
         except BaseException as error:
             state = "cancelled" if isinstance(error, (JobCancelled, KeyboardInterrupt)) else "failed"
             run.note(state=state, error=str(error) if isinstance(error, VeilBoostError) else type(error).__name__)
@@ -180,7 +191,12 @@ class Driver(Connections):
     # --- parts of training ------------------------------------------------------------------------------
 
     def _train(
-        self, run: RunFolder, table: PartyTable, callers: Mapping[PartyName, Caller], resume: bool
+        self,
+        run: RunFolder,
+        table: PartyTable,
+        callers: Mapping[PartyName, Caller],
+        resume: bool,
+        booking: Booking,
     ) -> TrainingOutcome:
         self.watch.stage("asking the parties")
         everyone = Peers(dict[PartyName, Channel](callers))
@@ -192,7 +208,7 @@ class Driver(Connections):
         if positions is None or not all(accepted[name].aligned for name in trainers.names):
             positions = self._align(run, table, callers, everyone, trainers)
         aligned = table.take(positions)
-        _check_own_policy(self.settings, self.job, self.spec, aligned.rows)
+        _own_policy(self.settings, self.job, self.spec, booking.reserve, aligned.rows)
         run.note(state="training", rows=aligned.rows)
         self.watch.stage("training")
         job = TrainingJob(self.spec, self.job.training, self.job.order)
@@ -206,6 +222,8 @@ class Driver(Connections):
             self.settings.threads or os.cpu_count() or 1,
             keeper,
             lambda result: self._after_round(run, result),
+            booking.randomness,
+            booking,
         )
         trainers.ask({name: Finish(completed=True) for name in trainers.names}, Done)
         run.save_part(outcome.part)
@@ -297,21 +315,29 @@ def _without_addresses(job: JobSettings) -> JobSettings:
     return replace(job, parties=parties, record="types")
 
 
-def _check_own_policy(settings: PartySettings, job: JobSettings, spec: ProtocolSpec, rows: int | None = None) -> None:
+def _own_policy(
+    settings: PartySettings,
+    job: JobSettings,
+    spec: ProtocolSpec,
+    ask: Callable[[TrainRequest], None],
+    rows: int | None = None,
+) -> None:
+    """`ask` our own owner's policy about the job."""
     if settings.name != job.active:
         raise MissingLabel(f"{settings.name} is not the active party of {job.name!r}", f"{job.active} starts the job")
-    data = settings.data
-    decide(
-        settings.policy,
+    data, policy = settings.data, settings.policy
+    ask(
         TrainRequest(
             peers={name: None for name in job.parties if name != job.active},
             protocol=spec,
-            role="active",
+            role=Role.ACTIVE,
             table=None if data is None else data.table,
             columns=tuple((data.features or ()) if data is not None else ()),
             trees=job.training.n_estimators,
             depth=job.training.max_depth,
             rows=rows,
+            epsilon=planned(spec, job.training, rows, Role.ACTIVE, policy),
+            delta=policy.delta,
         ),
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from veilboost.errors import UnknownRun, UnreadableFile, VeilBoostError
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import JobSettings, load_job
 from veilboost.types import PartyName
-from veilboost.wire.transcript import ENTRIES, read_transcript
+from veilboost.wire.transcript import ENTRIES, Entry, read_transcript
 
 FOLDER = "transcript"
 
@@ -80,6 +80,11 @@ def read_exchanges(run: Path) -> tuple[PartyName, list[Exchange]]:
             )
         found[sender, receiver, entry.message] = count + 1, size + entry.size, reveals
     return owner, [Exchange(*key, *value) for key, value in found.items()]
+
+
+def read_entries(run: Path) -> Iterator[Entry]:
+    """Message by message, as `read_exchanges` reads them."""
+    return read_transcript(run / FOLDER if (run / FOLDER).exists() else run)
 
 
 def traffic_by_peer(owner: PartyName, exchanges: Iterable[Exchange]) -> dict[PartyName, tuple[Traffic, Traffic]]:

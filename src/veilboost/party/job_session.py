@@ -13,6 +13,7 @@ from veilboost.align.api import AlignContext, HelperContext, HelperSide, Passive
 from veilboost.align.registry import alignment_named
 from veilboost.data.table import PartyTable
 from veilboost.errors import AgainstPolicy, JobExists, NothingToResume, UnexpectedMessage, UnreadableSettings
+from veilboost.party.booking import Booking, planned
 from veilboost.party.declared import read_section
 from veilboost.party.identity import PeerIdentity
 from veilboost.party.messages import (
@@ -24,12 +25,12 @@ from veilboost.party.messages import (
     Finish,
     Propose,
 )
-from veilboost.party.policy import EVERY, TrainRequest, decide
+from veilboost.party.policy import EVERY, TrainRequest
 from veilboost.party.runs import RunFolder
 from veilboost.party.session import PassiveSession
 from veilboost.party.settings import JobSettings, PartySettings
 from veilboost.protocols.registry import protocol_named
-from veilboost.types import PartyName
+from veilboost.types import PartyName, Role
 from veilboost.version import release
 from veilboost.wire.channel import Channel, Peers
 from veilboost.wire.codec import Catalogue, encode
@@ -111,10 +112,11 @@ class JobSession:
         self._aligner: PassiveAligner | None = None
         self._helper: HelperSide | None = None
         self._training: PassiveSession | None = None
-        self._check(peer)
         self._alignment = alignment_named(self.job.alignment)
         self._protocol = protocol_named(self.job.protocol.name)
         self._protocol.check(self.job.training)
+        self._booking = Booking.of_run(settings, self.job.name, proposal.resume)
+        self._check(peer)
         self.catalogue = Catalogue({*CONTROL_MESSAGES, *self._alignment.messages, *self._protocol.messages})
 
     @property
@@ -139,23 +141,23 @@ class JobSession:
             raise AgainstPolicy(f"{me} has no table", "give it a helper's role, or a [data] section")
         self._decide(peer)
 
-    def _decide(self, peer: PeerIdentity, rows: int | None = None) -> None:
+    def _decide(self, peer: PeerIdentity, rows: int | None = None, reserve: bool = False) -> None:
         """Ask the policy; again when alignment has counted the rows."""
         job, me, data = self.job, self.settings.name, self.settings.data
-        peers = {name: (peer.fingerprint or None) if name == peer.party else None for name in job.parties if name != me}
-        decide(
-            self.settings.policy,
-            TrainRequest(
-                peers=peers,
-                protocol=protocol_named(job.protocol.name),
-                role="passive",
-                table=data.table if data is not None and self.uses_table else None,
-                columns=tuple((data.features or ()) if data is not None else ()),
-                trees=job.training.n_estimators,
-                depth=job.training.max_depth,
-                rows=rows,
-            ),
+        policy = self.settings.policy
+        request = TrainRequest(
+            peers={n: (peer.fingerprint or None) if n == peer.party else None for n in job.parties if n != me},
+            protocol=self._protocol,
+            role=Role.PASSIVE,
+            table=data.table if data is not None and self.uses_table else None,
+            columns=tuple((data.features or ()) if data is not None else ()),
+            trees=job.training.n_estimators,
+            depth=job.training.max_depth,
+            rows=rows,
+            epsilon=planned(self._protocol, job.training, rows, Role.PASSIVE, policy) if self.uses_table else 0.0,
+            delta=policy.delta,
         )
+        (self._booking.reserve if reserve else self._booking.consider)(request)
 
     # --- requests ---------------------------------------------------------------------------------------
 
@@ -176,7 +178,7 @@ class JobSession:
         if peer.party != self.proposer:
             raise UnexpectedMessage(f"{peer.party} does not drive this job")
         if isinstance(message, Propose):
-            return self._accept(message)
+            return self._accept(peer, message)
         if isinstance(message, BeginAlignment):
             return self._begin_alignment()
         if isinstance(message, EndAlignment):
@@ -193,7 +195,7 @@ class JobSession:
             return self._aligner.handle(message)
         raise UnexpectedMessage(f"{message.type_name()} came before its turn")
 
-    def _accept(self, message: Propose) -> Accepted:
+    def _accept(self, peer: PeerIdentity, message: Propose) -> Accepted:
         if message.dry_run:
             self.over = True
             return Accepted(release(), aligned=False)
@@ -207,14 +209,20 @@ class JobSession:
         if known and RunFolder(runs / self.job.name).status.get("active") != self.job.active:
             raise JobExists(f"{self.settings.name} has a run {self.job.name!r} with another active party")
         if message.resume:
-            self._run = RunFolder.open(runs, self.job.name) if known else None
-            if self._run is None:
+            if not known:
                 raise NothingToResume(f"{self.settings.name} has no run {self.job.name!r}")
+            self._decide(peer, reserve=True)
+            self._run = RunFolder.open(runs, self.job.name)
         else:
             if known and RunFolder(runs / self.job.name).status.get("state") == "finished":
                 raise JobExists(f"{self.settings.name} has a finished run {self.job.name!r}")
+            if self._run is not None:  # proposed anew in the same session: other rows must not meet the same noise
+                self._booking.close(None)
+                self._booking = Booking.of_run(self.settings, self.job.name, resume=False)
+            self._decide(peer, reserve=True)
             self._run = RunFolder.create(runs, self.job.name, replace=True)
             self._run.save_job(self._text)
+        self._run.save_key(self._booking.randomness.key)
         self._run.note(
             state="proposed",
             party=self.settings.name,
@@ -264,7 +272,7 @@ class JobSession:
         alignment = self._aligner.alignment()
         if alignment.rows != message.rows:
             raise UnexpectedMessage("the parties found another number of common rows")
-        self._decide(peer, alignment.rows)
+        self._decide(peer, alignment.rows, reserve=True)
         if self._alignment.finds_by_id:
             alignment = alignment.by_id(self._load().ids)
         self._aligner = None
@@ -277,7 +285,13 @@ class JobSession:
         if len(positions) and (positions.min() < 0 or positions.max() >= table.rows):
             raise NothingToResume("the table has changed since the job began")
         self._training = PassiveSession(
-            self._protocol, self.settings.name, table.take(positions), self._threads, self.job.training
+            self._protocol,
+            self.settings.name,
+            table.take(positions),
+            self._threads,
+            self.job.training,
+            self._booking.randomness,
+            self._booking,
         )
         if self._run is not None:
             kept = self._run.load_checkpoint()
@@ -299,10 +313,13 @@ class JobSession:
                 self._run.note(state="finished")
             else:
                 self._run.note(state="cancelled" if not message.completed else "failed")
+            self._booking.close(self._run)
         self.over = True
         return Done()
 
     def give_up(self) -> None:
-        """Another job takes the table, or the party stops: what was kept stays."""
+        """Another job takes the table, or the party stops: what was kept stays, what was spent too."""
         self._transcript.close()
+        if self.uses_table and not self.dry_run and not self.over:
+            self._booking.close(self._run)
         self.over = True

@@ -18,6 +18,7 @@ from veilboost.model.part import Part
 from veilboost.model.store import load_part, save_part
 from veilboost.types import Float64Array, Int64Array
 
+KEY, LEDGER = "job.key", "ledger.json"
 STATES = ("proposed", "aligning", "training", "finished", "failed", "cancelled")
 
 
@@ -55,7 +56,7 @@ class RunFolder:
         for folder in ("checkpoint", "part"):
             if (self.path / folder).exists():
                 shutil.rmtree(self.path / folder)
-        for name in ("alignment.npy", "history.json", "metrics.jsonl", "cancel", "status.json"):
+        for name in ("alignment.npy", "history.json", "metrics.jsonl", "cancel", "status.json", KEY, LEDGER):
             (self.path / name).unlink(missing_ok=True)
 
     # --- status and job ---------------------------------------------------------------------------------
@@ -92,9 +93,39 @@ class RunFolder:
         except OSError:
             raise UnknownRun(f"{self.path} holds no job") from None
 
+    # --- privacy ----------------------------------------------------------------------------------------
+
+    def save_key(self, key: bytes) -> None:
+        """The secret from which this party's noise and masks in this job are drawn: for its owner's eyes only."""
+        self._write(KEY, key, mode=0o600)
+
+    @property
+    def key(self) -> bytes | None:
+        try:
+            return (self.path / KEY).read_bytes()
+        except OSError:
+            return None
+
+    def save_ledger(self, summary: dict[str, Any]) -> None:
+        self._write(LEDGER, json.dumps(summary, indent=2).encode())
+
+    @property
+    def ledger(self) -> dict[str, Any]:
+        """What this party released in this run."""
+        try:
+            return cast(dict[str, Any], json.loads((self.path / LEDGER).read_text()))
+        except (OSError, ValueError):
+            raise UnknownRun(
+                f"{self.path} holds no {LEDGER}", "name a run's folder; the file is written when a job ends or stops"
+            ) from None
+
     # --- alignment --------------------------------------------------------------------------------------
 
     def save_alignment(self, positions: Int64Array) -> None:
+        """The common rows of this run. They may not change within it: the noise of a job is drawn for its rows."""
+        kept = self.alignment
+        if kept is not None and not np.array_equal(kept, positions):
+            raise NothingToResume("the common rows have changed since the job began", "start it under another name")
         try:
             partial = self.path / "alignment.partial.npy"
             np.save(partial, positions, allow_pickle=False)
@@ -172,10 +203,12 @@ class RunFolder:
         except (OSError, ValueError):
             return 0
 
-    def _write(self, name: str, content: bytes) -> None:
+    def _write(self, name: str, content: bytes, mode: int = 0o666) -> None:
         partial = self.path / f".{name}.partial"
         try:
-            partial.write_bytes(content)
+            partial.unlink(missing_ok=True)
+            with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+                file.write(content)
             os.replace(partial, self.path / name)
         except OSError as error:
             raise CheckpointFailed(f"{name} cannot be written ({error.strerror})") from None

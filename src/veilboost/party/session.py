@@ -13,10 +13,12 @@ from veilboost.boost.columns import ColumnBlock
 from veilboost.boost.metrics import check_metric_fits, metric_named
 from veilboost.boost.objective import CustomLoss, make_objective
 from veilboost.config import TrainingConfig
+from veilboost.crypto.csprng import JobRandomness
 from veilboost.data.schema import check_labels, infer_objective
 from veilboost.data.table import PartyTable
 from veilboost.errors import MissingLabel, VeilBoostError
 from veilboost.model.part import ColumnInfo, Part, Skeleton, SplitRecords
+from veilboost.privacy.account import Account, MemoryAccount
 from veilboost.protocols.api import ActiveContext, PassiveContext, PassiveSide, ProtocolSpec
 from veilboost.types import BoolArray, Column, PartyName
 from veilboost.wire.channel import Peers
@@ -63,10 +65,13 @@ def train_active(
     threads: int = 1,
     keeper: Keeper | None = None,
     watcher: Watcher | None = None,
+    randomness: JobRandomness | None = None,
+    account: Account | None = None,
 ) -> TrainingOutcome:
     """Drive a job as its active party. The table's rows are aligned with those of all peers.
 
     A `keeper` writes checkpoints, gives back an earlier one, and knows whether a lost peer can be brought back.
+    Noise is drawn from `randomness`, fresh if not given, and booked in `account`.
     """
     if table.label is None:
         raise MissingLabel(f"{party} is the active party and has no label")
@@ -85,12 +90,24 @@ def train_active(
     )
     metric = metric_named(objective.default_metric if job.config.eval_metric == "auto" else job.config.eval_metric)
     check_metric_fits(metric.name, objective.name)
-    config = replace(job.config, max_delta_step=objective.max_delta_step)
+    config = job.protocol.completed(replace(job.config, max_delta_step=objective.max_delta_step), table.rows)
     bin_weights = table.weight if config.weighted_bins else None
     fit_rows = None if held_out is None else np.flatnonzero(~held_out).astype(np.int32)
     block = ColumnBlock.build(table.columns, table.rows, config, bin_weights, fit_rows, threads)
     side = job.protocol.active(
-        ActiveContext(party, job.order, block, table.rows, peers, config, objective.trees_per_round, threads)
+        ActiveContext(
+            party,
+            job.order,
+            block,
+            table.rows,
+            peers,
+            config,
+            objective.trees_per_round,
+            threads,
+            randomness or JobRandomness(),
+            account or MemoryAccount(),
+            1.0 if table.weight is None else float(table.weight.max(initial=0.0)),
+        )
     )
     features = side.begin_training(held_out, bin_weights)
     hooks, progress = Hooks(watch=watcher), None
@@ -133,11 +150,23 @@ class PassiveSession:
         table: PartyTable,
         threads: int = 1,
         agreed: TrainingConfig | None = None,
+        randomness: JobRandomness | None = None,
+        account: Account | None = None,
     ) -> None:
         """`agreed`: the parameters that the owner's policy was asked about; the driver may not use others."""
         self._party = party
         self._columns = table.columns
-        self.side: PassiveSide = protocol.passive(PassiveContext(party, table.columns, table.rows, threads, agreed))
+        self.side: PassiveSide = protocol.passive(
+            PassiveContext(
+                party,
+                table.columns,
+                table.rows,
+                threads,
+                None if agreed is None else protocol.completed(agreed, table.rows),
+                randomness or JobRandomness(),
+                account or MemoryAccount(),
+            )
+        )
 
     def part(self) -> Part:
         return make_part(self._party, self._columns, self.side.records(), None)

@@ -128,6 +128,11 @@ class PartySettings(Declared):
         "127.0.0.1:7400", "address to listen on; 0.0.0.0:7400 is every interface, port 0 any free one", form="address"
     )
     runs: Path = setting(Path("runs"), "folder for models, checkpoints and transcripts, one folder per job")
+    ledger: Path | None = setting(
+        None,
+        "file of the privacy ledger, which all jobs on this table share; unset: ledger.sqlite in the runs folder",
+        example='"ledger.sqlite"',
+    )
     threads: int = setting(0, "threads to compute with; 0: one per core", low=0, high=1024)
     peers: Mapping[PartyName, PeerSettings] = setting(dict, "The ways to the other parties.", keys="party")
     limits: Limits = setting(Limits, "What peers may ask of this machine, and how long it waits for them.")
@@ -137,6 +142,10 @@ class PartySettings(Declared):
         super().__post_init__()
         if self.name in self.peers:
             raise ImpossibleSetting(f"{self.name} is named among its own peers", "leave it out of [peers]")
+
+    @property
+    def ledger_file(self) -> Path:
+        return self.ledger or self.runs / "ledger.sqlite"
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from veilboost.boost.booster import RoundResult, Watcher
 from veilboost.boost.objective import CustomLoss
 from veilboost.config import TrainingConfig
+from veilboost.crypto.csprng import JobRandomness
 from veilboost.data.table import PartyTable
 from veilboost.errors import DuplicateColumns, EmptyTable, ImpossibleParameter, MissingLabel, RowsDiffer
 from veilboost.infer.joint import predict_joint
@@ -16,6 +18,7 @@ from veilboost.infer.oneshot import predict_oneshot
 from veilboost.infer.responder import PredictionResponder
 from veilboost.model.part import Part
 from veilboost.party.session import PassiveSession, TrainingJob, train_active
+from veilboost.privacy.account import MemoryAccount
 from veilboost.protocols.registry import protocol_named
 from veilboost.types import BoolArray, Float64Array, PartyName
 from veilboost.wire.channel import Peers
@@ -34,6 +37,7 @@ class Simulation:
     history: Sequence[RoundResult]
     transcripts: Mapping[PartyName, Transcript]
     rounds: int
+    accounts: Mapping[PartyName, MemoryAccount]
 
     @property
     def bytes_sent(self) -> int:
@@ -60,7 +64,12 @@ def simulate_training(
     spec.check(config)
     _check_tables(tables, active)
     transcripts = {name: Transcript(name) for name in tables}
-    sessions = {name: PassiveSession(spec, name, table, threads) for name, table in tables.items() if name != active}
+    accounts = {name: MemoryAccount() for name in tables}
+    sessions = {
+        name: PassiveSession(spec, name, table, threads, None, simulated_randomness(config, name), accounts[name])
+        for name, table in tables.items()
+        if name != active
+    }
     catalogue = Catalogue(spec.messages)
     peers = Peers(
         {
@@ -69,9 +78,24 @@ def simulate_training(
         }
     )
     job = TrainingJob(spec, config, tuple(tables), custom_loss)
-    outcome = train_active(job, active, tables[active], peers, held_out, threads, watcher=watcher)
+    outcome = train_active(
+        job,
+        active,
+        tables[active],
+        peers,
+        held_out,
+        threads,
+        watcher=watcher,
+        randomness=simulated_randomness(config, active),
+        account=accounts[active],
+    )
     parts = {name: outcome.part if name == active else sessions[name].part() for name in tables}
-    return Simulation(active, parts, outcome.metric, outcome.history, transcripts, peers.rounds)
+    return Simulation(active, parts, outcome.metric, outcome.history, transcripts, peers.rounds, accounts)
+
+
+def simulated_randomness(config: TrainingConfig, party: PartyName) -> JobRandomness:
+    """In one process nobody hides from anybody: the seed gives the noise too, so that a simulation can be repeated."""
+    return JobRandomness(hashlib.sha256(f"simulation {config.seed} {party}".encode()).digest())
 
 
 def simulate_prediction(

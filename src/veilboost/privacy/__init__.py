@@ -1,1 +1,1 @@
-"""What a protocol promises, as data."""
+"""What a protocol promises, what it released, and what that costs."""

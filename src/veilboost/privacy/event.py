@@ -22,6 +22,7 @@ class Adjacency(StrEnum):
     LABEL = "label"  # one person's label is another
     ACTIVE_RECORD = "active record"  # one person's label and active features are others
     PASSIVE_RECORD = "passive record"  # one person's passive features are others
+    RECORD = "record"  # one person's whole row is another, where participants hold rows
     VECTOR = "vector"  # everything may change: local privacy of whole vectors
 
 
@@ -109,7 +110,7 @@ class Laplace(Event):
 
 
 @dataclass(frozen=True)
-class _Pure(Event):
+class Pure(Event):
     """A mechanism whose own parameter is its pure epsilon."""
 
     epsilon: float
@@ -120,28 +121,28 @@ class _Pure(Event):
 
 
 @dataclass(frozen=True)
-class Duchi(_Pure):
+class Duchi(Pure):
     """One value in [-1, 1] becomes one of two points (Duchi et al.)."""
 
     kind: ClassVar[str] = "duchi"
 
 
 @dataclass(frozen=True)
-class Piecewise(_Pure):
+class Piecewise(Pure):
     """One value in [-1, 1] becomes one of an interval, likelier near the value (Wang et al.)."""
 
     kind: ClassVar[str] = "piecewise"
 
 
 @dataclass(frozen=True)
-class Hybrid(_Pure):
+class Hybrid(Pure):
     """Piecewise or Duchi by the toss of a coin (Wang et al.)."""
 
     kind: ClassVar[str] = "hybrid"
 
 
 @dataclass(frozen=True)
-class RandomizedResponse(_Pure):
+class RandomizedResponse(Pure):
     """One of `categories` values is kept, or becomes any other."""
 
     kind: ClassVar[str] = "randomized response"
@@ -154,7 +155,7 @@ class RandomizedResponse(_Pure):
 
 
 @dataclass(frozen=True)
-class Exponential(_Pure):
+class Exponential(Pure):
     """One of several candidates is selected, likelier the more useful it is (exponential mechanism)."""
 
     kind: ClassVar[str] = "exponential"

@@ -45,6 +45,7 @@ class ActiveContext:
     threads: int
     randomness: JobRandomness = field(default_factory=JobRandomness)
     account: Account = field(default_factory=MemoryAccount)
+    largest_weight: float = 1.0  # of a row, where rows have weights
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,8 @@ class ProtocolSpec:
 
     `exact`: the model equals that of `plain` bit for bit under the same parameters. `options` are its own
     parameters; `refuse` raises where a configuration does not fit it. `plan` tells what a party of a role would
-    release of so many rows, before the job starts; `calibrate` turns budgets into options.
+    release of so many rows, before the job starts; `calibrate` turns budgets into options; `complete` fills in
+    what depends on the number of rows.
     """
 
     name: str
@@ -126,6 +128,11 @@ class ProtocolSpec:
     refuse: Callable[[TrainingConfig], None] | None = None
     plan: Callable[[TrainingConfig, int, Role], Sequence[Event]] | None = None
     calibrate: Callable[[CalibrationRequest], Mapping[str, Any]] | None = None
+    complete: Callable[[TrainingConfig, int], TrainingConfig] | None = None
+
+    def completed(self, config: TrainingConfig, rows: int) -> TrainingConfig:
+        """The configuration with what the protocol chooses for so many rows; all parties choose alike."""
+        return config if self.complete is None else self.complete(config, rows)
 
     def check(self, config: TrainingConfig) -> None:
         """Refuse what this protocol cannot do, at the door: unknown or impossible options, combinations."""

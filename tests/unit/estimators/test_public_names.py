@@ -12,6 +12,8 @@ pytestmark = pytest.mark.fast
 
 NAMES = {
     "Federation",
+    "HorizontalClassifier",
+    "HorizontalRegressor",
     "VeilBoostError",
     "VerticalClassifier",
     "VerticalRegressor",

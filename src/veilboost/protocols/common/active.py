@@ -130,16 +130,13 @@ class VerticalActive(ActiveSide):
         pending = self.ask_statistics(requests)
         self.bins = self.block.level_bins(level.fit, level.follow)
         built = self.block.histogram(self.bins, self.start.gradients, level.fit.of(level.build))
-        own = candidates_from_sums(
-            self._own_sums.complete(level, built),
-            self.block.layout,
-            level.totals[level.open],
-            self.start.scale,
-            self.config,
-            self.context.threads,
-        )
+        own = self.score(self._own_sums.complete(level, built), self.block.layout, level.totals[level.open])
         foreign = self.read_statistics(level, pending)
         return [own if name == self.context.party else foreign[name] for name in self.context.order]
+
+    def score(self, sums: Int64Array, layout: BinLayout, totals: Int64Array) -> Candidates:
+        """Candidates from sums of the open nodes that are known here."""
+        return candidates_from_sums(sums, layout, totals, self.start.scale, self.config, self.context.threads)
 
     def select(self, level: Level, offers: Sequence[Candidates]) -> Choices:
         return best_choices(level, offers, self.config.gamma)

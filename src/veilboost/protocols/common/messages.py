@@ -48,7 +48,12 @@ class BeginRound(Message):
     `columns` are the columns that take part; where `all_columns` is true it is empty.
     """
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (Reveals("which rows and columns the round samples", "passive"),)
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        Reveals("which rows and columns the round samples", "passive"),
+        Reveals(
+            "where sampling is goss, which rows have large gradients: in the first round much of the labels", "passive"
+        ),
+    )
     number: int
     fit: Bits
     all_columns: bool

@@ -99,6 +99,13 @@ class VerticalPassive(PassiveSide):
     def finished(self) -> bool:
         return self._finished
 
+    @property
+    def state(self) -> RoundState:
+        """The round in progress."""
+        if self._round is None:
+            raise UnexpectedMessage("no round has begun")
+        return self._round
+
     def _begin_training(self, message: BeginTraining) -> ColumnsOffered:
         if self._block is not None:
             raise UnexpectedMessage("the job has already begun")
@@ -130,6 +137,7 @@ class VerticalPassive(PassiveSide):
             self.context.threads,
         )
         self.trees_per_round = message.trees_per_round
+        self.config = config
         self._rounds, self._max_depth = config.n_estimators, config.max_depth
         layout = self._block.layout
         return ColumnsOffered(layout.offsets, layout.missing, layout.kind)

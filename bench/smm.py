@@ -1,0 +1,308 @@
+"""What FedXGBoost-SMM costs, the measurement that its paper left open: beside `plain`, `paillier` and `lattice`.
+
+    python bench/smm.py --data DIR [--svg FILE]
+
+Every line is measured in a process of its own, one thread: seconds per tree (of the clock; of the processor, with
+binning), bytes and rounds per tree (depth 6, 32 bins, 2 parties), peak memory of all parties together. `datasets` also
+says whether the model equals that of `plain`, in one process and over mutual TLS. A protocol that takes longer than
+--patience seconds is noted as such and left out of larger runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import resource
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from common import among, arguments, hold_out, load, note, report
+from veilboost.config import TrainingConfig
+from veilboost.data import PartyTable
+from veilboost.model.joined import join
+from veilboost.party.certs import init_authority, issue
+from veilboost.party.daemon import Daemon
+from veilboost.party.drive import Driver
+from veilboost.party.runs import RunFolder
+from veilboost.party.settings import load_job, load_party
+from veilboost.party.simulation import simulate_training
+from veilboost.protocols.registry import all_protocols
+from veilboost.types import Column
+
+PROTOCOLS = ("plain", "lattice", "paillier", "smm1", "smm2")
+DATASETS = ("default_credit", "adult", "bank")
+TREES = 2
+
+
+def config_of(options: dict[str, Any] | None = None, trees: int = TREES) -> TrainingConfig:
+    return TrainingConfig(objective="binary", n_estimators=trees, max_depth=6, max_bin=32, options=options or {})
+
+
+def synthetic(rows: int, features: int = 8) -> PartyTable:
+    rng = np.random.default_rng(0)
+    columns = [rng.normal(size=rows).astype(np.float32) for _ in range(features)]
+    score = columns[0] + columns[1] * columns[-1] + np.abs(columns[-2]) + rng.normal(size=rows)
+    label = (score > np.median(score)).astype(np.float64)
+    return PartyTable(np.arange(rows), tuple(Column(f"x{k}", c) for k, c in enumerate(columns)), label)
+
+
+def _one(table: PartyTable, protocol: str, config: TrainingConfig, pipe: Any) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    began = time.process_time()
+    run = simulate_training(among(table, 2), "party0", protocol, config)
+    spent = time.process_time() - began
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    pipe.send(
+        {
+            "seconds_per_tree": float(np.mean([each.seconds for each in run.history])),
+            "cpu_seconds_per_tree": spent / config.n_estimators,
+            "megabytes_per_tree": run.bytes_sent / config.n_estimators / 1e6,
+            "rounds_per_tree": run.rounds / config.n_estimators,
+            "peak_rss_mb": peak / 1024,
+            "rss_before_mb": before / 1024,
+            "sha256": join(run.parts).sha256(),
+        }
+    )
+
+
+def measured(table: PartyTable, protocol: str, config: TrainingConfig, patience: float) -> dict[str, Any] | None:
+    """One run in a process of its own, or None if it took too long."""
+    receive, send = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("spawn").Process(target=_one, args=(table, protocol, config, send))
+    process.start()
+    send.close()
+    if receive.poll(patience):
+        with contextlib.suppress(EOFError):
+            found = receive.recv()
+            process.join()
+            seconds = found["cpu_seconds_per_tree"]
+            note(f"{table.rows:7d} rows  {protocol:9s} {seconds:8.3f} s/tree  {dict(config.options)}")
+            return found
+    note(f"{table.rows:7d} rows  {protocol:9s} failed or took more than {patience:g} s")
+    process.kill()
+    process.join()
+    return None
+
+
+# --- the same model in one process and over TLS -----------------------------------------------------------
+
+
+def _serve(file: Path, pipe: Any) -> None:
+    daemon = Daemon(load_party(file))
+    pipe.send(daemon.port)
+    pipe.recv()
+    daemon.stop()
+
+
+def _write_party(folder: Path, party: str, table: PartyTable, protocol: str) -> None:
+    columns = {"id": pa.array(table.ids), **{c.name: pa.array(_plain_values(c)) for c in table.columns}}
+    if table.label is not None:
+        columns["label"] = pa.array(table.label.astype(np.int64))
+    pq.write_table(pa.table(columns), folder / f"{party}.parquet")
+    (folder / f"{party}.toml").write_text(f"""
+name = "{party}"
+listen = "127.0.0.1:0"
+runs = "runs-{party}"
+threads = 1
+[certificates]
+cert = "{party}.crt"
+key = "{party}.key"
+ca = "ca.crt"
+[data]
+path = "{party}.parquet"
+id = "id"
+{'label = "label"' if table.label is not None else ""}
+[policy]
+protocols = ["{protocol}"]
+accept_exposed = ["{protocol}"]
+[policy.peers]
+{"party1" if party == "party0" else "party0"} = ["any"]
+""")
+
+
+def _plain_values(column: Column) -> Any:
+    if column.categories is None:
+        return column.values
+    names = np.array([*column.categories, None], dtype=object)
+    return names[column.values]
+
+
+@contextlib.contextmanager
+def served(file: Path) -> Iterator[int]:
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=_serve, args=(file, theirs))
+    process.start()
+    try:
+        yield ours.recv()
+    finally:
+        ours.send(None)
+        process.join()
+
+
+def over_tls(table: PartyTable, protocol: str, config: TrainingConfig) -> dict[str, Any]:
+    """The passive party in a process of its own, over mutual TLS."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        init_authority(folder)
+        for party, part in among(table, 2).items():
+            issue(folder, party, ["localhost"])
+            _write_party(folder, party, part, protocol)
+        with served(folder / "party1.toml") as port:
+            (folder / "job.toml").write_text(f"""
+name = "bench"
+active = "party0"
+alignment = "preshared"
+[protocol]
+name = "{protocol}"
+[parties.party0]
+[parties.party1]
+address = "127.0.0.1:{port}"
+[training]
+objective = "binary"
+n_estimators = {config.n_estimators}
+max_depth = {config.max_depth}
+max_bin = {config.max_bin}
+""")
+            with Driver(load_party(folder / "party0.toml"), load_job(folder / "job.toml")) as driver:
+                _, outcome = driver.train()
+        parts = {party: RunFolder(folder / f"runs-{party}" / "bench").load_part() for party in ("party0", "party1")}
+        return {
+            "seconds_per_tree": float(np.mean([each.seconds for each in outcome.history])),
+            "sha256": join(parts).sha256(),
+        }
+
+
+def datasets(folder: Path, patience: float) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in DATASETS:
+        if not (folder / f"{name}.parquet").exists():
+            note(f"skipped {name}: not in {folder}")
+            continue
+        table = load(folder, name)
+        table = table.take(hold_out(table.rows)[0])
+        lines = {p: measured(table, p, config_of(), patience) for p in PROTOCOLS if p in all_protocols()}
+        expected = (lines["plain"] or {})["sha256"]
+        for protocol, line in lines.items():
+            if line is not None:
+                line["same_model_as_plain"] = line.pop("sha256") == expected
+                if protocol.startswith("smm"):
+                    line["tls"] = over_tls(table, protocol, config_of())
+                    line["tls"]["same_model_as_plain"] = line["tls"].pop("sha256") == expected
+        found[name] = {"rows": table.rows, "columns": len(table.columns), "protocols": lines}
+    return found
+
+
+def large(folder: Path, patience: float) -> dict[str, Any] | None:
+    """give_credit, 120000 rows: the memory of all parties together."""
+    if not (folder / "give_credit.parquet").exists():
+        note(f"skipped give_credit: not in {folder}")
+        return None
+    table = load(folder, "give_credit")
+    table = table.take(hold_out(table.rows)[0])
+    return {protocol: measured(table, protocol, config_of(), patience) for protocol in ("plain", "smm1", "smm2")}
+
+
+# --- what it grows with -----------------------------------------------------------------------------------
+
+
+def by_rows(sizes: list[int], patience: float) -> dict[str, Any]:
+    lines: dict[str, Any] = {}
+    for protocol in PROTOCOLS:
+        if protocol not in all_protocols():
+            continue
+        lines[protocol] = {}
+        for rows in sizes:
+            line = measured(synthetic(rows), protocol, config_of(trees=1), patience)
+            if line is None:
+                break
+            lines[protocol][rows] = line
+    return lines
+
+
+def by_options(rows: int, patience: float) -> dict[str, Any]:
+    table = synthetic(rows)
+    found: dict[str, Any] = {"rows": rows, "r": {}, "l1, l2": {}}
+    for r in (1, 4, 16, 64, 256):
+        options = {"r": r, "share": 0.1}
+        found["r"][r] = {p: measured(table, p, config_of(options, 1), patience) for p in ("smm1", "smm2")}
+    for l1, l2 in ((0, 0), (16, 32), (64, 128), (256, 512)):
+        found["l1, l2"][f"{l1}, {l2}"] = measured(table, "smm2", config_of({"l1": l1, "l2": l2}, 1), patience)
+    return found
+
+
+# --- the picture ------------------------------------------------------------------------------------------
+
+COLOURS = {"plain": "#888888", "lattice": "#1b6ca8", "paillier": "#7b4b94", "smm1": "#d1495b", "smm2": "#edae49"}
+PANELS = {"cpu_seconds_per_tree": "processor seconds per tree", "megabytes_per_tree": "megabytes per tree"}
+WIDE, HIGH = 330, 240
+
+
+def draw(lines: dict[str, Any], path: Path) -> None:
+    """Seconds and megabytes against rows, both axes logarithmic."""
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{2 * WIDE + 150}" height="{HIGH + 90}" '
+        'font-family="sans-serif" font-size="11"><rect width="100%" height="100%" fill="white"/>'
+    ]
+    for at, protocol in enumerate(lines):
+        x = 60 + 90 * at
+        parts.append(f'<line x1="{x}" y1="14" x2="{x + 20}" y2="14" stroke="{COLOURS[protocol]}" stroke-width="2"/>')
+        parts.append(f'<text x="{x + 25}" y="18">{protocol}</text>')
+    for at, (field, title) in enumerate(PANELS.items()):
+        parts += _panel(60 + at * (WIDE + 70), 45, field, title, lines)
+    path.write_text("\n".join([*parts, "</svg>\n"]))
+
+
+def _panel(x: int, y: int, field: str, title: str, lines: dict[str, Any]) -> list[str]:
+    points = {p: [(rows, line[field]) for rows, line in sizes.items()] for p, sizes in lines.items()}
+    every = np.log10([point for own in points.values() for point in own])
+    low, high = np.floor(every.min(axis=0)), np.ceil(every.max(axis=0))
+
+    def place(values: tuple[float, float]) -> tuple[float, float]:
+        across, up = (np.log10(values) - low) / (high - low)
+        return x + WIDE * float(across), y + HIGH * (1 - float(up))
+
+    parts = [
+        f'<rect x="{x}" y="{y}" width="{WIDE}" height="{HIGH}" fill="none" stroke="#999"/>',
+        f'<text x="{x}" y="{y - 8}" font-weight="bold">{title}</text>',
+        f'<text x="{x + WIDE / 2}" y="{y + HIGH + 32}" text-anchor="middle">rows</text>',
+    ]
+    for power in range(int(low[0]), int(high[0]) + 1):
+        at = place((10.0**power, 10.0 ** low[1]))
+        parts.append(f'<text x="{at[0]:.1f}" y="{y + HIGH + 15}" text-anchor="middle">{10**power}</text>')
+    for power in range(int(low[1]), int(high[1]) + 1):
+        at = place((10.0 ** low[0], 10.0**power))
+        parts.append(f'<text x="{x - 5}" y="{at[1] + 4:.1f}" text-anchor="end">{10.0**power:g}</text>')
+        parts.append(f'<line x1="{x}" y1="{at[1]:.1f}" x2="{x + WIDE}" y2="{at[1]:.1f}" stroke="#e5e5e5"/>')
+    for protocol, own in points.items():
+        text = " ".join(f"{a:.1f},{b:.1f}" for a, b in map(place, own))
+        parts.append(f'<polyline points="{text}" fill="none" stroke="{COLOURS[protocol]}" stroke-width="2"/>')
+    return parts
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--rows", type=int, nargs="+", default=[1000, 3000, 10_000, 30_000, 100_000])
+    parser.add_argument("--patience", type=float, default=120.0, help="seconds for one run, with its start")
+    parser.add_argument("--svg", type=Path, help="draw seconds and megabytes against rows here")
+    options = parser.parse_args()
+    result: dict[str, Any] = {
+        "benchmark": "smm",
+        "rows": by_rows(options.rows, options.patience),
+        "options": by_options(10_000, options.patience),
+        "datasets": datasets(options.data, options.patience),
+        "give_credit": large(options.data, options.patience),
+    }
+    if options.svg is not None:
+        draw(result["rows"], options.svg)
+    report(result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,198 @@
+"""AUC against the privacy budget: how much each noise costs, under three readings of the same epsilon.
+
+    python bench/utility.py --data DIR --out FOLDER [--quick]
+
+What MaskedXGBoost's figure 4 plots, with 60 trees of depth 6. The paper does not say what its epsilon adds up over, so
+each budget is spent in three ways:
+
+per release   every release has the whole budget (Theorem 2 with k = 1)
+composed      the budget covers all k = trees x depth releases, fresh noise at every level as published
+label         the budget covers the whole job for a change of one person's label: noise once per tree
+
+MaskedXGBoost runs by the law of its noisy sums, without masks: the same outcome, sooner (eps_PP = 1, W = 1).
+Leaf weights of `ldp` come from true gradients, as published, so that even random splits learn something; with private
+leaves they come from the noisy ones, and the label budget covers all that is released. `federboost` has no budget of
+the active party: its epsilon is the passive party's, of every value by itself ("per release") or of a person's whole
+record ("record"). The active party holds the labels and, unless --active-columns says otherwise, nothing else: every
+split goes through the noise. Test rows are predicted by the whole model.
+Results: FOLDER/utility.csv (a line per run, written as they come), FOLDER/utility.svg, and JSON on stdout.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from common import arguments, hold_out, load, note, report
+from curves import draw
+from veilboost.boost.metrics import metric_named
+from veilboost.config import TrainingConfig
+from veilboost.data import PartyTable
+from veilboost.party.simulation import simulate_prediction, simulate_training
+from veilboost.privacy.calibrate import gaussian_sigma, local_epsilon
+from veilboost.protocols.masked.law import LAW
+from veilboost.protocols.registry import all_protocols
+
+SETS = ("adult", "bank", "default_credit", "give_credit")
+EPSILONS = (0.5, 1.0, 2.0, 4.0, 6.0, 8.0)
+DELTA = 1e-3  # delta_AP of the paper
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One line of a plot: a protocol under one reading of epsilon."""
+
+    method: str
+    reading: str
+    protocol: str
+    options: Mapping[str, Any]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+# What no noise gives, and what nothing but noise does: random splits, with leaf weights from true gradients.
+BASELINES = (
+    Curve("XGBoost-NonPrivate", "none", "plain", {}),
+    Curve("splits by noise alone", "none", "ldp", {"noise_multiplier": 1e6}),
+)
+
+
+def ldp(mechanism: str, score: str, reading: str, epsilon: float, trees: int, depth: int) -> Curve:
+    """XGBoost-LDP is Gaussian and of second order; FedXGBoost-LDP is any local mechanism and of first order."""
+    channels = 2 if score == "second" else 1
+    levels = reading == "composed"
+    releases = {"per release": 1, "composed": trees * depth, "label": trees}[reading]
+    options: dict[str, Any] = {"mechanism": mechanism, "score": score, "per_node": levels}
+    if mechanism == "gaussian":
+        options["noise_multiplier"] = gaussian_sigma(epsilon, DELTA, releases=releases)
+        if reading == "label":  # of g's range of 2 a label changes 1, and it changes no hessian
+            options["noise_multiplier"] /= 2 * math.sqrt(channels)
+    else:
+        each = local_epsilon(epsilon, releases * channels, DELTA if releases > 1 else None) * channels
+        options["epsilon"] = 2 * each if reading == "label" and mechanism == "laplace" else each
+    name = "XGBoost-LDP" if score == "second" else "FedXGBoost-LDP"
+    return Curve(f"{name} ({mechanism})", reading, "ldp", options)
+
+
+def private_leaves(epsilon: float, trees: int, depth: int) -> Curve:
+    """XGBoost-LDP whose whole job keeps to the budget: leaf weights too come from the noisy gradients."""
+    curve = ldp("gaussian", "second", "label", epsilon, trees, depth)
+    # Nothing else may depend on labels; the limit keeps weights of small, noisy leaves in bounds.
+    settings = {"min_child_weight": 0.0, "base_score": 0.5, "max_delta_step": 1.0}
+    options = {**curve.options, "private_leaves": True}
+    return replace(curve, method="XGBoost-LDP, private leaves", options=options, settings=settings)
+
+
+def masked(reading: str, epsilon: float) -> Curve:
+    budget = "release" if reading == "per release" else reading
+    return Curve("MaskedXGBoost", reading, LAW.name, {"eps_ap": epsilon, "delta_ap": DELTA, "budget": budget})
+
+
+def federboost(reading: str, epsilon: float, columns: int) -> Curve:
+    each = epsilon if reading == "per release" else epsilon / columns
+    return Curve("FederBoost (eps_PP)", reading, "federboost", {"epsilon": each})
+
+
+def curves(epsilon: float, trees: int, depth: int, columns: int) -> Iterator[Curve]:
+    for reading in ("per release", "composed", "label"):
+        yield masked(reading, epsilon)
+        yield ldp("gaussian", "second", reading, epsilon, trees, depth)
+        yield ldp("laplace", "first", reading, epsilon, trees, depth)
+        yield ldp("duchi", "first", reading, epsilon, trees, depth)
+    yield private_leaves(epsilon, trees, depth)
+    yield federboost("per release", epsilon, columns)
+    yield federboost("record", epsilon, columns)
+
+
+def divided(table: PartyTable, own: float) -> dict[str, PartyTable]:
+    """The active party has the labels and this share of the columns."""
+    first = int(own * len(table.columns))
+    active, passive = table.columns[:first], table.columns[first:]
+    return {"active": replace(table, columns=active), "passive": PartyTable(table.ids, passive)}
+
+
+def area(table: PartyTable, own: float, seed: int, protocol: str, config: TrainingConfig) -> float:
+    train, test = hold_out(table.rows, seed=seed)
+    run = simulate_training(divided(table.take(train), own), "active", protocol, config, threads=2)
+    margin = simulate_prediction(run.parts, "active", divided(table.take(test), own))
+    return metric_named("auc").function(table.label[test], margin[0], None)
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--trees", type=int, default=60)
+    parser.add_argument("--depth", type=int, default=6)
+    parser.add_argument("--max-bin", type=int, default=32)
+    parser.add_argument("--learning-rate", type=float, default=0.1)
+    parser.add_argument(
+        "--seeds", type=int, default=1, help="divisions into training and test rows; each draws new noise"
+    )
+    parser.add_argument("--active-columns", type=float, default=0.0, help="share of columns at the active party")
+    parser.add_argument("--only", nargs="*", default=list(SETS))
+    parser.add_argument("--methods", nargs="*", default=[], help="only methods whose name contains one of these")
+    parser.add_argument("--out", type=Path, default=Path("utility"))
+    parser.add_argument("--quick", action="store_true", help="10 trees of depth 4 on 4000 rows, two epsilons")
+    given = parser.parse_args()
+    epsilons = EPSILONS
+    if given.quick:
+        given.trees, given.depth, epsilons = 10, 4, (1.0, 8.0)
+    config = TrainingConfig(
+        objective="binary",
+        n_estimators=given.trees,
+        max_depth=given.depth,
+        max_bin=given.max_bin,
+        learning_rate=given.learning_rate,
+        categories="ordinal",
+    )
+    all_protocols()[LAW.name] = LAW
+    given.out.mkdir(parents=True, exist_ok=True)
+    rows: list[dict[str, Any]] = []
+    with open(given.out / "utility.csv", "w", newline="") as file:
+        writer = csv.DictWriter(
+            file, ["data", "method", "reading", "epsilon", "auc", "deviation", "options", "settings"]
+        )
+        writer.writeheader()
+        for name in given.only:
+            if not (given.data / f"{name}.parquet").exists():
+                note(f"skipped {name}: not in {given.data}")
+                continue
+            table = load(given.data, name)
+            if given.quick:
+                table = table.take(np.sort(np.random.default_rng(0).permutation(table.rows)[:4000]))
+            columns = len(divided(table, given.active_columns)["passive"].columns)
+            planned = [(0.0, curve) for curve in BASELINES]
+            planned += [(e, curve) for e in epsilons for curve in curves(e, given.trees, given.depth, columns)]
+            for epsilon, curve in planned:
+                if given.methods and not any(part in curve.method for part in given.methods):
+                    continue
+                job = replace(config, options=curve.options, **curve.settings)
+                found = [area(table, given.active_columns, seed, curve.protocol, job) for seed in range(given.seeds)]
+                row = {
+                    "data": name,
+                    "method": curve.method,
+                    "reading": curve.reading,
+                    "epsilon": epsilon,
+                    "auc": float(np.mean(found)),
+                    "deviation": float(np.std(found)),
+                    "options": dict(curve.options),
+                    "settings": dict(curve.settings),
+                }
+                rows.append(row)
+                writer.writerow(row)
+                file.flush()
+                note(f"{name:15s} {curve.method:28s} {curve.reading:12s} eps {epsilon:<4g} AUC {row['auc']:.4f}")
+    draw(rows, given.out / "utility.svg")
+    settings = {
+        key: getattr(given, key)
+        for key in ("trees", "depth", "max_bin", "learning_rate", "seeds", "quick", "active_columns")
+    }
+    report({"benchmark": "utility", "settings": settings, "delta": DELTA, "rows": rows})
+
+
+if __name__ == "__main__":
+    main()

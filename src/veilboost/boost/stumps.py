@@ -1,0 +1,196 @@
+"""Boosted trees of depth 1 from rows' bins and sums of their labels: single labels are never needed.
+
+The gradients of the losses here are an increasing function of the margin less the label, and their hessians do not
+depend on the label. So a bin's sum of gradients is the sum of what its rows' margins give, less the sum of its rows'
+labels, and the latter is the same in every round.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from veilboost import _native
+from veilboost.boost.booster import RoundResult, Watcher
+from veilboost.boost.columns import ColumnBlock, LevelBins, Rule, in_all_columns
+from veilboost.boost.objective import Objective
+from veilboost.boost.rows import RowGroups
+from veilboost.boost.sampling import sample_columns
+from veilboost.boost.split import LEAST_GAIN, candidates_from_sums, leaf_weights
+from veilboost.boost.tree import LEAF, Tree
+from veilboost.config import TrainingConfig
+from veilboost.fixedpoint import MAX_BITS, Scale, choose_scale, to_fixed
+from veilboost.types import AnyArray, BoolArray, Float32Array, Float64Array, Int32Array, Int64Array
+
+LOSSES = ("binary", "multiclass", "regression")
+
+
+@dataclass(frozen=True)
+class Stumps:
+    """Trees of one split each (or none), their rules by (tree, node 0), and how training went."""
+
+    trees: Sequence[Tree]
+    rules: dict[tuple[int, int], Rule]
+    history: Sequence[RoundResult]
+
+
+def train_stumps(
+    block: ColumnBlock,
+    label_sums: Float64Array,
+    base: Float64Array,
+    objective: Objective,
+    config: TrainingConfig,
+    threads: int = 1,
+    watcher: Watcher | None = None,
+) -> Stumps:
+    """Boost `config.n_estimators` rounds.
+
+    Parameters
+    ----------
+    block
+        The rows' bins; values are not looked at.
+    label_sums
+        Sum of the labels in every slot of the block's layout, (K, slots); for several classes, how many rows of the
+        slot are of each.
+    base
+        The margin before the first tree, (K,).
+    """
+    margin = np.repeat(base[:, None], block.rows, axis=1)
+    trees: list[Tree] = []
+    rules: dict[tuple[int, int], Rule] = {}
+    history: list[RoundResult] = []
+    counts = np.concatenate([np.bincount(column, minlength=width) for column, width in _columns(block)])
+    label_size = float((np.abs(label_sums) / np.maximum(counts, 1)).max(initial=0.0))
+    state = _Rows(block, margin, objective, config, threads)
+    for number in range(config.n_estimators):
+        began = time.perf_counter()
+        columns = sample_columns([block.layout.features], number, config)[0]
+        state.grow(label_sums, label_size, columns, trees, rules)
+        history.append(RoundResult(number, time.perf_counter() - began, None))
+        if watcher is not None:
+            watcher(history[-1])
+    return Stumps(trees, rules, history)
+
+
+class _Rows:
+    """The rows and their margins."""
+
+    def __init__(
+        self, block: ColumnBlock, margin: Float64Array, objective: Objective, config: TrainingConfig, threads: int
+    ) -> None:
+        self._block, self._margin = block, margin
+        self._objective, self._config, self._threads = objective, config, threads
+        self._gradients = np.empty((*margin.shape, 2), dtype=np.int32)
+        self._roots = RowGroups.root(np.arange(block.rows, dtype=np.int32), len(margin))
+        # A label that is no class, and for numbers is zero: what is left of g is what the margin alone gives.
+        self._unlabelled = np.full(block.rows, -1.0 if objective.name == "multiclass" else 0.0)
+
+    def grow(
+        self,
+        label_sums: Float64Array,
+        label_size: float,
+        columns: Int32Array | None,
+        trees: list[Tree],
+        rules: dict[tuple[int, int], Rule],
+    ) -> None:
+        """One round: MAL Alg. 3, lines 3 to 12, for every class."""
+        config, scale = self._config, self._update_gradients(label_size)
+        block = self._block
+        if columns is not None:
+            label_sums, block = _chosen(block, columns, label_sums), block.subset(columns)
+        bins = bins_of(block)
+        sums = block.histogram(bins, self._gradients, self._roots)
+        sums[..., 0] -= np.rint(label_sums / scale.g_unit).astype(np.int64)
+        whole = sums[:, : block.layout.offsets[1]].sum(axis=1)  # every row is in one slot of the first column
+        offer = candidates_from_sums(sums, block.layout, whole, scale, config, self._threads)
+        for tree in range(len(whole)):
+            cover, gain = float(whole[tree, 1] * scale.h_unit), float(offer.best_gain[tree])
+            if block.rows < 2 or cover < 2 * config.min_child_weight or gain <= LEAST_GAIN or gain < config.gamma:
+                weight = self._weights(whole[tree : tree + 1], scale)
+                trees.append(_leaf(weight, cover))
+                self._margin[tree] += weight[0]
+                continue
+            handle = offer.best_handle[tree : tree + 1]
+            sets = offer.left_sets(np.array([tree]), handle) if block.layout.has_sets else []
+            split = block.splits_of(handle, sets)
+            feature = int(split.feature[0])
+            begin, width = int(block.layout.offsets[feature]), int(block.layout.widths[feature])
+            left = split.left[0, :width] == 1
+            at_left = sums[tree, begin : begin + width][left].sum(axis=0)
+            sides = np.stack((at_left, whole[tree] - at_left))
+            weight = self._weights(sides, scale)
+            rule = block.rules_of(split, bins, np.zeros(1, dtype=np.int64))[0]
+            rules[len(trees), 0] = in_all_columns(rule, columns)
+            trees.append(_stump(weight, gain, cover, sides[:, 1] * scale.h_unit))
+            self._move(bins.bins[0], feature, left, weight, tree)
+
+    def _weights(self, totals: Int64Array, scale: Scale) -> Float32Array:
+        return (self._config.learning_rate * leaf_weights(totals, scale, self._config)).astype(np.float32)
+
+    def _move(self, bins: AnyArray, feature: int, left: BoolArray, weight: Float32Array, tree: int) -> None:
+        step = weight.astype(np.float64)[1 - left.astype(np.int64)]
+        kernel = _native.add_by_bin_u8 if bins.dtype == np.uint8 else _native.add_by_bin_u16
+        kernel(bins, feature, step, self._margin[tree], self._threads)  # pyright: ignore[reportArgumentType, reportCallIssue]
+
+    def _update_gradients(self, label_size: float) -> Scale:
+        """What the margins alone give of g, and h, on the grid."""
+        objective = self._objective
+        if objective.name == "binary" and objective.order == "second":
+            scale = choose_scale(1.0, 0.25, 1.0, self._config.gradient_bits)
+            _native.logistic_pairs(
+                self._margin[0], self._gradients[0], 1.0 / scale.g_unit, 1.0 / scale.h_unit, self._threads
+            )
+            return scale
+        g, h = objective.gradients(self._margin, self._unlabelled, None)
+        g_bound, h_bound = objective.bounds(1.0, g, h)
+        bits = self._config.gradient_bits
+        if objective.name == "regression":  # margins alone say little about the size of labels
+            g_bound, bits = max(g_bound, label_size), MAX_BITS
+        scale = choose_scale(g_bound, h_bound, 1.0, bits)
+        self._gradients = to_fixed(g, h, scale)
+        return scale
+
+
+def bins_of(block: ColumnBlock) -> LevelBins:
+    """The bins that hold for all nodes and trees."""
+    if block.shared is None:
+        raise TypeError("these columns are binned anew for every node")
+    return block.shared
+
+
+def _chosen(block: ColumnBlock, columns: Int32Array, label_sums: Float64Array) -> Float64Array:
+    """The label sums of these columns' slots."""
+    offsets = block.layout.offsets
+    return np.concatenate([label_sums[:, offsets[f] : offsets[f + 1]] for f in columns.tolist()], axis=1)
+
+
+def _columns(block: ColumnBlock) -> Iterator[tuple[AnyArray, int]]:
+    """Every column's bins, and how many there are."""
+    return zip(bins_of(block).bins[0].T, block.layout.widths.tolist(), strict=True)
+
+
+def sums_by_slot(block: ColumnBlock, values: Float64Array) -> Float64Array:
+    """Sums of (K, rows) values over the rows of every slot: (K, slots)."""
+    sums = np.empty((len(values), block.layout.slots))
+    for at, row in enumerate(values):
+        sums[at] = np.concatenate([np.bincount(column, row, width) for column, width in _columns(block)])
+    return sums
+
+
+def _leaf(weight: Float32Array, cover: float) -> Tree:
+    return Tree(
+        np.array([LEAF], dtype=np.int32), np.array([LEAF], dtype=np.int32), weight, np.zeros(1), np.array([cover])
+    )
+
+
+def _stump(weight: Float32Array, gain: float, cover: float, covers: Float64Array) -> Tree:
+    return Tree(
+        left=np.array([1, LEAF, LEAF], dtype=np.int32),
+        owner=np.array([0, LEAF, LEAF], dtype=np.int32),
+        weight=np.concatenate((np.zeros(1, dtype=np.float32), weight)),
+        gain=np.array([gain, 0.0, 0.0]),
+        cover=np.array([cover, covers[0], covers[1]]),
+    )

@@ -1,0 +1,257 @@
+"""`veilboost simulate` with rows in different hands: run, measured, and told."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.markup import escape
+from rich.padding import Padding
+
+from veilboost.boost.booster import Watcher
+from veilboost.boost.metrics import metric_named
+from veilboost.boost.objective import make_objective
+from veilboost.cli.baseline import central_xgboost
+from veilboost.cli.console import bytes_text, make_table, seconds_text, status_text, stdout
+from veilboost.cli.problem import Problem, labels
+from veilboost.cli.verdict import learned_by, protections_of, status_of
+from veilboost.config import TrainingConfig
+from veilboost.data.schema import infer_objective
+from veilboost.data.table import PartyTable
+from veilboost.errors import EmptyTable, ImpossibleParameter, UnsupportedCombination
+from veilboost.party.horizontal import HorizontalSimulation, simulate_horizontal
+from veilboost.party.policy import Policy
+from veilboost.party.simulation import simulate_training
+from veilboost.privacy.spending import spending
+from veilboost.protocols.horizontal import HorizontalSpec
+from veilboost.protocols.horizontal_registry import horizontal_named
+from veilboost.types import Float64Array, PartyName
+from veilboost.wire.network import Network
+
+INDENT = (0, 0, 0, 2)
+EXPOSED_ROWS = "exposed_rows"
+
+
+@dataclass(frozen=True)
+class HorizontalChoices:
+    """What only horizontal simulations are told."""
+
+    participants: int | None = None
+    buckets: int | None = None
+    eps: float | None = None
+    allow_unmasked: bool = False
+
+    @property
+    def any(self) -> bool:
+        return self != HorizontalChoices()
+
+    def applied(self, spec: HorizontalSpec, config: TrainingConfig) -> TrainingConfig:
+        """The configuration with these choices in it, as the protocol completes it."""
+        options = dict(config.options)
+        for name, wanted, value in (
+            ("epsilon", self.eps is not None, 0.0 if self.eps == math.inf else self.eps),
+            ("guard", self.allow_unmasked, "allow"),
+        ):
+            if wanted and (name in options or name not in spec.options.names()):
+                raise UnsupportedCombination(
+                    f"{spec.name} has no option {name}, or it is given twice", "say it once, to a protocol that has it"
+                )
+            if wanted and value is not None:
+                options[name] = value
+        if self.eps is not None and not self.eps > 0:
+            raise ImpossibleParameter(f"--eps {self.eps:g} is not above 0", "give a number, or inf for no noise")
+        config = replace(config, options=options)
+        return spec.completed(config if self.buckets is None else replace(config, max_bin=self.buckets))
+
+
+@dataclass(frozen=True)
+class HorizontalExperiment:
+    """A finished run with all that was measured."""
+
+    spec: HorizontalSpec
+    config: TrainingConfig
+    run: HorizontalSimulation
+    rows: Mapping[PartyName, int]
+    test_rows: int
+    metric: str
+    value: float
+    central: float | None
+    central_seconds: float | None
+    alone: float | None
+    fit_seconds: float
+
+    @property
+    def train_seconds(self) -> float:
+        return sum(result.seconds for result in self.run.outcome.history)
+
+    @property
+    def exposed_rows(self) -> int:
+        return sum(int(report.get(EXPOSED_ROWS, 0)) for report in self.run.outcome.reports.values())
+
+
+def run_horizontal(
+    problem: Problem,
+    protocol: str,
+    config: TrainingConfig,
+    choices: HorizontalChoices,
+    threads: int,
+    baselines: bool,
+    watcher: Watcher | None = None,
+) -> HorizontalExperiment:
+    """Deal the rows out, train, test; then, if asked, the same with all rows in one hand and with one share alone."""
+    spec = horizontal_named(protocol)
+    if problem.held_out is not None:
+        raise UnsupportedCombination(f"{protocol} has no validation rows", "leave --validation-size out")
+    table, test = problem.train[problem.active], problem.test[problem.active]
+    target = labels(problem.train, problem.active)
+    if config.objective == "auto":
+        config = replace(config, objective=infer_objective(target, table.label_classes))
+    config = choices.applied(spec, config)
+    parts = _dealt(table, 10 if choices.participants is None else choices.participants, config.seed)
+    began = time.perf_counter()
+    run = simulate_horizontal(parts, protocol, config, threads=threads, watcher=watcher)
+    fit_seconds = time.perf_counter() - began
+    skeleton = run.model.skeleton
+    objective = make_objective(
+        skeleton.objective, classes=max(2, skeleton.trees_per_round), max_delta_step=config.max_delta_step
+    )
+    metric = metric_named(objective.default_metric if config.eval_metric == "auto" else config.eval_metric)
+
+    def score(prediction: Float64Array) -> float:
+        return metric.function(labels(problem.test, problem.active), prediction, test.weight)
+
+    central = alone = None
+    if baselines:
+        central = central_xgboost(problem, {problem.active: run.outcome.part}, config, objective, metric, threads)
+        share = next(iter(parts.values()))
+        own = simulate_training({"alone": share}, "alone", "plain", replace(config, options={}), threads=threads)
+        skeleton_alone = own.parts["alone"].skeleton
+        if skeleton_alone is not None and skeleton_alone.trees_per_round == skeleton.trees_per_round:
+            from veilboost.model.joined import join
+
+            alone = score(objective.predict(join(own.parts).margins(test.columns)))
+    return HorizontalExperiment(
+        spec=spec,
+        config=config,
+        run=run,
+        rows={name: part.rows for name, part in parts.items()},
+        test_rows=test.rows,
+        metric=metric.name,
+        value=score(objective.predict(run.model.margins(test.columns))),
+        central=None if central is None else score(central.prediction),
+        central_seconds=None if central is None else central.fit_seconds,
+        alone=alone,
+        fit_seconds=fit_seconds,
+    )
+
+
+def _dealt(table: PartyTable, participants: int, seed: int) -> dict[PartyName, PartyTable]:
+    """The rows in equal shares, drawn by the seed."""
+    if participants < 1:
+        raise ImpossibleParameter(f"--participants {participants} is less than 1")
+    if participants > table.rows:
+        raise EmptyTable(f"{table.rows} rows are too few for {participants} participants", "use fewer participants")
+    shares = np.array_split(np.random.default_rng((seed, 2)).permutation(table.rows), participants)
+    return {f"participant{at}": table.take(np.sort(share)) for at, share in enumerate(shares)}
+
+
+def horizontal_summary(done: HorizontalExperiment) -> dict[str, Any]:
+    """The numbers of a run, as plain JSON can hold them."""
+    run, metric = done.run, done.metric
+    return {
+        "protocol": done.spec.name,
+        "setting": "horizontal",
+        "objective": run.model.objective,
+        "rows_train": sum(done.rows.values()),
+        "rows_test": done.test_rows,
+        "rows_by_participant": dict(done.rows),
+        "features": len(run.model.columns),
+        "participants": len(done.rows),
+        "dropped": dict(run.outcome.dropped),
+        "trees": len(run.model.trees) // run.model.trees_per_round,
+        "trees_per_round": run.model.trees_per_round,
+        "depth": done.config.max_depth,
+        "max_bin": done.config.max_bin,
+        "options": dict(done.config.options),
+        "metric": metric,
+        "value": done.value,
+        metric: done.value,
+        f"{metric}_xgboost": done.central,
+        f"{metric}_one_participant": done.alone,
+        "fit_seconds": done.fit_seconds,
+        "train_seconds": done.train_seconds,
+        "prepare_seconds": done.fit_seconds - done.train_seconds,
+        "fit_seconds_xgboost": done.central_seconds,
+        "bytes_sent": run.bytes_sent,
+        "bytes_sent_by_party": {name: transcript.bytes_sent() for name, transcript in run.transcripts.items()},
+        "messages": run.messages,
+        "rounds": run.rounds,
+        "reports": {name: dict(report) for name, report in run.outcome.reports.items()},
+        EXPOSED_ROWS: done.exposed_rows,
+        "labels_broken": done.exposed_rows > 0,
+        "model_sha256": run.model.sha256(),
+        "status": status_of(done.spec.statement),
+        "protections": protections_of(done.spec.statement),
+        "learned": learned_by(run.transcripts, done.spec.messages),
+        "privacy": {name: spending(account.events, Policy().delta) for name, account in run.accounts.items()},
+        "seed": done.config.seed,
+    }
+
+
+def network_summary(text: str, rounds: int, size: int, busiest: int) -> dict[str, Any]:
+    """What the run would take on such lines: everything over the driver's one, or each other party over its own."""
+    network = Network.parse(text)
+    return {
+        "network": text,
+        "network_seconds": network.seconds(rounds, size),
+        "network_seconds_own_lines": network.seconds(rounds, busiest),
+    }
+
+
+def print_horizontal(done: HorizontalExperiment, saved: Path | None, network: Mapping[str, Any]) -> None:
+    console, run = stdout(), done.run
+    trees = len(run.model.trees) // run.model.trees_per_round
+    console.print(
+        f"[bold]{escape(done.spec.name)}[/]: {escape(done.spec.summary)}\n"
+        f"{run.model.objective}, {trees} rounds of depth {done.config.max_depth}, {len(done.rows)} participants with "
+        f"{sum(done.rows.values())} rows, tested on {done.test_rows}\n"
+    )
+    console.print(f"[bold]{done.metric} on the test rows[/]")
+    table = make_table("who", done.metric, numbers=(done.metric,))
+    for who, value in (
+        ("one participant alone", done.alone),
+        (f"together, {len(done.rows)} participants", done.value),
+        ("all rows in one hand (XGBoost)", done.central),
+    ):
+        if value is not None:
+            table.add_row(who, f"{value:.4f}")
+    console.print(Padding(table, INDENT))
+    console.print("\n[bold]Cost[/]")
+    console.print(f"  {seconds_text(done.fit_seconds)} in all, {seconds_text(done.train_seconds)} of it training")
+    console.print(f"  {run.messages} messages, {bytes_text(run.bytes_sent)}, {run.rounds} rounds of the server")
+    if network:
+        console.print(f"  on {network['network']}: {seconds_text(float(network['network_seconds']))} under way")
+    console.print("\n[bold]What each was shown[/]")
+    shown = learned_by(run.transcripts, done.spec.messages)
+    for name, what in list(shown.items())[:2] + [item for item in shown.items() if item[0] in done.spec.helpers]:
+        console.print(f"  [bold]{escape(name)}[/]: {escape('; '.join(what)) or 'nothing'}", soft_wrap=True)
+    console.print("\n[bold]Verdict[/]")
+    for protection in done.spec.statement.protections:
+        console.print(
+            f"  {status_text(str(protection.status))} {escape(protection.data)} against {escape(protection.adversary)}: "
+            f"{escape(protection.why)}",
+            soft_wrap=True,
+        )
+    if done.exposed_rows:
+        console.print(
+            f"  [bold red]{done.exposed_rows} labels[/] had masks that hide too little, and were sent all the same"
+        )
+    for name, why in run.outcome.dropped.items():
+        console.print(f"  {escape(name)} was lost on the way: {escape(why)}", soft_wrap=True)
+    if saved is not None:
+        console.print(f"\nmodel: {escape(str(saved))}", soft_wrap=True)

@@ -1,0 +1,1 @@
+"""Order-revealing encryption: ciphertexts whose order one party can tell and whose values it cannot."""

@@ -1,0 +1,120 @@
+"""A job's privacy at one party: its secret key, its place in the party's ledger, and the owner's budget."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from veilboost.config import TrainingConfig
+from veilboost.crypto.csprng import JobRandomness
+from veilboost.party.policy import Policy, TrainRequest, decide
+from veilboost.party.runs import RunFolder
+from veilboost.party.settings import PartySettings
+from veilboost.privacy.event import Event
+from veilboost.privacy.ledger import Ledger, worst_epsilon
+from veilboost.protocols.api import ProtocolSpec
+from veilboost.types import Role
+
+
+class Booking:
+    """The account of one job at one party, in the ledger of all jobs.
+
+    A job is booked under its name and a fingerprint of its key: a job that starts anew under an old name has another
+    key, draws other noise, and spends again; one that resumes has the same.
+    """
+
+    def __init__(self, settings: PartySettings, name: str, key: bytes | None = None) -> None:
+        self.randomness = JobRandomness(key)
+        self.job = f"{name}/{self.randomness.for_request('name of the job').bytes(6).hex()}"
+        self.ledger = Ledger(settings.ledger_file)
+        self._name = name
+        self._settings = settings
+        self._policy = settings.policy
+        self._request: TrainRequest | None = None  # the last one that was allowed
+        self._reservation: int | None = None
+        self._spent: dict[Event, None] | None = None
+
+    @staticmethod
+    def of_run(settings: PartySettings, name: str, resume: bool) -> Booking:
+        """The booking of a run that goes on, or of a new one. Nothing is written yet."""
+        return Booking(settings, name, RunFolder(settings.runs / name).key if resume else None)
+
+    # --- before the job, and again when its rows are counted ----------------------------------------------
+
+    def consider(self, request: TrainRequest) -> None:
+        """Ask the policy, with what other jobs have spent."""
+        limited = self._policy.epsilon_total is not None and request.epsilon != 0
+        spent = self.ledger.spent(request.delta, besides=self.job) if limited else 0.0
+        decide(self._policy, replace(request, epsilon_spent=spent))
+
+    def reserve(self, request: TrainRequest) -> None:
+        """Ask the policy, and set aside what the job would spend; nothing that costs may happen before."""
+        if request.epsilon == 0:
+            self.consider(request)
+        else:
+            self._forget_killed_attempts()
+            self._reservation = self.ledger.reserve(
+                self.job, request.epsilon, request.delta, lambda: self.consider(request)
+            )
+        self._request = request
+
+    def _forget_killed_attempts(self) -> None:
+        for job in self.ledger.reserved():
+            if job != self.job and job.startswith(f"{self._name}/"):
+                self.ledger.close(job)
+
+    # --- while it runs ------------------------------------------------------------------------------------
+
+    def spend(self, event: Event) -> None:
+        """Book a release. One that the plan did not foresee is booked if the owner's budget has room for it.
+
+        Raises
+        ------
+        AgainstPolicy
+            It has not; the release must not leave.
+        """
+        if self._policy.epsilon_per_job is not None or self._policy.epsilon_total is not None:
+            self._check_room(event)
+        self.ledger.append(self.job, event)
+
+    def _check_room(self, event: Event) -> None:
+        if self._request is None:
+            raise RuntimeError("a job spends before its owner was asked")
+        if self._spent is None:
+            self._spent = dict.fromkeys(self.ledger.events(self.job))
+        events = tuple({**self._spent, event: None})
+        delta, planned = self._request.delta, self._request.epsilon
+        # The quick bound is enough for almost every release.
+        if worst_epsilon(events, delta, convolve=False) > planned:
+            needed = worst_epsilon(events, delta)
+            if needed > planned:
+                self.reserve(replace(self._request, epsilon=needed))
+        self._spent[event] = None
+
+    # --- after it -----------------------------------------------------------------------------------------
+
+    def close(self, run: RunFolder | None) -> None:
+        """The job has ended or stopped: what it spent counts, and stands in the run's folder for all who read it."""
+        if self._reservation is not None:
+            self.ledger.close(self.job, self._reservation)
+        if run is not None:
+            run.save_ledger(self._summary())
+
+    def _summary(self) -> dict[str, Any]:
+        return {
+            "party": self._settings.name,
+            "job": self.job,
+            "delta": self._policy.delta,
+            "events": [event.to_dict() for event in self.ledger.events(self.job)],
+        }
+
+
+def planned(spec: ProtocolSpec, config: TrainingConfig, rows: int | None, role: Role, policy: Policy) -> float:
+    """The epsilon that a job would spend on this party's data, at the policy's delta.
+
+    Before alignment has counted the rows, the fewest that the policy allows stand for them; the question is asked
+    again then.
+    """
+    events: Sequence[Event] = () if spec.plan is None else spec.plan(config, rows or policy.min_rows, role)
+    return worst_epsilon(events, policy.delta)

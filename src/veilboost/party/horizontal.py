@@ -1,0 +1,152 @@
+"""All sides of a horizontal job in one process: the same roles, the same messages, channels of memory between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from veilboost.boost.booster import Watcher
+from veilboost.config import TrainingConfig
+from veilboost.crypto.csprng import Csprng, JobRandomness
+from veilboost.data.table import PartyTable
+from veilboost.errors import EmptyTable, ImpossibleParameter
+from veilboost.model.joined import JoinedModel, join
+from veilboost.model.part import Part
+from veilboost.privacy.account import MemoryAccount
+from veilboost.protocols.horizontal import (
+    HelperContext,
+    HelperSide,
+    HorizontalOutcome,
+    ParticipantContext,
+    ParticipantSide,
+    ServerContext,
+)
+from veilboost.protocols.horizontal_registry import horizontal_named
+from veilboost.types import PartyName
+from veilboost.wire.channel import Channel, Peers
+from veilboost.wire.codec import Catalogue
+from veilboost.wire.memory import Handler, MemoryChannel
+from veilboost.wire.message import Message
+from veilboost.wire.transcript import Transcript
+
+SERVER = "server"
+
+
+@dataclass(frozen=True)
+class HorizontalSimulation:
+    """A finished horizontal run."""
+
+    outcome: HorizontalOutcome
+    parts: Mapping[PartyName, Part | None]
+    transcripts: Mapping[PartyName, Transcript]
+    accounts: Mapping[PartyName, MemoryAccount]
+    rounds: int
+
+    @property
+    def model(self) -> JoinedModel:
+        return join({self.outcome.part.party: self.outcome.part})
+
+    @property
+    def bytes_sent(self) -> int:
+        return sum(transcript.bytes_sent() for transcript in self.transcripts.values())
+
+    @property
+    def messages(self) -> int:
+        return sum(transcript.messages_sent() for transcript in self.transcripts.values())
+
+
+class HorizontalFederation:
+    """The sides of one job, wired by memory channels. A `seed` makes secrets the same in every run: for tests."""
+
+    def __init__(
+        self,
+        protocol: str,
+        tables: Mapping[PartyName, PartyTable],
+        config: TrainingConfig,
+        *,
+        threads: int = 1,
+        watcher: Watcher | None = None,
+        seed: bytes | None = None,
+        coded: bool = False,
+    ) -> None:
+        spec = horizontal_named(protocol)
+        config = spec.completed(config)
+        _check_tables(tables, spec.roles)
+        self.participants: dict[PartyName, ParticipantSide] = {}
+        self.helpers: dict[str, HelperSide] = {}
+        self.accounts = {name: MemoryAccount() for name in tables}
+        self.transcripts = {who: Transcript(who) for who in (SERVER, *tables, *spec.helpers)}
+        catalogue = Catalogue(spec.messages)
+
+        def channel(caller: str, callee: str, handler: Handler) -> Channel:
+            return MemoryChannel(handler, catalogue, self.transcripts[caller], self.transcripts[callee], coded)
+
+        def ways_to_helpers(caller: str) -> Peers:
+            return Peers(
+                {role: channel(caller, role, self._asked_by(caller, role)) for role in spec.helpers if role != caller}
+            )
+
+        order = tuple(tables)
+        for role, make in spec.helpers.items():
+            random = Csprng(None if seed is None else seed + role.encode())
+            context = HelperContext(
+                SERVER, order, {name: name for name in spec.helpers}, ways_to_helpers(role), config, random
+            )
+            self.helpers[role] = make(context)
+        for name, table in tables.items():
+            key = None if seed is None else Csprng(seed + name.encode()).bytes(32)
+            self.participants[name] = spec.participant(
+                ParticipantContext(
+                    party=name,
+                    table=table,
+                    helpers=ways_to_helpers(name),
+                    threads=threads,
+                    agreed=config,
+                    randomness=JobRandomness(key),
+                    account=self.accounts[name],
+                )
+            )
+        self.peers = Peers({name: channel(SERVER, name, self._answered_by(name)) for name in tables})
+        self.server = spec.server(ServerContext(SERVER, self.peers, ways_to_helpers(SERVER), config, threads, watcher))
+
+    # Handlers look sides up when they are called, so that a test may put others in their place.
+
+    def _asked_by(self, caller: PartyName, role: str) -> Handler:
+        def handle(message: Message) -> Message:
+            return self.helpers[role].handle(caller, message)
+
+        return handle
+
+    def _answered_by(self, name: PartyName) -> Handler:
+        def handle(message: Message) -> Message:
+            return self.participants[name].handle(message)
+
+        return handle
+
+    def train(self) -> HorizontalSimulation:
+        outcome = self.server.train()
+        parts = {name: side.part for name, side in self.participants.items()}
+        return HorizontalSimulation(outcome, parts, self.transcripts, self.accounts, self.peers.rounds)
+
+
+def simulate_horizontal(
+    tables: Mapping[PartyName, PartyTable],
+    protocol: str,
+    config: TrainingConfig,
+    *,
+    threads: int = 1,
+    watcher: Watcher | None = None,
+    seed: bytes | None = None,
+) -> HorizontalSimulation:
+    """Train on tables with the same columns and different people."""
+    return HorizontalFederation(protocol, tables, config, threads=threads, watcher=watcher, seed=seed).train()
+
+
+def _check_tables(tables: Mapping[PartyName, PartyTable], roles: tuple[str, ...]) -> None:
+    if not tables:
+        raise EmptyTable("there is no participant", "give at least one participant's rows")
+    for name, table in tables.items():
+        if name in roles:
+            raise ImpossibleParameter(f"a participant is called {name!r}, as a role is", "give it another name")
+        if not table.columns or not table.rows:
+            raise EmptyTable(f"participant {name} has no feature or no row")

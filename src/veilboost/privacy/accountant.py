@@ -1,0 +1,216 @@
+"""What events cost together: an epsilon at a delta, by four ways of adding up.
+
+Events are composed within one adjacency and one adversary: an epsilon says nothing about another change of the data,
+and parties that put together what they saw are asked for by `compose` over all of their events.
+All four are upper bounds; the least of them is the one to quote.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from veilboost.errors import ImpossibleParameter
+from veilboost.privacy.event import Adjacency, Event, ExactRelease, Exponential, Gaussian, Laplace, Pure
+from veilboost.types import Float64Array
+
+_Key = TypeVar("_Key")
+_ORDERS: Float64Array = 1.0 + np.geomspace(1e-3, 1e6, 4000)  # of Renyi divergence
+LARGEST_PLD = 2000.0  # an epsilon beyond it is no protection, and a distribution of losses not worth its memory
+
+
+@dataclass(frozen=True)
+class Composed:
+    """What one adversary's view costs under one adjacency, at `delta`.
+
+    `releases` are with noise, `exact` without; an exact release has no finite epsilon whatever the noise beside it.
+    `basic`, `advanced`, `renyi` and `pld` (privacy loss distributions) are of the releases with noise alone.
+    """
+
+    delta: float
+    releases: int
+    exact: int
+    basic: float
+    advanced: float
+    renyi: float
+    pld: float
+
+    @property
+    def noised(self) -> float:
+        """The least bound for the releases with noise."""
+        return min(self.basic, self.advanced, self.renyi, self.pld)
+
+    @property
+    def epsilon(self) -> float:
+        """The least bound for everything that was seen."""
+        return math.inf if self.exact else self.noised
+
+
+@dataclass(frozen=True)
+class View:
+    """All events that one adversary saw, under one adjacency."""
+
+    adjacency: Adjacency
+    adversary: str
+    events: tuple[Event, ...]
+
+
+def views(events: Iterable[Event]) -> tuple[View, ...]:
+    """Events by adjacency and adversary, in order of first appearance."""
+    found: dict[tuple[Adjacency, str], list[Event]] = {}
+    for event in events:
+        found.setdefault((event.adjacency, event.adversary), []).append(event)
+    return tuple(View(*key, tuple(seen)) for key, seen in found.items())
+
+
+def compose(events: Iterable[Event], delta: float, *, convolve: bool = True) -> Composed:
+    """Compose events of one adjacency, one after the other, each possibly chosen by what came before.
+
+    Without `convolve` the slow way, distributions of losses of unlike mechanisms, is left out.
+    """
+    if not 0 <= delta < 1:
+        raise ImpossibleParameter(f"delta is {delta}", "give a number below 1, well below one over the rows")
+    every = tuple(events)
+    if len({event.adjacency for event in every}) > 1:
+        raise ImpossibleParameter("events of several adjacencies have no epsilon together", "compose each by itself")
+    exact = sum(event.count for event in every if isinstance(event, ExactRelease))
+    noised = [event for event in every if not isinstance(event, ExactRelease)]
+    # Gaussians compose in closed form: squared Mahalanobis distances add up.
+    distances = _counted((event.mahalanobis, event) for event in noised if isinstance(event, Gaussian))
+    together = math.sqrt(math.fsum(count * distance**2 for distance, count in distances.items()))
+    others = _counted((_Cost.of(event), event) for event in noised if not isinstance(event, Gaussian))
+    releases = sum(event.count for event in noised)
+    if delta == 0:  # only pure mechanisms have an epsilon there, and it adds up
+        pure = math.inf if together else _basic({}, others, delta)
+        return Composed(delta, releases, exact, pure, math.inf, math.inf, math.inf)
+    basic, advanced = _basic(distances, others, delta), _advanced(distances, others, delta)
+    renyi = _renyi(together, others, delta)
+    if not others:
+        pld = gaussian_epsilon(together, delta)
+    elif not convolve or min(basic, advanced, renyi) > LARGEST_PLD:
+        pld = math.inf
+    else:
+        from veilboost.privacy.losses import convolved_epsilon
+
+        laplaces = [(cost.epsilon, count) for cost, count in others.items() if cost.law is Laplace]
+        pures = [(cost.epsilon, count) for cost, count in others.items() if cost.law is not Laplace]
+        pld = convolved_epsilon(together, laplaces, pures, delta)
+    return Composed(delta, releases, exact, basic, advanced, renyi, pld)
+
+
+@dataclass(frozen=True)
+class _Cost:
+    """What a release without Gaussian noise costs: its pure epsilon, and the law of its losses."""
+
+    law: type[Event]
+    epsilon: float
+
+    @staticmethod
+    def of(event: Event) -> _Cost:
+        if isinstance(event, Laplace):
+            return _Cost(Laplace, 1.0 / event.scale_over_sensitivity)
+        if isinstance(event, Exponential):
+            return _Cost(Exponential, event.epsilon)
+        # No mechanism of pure epsilon is worse than randomized response between two answers.
+        return _Cost(Pure, event.epsilon if isinstance(event, Pure) else math.inf)
+
+
+def _counted(pairs: Iterable[tuple[_Key, Event]]) -> dict[_Key, int]:
+    """Releases that cost the same, counted together: each cost is worked out once."""
+    counts: dict[_Key, int] = {}
+    for key, event in pairs:
+        counts[key] = counts.get(key, 0) + event.count
+    return counts
+
+
+# --- Gaussian, exactly (Balle and Wang, 2018) -------------------------------------------------------------
+
+
+def gaussian_delta(mahalanobis: float, epsilon: float) -> float:
+    """Phi(m/2 - eps/m) - e^eps Phi(-m/2 - eps/m), with m the sensitivity over sigma."""
+    if mahalanobis == 0:
+        return 0.0
+    half, shift = mahalanobis / 2.0, epsilon / mahalanobis
+    first, second = _log_phi(half - shift), epsilon + _log_phi(-half - shift)
+    return max(0.0, -math.exp(first) * math.expm1(min(0.0, second - first)))
+
+
+def _log_phi(x: float) -> float:
+    """The logarithm of the normal distribution function, far into its tail."""
+    if x > -30.0:
+        return math.log(math.erfc(-x / math.sqrt(2.0)) / 2.0)
+    inverse = 1.0 / (x * x)  # the asymptotic series; what is left out is below 1e-11 of it
+    series = 1.0 - inverse * (1.0 - 3.0 * inverse * (1.0 - 5.0 * inverse * (1.0 - 7.0 * inverse)))
+    return -x * x / 2.0 - math.log(-x * math.sqrt(2.0 * math.pi)) + math.log(series)
+
+
+def gaussian_epsilon(mahalanobis: float, delta: float) -> float:
+    """The epsilon of Gaussian noise at `delta`."""
+    if gaussian_delta(mahalanobis, 0.0) <= delta:
+        return 0.0
+    high = 1.0
+    while gaussian_delta(mahalanobis, high) > delta:
+        high *= 2.0
+    return bisect(lambda epsilon: gaussian_delta(mahalanobis, epsilon) <= delta, 0.0, high)
+
+
+def bisect(holds: Callable[[float], bool], low: float, high: float) -> float:
+    """Where `holds` turns from false (at `low`) to true (at `high`), on its true side."""
+    for _ in range(200):
+        middle = (low + high) / 2.0
+        if not low < middle < high:
+            break
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+# --- four ways to add up ----------------------------------------------------------------------------------
+
+
+def _basic(distances: Mapping[float, int], others: Mapping[_Cost, int], delta: float) -> float:
+    """Sum of the epsilons; Gaussians share delta evenly."""
+    return math.fsum(epsilon * count for epsilon, count in _each(distances, others, delta))
+
+
+def _advanced(distances: Mapping[float, int], others: Mapping[_Cost, int], delta: float) -> float:
+    """Dwork, Rothblum and Vadhan, for unlike epsilons: sqrt(2 ln(1/d') sum e^2) + sum e (exp(e) - 1)."""
+    spare = delta / 2.0 if distances else delta
+    each = _each(distances, others, delta - spare)
+    if any(epsilon > 100.0 for epsilon, _ in each):
+        return math.inf  # of no use there, and the exponential would overflow
+    squares = math.fsum(count * epsilon**2 for epsilon, count in each)
+    drift = math.fsum(count * epsilon * math.expm1(epsilon) for epsilon, count in each)
+    return math.sqrt(2.0 * math.log(1.0 / spare) * squares) + drift
+
+
+def _each(distances: Mapping[float, int], others: Mapping[_Cost, int], delta: float) -> list[tuple[float, int]]:
+    share = delta / max(1, sum(distances.values()))
+    gaussians = [(gaussian_epsilon(distance, share), count) for distance, count in distances.items()]
+    return gaussians + [(cost.epsilon, count) for cost, count in others.items()]
+
+
+def _renyi(together: float, others: Mapping[_Cost, int], delta: float) -> float:
+    """Renyi divergences add up order by order; the best order gives epsilon."""
+    total = _ORDERS * together**2 / 2.0
+    for cost, count in others.items():
+        total = total + count * _divergence(cost)
+    # Canonne, Kamath and Steinke 2020, Proposition 12.
+    epsilon = total + np.log1p(-1.0 / _ORDERS) - (math.log(delta) + np.log(_ORDERS)) / (_ORDERS - 1.0)
+    return max(0.0, float(epsilon.min()))
+
+
+def _divergence(cost: _Cost) -> Float64Array:
+    """The Renyi divergence of one release, at every order."""
+    a, epsilon = _ORDERS, cost.epsilon
+    if cost.law is Exponential:
+        return np.minimum(a * epsilon**2 / 8.0, epsilon)  # bounded range: eps^2/8 in zCDP (Cesar and Rogers, 2021)
+    if cost.law is Laplace:  # Mironov 2017, Table II
+        up = np.log(a / (2 * a - 1)) + (a - 1) * epsilon
+        down = np.log((a - 1) / (2 * a - 1)) - a * epsilon
+        return np.logaddexp(up, down) / (a - 1)
+    stay, leave = -math.log1p(math.exp(-epsilon)), -epsilon - math.log1p(math.exp(-epsilon))
+    return np.logaddexp(a * stay + (1 - a) * leave, a * leave + (1 - a) * stay) / (a - 1)

@@ -1,0 +1,286 @@
+"""A party's privacy ledger: every release of its data, over all jobs, in one file that only grows.
+
+SQLite, so that jobs at the same time do not harm each other. Rows can be added and nothing else: triggers refuse the
+rest, and each row carries a hash over itself and the row before, so that what was edited, reordered or cut out in
+spite of them is found. That rows at the end are missing no chain can tell; a small file beside the ledger remembers
+how far it went, and an export states the last hash for whoever wants to remember it elsewhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from veilboost.errors import DamagedLedger, ImpossibleParameter
+from veilboost.privacy.accountant import compose
+from veilboost.privacy.event import Adjacency, Event, event_from_dict
+
+Entry = Literal["spent", "reserved", "closed"]
+FIRST = "0" * 64  # the hash before the first row
+_PATIENCE = 60.0  # seconds to wait for another job's transaction
+_TABLES = (
+    """CREATE TABLE IF NOT EXISTS ledger (number INTEGER PRIMARY KEY, at REAL NOT NULL, job TEXT NOT NULL,
+       entry TEXT NOT NULL, body TEXT NOT NULL, hash TEXT NOT NULL)""",
+    "CREATE UNIQUE INDEX IF NOT EXISTS once ON ledger (job, body) WHERE entry = 'spent'",
+    """CREATE TRIGGER IF NOT EXISTS at_the_end BEFORE INSERT ON ledger
+       WHEN NEW.number != (SELECT coalesce(max(number), 0) + 1 FROM ledger)
+       BEGIN SELECT RAISE(ABORT, 'a ledger only grows'); END""",
+    """CREATE TRIGGER IF NOT EXISTS no_update BEFORE UPDATE ON ledger
+       BEGIN SELECT RAISE(ABORT, 'a ledger only grows'); END""",
+    """CREATE TRIGGER IF NOT EXISTS no_delete BEFORE DELETE ON ledger
+       BEGIN SELECT RAISE(ABORT, 'a ledger only grows'); END""",
+)
+_LAST = "SELECT number, hash FROM ledger ORDER BY number DESC LIMIT 1"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the ledger. The body is an event, or what was reserved."""
+
+    number: int
+    at: float
+    job: str
+    entry: Entry
+    body: str
+    hash: str
+
+    def hashed_after(self, previous: str) -> str:
+        content = json.dumps([self.number, self.at, self.job, self.entry, self.body], separators=(",", ":"))
+        return hashlib.sha256(f"{previous}{content}".encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Head:
+    """How far a ledger goes: the number of rows, and the last hash."""
+
+    rows: int
+    hash: str
+
+
+@dataclass(frozen=True)
+class JobTotal:
+    """What one job cost: the epsilon of what was spent, and what is still set aside for it."""
+
+    job: str
+    releases: int
+    epsilon: float
+    reserved: float
+
+    @property
+    def counted(self) -> float:
+        return max(self.epsilon, self.reserved)
+
+
+class Ledger:
+    """One party's ledger file. Safe for several jobs and processes at once."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def _head_file(self) -> Path:
+        return self.path.with_name(self.path.name + ".head")
+
+    # --- writing ----------------------------------------------------------------------------------------
+
+    def append(self, job: str, event: Event) -> bool:
+        """Book a release; False if this job has booked the very same before (a retry), which costs nothing."""
+        with self._writing() as connection:
+            body = event.canonical()
+            found = connection.execute(
+                "SELECT 1 FROM ledger WHERE entry = 'spent' AND job = ? AND body = ?", (job, body)
+            ).fetchone()
+            if found is None:
+                self._add(connection, job, "spent", body)
+            return found is None
+
+    def reserve(self, job: str, epsilon: float, delta: float, approve: Callable[[], None]) -> int:
+        """Set epsilon aside for a job that is about to start, if `approve` does not raise.
+
+        Both happen in one transaction, so that what `approve` reads here of other jobs still holds: two jobs cannot
+        take the same epsilon. A job that reserves again replaces what it reserved before. Returns the row's number.
+        """
+        if not epsilon >= 0:
+            raise ImpossibleParameter(f"a job would reserve an epsilon of {epsilon}", "plan a number of at least 0")
+        with self._writing() as connection:
+            approve()
+            # JSON has no infinity; `float` reads a text as well.
+            body = json.dumps({"epsilon": str(float(epsilon)), "delta": delta})
+            return self._add(connection, job, "reserved", body)
+
+    def close(self, job: str, reservation: int | None = None) -> None:
+        """A job has ended: what it spent counts from now on, not what was set aside for it.
+
+        Only if `reservation` is still its last one, where it is given: the job may have been taken up again since.
+        """
+        with self._writing() as connection:
+            last = connection.execute(
+                "SELECT number, entry FROM ledger WHERE job = ? AND entry != 'spent' ORDER BY number DESC LIMIT 1",
+                (job,),
+            ).fetchone()
+            if last is not None and last[1] == "reserved" and reservation in (None, last[0]):
+                self._add(connection, job, "closed", "{}")
+
+    def _add(self, connection: sqlite3.Connection, job: str, entry: Entry, body: str) -> int:
+        last = connection.execute(_LAST).fetchone()
+        number, previous = last or (0, FIRST)
+        self._check_reach(number)
+        row = Row(number + 1, time.time(), job, entry, body, "")
+        values = (row.number, row.at, job, entry, body, row.hashed_after(previous))
+        connection.execute("INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?)", values)
+        return row.number
+
+    # --- reading ----------------------------------------------------------------------------------------
+
+    def rows(self) -> tuple[Row, ...]:
+        with _coded(self.path):
+            if not self.path.exists() or self.path.stat().st_size == 0:
+                return ()
+            where = f"{self.path.resolve().as_uri()}?mode=ro"
+            with closing(sqlite3.connect(where, uri=True, timeout=_PATIENCE)) as connection:
+                return _rows(connection)
+
+    def events(self, job: str | None = None) -> tuple[Event, ...]:
+        """All releases, or those of one job, in order."""
+        return tuple(
+            event_from_dict(json.loads(row.body))
+            for row in self.rows()
+            if row.entry == "spent" and (job is None or row.job == job)
+        )
+
+    def reserved(self) -> Mapping[str, float]:
+        """What is set aside for jobs that have not ended."""
+        return {job: epsilon for job, epsilon in _reserved(self.rows()).items() if epsilon}
+
+    def totals(self, delta: float, adjacency: Adjacency | None = None) -> tuple[JobTotal, ...]:
+        """What each job cost, at `delta` each; the worst adjacency where none is named."""
+        return _totals(self.rows(), delta, adjacency)
+
+    def spent(self, delta: float, adjacency: Adjacency | None = None, besides: str | None = None) -> float:
+        """What all jobs (but one) cost together, spent or set aside: their epsilons added, at `delta` each."""
+        return sum(total.counted for total in self.totals(delta, adjacency) if total.job != besides)
+
+    def verify(self) -> Head:
+        """The head of a ledger that is whole.
+
+        Raises
+        ------
+        DamagedLedger
+            A row was changed, moved, removed or put in, or the file is not readable.
+        """
+        previous = FIRST
+        rows = self.rows()
+        remembered = self._remembered()
+        for number, row in enumerate(rows, start=1):
+            if row.number != number or row.hash != row.hashed_after(previous):
+                raise DamagedLedger(f"{self.path}: row {number} is not what was written")
+            previous = row.hash
+            if remembered is not None and remembered.rows == number and remembered.hash != row.hash:
+                raise DamagedLedger(f"{self.path}: row {number} is not the one that was remembered")
+        self._check_reach(len(rows))
+        return Head(len(rows), previous)
+
+    def export(self) -> dict[str, Any]:
+        """The whole ledger as JSON, verified, with its head for an auditor to remember."""
+        head = self.verify()
+        rows = [{**vars(row), "body": json.loads(row.body)} for row in self.rows()]
+        return {"head": vars(head), "rows": rows}
+
+    # --- the file ---------------------------------------------------------------------------------------
+
+    def _remembered(self) -> Head | None:
+        try:
+            return Head(**json.loads(self._head_file.read_text()))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError) as error:
+            raise DamagedLedger(f"{self._head_file} is not readable") from error
+
+    def _check_reach(self, rows: int) -> None:
+        """A crash may leave the remembered head behind the ledger, never before it."""
+        remembered = self._remembered()
+        if remembered is not None and remembered.rows > rows:
+            raise DamagedLedger(f"{self.path}: {remembered.rows - rows} rows at the end are missing")
+
+    @contextmanager
+    def _writing(self) -> Generator[sqlite3.Connection]:
+        """One transaction, alone; how far the ledger goes is remembered once that is on the disk."""
+        with _coded(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.path.touch(mode=0o600)
+            with closing(sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None)) as connection:
+                connection.execute("PRAGMA synchronous = FULL")
+                with _alone(connection):
+                    for statement in _TABLES:
+                        connection.execute(statement)
+                    yield connection
+                with _alone(connection):  # so that of two jobs the later one writes last
+                    self._remember(connection)
+
+    def _remember(self, connection: sqlite3.Connection) -> None:
+        last = connection.execute(_LAST).fetchone()
+        if last is not None:
+            partial = self._head_file.with_name(self._head_file.name + ".partial")
+            partial.write_text(json.dumps(vars(Head(*last))))
+            os.replace(partial, self._head_file)
+
+
+@contextmanager
+def _coded(path: Path) -> Generator[None]:
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        raise DamagedLedger(f"{path} cannot be used ({error})") from error
+
+
+@contextmanager
+def _alone(connection: sqlite3.Connection) -> Generator[None]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def _rows(connection: sqlite3.Connection) -> tuple[Row, ...]:
+    return tuple(Row(*values) for values in connection.execute("SELECT * FROM ledger ORDER BY number"))
+
+
+def _reserved(rows: Iterable[Row]) -> dict[str, float]:
+    """What is set aside for each job that has not ended."""
+    found: dict[str, float] = {}
+    for row in rows:
+        if row.entry != "spent":
+            found[row.job] = float(json.loads(row.body)["epsilon"]) if row.entry == "reserved" else 0.0
+    return found
+
+
+def _totals(rows: tuple[Row, ...], delta: float, adjacency: Adjacency | None = None) -> tuple[JobTotal, ...]:
+    events: dict[str, list[Event]] = {row.job: [] for row in rows}
+    for row in rows:
+        if row.entry == "spent":
+            event = event_from_dict(json.loads(row.body))
+            if adjacency in (None, event.adjacency):
+                events[row.job].append(event)
+    reserved = _reserved(rows)
+    return tuple(
+        JobTotal(job, sum(event.count for event in seen), worst_epsilon(seen, delta), reserved.get(job, 0.0))
+        for job, seen in events.items()
+    )
+
+
+def worst_epsilon(events: Sequence[Event], delta: float, *, convolve: bool = True) -> float:
+    """The epsilon of all events, whoever saw them, under the adjacency where it is largest."""
+    kinds = {event.adjacency for event in events}
+    costs = (compose([e for e in events if e.adjacency is kind], delta, convolve=convolve) for kind in kinds)
+    return max((cost.epsilon for cost in costs), default=0.0)

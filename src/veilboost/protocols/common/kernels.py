@@ -1,0 +1,183 @@
+"""What both versions of FedXGBoost-SMM share: how many kernel vectors there are, who checks them, how they mask.
+
+Secure matrix multiplication (FedXGBoost, Protocol 1): one party sends Z, orthonormal and orthogonal to its data D; the
+other answers (I - ZZ')E instead of its data E; D'(I - ZZ')E is D'E.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from veilboost.boost.grower import Level
+from veilboost.boost.rows import RowGroups
+from veilboost.config import ProtocolOptions, TrainingConfig, param
+from veilboost.crypto.csprng import Csprng
+from veilboost.errors import GradientRange, ImpossibleParameter, MalformedMessage, UnsupportedCombination
+from veilboost.protocols.common.null_space import gaussian, rounding_error
+from veilboost.types import BoolArray, Float64Array, Int32Array, Int64Array
+
+_DRAWS = 20
+_LARGEST_SUM = 2.0**62
+_ORTHONORMAL = 1e-12
+_DIAGONAL = 1e-11  # more than a vector's length may be off
+_HIDDEN = 1e-15  # of what a row of ZZ' would have if all rows had the same
+
+
+@dataclass(frozen=True)
+class KernelOptions(ProtocolOptions):
+    """How nodes are masked."""
+
+    r: int = param(16, "most kernel vectors of a node", low=1, high=1_000_000)
+    share: float = param(0.1, "most kernel vectors of a node, as a share of its rows", low=0, high=1, low_open=True)
+    rotate: bool = param(False, "hardening: mask by a secret rotation of the kernel vectors, not by some of them")
+    revealed: float = param(
+        0.0,
+        "hardening: most that masked answers may reveal in a tree, in ranks per row; 0: as published, no bound",
+        low=0,
+    )
+
+    def count(self, rows: int, columns: int) -> int:
+        """How many kernel vectors a node has, where they must be orthogonal to so many columns."""
+        return max(min(self.r, max(int(self.share * rows), 1), rows - columns), 0)
+
+    def least(self, rows: int, count: int, depth: int) -> int:
+        """The least r' of a node: 1 as published, more where the revealed rank of a tree of this depth is bounded."""
+        if not self.revealed:
+            return 1
+        return min(count, max(1, math.ceil(rows * (1 - self.revealed / depth))))
+
+
+def refuse(config: TrainingConfig, options: KernelOptions) -> None:
+    """At the door: a bound on what is revealed that no choice of vectors can keep."""
+    if options.revealed and options.share < 1 - options.revealed / config.max_depth:
+        raise UnsupportedCombination(
+            f"revealed={options.revealed:g} cannot be kept over {config.max_depth} levels with share={options.share:g}",
+            f"raise share to {1 - options.revealed / config.max_depth:g} or revealed, or grow shallower trees",
+        )
+
+
+def refuse_rows(rows: int, config: TrainingConfig, options: KernelOptions) -> None:
+    """Where the job begins: the same bound, now that the number of rows is known."""
+    refuse(config, options)
+    needed = math.ceil(rows * (1 - options.revealed / config.max_depth))
+    if options.revealed and options.r < needed:
+        raise ImpossibleParameter(
+            f"revealed={options.revealed:g} needs {needed} kernel vectors for {rows} rows, r is {options.r}",
+            "raise r or revealed, or grow shallower trees",
+        )
+
+
+def refuse_inexact(gradients: Int32Array, rows: Int32Array, options: KernelOptions) -> None:
+    """Float64 must hold a round's sums to less than half a step of the grid, whatever the nodes will be."""
+    for pairs in gradients:
+        # smm1 sums g + h at times, which is at most as long as both together.
+        norm = float(np.sqrt(np.square(pairs[rows].astype(np.float64)).sum(axis=0)).sum())
+        if rounding_error(len(rows), norm, options.count(len(rows), 1)) >= 0.5:
+            raise GradientRange(
+                f"float64 cannot hold masked sums of {len(rows)} rows to the last bit at this gradient scale",
+                "lower gradient_bits, or scale sample weights down",
+            )
+
+
+class RevealedRank:
+    """Adds up what masked answers reveal in the trees of a round: n - r' equations about a node of n rows."""
+
+    def __init__(self, rows: int, trees: int, options: KernelOptions) -> None:
+        self._most = options.revealed * rows
+        self._so_far = np.zeros(trees, dtype=np.int64)
+
+    def copy(self) -> RevealedRank:
+        return deepcopy(self)
+
+    def after(self, groups: RowGroups, answers: Sequence[tuple[int, int]]) -> None:
+        """Take in answers of (node, r'), or refuse before they leave."""
+        if not self._most:
+            return
+        so_far = self._so_far.copy()
+        counts = groups.counts
+        for node, vectors in answers:
+            so_far[groups.group[node]] += counts[node] - vectors
+        if so_far.max() > self._most:
+            raise UnsupportedCombination(
+                "the next answer would reveal more of this tree than the bound `revealed` allows",
+                "raise revealed, or grow shallower trees",
+            )
+        self._so_far = so_far
+
+
+def without_single_rows(level: Level) -> Level:
+    """Where the child to be summed has one row, which no mask hides, its sibling is summed instead."""
+    single = level.fit.counts[level.build] < 2
+    if not single.any():
+        return level
+    build = np.sort(np.where(single, level.build ^ 1, level.build))
+    derived = np.isin(level.derive, build, invert=True)
+    return replace(level, build=build, derive=level.derive[derived], parent=level.parent[derived])
+
+
+def hidden_rows(kernel: Float64Array) -> BoolArray:
+    """Which rows of ZZ' have something beside the diagonal; the answer's other rows would be bare (Alg. 3, step 4).
+
+    For orthonormal Z the squares of row i off the diagonal sum to d - d^2, where d is the square of Z's row i.
+    """
+    diagonal = np.einsum("ij,ij->i", kernel, kernel)
+    return (diagonal > _HIDDEN * kernel.shape[1] / max(len(kernel), 1)) & (diagonal < 1 - _DIAGONAL)
+
+
+def check_kernel(kernel: Float64Array) -> None:
+    """Refuse vectors that do not mask: I - ZZ' must be a projector and touch every row.
+
+    With vectors that are not orthonormal I - ZZ' could be inverted, and the answer with it.
+    """
+    if not np.isfinite(kernel).all():
+        raise MalformedMessage("a kernel vector is not finite")
+    off = kernel.T @ kernel - np.eye(kernel.shape[1])
+    if np.abs(off).max(initial=0.0) > _ORTHONORMAL:
+        raise MalformedMessage("the kernel vectors are not orthonormal")
+    if not hidden_rows(kernel).all():
+        raise MalformedMessage("the kernel vectors would leave a row of the answer unmasked")
+
+
+def draw_mask(kernel: Float64Array, options: KernelOptions, depth: int, source: Csprng) -> Float64Array:
+    """Z of the answer: a random number r' of the vectors, drawn again while a row stays bare (Alg. 2, Alg. 3)."""
+    rows, count = kernel.shape
+    if not count:
+        return kernel
+    least = options.least(rows, count, depth)
+    for _ in range(_DRAWS):
+        drawn = np.frombuffer(source.bytes(8 * (count + 1)), dtype="<u8")
+        size = least + int(drawn[0] % np.uint64(count - least + 1))  # the bias is below count / 2^64
+        if options.rotate:  # a random r'-dimensional subspace of their span: who sent the vectors cannot tell which
+            mask = kernel @ np.linalg.qr(gaussian(source, count, size))[0]
+        else:
+            mask = kernel[:, np.argsort(drawn[1:], kind="stable")[:size]]
+        if hidden_rows(mask).all():
+            return mask
+    raise MalformedMessage("the kernel vectors would leave a row of the answer unmasked")
+
+
+def masked(mask: Float64Array, data: Float64Array) -> Float64Array:
+    """(I - ZZ') data."""
+    return data - mask @ (mask.T @ data)
+
+
+def blocks_of(flat: Float64Array, shapes: Sequence[tuple[int, int]]) -> Iterator[Float64Array]:
+    """Matrices of these shapes, laid end to end."""
+    at = 0
+    for rows, columns in shapes:
+        yield flat[at : at + rows * columns].reshape(rows, columns)
+        at += rows * columns
+
+
+def rounded(sums: Float64Array) -> Int64Array:
+    """Sums on the grid. Honest ones are whole numbers but for rounding errors, far below a quarter."""
+    if np.isfinite(sums).all():
+        whole = np.rint(sums)
+        if np.abs(whole).max(initial=0.0) < _LARGEST_SUM and np.abs(sums - whole).max(initial=0.0) <= 0.25:
+            return whole.astype(np.int64)
+    raise MalformedMessage("masked sums do not lie on the fixed-point grid", "start the job again")

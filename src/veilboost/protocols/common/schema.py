@@ -1,0 +1,184 @@
+"""The columns and labels of participants with the same columns: described by each, made one by the server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self, cast
+
+import numpy as np
+
+from veilboost.data.schema import infer_objective
+from veilboost.data.table import PartyTable
+from veilboost.errors import LabelOutOfRange, MalformedMessage, MissingColumn, MissingLabel, MixedTypes
+from veilboost.model.part import ColumnInfo
+from veilboost.types import Column, Float64Array, PartyName
+
+SAME = "give every participant the same columns, by the same names and of the same kinds"
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Columns in order, which of them have missing values, and what the labels are.
+
+    Attributes
+    ----------
+    classes
+        Names of the label's classes where it is text, else None.
+    objective
+        The loss that the labels ask for.
+    kinds
+        How many classes there are, where the labels are classes.
+    """
+
+    columns: tuple[ColumnInfo, ...]
+    missing: tuple[bool, ...]
+    classes: tuple[str, ...] | None
+    objective: str
+    kinds: int
+
+    @property
+    def trees_per_round(self) -> int:
+        return self.kinds if self.objective == "multiclass" else 1
+
+    def to_json(self) -> str:
+        return json.dumps(
+            {
+                "names": [info.name for info in self.columns],
+                "categories": [info.categories for info in self.columns],
+                "missing": self.missing,
+                "classes": self.classes,
+                "objective": self.objective,
+                "kinds": self.kinds,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        try:
+            values = cast("dict[str, Any]", json.loads(text))
+            names, lists = _texts(values["names"]), values["categories"]
+            columns = tuple(
+                ColumnInfo(name, None if found is None else _texts(found))
+                for name, found in zip(names, lists, strict=True)
+            )
+            missing = tuple(bool(flag) for flag in values["missing"])
+            classes = None if values["classes"] is None else _texts(values["classes"])
+            made = cls(columns, missing, classes, str(values["objective"]), int(values["kinds"]))
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise MalformedMessage("a description of columns cannot be read") from error
+        if len(missing) != len(columns) or len(set(names)) != len(names) or made.kinds < 1:
+            raise MalformedMessage("a description of columns contradicts itself")
+        return made
+
+
+def _texts(values: Any) -> tuple[str, ...]:
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in cast("list[Any]", values)):
+        raise ValueError("not a list of texts")
+    return tuple(cast("list[str]", values))
+
+
+def describe(table: PartyTable, objective: str) -> Schema:
+    """What a participant tells of its own table: names, kinds and categories, never a value of a row."""
+    if table.label is None:
+        raise MissingLabel("a participant has no labels", "name the label column in its [data] section")
+    found = infer_objective(table.label, table.label_classes) if objective == "auto" else objective
+    kinds = len(table.label_classes) if table.label_classes is not None else int(table.label.max(initial=0.0)) + 1
+    return Schema(
+        columns=tuple(ColumnInfo(column.name, column.categories) for column in table.columns),
+        missing=tuple(has_missing(column) for column in table.columns),
+        classes=table.label_classes,
+        objective=found,
+        kinds=max(kinds, 1),
+    )
+
+
+def has_missing(column: Column) -> bool:
+    if column.categories is not None:
+        return bool((column.values < 0).any())
+    return bool(np.isnan(column.values).any())
+
+
+def unify(schemas: Mapping[PartyName, Schema], objective: str) -> Schema:
+    """One description for all. Columns must be the same; categories and classes are put together, sorted.
+
+    Raises
+    ------
+    MissingColumn, MixedTypes
+        The columns differ, in name, order or kind.
+    LabelOutOfRange
+        The labels are text here and numbers there, or ask for different losses.
+    """
+    parties = list(schemas)
+    first = schemas[parties[0]]
+    names = [info.name for info in first.columns]
+    for party in parties[1:]:
+        own = schemas[party]
+        if [info.name for info in own.columns] != names:
+            raise MissingColumn(f"{party} has other columns than {parties[0]}, or in another order", SAME)
+        for info, known in zip(own.columns, first.columns, strict=True):
+            if (info.categories is None) != (known.categories is None):
+                raise MixedTypes(f"column {info.name!r} is numbers at one participant and categories at another", SAME)
+        if (own.classes is None) != (first.classes is None):
+            raise LabelOutOfRange("labels are text at one participant and numbers at another", "write them alike")
+    everyone = list(schemas.values())
+    classes = None
+    if first.classes is not None:
+        classes = tuple(sorted({name for schema in everyone for name in schema.classes or ()}))
+    kinds = len(classes) if classes is not None else max(schema.kinds for schema in everyone)
+    return Schema(
+        columns=tuple(
+            ColumnInfo(info.name, _union([schema.columns[at].categories for schema in everyone]))
+            for at, info in enumerate(first.columns)
+        ),
+        missing=tuple(any(schema.missing[at] for schema in everyone) for at in range(len(names))),
+        classes=classes,
+        objective=_objective(everyone, objective, kinds, classes),
+        kinds=kinds,
+    )
+
+
+def _union(lists: Sequence[tuple[str, ...] | None]) -> tuple[str, ...] | None:
+    if lists[0] is None:
+        return None
+    return tuple(sorted({name for categories in lists for name in categories or ()}))
+
+
+def _objective(schemas: Sequence[Schema], wanted: str, kinds: int, classes: tuple[str, ...] | None) -> str:
+    if wanted != "auto":
+        return wanted
+    if classes is not None:
+        return "multiclass" if kinds > 2 else "binary"
+    found = {schema.objective for schema in schemas}
+    if len(found) == 1:
+        return found.pop()
+    raise LabelOutOfRange("the participants' labels ask for different losses", "set objective")
+
+
+def table_in_terms_of(table: PartyTable, schema: Schema) -> tuple[tuple[Column, ...], Float64Array]:
+    """A participant's columns and labels in the codes that all share."""
+    own = {column.name: column for column in table.columns}
+    columns = tuple(_recoded(own[info.name], info.categories) for info in schema.columns if info.name in own)
+    if len(columns) != len(schema.columns) or table.label is None:
+        raise MalformedMessage("the job is about other columns than this participant has")
+    label = table.label
+    if table.label_classes is not None and schema.classes is not None:
+        label = _codes(table.label_classes, schema.classes).astype(np.float64)[label.astype(np.int64)]
+    return columns, label
+
+
+def _recoded(column: Column, categories: tuple[str, ...] | None) -> Column:
+    if (column.categories is None) != (categories is None):
+        raise MalformedMessage("the job takes a column for another kind than this participant has")
+    if column.categories is None or categories is None:
+        return column
+    codes = np.append(_codes(column.categories, categories), -1).astype(np.int32)
+    return Column(column.name, codes[column.values], categories)  # the last entry serves the missing code -1
+
+
+def _codes(own: Sequence[str], shared: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    place = {name: at for at, name in enumerate(shared)}
+    if not set(own) <= set(place):
+        raise MalformedMessage("the job leaves out categories that this participant has")
+    return np.array([place[name] for name in own], dtype=np.int64)

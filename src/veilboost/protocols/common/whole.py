@@ -1,0 +1,217 @@
+"""A model that one hand holds whole, as horizontal training ends with: on the wire, and over given cuts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, cast
+
+import numpy as np
+
+from veilboost import _native
+from veilboost.boost.columns import ColumnBlock, LevelBins
+from veilboost.boost.layout import BinLayout
+from veilboost.boost.tree import LEAF, Tree
+from veilboost.config import TrainingConfig
+from veilboost.errors import MalformedMessage, VeilBoostError
+from veilboost.model.part import ColumnInfo, Part, Skeleton, SplitRecords
+from veilboost.protocols.common.schema import Schema
+from veilboost.types import BoolArray, Column, ColumnKind, Float32Array, Float64Array, Int32Array, UInt8Array
+from veilboost.wire.message import ArraySpec, Message, Reveals
+
+_KINDS = {"ordinal": ColumnKind.NUMERIC, "onehot": ColumnKind.ONEHOT, "sets": ColumnKind.SETS}
+HOLDER = "model"  # the one part of such a model; whoever took part has a copy
+
+
+@dataclass(frozen=True)
+class TrainedModel(Message):
+    """Server to participant: the whole model."""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        Reveals("the model: column, cut or categories of every split, covers, gains, leaf weights", "participant"),
+    )
+    about: str
+    sizes: Annotated[Int32Array, ArraySpec("int32", 1)]
+    left: Annotated[Int32Array, ArraySpec("int32", 1)]
+    weight: Annotated[Float32Array, ArraySpec("float32", 1)]
+    gain: Annotated[Float64Array, ArraySpec("float64", 1)]
+    cover: Annotated[Float64Array, ArraySpec("float64", 1)]
+    base_margin: Annotated[Float64Array, ArraySpec("float64", 1)]
+    feature: Annotated[Int32Array, ArraySpec("int32", 1)]
+    threshold: Annotated[Float32Array, ArraySpec("float32", 1)]
+    default_left: Annotated[UInt8Array, ArraySpec("uint8", 1)]
+    set_of: Annotated[Int32Array, ArraySpec("int32", 1)]
+    left_sets: Annotated[UInt8Array, ArraySpec("uint8", 2)]
+
+
+def make_whole(
+    protocol: str, schema: Schema, trees: Sequence[Tree], base: Float64Array, records: SplitRecords, config: Any
+) -> Part:
+    """The part of a model whose columns are all in one hand."""
+    skeleton = Skeleton(
+        protocol=protocol,
+        objective=schema.objective,
+        classes=schema.classes,
+        parties=(HOLDER,),
+        trees_per_round=schema.trees_per_round,
+        trees=tuple(trees),
+        base_margin=base,
+        config=config,
+    )
+    return Part(HOLDER, schema.columns, records, skeleton)
+
+
+def to_message(part: Part) -> TrainedModel:
+    skeleton = cast(Skeleton, part.skeleton)
+    records, trees = part.records, skeleton.trees
+    about = {
+        "protocol": skeleton.protocol,
+        "objective": skeleton.objective,
+        "classes": skeleton.classes,
+        "trees_per_round": skeleton.trees_per_round,
+        "columns": [(info.name, info.categories) for info in part.columns],
+        "config": skeleton.config.to_dict(),
+    }
+    return TrainedModel(
+        about=json.dumps(about),
+        sizes=np.array([tree.nodes for tree in trees], dtype=np.int32),
+        left=_joined([tree.left for tree in trees], np.int32),
+        weight=_joined([tree.weight for tree in trees], np.float32),
+        gain=_joined([tree.gain for tree in trees], np.float64),
+        cover=_joined([tree.cover for tree in trees], np.float64),
+        base_margin=skeleton.base_margin,
+        feature=records.feature,
+        threshold=records.threshold,
+        default_left=records.default_left.view(np.uint8),
+        set_of=records.set_of,
+        left_sets=records.left_sets.view(np.uint8),
+    )
+
+
+def from_message(message: TrainedModel) -> Part:
+    """The model that a server sent, or `MalformedMessage` where its pieces do not fit together."""
+    try:
+        about = cast("dict[str, Any]", json.loads(message.about))
+        columns = tuple(
+            ColumnInfo(str(name), None if categories is None else tuple(map(str, categories)))
+            for name, categories in about["columns"]
+        )
+        classes = None if about["classes"] is None else tuple(map(str, about["classes"]))
+        config = TrainingConfig.from_dict(about["config"])
+        trees, records = _trees(message), _records(message, columns)
+        per_round = int(about["trees_per_round"])
+        if per_round < 1 or len(trees) % per_round or len(message.base_margin) != per_round:
+            raise ValueError("trees")
+        objective, protocol = str(about["objective"]), str(about["protocol"])
+    except (ValueError, TypeError, KeyError, IndexError, RecursionError, VeilBoostError) as error:
+        raise MalformedMessage("a model whose pieces do not fit together arrived") from error
+    skeleton = Skeleton(protocol, objective, classes, (HOLDER,), per_round, trees, message.base_margin, config)
+    return Part(HOLDER, columns, records, skeleton)
+
+
+def _trees(message: TrainedModel) -> tuple[Tree, ...]:
+    sizes = message.sizes
+    pieces: tuple[Any, ...] = (message.left, message.weight, message.gain, message.cover)
+    if (sizes < 1).any() or any(len(piece) != int(sizes.sum()) for piece in pieces):
+        raise ValueError("sizes")
+    trees: list[Tree] = []
+    for begin, size in zip((np.cumsum(sizes) - sizes).tolist(), sizes.tolist(), strict=True):
+        left, weight, gain, cover = (piece[begin : begin + size] for piece in pieces)
+        inner = np.flatnonzero(left != LEAF)
+        # Children stand behind their parents and are nobody else's: no walk down a tree can run in circles.
+        if bool((left[inner] <= inner).any()) or sorted(left[inner].tolist()) != list(range(1, size, 2)):
+            raise ValueError("children")
+        owner = np.full(size, LEAF, dtype=np.int32)
+        owner[inner] = 0
+        trees.append(Tree(left, owner, weight, gain, cover))
+    return tuple(trees)
+
+
+def _records(message: TrainedModel, columns: Sequence[ColumnInfo]) -> SplitRecords:
+    inner = message.left != LEAF
+    count = int(inner.sum())
+    pieces = (message.feature, message.threshold, message.default_left, message.set_of)
+    if any(len(piece) != count for piece in pieces):
+        raise ValueError("splits")
+    if count and not (0 <= message.feature.min() <= message.feature.max() < len(columns)):
+        raise ValueError("columns")
+    if count and not (-1 <= message.set_of.min() <= message.set_of.max() < len(message.left_sets)):
+        raise ValueError("sets")
+    tree = np.repeat(np.arange(len(message.sizes), dtype=np.int32), message.sizes)
+    first = np.repeat(np.cumsum(message.sizes) - message.sizes, message.sizes)
+    node = (np.arange(len(tree)) - first).astype(np.int32)
+    return SplitRecords(
+        tree=tree[inner],
+        node=node[inner],
+        feature=message.feature,
+        threshold=message.threshold,
+        default_left=message.default_left != 0,
+        set_of=message.set_of,
+        left_sets=cast(BoolArray, message.left_sets != 0),
+    )
+
+
+def _joined(pieces: Sequence[Any], kind: Any) -> Any:
+    return np.concatenate([np.empty(0, dtype=kind), *pieces]).astype(kind, copy=False)
+
+
+def block_with_cuts(
+    columns: Sequence[Column],
+    rows: int,
+    cuts: Sequence[Float32Array],
+    missing: Sequence[bool],
+    config: TrainingConfig,
+    threads: int,
+) -> ColumnBlock:
+    """Columns binned by cuts that all participants share; categories have one bin each, whatever `cuts` says."""
+    bare = ColumnBlock.build(columns, rows, replace(config, proposal="local", weighted_bins=False), threads=threads)
+    edges = tuple(
+        own if kind is not ColumnKind.NUMERIC else given
+        for kind, own, given in zip(bare.kinds, bare.cuts, cuts, strict=True)
+    )
+    layout = BinLayout.of([len(each) + 1 for each in edges], list(missing), bare.kinds)
+    if layout.widest <= 256:
+        matrix = np.empty((rows, len(edges)), dtype=np.uint8)
+        _native.bin_columns_u8(bare.values, edges, matrix, 0, threads)
+        shared = LevelBins([matrix], [edges], per_node=False)
+    else:
+        wide = np.empty((rows, len(edges)), dtype=np.uint16)
+        _native.bin_columns_u16(bare.values, edges, wide, 0, threads)
+        shared = LevelBins([wide], [edges], per_node=False)
+    return replace(bare, cuts=edges, layout=layout, shared=shared)
+
+
+def equal_width_cuts(low: float, high: float, buckets: int) -> Float32Array:
+    """Borders b_1 .. b_{q-1} of MAL Alg. 1, lines 10 and 11, as float32, the type of values.
+
+    A bucket holds b_{k-1} <= x < b_k, the last one also its upper end. Where float32 cannot tell two borders apart, or
+    all values are one, there are fewer buckets.
+    """
+    edges = low + (high - low) * np.arange(1, buckets) / buckets
+    cuts = np.unique(edges.astype(np.float32))
+    return cuts[cuts > np.float32(low)]
+
+
+def bare_block(
+    schema: Schema, cuts: Sequence[Float32Array], config: TrainingConfig, bins: Any, threads: int
+) -> ColumnBlock:
+    """Columns of which only the cuts and, for these rows, the bins are known: what a server has."""
+    kinds = [ColumnKind.NUMERIC if info.categories is None else _KINDS[config.categories] for info in schema.columns]
+    return ColumnBlock(
+        rows=len(bins),
+        kinds=tuple(kinds),
+        values=(np.empty(0, dtype=np.float32),) * len(kinds),
+        categories=tuple(len(info.categories or ()) for info in schema.columns),
+        cuts=tuple(cuts),
+        layout=BinLayout.of([len(each) + 1 for each in cuts], list(schema.missing), kinds),
+        shared=LevelBins([np.ascontiguousarray(bins)], [cuts], per_node=False),
+        max_bin=config.max_bin,
+        binning=config.binning,
+        threads=threads,
+    )
+
+
+def category_cuts(info: ColumnInfo) -> Float32Array:
+    """One bin per category."""
+    return np.arange(1, len(info.categories or ()), dtype=np.float32) - np.float32(0.5)

@@ -1,0 +1,1 @@
+"""`federboost`: buckets leave their owner once, each under randomized response; all trees grow at the active party."""

@@ -1,0 +1,60 @@
+"""What `federboost` is and claims."""
+
+from __future__ import annotations
+
+from veilboost.privacy.statement import Protection, Statement, Status
+from veilboost.protocols.api import ProtocolSpec
+from veilboost.protocols.common.messages import BeginTraining, ColumnsOffered, EndTraining, ResumeTraining
+from veilboost.protocols.federboost.accounting import calibrate, plan
+from veilboost.protocols.federboost.active import FederBoostActive
+from veilboost.protocols.federboost.messages import BucketRound, Buckets, BucketSplits, BucketsRequest
+from veilboost.protocols.federboost.options import FederBoostOptions, refuse
+from veilboost.protocols.federboost.passive import FederBoostPassive
+from veilboost.wire.message import Done
+
+SPEC = ProtocolSpec(
+    name="federboost",
+    setting="vertical",
+    summary="perturbed buckets leave their owner once; the active party grows all trees alone",
+    source="FederBoost, vertical (Tian et al.)",
+    exact=False,
+    statement=Statement(
+        (
+            Protection(
+                victim="active",
+                data="labels",
+                adversary="every passive party",
+                status=Status.HEURISTIC,
+                why="no gradient, sum or side of a row is sent; which columns and cuts split best is told as it is",
+            ),
+            Protection(
+                victim="passive",
+                data="features",
+                adversary="the active party",
+                status=Status.HEURISTIC,
+                why=(
+                    "each value's bucket is locally private at epsilon, a person's record at the sum over its columns, "
+                    "given the cuts; the cuts are quantiles of all rows, and that a change of one value may move "
+                    "them is not counted"
+                ),
+            ),
+        )
+    ),
+    messages=(
+        BeginTraining,
+        ColumnsOffered,
+        BucketsRequest,
+        Buckets,
+        BucketRound,
+        BucketSplits,
+        ResumeTraining,
+        EndTraining,
+        Done,
+    ),
+    active=FederBoostActive,
+    passive=FederBoostPassive,
+    options=FederBoostOptions,
+    refuse=refuse,
+    plan=plan,
+    calibrate=calibrate,
+)

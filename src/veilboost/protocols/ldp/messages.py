@@ -1,0 +1,52 @@
+"""What `ldp` sends beside the common messages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from veilboost.protocols.common.messages import BeginRound, Ints, StatisticsRequest
+from veilboost.types import Float64Array, Int32Array, Int64Array
+from veilboost.wire.message import ArraySpec, Message, Reveals
+
+NoisyGradients = Annotated[Int32Array, ArraySpec("int32", 3)]
+
+
+@dataclass(frozen=True)
+class LdpRound(BeginRound):
+    """Active to passive: the round's noisy gradients, (trees, rows, 1 or 2), on a grid of 2^-exponent.
+
+    Empty where every level brings its own.
+    """
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        *BeginRound.reveals,
+        Reveals("gradient and, for a second-order score, hessian of every sampled row, with noise", "passive"),
+    )
+    g_exponent: int
+    h_exponent: int
+    gradients: NoisyGradients
+
+
+@dataclass(frozen=True)
+class LdpRequest(StatisticsRequest):
+    """Active to passive: a level to score. `gradients` and `totals` (nodes, 1 or 2) are empty unless asked for."""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        Reveals("which rows are together in each node of each tree", "passive"),
+        Reveals("with per_node, gradients and hessians of the level's rows with fresh noise", "passive"),
+        Reveals("with paper_form, exact sums of gradients and hessians of every node", "passive"),
+    )
+    gradients: NoisyGradients
+    totals: Annotated[Int64Array, ArraySpec("int64", 2)]
+
+
+@dataclass(frozen=True)
+class LdpScores(Message):
+    """Passive to active: the best candidate of every node and its score."""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        Reveals("the best candidate of every node and its score, from sums of noisy gradients", "active"),
+    )
+    handle: Ints
+    gain: Annotated[Float64Array, ArraySpec("float64", 1)]

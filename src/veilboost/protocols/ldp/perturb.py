@@ -1,0 +1,154 @@
+"""A round's gradients with noise, on a fixed-point grid.
+
+The grid and the noise follow from public parameters alone. Gaussian and Laplace noise is drawn as integers, so that
+floating point leaves no holes; the other mechanisms end in few or continuous values that are rounded afterwards.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from veilboost.errors import ImpossibleParameter
+from veilboost.fixedpoint import MAX_BITS, Scale, exponent_for
+from veilboost.privacy import mechanism
+from veilboost.privacy.calibrate import gaussian_sigma
+from veilboost.privacy.discrete import discrete_gaussian, discrete_laplace
+from veilboost.privacy.mechanism import Generator
+from veilboost.protocols.ldp.options import LdpOptions, Ranges
+from veilboost.types import BoolArray, Float64Array, Int32Array
+
+_SIGMAS, _SCALES = 12.0, 40.0  # noise beyond has a chance below 1e-17 and is cut off there
+_LOCAL: dict[str, Callable[[Generator, Float64Array, float], Float64Array]] = {
+    "duchi": mechanism.duchi,
+    "piecewise": mechanism.piecewise,
+    "hybrid": mechanism.hybrid,
+}
+
+
+def multiplier(options: LdpOptions) -> float:
+    """Sigma over the sensitivity of a whole Gaussian release."""
+    return options.noise_multiplier or gaussian_sigma(options.epsilon, options.delta)
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The noise of one number of a person, which lies in [low, high]."""
+
+    options: LdpOptions
+    low: float
+    high: float
+    channels: int
+
+    @property
+    def epsilon(self) -> float:
+        """This number's share where a person's gradient and hessian are released together."""
+        return self.options.epsilon / self.channels
+
+    @property
+    def spread(self) -> float:
+        """Sigma of a Gaussian, scale of a Laplace. The sensitivity is the whole range."""
+        width = self.high - self.low
+        if self.options.mechanism == "gaussian":
+            # Squared distances of the channels add up, so that each may take an equal share.
+            return width * multiplier(self.options) * math.sqrt(self.channels)
+        return width / self.epsilon
+
+    @property
+    def reach(self) -> float:
+        """The largest magnitude that can come out."""
+        largest = max(-self.low, self.high)
+        half, middle = (self.high - self.low) / 2, abs(self.high + self.low) / 2
+        match self.options.mechanism:
+            case "gaussian":
+                return largest + _SIGMAS * self.spread
+            case "laplace":
+                return largest + _SCALES * self.spread
+            case "duchi":
+                return middle + half * mechanism.duchi_bound(self.epsilon)
+            case _:
+                return middle + half * mechanism.duchi_bound(self.epsilon / 2)
+
+    def exponent(self, bits: int) -> int:
+        """The grid: as fine as gradients have elsewhere, but coarse enough for the noise."""
+        return min(exponent_for(max(-self.low, self.high), bits), exponent_for(self.reach, MAX_BITS))
+
+    def add(self, values: Float64Array, exponent: int, randomness: Generator) -> Int32Array:
+        """Values, which stand on the grid, as they are released."""
+        unit = math.ldexp(1.0, exponent)
+        if self.options.mechanism in _LOCAL:
+            half, middle = (self.high - self.low) / 2, (self.high + self.low) / 2
+            drawn = _LOCAL[self.options.mechanism](
+                randomness, np.clip((values - middle) / half, -1.0, 1.0), self.epsilon
+            )
+            noisy = np.rint((drawn * half + middle) * unit)
+        else:
+            sampler = discrete_gaussian if self.options.mechanism == "gaussian" else discrete_laplace
+            noisy = values * unit + sampler(randomness, self.spread * unit, len(values))
+        return np.clip(noisy, -(2.0**MAX_BITS), 2.0**MAX_BITS).astype(np.int32)
+
+
+@dataclass(frozen=True)
+class Perturbation:
+    """How the gradients of a job are perturbed, round for round the same."""
+
+    options: LdpOptions
+    ranges: Ranges
+    bits: int
+
+    def _noises(self) -> list[Noise]:
+        ranges = self.ranges
+        every = [Noise(self.options, -ranges.g, ranges.g, ranges.channels)]
+        if ranges.h is not None:
+            every.append(Noise(self.options, 0.0, ranges.h, ranges.channels))
+        return every
+
+    def scale(self) -> Scale:
+        """The grid of what is released."""
+        exponents = [noise.exponent(self.bits) for noise in self._noises()]
+        return Scale(exponents[0], exponents[1] if len(exponents) > 1 else self.bits)
+
+    def clean(self, gradients: Int32Array, scale: Scale) -> Int32Array:
+        """The gradients on the grid of what is released, clipped, (trees, rows, channels).
+
+        Raises
+        ------
+        ImpossibleParameter
+            If a value lies outside its range and no clipping was asked for.
+        """
+        units, grid = (scale.g_unit, scale.h_unit), self.scale()
+        asked = self.options.clip, self.options.clip_hessian
+        clean = np.empty((*gradients.shape[:2], self.ranges.channels), dtype=np.int32)
+        for at, noise in enumerate(self._noises()):
+            values = gradients[..., at] * units[at]
+            # Half a step of either grid is rounding.
+            if not asked[at] and np.abs(values).max(initial=0.0) > noise.high + units[at]:
+                name = ("clip", "clip_hessian")[at]
+                raise ImpossibleParameter(
+                    f"a {('gradient', 'hessian')[at]} lies beyond {noise.high:g}, the range that the noise hides",
+                    f"set the option {name} (weights and losses other than classification need it), or the objective",
+                )
+            steps = math.ldexp(1.0, (grid.g_exponent, grid.h_exponent)[at])
+            clean[..., at] = np.clip(np.rint(values * steps), noise.low * steps, noise.high * steps)
+        return clean
+
+    def noisy(self, clean: Int32Array, released: BoolArray, randomness: Generator) -> Int32Array:
+        """What is sent: noise on the `released` (trees, rows), zero elsewhere."""
+        grid = self.scale()
+        sent = np.zeros_like(clean)
+        for at, noise in enumerate(self._noises()):
+            exponent = (grid.g_exponent, grid.h_exponent)[at]
+            values: Float64Array = clean[..., at][released].astype(np.float64) * math.ldexp(1.0, -exponent)
+            sent[released, at] = noise.add(values, exponent, randomness)
+        return sent
+
+
+def with_counts(gradients: Int32Array, scale: Scale) -> Int32Array:
+    """Pairs to sum, (trees, rows, 2): where no hessians were released, every row counts one."""
+    if gradients.shape[2] == 2:
+        return gradients
+    ones = np.full_like(gradients, 1 << scale.h_exponent)
+    return np.concatenate((gradients, ones), axis=2)

@@ -1,0 +1,68 @@
+"""What `ldp` is and claims."""
+
+from __future__ import annotations
+
+from veilboost.privacy.statement import Protection, Statement, Status
+from veilboost.protocols.api import ProtocolSpec
+from veilboost.protocols.common.messages import (
+    BeginTraining,
+    ColumnsOffered,
+    EndTraining,
+    ResumeTraining,
+    SplitAnswer,
+    SplitRequest,
+)
+from veilboost.protocols.ldp.accounting import calibrate, plan
+from veilboost.protocols.ldp.active import LdpActive
+from veilboost.protocols.ldp.messages import LdpRequest, LdpRound, LdpScores
+from veilboost.protocols.ldp.options import LdpOptions, refuse
+from veilboost.protocols.ldp.passive import LdpPassive
+from veilboost.wire.message import Done
+
+SPEC = ProtocolSpec(
+    name="ldp",
+    setting="vertical",
+    summary="every person's gradient gets noise before it leaves; passive parties score noisy sums",
+    source="XGBoost-LDP (a baseline of MaskedXGBoost), FedXGBoost-LDP (Algorithm 6)",
+    exact=False,
+    statement=Statement(
+        (
+            Protection(
+                victim="active",
+                data="labels",
+                adversary="every passive party",
+                status=Status.HEURISTIC,
+                why=(
+                    "each release is differentially private for the label of a person, and releases add up over trees; "
+                    "but without private_leaves leaf weights come from true gradients, so later releases tell more "
+                    "about labels than is counted; with paper_form exact sums are sent and nothing is claimed"
+                ),
+            ),
+            Protection(
+                victim="passive",
+                data="features",
+                adversary="the active party",
+                status=Status.OPEN,
+                why="the best candidate of every node, its score and the sides of winning cuts are sent without noise",
+            ),
+        )
+    ),
+    messages=(
+        BeginTraining,
+        ColumnsOffered,
+        LdpRound,
+        LdpRequest,
+        LdpScores,
+        SplitRequest,
+        SplitAnswer,
+        ResumeTraining,
+        EndTraining,
+        Done,
+    ),
+    active=LdpActive,
+    passive=LdpPassive,
+    options=LdpOptions,
+    refuse=refuse,
+    plan=plan,
+    calibrate=calibrate,
+)

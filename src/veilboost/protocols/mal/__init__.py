@@ -1,0 +1,1 @@
+"""`mal`: masked aggregation learning. Horizontal, in two rounds."""

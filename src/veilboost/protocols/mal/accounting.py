@@ -1,0 +1,96 @@
+"""What leaves a participant, as privacy events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from veilboost.config import TrainingConfig
+from veilboost.crypto.csprng import JobRandomness
+from veilboost.privacy.account import Account
+from veilboost.privacy.event import Adjacency, Event, ExactRelease, RandomizedResponse
+from veilboost.privacy.mechanism import randomized_response
+from veilboost.protocols.mal.options import MalOptions
+from veilboost.types import UInt8Array
+
+SERVER = "the server"
+
+
+def bucket_event(column: int, categories: int, epsilon: float, content: str = "") -> Event:
+    """One column's buckets. A record has one in every column, so its epsilon is that of all columns together."""
+    what, release = "the bucket of every row in one column", f"buckets of column {column}"
+    if epsilon == 0:
+        return ExactRelease(
+            what=what,
+            adjacency=Adjacency.RECORD,
+            adversary=SERVER,
+            protocol="mal",
+            release=release,
+            content=content,
+        )
+    return RandomizedResponse(
+        what=what,
+        adjacency=Adjacency.RECORD,
+        adversary=SERVER,
+        protocol="mal",
+        release=release,
+        content=content,
+        paper_epsilon=epsilon,  # Corollary 1
+        epsilon=epsilon,
+        categories=categories,
+    )
+
+
+def other_events(content: str = "") -> tuple[Event, ...]:
+    """What no noise covers: label sums, whose masks cancel, and the ranges of columns."""
+    return (
+        ExactRelease(
+            what="the sum of labels in every bucket",
+            adjacency=Adjacency.LABEL,
+            adversary=SERVER,
+            protocol="mal",
+            release="masked labels",
+            content=content,
+        ),
+        ExactRelease(
+            what="lowest and highest values, where they are this participant's",
+            adjacency=Adjacency.RECORD,
+            adversary="everybody who takes part",
+            protocol="mal",
+            release="extremes",
+            content=content,
+        ),
+    )
+
+
+def plan(config: TrainingConfig, columns: int) -> Sequence[Event]:
+    """What a participant would release of so many columns."""
+    epsilon = MalOptions.from_dict(config.options).epsilon
+    return (*(bucket_event(column, config.max_bin, epsilon) for column in range(columns)), *other_events())
+
+
+def perturb(
+    buckets: UInt8Array, widths: Sequence[int], epsilon: float, randomness: JobRandomness, content: str
+) -> UInt8Array:
+    """MAL Alg. 1, line 15: every bucket stays with probability e^eps / (e^eps + q - 1), else becomes any other.
+
+    Drawn from what the ranges are, so that asking twice gives the same rows and nothing to average.
+    """
+    if epsilon == 0:
+        return buckets
+    noisy = buckets.copy()
+    for column, width in enumerate(widths):
+        if width > 1:
+            generator = randomness.for_request("mal", "buckets", column, content)
+            noisy[:, column] = randomized_response(generator, buckets[:, column].astype(np.int64), width, epsilon)
+    return noisy
+
+
+def spend(account: Account, widths: Sequence[int], epsilon: float, content: str) -> None:
+    """Book all of it, before any of it leaves."""
+    for column, width in enumerate(widths):
+        if width > 1:
+            account.spend(bucket_event(column, width, epsilon, content))
+    for event in other_events(content):
+        account.spend(event)

@@ -1,0 +1,32 @@
+"""The authority of `mal`: makes the keys of a session and hands out to each what is its to have."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from veilboost.crypto.ore.api import keygen
+from veilboost.errors import UnexpectedMessage
+from veilboost.protocols.horizontal import HelperContext, HelperSide
+from veilboost.protocols.mal.messages import ComparisonKey, ComparisonKeyRequest, KeysRequest, SessionKeys
+from veilboost.types import PartyName, UInt8Array
+from veilboost.wire.message import Message
+
+
+class MalAuthority(HelperSide):
+    """Knows both keys, and sees no ciphertext."""
+
+    def __init__(self, context: HelperContext) -> None:
+        self._context = context
+        self._keys = keygen(context.random)
+
+    def handle(self, party: PartyName, message: Message) -> Message:
+        comparison = _as_array(self._keys.comparison)
+        if isinstance(message, KeysRequest) and party in self._context.participants:
+            return SessionKeys(_as_array(self._keys.master), comparison)
+        if isinstance(message, ComparisonKeyRequest) and party == self._context.helpers["comparer"]:
+            return ComparisonKey(comparison)
+        raise UnexpectedMessage(f"{message.type_name()} is not for {party} to ask of the authority")
+
+
+def _as_array(key: bytes) -> UInt8Array:
+    return np.frombuffer(key, np.uint8)

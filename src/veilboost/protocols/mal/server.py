@@ -1,0 +1,134 @@
+"""The server of `mal`: collects masked rows once, trains trees of depth 1 on them, and gives the model to all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, cast
+
+import numpy as np
+
+from veilboost.boost.columns import ColumnBlock
+from veilboost.boost.objective import Objective, make_objective
+from veilboost.boost.stumps import sums_by_slot, train_stumps
+from veilboost.errors import EmptyTable, LabelOutOfRange, MalformedMessage, PeerUnreachable
+from veilboost.model.part import SplitRecords
+from veilboost.protocols.common.schema import Schema, unify
+from veilboost.protocols.common.whole import bare_block, make_whole, to_message
+from veilboost.protocols.horizontal import HorizontalOutcome, ServerContext, ServerSide, ask_those_there
+from veilboost.protocols.mal.messages import MalBegin, MalColumns, MaskedRows, RowsRequest
+from veilboost.protocols.mal.options import MalOptions
+from veilboost.protocols.mal.ranges import cuts_of, numeric_columns
+from veilboost.types import AnyArray, Float64Array, PartyName
+from veilboost.wire.message import Done
+
+_ROUNDING = 1e-4  # how far from a whole number a sum of 0/1 labels may lie, its masks added up
+
+
+class MalServer(ServerSide):
+    """Three requests to every participant: begin, rows, model. Who is lost on the way is left out."""
+
+    def __init__(self, context: ServerContext) -> None:
+        self._context = context
+        self._options = MalOptions.from_dict(context.config.options)
+        self._dropped: dict[PartyName, str] = {}
+
+    def train(self) -> HorizontalOutcome:
+        context, config = self._context, self._context.config
+        begin = MalBegin(json.dumps(config.to_dict()))
+        described = self._ask(dict.fromkeys(context.participants.names, begin), MalColumns)
+        self._check_left(described)
+        schema = unify({name: Schema.from_json(each.schema) for name, each in described.items()}, config.objective)
+        request = RowsRequest(schema.to_json(), tuple(described))
+        rows = self._ask(dict.fromkeys(described, request), MaskedRows)
+        self._check_left(rows)
+        block, label_sums, reports = self._pool(schema, rows)
+        objective = make_objective(
+            schema.objective,
+            classes=max(2, schema.kinds),
+            max_delta_step=config.max_delta_step,
+            order=config.order,
+        )
+        base = self._base(objective, block, label_sums)
+        grown = train_stumps(block, label_sums, base, objective, config, context.threads, context.watcher)
+        part = make_whole("mal", schema, grown.trees, base, SplitRecords.of(grown.rules), config)
+        self._ask(dict.fromkeys(rows, to_message(part)), Done)
+        return HorizontalOutcome(part, grown.history, reports, self._dropped)
+
+    def _base(self, objective: Objective, block: ColumnBlock, label_sums: Float64Array) -> Float64Array:
+        """The margin before the first tree: labels add up over the buckets of the first column."""
+        start = 0.0
+        if objective.name != "multiclass":
+            start = float(label_sums[0, : block.layout.offsets[1]].sum()) / block.rows
+        return objective.base_margin(np.array([start]), None, self._context.config.base_score)
+
+    def _ask(self, messages: Mapping[PartyName, Any], kind: type[Any]) -> dict[PartyName, Any]:
+        return ask_those_there(self._context.participants, messages, kind, self._dropped)
+
+    def _check_left(self, left: Mapping[PartyName, object]) -> None:
+        if len(left) < self._options.least_participants or not left:
+            raise PeerUnreachable(
+                f"{len(left)} participants are left, and the job needs {max(1, self._options.least_participants)}",
+                "; ".join(self._dropped.values()) or "start more participants",
+            )
+
+    # --- rows in ----------------------------------------------------------------------------------------
+
+    def _pool(
+        self, schema: Schema, rows: Mapping[PartyName, MaskedRows]
+    ) -> tuple[ColumnBlock, Float64Array, dict[PartyName, dict[str, Any]]]:
+        """All rows together, the sums of their labels per bucket, and what participants report."""
+        first = next(iter(rows.values()))
+        numeric = len(numeric_columns(schema))
+        for name, each in rows.items():
+            if len(each.low) != numeric or not (_same(each.low, first.low) and _same(each.high, first.high)):
+                raise MalformedMessage(
+                    f"{name} was told other ranges than the other participants",
+                    "do not train on this: ask whoever runs the comparer",
+                )
+        whole = self._block(schema, first, np.concatenate([each.buckets for each in rows.values()]))
+        widths = whole.layout.widths
+        sums = np.zeros((schema.trees_per_round, whole.layout.slots))
+        for name, each in rows.items():
+            if each.buckets.shape[1:] != (len(schema.columns),) or (each.buckets >= widths).any():
+                raise MalformedMessage(f"{name} sent rows with other columns or buckets")
+            if each.labels.shape != (schema.trees_per_round, len(each.buckets)) or not np.isfinite(each.labels).all():
+                raise MalformedMessage(f"{name} sent labels for other rows or classes")
+            own = self._block(schema, first, each.buckets)
+            sums += _checked_sums(name, schema, own, sums_by_slot(own, each.labels))
+        if whole.rows < 2:
+            raise EmptyTable("the participants sent fewer than two rows")
+        return whole, sums, {name: _report(each) for name, each in rows.items()}
+
+    def _block(self, schema: Schema, ranges: MaskedRows, buckets: AnyArray) -> ColumnBlock:
+        config = self._context.config
+        cuts = cuts_of(schema, ranges.low, ranges.high, config.max_bin)
+        return bare_block(schema, cuts, config, buckets, self._context.threads)
+
+
+def _same(one: Float64Array, other: Float64Array) -> bool:
+    return np.array_equal(one, other, equal_nan=True)
+
+
+def _checked_sums(name: PartyName, schema: Schema, block: ColumnBlock, sums: Float64Array) -> Float64Array:
+    """The sums without their rounding error: of zeros and ones they are whole numbers, from none to all of the rows.
+
+    Masks that do not cancel are found out here, participant by participant.
+    """
+    if schema.objective == "regression":
+        return sums
+    whole = np.rint(sums)
+    counts = sums_by_slot(block, np.ones((1, block.rows)))
+    if np.abs(sums - whole).max(initial=0.0) > _ROUNDING or (whole < 0).any() or (whole > counts).any():
+        raise MalformedMessage(f"the label masks of {name} do not cancel in every bucket")
+    if schema.objective == "binary" and schema.kinds > 2:
+        raise LabelOutOfRange("there are more than two classes of labels", "set objective to multiclass")
+    return whole
+
+
+def _report(rows: MaskedRows) -> dict[str, Any]:
+    try:
+        report = json.loads(rows.report)
+    except ValueError as error:
+        raise MalformedMessage("a participant's report cannot be read") from error
+    return cast("dict[str, Any]", report) if isinstance(report, dict) else {}

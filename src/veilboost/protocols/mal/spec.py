@@ -1,0 +1,91 @@
+"""What `mal` is and claims."""
+
+from __future__ import annotations
+
+from veilboost.privacy.statement import Protection, Statement, Status
+from veilboost.protocols.common.whole import TrainedModel
+from veilboost.protocols.horizontal import HorizontalSpec
+from veilboost.protocols.mal.accounting import plan
+from veilboost.protocols.mal.authority import MalAuthority
+from veilboost.protocols.mal.comparer import MalComparer
+from veilboost.protocols.mal.messages import (
+    ComparisonKey,
+    ComparisonKeyRequest,
+    EncryptedExtremes,
+    ExtremesRequest,
+    GlobalExtremes,
+    KeysRequest,
+    MalBegin,
+    MalColumns,
+    MaskedRows,
+    RowsRequest,
+    SessionKeys,
+)
+from veilboost.protocols.mal.options import FIXED, MalOptions, refuse
+from veilboost.protocols.mal.participant import MalParticipant
+from veilboost.protocols.mal.server import MalServer
+from veilboost.wire.message import Done
+
+SPEC = HorizontalSpec(
+    name="mal",
+    summary="rows by bucket under randomized response, labels under masks that cancel, trees of depth 1, two rounds",
+    source="MAL (Zha, Lin, Huang, Liu)",
+    exact=False,
+    statement=Statement(
+        (
+            Protection(
+                victim="participant",
+                data="labels",
+                adversary="the server",
+                status=Status.BROKEN,
+                why="sums of labels per bucket are equations about single labels: with few rows for each equation "
+                "linear programming finds all labels, and with more rows still most of them",
+            ),
+            Protection(
+                victim="participant",
+                data="features",
+                adversary="the server",
+                status=Status.HEURISTIC,
+                why="each column's bucket has epsilon-local privacy, a record of d columns only d times epsilon; at "
+                "epsilon 4 most buckets are the true ones",
+            ),
+            Protection(
+                victim="participant",
+                data="lowest and highest values",
+                adversary="the comparer",
+                status=Status.HEURISTIC,
+                why="the comparer orders ciphertexts and learns whose extreme is larger, and by the default encryption "
+                "the first byte in which two differ; with any one participant's help it reads them all",
+            ),
+            Protection(
+                victim="participant",
+                data="the lowest and highest value of all",
+                adversary="the server and every participant",
+                status=Status.OPEN,
+                why="the two ends of every column are somebody's exact values, and everybody is told them",
+            ),
+        )
+    ),
+    messages=(
+        MalBegin,
+        KeysRequest,
+        SessionKeys,
+        EncryptedExtremes,
+        MalColumns,
+        RowsRequest,
+        ExtremesRequest,
+        ComparisonKeyRequest,
+        ComparisonKey,
+        GlobalExtremes,
+        MaskedRows,
+        TrainedModel,
+        Done,
+    ),
+    server=MalServer,
+    participant=MalParticipant,
+    helpers={"comparer": MalComparer, "authority": MalAuthority},
+    options=MalOptions,
+    fixed=FIXED,
+    refuse=refuse,
+    plan=plan,
+)

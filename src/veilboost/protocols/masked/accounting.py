@@ -1,0 +1,115 @@
+"""What `masked` releases, as privacy events: what is true of each release, and what the paper's formulas claim.
+
+Against the passive party that made the masks no noise counts: it projects off their span, and vectors under two masks
+together give the gradients exactly. So that release is booked as exact, with the paper's claim beside it; as Gaussian
+it is booked only against somebody who sees the vectors and not the masks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from veilboost.config import TrainingConfig
+from veilboost.privacy.event import Adjacency, Event, ExactRelease, Gaussian
+from veilboost.protocols.masked.parameters import Noise
+from veilboost.protocols.masked.theorem2 import advanced_share, energy_of, epsilon_of
+from veilboost.types import Role
+
+MASKED = "masked"
+OUTSIDER = "somebody who sees the noised vectors and not the masks"
+ACTIVE = "the active party"
+
+
+def sums_event(maker: str, number: int, depth: int, count: int = 1) -> Event:
+    """G and H of a level's nodes, exact (Alg. 2, line 5)."""
+    return ExactRelease(
+        what="exact sums of gradients and hessians of every node of a level",
+        adjacency=Adjacency.LABEL,
+        adversary=f"passive party {maker}",
+        protocol=MASKED,
+        release=f"round {number} level {depth} sums to {maker}",
+        count=count,
+    )
+
+
+def vectors_events(
+    noise: Noise,
+    config: TrainingConfig,
+    maker: str,
+    number: int,
+    depth: int,
+    rows: int,
+    content: str = "",
+    count: int = 1,
+) -> list[Event]:
+    """The noised vectors of a level. `rows`: of its largest node."""
+    name = f"round {number} level {depth} vectors to {maker}"
+    exact = ExactRelease(
+        what="gradients under masks, to the party that made them: projection and stacking off span(B) show them",
+        adjacency=Adjacency.LABEL,
+        adversary=f"passive party {maker}",
+        protocol=MASKED,
+        release=name,
+        content=content,
+        count=count,
+        **_claim(noise, config, rows, count),
+    )
+    if noise.off:
+        return [exact]
+    label = noise.options.budget == "label"
+    energy = noise.energy
+    if noise.options.by_hand:
+        energy = energy_of(rows, 0, noise.mu, noise.options.sigma1 or 0.0, noise.options.sigma2 or 0.0)
+    per_level = noise.candidates * (1 if label or config.order == "first" else 2)  # a label moves no hessian of its own
+    outside = Gaussian(
+        float(np.sqrt(energy * per_level)),
+        what="gradients and hessians under masks, one vector for each candidate",
+        adjacency=Adjacency.LABEL if label else Adjacency.VECTOR,
+        adversary=OUTSIDER,
+        protocol=MASKED,
+        release=name,
+        content=content,
+        count=count,
+    )
+    return [exact, outside]
+
+
+def masks_event(noise: Noise, number: int, depth: int, candidates: int, content: str = "", count: int = 1) -> Event:
+    """The masks of a level: Theorem 3 bounds what one mask tells about one bit, nothing bounds a person's record."""
+    claimed = not (noise.off or noise.options.by_hand)
+    return ExactRelease(
+        what=f"noise vectors for up to {candidates} candidates of each node; their law depends on who is left of a cut",
+        adjacency=Adjacency.PASSIVE_RECORD,
+        adversary=ACTIVE,
+        protocol=MASKED,
+        release=f"round {number} level {depth} masks",
+        content=content,
+        count=count,
+        paper_epsilon=noise.options.eps_pp * count if claimed else None,
+        paper_delta=noise.delta_pp * count if claimed else None,
+    )
+
+
+def _claim(noise: Noise, config: TrainingConfig, rows: int, count: int) -> dict[str, float]:
+    """Theorem 2's epsilon and delta of one step, for all `count` of them by basic composition."""
+    options = noise.options
+    if noise.off or options.budget == "label":
+        return {}
+    epsilon, delta = options.eps_ap, options.delta_ap
+    if options.by_hand:
+        energy = energy_of(rows, 0, noise.mu, options.sigma1 or 0.0, options.sigma2 or 0.0)
+        epsilon = epsilon_of(energy, delta)
+    elif options.budget == "composed":
+        epsilon, delta = advanced_share(epsilon, delta, config.n_estimators * config.max_depth)
+    return {"paper_epsilon": epsilon * count, "paper_delta": min(delta * count, 1.0)}
+
+
+def plan(config: TrainingConfig, rows: int, role: Role) -> Sequence[Event]:
+    """What a party of this role would release over the whole job, to or by one passive party with one column."""
+    noise = Noise.of(config, rows, config.max_bin)
+    levels = config.n_estimators * config.max_depth
+    if role == Role.PASSIVE:
+        return [masks_event(noise, 0, 0, noise.candidates, count=levels)]
+    return [sums_event("", 0, 0, levels), *vectors_events(noise, config, "", 0, 0, rows, count=levels)]

@@ -1,0 +1,113 @@
+"""The joint law of the noisy sums, without masks: for utility curves, where only the outcome of noise is of interest.
+
+m'(g + Bc) = m'g + c'R with R = B'm, whose W entries are independent N(0, n_A sigma2^2): the null-space part of the
+noise is gone from the sums. `LAW` is a protocol that draws these sums from gradients in the clear. It is in no list of
+protocols and shows the passive side everything: for experiments in one process, never between parties.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar
+
+import numpy as np
+
+from veilboost import _native
+from veilboost.boost.columns import ColumnBlock, LevelBins
+from veilboost.boost.grower import Round
+from veilboost.boost.rows import RowGroups
+from veilboost.errors import UnexpectedMessage
+from veilboost.protocols.common.messages import BeginRound
+from veilboost.protocols.masked.active import MaskedActive
+from veilboost.protocols.masked.candidates import left_of, noisy_gains, rows_left
+from veilboost.protocols.masked.messages import BestGains, Masks, NoisedVectors
+from veilboost.protocols.masked.passive import MaskedPassive
+from veilboost.protocols.masked.spec import SPEC
+from veilboost.types import Float64Array, Int32Array, PartyName
+from veilboost.wire.message import ArraySpec, Message, Reveals
+
+
+def noisy_sums(left: Float64Array, kappa: Float64Array, vectors: int, key: bytes) -> Float64Array:
+    """Left sums (candidates, 2) as W noise vectors would leave them, noise of standard deviation kappa.
+
+    (c'R, d'R) for independent directions c and d: both normal, correlated by c'd, which is a coordinate of a random
+    direction.
+    """
+    drawn = np.empty((1, len(left) * (vectors + 2)), dtype=np.float32)
+    _native.normals(np.frombuffer(key, dtype=np.uint8), drawn)
+    normal = drawn.reshape(len(left), vectors + 2).astype(np.float64)
+    x, y, direction = normal[:, 0], normal[:, 1], normal[:, 2:]
+    together = direction[:, 0] / np.sqrt((direction**2).sum(axis=1))
+    other = together * x + np.sqrt(np.maximum(1.0 - together**2, 0.0)) * y
+    return left + kappa[:, None] * np.stack((x, other), axis=1)
+
+
+@dataclass(frozen=True)
+class ClearRound(BeginRound):
+    """Active to passive: the round's gradients in the clear."""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        *BeginRound.reveals,
+        Reveals("gradient and hessian of every row: in the first round these are the labels", "passive"),
+    )
+    gradients: Annotated[Int32Array, ArraySpec("int32", 3)]
+    g_unit: float
+    h_unit: float
+
+
+class LawActive(MaskedActive):
+    """Sends gradients once a round and takes the best scores."""
+
+    def round_message(self, start: Round, party: PartyName, opening: BeginRound) -> BeginRound:
+        return ClearRound(
+            opening.number,
+            opening.fit,
+            opening.all_columns,
+            opening.columns,
+            start.gradients,
+            start.scale.g_unit,
+            start.scale.h_unit,
+        )
+
+
+class LawPassive(MaskedPassive):
+    """Sums exactly, adds the noise that masks would have left, and scores."""
+
+    def open_round(self, message: BeginRound) -> None:
+        super().open_round(message)
+        if not isinstance(message, ClearRound):
+            raise UnexpectedMessage("a round of another protocol")
+        self._clear = message
+
+    def statistics(self, block: ColumnBlock, bins: LevelBins, build: RowGroups) -> Message:
+        layout, noise = block.layout, self._noise
+        sums = block.histogram(bins, self._clear.gradients, build)
+        units = (self._clear.g_unit, self._clear.h_unit)
+        g, h = (left_of(sums[:, :, kind], layout).reshape(build.nodes, -1) * units[kind] for kind in (0, 1))
+        rows = rows_left(block.histogram(bins, self._ones, build)[:, :, 0], layout).reshape(build.nodes, -1)
+        self._best = np.zeros(build.nodes, dtype=np.int32)
+        gains = np.full(build.nodes, -np.inf)
+        for node, count in enumerate(build.counts.tolist()):
+            handles = ((rows[node] >= noise.least_active) & (rows[node] < count)).nonzero()[0]
+            if not len(handles):
+                continue
+            active = rows[node, handles]
+            left = np.stack((g[node, handles], h[node, handles]), axis=1)
+            key = self.context.randomness.for_request("law", self._number, self._depth, node).bytes(32)
+            noisy = noisy_sums(left, np.sqrt(active) * noise.sigma2(active, count), noise.vectors, key)
+            if self.config.order == "first":
+                noisy[:, 1] = left[:, 1]
+            scores = noisy_gains(noisy, self._totals[node], self.config)
+            top = int(scores.argmax())
+            gains[node], self._best[node] = scores[top], handles[top]
+        return BestGains(gains)
+
+
+LAW = replace(
+    SPEC,
+    name="masked-law",
+    summary="experiments only: the noise that masked leaves in sums, on gradients in the clear",
+    messages=(*(m for m in SPEC.messages if m not in (BeginRound, Masks, NoisedVectors)), ClearRound),
+    active=LawActive,
+    passive=LawPassive,
+)

@@ -1,0 +1,71 @@
+"""What `masked` is and claims: less than its paper."""
+
+from __future__ import annotations
+
+from veilboost.privacy.statement import Protection, Statement, Status
+from veilboost.protocols.api import ProtocolSpec
+from veilboost.protocols.common.messages import (
+    BeginRound,
+    BeginTraining,
+    ColumnsOffered,
+    EndTraining,
+    ResumeTraining,
+    SplitAnswer,
+    SplitRequest,
+)
+from veilboost.protocols.masked.accounting import plan
+from veilboost.protocols.masked.active import MaskedActive
+from veilboost.protocols.masked.calibration import calibrate
+from veilboost.protocols.masked.messages import BestGains, MaskedLevel, Masks, NoisedVectors
+from veilboost.protocols.masked.options import MaskedOptions, refuse
+from veilboost.protocols.masked.passive import MaskedPassive
+from veilboost.wire.message import Done
+
+SPEC = ProtocolSpec(
+    name="masked",
+    setting="vertical",
+    summary="gradients under noise that mostly cancels in sums (MaskedXGBoost); its label protection does not hold",
+    source="Zhang et al., Bilateral Differentially Private Vertical Federated Boosted Decision Trees",
+    exact=False,
+    statement=Statement(
+        (
+            Protection(
+                victim="active",
+                data="labels",
+                adversary="every passive party, which made the masks it gets an answer under",
+                status=Status.BROKEN,
+                why="projection and stacking off span(B): one candidate's vectors give nearly all labels, two "
+                "candidates' the exact gradients; exact sums of every node are sent as well",
+            ),
+            Protection(
+                victim="passive",
+                data="features",
+                adversary="the active party",
+                status=Status.HEURISTIC,
+                why="Theorem 3 bounds what one mask tells about one bit; over candidates, levels and trees nothing "
+                "bounds a record, and at sigma1^2/sigma2^2 of 1 or more about a hundred masks show who is left of a "
+                "cut; the sides of every winning cut are sent",
+            ),
+        )
+    ),
+    messages=(
+        BeginTraining,
+        ColumnsOffered,
+        BeginRound,
+        MaskedLevel,
+        Masks,
+        NoisedVectors,
+        BestGains,
+        SplitRequest,
+        SplitAnswer,
+        ResumeTraining,
+        EndTraining,
+        Done,
+    ),
+    active=MaskedActive,
+    passive=MaskedPassive,
+    options=MaskedOptions,
+    refuse=refuse,
+    plan=plan,
+    calibrate=calibrate,
+)

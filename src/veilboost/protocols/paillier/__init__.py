@@ -1,0 +1,1 @@
+"""`paillier`: gradients under additive encryption, summed by the passive parties (SecureBoost, SecureBoost+)."""

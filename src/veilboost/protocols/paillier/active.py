@@ -1,0 +1,72 @@
+"""The label side of `paillier`: encrypts the gradients once a round and decrypts sums."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from veilboost.boost.grower import Level, Round
+from veilboost.crypto.csprng import Csprng
+from veilboost.crypto.paillier.keys import generate_key
+from veilboost.crypto.paillier.owner import Owner
+from veilboost.crypto.paillier.packing import PairPacking
+from veilboost.errors import GradientRange, MalformedMessage
+from veilboost.protocols.api import ActiveContext
+from veilboost.protocols.common.encrypted import EncryptedActive
+from veilboost.protocols.common.messages import BeginRound, StatisticsRequest
+from veilboost.protocols.paillier.messages import PaillierRound, PaillierSums
+from veilboost.protocols.paillier.options import options_of
+from veilboost.types import Int64Array, PartyName
+from veilboost.wire.channel import Pending
+
+
+class PaillierActive(EncryptedActive):
+    """Owns the key, which lives in memory and for one run: a job that is taken up again makes a new one.
+
+    Encryption draws fresh randomness from the system each time. Nothing here is noise, so a second version of a
+    ciphertext tells no more than the first.
+    """
+
+    answer = PaillierSums
+
+    def __init__(self, context: ActiveContext) -> None:
+        super().__init__(context)
+        options = options_of(context.config)
+        key = generate_key(options.key_bits, Csprng(), options.allow_insecure_key)
+        draws = context.rows * context.trees_per_round * context.config.n_estimators
+        self._owner = Owner(key, draws, Csprng())
+
+    def begin_round(self, start: Round) -> None:
+        # g and h in one plaintext (SecureBoost+), encrypted once for all passive parties.
+        public = self._owner.public
+        pairs = start.gradients[:, np.sort(start.fit)]
+        self._packing = PairPacking.for_sums(pairs, pairs.shape[1])
+        if not self._packing.fits(public.bits):
+            raise GradientRange("sums of the gradients of so many rows do not fit 64 bits", "take fewer gradient_bits")
+        encrypted = self._owner.encrypt(self._packing.pack(pairs.reshape(-1, 2)), Csprng())
+        self._ciphertexts = public.write(encrypted).reshape(*pairs.shape[:2], public.width)
+        super().begin_round(start)
+
+    def round_message(self, start: Round, party: PartyName, opening: BeginRound) -> PaillierRound:
+        return PaillierRound(
+            opening.number,
+            opening.fit,
+            opening.all_columns,
+            opening.columns,
+            self._owner.public.to_bytes(),
+            self._packing.high,
+            self._packing.low,
+            self._ciphertexts,
+        )
+
+    def ask_statistics(self, requests: Mapping[PartyName, StatisticsRequest]) -> Mapping[PartyName, Pending]:
+        return self.context.peers.send(requests)
+
+    def decrypt(self, level: Level, name: PartyName, answer: PaillierSums) -> Int64Array:
+        public, slots = self._owner.public, self.round_layouts[name].slots
+        count = len(level.build) * slots
+        if len(answer.packages) != -(-count // self._packing.capacity(public.bits)):
+            raise MalformedMessage(f"{name} sent sums for other nodes or bins")
+        plaintexts = self._owner.decrypt(public.read_units(answer.packages), self.context.threads)
+        return self._packing.unpack(plaintexts, count, public.n).reshape(len(level.build), slots, 2)

@@ -1,0 +1,1 @@
+"""`secagg`: horizontal training on histograms that are summed under pairwise masks."""

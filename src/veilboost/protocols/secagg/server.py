@@ -1,0 +1,173 @@
+"""The server of `secagg`: finds cuts from summed counts and grows trees from summed histograms."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from veilboost.boost.booster import RoundResult
+from veilboost.boost.objective import Objective, make_objective
+from veilboost.boost.sampling import sample_columns
+from veilboost.errors import EmptyTable, ImpossibleParameter, MalformedMessage, PeerUnreachable
+from veilboost.fixedpoint import Scale, choose_scale
+from veilboost.model.part import SplitRecords
+from veilboost.protocols.common.schema import Schema, unify
+from veilboost.protocols.common.whole import bare_block, category_cuts, make_whole, to_message
+from veilboost.protocols.horizontal import LOST, HorizontalOutcome, ServerContext, ServerSide, ask_those_there
+from veilboost.protocols.secagg.exact import SUM_BYTES, as_float, from_residue
+from veilboost.protocols.secagg.grower import Grower, Told
+from veilboost.protocols.secagg.messages import (
+    CountsRequest,
+    CutsFound,
+    MaskedCounts,
+    MaskedSums,
+    MaskedTotals,
+    ScaleAnswer,
+    ScaleRequest,
+    SecaggBegin,
+    SecaggColumns,
+    SecaggGroup,
+    SumsRequest,
+    TotalsRequest,
+)
+from veilboost.protocols.secagg.search import find_cuts
+from veilboost.types import Float32Array, Float64Array, Int32Array, Int64Array, PartyName, UInt32Array, UInt64Array
+from veilboost.wire.message import Done, Message
+
+_NO_BOUND = np.zeros((1, 1))
+
+
+class SecaggServer(ServerSide):
+    """Asks all participants the same and adds their answers up. Masks cancel only if every one answers."""
+
+    def __init__(self, context: ServerContext) -> None:
+        self._context = context
+        self._names = context.participants.names
+        self._step = 0
+
+    def train(self) -> HorizontalOutcome:
+        config = self._context.config
+        schema = self._form_group()
+        rows, mean = self._totals()
+        objective = make_objective(
+            schema.objective, classes=max(2, schema.kinds), max_delta_step=config.max_delta_step, order=config.order
+        )
+        self._objective, self._config = objective, config
+        base = _base(objective, schema, mean, config.base_score)
+        cuts = self._find_cuts(schema, base)
+        block = bare_block(schema, cuts, config, np.empty((0, len(cuts)), dtype=np.uint8), self._context.threads)
+        grower = Grower(block, objective, config, self._context.threads)
+        history: list[RoundResult] = []
+        told = Told.nothing()
+        for number in range(config.n_estimators):
+            began = time.perf_counter()
+            columns = sample_columns([block.layout.features], number, config)[0]
+            told = self._grow(grower, number, columns, told)
+            history.append(RoundResult(number, time.perf_counter() - began, None))
+            if self._context.watcher is not None:
+                self._context.watcher(history[-1])
+        part = make_whole("secagg", schema, grower.trees, base, SplitRecords.of(grower.rules), config)
+        dropped: dict[PartyName, str] = {}
+        ask_those_there(self._context.participants, dict.fromkeys(self._names, to_message(part)), Done, dropped)
+        return HorizontalOutcome(part, history, {name: {"rows of all": rows} for name in self._names}, dropped)
+
+    # --- the job opens ----------------------------------------------------------------------------------
+
+    def _form_group(self) -> Schema:
+        if len(self._names) < 2:
+            raise ImpossibleParameter("secure sums need two participants at least", "name more participants")
+        config = self._context.config
+        begun = self._ask(SecaggBegin(json.dumps(config.to_dict())), SecaggColumns)
+        schema = unify({name: Schema.from_json(each.schema) for name, each in begun.items()}, config.objective)
+        publics = [each.public for each in begun.values()]
+        if any(len(public) != 32 for public in publics):
+            raise MalformedMessage("a public key has another size")
+        self._ask(SecaggGroup(schema.to_json(), tuple(begun), np.stack(publics)), Done)
+        return schema
+
+    def _totals(self) -> tuple[int, float]:
+        """How many rows there are, and the mean of their labels."""
+        answers = self._ask(TotalsRequest(), MaskedTotals).values()
+        rows = int(_added([each.rows for each in answers])[0])
+        if any(len(each.labels) != SUM_BYTES for each in answers):
+            raise MalformedMessage("a sum of labels has another size")
+        labels = from_residue(sum(int.from_bytes(each.labels.tobytes(), "little") for each in answers))
+        if rows < 2:
+            raise EmptyTable("the participants have fewer than two rows together")
+        return rows, as_float(labels) / rows
+
+    def _find_cuts(self, schema: Schema, base: Float64Array) -> list[Float32Array]:
+        config = self._config
+        numeric = [info.categories is None or config.categories == "ordinal" for info in schema.columns]
+        found = iter(find_cuts(sum(numeric), config.max_bin, config.binning, self._count))
+        cuts = [
+            next(found) if is_number else category_cuts(info)
+            for info, is_number in zip(schema.columns, numeric, strict=True)
+        ]
+        starts = np.concatenate(([0], np.cumsum([len(each) for each in cuts]))).astype(np.int32)
+        self._ask(CutsFound(np.concatenate(cuts).astype(np.float32), starts, base), Done)
+        return cuts
+
+    def _count(self, values: UInt32Array) -> Int64Array:
+        self._step += 1
+        answers = self._ask(CountsRequest(self._step, values), MaskedCounts).values()
+        return _added([each.counts for each in answers])
+
+    # --- rounds -----------------------------------------------------------------------------------------
+
+    def _grow(self, grower: Grower, number: int, columns: Int32Array | None, told: Told) -> Told:
+        """One round of trees; what is still to be told of it goes out with the next round."""
+        bounds = self._objective.bounds(1.0, _NO_BOUND, _NO_BOUND)
+        scale = choose_scale(*bounds, 1.0, self._config.gradient_bits)
+        if min(bounds) == 0:  # nothing but this round's gradients bounds them
+            answers = self._ask(ScaleRequest(*told, number), ScaleAnswer).values()
+            scale = Scale(min(each.g_exponent for each in answers), min(each.h_exponent for each in answers))
+            told = Told.nothing()
+        build = grower.begin(columns, scale)
+        depth = 0
+        while True:
+            request = SumsRequest(
+                *told,
+                number=number,
+                depth=depth,
+                g_exponent=scale.g_exponent,
+                h_exponent=scale.h_exponent,
+                columns=np.empty(0, dtype=np.int32) if columns is None else columns,
+                build=build.astype(np.int32),
+            )
+            shape = (len(build), grower.block.layout.slots, 2)
+            sums = _added([each.sums for each in self._ask(request, MaskedSums).values()])
+            if sums.shape != shape:
+                raise MalformedMessage("sums for other nodes or bins arrived")
+            told, build = grower.level(depth, sums)
+            if build is None:
+                return told
+            depth += 1
+
+    def _ask(self, message: Message, kind: type[Any]) -> Mapping[PartyName, Any]:
+        try:
+            return self._context.participants.ask(dict.fromkeys(self._names, message), kind)
+        except LOST as error:
+            raise PeerUnreachable(
+                f"a participant was lost, and without it the masks of the others do not cancel ({error.what})",
+                "start the job again, with the participants that are there",
+            ) from error
+
+
+def _added(answers: list[UInt64Array]) -> Int64Array:
+    """The sum of all answers modulo 2^64: masks cancel, and what is left is small and may be negative."""
+    if any(answer.shape != answers[0].shape for answer in answers):
+        raise MalformedMessage("the participants' answers have different sizes")
+    total = answers[0].copy()
+    for answer in answers[1:]:
+        total += answer
+    return total.view(np.int64)
+
+
+def _base(objective: Objective, schema: Schema, mean: float, base_score: float | None) -> Float64Array:
+    start = np.zeros(1) if schema.objective == "multiclass" else np.array([mean])
+    return objective.base_margin(start, None, base_score)

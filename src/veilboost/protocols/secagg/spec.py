@@ -1,0 +1,71 @@
+"""What `secagg` is and claims."""
+
+from __future__ import annotations
+
+from veilboost.privacy.statement import Protection, Statement, Status
+from veilboost.protocols.common.whole import TrainedModel
+from veilboost.protocols.horizontal import HorizontalSpec
+from veilboost.protocols.secagg.messages import (
+    CountsRequest,
+    CutsFound,
+    MaskedCounts,
+    MaskedSums,
+    MaskedTotals,
+    ScaleAnswer,
+    ScaleRequest,
+    SecaggBegin,
+    SecaggColumns,
+    SecaggGroup,
+    SumsRequest,
+    TotalsRequest,
+)
+from veilboost.protocols.secagg.options import FIXED, refuse
+from veilboost.protocols.secagg.participant import SecaggParticipant
+from veilboost.protocols.secagg.server import SecaggServer
+from veilboost.wire.message import Done
+
+SPEC = HorizontalSpec(
+    name="secagg",
+    summary="histograms of all participants summed under pairwise masks: exact, any depth",
+    source="FederBoost's horizontal way; Bonawitz and others' masks, without recovery of lost participants",
+    exact=True,
+    statement=Statement(
+        (
+            Protection(
+                victim="participant",
+                data="its own sums, counts and gradients",
+                adversary="the server, alone or with all but two participants",
+                status=Status.SOUND,
+                why="under the decisional Diffie-Hellman assumption on Curve25519 and for a server that passes public "
+                "keys on unchanged, an answer is uniform but for the sum of those who work not with the server",
+            ),
+            Protection(
+                victim="participant",
+                data="rows, through sums of all",
+                adversary="the server and every participant",
+                status=Status.OPEN,
+                why="sums over all participants are exact, and so is the model; no noise is added to either",
+            ),
+        )
+    ),
+    messages=(
+        SecaggBegin,
+        SecaggColumns,
+        SecaggGroup,
+        TotalsRequest,
+        MaskedTotals,
+        CountsRequest,
+        MaskedCounts,
+        CutsFound,
+        ScaleRequest,
+        ScaleAnswer,
+        SumsRequest,
+        MaskedSums,
+        TrainedModel,
+        Done,
+    ),
+    server=SecaggServer,
+    participant=SecaggParticipant,
+    fixed=FIXED,
+    refuse=refuse,
+)

@@ -1,0 +1,161 @@
+"""The label side of `smm1`: kernel vectors of its gradients go out, masked split columns come back."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from veilboost.boost.grower import Level, Round
+from veilboost.boost.layout import BinLayout
+from veilboost.boost.split import Candidates
+from veilboost.crypto.csprng import Csprng
+from veilboost.errors import GradientRange, MalformedMessage
+from veilboost.protocols.api import ActiveContext
+from veilboost.protocols.common.blas import blas_threads
+from veilboost.protocols.common.encrypted import EncryptedActive
+from veilboost.protocols.common.kernels import (
+    KernelOptions,
+    blocks_of,
+    hidden_rows,
+    refuse_inexact,
+    refuse_rows,
+    rounded,
+    without_single_rows,
+)
+from veilboost.protocols.common.messages import BeginRound, StatisticsRequest
+from veilboost.protocols.common.null_space import chunked_product, null_vectors
+from veilboost.protocols.smm1.messages import Smm1Request, Smm1Response
+from veilboost.types import BoolArray, Float64Array, Int32Array, Int64Array, PartyName
+from veilboost.wire.channel import Pending
+from veilboost.wire.message import Message
+
+
+class Smm1Active(EncryptedActive):
+    """FedXGBoost Alg. 1, the active party's lines."""
+
+    answer: ClassVar[type[Message]] = Smm1Response
+
+    def __init__(self, context: ActiveContext) -> None:
+        super().__init__(context)
+        self._options = KernelOptions.from_dict(context.config.options)
+
+    def begin_training(self, held_out: BoolArray | None, bin_weights: Float64Array | None) -> Sequence[int]:
+        refuse_rows(self.context.rows, self.config, self._options)
+        return super().begin_training(held_out, bin_weights)
+
+    def begin_round(self, start: Round) -> None:
+        refuse_inexact(start.gradients, start.fit, self._options)
+        super().begin_round(start)
+
+    def round_message(self, start: Round, party: PartyName, opening: BeginRound) -> BeginRound:
+        return opening
+
+    def candidates(self, level: Level) -> Sequence[Candidates]:
+        level = without_single_rows(level)
+        with blas_threads(self.context.threads):
+            self._nodes = [self._node(level, at) for at in level.build.tolist()]
+            return super().candidates(level)
+
+    def ask_statistics(self, requests: Mapping[PartyName, StatisticsRequest]) -> Mapping[PartyName, Pending]:
+        halves = np.array([len(node.kernels) > 1 for node in self._nodes], dtype=np.uint8)
+        kernel = np.concatenate([kernel.ravel() for node in self._nodes for kernel in node.kernels])
+        return self.context.peers.send(
+            {
+                name: Smm1Request(each.depth, each.split, each.fit_left, each.follow_left, each.build, halves, kernel)
+                for name, each in requests.items()
+            }
+        )
+
+    def _node(self, level: Level, position: int) -> MaskedNode:
+        rows = level.fit.rows[level.fit.begin[position] : level.fit.end[position]]
+        pairs = self.start.gradients[level.fit.group[position], rows]
+        # The same vectors go to all passive parties (Alg. 1, line 2), and again if the level is asked for again.
+        content = hashlib.sha256(rows.tobytes() + pairs.tobytes()).digest()
+        source = self.context.randomness.for_request("kernel", self.start.number, level.depth, position, content)
+        return MaskedNode.make(pairs, self._options, source)
+
+    def decrypt(self, level: Level, name: PartyName, answer: Smm1Response) -> Int64Array:
+        layout = self.round_layouts[name]
+        listed = _bins_listed(name, answer, layout, len(self._nodes))
+        last = [np.diff(_column_of(layout, slots), append=layout.features + 1) > 0 for slots in listed]
+        shapes = [
+            (int(np.count_nonzero(~ends)), node.rows)
+            for node, ends in zip(self._nodes, last, strict=True)
+            for _ in node.kernels
+        ]
+        if len(answer.masked) != sum(bins * rows for bins, rows in shapes):
+            raise MalformedMessage(f"{name} sent masked columns for other nodes or bins")
+        matrices = blocks_of(answer.masked, shapes)
+        sums = np.zeros((len(self._nodes), layout.slots, 2), dtype=np.int64)
+        totals = level.totals[level.build]
+        for at, (node, slots, ends) in enumerate(zip(self._nodes, listed, last, strict=True)):
+            sums[at, slots[~ends]] = node.sums([next(matrices) for _ in node.kernels])
+            if layout.features:
+                sums[at, slots[ends]] = totals[at] - np.add.reduceat(sums[at], layout.offsets[:-1], axis=0)
+        return sums
+
+
+class MaskedNode:
+    """A node's gradients and the kernel vectors that were sent for them."""
+
+    def __init__(self, data: Sequence[Float64Array], kernels: Sequence[Float64Array], times: int) -> None:
+        self._data = data
+        self.kernels = kernels
+        self._times = times
+        self.rows = len(data[0])
+
+    @staticmethod
+    def make(pairs: Int32Array, options: KernelOptions, source: Csprng) -> MaskedNode:
+        """Vectors orthogonal to g and h at once; or, where these would leave a row bare, to each by itself.
+
+        Where all rows but one have proportional (g, h), as in a node with one positive row in the first tree, every
+        vector orthogonal to both is 0 at that one row. Then h, which is positive, and g are masked apart; or g + h
+        where all g but one are 0. Two rows have no vector orthogonal to both at all.
+        """
+        data = pairs.astype(np.float64)
+        count = options.count(len(data), 2)
+        if count:
+            kernel = null_vectors(data, count, source)
+            if hidden_rows(kernel).all():
+                return MaskedNode([data], [kernel], 0)
+        g, h = data[:, :1], data[:, 1:]
+        times = 0 if np.count_nonzero(g) != 1 else 1
+        parts = [h, g + times * h]
+        kernels = [null_vectors(part, options.count(len(data), 1), source) for part in parts]
+        if not all(hidden_rows(kernel).all() for kernel in kernels):
+            raise GradientRange(
+                "in a node all weight lies on one row, and no kernel vectors hide it",
+                "leave out rows of weight 0, or raise min_child_weight",
+            )
+        return MaskedNode(parts, kernels, times)
+
+    def sums(self, masked: Sequence[Float64Array]) -> Int64Array:
+        """The sums of (g, h) over the bins behind masked columns, W g and W h (Alg. 1, line 9)."""
+        found = [rounded(chunked_product(columns, data)) for columns, data in zip(masked, self._data, strict=True)]
+        if len(found) == 1:
+            return found[0]
+        h = found[0]
+        return np.concatenate((found[1] - self._times * h, h), axis=1)
+
+
+def _column_of(layout: BinLayout, slots: Int32Array) -> Int32Array:
+    return layout.offsets.searchsorted(slots, side="right").astype(np.int32)
+
+
+def _bins_listed(name: PartyName, answer: Smm1Response, layout: BinLayout, nodes: int) -> list[Int32Array]:
+    """The bins that have rows, node by node: in order, and at least one of every column."""
+    starts, slots = answer.starts, answer.slots
+    fits = len(starts) == nodes + 1 and starts[0] == 0 and starts[-1] == len(slots) and (np.diff(starts) >= 0).all()
+    if fits:
+        listed = [slots[a:b] for a, b in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)]
+        fits = all(
+            bool((bins >= 0).all() and (bins < layout.slots).all() and (bins[1:] > bins[:-1]).all())
+            and len(np.unique(_column_of(layout, bins))) == layout.features
+            for bins in listed
+        )
+        if fits:
+            return listed
+    raise MalformedMessage(f"{name} listed bins that are not there")

@@ -1,0 +1,45 @@
+"""What `smm1` sends beside the common messages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from veilboost.protocols.common.messages import Ints, StatisticsRequest
+from veilboost.types import Float64Array, UInt8Array
+from veilboost.wire.message import ArraySpec, Message, Reveals
+
+
+@dataclass(frozen=True)
+class Smm1Request(StatisticsRequest):
+    """Active to passive: a level's request with the kernel vectors of the nodes to sum (Alg. 1, lines 1 and 2).
+
+    `kernel` holds, node after node, a matrix (rows of the node, vectors). How many vectors follows from the job's
+    options. A node with `halves` has two matrices: one orthogonal to h, one to g or g + h.
+    """
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        *StatisticsRequest.reveals,
+        Reveals("for every node that is summed, vectors orthogonal to its gradients and to its hessians", "passive"),
+        Reveals("in which nodes one row's gradient stands apart from all others", "passive"),
+    )
+    halves: Annotated[UInt8Array, ArraySpec("uint8", 1)]
+    kernel: Annotated[Float64Array, ArraySpec("float64", 1)]
+
+
+@dataclass(frozen=True)
+class Smm1Response(Message):
+    """Passive to active: masked indicator columns of the nodes' bins (Alg. 1, lines 3 and 4).
+
+    `slots[starts[k]:starts[k+1]]` are the bins of node k that have rows. Of every feature the last such bin is left
+    out, since it is what the others leave of the node. `masked` holds, node after node, a matrix (bins, rows of the
+    node), two where the request had halves.
+    """
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        Reveals("exact sums of gradients and hessians per node and bin of every column", "active"),
+        Reveals("which rows are in which bin, under a mask that linear programming removes", "active"),
+    )
+    starts: Ints
+    slots: Ints
+    masked: Annotated[Float64Array, ArraySpec("float64", 1)]

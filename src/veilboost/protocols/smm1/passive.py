@@ -1,0 +1,125 @@
+"""The feature side of `smm1`: answers with its split columns, masked by some of the kernel vectors it was sent."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import ClassVar
+
+import numpy as np
+
+from veilboost.boost.columns import ColumnBlock, LevelBins
+from veilboost.boost.rows import RowGroups
+from veilboost.errors import MalformedMessage, UnexpectedMessage
+from veilboost.protocols.common.blas import blas_threads
+from veilboost.protocols.common.kernels import (
+    KernelOptions,
+    RevealedRank,
+    blocks_of,
+    check_kernel,
+    draw_mask,
+    refuse_rows,
+)
+from veilboost.protocols.common.messages import BeginRound, StatisticsRequest
+from veilboost.protocols.common.passive import VerticalPassive
+from veilboost.protocols.smm1.messages import Smm1Request, Smm1Response
+from veilboost.types import AnyArray, Float64Array, Int32Array, Int64Array
+from veilboost.wire.message import Message
+
+
+class Smm1Passive(VerticalPassive):
+    """FedXGBoost Alg. 2."""
+
+    shuffles: ClassVar[bool] = True
+
+    def handle(self, message: Message) -> Message:
+        with blas_threads(self.context.threads):
+            return super().handle(message)
+
+    def open_round(self, message: BeginRound) -> None:
+        if type(message) is not BeginRound:
+            raise UnexpectedMessage("a round of another protocol")
+        self._options = KernelOptions.from_dict(self.config.options)
+        refuse_rows(self.context.rows, self.config, self._options)
+        self._revealed = RevealedRank(self.context.rows, self.trees_per_round, self._options)
+        self._number = message.number
+
+    def check_request(self, message: StatisticsRequest, block: ColumnBlock, build: RowGroups) -> None:
+        if not isinstance(message, Smm1Request):
+            raise UnexpectedMessage("a request of another protocol")
+        if len(message.halves) != build.nodes or (message.halves > 1).any():
+            raise MalformedMessage("the kernel vectors are for other nodes")
+        rows = build.counts.tolist()
+        shapes: list[tuple[int, int]] = []
+        for count, two in zip(rows, message.halves.tolist(), strict=True):
+            shapes += [(count, self._options.count(count, 1))] * 2 if two else [(count, self._options.count(count, 2))]
+        if len(message.kernel) != sum(count * vectors for count, vectors in shapes):
+            raise MalformedMessage("the kernel vectors are of another shape")
+        masks: list[Float64Array] = []
+        for at, kernel in enumerate(blocks_of(message.kernel, shapes)):
+            check_kernel(kernel)
+            content = hashlib.sha256(kernel.tobytes()).digest()
+            source = self.context.randomness.for_request("mask", self._number, message.depth, at, content)
+            masks.append(draw_mask(kernel, self._options, self.config.max_depth, source))
+        node_of = np.repeat(np.arange(build.nodes), 1 + message.halves.astype(np.int64)).tolist()
+        self._revealed.after(build, [(node, mask.shape[1]) for node, mask in zip(node_of, masks, strict=True)])
+        self._masks, self._node_of = masks, node_of
+
+    def statistics(self, block: ColumnBlock, bins: LevelBins, build: RowGroups) -> Smm1Response:
+        nodes = [self._columns(block, bins, build, node) for node in range(build.nodes)]
+        sizes = [nodes[node].width * len(mask) for node, mask in zip(self._node_of, self._masks, strict=True)]
+        # All nodes write into one array, which is the largest thing here by far.
+        masked = np.empty(sum(sizes))
+        at = 0
+        for node, mask, size in zip(self._node_of, self._masks, sizes, strict=True):
+            nodes[node].mask_into(mask, masked[at : at + size].reshape(nodes[node].width, len(mask)))
+            at += size
+        starts = np.zeros(build.nodes + 1, dtype=np.int32)
+        np.cumsum([len(node.slots) for node in nodes], out=starts[1:])
+        return Smm1Response(starts, np.concatenate([node.slots for node in nodes]), masked)
+
+    def _columns(self, block: ColumnBlock, bins: LevelBins, build: RowGroups, node: int) -> SplitColumns:
+        rows = build.rows[build.begin[node] : build.end[node]]
+        matrix = bins.bins[int(build.group[node]) if len(bins.bins) > 1 else 0]
+        if self.shuffle is None:
+            raise UnexpectedMessage("no round has begun")
+        return SplitColumns(matrix[rows], self.shuffle.starts)
+
+
+class SplitColumns:
+    """The indicator columns of a node's bins: every bin that has rows, but the last of each feature.
+
+    The paper's columns (FedXGBoost Def. 4) are cumulative, the rows with x <= s. They are sums of these, and these are
+    their differences, so both say the same; from bins the active party can also order categories.
+    """
+
+    def __init__(self, bins: AnyArray, starts: Int32Array) -> None:
+        self._rows = len(bins)
+        self._features: list[tuple[AnyArray, Int64Array]] = []
+        slots = [np.empty(0, dtype=np.int32)]
+        for feature in np.argsort(starts).tolist():  # in the order in which they are shown
+            own = bins[:, feature]
+            present = np.flatnonzero(np.bincount(own))
+            slots.append((starts[feature] + present).astype(np.int32))
+            self._features.append((own, present))
+        self.slots = np.concatenate(slots)
+        self.width = len(self.slots) - len(self._features)
+
+    def mask_into(self, mask: Float64Array, out: Float64Array) -> None:
+        """W = M'(I - ZZ') (Alg. 2, line 4) as M' - (M'Z)Z'."""
+        products = np.empty((self.width, mask.shape[1]))
+        at = 0
+        for own, present in self._features:
+            order = np.argsort(own, kind="stable")
+            first = own[order].searchsorted(present)
+            count = len(present) - 1
+            products[at : at + count] = np.add.reduceat(mask[order], first, axis=0)[:count]
+            at += count
+        np.matmul(products, -mask.T, out=out)
+        at = 0
+        every = np.arange(self._rows)
+        for own, present in self._features:
+            place = present.searchsorted(own)
+            count = len(present) - 1
+            inside = every[place < count]
+            out[at + place[inside], inside] += 1.0
+            at += count

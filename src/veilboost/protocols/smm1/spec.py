@@ -1,0 +1,85 @@
+"""What `smm1` is and claims."""
+
+from __future__ import annotations
+
+from veilboost.config import TrainingConfig
+from veilboost.privacy.statement import Protection, Statement, Status
+from veilboost.protocols.api import ProtocolSpec
+from veilboost.protocols.common.kernels import KernelOptions, refuse
+from veilboost.protocols.common.messages import (
+    BeginRound,
+    BeginTraining,
+    ColumnsOffered,
+    EndTraining,
+    ResumeTraining,
+    SplitAnswer,
+    SplitRequest,
+)
+from veilboost.protocols.smm1.active import Smm1Active
+from veilboost.protocols.smm1.messages import Smm1Request, Smm1Response
+from veilboost.protocols.smm1.passive import Smm1Passive
+from veilboost.wire.message import Done
+
+
+def _refuse(config: TrainingConfig) -> None:
+    refuse(config, KernelOptions.from_dict(config.options))
+
+
+SPEC = ProtocolSpec(
+    name="smm1",
+    setting="vertical",
+    summary="secure matrix multiplication: kernel vectors of the gradients mask the passive parties' split columns",
+    source="FedXGBoost (Le et al.), FedXGBoost-SMM-1",
+    exact=True,
+    statement=Statement(
+        (
+            Protection(
+                victim="active",
+                data="gradients",
+                adversary="every passive party",
+                status=Status.HEURISTIC,
+                why=(
+                    "a passive party learns vectors orthogonal to the gradients, far fewer than rows; in nodes of some "
+                    "hundred rows no attack is known at a tenth of the rows, while at seven tenths a few known labels "
+                    "give all others"
+                ),
+            ),
+            Protection(
+                victim="active",
+                data="labels, by which rows are together",
+                adversary="every passive party",
+                status=Status.BROKEN,
+                why=(
+                    "every node's rows are told in the clear, and rows of a leaf have similar labels: a party that knows "
+                    "a few labels infers most others"
+                ),
+            ),
+            Protection(
+                victim="passive",
+                data="features",
+                adversary="the active party",
+                status=Status.BROKEN,
+                why=(
+                    "with fewer vectors than half of a node's rows, linear programming takes the mask off the split "
+                    "columns, and with few vectors rounding does; exact sums per bin are known besides"
+                ),
+            ),
+        )
+    ),
+    messages=(
+        BeginTraining,
+        ColumnsOffered,
+        BeginRound,
+        Smm1Request,
+        Smm1Response,
+        SplitRequest,
+        SplitAnswer,
+        ResumeTraining,
+        EndTraining,
+        Done,
+    ),
+    active=Smm1Active,
+    passive=Smm1Passive,
+    options=KernelOptions,
+    refuse=_refuse,
+)

@@ -1,0 +1,104 @@
+"""The label side of `smm2`: answers kernel vectors with masked gradients, and learns each party's best gain."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from veilboost.boost.grower import Level, Round
+from veilboost.boost.split import Candidates
+from veilboost.errors import MalformedMessage
+from veilboost.protocols.api import ActiveContext
+from veilboost.protocols.common.active import VerticalActive
+from veilboost.protocols.common.blas import blas_threads
+from veilboost.protocols.common.kernels import (
+    RevealedRank,
+    blocks_of,
+    check_kernel,
+    draw_mask,
+    masked,
+    refuse_inexact,
+    refuse_rows,
+    without_single_rows,
+)
+from veilboost.protocols.common.messages import BeginRound, StatisticsRequest
+from veilboost.protocols.smm2.messages import Smm2Gains, Smm2Kernels, Smm2Masked, Smm2Round
+from veilboost.protocols.smm2.nodes import scored_nodes
+from veilboost.protocols.smm2.options import Smm2Options
+from veilboost.types import BoolArray, Float64Array, PartyName
+from veilboost.wire.channel import Pending
+
+
+class Smm2Active(VerticalActive):
+    """FedXGBoost Alg. 3 and the active party's lines of Alg. 4."""
+
+    def __init__(self, context: ActiveContext) -> None:
+        super().__init__(context)
+        self._options = Smm2Options.from_dict(context.config.options)
+
+    def begin_training(self, held_out: BoolArray | None, bin_weights: Float64Array | None) -> Sequence[int]:
+        refuse_rows(self.context.rows, self.config, self._options)
+        return super().begin_training(held_out, bin_weights)
+
+    def begin_round(self, start: Round) -> None:
+        refuse_inexact(start.gradients, start.fit, self._options)
+        rank = RevealedRank(self.context.rows, start.trees, self._options)
+        self._revealed = {name: rank.copy() for name in self.context.peers.names}
+        super().begin_round(start)
+
+    def round_message(self, start: Round, party: PartyName, opening: BeginRound) -> Smm2Round:
+        scale = start.scale
+        return Smm2Round(
+            opening.number, opening.fit, opening.all_columns, opening.columns, scale.g_exponent, scale.h_exponent
+        )
+
+    def candidates(self, level: Level) -> Sequence[Candidates]:
+        with blas_threads(self.context.threads):
+            return super().candidates(without_single_rows(level))
+
+    def ask_statistics(self, requests: Mapping[PartyName, StatisticsRequest]) -> Mapping[PartyName, Pending]:
+        return self.context.peers.send(requests)
+
+    def read_statistics(self, level: Level, pending: Mapping[PartyName, Pending]) -> Mapping[PartyName, Candidates]:
+        kernels = self.context.peers.collect(pending, Smm2Kernels)
+        answers = self.context.peers.ask(
+            {name: self._secure_response(level, name, each) for name, each in kernels.items()}, Smm2Gains
+        )
+        nodes = scored_nodes(level.build, level.depth, self.config)
+        at = nodes.searchsorted(level.open)
+        offers: dict[PartyName, Candidates] = {}
+        for name, answer in answers.items():
+            if len(answer.gain) != len(nodes) or np.isnan(answer.gain).any():
+                raise MalformedMessage(f"{name} sent gains of other nodes, or none that are numbers")
+            # Which split it is, the owner keeps to itself: it is asked for its best.
+            offers[name] = Candidates(np.zeros(len(at), dtype=np.int32), answer.gain[at])
+        return offers
+
+    def _secure_response(self, level: Level, name: PartyName, kernels: Smm2Kernels) -> Smm2Masked:
+        """FedXGBoost Alg. 3 for every block."""
+        nodes = level.fit.of(level.build)
+        of_block = kernels.node.tolist()
+        if sorted(of_block) != of_block or not set(of_block) <= set(range(nodes.nodes)):
+            raise MalformedMessage(f"{name} sent kernel vectors for other nodes")
+        counts = nodes.counts.tolist()
+        shapes = [(counts[node], self._options.count(counts[node], 2)) for node in of_block]
+        if len(kernels.kernel) != sum(rows * vectors for rows, vectors in shapes):
+            raise MalformedMessage(f"{name} sent kernel vectors of another shape")
+        masks: list[Float64Array] = []
+        for at, kernel in enumerate(blocks_of(kernels.kernel, shapes)):
+            if kernel.shape[1]:  # two rows have no kernel vectors, and any exact answer about them tells both
+                check_kernel(kernel)
+            content = hashlib.sha256(kernel.tobytes()).digest()
+            source = self.context.randomness.for_request("mask", name, self.start.number, level.depth, at, content)
+            masks.append(draw_mask(kernel, self._options, self.config.max_depth, source))
+        self._revealed[name].after(nodes, [(node, mask.shape[1]) for node, mask in zip(of_block, masks, strict=True)])
+        answer = np.empty(2 * sum(rows for rows, _ in shapes))
+        at = 0
+        for node, mask in zip(of_block, masks, strict=True):
+            rows = nodes.rows[nodes.begin[node] : nodes.end[node]]
+            pairs = self.start.gradients[nodes.group[node], rows].astype(np.float64)
+            answer[at : at + pairs.size] = masked(mask, pairs).ravel()
+            at += pairs.size
+        return Smm2Masked(level.depth, level.totals[level.build], answer)

@@ -1,0 +1,43 @@
+"""What a run's messages would take on a slower line: bandwidth and latency, and nothing else of a real network."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from veilboost.errors import ImpossibleParameter
+from veilboost.wire.transcript import Entry
+
+_FORM = re.compile(r"(\d+(?:\.\d+)?)(k|m|g)bit,(\d+(?:\.\d+)?)(ms|s)")
+_BITS = {"k": 1e3, "m": 1e6, "g": 1e9}
+_SECONDS = {"ms": 1e-3, "s": 1.0}
+
+
+@dataclass(frozen=True)
+class Network:
+    """One party's line: bits per second, and seconds that a message is under way whatever its size."""
+
+    bandwidth: float
+    latency: float
+
+    @staticmethod
+    def parse(text: str) -> Network:
+        """From text as `20mbit,100ms`."""
+        found = _FORM.fullmatch(text.strip().lower())
+        if found is None or float(found[1]) == 0:
+            raise ImpossibleParameter(f"{text!r} is no network", "write it as 20mbit,100ms")
+        return Network(float(found[1]) * _BITS[found[2]], float(found[3]) * _SECONDS[found[4]])
+
+    def seconds(self, rounds: int, size: int) -> float:
+        """So many times there and back, and so many bytes over the one line."""
+        return 2 * self.latency * rounds + 8 * size / self.bandwidth
+
+    def replay(self, entries: Iterable[Entry]) -> float:
+        """A party's own transcript: messages in one direction without one in the other between them go together."""
+        turns, size, last = 0, 0, None
+        for entry in entries:
+            turns += entry.direction != last
+            size += entry.size
+            last = entry.direction
+        return self.latency * turns + 8 * size / self.bandwidth

@@ -1,0 +1,108 @@
+"""What every horizontal protocol must keep, whatever it protects."""
+
+from __future__ import annotations
+
+import importlib.resources
+import inspect
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from support import make_columns, make_labels
+from veilboost.config import TrainingConfig
+from veilboost.data.table import PartyTable
+from veilboost.errors import EmptyTable, ImpossibleParameter, UnexpectedMessage
+from veilboost.party.horizontal import HorizontalFederation, simulate_horizontal
+from veilboost.privacy.statement import Status
+from veilboost.protocols.horizontal_registry import horizontal_protocols
+
+PROTOCOLS = list(horizontal_protocols().values())
+pytestmark = [pytest.mark.fast, pytest.mark.parametrize("spec", PROTOCOLS, ids=lambda spec: spec.name)]
+
+# Messages that a run of two bounded losses does not need.
+RARE = {"secagg": {"ScaleRequest", "ScaleAnswer"}, "mal": set()}
+
+
+def tables(name: str = "binary", rows: int = 240, participants: int = 3) -> dict[str, PartyTable]:
+    columns = make_columns(5, rows=rows, numeric=3, categorical=1, missing=0.1)
+    label = make_labels(5, columns, name)
+    whole = PartyTable(np.arange(rows), tuple(columns), label)
+    parts = np.array_split(np.arange(rows), participants)
+    return {f"p{at}": whole.take(part) for at, part in enumerate(parts)}
+
+
+def config(name: str = "binary") -> TrainingConfig:
+    return TrainingConfig(objective=name, n_estimators=4, max_depth=3, max_bin=6)
+
+
+@pytest.mark.parametrize("name", ["binary", "multiclass", "regression"])
+def test_every_participant_ends_with_the_servers_model(spec, name):
+    run = HorizontalFederation(spec.name, tables(name), config(name), coded=True).train()
+    assert len(run.model.trees) == 4 * run.model.trees_per_round
+    for part in run.parts.values():
+        assert part is not None
+        assert part.skeleton is not None
+        assert np.array_equal(part.records.threshold, run.outcome.part.records.threshold)
+        assert part.skeleton.config == run.outcome.part.skeleton.config
+
+
+def test_only_declared_messages_travel_and_all_declared_ones_do(spec):
+    run = simulate_horizontal(tables(), spec.name, config())
+    sent = {entry.message for transcript in run.transcripts.values() for entry in transcript.entries}
+    assert sent | RARE[spec.name] == {message.type_name() for message in spec.messages}
+
+
+def test_messages_reach_whom_their_classes_say(spec):
+    run = simulate_horizontal(tables(), spec.name, config())
+    reveals = {message.type_name(): {item.to for item in message.reveals} for message in spec.messages}
+    roles = {name: name if name in spec.roles else "participant" for name in run.transcripts}
+    for name, transcript in run.transcripts.items():
+        for entry in transcript.entries:
+            if entry.direction == "received":
+                assert reveals[entry.message] <= {roles[name]}, entry.message
+
+
+def test_the_ledger_knows_what_left(spec):
+    run = simulate_horizontal(tables(), spec.name, config())
+    assert all(account.events for account in run.accounts.values())
+    assert all(event.protocol == spec.name for account in run.accounts.values() for event in account.events)
+
+
+def test_a_seed_repeats_a_run(spec):
+    runs = [simulate_horizontal(tables(), spec.name, config(), seed=b"again") for _ in range(2)]
+    assert runs[0].model.sha256() == runs[1].model.sha256()
+    assert runs[0].bytes_sent == runs[1].bytes_sent
+
+
+def test_impossible_federations_are_refused(spec):
+    with pytest.raises(EmptyTable):
+        simulate_horizontal({}, spec.name, config())
+    with pytest.raises(ImpossibleParameter, match="role"):
+        simulate_horizontal({"server": tables()["p0"]}, spec.name, config())
+    with pytest.raises(ImpossibleParameter):
+        simulate_horizontal(
+            tables(), spec.name, TrainingConfig.from_dict(config().to_dict() | {"options": {"no_such": 1}})
+        )
+
+
+def test_other_parameters_than_agreed_are_refused(spec):
+    federation = HorizontalFederation(spec.name, tables(), config())
+    other = HorizontalFederation(spec.name, tables(), TrainingConfig(objective="binary", n_estimators=9))
+    federation.participants["p1"] = other.participants["p1"]
+    with pytest.raises(UnexpectedMessage, match="agreed"):
+        federation.train()
+
+
+def test_the_statement_speaks_for_participants_and_the_page_repeats_it(spec):
+    assert spec.statement.worst_for("participant") in tuple(Status)
+    folder = Path(inspect.getfile(spec.server)).parent
+    text = (folder / "LEAKAGE.md").read_text(encoding="utf-8")
+    assert importlib.resources.files(f"veilboost.protocols.{spec.name}").joinpath("LEAKAGE.md").is_file()
+    for message in spec.messages:
+        assert f"`{message.type_name()}`" in text, f"{message.type_name()} is not named"
+        for item in message.reveals:
+            assert f'"{item.what}"' in text, f"not in its own words: {item.what}"
+    for protection in spec.statement.protections:
+        assert f"**{protection.status}**" in text
+        assert protection.why in text

@@ -1,0 +1,85 @@
+"""HorizontalClassifier and HorizontalRegressor."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
+from sklearn.exceptions import NotFittedError
+from sklearn.metrics import roc_auc_score
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from veilboost import HorizontalClassifier, HorizontalRegressor
+from veilboost.errors import ImpossibleParameter, MissingColumn, MissingLabel, RowsDiffer, UnreadableModel
+
+
+@parametrize_with_checks(
+    [
+        HorizontalClassifier(protocol="secagg", participants=2, n_estimators=20, max_bin=64),
+        HorizontalRegressor(protocol="secagg", participants=2, n_estimators=20, max_bin=64),
+    ],
+    expected_failed_checks=lambda estimator: {
+        "check_fit2d_1sample": "two participants have two rows at least",
+    },
+)
+def test_scikit_learn_checks(estimator, check) -> None:
+    check(estimator)
+
+
+@pytest.mark.fast
+def test_mal_learns_from_one_matrix() -> None:
+    X, y = load_breast_cancer(return_X_y=True)
+    model = HorizontalClassifier(participants=3, n_estimators=60, options={"epsilon": 0}).fit(X[:400], y[:400])
+    assert roc_auc_score(y[400:], model.predict_proba(X[400:])[:, 1]) > 0.9
+    assert set(model.simulation_.outcome.reports) == {"participant0", "participant1", "participant2"}
+    assert model.feature_importances_.sum() == pytest.approx(1.0)
+    assert max(tree.depth for tree in model.model_.skeleton.trees) == 1
+
+
+@pytest.mark.fast
+def test_classes_keep_their_names_and_models_survive_a_folder(tmp_path) -> None:
+    X, y = load_iris(return_X_y=True)
+    names = np.array(["setosa", "versicolor", "virginica"])[y]
+    model = HorizontalClassifier(protocol="secagg", participants=3, n_estimators=10, max_depth=3).fit(X, names)
+    assert (model.predict(X) == names).mean() > 0.95
+    model.save(tmp_path / "m")
+    again = HorizontalClassifier.load(tmp_path / "m")
+    assert again.model_sha256_ == model.model_sha256_
+    assert (again.predict(X) == model.predict(X)).all()
+    with pytest.raises(UnreadableModel):
+        HorizontalRegressor.load(tmp_path / "m")
+
+
+@pytest.mark.fast
+def test_a_table_per_participant_with_categories() -> None:
+    rng = np.random.default_rng(0)
+    people = pd.DataFrame({"age": rng.normal(40, 9, 300), "town": rng.choice(["a", "b", "c"], 300)})
+    people["late"] = ((people["age"] > 40) ^ (people["town"] == "a")).astype(int)
+    tables = {"north": people[:120], "south": people[120:]}
+    model = HorizontalClassifier(protocol="secagg", max_depth=3, n_estimators=20, max_bin=32).fit(tables, "late")
+    assert (model.predict(people[["age", "town"]]) == people["late"]).mean() > 0.9
+    split = {name: table.drop(columns="late") for name, table in tables.items()}
+    same = clone(model).fit(split, {name: table["late"] for name, table in tables.items()})
+    assert same.model_sha256_ == model.model_sha256_
+    with pytest.raises(MissingColumn):
+        clone(model).fit({"north": people[:120], "south": people[120:].rename(columns={"age": "years"})}, "late")
+    with pytest.raises(MissingLabel):
+        clone(model).fit(split, {"north": tables["north"]["late"]})
+
+
+@pytest.mark.fast
+def test_regression() -> None:
+    X, y = load_diabetes(return_X_y=True)
+    options = {"epsilon": 0}
+    model = HorizontalRegressor(participants=2, n_estimators=80, learning_rate=0.1, options=options).fit(X, y)
+    assert model.score(X, y) > 0.4
+
+
+@pytest.mark.fast
+def test_what_cannot_be_is_refused() -> None:
+    with pytest.raises(ImpossibleParameter):
+        HorizontalClassifier(participants=0).fit(np.eye(4), [0, 1, 0, 1])
+    with pytest.raises(RowsDiffer):
+        HorizontalClassifier(participants=5).fit(np.eye(4), [0, 1, 0, 1])
+    with pytest.raises(NotFittedError):
+        HorizontalRegressor().predict(np.eye(4))

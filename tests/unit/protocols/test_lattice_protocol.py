@@ -1,0 +1,313 @@
+"""`lattice` as a protocol: every engine gives the model of `plain`, and each side refuses what cannot be right."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import veilboost.party.simulation as simulation_module
+from support import make_columns, make_labels, sha, split_among, train
+from veilboost.config import TrainingConfig
+from veilboost.crypto.lattice.engine import VARIABLE, engine_names
+from veilboost.crypto.lattice.parameters import POLYNOMIAL_BYTES
+from veilboost.errors import DamagedPacket, MalformedMessage, UnsupportedCombination
+from veilboost.protocols.common import lattice_active
+from veilboost.protocols.common.lattice_messages import LatticeRequest, LatticeRound, LatticeSums
+from veilboost.wire.codec import encode
+from veilboost.wire.link import from_chunks, to_chunks
+from veilboost.wire.memory import MemoryChannel
+from veilboost.wire.packet import ENVELOPE_SIZE, Kind, Packet
+
+pytestmark = pytest.mark.fast
+
+
+def scene(rows: int = 80, parties: int = 2, weight=None, **parameters):
+    columns = make_columns(5, rows, numeric=4, categorical=1, missing=0.1)
+    config = TrainingConfig(**{"objective": "binary", "n_estimators": 2, "max_depth": 3, "max_bin": 8} | parameters)
+    return split_among(columns, make_labels(5, columns, config.objective), parties, weight), config
+
+
+# --- exactness ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", engine_names())
+def test_every_engine_gives_the_model_of_plain(engine, monkeypatch):
+    monkeypatch.setenv(VARIABLE, engine)
+    tables, config = scene(objective="multiclass", n_estimators=1)
+    assert sha(train(tables, config, "lattice")) == sha(train(tables, config))
+
+
+def test_nodes_cut_into_blocks_give_the_model_of_plain(monkeypatch):
+    """As where a node has more rows than may be summed at once."""
+    tables, config = scene(rows=500, parties=3)
+    blocks: list[int] = []
+
+    def few(rows, largest_value, slots, features):
+        blocks.append(rows)
+        return min(rows, 70)
+
+    monkeypatch.setattr(lattice_active, "rows_per_block", few)
+    assert sha(train(tables, config, "lattice", threads=2)) == sha(train(tables, config))
+    assert max(blocks) > 140
+
+
+def test_gradients_beyond_what_can_be_summed_are_refused(monkeypatch):
+    monkeypatch.setattr(lattice_active, "rows_per_block", lambda *_: 0)
+    tables, config = scene()
+    with pytest.raises(UnsupportedCombination):
+        train(tables, config, "lattice")
+
+
+# --- a passive party, or someone between, that alters answers -------------------------------------------------------
+
+
+def first_message(kind, monkeypatch, **parameters):
+    """The first message of a kind in an honest job, whichever way it goes."""
+    found: list[object] = []
+
+    class Listening(MemoryChannel):
+        def _carry(self, message, sender, receiver):
+            if isinstance(message, kind):
+                found.append(message)
+            return super()._carry(message, sender, receiver)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(simulation_module, "MemoryChannel", Listening)
+        tables, config = scene(**parameters)
+        train(tables, config, "lattice")
+    return found[0]
+
+
+def train_with_answers(change, monkeypatch):
+    class Altering(MemoryChannel):
+        def _carry(self, message, sender, receiver):
+            return super()._carry(change(message) if isinstance(message, LatticeSums) else message, sender, receiver)
+
+    monkeypatch.setattr(simulation_module, "MemoryChannel", Altering)
+    tables, config = scene()
+    return train(tables, config, "lattice")
+
+
+def changed_sums(change):
+    def altered(message: LatticeSums) -> LatticeSums:
+        return dataclasses.replace(message, sums=np.ascontiguousarray(change(message.sums.copy())))
+
+    return altered
+
+
+def changed_masks(change):
+    def altered(message: LatticeSums) -> LatticeSums:
+        return dataclasses.replace(message, masks=np.ascontiguousarray(change(message.masks.copy())))
+
+    return altered
+
+
+def flipped(array: np.ndarray, at: int, by: int) -> np.ndarray:
+    array.view(np.uint8).reshape(-1)[at] ^= by
+    return array
+
+
+ALTERED = {
+    "a flipped byte of a sum": changed_sums(lambda s: flipped(s, 4, 1)),
+    "a flipped byte of a mask": changed_masks(lambda m: flipped(m, 5, 1)),
+    "a flipped bit of the last mask": changed_masks(lambda m: flipped(m, len(m) - 3, 16)),
+    "zeros": changed_sums(lambda s: s * 0),
+    "other order": changed_sums(lambda s: s[:, :, ::-1]),
+    "g and h exchanged": changed_sums(lambda s: s[:, ::-1]),
+    "out of range": changed_sums(lambda s: s + np.uint64(2**50)),
+    "masks of zeros": changed_masks(lambda m: m * 0),
+    "masks out of range": changed_masks(lambda m: m | np.uint8(255)),
+    "a mask short": changed_masks(lambda m: m[:-POLYNOMIAL_BYTES]),
+    "a byte more": changed_masks(lambda m: np.append(m, np.uint8(0))),
+    "a bin short": changed_sums(lambda s: s[:, :, :-1]),
+    "a node more": changed_sums(lambda s: np.concatenate([s, s[:1]])),
+}
+
+
+@pytest.mark.parametrize("name", ALTERED)
+def test_altered_answers_are_refused(name, monkeypatch):
+    with pytest.raises(MalformedMessage):
+        train_with_answers(ALTERED[name], monkeypatch)
+
+
+def test_a_change_within_the_noise_is_rounded_away(monkeypatch):
+    """Ciphertexts are malleable; where the level is not refused, the model is the same."""
+    tables, config = scene()
+    expected = sha(train(tables, config))
+    assert sha(train_with_answers(changed_sums(lambda s: flipped(s, 0, 1)), monkeypatch)) == expected
+
+
+def test_a_flipped_byte_on_the_way_is_found_by_the_digest(monkeypatch):
+    answer = first_message(LatticeSums, monkeypatch)
+    packet = Packet(Kind.ANSWER, bytes(16), 7, encode(answer))
+    whole = bytearray(b"".join(data for data, _ in to_chunks(packet, 1 << 16)))
+    (received,) = from_chunks([(memoryview(bytes(whole)), True)], 1 << 24)
+    assert received.body == packet.body
+    rng = np.random.default_rng(0)
+    for at in rng.integers(ENVELOPE_SIZE, len(whole), 20):
+        damaged = bytearray(whole)
+        damaged[at] ^= 1 << int(rng.integers(8))
+        with pytest.raises(DamagedPacket):
+            list(from_chunks([(memoryview(bytes(damaged)), True)], 1 << 24))
+
+
+# --- a dishonest active party ---------------------------------------------------------------------------------------
+
+
+def changed(**changes):
+    """Fields replaced by a function of what they were."""
+
+    def altered(message):
+        return dataclasses.replace(
+            message, **{name: change(getattr(message, name)) for name, change in changes.items()}
+        )
+
+    return altered
+
+
+def put(at, value):
+    def altered(array):
+        array = array.copy()
+        array[at] = value
+        return array
+
+    return altered
+
+
+def one_more(array):
+    return np.append(array, array[-1:])
+
+
+ROUND_DECEITS = {
+    "a short seed": changed(key_seed=lambda s: s[:-1]),
+    "a short key": changed(key=lambda k: k[:-1]),
+    "no key": changed(key=lambda k: k[:0]),
+    "a key out of range": changed(key=lambda k: k | np.uint8(255)),
+}
+REQUEST_DECEITS = {
+    "a short seed": changed(seed=lambda s: s[:-1]),
+    "a byte short": changed(ciphertext=lambda c: c[:-1]),
+    "a ciphertext more": changed(ciphertext=lambda c: np.append(c, c[: 4 * POLYNOMIAL_BYTES])),
+    "runs of 63 rows": changed(run=put(0, 63)),
+    "runs of no rows": changed(run=put(0, 0)),
+    "runs beyond the ring": changed(run=put(0, 8192)),
+    "negative runs": changed(run=put(0, -64)),
+    "a run short": changed(run=lambda r: r[:-1]),
+    "a row more": changed(block_rows=lambda r: r + np.int32(1)),
+    "rows below none": changed(
+        block_node=one_more, run=one_more, block_rows=lambda r: np.append(r[:-1], [r[-1] + 5, -5]).astype(np.int32)
+    ),
+    "empty blocks": changed(
+        block_node=lambda n: np.repeat(n, 3),
+        run=lambda r: np.repeat(r, 3),
+        block_rows=lambda r: (r[:, None] * np.array([1, 0, 0], dtype=np.int32)).ravel(),
+    ),
+    "a node that is none": changed(block_node=put(-1, 1000)),
+    "a node before the first": changed(block_node=put(0, -1)),
+    "no room to flood": changed(log_delta=lambda d: d - 10),
+    "no message": changed(log_delta=lambda d: 200),
+    "a negative scale": changed(log_delta=lambda d: -5),
+}
+
+
+def test_dishonest_messages_are_refused_and_the_job_goes_on(monkeypatch):
+    refused: list[str] = []
+
+    class Deceiving(MemoryChannel):
+        def send(self, message):
+            deceits = {LatticeRound: ROUND_DECEITS, LatticeRequest: REQUEST_DECEITS}.get(type(message), {})
+            for name, deceit in deceits.items():
+                with pytest.raises(MalformedMessage):
+                    self._handler(deceit(message))
+                refused.append(name)
+            return super().send(message)
+
+    tables, config = scene()
+    expected = sha(train(tables, config))
+    monkeypatch.setattr(simulation_module, "MemoryChannel", Deceiving)
+    assert sha(train(tables, config, "lattice")) == expected
+    assert set(refused) == {*ROUND_DECEITS, *REQUEST_DECEITS}
+
+
+def test_ciphertexts_out_of_range_are_refused(monkeypatch):
+    """They are found while they are read, after the level has begun."""
+
+    class Deceiving(MemoryChannel):
+        def send(self, message):
+            out_of_range = changed(ciphertext=lambda c: c | np.uint8(255))
+            return super().send(out_of_range(message) if isinstance(message, LatticeRequest) else message)
+
+    monkeypatch.setattr(simulation_module, "MemoryChannel", Deceiving)
+    tables, config = scene()
+    with pytest.raises(MalformedMessage, match="out of range"):
+        train(tables, config, "lattice")
+
+
+def test_one_row_at_a_time_is_refused(monkeypatch):
+    """Blocks are for large nodes; cut finely enough they would tell every row's bin."""
+
+    def single_rows(rows, largest_value, slots, features):
+        return 1
+
+    monkeypatch.setattr(lattice_active, "rows_per_block", single_rows)
+    tables, config = scene()
+    with pytest.raises(MalformedMessage, match="more blocks"):
+        train(tables, config, "lattice")
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_random_arrays_in_a_request_never_crash(data):
+    """Each is refused with a code, or is a request like any other."""
+    arrays = st.lists(st.integers(-(2**31), 2**31 - 1), max_size=4).map(lambda x: np.array(x, dtype=np.int32))
+    small = st.lists(st.integers(0, 100), max_size=4).map(lambda x: np.array(x, dtype=np.int32))
+    field = data.draw(st.sampled_from(["block_node", "block_rows", "run", "log_delta"]))
+    value = data.draw(st.integers(-(2**40), 2**40) if field == "log_delta" else arrays | small)
+    refused: list[bool] = []
+
+    class Deceiving(MemoryChannel):
+        def send(self, message):
+            if isinstance(message, LatticeRequest) and not refused:
+                try:
+                    self._handler(dataclasses.replace(message, **{field: value}))
+                except MalformedMessage:
+                    refused.append(True)
+                else:
+                    raise _LikeAnyOther
+            return super().send(message)
+
+    with pytest.MonkeyPatch.context() as patch, contextlib.suppress(_LikeAnyOther):
+        patch.setattr(simulation_module, "MemoryChannel", Deceiving)
+        tables, config = scene(n_estimators=1, max_depth=1)
+        train(tables, config, "lattice")
+        assert refused
+
+
+class _LikeAnyOther(Exception):
+    """The request happened to be one that may be made."""
+
+
+# --- answers --------------------------------------------------------------------------------------------------------
+
+
+def test_the_same_request_twice_is_masked_anew(monkeypatch):
+    seen: list[tuple[LatticeSums, LatticeSums]] = []
+    from veilboost.protocols.common.lattice_passive import LatticePassive
+
+    honest = LatticePassive.statistics
+
+    def twice(self, block, bins, build):
+        seen.append((honest(self, block, bins, build), honest(self, block, bins, build)))
+        return seen[-1][1]
+
+    monkeypatch.setattr(LatticePassive, "statistics", twice)
+    tables, config = scene()
+    expected = sha(train(tables, config))
+    assert sha(train(tables, config, "lattice")) == expected
+    assert all(np.mean(first.masks == second.masks) < 0.01 for first, second in seen)
+    assert all(np.mean(first.sums == second.sums) < 0.1 for first, second in seen)

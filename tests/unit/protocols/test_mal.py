@@ -1,0 +1,404 @@
+"""MAL: masks that cancel and what they cannot hide, ranges from a comparer, refusals, lost participants."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+
+from support import make_columns, make_labels
+from veilboost.config import TrainingConfig
+from veilboost.data.table import PartyTable
+from veilboost.errors import (
+    EmptyTable,
+    ImpossibleParameter,
+    LabelOutOfRange,
+    MalformedMessage,
+    MissingColumn,
+    MixedTypes,
+    PeerUnreachable,
+    UnexpectedMessage,
+    UnsupportedCombination,
+)
+from veilboost.model.joined import join
+from veilboost.party.horizontal import HorizontalFederation, simulate_horizontal
+from veilboost.party.simulation import simulate_training
+from veilboost.privacy.event import ExactRelease, RandomizedResponse
+from veilboost.protocols.mal.masks import BucketSpace, guard_rows
+from veilboost.protocols.mal.messages import (
+    ComparisonKeyRequest,
+    ExtremesRequest,
+    GlobalExtremes,
+    KeysRequest,
+    MaskedRows,
+    RowsRequest,
+)
+from veilboost.types import Column
+
+pytestmark = pytest.mark.fast
+
+QUIET = {"epsilon": 0, "guard": "allow"}
+
+
+def config_of(options=None, **changes):
+    values = {"objective": "binary", "n_estimators": 15, "max_bin": 8} | changes
+    return TrainingConfig.from_dict(values | {"options": QUIET if options is None else options})
+
+
+def whole(name="binary", rows=600, categorical=1, missing=0.05, seed=4):
+    columns = make_columns(seed, rows=rows, numeric=4, categorical=categorical, missing=missing)
+    return PartyTable(np.arange(rows), tuple(columns), make_labels(seed, columns, name))
+
+
+def dealt(table, sizes):
+    edges = np.concatenate(([0], np.cumsum(sizes)))
+    return {f"p{at}": table.take(np.arange(edges[at], edges[at + 1])) for at in range(len(sizes))}
+
+
+UNEVEN = [300, 200, 60, 20, 15, 5]
+PARTITIONS = {"one": [600], "ten": [60] * 10, "uneven": UNEVEN, "thirty-two": [19] * 24 + [18] * 8}
+
+
+def dense(buckets, widths):
+    """S as a matrix, buckets by rows."""
+    rows = [(buckets[:, f] == k).astype(float) for f in range(buckets.shape[1]) for k in range(int(widths[f]))]
+    return np.stack(rows)
+
+
+# --- the model ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sizes", PARTITIONS.values(), ids=PARTITIONS)
+@pytest.mark.parametrize("name", ["binary", "multiclass"])
+def test_masks_leave_no_trace_in_the_model(name, sizes):
+    """Without noise the model is that of pooled rows with labels in the clear, bit for bit."""
+    table, config = whole(name), config_of(objective=name)
+    run = simulate_horizontal(dealt(table, sizes), "mal", config)
+    plain = replace(config, max_depth=1, binning="width", options={})
+    assert run.model.sha256() == join(simulate_training({"a": table}, "a", "plain", plain).parts).sha256()
+    assert all(join({"model": part}).sha256() == run.model.sha256() for part in run.parts.values())
+
+
+@pytest.mark.parametrize("sizes", PARTITIONS.values(), ids=PARTITIONS)
+def test_masked_numbers_give_the_same_leaves(sizes):
+    """A mask of almost nothing against one ten thousand times the labels' spread."""
+    table = whole("regression")
+    runs = [
+        simulate_horizontal(
+            dealt(table, sizes), "mal", config_of({**QUIET, "mask_scale": scale}, objective="regression")
+        ).model
+        for scale in (1e-9, 100.0)
+    ]
+    for one, other in zip(runs[0].trees, runs[1].trees, strict=True):
+        assert np.array_equal(one.feature, other.feature)
+        assert np.array_equal(one.threshold, other.threshold)
+        assert np.abs(one.weight - other.weight).max() < 1e-8 * max(1.0, float(np.abs(one.weight).max()))
+
+
+def test_noise_is_drawn_booked_and_the_same_when_asked_again():
+    table = whole()
+    federation = HorizontalFederation("mal", dealt(table, [300, 300]), config_of({"epsilon": 2.0}), coded=True)
+    requests = []
+    handle = federation.participants["p0"].handle
+
+    def watched(message):
+        requests.append(message)
+        return handle(message)
+
+    federation.participants["p0"].handle = watched
+    federation.train()
+    ask = next(message for message in requests if isinstance(message, RowsRequest))
+    first, again = (federation.participants["p0"].handle(ask) for _ in range(2))
+    assert np.array_equal(first.buckets, again.buckets)
+    events = federation.accounts["p0"].events
+    noisy = [event for event in events if isinstance(event, RandomizedResponse)]
+    assert len(noisy) == len(table.columns)  # epsilon per column: so many times that per record
+    assert all(event.epsilon == 2.0 for event in noisy)
+    assert sum(isinstance(event, ExactRelease) for event in events) == 2
+    with pytest.raises(UnexpectedMessage):
+        federation.participants["p0"].handle(replace(ask, participants=("p0",)))
+
+
+def test_buckets_move_as_often_as_they_should():
+    columns = (Column("a", np.linspace(0, 1, 4000, dtype=np.float32)),)
+    table = PartyTable(np.arange(4000), columns, (np.arange(4000) % 2).astype(float))
+    federation = HorizontalFederation("mal", {"p": table}, config_of({"epsilon": 1.5}, n_estimators=1), seed=b"s")
+    sent = {}
+    handle = federation.participants["p"].handle
+
+    def watched(message):
+        answer = handle(message)
+        sent[type(answer)] = answer
+        return answer
+
+    federation.participants["p"].handle = watched
+    federation.train()
+    true = np.minimum(np.arange(4000) * 8 // 4000, 7)
+    stay = np.exp(1.5) / (np.exp(1.5) + 7)
+    assert (sent[MaskedRows].buckets[:, 0] == true).mean() == pytest.approx(stay, abs=0.03)
+
+
+# --- masks ----------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 10_000), st.integers(3, 60), st.integers(1, 4), st.integers(2, 6))
+@settings(max_examples=40, deadline=None)
+def test_projection_is_that_of_the_dense_matrix(seed, rows, columns, width):
+    rng = np.random.default_rng(seed)
+    buckets = rng.integers(width, size=(rows, columns)).astype(np.uint8)
+    widths = np.full(columns, width)
+    space, S = BucketSpace(buckets, widths), dense(buckets, widths)
+    projector = np.linalg.pinv(S) @ S
+    values = rng.normal(size=rows)
+    assert np.allclose(space.off(values), values - projector @ values, atol=1e-8)
+    assert np.abs(S @ space.off(values)).max() < 1e-10
+    assert np.allclose(space.leverage(), projector.diagonal(), atol=1e-7)
+    assert space.rank == np.linalg.matrix_rank(S)
+
+
+def test_the_papers_linear_system_gives_masks_of_the_same_space():
+    """MAL Alg. 2 as printed (its line 6 outside the loop over buckets): A random, (S A) x = 0, mask = A x."""
+    rng = np.random.default_rng(2)
+    buckets = rng.integers(4, size=(50, 3)).astype(np.uint8)
+    widths = np.full(3, 4)
+    S = dense(buckets, widths)
+    A = rng.normal(size=(50, len(S) + 1))
+    x = np.linalg.svd(S @ A)[2][-1]
+    mask = A @ x
+    assert np.abs(S @ mask).max() < 1e-9
+    assert np.allclose(BucketSpace(buckets, widths).off(mask), mask, atol=1e-9)
+
+
+@pytest.mark.parametrize("policy", ["merge", "drop"])
+def test_guards_keep_every_label_under_the_limit(policy):
+    rng = np.random.default_rng(3)
+    buckets = np.minimum(rng.geometric(0.3, size=(200, 5)), 12).astype(np.uint8)
+    widths = np.full(5, 13)
+    open_ = guard_rows(buckets, widths, "allow", 0.5)
+    assert open_.exposed
+    assert np.array_equal(open_.buckets, buckets)
+    found = guard_rows(buckets, widths, policy, 0.5)
+    assert found.exposed == 0
+    assert found.space.leverage().max() <= 0.5 + 1e-9
+    assert found.space.rank <= 0.5 * found.space.rows
+    report = found.report()
+    assert (report["merged_cells"] > 0) == (policy == "merge")
+    assert (report["dropped_rows"] > 0) == (policy == "drop")
+    with pytest.raises(UnsupportedCombination):
+        guard_rows(buckets, widths, "refuse", 0.5)
+
+
+@pytest.mark.parametrize("policy", ["merge", "drop"])
+def test_a_lonely_row_cannot_be_hidden(policy):
+    with pytest.raises(EmptyTable):
+        guard_rows(np.zeros((1, 2), dtype=np.uint8), np.full(2, 3), policy, 0.5)
+
+
+def labels_by_linear_programming(S, masked):
+    """The labels that agree with all bucket sums, between 0 and 1."""
+    found = linprog(np.random.default_rng(0).normal(size=S.shape[1]), A_eq=S, b_eq=S @ masked, bounds=(0, 1))
+    return found.x
+
+
+def test_attack_labels_fall_where_rows_are_few_and_stand_longer_under_the_guard():
+    """The server's attack: with the guard off labels come out exactly; merged buckets leave it guessing."""
+    table = whole(rows=90, categorical=0, missing=0.0)
+    accuracy = {}
+    for guard in ("allow", "merge"):
+        config = config_of({"epsilon": 0, "guard": guard, "max_leverage": 0.3}, max_bin=16, n_estimators=1)
+        federation = HorizontalFederation("mal", {"p": table}, config)
+        federation.train()
+        rows = federation.participants["p"]._answered[1]
+        S = dense(rows.buckets, np.full(4, 17))
+        guess = labels_by_linear_programming(S, rows.labels[0])
+        accuracy[guard] = ((guess > 0.5) == table.label).mean()
+    assert accuracy["allow"] == 1.0
+    assert accuracy["merge"] < 0.95
+
+
+def test_masks_that_do_not_cancel_are_found_out():
+    federation = HorizontalFederation("mal", dealt(whole(), [300, 300]), config_of())
+    handle = federation.participants["p1"].handle
+
+    def bent(message):
+        answer = handle(message)
+        if isinstance(answer, MaskedRows):
+            labels = answer.labels.copy()
+            labels[0, 0] += 0.4
+            return replace(answer, labels=labels)
+        return answer
+
+    federation.participants["p1"].handle = bent
+    with pytest.raises(MalformedMessage, match="p1 do not cancel"):
+        federation.train()
+
+
+# --- ranges and the comparer ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ore", [{"ore": "clww"}, {"ore": "clww", "ore_bits": 32}, {"ore": "lewi_wu", "ore_bits": 32}])
+def test_every_encryption_finds_the_ranges(ore):
+    table = whole(missing=0.0)
+    expected = simulate_horizontal(dealt(table, [200, 400]), "mal", config_of()).model.sha256()
+    run = simulate_horizontal(dealt(table, [200, 400]), "mal", config_of({**QUIET, **ore}))
+    if ore.get("ore_bits") == 32:  # of extremes that agree in 32 bits either may win
+        assert len(run.model.trees) == 15
+    else:
+        assert run.model.sha256() == expected
+
+
+def test_pore_finds_the_ranges():
+    columns = (Column("a", np.array([1, 5, 2, 3, 9, 4, 1, 7], dtype=np.float32)),)
+    table = PartyTable(np.arange(8), columns, np.array([0, 1, 0, 1, 1, 0, 0, 1.0]))
+    config = config_of({**QUIET, "ore": "pore", "ore_bits": 16}, n_estimators=2, max_bin=4, min_child_weight=0.0)
+    run = simulate_horizontal(dealt(table, [4, 4]), "mal", config)
+    plain = replace(config, max_depth=1, binning="width", options={})
+    assert run.model.sha256() == join(simulate_training({"a": table}, "a", "plain", plain).parts).sha256()
+
+
+def with_comparer(change):
+    federation = HorizontalFederation("mal", dealt(whole(), [300, 300]), config_of())
+    comparer = federation.helpers["comparer"]
+    handle = comparer.handle
+    comparer.handle = lambda party, message: change(comparer, party, handle(party, message))
+    return federation
+
+
+def test_a_comparer_that_gives_back_a_lesser_extreme_is_found_out():
+    def lesser(comparer, party, answer):
+        if isinstance(answer, GlobalExtremes):
+            values = answer.values.copy()
+            for own in comparer._submitted.values():
+                if not np.array_equal(own.values[0, 1], values[0, 1]):
+                    values[0, 1] = own.values[0, 1]
+                    break
+            return replace(answer, values=values)
+        return answer
+
+    with pytest.raises(MalformedMessage, match="contradicts"):
+        with_comparer(lesser).train()
+
+
+def test_a_comparer_that_tells_two_stories_is_found_out():
+    """To each participant its own ends: no participant sees anything wrong, the server does."""
+
+    def flattering(comparer, party, answer):
+        if isinstance(answer, GlobalExtremes):
+            return replace(answer, values=comparer._submitted[party].values)
+        return answer
+
+    with pytest.raises(MalformedMessage, match="other ranges"):
+        with_comparer(flattering).train()
+
+
+def test_a_comparer_cannot_make_up_or_swap_values():
+    def made_up(comparer, party, answer):
+        if isinstance(answer, GlobalExtremes):
+            return replace(answer, values=answer.values[:, ::-1].copy())  # lows for highs
+        return answer
+
+    with pytest.raises(MalformedMessage):
+        with_comparer(made_up).train()
+
+
+def test_an_extreme_outside_the_agreed_range():
+    with pytest.raises(ImpossibleParameter, match="agreed"):
+        simulate_horizontal(dealt(whole(), [300, 300]), "mal", config_of({**QUIET, "largest": 0.5}))
+
+
+def test_the_comparer_serves_one_group_once():
+    federation = HorizontalFederation("mal", dealt(whole(), [200, 200, 200]), config_of())
+    federation.train()
+    comparer, authority = federation.helpers["comparer"], federation.helpers["authority"]
+    with pytest.raises(UnexpectedMessage):
+        comparer.handle("p0", ExtremesRequest(("p0", "p1")))
+    with pytest.raises(UnexpectedMessage):
+        comparer.handle("server", ExtremesRequest(("p0", "p1", "p2")))
+    for party, message in (("comparer", KeysRequest()), ("p0", ComparisonKeyRequest()), ("server", KeysRequest())):
+        with pytest.raises(UnexpectedMessage):
+            authority.handle(party, message)
+
+
+# --- refusals and losses --------------------------------------------------------------------------------------
+
+
+def test_different_columns_kinds_and_labels_are_refused():
+    table = whole()
+    parts = dealt(table, [300, 300])
+    first, *rest = parts["p1"].columns
+    renamed = replace(parts["p1"], columns=(replace(first, name="other"), *rest))
+    with pytest.raises(MissingColumn, match="p1"):
+        simulate_horizontal({**parts, "p1": renamed}, "mal", config_of())
+    coded = Column(first.name, np.zeros(300, dtype=np.int32), ("x",))
+    with pytest.raises(MixedTypes):
+        simulate_horizontal({**parts, "p1": replace(parts["p1"], columns=(coded, *rest))}, "mal", config_of())
+    named = replace(parts["p1"], label_classes=("no", "yes"))
+    with pytest.raises(LabelOutOfRange):
+        simulate_horizontal({**parts, "p1": named}, "mal", config_of())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"objective": "poisson"},
+        {"scale_pos_weight": 2.0},
+        {"subsample": 0.5},
+        {"early_stopping_rounds": 3},
+        {"max_bin": 300},
+        {"options": {"guard": "hope"}},
+        {"options": {"epsilon": -1.0}},
+        {"options": {"eps": 1.0}},
+    ],
+)
+def test_what_mal_cannot_do_is_refused_at_the_door(changes):
+    with pytest.raises((UnsupportedCombination, ImpossibleParameter)):
+        simulate_horizontal(dealt(whole(), [300, 300]), "mal", TrainingConfig.from_dict(changes))
+
+
+def test_weights_are_refused():
+    table = replace(whole(), weight=np.ones(600))
+    with pytest.raises(UnsupportedCombination, match="weights"):
+        simulate_horizontal({"p": table}, "mal", config_of())
+
+
+@pytest.mark.parametrize("phase", [0, 1, 2], ids=["begin", "rows", "model"])
+def test_who_is_lost_on_the_way_is_left_out(phase):
+    table = whole()
+    federation = HorizontalFederation("mal", dealt(table, [200, 200, 200]), config_of())
+    handle, calls = federation.participants["p1"].handle, []
+
+    def mortal(message):
+        calls.append(message)
+        if len(calls) > phase:
+            raise PeerUnreachable("p1 is gone")
+        return handle(message)
+
+    federation.participants["p1"].handle = mortal
+    run = federation.train()
+    assert set(run.outcome.dropped) == {"p1"}
+    assert run.parts["p0"] is not None
+    assert run.parts["p2"] is not None
+    rows = sum(report["rows"] for report in run.outcome.reports.values())
+    assert rows == (600 if phase == 2 else 400)
+
+
+def test_too_few_left_is_a_clear_error():
+    federation = HorizontalFederation("mal", dealt(whole(), [300, 300]), config_of({**QUIET, "least_participants": 2}))
+
+    def gone(message):
+        raise PeerUnreachable("p1 is gone")
+
+    federation.participants["p1"].handle = gone
+    with pytest.raises(PeerUnreachable, match="the job needs 2"):
+        federation.train()
+
+
+def test_merging_keeps_small_participants_in():
+    table = whole()
+    run = simulate_horizontal(dealt(table, [520, 60, 20]), "mal", config_of({"epsilon": 0}))
+    reports = run.outcome.reports
+    assert reports["p2"]["merged_cells"] > 0
+    assert all(report["exposed_rows"] == 0 for report in reports.values())
+    assert max(report["largest_leverage"] for report in reports.values()) <= 0.5 + 1e-9

@@ -1,0 +1,248 @@
+"""secagg: bit-identical to pooled rows, sums that tell nothing alone, exact sums, searches, refusals, losses."""
+
+import json
+import math
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support import make_columns, make_labels
+from veilboost.boost.cuts import propose_cuts
+from veilboost.config import TrainingConfig
+from veilboost.data.table import PartyTable
+from veilboost.errors import (
+    ImpossibleParameter,
+    LabelOutOfRange,
+    MalformedMessage,
+    PeerUnreachable,
+    UnexpectedMessage,
+    UnsupportedCombination,
+)
+from veilboost.model.joined import join
+from veilboost.party.horizontal import HorizontalFederation, simulate_horizontal
+from veilboost.party.simulation import simulate_training
+from veilboost.protocols.secagg.exact import SUM_BYTES, as_float, exact_sum, from_residue
+from veilboost.protocols.secagg.messages import (
+    CountsRequest,
+    MaskedSums,
+    ScaleRequest,
+    SecaggBegin,
+    SecaggGroup,
+    SumsRequest,
+)
+from veilboost.protocols.secagg.search import find_cuts, from_ordered, to_ordered
+
+pytestmark = pytest.mark.fast
+
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+
+
+def whole(name="binary", rows=300, seed=21):
+    columns = make_columns(seed, rows=rows, numeric=4, categorical=2, missing=0.1)
+    return PartyTable(np.arange(rows), tuple(columns), make_labels(seed, columns, name))
+
+
+def dealt(table, sizes):
+    edges = np.concatenate(([0], np.cumsum(sizes)))
+    return {f"p{at}": table.take(np.arange(edges[at], edges[at + 1])) for at in range(len(sizes))}
+
+
+def config_of(**changes):
+    return TrainingConfig.from_dict({"objective": "binary", "n_estimators": 4, "max_depth": 3, "max_bin": 8} | changes)
+
+
+def pooled(table, config):
+    return join(simulate_training({"a": table}, "a", "plain", config).parts).sha256()
+
+
+@pytest.mark.parametrize("binning", ["width", "quantile"])
+@pytest.mark.parametrize("categories", ["sets", "onehot", "ordinal"])
+@pytest.mark.parametrize("name", ["binary", "multiclass", "regression", "poisson"])
+def test_the_model_is_that_of_pooled_rows(name, categories, binning):
+    table = whole(name)
+    config = config_of(objective=name, categories=categories, binning=binning, colsample_bytree=0.8)
+    run = simulate_horizontal(dealt(table, [100, 100, 100]), "secagg", config)
+    assert run.model.sha256() == pooled(table, config)
+    assert all(join({"model": part}).sha256() == run.model.sha256() for part in run.parts.values())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"max_depth": 6, "n_estimators": 8, "min_child_weight": 0.0},
+        {"gamma": 3.0},
+        {"reg_alpha": 2.0, "max_delta_step": 0.3},
+        {"order": "first"},
+        {"base_score": 0.3},
+    ],
+)
+def test_other_parameters_too(changes):
+    table = whole()
+    config = config_of(**changes)
+    run = simulate_horizontal(dealt(table, [290, 7, 3]), "secagg", config)
+    assert run.model.sha256() == pooled(table, config)
+
+
+def test_messages_survive_the_wire():
+    table = whole()
+    run = HorizontalFederation("secagg", dealt(table, [150, 150]), config_of(), coded=True).train()
+    assert run.model.sha256() == pooled(table, config_of())
+
+
+def test_one_answer_alone_looks_like_noise():
+    """Twenty rows' sums are small numbers; the masked ones are spread over all of 64 bits."""
+    federation = HorizontalFederation("secagg", dealt(whole(), [20, 280]), config_of(n_estimators=1))
+    handle, seen = federation.participants["p0"].handle, []
+
+    def watched(message):
+        seen.append(handle(message))
+        return seen[-1]
+
+    federation.participants["p0"].handle = watched
+    federation.train()
+    words = np.concatenate([each.sums.reshape(-1) for each in seen if isinstance(each, MaskedSums)])
+    assert len(words) > 100
+    assert 0.4 < (words >> np.uint64(63)).mean() < 0.6
+    assert len(np.unique(words)) == len(words)
+
+
+def test_a_request_asked_again_gets_the_stored_answer():
+    federation = HorizontalFederation("secagg", dealt(whole(), [150, 150]), config_of())
+    handle = federation.participants["p0"].handle
+
+    def twice(message):
+        first, second = handle(message), handle(message)
+        assert second is first
+        return second
+
+    federation.participants["p0"].handle = twice
+    assert federation.train().model.sha256() == pooled(whole(), config_of())
+
+
+# --- arithmetic -----------------------------------------------------------------------------------------------
+
+
+@given(st.lists(FINITE, max_size=30))
+def test_sums_of_floats_are_exact(values):
+    total = exact_sum(np.array(values, dtype=np.float64))
+    assert Fraction(total, 1 << 1074) == sum(map(Fraction, values), Fraction(0))
+    assert from_residue(total % (1 << 8 * SUM_BYTES)) == total
+    try:
+        expected = math.fsum(values)
+    except OverflowError:
+        return
+    assert as_float(total) == expected
+
+
+@given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1))
+def test_float32_keeps_its_order_and_comes_back(values):
+    array = np.array(values, dtype=np.float32)
+    ordered = to_ordered(array)
+    assert np.array_equal(np.argsort(ordered, kind="stable"), np.argsort(array + np.float32(0), kind="stable"))
+    assert np.array_equal(from_ordered(ordered), array)
+
+
+@given(
+    st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=200, unique=True),
+    st.integers(2, 9),
+    st.sampled_from(["width", "quantile"]),
+)
+def test_cuts_are_those_of_pooled_values(values, max_bin, binning):
+    column = np.array(values, dtype=np.float32) + np.float32(0)
+    if binning == "quantile" and len(values) <= max_bin:
+        return  # a bin for every value: there every value is frequent
+    ordered = np.sort(to_ordered(column))
+
+    def count(asked):
+        return np.stack([np.searchsorted(ordered, row, side="right") for row in asked]).astype(np.int64)
+
+    found = find_cuts(1, max_bin, binning, count)[0]
+    assert np.array_equal(found, propose_cuts(column, None, max_bin, binning))
+
+
+def test_a_column_without_values_has_no_cuts():
+    def none(asked):
+        return np.zeros(asked.shape, dtype=np.int64)
+
+    assert [len(cuts) for cuts in find_cuts(2, 8, "quantile", none)] == [0, 0]
+    assert [len(cuts) for cuts in find_cuts(2, 8, "width", none)] == [0, 0]
+    assert find_cuts(0, 8, "width", none) == []
+
+
+# --- refusals and losses --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("changes", [{"scale_pos_weight": 2.0}, {"subsample": 0.5}, {"early_stopping_rounds": 2}])
+def test_what_it_cannot_do_is_refused_at_the_door(changes):
+    with pytest.raises(UnsupportedCombination):
+        simulate_horizontal(dealt(whole(), [150, 150]), "secagg", config_of(**changes))
+
+
+def test_one_participant_has_nobody_to_hide_among():
+    with pytest.raises(ImpossibleParameter, match="two participants"):
+        simulate_horizontal({"p0": whole()}, "secagg", config_of())
+
+
+def test_labels_that_the_loss_is_not_defined_for():
+    parts = dealt(whole(), [150, 150])
+    bad = replace(parts["p1"], label=parts["p1"].label + 0.5)
+    with pytest.raises(LabelOutOfRange):
+        simulate_horizontal({**parts, "p1": bad}, "secagg", config_of())
+
+
+@pytest.mark.parametrize("after", [0, 1, 2, 3, 12, 20], ids=lambda after: f"after {after} answers")
+def test_a_lost_participant_ends_the_job_with_a_clear_error(after):
+    federation = HorizontalFederation("secagg", dealt(whole(), [150, 150]), config_of())
+    handle, calls = federation.participants["p1"].handle, []
+
+    def mortal(message):
+        calls.append(message)
+        if len(calls) > after:
+            raise PeerUnreachable("p1 is gone")
+        return handle(message)
+
+    federation.participants["p1"].handle = mortal
+    with pytest.raises(PeerUnreachable, match="do not cancel"):
+        federation.train()
+
+
+def test_requests_out_of_turn_or_shape_are_refused():
+    federation = HorizontalFederation("secagg", dealt(whole(), [150, 150]), config_of())
+    side, seen = federation.participants["p0"], []
+    handle = side.handle
+
+    def watched(message):
+        seen.append(message)
+        return handle(message)
+
+    side.handle = watched
+    federation.train()
+    level = next(message for message in seen if isinstance(message, SumsRequest) and message.depth == 1)
+    group = next(message for message in seen if isinstance(message, SecaggGroup))
+    none = np.empty(0, dtype=np.int32)
+    for message, error in [
+        (group, UnexpectedMessage),
+        (replace(level, number=9, depth=0), UnexpectedMessage),
+        (level, UnexpectedMessage),
+        (CountsRequest(99, np.zeros((1, 1), dtype=np.uint32)), MalformedMessage),
+        (ScaleRequest(none, none, none, none, none, none, none, 7), UnexpectedMessage),
+        (MaskedSums(np.empty((0, 0, 2), dtype=np.uint64)), UnexpectedMessage),
+    ]:
+        with pytest.raises(error):
+            handle(message)
+
+
+def test_a_group_of_one_is_refused_by_the_participant_itself():
+    federation = HorizontalFederation("secagg", dealt(whole(), [150, 150]), config_of())
+    side = federation.participants["p0"]
+    begun = side.handle(SecaggBegin(json.dumps(config_of().to_dict())))
+    alone = SecaggGroup(begun.schema, ("p0",), begun.public[None])
+    with pytest.raises(MalformedMessage, match="hide nothing"):
+        side.handle(alone)
+    twin = SecaggGroup(begun.schema, ("p0", "p1"), np.stack([begun.public, begun.public]))
+    with pytest.raises(MalformedMessage):
+        side.handle(twin)
