@@ -1,10 +1,10 @@
 """How `lattice` grows with the rows: seconds per tree and peak memory from ten thousand to a million.
 
-    python bench/rows.py [--rows 10000 100000 1000000] [--out DIR] [--markdown PAGE]
+    python bench/rows.py [--rows 10000 100000 1000000] [--out DIR] [--plot FILE] [--markdown PAGE]
 
 Made-up data; the passive party has 20 columns, the active one the labels and four; depth 6, 32 bins, two threads. Every
 size runs in a process of its own, both parties in it, so its peak memory is that of both together. Writes `rows.csv`
-and `rows.svg` into DIR; --markdown writes the table into a page between its marks.
+into DIR and a plot to FILE; --markdown writes the table into a page between its marks.
 """
 
 from __future__ import annotations
@@ -77,11 +77,12 @@ def growth(points: list[dict[str, float]], name: str) -> float | None:
     return float(np.polyfit(*zip(*logs, strict=True), 1)[0])
 
 
-def draw(points: list[dict[str, float]], exponent: float | None, path: Path) -> None:
-    """Seconds over rows, both logarithmic, with a line of linear growth through the last point."""
-    wide, high, left, top = 420, 300, 70, 30
-    low_x, high_x = (math.floor(math.log10(points[0]["rows"])), math.ceil(math.log10(points[-1]["rows"])))
-    seconds = [point["seconds_per_tree"] for point in points]
+def draw(points: list[dict[str, float]], exponents: dict[str, float | None], path: Path) -> None:
+    """Wall and CPU seconds over rows, all logarithmic, with a line of linear growth through the last point."""
+    wide, high, left, top = 440, 300, 70, 50
+    series = {"seconds_per_tree": ("wall", "#1b6ca8"), "cpu_seconds_per_tree": ("CPU", "#d1495b")}
+    seconds = [point[name] for point in points for name in series]
+    low_x, high_x = math.floor(math.log10(points[0]["rows"])), math.ceil(math.log10(points[-1]["rows"]))
     low_y, high_y = math.floor(math.log10(min(seconds))), math.ceil(math.log10(max(seconds)))
 
     def place(rows: float, value: float) -> tuple[float, float]:
@@ -94,12 +95,11 @@ def draw(points: list[dict[str, float]], exponent: float | None, path: Path) -> 
         return f'<polyline points="{where}" fill="none" {style}/>'
 
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{wide + left + 30}" height="{high + top + 60}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{wide + left + 60}" height="{high + top + 55}" '
         'font-family="sans-serif" font-size="12"><rect width="100%" height="100%" fill="white"/>',
         f'<rect x="{left}" y="{top}" width="{wide}" height="{high}" fill="none" stroke="#999"/>',
-        f'<text x="{left}" y="{top - 10}" font-weight="bold">lattice: seconds per tree over rows'
-        + (f", growth rows^{exponent:.2f}" if exponent is not None else "")
-        + "</text>",
+        f'<text x="{left}" y="18" font-weight="bold">Seconds per tree over rows</text>',
+        f'<text x="{left + wide / 2}" y="{top + high + 42}" text-anchor="middle">rows</text>',
     ]
     for power in range(low_x, high_x + 1):
         x, y = place(10.0**power, 10.0**low_y)
@@ -108,18 +108,17 @@ def draw(points: list[dict[str, float]], exponent: float | None, path: Path) -> 
         x, y = place(10.0**low_x, 10.0**power)
         parts.append(f'<text x="{x - 8:.1f}" y="{y + 4:.1f}" text-anchor="end">{10.0**power:g} s</text>')
         parts.append(line([(x, y), (x + wide, y)], 'stroke="#ddd"'))
-    last = points[-1]
-    ends = [(rows, last["seconds_per_tree"] * rows / last["rows"]) for rows in (points[0]["rows"], last["rows"])]
-    if ends[0][1] >= 10.0**low_y:
-        parts.append(line([place(*end) for end in ends], 'stroke="#999" stroke-dasharray="5 4"'))
-        x, y = place(*ends[0])
-        parts.append(f'<text x="{x + 8:.1f}" y="{y + 16:.1f}" fill="#777">linear</text>')
-    marks = [place(point["rows"], point["seconds_per_tree"]) for point in points]
-    parts.append(line(marks, 'stroke="#1b6ca8" stroke-width="2"'))
-    for (x, y), value in zip(marks, seconds, strict=True):
-        parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="#1b6ca8"/>')
-        parts.append(f'<text x="{x - 8:.1f}" y="{y - 8:.1f}" text-anchor="end">{value:.2g} s</text>')
-    parts.append(f'<text x="{left + wide / 2}" y="{top + high + 42}" text-anchor="middle">rows</text>')
+    for at, (name, (label, colour)) in enumerate(series.items()):
+        fitted = exponents[name]
+        grows = "" if fitted is None else f", grows like rows^{fitted:.2f}"
+        parts.append(f'<text x="{left + at * 220}" y="{top - 12}" fill="{colour}">{label}{grows}</text>')
+        last = points[-1]
+        first = max(points[0]["rows"], last["rows"] * 10.0**low_y / last[name])  # not below the frame
+        ends = [place(rows, last[name] * rows / last["rows"]) for rows in (first, last["rows"])]
+        parts.append(line(ends, f'stroke="{colour}" stroke-opacity="0.4" stroke-dasharray="5 4"'))
+        marks = [place(point["rows"], point[name]) for point in points]
+        parts.append(line(marks, f'stroke="{colour}" stroke-width="2"'))
+        parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"/>' for x, y in marks]
     path.write_text("\n".join([*parts, "</svg>\n"]))
 
 
@@ -131,6 +130,7 @@ def main() -> None:
     parser.add_argument("--protocol", default="lattice")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("rows"))
+    parser.add_argument("--plot", metavar="FILE", type=Path, help="SVG; by default rows.svg in the folder of --out")
     parser.add_argument("--markdown", metavar="PAGE", type=Path, help="write the table into this page")
     parser.add_argument("--quick", action="store_true", help="2,000 and 8,000 rows, one tree of depth 3")
     choice = parser.parse_args()
@@ -146,13 +146,17 @@ def main() -> None:
         writer = csv.DictWriter(file, FIELDS)
         writer.writeheader()
         writer.writerows(points)
-    draw(points, exponents["seconds_per_tree"], choice.out / "rows.svg")
+    draw(points, exponents, choice.plot or choice.out / "rows.svg")
     if choice.markdown is not None:
         head = ("rows", "seconds per tree", "CPU seconds per tree", "MB per tree", "peak memory, MB")
         cells = [(f"{point['rows']:,}", *(f"{point[name]:.3g}" for name in FIELDS[1:-1])) for point in points]
         lines = [(*cell, f"{point['peak_rss_mb']:.0f}") for cell, point in zip(cells, points, strict=True)]
-        fitted = exponents["seconds_per_tree"]
-        told = "" if fitted is None else f"\n\nFitted growth: seconds per tree like rows^{fitted:.2f}."
+        wall, cpu = exponents["seconds_per_tree"], exponents["cpu_seconds_per_tree"]
+        told = (
+            ""
+            if wall is None
+            else f"\n\nFitted growth: wall seconds like rows^{wall:.2f}, CPU seconds like rows^{cpu:.2f}."
+        )
         replace_block(choice.markdown, "rows", table(head, lines) + told)
     settings = {"trees": choice.trees, "depth": choice.depth, "threads": choice.threads, "protocol": choice.protocol}
     report({"benchmark": "rows", "settings": settings, "points": points, "growth_exponents": exponents})

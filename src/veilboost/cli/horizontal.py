@@ -243,8 +243,8 @@ def print_horizontal(done: HorizontalExperiment, saved: Path | None, network: Ma
     console.print("\n[bold]Verdict[/]")
     for protection in done.spec.statement.protections:
         console.print(
-            f"  {status_text(str(protection.status))} {escape(protection.data)} against {escape(protection.adversary)}: "
-            f"{escape(protection.why)}",
+            f"  {status_text(str(protection.status))} {escape(protection.data)} against "
+            f"{escape(protection.adversary)}: {escape(protection.why)}",
             soft_wrap=True,
         )
     if done.exposed_rows:

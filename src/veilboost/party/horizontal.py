@@ -27,7 +27,7 @@ from veilboost.wire.channel import Channel, Peers
 from veilboost.wire.codec import Catalogue
 from veilboost.wire.memory import Handler, MemoryChannel
 from veilboost.wire.message import Message
-from veilboost.wire.transcript import Transcript
+from veilboost.wire.transcript import Record, Transcript
 
 SERVER = "server"
 
@@ -68,6 +68,7 @@ class HorizontalFederation:
         watcher: Watcher | None = None,
         seed: bytes | None = None,
         coded: bool = False,
+        record: Record = "types",
     ) -> None:
         spec = horizontal_named(protocol)
         config = spec.completed(config)
@@ -75,7 +76,7 @@ class HorizontalFederation:
         self.participants: dict[PartyName, ParticipantSide] = {}
         self.helpers: dict[str, HelperSide] = {}
         self.accounts = {name: MemoryAccount() for name in tables}
-        self.transcripts = {who: Transcript(who) for who in (SERVER, *tables, *spec.helpers)}
+        self.transcripts = {who: Transcript(who, record=record) for who in (SERVER, *tables, *spec.helpers)}
         catalogue = Catalogue(spec.messages)
 
         def channel(caller: str, callee: str, handler: Handler) -> Channel:
@@ -137,9 +138,12 @@ def simulate_horizontal(
     threads: int = 1,
     watcher: Watcher | None = None,
     seed: bytes | None = None,
+    record: Record = "types",
 ) -> HorizontalSimulation:
     """Train on tables with the same columns and different people."""
-    return HorizontalFederation(protocol, tables, config, threads=threads, watcher=watcher, seed=seed).train()
+    return HorizontalFederation(
+        protocol, tables, config, threads=threads, watcher=watcher, seed=seed, record=record
+    ).train()
 
 
 def _check_tables(tables: Mapping[PartyName, PartyTable], roles: tuple[str, ...]) -> None:

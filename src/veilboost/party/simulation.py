@@ -24,7 +24,7 @@ from veilboost.types import BoolArray, Float64Array, PartyName
 from veilboost.wire.channel import Peers
 from veilboost.wire.codec import Catalogue
 from veilboost.wire.memory import MemoryChannel
-from veilboost.wire.transcript import Transcript
+from veilboost.wire.transcript import Record, Transcript
 
 
 @dataclass(frozen=True)
@@ -58,12 +58,16 @@ def simulate_training(
     threads: int = 1,
     watcher: Watcher | None = None,
     custom_loss: CustomLoss | None = None,
+    record: Record = "types",
 ) -> Simulation:
-    """Train on aligned tables; the order of `tables` is the job's order of parties."""
+    """Train on aligned tables; the order of `tables` is the job's order of parties.
+
+    `record="payload"` keeps all messages in the transcripts, for the audit.
+    """
     spec = protocol_named(protocol)
     spec.check(config)
     _check_tables(tables, active)
-    transcripts = {name: Transcript(name) for name in tables}
+    transcripts = {name: Transcript(name, record=record) for name in tables}
     accounts = {name: MemoryAccount() for name in tables}
     sessions = {
         name: PassiveSession(spec, name, table, threads, None, simulated_randomness(config, name), accounts[name])

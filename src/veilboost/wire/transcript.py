@@ -39,12 +39,15 @@ def _reveals(message: type[Message]) -> str:
 class Transcript:
     """One party's record of a job, in order; with a folder it is written there as it grows.
 
-    `payload`: the frames themselves are streamed to disk too, for the audit. They hold what others sent: guard them.
+    `payload`: the frames themselves are streamed to disk too, for the audit; without a folder the messages are kept
+    in `messages`. They hold what others sent: guard them.
     """
 
     def __init__(self, owner: PartyName, folder: Path | None = None, record: Record = "types") -> None:
         self.owner = owner
         self.entries: list[Entry] = []
+        self.messages: list[tuple[Direction, PartyName, Message]] = []
+        self._keeps = record == "payload" and folder is None
         self._lines = self._frames = None
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -59,6 +62,8 @@ class Transcript:
     ) -> None:
         entry = Entry(time.time(), direction, peer, message.type_name(), size)
         self.entries.append(entry)
+        if self._keeps:
+            self.messages.append((direction, peer, message))
         if self._lines is not None:
             offset = "null" if self._frames is None else str(self._frames.tell())
             self._lines.write(
@@ -106,6 +111,24 @@ def by_type(entries: list[Entry]) -> dict[tuple[Direction, PartyName, str], tupl
 
 def read_transcript(folder: Path) -> Iterator[Entry]:
     """The entries that a party wrote into a run's folder."""
+    return (entry for entry, _ in _read(folder))
+
+
+def read_frames(folder: Path) -> Iterator[tuple[Entry, bytes]]:
+    """The entries with their frames, as far as payloads were recorded."""
+    path = folder / PAYLOADS
+    if not path.exists():
+        raise UnreadableFile(f"{folder} holds no payloads", 'train with record = "payload" in the job')
+    with path.open("rb") as file:
+        for entry, offset in _read(folder):
+            if offset is not None:
+                file.seek(offset)
+                frame = file.read(entry.size)
+                if len(frame) == entry.size:  # the last frames of a party that was killed may be missing
+                    yield entry, frame
+
+
+def _read(folder: Path) -> Iterator[tuple[Entry, int | None]]:
     path = folder / ENTRIES
     try:
         with path.open(encoding="utf-8") as file:
@@ -114,8 +137,9 @@ def read_transcript(folder: Path) -> Iterator[Entry]:
                     break  # being written, or left so by a party that was killed
                 values = json.loads(line)
                 reveals = tuple((str(what), str(to)) for what, to in values["reveals"])
-                yield Entry(
+                entry = Entry(
                     values["when"], values["direction"], values["peer"], values["message"], values["size"], reveals
                 )
+                yield entry, values.get("offset")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UnreadableFile(f"{path} is not a transcript") from error

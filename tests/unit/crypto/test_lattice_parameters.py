@@ -14,6 +14,7 @@ from veilboost.crypto.lattice.parameters import (
     DEGREE,
     ERROR_SIGMA,
     LEAST_RUN,
+    MOST_LOG_FLOOD,
     MOST_RUN,
     POLYNOMIAL_BYTES,
     PRIMES,
@@ -29,9 +30,17 @@ ROUNDING = PRIMES[1] * math.sqrt((DEGREE * 2 / 3 + 1) / 12)  # of the modulus sw
 shapes = {"rows": st.integers(1, 2**24), "slots": st.integers(1, 20_000), "features": st.integers(1, 2000)}
 
 
-def noise_deviation(rows: int, features: int) -> float:
-    """Errors of the rows in the tile, u times the key's error, the mask's error times s: both ternary, variance 2/3."""
-    return ERROR_SIGMA * math.sqrt(rows * min(features, 64) + DEGREE * 2 / 3 + DEGREE * 2 / 3)
+def noise_deviation(hits: float) -> float:
+    """Errors of the tile's hits, u times the key's error, the mask's error times s: both ternary, variance 2/3."""
+    return ERROR_SIGMA * math.sqrt(hits + DEGREE * 2 / 3 + DEGREE * 2 / 3)
+
+
+def distance(hits_of_tiles: list[float], slots_of_tiles: list[int], log_flood: int) -> float:
+    """Uniform noise on 2B integers, moved by x, is at a distance of |x| / 2B from itself; distances add up."""
+    sizes = [noise_deviation(hits) * math.sqrt(2 / math.pi) for hits in hits_of_tiles]  # mean size of a normal number
+    return sum(FAMILIES * slots * size for slots, size in zip(slots_of_tiles, sizes, strict=True)) / 2 ** (
+        log_flood + 1
+    )
 
 
 def test_the_modulus_stays_below_the_standards_bound():
@@ -42,23 +51,41 @@ def test_the_modulus_stays_below_the_standards_bound():
 
 
 @given(**shapes)
-def test_a_nodes_answer_is_within_2_to_the_minus_40(rows, slots, features):
-    """Uniform noise on 2B integers, moved by x, is at a distance of |x| / 2B from itself; distances add up."""
+def test_a_blocks_answer_is_within_2_to_the_minus_40_and_no_more_is_flooded_than_needed(rows, slots, features):
     log_flood = sizes_for(rows, slots, features).log_flood
-    moved = noise_deviation(rows, features) * math.sqrt(2 / math.pi)  # the mean size of a normal number
+    hits = rows * features * min(1, 64 / slots)  # evenly spread, in tiles of 64 slots
+    assert distance([hits], [slots], log_flood) <= 2**-40
+    assert log_flood == 57 or distance([hits], [slots], log_flood - 1) > 2**-40
 
-    def distance(log: int) -> float:
-        return FAMILIES * slots * moved / 2 ** (log + 1)
 
-    assert distance(log_flood) <= 2**-40
-    assert log_flood == 57 or distance(log_flood - 1) > 2**-40, "and not more than is needed"
+@given(st.integers(1, 10**6), st.lists(st.integers(1, 100), min_size=1, max_size=60), st.data())
+def test_wherever_the_rows_fall(rows, widths, data):
+    """All rows in one bin of each column, any bin: the tiles' own hits are within the same distance."""
+    slots = sum(widths)
+    log_flood = sizes_for(rows, slots, len(widths)).log_flood
+    run = data.draw(st.sampled_from([64, 128, 1024, 4096]))
+    in_tile = DEGREE // run
+    starts = np.cumsum([0, *widths[:-1]])
+    chosen = [start + data.draw(st.integers(0, width - 1)) for start, width in zip(starts, widths, strict=True)]
+    tiles = math.ceil(slots / in_tile)
+    hits = rows * np.bincount(np.array(chosen) // in_tile, minlength=tiles)
+    sizes = [min(in_tile, slots - tile * in_tile) for tile in range(tiles)]
+    assert distance(hits.tolist(), sizes, log_flood) <= 2**-40
+
+
+@given(**shapes, fewer=st.integers(1, 20_000), less=st.integers(1, 2000))
+def test_what_is_enough_for_the_widest_party_is_enough_for_all(rows, slots, features, fewer, less):
+    """The active party encrypts once, for the most slots and the most features of any party."""
+    widest = sizes_for(rows, max(slots, fewer), max(features, less)).log_flood
+    assert sizes_for(rows, slots, features).log_flood <= widest
+    assert sizes_for(rows, fewer, less).log_flood <= widest
 
 
 @pytest.mark.parametrize("log_flood", range(57, 63))
 def test_noise_stays_below_half_a_step(log_flood):
     """Flood at its largest, eight deviations of the rounding and ten of the largest noise that it may hide."""
     sizes = Sizes(log_flood)
-    noise = 10 * noise_deviation(2**24, 64)
+    noise = 10 * noise_deviation(2**24 * 64)
     assert noise < 2**21
     assert 2**log_flood + 8 * ROUNDING + noise < 2 ** (sizes.log_delta - 1)
 
@@ -83,23 +110,30 @@ def test_the_largest_sum_is_the_largest_that_cannot_wrap_around(log_flood):
 
 
 @given(**shapes, largest=st.integers(0, 2**31))
-def test_rows_of_a_block_never_add_up_beyond_the_bound(rows, slots, features, largest):
+def test_a_block_has_the_most_rows_whose_sum_and_flood_fit(rows, slots, features, largest):
+    def fit(count: int) -> bool:
+        sizes = sizes_for(count, slots, features)
+        return count * largest <= sizes.largest_sum and sizes.log_flood <= MOST_LOG_FLOOD
+
     found = rows_per_block(rows, largest, slots, features)
-    assert found <= rows
-    assert found == 0 or found * largest <= sizes_for(found, slots, features).largest_sum
-    if not found:
-        assert LEAST_RUN * largest > sizes_for(rows, slots, features).largest_sum
+    if found:
+        assert found <= rows
+        assert fit(found)
+        assert found == rows or not fit(found + 1)
+    else:
+        assert not fit(min(rows, LEAST_RUN))
 
 
 def test_some_sizes_by_hand():
-    # sqrt(24,000 * 12 + 5461) * 3.24 is 1755; times 768 values and 0.8 it is 2^20.04; so 40 + 20.04 - 1, rounded up.
-    assert sizes_for(24_000, 384, 12) == Sizes(60)
+    # Two hits a row: sqrt(2 * 24,000 + 5461) * 3.24 is 749; times 768 values and 0.8 it is 2^18.8; 40 + 18.8 - 1.
+    assert sizes_for(24_000, 384, 12) == Sizes(58)
     assert sizes_for(1, 1, 1) == Sizes(57)
     assert Sizes(60).largest_sum == (Q // 2 >> 62) - 1 == 2**37 - 29
     assert rows_per_block(24_000, 2**20, 384, 12) == 24_000
-    assert rows_per_block(10**6, 2**20, 384, 12) < 10**6
+    assert rows_per_block(10**6, 2**20, 640, 20) == 2**17 - 1
     assert rows_per_block(0, 2**20, 384, 12) == 1
     assert rows_per_block(100, 2**62, 384, 12) == 0
+    assert rows_per_block(100, 2**20, 10**6, 100) == 0
 
 
 @given(st.integers(0, 10**7), st.integers(0, 10**5))

@@ -20,6 +20,7 @@ from veilboost.privacy.event import Adjacency, ExactRelease, Gaussian
 from veilboost.privacy.statement import Status
 from veilboost.protocols.masked.accounting import OUTSIDER
 from veilboost.protocols.masked.calibration import numbers_per_node
+from veilboost.protocols.masked.candidates import noisy_gains
 from veilboost.protocols.masked.law import LAW, noisy_sums
 from veilboost.protocols.masked.messages import BestGains, Masks, NoisedVectors
 from veilboost.protocols.masked.options import PAPER_SETTING, MaskedOptions
@@ -163,6 +164,15 @@ def test_candidates_with_few_rows_left_are_left_out(monkeypatch):
         train(tables, config_of(options, max_bin=64, n_estimators=1, max_depth=1, min_child_weight=0.0), "masked")
         masks = next(m for m in heard if isinstance(m, Masks))
         assert len(masks.nodes) == 12 - least  # one column of 12 distinct values
+
+
+@pytest.mark.parametrize("least", [0.0, 2.0])
+def test_noisy_hessians_outside_of_the_nodes_are_no_candidates(least):
+    left = np.array([[3.0, -5.0], [3.0, 0.0], [3.0, 4.0], [3.0, 9.9], [3.0, 10.0], [3.0, 12.0]])
+    config = config_of(min_child_weight=least, reg_lambda=0.0)
+    gains = noisy_gains(left, np.array([1.0, 10.0]), config)
+    assert np.isfinite(gains).tolist() == [False, False, True, least == 0, False, False]
+    assert gains[2] == pytest.approx(9 / 4 + 4 / 6 - 1 / 10)
 
 
 def test_clipping_bounds_what_is_sent_and_the_sums(monkeypatch):

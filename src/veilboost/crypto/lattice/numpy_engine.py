@@ -24,6 +24,7 @@ from veilboost.crypto.lattice.numpy_ring import (
 from veilboost.crypto.lattice.parameters import (
     DEGREE,
     LEAST_RUN,
+    MOST_LOG_FLOOD,
     MOST_RUN,
     POLYNOMIAL_BYTES,
     PRIMES,
@@ -144,7 +145,7 @@ class NumpyPublic:
             and len(feature_start) == len(feature_width)
             and all(each.shape[1] == len(feature_start) for each in bins)
             and len(matrix) == len(begin)
-            and 0 <= log_flood <= 62
+            and 0 <= log_flood <= MOST_LOG_FLOOD
         )
         _require(fits and len(seed) == len(noise) == SEED_BYTES, "sum: shapes do not fit together")
         packed = ciphertext.reshape(shape)

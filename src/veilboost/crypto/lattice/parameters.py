@@ -16,6 +16,7 @@ ERROR_COINS = 21  # centred binomial errors
 ERROR_SIGMA = math.sqrt(ERROR_COINS / 2)  # 3.24
 FLOOD_BITS = 40  # statistical distance of a node's answer from one that depends on nothing but the sums: 2^-40
 LEAST_RUN, MOST_RUN = 64, DEGREE
+MOST_LOG_FLOOD = 62  # a flood is a signed number of 64 bits
 
 _TERNARY_VARIANCE = 2 / 3
 _LEAST_LOG_FLOOD = 57  # below it the rounding of the modulus switch, 2^56.9 at eight sigma, would not fit beside it
@@ -41,11 +42,12 @@ class Sizes:
 def sizes_for(rows: int, slots: int, features: int, families: int = 2) -> Sizes:
     """How much flooding a block of so many rows needs, and what room it leaves.
 
-    The noise of a wanted coefficient is a sum of errors over the rows that fall into the tile (once for each feature
-    that the tile touches), of u times the key's error and of the mask's error times s. Uniform noise in [-B, B) hides
-    a value x up to a statistical distance of |x| / 2B; a node's values together: families * slots * E|x| / 2B.
+    The noise of a wanted coefficient is a sum of errors over the hits of its tile (rows that fall into it, once for
+    each feature), of u times the key's error and of the mask's error times s. Uniform noise in [-B, B) hides a value x
+    up to a statistical distance of |x| / 2B; a block's values together: families * slots * E|x| / 2B. All tiles have
+    rows * features hits together; roots are concave, so the sum is largest where they are spread evenly over slots.
     """
-    hits = rows * min(features, DEGREE // LEAST_RUN)
+    hits = rows * features * min(1.0, DEGREE / LEAST_RUN / max(slots, 1))
     deviation = ERROR_SIGMA * math.sqrt(hits + 2 * DEGREE * _TERNARY_VARIANCE)
     together = families * slots * deviation * math.sqrt(2 / math.pi)
     needed = math.ceil(FLOOD_BITS + math.log2(max(together, 1.0)) - 1)
@@ -53,9 +55,20 @@ def sizes_for(rows: int, slots: int, features: int, families: int = 2) -> Sizes:
 
 
 def rows_per_block(rows: int, largest_value: int, slots: int, features: int) -> int:
-    """How many rows of values up to `largest_value` may be summed under encryption; 0 where not even one run may."""
-    fits = sizes_for(rows, slots, features).largest_sum // max(largest_value, 1)
-    return 0 if fits < LEAST_RUN else min(fits, max(rows, 1))
+    """How many rows of values up to `largest_value` may be summed under encryption; 0 where not even one run may.
+
+    Fewer rows need less flooding, and that leaves room for larger sums.
+    """
+
+    def fit(count: int) -> bool:
+        sizes = sizes_for(count, slots, features)
+        return sizes.log_flood <= MOST_LOG_FLOOD and count * largest_value <= sizes.largest_sum
+
+    found, beyond = 0, max(rows, 1) + 1
+    while beyond - found > 1:
+        middle = (found + beyond) // 2
+        found, beyond = (middle, beyond) if fit(middle) else (found, middle)
+    return found if found >= min(max(rows, 1), LEAST_RUN) else 0
 
 
 def run_length(rows: int, slots: int) -> int:

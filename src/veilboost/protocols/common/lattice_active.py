@@ -56,7 +56,8 @@ class LatticeActive(EncryptedActive):
         largest_block = rows_per_block(int(build.counts.max(initial=0)), self._largest, slots, features)
         if not largest_block:
             raise UnsupportedCombination(
-                "gradients are too large to be summed under encryption", "lower gradient_bits, or the largest weight"
+                "gradients are too large, or bins too many, to be summed under encryption",
+                "lower gradient_bits, max_bin or the largest weight",
             )
         self._sizes = sizes_for(largest_block, slots, features)
         self._block_node, block_rows = _cut(build, largest_block)

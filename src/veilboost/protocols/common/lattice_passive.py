@@ -9,7 +9,7 @@ import numpy as np
 from veilboost.boost.columns import ColumnBlock, LevelBins
 from veilboost.boost.rows import RowGroups
 from veilboost.crypto.lattice.keys import Blocks, Ciphertext, PublicKey
-from veilboost.crypto.lattice.parameters import LEAST_RUN, SEED_BYTES, Sizes, sizes_for
+from veilboost.crypto.lattice.parameters import LEAST_RUN, MOST_LOG_FLOOD, SEED_BYTES, Sizes, sizes_for
 from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.protocols.api import PassiveContext
 from veilboost.protocols.common.lattice_messages import LatticeRequest, LatticeRound, LatticeSums
@@ -63,7 +63,7 @@ class LatticePassive(VerticalPassive):
         layout = block.layout
         sizes = Sizes(message.log_delta - 2)
         needed = sizes_for(int(count.max(initial=0)), layout.slots, layout.features)
-        if not needed.log_flood <= sizes.log_flood <= 62:
+        if not needed.log_flood <= sizes.log_flood <= MOST_LOG_FLOOD:
             raise MalformedMessage("the values are scaled so that there is no room to flood the sums")
         if len(message.seed) != SEED_BYTES or len(message.ciphertext) != blocks.ciphertext_bytes():
             raise MalformedMessage("there are ciphertexts of another number of rows")

@@ -34,19 +34,27 @@ SPEC = ProtocolSpec(
             ),
             Protection(
                 victim="active",
-                data="labels, by which rows stand together",
+                data="labels, by which rows are together",
                 adversary="every passive party",
-                status=Status.HEURISTIC,
-                why="the rows of every node are told; rows of one leaf have similar labels (instance clustering)",
+                status=Status.BROKEN,
+                why="every node's rows are told in the clear, and rows of a leaf have similar labels: a party that "
+                "knows a few labels infers most others",
             ),
             Protection(
                 victim="passive",
-                data="features",
+                data="features, many rows",
                 adversary="the active party, following the protocol",
+                status=Status.HEURISTIC,
+                why="nothing but exact sums is shown (masks re-randomised, noise flooded to 2^-40 a node) and the sides "
+                "of every winning cut; no attack is known while there are more than four rows to every sum of one bin",
+            ),
+            Protection(
+                victim="passive",
+                data="features, few rows",
+                adversary="the active party",
                 status=Status.BROKEN,
-                why="nothing but the exact sums is shown (masks re-randomised, noise flooded to 2^-40 a node), but the "
-                "sums of many trees over few rows give the bins away by linear programming; above about four rows "
-                "per equation no attack is known",
+                why="with four rows or fewer to every sum of one bin, over all nodes and trees, linear programming "
+                "recovers which rows lie in the bin",
             ),
         )
     ),

@@ -114,7 +114,7 @@ class MalParticipant(ParticipantSide):
         widths = block.layout.widths.astype(np.int64)
         content = hashlib.sha256(schema.to_json().encode() + ranges.tobytes()).hexdigest()
         noisy = perturb(bins_of(block).bins[0], widths.tolist(), options.epsilon, context.randomness, content)
-        with threadpool_limits(context.threads):  # linear algebra too keeps to the threads that the owner gave
+        with threadpool_limits(1):  # the matrices are small: threads would only wait for each other
             guarded = guard_rows(noisy, widths, options.guard, options.max_leverage)
             labels = _label_rows(schema, label)[:, guarded.kept]
             masks = self._masks(guarded.space, labels, content)

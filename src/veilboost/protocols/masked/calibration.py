@@ -50,6 +50,7 @@ def calibrate(request: CalibrationRequest) -> Mapping[str, Any]:
     }
     return {
         "options": options,
+        "budget": checked.budget,
         "C": 1.0,
         "W": noise.vectors,
         "sigma1": math.sqrt(noise.ratio) * sigma2,

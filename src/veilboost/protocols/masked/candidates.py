@@ -57,10 +57,11 @@ def _features(layout: BinLayout) -> Iterator[tuple[slice, int | None, bool]]:
 def noisy_gains(left: Float64Array, total: Float64Array, config: TrainingConfig) -> Float64Array:
     """Scores of candidates from their left sums (candidates, 2) and the node's (G, H): Alg. 3, lines 9 and 10.
 
-    As everywhere in this house the score has no factor 1/2, and the active party compares it with gamma. A noisy
-    hessian is brought back to [0, H]; minus infinity where a child then has too little of it.
+    As everywhere in this house the score has no factor 1/2, and the active party compares it with gamma. Minus
+    infinity where a child has too little hessian. So noisy hessians below 0 or above H are out as well, as they would
+    be if they were brought back to the border; a score that divided by what the border leaves would beat all others.
     """
-    g, h = left[:, 0], np.clip(left[:, 1], 0.0, total[1])
+    g, h = left[:, 0], left[:, 1]
     other_g, other_h = total[0] - g, total[1] - h
     parent = _score(total[:1], total[1:], config)[0]
     gains = _score(g, h, config) + _score(other_g, other_h, config) - parent

@@ -1,0 +1,37 @@
+"""The attacks, one idea a file. An attack is a module; this is the list of them.
+
+An attack sees what an attacker sees: a `View`. It may read messages, model parts and what a protocol's `messages` and
+`options` declare; it may not call any side's code.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from veilboost.audit.result import Outcome
+from veilboost.audit.view import Truth, View
+from veilboost.types import PartyName
+
+
+class Attack(Protocol):
+    """What a module must have to be an attack. `PROTOCOLS` is None for all protocols that have these roles."""
+
+    @property
+    def NAME(self) -> str: ...
+    @property
+    def PROTOCOLS(self) -> frozenset[str] | None: ...
+    @property
+    def ADVERSARY(self) -> str: ...
+    @property
+    def VICTIM(self) -> str: ...
+    @property
+    def DATA(self) -> str: ...
+    @staticmethod
+    def run(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
+        """Attack one victim from one view; None where the run holds nothing that this attack could use."""
+        ...
+
+
+ATTACKS: tuple[Attack, ...] = ()

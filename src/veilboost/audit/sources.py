@@ -1,0 +1,101 @@
+"""Views and truth from a simulation that kept its messages, or from the folders of a run that recorded payloads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from veilboost.audit.view import Seen, Truth, View
+from veilboost.config import TrainingConfig
+from veilboost.crypto.csprng import JobRandomness
+from veilboost.data.table import PartyTable
+from veilboost.errors import RowsDiffer, UnknownRun, UnreadableFile
+from veilboost.party.horizontal import SERVER, HorizontalSimulation
+from veilboost.party.runs import RunFolder
+from veilboost.party.settings import load_job
+from veilboost.party.simulation import Simulation, simulated_randomness
+from veilboost.protocols.horizontal_registry import horizontal_named
+from veilboost.protocols.registry import protocol_named
+from veilboost.types import BoolArray, PartyName
+from veilboost.wire.codec import Catalogue, decode
+from veilboost.wire.transcript import Transcript, read_frames
+
+TRANSCRIPT = "transcript"
+
+
+def views_of_simulation(
+    run: Simulation,
+    tables: Mapping[PartyName, PartyTable],
+    config: TrainingConfig,
+    held_out: BoolArray | None = None,
+) -> tuple[dict[PartyName, View], Truth]:
+    """What each party of a vertical simulation saw; it was run with `record="payload"`."""
+    skeleton = run.parts[run.active].skeleton
+    if skeleton is None:
+        raise UnreadableFile("a run without a skeleton has not ended")
+    views = {
+        name: View(
+            name,
+            "active" if name == run.active else "passive",
+            skeleton.protocol,
+            skeleton.config,
+            table.rows,
+            _kept(run.transcripts[name]),
+            run.parts[name],
+            table,
+            simulated_randomness(config, name),
+        )
+        for name, table in tables.items()
+    }
+    return views, Truth(tables, {name: view.role for name, view in views.items()}, skeleton.config, held_out)
+
+
+def views_of_horizontal(
+    run: HorizontalSimulation, tables: Mapping[PartyName, PartyTable], protocol: str, config: TrainingConfig
+) -> tuple[dict[PartyName, View], Truth]:
+    """What the server, each participant and each helper of a horizontal simulation saw."""
+    completed = horizontal_named(protocol).completed(config)
+    views: dict[PartyName, View] = {}
+    for name, transcript in run.transcripts.items():
+        role = "server" if name == SERVER else "participant" if name in tables else name
+        table = tables.get(name)
+        rows = sum(each.rows for each in tables.values()) if table is None else table.rows
+        part = run.outcome.part if name == SERVER else run.parts.get(name)
+        views[name] = View(name, role, protocol, completed, rows, _kept(transcript), part, table)
+    return views, Truth(tables, {name: view.role for name, view in views.items()}, completed)
+
+
+def view_of_run(folder: Path) -> View:
+    """What one party saw, from the folder of its run; its own table is not in there."""
+    run = RunFolder(folder)
+    status, job = run.status, load_job(folder / "job.toml")
+    party = status.get("party")
+    if not isinstance(party, str):
+        raise UnknownRun(f"{folder} is not the folder of a run")
+    spec = protocol_named(job.protocol)
+    known = {message.type_name() for message in spec.messages}
+    catalogue = Catalogue(spec.messages)
+    messages = tuple(
+        Seen(entry.direction, entry.peer, decode(frame, catalogue))
+        for entry, frame in read_frames(folder / TRANSCRIPT)
+        if entry.message in known
+    )
+    alignment, key = run.alignment, run.key
+    rows = 0 if alignment is None else len(alignment)
+    return View(
+        party,
+        "active" if party == job.active else "passive",
+        job.protocol,
+        spec.completed(job.training, rows),
+        rows,
+        messages,
+        run.load_part(),
+        None,
+        None if key is None else JobRandomness(key),
+    )
+
+
+def _kept(transcript: Transcript) -> tuple[Seen, ...]:
+    if transcript.entries and not transcript.messages:
+        raise UnreadableFile(f"the messages of {transcript.owner} were not kept", 'simulate with record="payload"')
+    return tuple(Seen(*kept) for kept in transcript.messages)

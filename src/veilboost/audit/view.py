@@ -1,0 +1,108 @@
+"""What one party saw of a run, and, kept apart from it, the truth that a guess is scored against."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+import numpy as np
+
+from veilboost.boost.columns import ColumnBlock
+from veilboost.config import TrainingConfig
+from veilboost.crypto.csprng import JobRandomness
+from veilboost.data.table import PartyTable
+from veilboost.errors import MissingLabel
+from veilboost.model.part import Part
+from veilboost.types import BoolArray, Float64Array, PartyName
+from veilboost.wire.message import Message
+from veilboost.wire.transcript import Direction
+
+M = TypeVar("M", bound=Message)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One message that a party sent or received."""
+
+    direction: Direction
+    peer: PartyName
+    message: Message
+
+
+@dataclass(frozen=True)
+class View:
+    """All that one party has after a run: an attack sees this and nothing else.
+
+    `role` is a name as messages use it: active, passive; server, participant, comparer, authority. `config` is the
+    job's, completed for its rows. `own` is the party's own aligned table and `secret` the key its own randomness
+    came from: everybody knows their own. They are None where they were not handed in.
+    """
+
+    party: PartyName
+    role: str
+    protocol: str
+    config: TrainingConfig
+    rows: int
+    messages: tuple[Seen, ...]
+    part: Part | None = None
+    own: PartyTable | None = None
+    secret: JobRandomness | None = None
+
+    @property
+    def peers(self) -> tuple[PartyName, ...]:
+        """With whom this party spoke, in order of first contact."""
+        return tuple(dict.fromkeys(seen.peer for seen in self.messages))
+
+    def received(self, kind: type[M], peer: PartyName | None = None) -> list[M]:
+        """Messages of this class (or below it) that came, in order; from one peer, or from all."""
+        return self._of("received", kind, peer)
+
+    def sent(self, kind: type[M], peer: PartyName | None = None) -> list[M]:
+        return self._of("sent", kind, peer)
+
+    def with_peer(self, peer: PartyName) -> list[Message]:
+        """The conversation with one peer, both directions, in order."""
+        return [seen.message for seen in self.messages if seen.peer == peer]
+
+    def _of(self, direction: Direction, kind: type[M], peer: PartyName | None) -> list[M]:
+        return [
+            seen.message
+            for seen in self.messages
+            if seen.direction == direction and isinstance(seen.message, kind) and peer in (None, seen.peer)
+        ]
+
+
+@dataclass(frozen=True)
+class Truth:
+    """Everyone's aligned tables, for scoring only: an attack may look here after it has guessed, not before.
+
+    `known` are rows whose victim's data an attack may take as known beforehand, where it says that it needs some.
+    """
+
+    tables: Mapping[PartyName, PartyTable]
+    roles: Mapping[PartyName, str]
+    config: TrainingConfig
+    held_out: BoolArray | None = None
+
+    def labels(self, party: PartyName) -> Float64Array:
+        """The labels that a party holds: an active party's or a participant's."""
+        found = self.tables[party].label
+        if found is None:
+            raise MissingLabel(f"there are no labels of {party} to score a guess against")
+        return found
+
+    @cached_property
+    def _blocks(self) -> dict[PartyName, ColumnBlock]:
+        return {}
+
+    def block(self, party: PartyName) -> ColumnBlock:
+        """A party's columns in the bins that the job gave them (global proposal)."""
+        if party not in self._blocks:
+            table = self.tables[party]
+            fit = None if self.held_out is None else np.flatnonzero(~self.held_out).astype(np.int32)
+            weights = next((t.weight for t in self.tables.values() if t.weight is not None), None)
+            weights = weights if self.config.weighted_bins else None
+            self._blocks[party] = ColumnBlock.build(table.columns, table.rows, self.config, weights, fit)
+        return self._blocks[party]
