@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
 
 from veilboost.audit.view import Seen, Truth, View
 from veilboost.config import TrainingConfig
@@ -12,8 +16,9 @@ from veilboost.data.table import PartyTable
 from veilboost.errors import RowsDiffer, UnknownRun, UnreadableFile
 from veilboost.party.horizontal import SERVER, HorizontalSimulation
 from veilboost.party.runs import RunFolder
-from veilboost.party.settings import load_job
+from veilboost.party.settings import load_job, load_party
 from veilboost.party.simulation import Simulation, simulated_randomness
+from veilboost.protocols.common.messages import BeginTraining
 from veilboost.protocols.horizontal_registry import horizontal_named
 from veilboost.protocols.registry import protocol_named
 from veilboost.types import BoolArray, PartyName
@@ -68,11 +73,11 @@ def views_of_horizontal(
 def view_of_run(folder: Path) -> View:
     """What one party saw, from the folder of its run; its own table is not in there."""
     run = RunFolder(folder)
-    status, job = run.status, load_job(folder / "job.toml")
-    party = status.get("party")
+    party = run.status.get("party")
     if not isinstance(party, str):
         raise UnknownRun(f"{folder} is not the folder of a run")
-    spec = protocol_named(job.protocol)
+    job = load_job(folder / "job.toml")
+    spec = protocol_named(job.protocol.name)
     known = {message.type_name() for message in spec.messages}
     catalogue = Catalogue(spec.messages)
     messages = tuple(
@@ -80,19 +85,50 @@ def view_of_run(folder: Path) -> View:
         for entry, frame in read_frames(folder / TRANSCRIPT)
         if entry.message in known
     )
-    alignment, key = run.alignment, run.key
-    rows = 0 if alignment is None else len(alignment)
+    opening = next((seen.message for seen in messages if isinstance(seen.message, BeginTraining)), None)
+    if opening is None:
+        raise UnreadableFile(f"the transcript in {folder} holds no training")
+    key = run.key
     return View(
         party,
         "active" if party == job.active else "passive",
-        job.protocol,
-        spec.completed(job.training, rows),
-        rows,
+        spec.name,
+        TrainingConfig.from_dict(json.loads(opening.config)),
+        opening.rows,
         messages,
         run.load_part(),
         None,
         None if key is None else JobRandomness(key),
     )
+
+
+def truth_of_runs(folders: Sequence[Path], parties: Sequence[Path]) -> tuple[dict[PartyName, View], Truth]:
+    """The views in these run folders, and the tables that the parties' own files (party.toml) name.
+
+    A party's file says where its table and its runs are; the run of the same name there says which rows took part.
+    Every view whose party's file is given gets its own table: everybody knows their own.
+    """
+    views = {view.party: view for view in map(view_of_run, folders)}
+    if not views:
+        raise UnknownRun("there is no run to audit", "name the folder of a run")
+    first = next(iter(views.values()))
+    job = load_job(folders[0] / "job.toml")
+    tables: dict[PartyName, PartyTable] = {}
+    for file in parties:
+        settings = load_party(file)
+        positions = RunFolder.open(settings.runs, job.name).alignment
+        if settings.data is None or positions is None:
+            raise UnknownRun(f"{settings.name} has no table, or its run {job.name!r} no common rows")
+        tables[settings.name] = settings.data.load().take(positions)
+        if len(positions) != first.rows:
+            raise RowsDiffer(f"the run of {settings.name} has other rows than the one that is audited")
+    views = {name: replace(view, own=tables.get(name)) for name, view in views.items()}
+    opening = next(seen.message for seen in first.messages if isinstance(seen.message, BeginTraining))
+    held_out = None
+    if len(opening.held_out):
+        held_out = np.unpackbits(opening.held_out, count=first.rows).astype(np.bool_)
+    roles = {name: "active" if name == job.active else "passive" for name in tables}
+    return views, Truth(tables, roles, first.config, held_out)
 
 
 def _kept(transcript: Transcript) -> tuple[Seen, ...]:

@@ -17,7 +17,7 @@ from veilboost.data.load import load_table
 from veilboost.data.schema import SchemaRules
 from veilboost.data.table import PartyTable
 from veilboost.errors import ImpossibleSetting, UnreadableSettings
-from veilboost.party.declared import Declared, Scalar, read_section, setting
+from veilboost.party.declared import Declared, read_section, setting
 from veilboost.party.policy import Policy
 from veilboost.types import PartyName
 
@@ -150,10 +150,9 @@ class PartySettings(Declared):
 
 @dataclass(frozen=True)
 class ProtocolSettings(Declared):
-    """The protocol and what it alone is told."""
+    """The protocol; its own parameters stand under [training.options]."""
 
     name: str = setting("plain", "one of those that `veilboost protocols` lists, with whom each protects")
-    parameters: Mapping[str, Scalar] = setting(dict, "Parameters of this protocol alone.")
 
 
 @dataclass(frozen=True)

@@ -64,9 +64,6 @@ validation = 0.25
 record = "payload"
 [protocol]
 name = "plain"
-[protocol.parameters]
-noise = 0.5
-rounds = 3
 [parties.bank]
 address = "bank.example:7400"
 [parties.shop]
@@ -75,6 +72,9 @@ connect = "in"
 max_depth = 3
 learning_rate = 1
 early_stopping_rounds = 5
+[training.options]
+noise = 0.5
+rounds = 3
 """
 
 
@@ -117,8 +117,10 @@ def test_a_jobs_file_is_read(tmp_path: Path) -> None:
         alignment="ecdh",
         validation=0.25,
         record="payload",
-        protocol=ProtocolSettings("plain", {"noise": 0.5, "rounds": 3}),
-        training=TrainingConfig(max_depth=3, learning_rate=1.0, early_stopping_rounds=5),
+        protocol=ProtocolSettings("plain"),
+        training=TrainingConfig(
+            max_depth=3, learning_rate=1.0, early_stopping_rounds=5, options={"noise": 0.5, "rounds": 3}
+        ),
     )
     assert found.order == ("bank", "shop")
 
@@ -192,7 +194,7 @@ REFUSED = [
     ("job", "validation = 0.25", "validation = 0", "early_stopping_rounds needs validation rows"),
     ("job", "validation = 0.25", "validation = 1", "validation=1 is outside [0, 0.9]"),
     ("job", 'record = "payload"', 'record = "all"', "record='all' is not one of none, types, payload"),
-    ("job", "rounds = 3", "rounds = []", "[protocol]: parameters.rounds is a list where text, a number"),
+    ("job", "rounds = 3", "rounds = []", "[training]: options holds something beside text, numbers"),
     ("job", 'address = "bank.example:7400"', "", "shop dials bank, which has no address"),
     ("job", 'address = "bank.example:7400"', 'role = "csp"', "the active party bank has no table"),
     ("job", 'connect = "in"', "", "shop has no address to dial"),
@@ -377,8 +379,8 @@ def test_any_party_reads_back_as_it_was_written(
 @given(
     parameters=st.dictionaries(words, st.booleans() | st.integers() | st.floats(allow_nan=False) | words, max_size=4)
 )
-def test_any_protocol_parameters_read_back_as_they_were_written(tmp_path: Path, parameters: dict[str, Any]) -> None:
-    made = JobSettings("j", "bank", {"bank": JobParty()}, protocol=ProtocolSettings("plain", parameters))
+def test_any_protocol_options_read_back_as_they_were_written(tmp_path: Path, parameters: dict[str, Any]) -> None:
+    made = JobSettings("j", "bank", {"bank": JobParty()}, training=TrainingConfig(options=parameters))
     assert load_job(written(tmp_path, commented_toml(made, "Any."))) == made
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from veilboost.crypto.csprng import Csprng
-from veilboost.crypto.ore.api import SEAL_BYTES, OreKeys, OreScheme, derive, seal, unseal
+from veilboost.crypto.ore.api import SEAL_BYTES, OreKeys, OreScheme, seal, unseal
 from veilboost.crypto.ore.trits import pack_trits, packed_size, unpack_trits
 from veilboost.types import AnyArray, UInt8Array
 
@@ -29,10 +29,10 @@ _COMPARED = np.array([_ABOVE, _EQUAL, _BELOW], dtype=np.uint8)[
 ]
 _ANSWER = {_EQUAL: 0, _ABOVE: 1, _BELOW: -1}
 _RIGHT_BLOCK = packed_size(SLOTS)
-# The 512 inputs of a block's pseudo-random function: the slots' secrets, then what orders the permutation.
+# The inputs of a block's pseudo-random function, but for its number and prefix: 256 for the slots' secrets and 256 for
+# the order of the permutation.
 _INPUTS = np.zeros((2 * SLOTS, SECRET_BYTES), dtype=np.uint8)
 _INPUTS[:, 0], _INPUTS[:, 1] = np.arange(2 * SLOTS) % SLOTS, np.arange(2 * SLOTS) // SLOTS
-_INPUT_BYTES = _INPUTS.tobytes()
 
 
 class LewiWu(OreScheme):
@@ -53,22 +53,21 @@ class LewiWu(OreScheme):
 
     def encrypt(self, keys: OreKeys, value: int, random: Csprng) -> bytes:
         self._check_value(value)
-        digits = value.to_bytes(self.blocks, "big")
+        digits = np.frombuffer(value.to_bytes(self.blocks, "big"), np.uint8)
         nonce = random.bytes(SECRET_BYTES)
-        left = bytearray()
-        compared = np.empty((self.blocks, SLOTS), dtype=np.uint8)
-        secrets = np.empty((self.blocks, SLOTS, SECRET_BYTES), dtype=np.uint8)
-        for at, digit in enumerate(digits):
-            block_key = derive(keys.master, "block", at, digits[:at].hex())
-            drawn = np.frombuffer(_aes(block_key, _INPUT_BYTES), np.uint8).reshape(2 * SLOTS, SECRET_BYTES)
-            secrets[at] = drawn[:SLOTS]
-            value_of_slot = drawn[SLOTS:].view("<u8")[:, 0].argsort()
-            slot = int((value_of_slot == digit).argmax())
-            left += bytes([slot]) + secrets[at, slot].tobytes()
-            compared[at] = _COMPARED[digit][value_of_slot]
-        hidden = _hash(secrets.reshape(-1, SECRET_BYTES), nonce).reshape(compared.shape)
+        inputs = np.repeat(_INPUTS[None], self.blocks, axis=0)
+        for at in range(self.blocks):
+            inputs[at, :, 2] = at
+            inputs[at, :, 3 : 3 + at] = digits[:at]
+        drawn = np.frombuffer(_aes(keys.master, inputs.tobytes()), np.uint8).reshape(inputs.shape)
+        value_of_slot = drawn[:, SLOTS:].view("<u8")[..., 0].argsort(axis=1)
+        slot = (value_of_slot == digits[:, None]).argmax(axis=1)
+        blocks = np.arange(self.blocks)
+        left = np.column_stack((slot.astype(np.uint8), drawn[blocks, slot]))
+        compared = _COMPARED[digits[:, None], value_of_slot]
+        hidden = _hash(drawn[:, :SLOTS].reshape(-1, SECRET_BYTES), nonce).reshape(compared.shape)
         right = nonce + pack_trits((compared + hidden) % 3)
-        return seal(keys.comparison, bytes(left) + right, random)
+        return seal(keys.comparison, left.tobytes() + right, random)
 
     def compare(self, comparison: bytes, first: bytes, second: bytes) -> int:
         self._check_size(first, second)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,6 +22,7 @@ from veilboost.types import BoolArray, Float64Array, Int32Array, Int64Array
 
 _DRAWS = 20
 _LARGEST_SUM = 2.0**62
+_OFF_THE_GRID = 0.25  # below one half sums are exact; what is more than this was not made by rounding
 _ORTHONORMAL = 1e-12
 _DIAGONAL = 1e-11  # more than a vector's length may be off
 _HIDDEN = 1e-15  # of what a row of ZZ' would have if all rows had the same
@@ -73,11 +73,11 @@ def refuse_rows(rows: int, config: TrainingConfig, options: KernelOptions) -> No
 
 
 def refuse_inexact(gradients: Int32Array, rows: Int32Array, options: KernelOptions) -> None:
-    """Float64 must hold a round's sums to less than half a step of the grid, whatever the nodes will be."""
+    """Float64 must hold a round's sums well enough for the grid, whatever the nodes will be."""
     for pairs in gradients:
-        # smm1 sums g + h at times, which is at most as long as both together.
-        norm = float(np.sqrt(np.square(pairs[rows].astype(np.float64)).sum(axis=0)).sum())
-        if rounding_error(len(rows), norm, options.count(len(rows), 1)) >= 0.5:
+        g, h = pairs[rows].T.astype(np.float64)
+        norm = max(float(np.linalg.norm(each)) for each in (g, h, g + h))  # smm1 sums g + h at times
+        if rounding_error(len(rows), norm, options.count(len(rows), 1)) >= _OFF_THE_GRID:
             raise GradientRange(
                 f"float64 cannot hold masked sums of {len(rows)} rows to the last bit at this gradient scale",
                 "lower gradient_bits, or scale sample weights down",
@@ -90,9 +90,6 @@ class RevealedRank:
     def __init__(self, rows: int, trees: int, options: KernelOptions) -> None:
         self._most = options.revealed * rows
         self._so_far = np.zeros(trees, dtype=np.int64)
-
-    def copy(self) -> RevealedRank:
-        return deepcopy(self)
 
     def after(self, groups: RowGroups, answers: Sequence[tuple[int, int]]) -> None:
         """Take in answers of (node, r'), or refuse before they leave."""
@@ -175,9 +172,9 @@ def blocks_of(flat: Float64Array, shapes: Sequence[tuple[int, int]]) -> Iterator
 
 
 def rounded(sums: Float64Array) -> Int64Array:
-    """Sums on the grid. Honest ones are whole numbers but for rounding errors, far below a quarter."""
+    """Sums on the grid. Honest ones are whole numbers but for a rounding error that `refuse_inexact` bounds."""
     if np.isfinite(sums).all():
         whole = np.rint(sums)
-        if np.abs(whole).max(initial=0.0) < _LARGEST_SUM and np.abs(sums - whole).max(initial=0.0) <= 0.25:
+        if np.abs(whole).max(initial=0.0) < _LARGEST_SUM and np.abs(sums - whole).max(initial=0.0) <= _OFF_THE_GRID:
             return whole.astype(np.int64)
     raise MalformedMessage("masked sums do not lie on the fixed-point grid", "start the job again")

@@ -111,21 +111,29 @@ def from_message(message: TrainedModel) -> Part:
 
 
 def _trees(message: TrainedModel) -> tuple[Tree, ...]:
-    sizes = message.sizes
-    pieces: tuple[Any, ...] = (message.left, message.weight, message.gain, message.cover)
-    if (sizes < 1).any() or any(len(piece) != int(sizes.sum()) for piece in pieces):
+    sizes, left = message.sizes.astype(np.int64), message.left
+    if (sizes < 1).any() or any(
+        len(each) != sizes.sum() for each in (left, message.weight, message.gain, message.cover)
+    ):
         raise ValueError("sizes")
-    trees: list[Tree] = []
-    for begin, size in zip((np.cumsum(sizes) - sizes).tolist(), sizes.tolist(), strict=True):
-        left, weight, gain, cover = (piece[begin : begin + size] for piece in pieces)
-        inner = np.flatnonzero(left != LEAF)
-        # Children stand behind their parents and are nobody else's: no walk down a tree can run in circles.
-        if bool((left[inner] <= inner).any()) or sorted(left[inner].tolist()) != list(range(1, size, 2)):
-            raise ValueError("children")
-        owner = np.full(size, LEAF, dtype=np.int32)
-        owner[inner] = 0
-        trees.append(Tree(left, owner, weight, gain, cover))
-    return tuple(trees)
+    begin = np.cumsum(sizes) - sizes
+    inner = np.flatnonzero(left != LEAF)
+    first = np.repeat(begin, sizes)[inner]
+    child = first + left[inner]
+    # Children stand behind their parents and are nobody else's: no walk down a tree can run in circles.
+    if (child <= inner).any() or (child + 1 >= np.repeat(begin + sizes, sizes)[inner]).any():
+        raise ValueError("children")
+    parents = np.bincount(np.concatenate((child, child + 1)), minlength=len(left))
+    expected = np.ones(len(left), dtype=np.int64)
+    expected[begin] = 0
+    if not np.array_equal(parents, expected):
+        raise ValueError("parents")
+    owner = np.where(left == LEAF, LEAF, 0).astype(np.int32)
+    pieces: tuple[Any, ...] = (left, owner, message.weight, message.gain, message.cover)
+    return tuple(
+        Tree(*(piece[start : start + size] for piece in pieces))
+        for start, size in zip(begin.tolist(), sizes.tolist(), strict=True)
+    )
 
 
 def _records(message: TrainedModel, columns: Sequence[ColumnInfo]) -> SplitRecords:

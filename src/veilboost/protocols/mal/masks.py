@@ -62,10 +62,11 @@ class BucketSpace:
         small = gram[np.ix_(place, place)]
         inverse = np.zeros_like(gram)
         try:
-            factor = np.linalg.inv(np.linalg.cholesky(small))
-            if factor.diagonal().max(initial=0.0) ** 2 * len(small) * np.finfo(float).eps * counts.max() > _TOLERANCE:
+            np.linalg.cholesky(small)  # fails where the rank is not full
+            solved = np.linalg.inv(small)
+            if solved.diagonal().max(initial=0.0) * len(small) * np.finfo(float).eps * counts.max() > _TOLERANCE:
                 raise np.linalg.LinAlgError
-            inverse[np.ix_(place, place)] = factor.T @ factor
+            inverse[np.ix_(place, place)] = solved
             return inverse, len(place)
         except np.linalg.LinAlgError:
             values, vectors = np.linalg.eigh(small)
@@ -90,11 +91,12 @@ class BucketSpace:
 
     def leverage(self) -> Float64Array:
         """The share of each row's label that the bucket sums determine, in [0, 1]."""
-        total = np.zeros(self.rows)
+        total, entries = np.zeros(self.rows), self._inverse.reshape(-1)
         for f, slots in enumerate(self._slots):
-            total += self._inverse[slots, slots]
+            line = slots * self._count
+            total += entries.take(line + slots)
             for other in self._slots[f + 1 :]:
-                total += 2.0 * self._inverse[slots, other]
+                total += 2.0 * entries.take(line + other)
         return np.clip(total, 0.0, 1.0)
 
 

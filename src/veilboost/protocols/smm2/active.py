@@ -44,8 +44,9 @@ class Smm2Active(VerticalActive):
 
     def begin_round(self, start: Round) -> None:
         refuse_inexact(start.gradients, start.fit, self._options)
-        rank = RevealedRank(self.context.rows, start.trees, self._options)
-        self._revealed = {name: rank.copy() for name in self.context.peers.names}
+        self._revealed = {
+            name: RevealedRank(self.context.rows, start.trees, self._options) for name in self.context.peers.names
+        }
         super().begin_round(start)
 
     def round_message(self, start: Round, party: PartyName, opening: BeginRound) -> Smm2Round:
