@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 
 LOG_DELTA, LOG_FLOOD = 60, 58
-STEPS = ("encrypt", "load", "aggregate", "decrypt")
 
 
 class Prototype:

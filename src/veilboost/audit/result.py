@@ -90,7 +90,7 @@ def balanced_accuracy(truth: AnyArray, guess: AnyArray, sentence: str, bar: floa
     `{value}` and `{majority}` in the sentence become the value and the share of the most common class.
     """
     classes, counts = np.unique(truth, return_counts=True)
-    shares = np.array([float(np.mean(guess[truth == each] == each)) for each in classes], dtype=np.float64)
+    shares = np.array([np.count_nonzero(guess[truth == each] == each) for each in classes]) / counts
     value = float(shares.mean())
     # The error of a mean of independent shares; half a case each keeps it above zero at 0 and 1.
     smooth = (shares * counts + 0.5) / (counts + 1.0)

@@ -15,12 +15,11 @@ import types
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from veilboost.config import ParameterInfo, checked_parameter
 from veilboost.errors import ImpossibleSetting, ParameterError
 
-Scalar: TypeAlias = bool | int | float | str
 Section = TypeVar("Section")
 
 
@@ -124,9 +123,6 @@ def _checked_leaf(value: Any, kind: Any, item: dataclasses.Field[Any], name: str
         return Path(_text(str(value) if isinstance(value, Path) else value, info, name))
     if get_origin(kind) is tuple:
         return _texts(value, info, name)
-    if kind == Scalar:
-        _refuse_unless(isinstance(value, Scalar), name, value, "text, a number, true or false")
-        return value
     return _number(value, item)
 
 

@@ -14,7 +14,8 @@ import veilboost.party.simulation as simulation_module
 from support import make_columns, make_labels, sha, split_among, train
 from veilboost.config import TrainingConfig
 from veilboost.crypto.lattice.engine import VARIABLE, engine_names
-from veilboost.crypto.lattice.parameters import POLYNOMIAL_BYTES
+from veilboost.crypto.lattice.keys import Blocks
+from veilboost.crypto.lattice.parameters import POLYNOMIAL_BYTES, Sizes
 from veilboost.errors import DamagedPacket, MalformedMessage, UnsupportedCombination
 from veilboost.protocols.common import lattice_active
 from veilboost.protocols.common.lattice_messages import LatticeRequest, LatticeRound, LatticeSums
@@ -54,6 +55,14 @@ def test_nodes_cut_into_blocks_give_the_model_of_plain(monkeypatch):
     monkeypatch.setattr(lattice_active, "rows_per_block", few)
     assert sha(train(tables, config, "lattice", threads=2)) == sha(train(tables, config))
     assert max(blocks) > 140
+
+
+def test_a_wide_table_gives_the_model_of_plain():
+    """Thousands of bins need more flooding than few, and must still leave room for the sums."""
+    columns = make_columns(6, 3000, numeric=130)
+    tables = split_among(columns, make_labels(6, columns), 2)
+    config = TrainingConfig(objective="binary", n_estimators=1, max_depth=2, max_bin=64)
+    assert sha(train(tables, config, "lattice")) == sha(train(tables, config))
 
 
 def test_gradients_beyond_what_can_be_summed_are_refused(monkeypatch):
@@ -293,6 +302,27 @@ class _LikeAnyOther(Exception):
 
 
 # --- answers --------------------------------------------------------------------------------------------------------
+
+
+def test_other_values_or_places_never_meet_the_same_randomness():
+    """Two ciphertexts under one seed would show the difference of what they hold; a job may be resumed differently."""
+    rows, run, group = np.arange(100, dtype=np.int32), np.array([64, 64], dtype=np.int32), np.zeros(2, dtype=np.int32)
+
+    def digest(cut=30, rows=rows, run=run, group=group, gradients=b"gradients", log_flood=57) -> bytes:
+        side = object.__new__(lattice_active.LatticeActive)
+        side._gradient_digest, side._sizes = gradients, Sizes(log_flood)
+        return side._digest(Blocks(rows, np.array([0, cut]), np.array([cut, 100]), run), group)
+
+    others = [
+        digest(cut=40),
+        digest(rows=rows[::-1]),
+        digest(run=run * 2),
+        digest(group=group + 1),
+        digest(gradients=b"others"),
+        digest(log_flood=58),
+    ]
+    assert digest() == digest()
+    assert len({digest(), *others}) == 7
 
 
 def test_the_same_request_twice_is_masked_anew(monkeypatch):

@@ -115,6 +115,16 @@ def test_with_noise_off_and_any_chunks_it_is_plain(chunk, parties):
     assert sha(train(tables, quiet, "masked")) == sha(train(tables, config_of()))
 
 
+def test_of_equal_scores_in_different_chunks_the_first_stays():
+    made = make_columns(3, rows=120, numeric=2, distinct=3)
+    twins = [Column(f"t{k}", column.values) for k, column in enumerate(made)]
+    tables = split_among([Column("flat", np.arange(120, dtype=np.float32) % 2), *made, *twins], make_labels(3, made), 2)
+    tables = {"p0": dataclasses.replace(tables["p0"], columns=tables["p0"].columns[:1]), "p1": tables["p1"]}
+    tables["p1"] = dataclasses.replace(tables["p1"], columns=(*made, *twins))
+    quiet = config_of({"sigma1": 0.0, "sigma2": 0.0, "chunk_megabytes": 0.001})
+    assert sha(train(tables, quiet, "masked")) == sha(train(tables, config_of()))
+
+
 def with_key(monkeypatch, key: bytes = bytes(32)):
     """Every party of a simulation draws from this key."""
     monkeypatch.setattr("veilboost.crypto.csprng.os.urandom", lambda count: key[:count].ljust(count, b"\0"))

@@ -45,24 +45,23 @@ def meddle(monkeypatch: pytest.MonkeyPatch, change: Callable[[Message], Message]
 # --- the model of plain -----------------------------------------------------------------------------------
 
 
-@BOTH
 @pytest.mark.parametrize(
-    "options",
+    ("protocol", "options"),
     [
-        {"r": 1},
-        {"r": 4, "share": 1.0},
-        {"r": 200, "share": 0.45, "rotate": True},
-        {"r": 200, "share": 0.95, "revealed": 1.0},
-        {"l1": 0, "l2": 0},
-        {"l1": 100, "l2": 100, "decoys": "nested"},
+        ("smm1", {"r": 1}),
+        ("smm1", {"r": 4, "share": 1.0}),
+        ("smm1", {"r": 200, "share": 0.45, "rotate": True}),
+        ("smm1", {"r": 200, "share": 0.95, "revealed": 1.0}),
+        ("smm2", {"r": 1}),
+        ("smm2", {"r": 4, "share": 1.0}),
+        ("smm2", {"r": 200, "share": 0.45, "rotate": True}),
+        ("smm2", {"r": 200, "share": 0.2, "revealed": 20.0}),  # every block counts
+        ("smm2", {"l1": 0, "l2": 0}),
+        ("smm2", {"l1": 100, "l2": 100, "decoys": "nested"}),
     ],
     ids=str,
 )
 def test_options_change_the_masks_and_not_the_model(protocol, options):
-    if "revealed" in options and protocol == "smm2":
-        options |= {"revealed": 20.0, "share": 0.2}  # many blocks, and each counts
-    if "l1" in options and protocol == "smm1":
-        pytest.skip("no such options")
     scene = tables(categorical=1, missing=0.1)
     config = dataclasses.replace(CONFIG, options=options)
     assert sha(train(scene, config, protocol)) == sha(train(scene, CONFIG))
@@ -77,6 +76,22 @@ def test_nodes_of_two_and_three_rows(protocol, objective):
     )
     scene = tables(40, objective=objective, distinct=30)
     assert sha(train(scene, config, protocol)) == sha(train(scene, config))
+
+
+def test_smm2_never_asks_about_a_single_row(monkeypatch):
+    import veilboost.protocols.smm2.passive as side
+
+    rows: list[int] = []
+    original = side.blocks_of_node
+
+    def counted(node, bins, most):
+        rows.append(len(bins))
+        return original(node, bins, most)
+
+    monkeypatch.setattr(side, "blocks_of_node", counted)
+    config = TrainingConfig(objective="regression", n_estimators=2, max_depth=6, min_child_weight=0.0)
+    train(tables(40, objective="regression"), config, "smm2")
+    assert min(rows) == 2
 
 
 @BOTH

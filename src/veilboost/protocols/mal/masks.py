@@ -91,7 +91,8 @@ class BucketSpace:
 
     def leverage(self) -> Float64Array:
         """The share of each row's label that the bucket sums determine, in [0, 1]."""
-        total, entries = np.zeros(self.rows), self._inverse.reshape(-1)
+        total: Float64Array = np.zeros(self.rows)
+        entries: Float64Array = self._inverse.reshape(-1)
         for f, slots in enumerate(self._slots):
             line = slots * self._count
             total += entries.take(line + slots)

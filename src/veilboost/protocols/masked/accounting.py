@@ -22,12 +22,19 @@ OUTSIDER = "somebody who sees the noised vectors and not the masks"
 ACTIVE = "the active party"
 
 
+EVERYONE = ""
+
+
+def _receiver(maker: str) -> str:
+    return "every passive party" if maker == EVERYONE else f"passive party {maker}"
+
+
 def sums_event(maker: str, number: int, depth: int, count: int = 1) -> Event:
     """G and H of a level's nodes, exact (Alg. 2, line 5)."""
     return ExactRelease(
         what="exact sums of gradients and hessians of every node of a level",
         adjacency=Adjacency.LABEL,
-        adversary=f"passive party {maker}",
+        adversary=_receiver(maker),
         protocol=MASKED,
         release=f"round {number} level {depth} sums to {maker}",
         count=count,
@@ -49,7 +56,7 @@ def vectors_events(
     exact = ExactRelease(
         what="gradients under masks, to the party that made them: projection and stacking off span(B) show them",
         adjacency=Adjacency.LABEL,
-        adversary=f"passive party {maker}",
+        adversary=_receiver(maker),
         protocol=MASKED,
         release=name,
         content=content,
@@ -112,4 +119,4 @@ def plan(config: TrainingConfig, rows: int, role: Role) -> Sequence[Event]:
     levels = config.n_estimators * config.max_depth
     if role == Role.PASSIVE:
         return [masks_event(noise, 0, 0, noise.candidates, count=levels)]
-    return [sums_event("", 0, 0, levels), *vectors_events(noise, config, "", 0, 0, rows, count=levels)]
+    return [sums_event(EVERYONE, 0, 0, levels), *vectors_events(noise, config, EVERYONE, 0, 0, rows, count=levels)]

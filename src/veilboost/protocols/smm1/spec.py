@@ -50,8 +50,8 @@ SPEC = ProtocolSpec(
                 adversary="every passive party",
                 status=Status.BROKEN,
                 why=(
-                    "every node's rows are told in the clear, and rows of a leaf have similar labels: a party that knows "
-                    "a few labels infers most others"
+                    "every node's rows are told in the clear, and rows of a leaf have similar labels: a party that "
+                    "knows a few labels infers most others"
                 ),
             ),
             Protection(

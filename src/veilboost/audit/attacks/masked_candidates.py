@@ -1,0 +1,81 @@
+"""The splitting vectors behind the masks of a root, for scoring: in the order in which their masks are sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from veilboost.audit.attacks.masked_answers import MaskedNode, masked_node
+from veilboost.audit.replay import ReplayedRound, rounds
+from veilboost.audit.view import Truth, View
+from veilboost.protocols.common.messages import ColumnsOffered
+from veilboost.protocols.masked.candidates import rows_left
+from veilboost.protocols.masked.options import MaskedOptions
+from veilboost.protocols.masked.parameters import Noise
+from veilboost.types import BoolArray, Float64Array, Int64Array, PartyName
+
+
+@dataclass(frozen=True)
+class RootMasks:
+    """Masks (candidates, noise vectors of all trees, rows) of the roots that stand on the same rows."""
+
+    masks: Float64Array
+    rounds: list[ReplayedRound]
+
+    @staticmethod
+    def of(view: View, peer: PartyName, most_vectors: int = 256) -> RootMasks | None:
+        """The root has the same rows and so the same candidates in every tree: each tree adds W vectors to each."""
+        width = MaskedOptions.from_dict(view.config.options).vectors
+        played = [one for one in rounds(view, peer) if one.levels and one.opening.all_columns]
+        same = [one for one in played if np.array_equal(one.fit, played[0].fit)]
+        found: list[MaskedNode] = []
+        for one in same:
+            for place in range(one.levels[0].build.nodes):
+                node = masked_node(one.levels[0], place, width)
+                if node is not None and (len(found) + 1) * width <= max(most_vectors, width):
+                    found.append(node)
+        if not found or MaskedOptions.from_dict(view.config.options).noise_off:
+            return None
+        return RootMasks(np.concatenate([node.masks for node in found], axis=1), same)
+
+
+def features_of(view: View, peer: PartyName, candidates: int) -> list[Int64Array]:
+    """Which candidates belong to one column, as far as the active party can tell: those of a column are nested.
+
+    It knows how many bins each column has. Where a cut was left out the numbers do not add up, and each candidate
+    stands for itself.
+    """
+    offered = view.received(ColumnsOffered, peer)
+    if offered and not offered[0].missing.any() and not offered[0].kind.any():
+        cuts = np.diff(offered[0].offsets).astype(np.int64) - 1
+        if int(cuts.sum()) == candidates:
+            return [each for each in np.split(np.arange(candidates), np.cumsum(cuts)[:-1]) if len(each)]
+    return [np.array([each]) for each in range(candidates)]
+
+
+def ratio_of(view: View) -> float:
+    """sigma1^2 / sigma2^2, which everybody computes from the job's parameters."""
+    return Noise.of(view.config, view.rows, 1).ratio
+
+
+def true_vectors(view: View, truth: Truth, victim: PartyName, root: ReplayedRound) -> BoolArray | None:
+    """The splitting vectors (candidates, rows) of a root."""
+    block = truth.block(victim)
+    if block.shared is None:
+        return None
+    bins = block.shared.bins[0][root.fit]
+    layout = block.layout
+    slots = (bins.astype(np.int64) + layout.offsets[:-1]).ravel()
+    left = rows_left(np.bincount(slots, minlength=layout.slots)[None], layout).ravel()
+    least = Noise.of(view.config, view.rows, 1).least_active
+    handles = np.flatnonzero((left >= least) & (left < len(bins))).astype(np.int32)
+    splits = block.splits_of(handles, [])
+    return np.stack([splits.left[k][bins[:, splits.feature[k]]] for k in range(len(handles))]).astype(np.bool_)
+
+
+def balanced_bits(true: BoolArray, guess: BoolArray) -> Float64Array:
+    """For each candidate (rows of both arrays), the mean of the shares of its ones and of its zeros that are right."""
+    ones = (true & guess).sum(axis=1) / true.sum(axis=1)
+    zeros = (~true & ~guess).sum(axis=1) / (~true).sum(axis=1)
+    return (ones + zeros) / 2

@@ -1,0 +1,172 @@
+"""The sums per node and bin that an active party read, whatever they travelled under, column by column over rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from veilboost.audit.own import own_gradients
+from veilboost.audit.replay import ReplayedLevel, rounds
+from veilboost.audit.view import Truth, View
+from veilboost.boost.layout import BinLayout
+from veilboost.crypto.csprng import Csprng
+from veilboost.crypto.lattice.keys import EncryptedSums, SecretKey
+from veilboost.crypto.lattice.parameters import Sizes
+from veilboost.protocols.common.lattice_messages import LatticeRequest, LatticeSums
+from veilboost.protocols.common.messages import ColumnsOffered
+from veilboost.protocols.common.shuffle import ColumnShuffle
+from veilboost.protocols.paillier.messages import PaillierSums
+from veilboost.protocols.plain.messages import PlainSums
+from veilboost.types import Float64Array, Int32Array, Int64Array, PartyName
+
+LINKING = 400  # of the latest nodes that tell which column is which
+
+
+@dataclass(frozen=True)
+class Summed:
+    """Sums of one node: its rows with their (g, h), and (slots, 2) that the passive party's bins add up to."""
+
+    round: int
+    depth: int
+    rows: Int32Array
+    gradients: Int32Array
+    sums: Int64Array
+
+
+@dataclass(frozen=True)
+class Histograms:
+    """All nodes that were summed; columns of later rounds stand where those of the first round stood."""
+
+    layout: BinLayout
+    nodes: Sequence[Summed]
+
+
+def histograms(view: View, truth: Truth, peer: PartyName, rng: np.random.Generator) -> Histograms | None:
+    """What the active party read of one passive party; None where it read no sums per bin."""
+    offered = view.received(ColumnsOffered, peer)
+    gradients = own_gradients(view)
+    if not offered or gradients is None or view.config.colsample_bytree < 1.0 or view.config.proposal != "global":
+        return None
+    layout = BinLayout(offered[0].offsets, offered[0].missing, offered[0].kind)
+    reader = _Reader(view, truth, peer, layout, gradients, rng)
+    nodes: list[Summed] = []
+    for one in rounds(view, peer)[: len(gradients)]:
+        found: list[Summed] = []
+        for depth, level in enumerate(one.levels):
+            sums = reader.read(one.number, level)
+            if sums is None:
+                return None
+            build = level.build
+            for k in range(build.nodes):
+                rows = build.rows[build.begin[k] : build.end[k]]
+                own = reader.gradients_of(one.number)[build.group[k], rows]
+                found.append(Summed(one.number, depth, rows, own, sums[k]))
+        moved = _relinked(layout, found, nodes, view.rows)
+        nodes += [replace(node, sums=node.sums[moved]) for node in found]
+    return Histograms(layout, nodes)
+
+
+def equations(nodes: Sequence[Summed], rows: int) -> tuple[Float64Array, Float64Array]:
+    """Coefficients (equations, rows) and right sides (equations, slots), each equation scaled to length 1."""
+    left: list[Float64Array] = []
+    right: list[Float64Array] = []
+    for node in nodes:
+        for channel in (0, 1):
+            weights = np.zeros(rows)
+            weights[node.rows] = node.gradients[:, channel]
+            size = float(np.linalg.norm(weights))
+            if size > 0:
+                left.append(weights / size)
+                right.append(node.sums[:, channel] / size)
+    slots = nodes[0].sums.shape[0] if nodes else 0
+    return np.array(left).reshape(len(left), rows), np.array(right).reshape(len(right), slots)
+
+
+def least_solution(a: Float64Array, known: Float64Array, prior: Float64Array) -> Float64Array:
+    """Of all (rows, slots) that solve the equations the one nearest to the prior (slots)."""
+    gram = a @ a.T + 1e-6 * np.eye(len(a))  # equations have length 1: the ridge only helps repeated ones
+    off = known - a.sum(axis=1)[:, None] * prior
+    return prior + a.T @ np.asarray(np.linalg.solve(gram, off), dtype=np.float64)
+
+
+def prior_of(layout: BinLayout) -> Float64Array:
+    """The chance of each slot when nothing is known: quantile bins hold about the same."""
+    return np.repeat(1.0 / layout.widths, layout.widths)
+
+
+class _Reader:
+    def __init__(
+        self,
+        view: View,
+        truth: Truth,
+        peer: PartyName,
+        layout: BinLayout,
+        gradients: list[Int32Array],
+        rng: np.random.Generator,
+    ) -> None:
+        self._layout, self._gradients, self._truth, self._peer = layout, gradients, truth, peer
+        self._key = None if view.secret is None else SecretKey(view.secret.for_request("lattice key"))
+        self._counts = view.protocol == "sealed"
+        self._shown = [
+            ColumnShuffle.draw(layout, Csprng(rng.bytes(16))).slots for _ in gradients
+        ]  # of columns whose true order of a round the audit cannot read
+
+    def gradients_of(self, number: int) -> Int32Array:
+        if not self._counts:
+            return self._gradients[number]
+        counted = self._gradients[number].copy()  # `sealed` sums (g, 1)
+        counted[..., 1] = 1
+        return counted
+
+    def read(self, number: int, level: ReplayedLevel) -> Int64Array | None:
+        """(nodes of the level that were summed, slots, 2)."""
+        answer, request = level.answer, level.request
+        if isinstance(answer, PlainSums):
+            return answer.sums
+        if isinstance(answer, LatticeSums) and isinstance(request, LatticeRequest) and self._key is not None:
+            by_block = self._key.decrypt(
+                EncryptedSums(answer.sums, answer.masks),
+                request.run,
+                self._layout.slots,
+                Sizes(request.log_delta - 2),
+                1,
+            )
+            sums = np.zeros((len(request.build), self._layout.slots, 2), dtype=np.int64)
+            np.add.at(sums, request.block_node, by_block)
+            return sums
+        if isinstance(answer, PaillierSums):
+            # Its key lived in the active party's memory alone. That what it decrypted are the exact sums, columns in
+            # an order of the round's own, is what the protocol's tests say; here they are made again.
+            block = self._truth.block(self._peer)
+            if block.shared is None:
+                return None
+            exact = block.histogram(block.shared, self._gradients[number], level.build)
+            return exact[:, self._shown[number]]
+        return None
+
+
+def _relinked(layout: BinLayout, found: Sequence[Summed], before: Sequence[Summed], rows: int) -> Int64Array:
+    """Which slot now stands for each slot of the first round: columns that look alike change places every round.
+
+    What earlier rounds tell predicts this round's sums; of all ways to pair columns of the same shape the one is taken
+    that comes nearest to them.
+    """
+    moved = np.arange(layout.slots)
+    if not before or not found or layout.features < 2:
+        return moved
+    from scipy.optimize import linear_sum_assignment  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
+
+    a, now = equations(found, rows)
+    then = a @ least_solution(*equations(before[-LINKING:], rows), prior_of(layout))
+    shapes: Int64Array = np.stack([layout.widths, layout.missing, layout.kind], axis=1).astype(np.int64)
+    for shape in np.unique(shapes, axis=0):
+        alike = np.flatnonzero((shapes == shape).all(axis=1))
+        slots = [np.arange(layout.offsets[column], layout.offsets[column + 1]) for column in alike.tolist()]
+        gap = np.array([[float(np.square(then[:, p] - now[:, q]).sum()) for q in slots] for p in slots])
+        pairs: Any = linear_sum_assignment(gap)
+        for p, q in zip(*pairs, strict=True):
+            moved[slots[p]] = slots[q]
+    return moved
