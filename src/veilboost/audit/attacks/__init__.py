@@ -10,6 +10,19 @@ from typing import Protocol
 
 import numpy as np
 
+from veilboost.audit.attacks import (
+    masked_network,
+    masked_projection,
+    masked_sphere,
+    masked_split_likelihood,
+    masked_split_search,
+    masked_stacking,
+    smm1_columns,
+    smm1_labels,
+    smm2_columns,
+    smm2_program,
+    smm2_stacking,
+)
 from veilboost.audit.result import Outcome
 from veilboost.audit.view import Truth, View
 from veilboost.types import PartyName
@@ -34,4 +47,16 @@ class Attack(Protocol):
         ...
 
 
-ATTACKS: tuple[Attack, ...] = ()
+ATTACKS: tuple[Attack, ...] = (
+    masked_network,
+    masked_projection,
+    masked_sphere,
+    masked_split_likelihood,
+    masked_split_search,
+    masked_stacking,
+    smm1_columns,
+    smm1_labels,
+    smm2_columns,
+    smm2_program,
+    smm2_stacking,
+)

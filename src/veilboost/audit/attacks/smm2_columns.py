@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from veilboost.audit.replay import rounds
-from veilboost.audit.result import Outcome, share_right
+from veilboost.audit.result import Outcome, wilson
 from veilboost.audit.view import Truth, View
 from veilboost.protocols.smm2.messages import Smm2Kernels
 from veilboost.protocols.smm2.options import Smm2Options
@@ -42,12 +42,15 @@ def run(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -
         return None
     bins = block.shared.bins[0][played[0].fit]
     hits = np.array([each is not None and _of_one_column(each, bins) for each in corners])
-    return share_right(
+    low, high = wilson(float(hits.mean()), _TRIES)
+    return Outcome(
         "corners that are unions of bins",
-        hits,
+        float(hits.mean()),
         0.0,
+        low if hits.any() else 0.0,
+        high,
         f"{int(hits.sum())} of {_TRIES} corners of what {vectors} kernel vectors allow are unions of true bins",
-        bar=0.1,  # a single true column would be a leak already; one lucky corner is not
+        bar=0.05,  # every such corner shows sides of a column; a lucky one or two are not yet an attack
     )
 
 
