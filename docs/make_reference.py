@@ -30,6 +30,7 @@ from veilboost.infer.messages import PREDICTION_MESSAGES
 from veilboost.party.messages import CONTROL_MESSAGES
 from veilboost.privacy.statement import Statement
 from veilboost.protocols.api import ProtocolSpec
+from veilboost.protocols.horizontal_registry import horizontal_protocols
 from veilboost.protocols.registry import all_protocols
 from veilboost.wire.message import ArraySpec, Message
 
@@ -53,7 +54,7 @@ def page(title: str, *blocks: str | Sequence[str]) -> str:
 
 def _options_tables() -> list[str | Sequence[str]]:
     blocks: list[str | Sequence[str]] = []
-    for spec in all_protocols().values():
+    for spec in (*all_protocols().values(), *horizontal_protocols().values()):
         rows = [
             (
                 f"`{item.name}`",
@@ -156,6 +157,14 @@ def messages_page() -> str:
     for spec in own_protocols():
         blocks += [f"## Protocol `{spec.name}`", _sentence(spec.summary), _protections(spec.statement)]
         blocks += _messages(spec.messages, shown)
+    for spec in horizontal_protocols().values():
+        if spec.server.__module__.startswith("veilboost."):
+            blocks += [
+                f"## Protocol `{spec.name}` (rows in different hands)",
+                _sentence(spec.summary),
+                _protections(spec.statement),
+            ]
+            blocks += _messages(spec.messages, shown)
     blocks += [
         "## Prediction",
         "The same for models of every protocol. Routed prediction uses `BeginPrediction`, `RouteRequest` and "

@@ -50,32 +50,43 @@ inline double vector_exp(double x) {
   return e * power;
 }
 
-// The whole number nearest to a value below 2^31 in size.
-inline std::int32_t nearest(double value) {
+// The whole number nearest to a value well below 2^51 in size.
+inline double rounded(double value) {
   constexpr double kRound = 6755399441055744.0;
-  return static_cast<std::int32_t>((value + kRound) - kRound);
+  return (value + kRound) - kRound;
+}
+
+constexpr std::size_t kBlock = 512;
+
+// Arithmetic first, for it becomes vectors; then the stores, which do not.
+void pairs_of_block(const double* margin, std::int32_t* pairs, std::size_t count, double g_scale, double h_scale) {
+  constexpr double kSafeExponent = 700.0, kHessianFloor = 1e-16;  // as in boost/objective.py
+  double g[kBlock], h[kBlock];
+  for (std::size_t i = 0; i < count; ++i) {
+    const double above = margin[i] < kSafeExponent ? margin[i] : kSafeExponent;
+    const double bounded = above > -kSafeExponent ? above : -kSafeExponent;
+    const double p = 1.0 / (vector_exp(-bounded) + 1.0);
+    const double variance = (1.0 - p) * p;
+    g[i] = rounded(p * g_scale);
+    h[i] = rounded((variance > kHessianFloor ? variance : kHessianFloor) * h_scale);
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    pairs[2 * i] = static_cast<std::int32_t>(g[i]);
+    pairs[2 * i + 1] = static_cast<std::int32_t>(h[i]);
+  }
 }
 
 // pairs[i] = (p, p (1 - p)) on the grid, p = 1 / (1 + exp(-margin[i])): the gradient without its label, and the hessian.
 void logistic_pairs(In1<double> margin, Out2<std::int32_t> pairs, double g_scale, double h_scale,
                     std::size_t threads) {
-  constexpr double kSafeExponent = 700.0, kHessianFloor = 1e-16;  // as in boost/objective.py
   const std::size_t rows = margin.shape(0);
   if (pairs.shape(0) != rows || pairs.shape(1) != 2)
     throw std::invalid_argument("logistic_pairs: shapes do not fit together");
   const std::size_t parts = useful_threads(rows * 8, threads);
   in_parallel(parts, [&](std::size_t part) {
-    const double* const values = margin.data();
-    std::int32_t* const out = pairs.data();
-    for (std::size_t i = rows * part / parts; i < rows * (part + 1) / parts; ++i) {
-      double bounded = values[i] < kSafeExponent ? values[i] : kSafeExponent;
-      bounded = bounded > -kSafeExponent ? bounded : -kSafeExponent;
-      const double p = 1.0 / (vector_exp(-bounded) + 1.0);
-      const double variance = (1.0 - p) * p;
-      const double h = variance > kHessianFloor ? variance : kHessianFloor;
-      out[2 * i] = nearest(p * g_scale);
-      out[2 * i + 1] = nearest(h * h_scale);
-    }
+    const std::size_t end = rows * (part + 1) / parts;
+    for (std::size_t begin = rows * part / parts; begin < end; begin += kBlock)
+      pairs_of_block(margin.data() + begin, pairs.data() + 2 * begin, std::min(kBlock, end - begin), g_scale, h_scale);
   });
 }
 

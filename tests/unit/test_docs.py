@@ -24,6 +24,7 @@ from veilboost.errors import VeilBoostError, coded_errors
 from veilboost.infer.messages import PREDICTION_MESSAGES
 from veilboost.party.messages import CONTROL_MESSAGES
 from veilboost.protocols.api import ProtocolSpec
+from veilboost.protocols.horizontal_registry import horizontal_protocols
 from veilboost.protocols.registry import all_protocols
 from veilboost.wire.message import Message
 
@@ -35,7 +36,7 @@ ERRORS = DOCS / "reference" / "errors"
 PAGES = sorted([REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *DOCS.rglob("*.md")])
 # Examples that need files which the page only describes.
 NOT_RUN = {"VB-1101.md", "load-your-data.md"}
-RECEIVERS = {"active", "passive", "csp", "authority"}
+RECEIVERS = {"active", "passive", "csp", "authority", "server", "participant", "comparer"}
 FENCED = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 NUMBER = re.compile(r"\d+\.?\d*(?:e-?\d+)?")
@@ -72,7 +73,7 @@ def test_generated_page_is_what_the_source_makes_now(page: str) -> None:
 
 def test_every_message_is_in_the_reference() -> None:
     text = (DOCS / "reference" / "messages.md").read_text(encoding="utf-8")
-    specs = (*own_protocols(), *all_alignments().values())
+    specs = (*own_protocols(), *horizontal_protocols().values(), *all_alignments().values())
     for message in (*PREDICTION_MESSAGES, *CONTROL_MESSAGES, *(each for spec in specs for each in spec.messages)):
         assert text.count(f"### `{message.type_name()}`\n") == 1
         for item in message.reveals:

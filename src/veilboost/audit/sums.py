@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from veilboost.audit.own import own_gradients
 from veilboost.audit.replay import ReplayedLevel, rounds
+from veilboost.audit.solvers import nearest_pairs
 from veilboost.audit.view import Truth, View
 from veilboost.boost.layout import BinLayout
 from veilboost.crypto.csprng import Csprng
@@ -20,7 +20,7 @@ from veilboost.protocols.common.messages import ColumnsOffered
 from veilboost.protocols.common.shuffle import ColumnShuffle
 from veilboost.protocols.paillier.messages import PaillierSums
 from veilboost.protocols.plain.messages import PlainSums
-from veilboost.types import Float64Array, Int32Array, Int64Array, PartyName
+from veilboost.types import BoolArray, Float64Array, Int32Array, Int64Array, PartyName
 
 LINKING = 400  # of the latest nodes that tell which column is which
 
@@ -37,11 +37,36 @@ class Summed:
 
 
 @dataclass(frozen=True)
+class Cut:
+    """A winning cut: rows of a node whose bin of a column is at most `place`, and rows whose bin is above."""
+
+    column: int
+    place: int
+    left: Int32Array
+    right: Int32Array
+
+
+@dataclass(frozen=True)
 class Histograms:
-    """All nodes that were summed; columns of later rounds stand where those of the first round stood."""
+    """All nodes that were summed, and the winning cuts, whose sides every protocol tells.
+
+    Columns of later rounds stand where those of the first round stood.
+    """
 
     layout: BinLayout
     nodes: Sequence[Summed]
+    cuts: Sequence[Cut]
+
+    def possible(self, column: int, rows: int) -> BoolArray:
+        """(rows, bins) that the sides of winning cuts alone leave open."""
+        open_: BoolArray = np.ones((rows, int(self.layout.widths[column])), dtype=np.bool_)
+        for cut in self.cuts:
+            if cut.column == column:
+                open_[cut.left, cut.place + 1 :] = False
+                open_[cut.right, : cut.place + 1] = False
+        # Where a column was taken for another one nothing may be left: then nothing is known.
+        open_[~open_.any(axis=1)] = True
+        return open_
 
 
 def histograms(view: View, truth: Truth, peer: PartyName, rng: np.random.Generator) -> Histograms | None:
@@ -53,6 +78,7 @@ def histograms(view: View, truth: Truth, peer: PartyName, rng: np.random.Generat
     layout = BinLayout(offered[0].offsets, offered[0].missing, offered[0].kind)
     reader = _Reader(view, truth, peer, layout, gradients, rng)
     nodes: list[Summed] = []
+    cuts: list[Cut] = []
     for one in rounds(view, peer)[: len(gradients)]:
         found: list[Summed] = []
         for depth, level in enumerate(one.levels):
@@ -66,7 +92,8 @@ def histograms(view: View, truth: Truth, peer: PartyName, rng: np.random.Generat
                 found.append(Summed(one.number, depth, rows, own, sums[k]))
         moved = _relinked(layout, found, nodes, view.rows)
         nodes += [replace(node, sums=node.sums[moved]) for node in found]
-    return Histograms(layout, nodes)
+        cuts += [cut for level in one.levels for cut in _cuts(layout, level, moved)]
+    return Histograms(layout, nodes, cuts)
 
 
 def equations(nodes: Sequence[Summed], rows: int) -> tuple[Float64Array, Float64Array]:
@@ -86,10 +113,10 @@ def equations(nodes: Sequence[Summed], rows: int) -> tuple[Float64Array, Float64
 
 
 def least_solution(a: Float64Array, known: Float64Array, prior: Float64Array) -> Float64Array:
-    """Of all (rows, slots) that solve the equations the one nearest to the prior (slots)."""
+    """Of all (rows, slots) that solve the equations the one nearest to the prior, (slots) or (rows, slots)."""
     gram = a @ a.T + 1e-6 * np.eye(len(a))  # equations have length 1: the ridge only helps repeated ones
-    off = known - a.sum(axis=1)[:, None] * prior
-    return prior + a.T @ np.asarray(np.linalg.solve(gram, off), dtype=np.float64)
+    start = np.broadcast_to(prior, (a.shape[1], known.shape[1]))
+    return start + a.T @ np.asarray(np.linalg.solve(gram, known - a @ start), dtype=np.float64)
 
 
 def prior_of(layout: BinLayout) -> Float64Array:
@@ -148,6 +175,19 @@ class _Reader:
         return None
 
 
+def _cuts(layout: BinLayout, level: ReplayedLevel, moved: Int64Array) -> Iterator[Cut]:
+    """The winning cuts of a level in columns of numbers without missing values; of tied handles the first counts."""
+    if level.split_request is None:
+        return
+    first = np.empty_like(moved)
+    first[moved] = np.arange(len(moved))
+    handles = level.split_request.handles[level.split_request.starts[:-1]]
+    column, place, _ = layout.locate((2 * first[handles >> 1]).astype(np.int32))
+    for k, (_, _, left, right) in enumerate(level.sides()):
+        if not layout.missing[column[k]] and not layout.kind[column[k]]:
+            yield Cut(int(column[k]), int(place[k]), left, right)
+
+
 def _relinked(layout: BinLayout, found: Sequence[Summed], before: Sequence[Summed], rows: int) -> Int64Array:
     """Which slot now stands for each slot of the first round: columns that look alike change places every round.
 
@@ -157,16 +197,15 @@ def _relinked(layout: BinLayout, found: Sequence[Summed], before: Sequence[Summe
     moved = np.arange(layout.slots)
     if not before or not found or layout.features < 2:
         return moved
-    from scipy.optimize import linear_sum_assignment  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
-
     a, now = equations(found, rows)
     then = a @ least_solution(*equations(before[-LINKING:], rows), prior_of(layout))
     shapes: Int64Array = np.stack([layout.widths, layout.missing, layout.kind], axis=1).astype(np.int64)
     for shape in np.unique(shapes, axis=0):
         alike = np.flatnonzero((shapes == shape).all(axis=1))
-        slots = [np.arange(layout.offsets[column], layout.offsets[column + 1]) for column in alike.tolist()]
+        slots: list[Int64Array] = [
+            np.arange(layout.offsets[column], layout.offsets[column + 1], dtype=np.int64) for column in alike.tolist()
+        ]
         gap = np.array([[float(np.square(then[:, p] - now[:, q]).sum()) for q in slots] for p in slots])
-        pairs: Any = linear_sum_assignment(gap)
-        for p, q in zip(*pairs, strict=True):
+        for p, q in nearest_pairs(gap):
             moved[slots[p]] = slots[q]
     return moved

@@ -34,6 +34,9 @@ def train(
     model in its runs folder. After every round all parties keep what they have:
     a run that was interrupted goes on with --resume, to the same model.
 
+    A job whose file names a server is one over rows in different hands: run it
+    at the server. The model then is at every participant.
+
     Examples:
 
         [bold]veilboost train credit.toml --config bank.toml[/]
@@ -41,7 +44,13 @@ def train(
         [bold]veilboost train credit.toml --config bank.toml --resume[/]
     """
     from veilboost.party.federation import Federation
+    from veilboost.party.horizontal_settings import is_horizontal_job
 
+    if is_horizontal_job(job):
+        from veilboost.cli.horizontal_train import train_horizontally
+
+        train_horizontally(job, config, resume, as_json)
+        return
     federation = Federation(job, config)
     again = f"veilboost train {shlex.quote(str(job))} --config {shlex.quote(str(config))}"
     try:

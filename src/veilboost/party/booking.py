@@ -110,11 +110,13 @@ class Booking:
         }
 
 
-def planned(spec: ProtocolSpec, config: TrainingConfig, rows: int | None, role: Role, policy: Policy) -> float:
+def planned(
+    spec: ProtocolSpec, config: TrainingConfig, rows: int | None, role: Role, policy: Policy, columns: int = 1
+) -> float:
     """The epsilon that a job would spend on this party's data, at the policy's delta.
 
-    Before alignment has counted the rows, the fewest that the policy allows stand for them; the question is asked
-    again then.
+    Before the table is read and its common rows are counted, one column and the fewest rows that the policy allows
+    stand for them; the question is asked again then.
     """
-    events: Sequence[Event] = () if spec.plan is None else spec.plan(config, rows or policy.min_rows, role)
+    events: Sequence[Event] = () if spec.plan is None else spec.plan(config, rows or policy.min_rows, role, columns)
     return worst_epsilon(events, policy.delta)

@@ -22,10 +22,11 @@ from veilboost.errors import (
     UnexpectedMessage,
     VeilBoostError,
 )
+from veilboost.party.horizontal_session import HorizontalSession
 from veilboost.party.hub import own_identity
 from veilboost.party.identity import Identity, PeerIdentity, check_peer, load_revoked, peer_identity
 from veilboost.party.job_session import JobSession
-from veilboost.party.messages import CONTROL_MESSAGES, Propose, ProposePrediction
+from veilboost.party.messages import CONTROL_MESSAGES, Propose, ProposeHorizontal, ProposePrediction
 from veilboost.party.prediction_session import PredictionSession
 from veilboost.party.settings import PartySettings
 from veilboost.types import PartyName
@@ -48,7 +49,8 @@ class Conversation:
 
 
 Reach = Callable[[PartyName, float], Link]  # a way to another party, within so many seconds
-Session = JobSession | PredictionSession
+TrainingSession = JobSession | HorizontalSession
+Session = TrainingSession | PredictionSession
 
 
 def admit_peer(settings: PartySettings, certificate: bytes) -> PeerIdentity:
@@ -138,9 +140,12 @@ class PartyHost:
             proposal = None
         if isinstance(proposal, ProposePrediction):
             return PredictionSession(self.settings, self.threads, self._reach, packet.session, proposal, peer)
-        if not isinstance(proposal, Propose):
+        if isinstance(proposal, ProposeHorizontal):
+            session = HorizontalSession(self.settings, self.threads, self._reach, packet.session, proposal, peer)
+        elif isinstance(proposal, Propose):
+            session = JobSession(self.settings, self.threads, self._reach, packet.session, proposal, peer)
+        else:
             raise StaleSession("the session is not known here: it has ended, or this party was started anew")
-        session = JobSession(self.settings, self.threads, self._reach, packet.session, proposal, peer)
         for other in self._rivals(session):
             same_job = other.job.name == session.job.name and other.proposer == session.proposer
             if not same_job and not self._is_silent(other):
@@ -160,10 +165,10 @@ class PartyHost:
         """Whoever drove it has gone: longer silent than anybody would wait."""
         return time.monotonic() - session.last_heard > self.settings.limits.wait_seconds
 
-    def _rivals(self, session: Session) -> list[JobSession]:
-        if not isinstance(session, JobSession) or not session.uses_table or session.dry_run:
+    def _rivals(self, session: Session) -> list[TrainingSession]:
+        if isinstance(session, PredictionSession) or not session.uses_table or session.dry_run:
             return []
-        others = [other for other in self._sessions.values() if isinstance(other, JobSession)]
+        others = [other for other in self._sessions.values() if not isinstance(other, PredictionSession)]
         return [other for other in others if other.uses_table and not other.dry_run]
 
     def _forget(self, session: bytes, keep: Conversation) -> None:

@@ -145,16 +145,17 @@ class JobSession:
         """Ask the policy; again when alignment has counted the rows."""
         job, me, data = self.job, self.settings.name, self.settings.data
         policy = self.settings.policy
+        reads, columns = self.uses_table, 1 if self._table is None else len(self._table.columns)
         request = TrainRequest(
             peers={n: (peer.fingerprint or None) if n == peer.party else None for n in job.parties if n != me},
             protocol=self._protocol,
             role=Role.PASSIVE,
-            table=data.table if data is not None and self.uses_table else None,
+            table=data.table if data is not None and reads else None,
             columns=tuple((data.features or ()) if data is not None else ()),
             trees=job.training.n_estimators,
             depth=job.training.max_depth,
             rows=rows,
-            epsilon=planned(self._protocol, job.training, rows, Role.PASSIVE, policy) if self.uses_table else 0.0,
+            epsilon=planned(self._protocol, job.training, rows, Role.PASSIVE, policy, columns) if reads else 0.0,
             delta=policy.delta,
         )
         (self._booking.reserve if reserve else self._booking.consider)(request)

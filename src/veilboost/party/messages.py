@@ -24,6 +24,17 @@ class Propose(Message):
 
 
 @dataclass(frozen=True)
+class ProposeHorizontal(Message):
+    """Server to every other party: a job over rows in different hands, as TOML. `dry_run`: as in `Propose`."""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        Reveals("the job: its name, parties, roles, protocol and parameters", "participant"),
+    )
+    job: str
+    dry_run: bool
+
+
+@dataclass(frozen=True)
 class Accepted(Message):
     """The other to the driving party: the owner's policy allows the job."""
 
@@ -83,6 +94,7 @@ class ProposePrediction(Message):
 CONTROL_MESSAGES: tuple[type[Message], ...] = (
     Propose,
     ProposePrediction,
+    ProposeHorizontal,
     Accepted,
     BeginAlignment,
     EndAlignment,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from veilboost.boost.columns import ColumnBlock
 from veilboost.boost.grower import SplitFinder
@@ -105,13 +105,19 @@ class PassiveSide(ABC):
         """Has the job ended?"""
 
 
+class Plan(Protocol):
+    """What a party of a role would release of so many rows and columns of its own, before the job starts."""
+
+    def __call__(self, config: TrainingConfig, rows: int, role: Role, columns: int = 1) -> Sequence[Event]: ...
+
+
 @dataclass(frozen=True)
 class ProtocolSpec:
     """A protocol: its name, what it claims, and how to make its sides.
 
     `exact`: the model equals that of `plain` bit for bit under the same parameters. `options` are its own
-    parameters; `refuse` raises where a configuration does not fit it. `plan` tells what a party of a role would
-    release of so many rows, before the job starts; `calibrate` turns budgets into options; `complete` fills in
+    parameters; `refuse` raises where a configuration does not fit it. `plan` tells what a job will release,
+    before it starts; `calibrate` turns budgets into options; `complete` fills in
     what depends on the number of rows.
     """
 
@@ -126,7 +132,7 @@ class ProtocolSpec:
     passive: Callable[[PassiveContext], PassiveSide]
     options: type[ProtocolOptions] = ProtocolOptions
     refuse: Callable[[TrainingConfig], None] | None = None
-    plan: Callable[[TrainingConfig, int, Role], Sequence[Event]] | None = None
+    plan: Plan | None = None
     calibrate: Callable[[CalibrationRequest], Mapping[str, Any]] | None = None
     complete: Callable[[TrainingConfig, int], TrainingConfig] | None = None
 

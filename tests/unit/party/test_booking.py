@@ -61,7 +61,7 @@ class NoisyPassive(PlainPassive):
         super().open_round(message)
 
 
-def plan(config, rows, role):
+def plan(config, rows, role, columns=1):
     return [event(role, number) for number in range(config.n_estimators)]
 
 

@@ -48,7 +48,7 @@ def test_nodes_cut_into_blocks_give_the_model_of_plain(monkeypatch):
     tables, config = scene(rows=500, parties=3)
     blocks: list[int] = []
 
-    def few(rows, largest_value, slots, features):
+    def few(rows, largest_value, slots, features, spare):
         blocks.append(rows)
         return min(rows, 70)
 
@@ -260,7 +260,7 @@ def test_ciphertexts_out_of_range_are_refused(monkeypatch):
 def test_one_row_at_a_time_is_refused(monkeypatch):
     """Blocks are for large nodes; cut finely enough they would tell every row's bin."""
 
-    def single_rows(rows, largest_value, slots, features):
+    def single_rows(rows, largest_value, slots, features, spare):
         return 1
 
     monkeypatch.setattr(lattice_active, "rows_per_block", single_rows)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from veilboost.audit.attacks.masked_answers import MaskedNode, masked_node
+from veilboost.audit.attacks.masked_answers import masked_node
 from veilboost.audit.replay import ReplayedRound, rounds
 from veilboost.audit.view import Truth, View
 from veilboost.protocols.common.messages import ColumnsOffered
@@ -24,20 +24,20 @@ class RootMasks:
     rounds: list[ReplayedRound]
 
     @staticmethod
-    def of(view: View, peer: PartyName, most_vectors: int = 256) -> RootMasks | None:
-        """The root has the same rows and so the same candidates in every tree: each tree adds W vectors to each."""
-        width = MaskedOptions.from_dict(view.config.options).vectors
+    def of(view: View, peer: PartyName, trees: int, rows: int | None = None) -> RootMasks | None:
+        """The masks of up to so many trees' roots, cut off after so many rows.
+
+        A root has the same rows and so the same candidates in every tree: each tree adds W vectors to each.
+        """
+        options = MaskedOptions.from_dict(view.config.options)
         played = [one for one in rounds(view, peer) if one.levels and one.opening.all_columns]
         same = [one for one in played if np.array_equal(one.fit, played[0].fit)]
-        found: list[MaskedNode] = []
-        for one in same:
-            for place in range(one.levels[0].build.nodes):
-                node = masked_node(one.levels[0], place, width)
-                if node is not None and (len(found) + 1) * width <= max(most_vectors, width):
-                    found.append(node)
-        if not found or MaskedOptions.from_dict(view.config.options).noise_off:
+        roots = [(one.levels[0], place) for one in same for place in range(one.levels[0].build.nodes)]
+        if options.noise_off:
             return None
-        return RootMasks(np.concatenate([node.masks for node in found], axis=1), same)
+        nodes = (masked_node(level, place, options.vectors) for level, place in roots[:trees])
+        found = [node.masks[:, :, :rows].copy() for node in nodes if node is not None]
+        return RootMasks(np.concatenate(found, axis=1), same) if found else None
 
 
 def features_of(view: View, peer: PartyName, candidates: int) -> list[Int64Array]:

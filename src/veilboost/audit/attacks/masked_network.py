@@ -59,7 +59,7 @@ def _trained(node: MaskedNode, rng: np.random.Generator) -> Any:
     each = max(_EXAMPLES // _QUERIES, 1)
     for query in range(_QUERIES):
         masks = node.masks[query % len(node.masks)]
-        label = (rng.random(masks.shape[1]) < 0.5).astype(np.float64)
+        label: Float64Array = (rng.random(int(masks.shape[1])) < 0.5).astype(np.float64)
         values = np.stack((0.5 - label, np.full(len(label), 0.25)))  # a first tree that starts from even odds
         by = rng.normal(size=(2, len(masks)))
         by /= np.sqrt((by**2).sum(axis=1, keepdims=True))

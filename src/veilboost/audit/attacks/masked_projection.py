@@ -10,11 +10,12 @@ import numpy as np
 
 from veilboost.audit.attacks.masked_answers import MaskedNode, masked_node
 from veilboost.audit.attacks.recovered import has_classes, labels_of
+from veilboost.audit.attacks.solvers import least_squares
 from veilboost.audit.replay import rounds
 from veilboost.audit.result import Outcome, balanced_accuracy
 from veilboost.audit.view import Truth, View
 from veilboost.protocols.masked.options import MaskedOptions
-from veilboost.types import Float64Array, PartyName
+from veilboost.types import BoolArray, Float64Array, PartyName
 
 NAME = "projection off the masks"
 PROTOCOLS = frozenset({"masked"})
@@ -43,14 +44,14 @@ def run(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -
 def _two_values(node: MaskedNode) -> Float64Array:
     """Gradients from the first candidate: projected, then fitted to two values until nothing changes."""
     noise, noised = node.masks[0].T, node.vectors[0, 0]
-    found = noised - noise @ np.linalg.lstsq(noise, noised, rcond=None)[0]
-    below = found < 0
+    found = noised - noise @ least_squares(noise, noised)
+    below: BoolArray = found < 0
     for _ in range(_PASSES):
         # noised = Bc + a + d * below
-        fit = np.linalg.lstsq(np.column_stack((noise, np.ones(len(noised)), below)), noised, rcond=None)[0]
+        fit = least_squares(np.column_stack((noise, np.ones(len(noised)), below.astype(np.float64))), noised)
         found = noised - noise @ fit[:-2]
         middle = fit[-2] + fit[-1] / 2
-        better = found < middle
+        better: BoolArray = found < middle
         if np.array_equal(better, below) or not 0 < better.sum() < len(better):
             break
         below = better

@@ -20,7 +20,7 @@ from veilboost.audit.attacks.masked_candidates import (
 )
 from veilboost.audit.result import Outcome, wilson
 from veilboost.audit.view import Truth, View
-from veilboost.types import BoolArray, Float64Array, PartyName
+from veilboost.types import BoolArray, Float64Array, Int64Array, PartyName
 
 NAME = "likelihood of the masks"
 PROTOCOLS = frozenset({"masked"})
@@ -28,18 +28,19 @@ ADVERSARY, VICTIM, DATA = "active", "passive", "features"
 
 _BEAM = 24
 _ROWS = 600
+_TREES = 60
 _COLUMNS = 2
 
 
 def run(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
-    roots = RootMasks.of(view, victim)
+    roots = RootMasks.of(view, victim, _TREES, _ROWS)
     if roots is None:
         return None
     columns = features_of(view, victim, len(roots.masks))
-    order = sorted(rng.permutation(len(columns))[:_COLUMNS].tolist())
-    some = np.concatenate([columns[k] for k in order])
+    picked = [columns[int(k)] for k in np.sort(rng.permutation(len(columns))[:_COLUMNS])]
+    some = np.concatenate(picked)
     # The filter may start at any row: the first ones are enough to tell whether it works.
-    guess = np.concatenate([nested_cuts(roots.masks[columns[k], :, :_ROWS], ratio_of(view)) for k in order])
+    guess = np.concatenate([nested_cuts(roots.masks[each], ratio_of(view)) for each in picked])
     true = true_vectors(view, truth, victim, roots.rounds[0])
     if true is None or len(true) != len(roots.masks):
         return None
@@ -57,7 +58,7 @@ def run(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -
 
 def nested_cuts(masks: Float64Array, ratio: float, beam: int = _BEAM) -> BoolArray:
     """The likeliest sides (cuts, rows), True for left, of nested cuts from their masks (cuts, noise vectors, rows)."""
-    cuts, vectors, rows = masks.shape
+    cuts, vectors, rows = (int(size) for size in masks.shape)
     # Entries of both sides have the variance sigma2^2 (2 ratio + 1): it tells the scale, whatever the budget was.
     spread = (masks**2).mean(axis=(1, 2)) / (2.0 * ratio + 1.0)  # sigma2^2 of each cut
     sigma2 = np.sqrt(spread)
@@ -68,8 +69,8 @@ def nested_cuts(masks: Float64Array, ratio: float, beam: int = _BEAM) -> BoolArr
     mean = np.zeros((1, cuts, vectors))
     variance = np.ones((1, cuts))
     score = np.zeros(1)
-    chosen: list[tuple[BoolArray, BoolArray]] = []
-    cut = np.arange(cuts)
+    chosen: list[tuple[Int64Array, BoolArray]] = []
+    cut: Int64Array = np.arange(cuts)
     for row in range(rows):
         x = masks[:, :, row]
         apart = -0.5 * (x**2).sum(axis=1) / alone - 0.5 * vectors * np.log(alone)
@@ -82,7 +83,7 @@ def nested_cuts(masks: Float64Array, ratio: float, beam: int = _BEAM) -> BoolArr
         every = (score[:, None] + of_bin).ravel()
         keep = np.argsort(-every)[:beam]
         parent, chosen_bin = np.divmod(keep, cuts + 1)
-        left = cut >= chosen_bin[:, None]
+        left: BoolArray = cut >= chosen_bin[:, None]
         gained = (own / expected)[parent]
         mean = np.where(left[:, :, None], gained[:, :, None] * surprise[parent], mean[parent])
         variance = np.where(left, (1.0 - own**2 / expected)[parent], variance[parent])

@@ -28,7 +28,7 @@ _EXCHANGES = 600
 
 
 def run(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
-    roots = RootMasks.of(view, victim)
+    roots = RootMasks.of(view, victim, trees=1)
     if roots is None:
         return None
     true = true_vectors(view, truth, victim, roots.rounds[0])

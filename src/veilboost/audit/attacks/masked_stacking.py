@@ -10,6 +10,7 @@ import numpy as np
 
 from veilboost.audit.attacks.masked_answers import MaskedNode, masked_node
 from veilboost.audit.attacks.recovered import has_classes, labels_of
+from veilboost.audit.attacks.solvers import least_squares
 from veilboost.audit.replay import rounds
 from veilboost.audit.result import Outcome, balanced_accuracy
 from veilboost.audit.view import Truth, View
@@ -42,5 +43,5 @@ def gradients_of(node: MaskedNode, kind: int = 0) -> Float64Array:
     """The gradients (kind 0) or hessians (kind 1) of a node with two candidates."""
     one, other = node.masks[0].T, node.masks[1].T
     first, second = node.vectors[0, kind], node.vectors[1, kind]
-    by = np.linalg.lstsq(np.hstack((one, -other)), first - second, rcond=None)[0]
+    by = least_squares(np.hstack((one, -other)), first - second)
     return first - one @ by[: one.shape[1]]

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from veilboost.audit.attacks.solvers import program_between
 from veilboost.types import BoolArray, Float64Array
 
 _PASSES = 30
-_FITS = 1e-5  # of the distance between the two values: what float arithmetic leaves of a fit
-_ROOM = 1e-7  # by which the programme may leave the box
+_FITS = 1e-3  # of the distance between the two values: far less than one wrong entry makes
+_ROOM = 1e-5  # by which the programme may leave the box: the two values are known up to a fixed-point grid
 
 
 def two_valued(
@@ -41,12 +42,8 @@ def two_valued(
 
 def inside_box(projected: Float64Array, hidden: Float64Array, towards: Float64Array) -> Float64Array | None:
     """The point of projected + span(hidden) with all entries in [0, 1] that lies least in a direction."""
-    from scipy.optimize import LinearConstraint, milp  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
-
-    fit = LinearConstraint(hidden, -projected - _ROOM, 1.0 - projected + _ROOM)
-    free = (np.full(hidden.shape[1], -np.inf), np.full(hidden.shape[1], np.inf))
-    found = milp(towards @ hidden, constraints=fit, bounds=free)  # pyright: ignore[reportUnknownVariableType]
-    return None if found.x is None else projected + hidden @ np.asarray(found.x)  # pyright: ignore
+    found = program_between(towards @ hidden, hidden, -projected - _ROOM, 1.0 - projected + _ROOM)
+    return None if found is None else projected + hidden @ found
 
 
 def orthogonal_complement(seen: Float64Array) -> Float64Array:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from veilboost.audit.attacks.solvers import program_orthogonal
 from veilboost.audit.replay import rounds
 from veilboost.audit.result import Outcome, balanced_accuracy
 from veilboost.audit.view import Truth, View
@@ -25,8 +26,6 @@ _ROWS = 4_000
 
 
 def run(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
-    from scipy.optimize import linprog  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
-
     played = rounds(view, victim)
     if view.config.objective != "binary" or not played or not played[0].levels:
         return None
@@ -39,10 +38,8 @@ def run(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -
     labels = truth.labels(victim)[played[0].fit]
     known = rng.permutation(rows) < KNOWN
     bounds = np.where(known[:, None], labels[:, None], [0.0, 1.0])
-    found = linprog(  # pyright: ignore[reportUnknownVariableType]
-        rng.normal(size=rows), A_eq=kernel.T, b_eq=np.zeros(vectors), bounds=bounds, method="highs"
-    )
-    guess = np.zeros(rows) if found.x is None else (np.asarray(found.x) > 0.5).astype(np.float64)  # pyright: ignore
+    found = program_orthogonal(rng.normal(size=rows), kernel, bounds)
+    guess = np.zeros(rows) if found is None else (found > 0.5).astype(np.float64)
     return balanced_accuracy(
         labels[~known],
         guess[~known],

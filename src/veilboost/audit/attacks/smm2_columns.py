@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from veilboost.audit.attacks.solvers import program_orthogonal
 from veilboost.audit.replay import rounds
 from veilboost.audit.result import Outcome, wilson
 from veilboost.audit.view import Truth, View
@@ -56,16 +57,8 @@ def run(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -
 
 def _corner(kernel: Float64Array, rng: np.random.Generator) -> BoolArray | None:
     """A corner of {x orthogonal to the vectors, all entries between 0 and 1}, if all its entries are 0 or 1."""
-    from scipy.optimize import linprog  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
-
-    rows, vectors = kernel.shape
-    found = linprog(  # pyright: ignore[reportUnknownVariableType]
-        rng.normal(size=rows), A_eq=kernel.T, b_eq=np.zeros(vectors), bounds=(0.0, 1.0), method="highs"
-    )
-    if found.x is None:
-        return None
-    x = np.asarray(found.x)  # pyright: ignore[reportUnknownArgumentType]
-    return x > 0.5 if float(np.minimum(x, 1.0 - x).max()) < _WHOLE else None
+    x = program_orthogonal(rng.normal(size=len(kernel)), kernel, (0.0, 1.0))
+    return x > 0.5 if x is not None and float(np.minimum(x, 1.0 - x).max()) < _WHOLE else None
 
 
 def _of_one_column(corner: BoolArray, bins: AnyArray) -> bool:

@@ -43,8 +43,10 @@ def first_labels(block: MaskedBlock, opening: Smm2Round, rng: np.random.Generato
     gradients = block.seen[:, :1] / 2.0**opening.g_exponent
     spread = float(block.totals[1]) / 2.0**opening.h_exponent / len(block.rows)  # p(1 - p)
     step = float(np.sqrt(max(0.25 - spread, 0.0)))
+    mean = float(block.totals[0]) / 2.0**opening.g_exponent / len(block.rows)
     guesses: list[tuple[bool, BoolArray]] = []
-    for p in (0.5 - step, 0.5 + step):
+    for near in (0.5 - step, 0.5 + step):
+        p = round((near - mean) * len(block.rows)) / len(block.rows) + mean  # p - mean is the share of ones
         high, fits = two_valued(gradients, block.hidden, p - 1.0, p, rng)
         guesses.append((bool(fits[0]), ~high[:, 0]))
     return max(guesses, key=lambda each: each[0])[1]

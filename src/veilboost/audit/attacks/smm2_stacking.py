@@ -7,12 +7,12 @@ many as there are rows, one system of linear equations gives every gradient and 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from veilboost.audit.attacks.recovered import has_classes, labels_of
 from veilboost.audit.attacks.smm2_answers import MaskedBlock, masked_blocks
+from veilboost.audit.attacks.solvers import conjugate_gradients
 from veilboost.audit.replay import rounds
 from veilboost.audit.result import Outcome, balanced_accuracy
 from veilboost.audit.view import Truth, View
@@ -51,21 +51,15 @@ def stacked(blocks: Sequence[MaskedBlock], rows: int, kind: int) -> Float64Array
 
     The sum over blocks of |P (x - seen)|^2 is least where (sum of P) x = sum of seen, each on its own rows.
     """
-    from scipy.sparse.linalg import (  # pyright: ignore[reportMissingTypeStubs]
-        LinearOperator,  # pyright: ignore[reportUnknownVariableType]
-        cg,  # pyright: ignore[reportUnknownVariableType]
-    )
 
-    def sums(x: Any) -> Float64Array:
+    def sums(x: Float64Array) -> Float64Array:
         total = np.zeros(rows)
         for block in blocks:
-            own = np.asarray(x, dtype=np.float64).ravel()[block.rows]
+            own = x[block.rows]
             total[block.rows] += own - block.hidden @ (block.hidden.T @ own)
         return total
 
     known = np.zeros(rows)
     for block in blocks:
         known[block.rows] += block.seen[:, kind]
-    operator: Any = LinearOperator((rows, rows), matvec=sums, dtype=np.float64)  # pyright: ignore
-    found: Any = cg(operator, known, rtol=_EXACT, maxiter=_STEPS)  # pyright: ignore[reportUnknownVariableType]
-    return np.asarray(found[0], dtype=np.float64)
+    return conjugate_gradients(sums, known, _EXACT, _STEPS)

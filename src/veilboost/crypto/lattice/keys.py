@@ -173,7 +173,7 @@ def add_to_sums(answer: EncryptedSums, values: Int64Array, sizes: Sizes) -> Encr
     """Encrypted sums with `values` (blocks, families, slots) added, by whoever holds them; values below 2^45 in size.
 
     A sum is scaled by delta / p1 after the modulus switch, a little over a power of two: the value is scaled likewise,
-    and rounding costs less than one step of some thousands.
+    and rounding costs less than one of the hundreds of steps between two sums.
     """
     first, second = PRIMES
     shifted = values << (sizes.log_delta - 50)

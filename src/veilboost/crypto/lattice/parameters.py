@@ -54,15 +54,15 @@ def sizes_for(rows: int, slots: int, features: int, families: int = 2) -> Sizes:
     return Sizes(max(needed, _LEAST_LOG_FLOOD))
 
 
-def rows_per_block(rows: int, largest_value: int, slots: int, features: int) -> int:
+def rows_per_block(rows: int, largest_value: int, slots: int, features: int, spare: int = 0) -> int:
     """How many rows of values up to `largest_value` may be summed under encryption; 0 where not even one run may.
 
-    Fewer rows need less flooding, and that leaves room for larger sums.
+    Fewer rows need less flooding, and that leaves room for larger sums. `spare` is kept free for what is added later.
     """
 
     def fit(count: int) -> bool:
         sizes = sizes_for(count, slots, features)
-        return sizes.log_flood <= MOST_LOG_FLOOD and count * largest_value <= sizes.largest_sum
+        return sizes.log_flood <= MOST_LOG_FLOOD and count * largest_value + spare <= sizes.largest_sum
 
     found, beyond = 0, max(rows, 1) + 1
     while beyond - found > 1:

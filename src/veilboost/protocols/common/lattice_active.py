@@ -53,7 +53,8 @@ class LatticeActive(EncryptedActive):
         layouts = [self.round_layouts[name] for name in requests]
         slots = max(layout.slots for layout in layouts)
         features = max(layout.features for layout in layouts)
-        largest_block = rows_per_block(int(build.counts.max(initial=0)), self._largest, slots, features)
+        most_rows = int(build.counts.max(initial=0))
+        largest_block = rows_per_block(most_rows, self._largest, slots, features, self.room_for_noise(features))
         if not largest_block:
             raise UnsupportedCombination(
                 "gradients are too large, or bins too many, to be summed under encryption",
@@ -105,6 +106,10 @@ class LatticeActive(EncryptedActive):
             digest.update(part.tobytes())
         digest.update(bytes([self._sizes.log_delta]))
         return digest.digest()
+
+    def room_for_noise(self, features: int) -> int:
+        """How large a number a passive party of so many columns may add to a sum."""
+        return 0
 
     def decrypt(self, level: Level, name: PartyName, answer: LatticeSums) -> Int64Array:
         slots = self.round_layouts[name].slots

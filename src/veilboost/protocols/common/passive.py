@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 from abc import abstractmethod
@@ -14,7 +15,7 @@ from veilboost.boost.columns import ColumnBlock, LevelBins, Rule, in_all_columns
 from veilboost.boost.layout import BinLayout
 from veilboost.boost.rows import RowGroups
 from veilboost.config import TrainingConfig
-from veilboost.errors import ImpossibleParameter, MalformedMessage, UnexpectedMessage
+from veilboost.errors import ImpossibleParameter, MalformedMessage, UnexpectedMessage, VeilBoostError
 from veilboost.model.part import SplitRecords
 from veilboost.protocols.api import PassiveContext, PassiveSide
 from veilboost.protocols.common.messages import (
@@ -198,8 +199,13 @@ class VerticalPassive(PassiveSide):
         if not _within(build, 0, fit.nodes):
             raise MalformedMessage("a node to sum is not in the level")
         self.check_request(message, state.block, fit.of(build))
-        state.enter(message.depth, fit, follow)
-        return self.statistics(state.block, state.bins, fit.of(build))
+        entered = self._round = copy.copy(state)
+        try:
+            entered.enter(message.depth, fit, follow)
+            return self.statistics(entered.block, entered.bins, fit.of(build))
+        except VeilBoostError:  # what the kernel refuses leaves no trace either
+            self._round = state
+            raise
 
     def _split(self, message: SplitRequest, state: RoundState) -> SplitAnswer:
         if not state.summed or message.depth != state.depth:

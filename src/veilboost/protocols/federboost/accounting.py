@@ -43,11 +43,12 @@ def _event(options: FederBoostOptions, buckets: int, release: str, content: str 
     )
 
 
-def plan(config: TrainingConfig, rows: int, role: Role) -> Sequence[Event]:
-    """What a passive party releases of one column; a job costs this for each of its columns, once."""
+def plan(config: TrainingConfig, rows: int, role: Role, columns: int = 1) -> Sequence[Event]:
+    """What a passive party releases: the buckets of each of its columns, once."""
     if role is not Role.PASSIVE:
         return ()
-    return [_event(FederBoostOptions.from_dict(config.options), config.max_bin, "one column's buckets")]
+    options = FederBoostOptions.from_dict(config.options)
+    return [_event(options, config.max_bin, f"buckets of column {number}") for number in range(columns)]
 
 
 def calibrate(request: CalibrationRequest) -> Mapping[str, Any]:

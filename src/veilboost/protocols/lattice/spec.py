@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from veilboost.privacy.statement import Protection, Statement, Status
 from veilboost.protocols.api import ProtocolSpec
+from veilboost.protocols.common.lattice_active import LatticeActive
+from veilboost.protocols.common.lattice_messages import LatticeRequest, LatticeRound, LatticeSums
+from veilboost.protocols.common.lattice_passive import LatticePassive
 from veilboost.protocols.common.messages import (
     BeginTraining,
     ColumnsOffered,
@@ -12,9 +15,6 @@ from veilboost.protocols.common.messages import (
     SplitAnswer,
     SplitRequest,
 )
-from veilboost.protocols.common.lattice_active import LatticeActive
-from veilboost.protocols.common.lattice_messages import LatticeRequest, LatticeRound, LatticeSums
-from veilboost.protocols.common.lattice_passive import LatticePassive
 from veilboost.wire.message import Done
 
 SPEC = ProtocolSpec(
@@ -45,8 +45,9 @@ SPEC = ProtocolSpec(
                 data="features, many rows",
                 adversary="the active party, following the protocol",
                 status=Status.HEURISTIC,
-                why="nothing but exact sums is shown (masks re-randomised, noise flooded to 2^-40 a node) and the sides "
-                "of every winning cut; no attack is known while there are more than four rows to every sum of one bin",
+                why="nothing but exact sums is shown (masks re-randomised, noise flooded to 2^-40 a block of rows) and "
+                "the sides of every winning cut; no attack is known while there are more than four rows to every sum "
+                "of one bin",
             ),
             Protection(
                 victim="passive",

@@ -58,7 +58,7 @@ def totals_event(release: str) -> Event:
     return ExactRelease(**_common(release, "exact sums of gradients and hessians of every node"))
 
 
-def plan(config: TrainingConfig, rows: int, role: Role) -> Sequence[Event]:
+def plan(config: TrainingConfig, rows: int, role: Role, columns: int = 1) -> Sequence[Event]:
     """What a whole job releases, for one tree per round: with K classes, K times as much."""
     options = LdpOptions.from_dict(config.options)
     if role is not Role.ACTIVE:

@@ -95,9 +95,9 @@ class BucketSpace:
         entries: Float64Array = self._inverse.reshape(-1)
         for f, slots in enumerate(self._slots):
             line = slots * self._count
-            total += entries.take(line + slots)
+            total += entries[line + slots]
             for other in self._slots[f + 1 :]:
-                total += 2.0 * entries.take(line + other)
+                total += 2.0 * entries[line + other]
         return np.clip(total, 0.0, 1.0)
 
 

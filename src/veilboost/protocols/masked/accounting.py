@@ -113,9 +113,9 @@ def _claim(noise: Noise, config: TrainingConfig, rows: int, count: int) -> dict[
     return {"paper_epsilon": epsilon * count, "paper_delta": min(delta * count, 1.0)}
 
 
-def plan(config: TrainingConfig, rows: int, role: Role) -> Sequence[Event]:
-    """What a party of this role would release over the whole job, to or by one passive party with one column."""
-    noise = Noise.of(config, rows, config.max_bin)
+def plan(config: TrainingConfig, rows: int, role: Role, columns: int = 1) -> Sequence[Event]:
+    """What a party of this role would release over the whole job, to or by one passive party of so many columns."""
+    noise = Noise.of(config, rows, config.max_bin * columns)
     levels = config.n_estimators * config.max_depth
     if role == Role.PASSIVE:
         return [masks_event(noise, 0, 0, noise.candidates, count=levels)]

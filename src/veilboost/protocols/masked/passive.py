@@ -60,7 +60,7 @@ class MaskedPassive(VerticalPassive):
         digest = hashlib.sha256()
         for part in (build.begin, build.end, build.group, build.listed()):
             digest.update(part.tobytes())
-        drawn = self.context.randomness.for_request("masks", self._number, self._depth, __import__("secrets").token_bytes(8))
+        drawn = self.context.randomness.for_request("masks", self._number, self._depth, digest.digest())
         self._level = LevelMasks(
             block,
             bins,

@@ -62,6 +62,12 @@ def feature_multiplier(options: SealedOptions, trees: int, depth: int, classes: 
     return gaussian_sigma(options.eps_features, options.delta_features, releases=2 * levels)
 
 
+def cell_sigma(multiplier: float, features: int, depth: int, largest: float) -> float:
+    """The deviation of a cell's noise. A record moves between two bins of each column and, below the root, between two
+    nodes: an L2 distance of sqrt(2 d) times the largest value, doubled there."""
+    return multiplier * math.sqrt(2.0 * features) * (1.0 if depth == 0 else 2.0) * largest
+
+
 def selection_event(noise: LabelNoise, round_number: int, depth: int, classes: int) -> Exponential:
     return Exponential(
         noise.selection,
@@ -119,7 +125,7 @@ def sides_event(round_number: int, depth: int) -> ExactRelease:
     )
 
 
-def plan(config: TrainingConfig, rows: int, role: Role) -> Sequence[Event]:
+def plan(config: TrainingConfig, rows: int, role: Role, columns: int = 1) -> Sequence[Event]:
     """What a party of this role would release in the whole job. Sides of rows depend on who wins and are not here."""
     from veilboost.protocols.sealed.options import completed
 

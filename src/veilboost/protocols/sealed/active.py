@@ -17,7 +17,13 @@ from veilboost.privacy.discrete import discrete_gaussian
 from veilboost.privacy.mechanism import exponential
 from veilboost.protocols.api import ActiveContext
 from veilboost.protocols.common.lattice_active import LatticeActive
-from veilboost.protocols.sealed.accounting import label_noise, leaf_event, selection_event
+from veilboost.protocols.sealed.accounting import (
+    cell_sigma,
+    feature_multiplier,
+    label_noise,
+    leaf_event,
+    selection_event,
+)
 from veilboost.protocols.sealed.options import options_of
 from veilboost.types import Float64Array, Int64Array
 
@@ -89,6 +95,14 @@ class SealedActive(LatticeActive):
         handle = (chosen - first[owner]).astype(np.int32)
         # A gain would be a release of its own: the model has none.
         return Choices(level.open[nodes], owner, np.zeros(len(nodes)), handle)
+
+    def room_for_noise(self, features: int) -> int:
+        if self._options.eps_features == 0:
+            return 0
+        config = self.context.config
+        multiplier = feature_multiplier(self._options, config.n_estimators, config.max_depth, self._classes)
+        largest = float(2**config.gradient_bits)
+        return int(12 * cell_sigma(multiplier, features, depth=1, largest=largest))  # twelve deviations, never met
 
     # --- private leaves ---------------------------------------------------------------------------------
 

@@ -42,8 +42,7 @@ def options_of(config: TrainingConfig) -> SealedOptions:
 def refuse(config: TrainingConfig) -> None:
     """Whatever would let a label out beside the paid ways (the proof names each)."""
     problems = {
-        config.objective
-        not in {"auto", "binary", "multiclass"}: "labels are classes: others have no bound",
+        config.objective not in {"auto", "binary", "multiclass"}: "labels are classes: others have no bound",
         config.categories == "sets": "categories='sets' orders categories by their labels; use onehot or ordinal",
         config.early_stopping_rounds is not None: "early stopping looks at labels",
         config.gamma > 0: "gamma stops by a gain that is not private",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from veilboost.boost.columns import ColumnBlock, LevelBins
@@ -15,7 +13,13 @@ from veilboost.protocols.common.lattice_messages import LatticeSums
 from veilboost.protocols.common.lattice_passive import LatticePassive
 from veilboost.protocols.common.messages import SplitAnswer, SplitRequest
 from veilboost.protocols.common.passive import RoundState
-from veilboost.protocols.sealed.accounting import cells_event, exact_cells_event, feature_multiplier, sides_event
+from veilboost.protocols.sealed.accounting import (
+    cell_sigma,
+    cells_event,
+    exact_cells_event,
+    feature_multiplier,
+    sides_event,
+)
 from veilboost.protocols.sealed.options import options_of
 
 
@@ -35,12 +39,12 @@ class SealedPassive(LatticePassive):
         self.context.account.spend(cells_event(multiplier, state.number, state.depth, classes, content.hex()))
         answer = super().statistics(block, bins, build)
         blocks, _, slots = answer.sums.shape
-        # A record moves between two bins of each column and, below the root, between two nodes: L2 sqrt(2 d), doubled.
-        sensitivity = math.sqrt(2.0 * block.layout.features) * (1.0 if state.depth == 0 else 2.0)
         generator = self.context.randomness.for_request("cells", state.number, state.depth, content)
         largest = (float(2**self.config.gradient_bits), 1.0)  # of a gradient on the grid, and of a count
         noise = [
-            discrete_gaussian(generator, multiplier * sensitivity * size, blocks * slots).reshape(blocks, slots)
+            discrete_gaussian(
+                generator, cell_sigma(multiplier, block.layout.features, state.depth, size), blocks * slots
+            ).reshape(blocks, slots)
             for size in largest
         ]
         noisy = add_to_sums(EncryptedSums(answer.sums, answer.masks), np.stack(noise, axis=1), self.incoming.sizes)

@@ -1,0 +1,230 @@
+"""Server, participants, comparer and authority as daemons of their own, over mutual TLS."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from veilboost.config import TrainingConfig
+from veilboost.errors import AgainstPolicy, ImpossibleSetting, JobExists, PeerRefused, PeerUnreachable, VeilBoostError
+from veilboost.model.joined import join
+from veilboost.party.certs import init_authority, issue
+from veilboost.party.commented import commented_toml
+from veilboost.party.daemon import Daemon
+from veilboost.party.horizontal import simulate_horizontal
+from veilboost.party.horizontal_drive import HorizontalDriver
+from veilboost.party.horizontal_settings import (
+    HorizontalJob,
+    HorizontalParty,
+    is_horizontal_job,
+    load_horizontal_job,
+)
+from veilboost.party.policy import Policy
+from veilboost.party.runs import RunFolder
+from veilboost.party.settings import (
+    CertificateSettings,
+    DataSettings,
+    Limits,
+    PartySettings,
+    PeerSettings,
+    load_party,
+)
+from veilboost.wire.transcript import read_transcript
+
+VEILBOOST = Path(sys.executable).parent / "veilboost"
+HELPERS = {"judge": "comparer", "notary": "authority"}
+OWNERS = ("north", "south", "east")
+HUB = "hub"
+QUIET = {"epsilon": 0, "guard": "allow"}
+CONFIG = TrainingConfig(objective="binary", n_estimators=6, max_bin=8, max_depth=2, options=QUIET)
+
+
+class Town:
+    """The files of all parties, and the daemons of all but the server."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.everyone = (HUB, *OWNERS, *HELPERS)
+        init_authority(folder, "town")
+        rng = np.random.default_rng(3)
+        self.daemons: dict[str, Daemon] = {}
+        for name in (*reversed(HELPERS), *OWNERS, HUB):  # whoever is dialled first: files hold addresses
+            issue(folder, name, ["localhost", "127.0.0.1"])
+            if name in OWNERS:
+                values = rng.normal(size=(150, 3)).round(3)
+                late = (values.sum(axis=1) + rng.normal(size=150) > 0).astype(np.int64)
+                town = np.array(["a", "b"])[rng.integers(2, size=150)]
+                table = {"id": np.arange(150), "town": town, "late": late}
+                pq.write_table(pa.table(table | {f"x{k}": values[:, k] for k in range(3)}), folder / f"{name}.parquet")
+            self.settle(name)
+            if name != HUB:
+                self.serve(name)
+
+    def settle(self, name: str, **policy: object) -> None:
+        names = ("mal", "secagg")
+        settings = PartySettings(
+            name=name,
+            certificates=CertificateSettings(Path(f"{name}.crt"), Path(f"{name}.key"), Path("ca.crt")),
+            data=DataSettings(Path(f"{name}.parquet"), id="id", label="late") if name in OWNERS else None,
+            listen="127.0.0.1:0",
+            runs=Path(f"runs-{name}"),
+            threads=1,
+            peers={
+                helper: PeerSettings(f"127.0.0.1:{self.daemons[helper].port}", "in")
+                for helper in HELPERS
+                if helper in self.daemons and name not in (helper, HUB)
+            },
+            limits=Limits(wait_seconds=10.0, request_seconds=10.0),
+            policy=Policy(
+                **{
+                    "protocols": names,
+                    "accept_exposed": names,
+                    "peers": {other: ("any",) for other in self.everyone if other != name},
+                }
+                | policy
+            ),
+        )
+        (self.folder / f"{name}.toml").write_text(commented_toml(settings, f"The settings of {name}."))
+
+    def serve(self, name: str) -> None:
+        self.daemons[name] = Daemon(load_party(self.folder / f"{name}.toml"))
+
+    def job(self, protocol: str, name: str = "credit", config: TrainingConfig = CONFIG) -> Path:
+        helpers = HELPERS if protocol == "mal" else {}
+        parties = {HUB: HorizontalParty(role="server", connect="in")}
+        for other in (*OWNERS, *helpers):
+            address = f"127.0.0.1:{self.daemons[other].port}"
+            parties[other] = HorizontalParty(address, role=helpers.get(other, "participant"))
+        if protocol == "secagg":
+            config = replace(config, options={})
+        job = HorizontalJob(name=name, server=HUB, parties=parties, protocol=protocol, training=config)
+        path = self.folder / f"{name}.toml"
+        path.write_text(commented_toml(job, "A job."))
+        return path
+
+    def driver(self, job: Path) -> HorizontalDriver:
+        return HorizontalDriver(load_party(self.folder / f"{HUB}.toml"), load_horizontal_job(job))
+
+    def simulated(self, protocol: str, config: TrainingConfig = CONFIG) -> str:
+        tables = {}
+        for name in OWNERS:
+            settings = load_party(self.folder / f"{name}.toml")
+            tables[name] = settings.data.load()
+        if protocol == "secagg":
+            config = replace(config, options={})
+        return simulate_horizontal(tables, protocol, config).model.sha256()
+
+    def close(self) -> None:
+        for daemon in self.daemons.values():
+            daemon.stop()
+
+
+@pytest.fixture
+def town(tmp_path):
+    made = Town(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("protocol", ["mal", "secagg"])
+def test_everybody_ends_with_the_model_of_a_simulation(town, protocol):
+    with town.driver(town.job(protocol)) as driver:
+        assert driver.check() == dict.fromkeys(driver.others)
+        run, outcome = driver.train()
+    expected = town.simulated(protocol)
+    for folder in (run, *(RunFolder(town.folder / f"runs-{name}" / "credit") for name in OWNERS)):
+        part = folder.load_part()
+        assert join({part.party: part}).sha256() == expected
+        assert folder.status["state"] == "finished"
+        assert any(read_transcript(folder.path / "transcript"))
+    assert not outcome.dropped
+    for name in OWNERS:
+        ledger = RunFolder(town.folder / f"runs-{name}" / "credit").ledger
+        assert {event["protocol"] for event in ledger["events"]} == {protocol}
+    with town.driver(town.job(protocol)) as driver, pytest.raises(JobExists):
+        driver.train()
+
+
+def test_a_policy_that_does_not_name_the_protocol_refuses(town):
+    town.daemons["east"].stop()
+    town.settle("east", protocols=("plain",))
+    town.serve("east")
+    with town.driver(town.job("mal")) as driver:
+        answers = driver.check()
+        assert "VB-1612" in str(answers["east"])
+        assert answers["north"] is None
+        with pytest.raises(PeerRefused, match="east"):
+            driver.train()
+    assert not (town.folder / "runs-east" / "credit").exists()
+    with town.driver(town.job("mal", "second")) as driver:  # nobody's table is taken by the job that failed
+        assert driver.check()["north"] is None
+
+
+def test_a_budget_too_small_for_the_columns_refuses_before_anything_is_sent(town):
+    town.daemons["east"].stop()
+    town.settle("east", epsilon_per_job=1.0)
+    town.serve("east")
+    with town.driver(town.job("mal")) as driver, pytest.raises(PeerRefused, match="epsilon_per_job"):
+        driver.train()
+
+
+def test_a_participant_that_is_gone_is_a_clear_error(town):
+    job = town.job("secagg")
+    town.daemons["east"].stop()
+    settings = load_party(town.folder / f"{HUB}.toml")
+    settings = replace(settings, limits=replace(settings.limits, wait_seconds=1.0))
+    with HorizontalDriver(settings, load_horizontal_job(job)) as driver, pytest.raises(PeerUnreachable, match="east"):
+        driver.train()
+
+
+def test_only_the_server_drives(town):
+    job = load_horizontal_job(town.job("mal"))
+    with pytest.raises(AgainstPolicy):
+        HorizontalDriver(load_party(town.folder / "north.toml"), job)
+
+
+def test_the_command_line_trains_at_the_server(town):
+    job = town.job("mal")
+    assert is_horizontal_job(job)
+    done = subprocess.run(
+        [VEILBOOST, "train", job.name, "--config", f"{HUB}.toml", "--json"],
+        cwd=town.folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["rounds"] == 6
+    assert set(told["reports"]) == set(OWNERS)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"server": "north"}, "server"),
+        ({"protocol": "mal", "without": "judge"}, "comparer"),
+        ({"protocol": "secagg"}, "role"),
+    ],
+)
+def test_impossible_jobs_are_refused(town, change, text):
+    job = load_horizontal_job(town.job("mal"))
+    without = change.pop("without", None)
+    parties = {name: party for name, party in job.parties.items() if name != without}
+    with pytest.raises(ImpossibleSetting, match=text):
+        replace(job, parties=parties, **change)
+
+
+def test_every_refusal_is_coded(town):
+    with pytest.raises(VeilBoostError, match="VB-"):
+        load_horizontal_job(town.folder / "nothing.toml")
+    assert not is_horizontal_job(town.folder / "nothing.toml")
