@@ -58,8 +58,15 @@ inline double rounded(double value) {
 
 constexpr std::size_t kBlock = 512;
 
+// Two versions where the loader can choose between them; without fused operations both give the same bits.
+#if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__)
+#define VEILBOOST_WIDE __attribute__((target_clones("avx2", "default")))
+#else
+#define VEILBOOST_WIDE
+#endif
+
 // Arithmetic first, for it becomes vectors; then the stores, which do not.
-void pairs_of_block(const double* margin, std::int32_t* pairs, std::size_t count, double g_scale, double h_scale) {
+VEILBOOST_WIDE void pairs_of_block(const double* margin, std::int32_t* pairs, std::size_t count, double g_scale, double h_scale) {
   constexpr double kSafeExponent = 700.0, kHessianFloor = 1e-16;  // as in boost/objective.py
   double g[kBlock], h[kBlock];
   for (std::size_t i = 0; i < count; ++i) {

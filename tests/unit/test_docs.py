@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import inspect
 import io
 import re
 import shlex
@@ -126,7 +125,8 @@ def test_every_message_class_says_for_itself_what_it_reveals() -> None:
 
 @pytest.mark.parametrize("spec", [*own_protocols(), *all_alignments().values()], ids=lambda spec: spec.name)
 def test_leakage_page_names_every_message_and_repeats_what_it_reveals(spec: ProtocolSpec | AlignmentSpec) -> None:
-    text = (Path(inspect.getfile(spec.active)).parent / "LEAKAGE.md").read_text(encoding="utf-8")
+    home = "protocols" if isinstance(spec, ProtocolSpec) else "align"
+    text = (ROOT / "src" / "veilboost" / home / spec.name / "LEAKAGE.md").read_text(encoding="utf-8")
     for message in spec.messages:
         assert f"`{message.type_name()}`" in text, f"{message.type_name()} is not named"
         for item in message.reveals:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from veilboost.audit.replay import sides_of
@@ -9,9 +11,9 @@ from veilboost.audit.view import View
 from veilboost.boost.objective import make_objective
 from veilboost.boost.tree import LEAF
 from veilboost.fixedpoint import choose_scale, to_fixed
-from veilboost.model.part import Skeleton
+from veilboost.model.part import Skeleton, SplitRecords
 from veilboost.protocols.common.messages import BeginTraining
-from veilboost.types import BoolArray, Float64Array, Int32Array, PartyName
+from veilboost.types import BoolArray, Float32Array, Int32Array, PartyName
 
 
 def own_gradients(view: View) -> list[Int32Array] | None:
@@ -19,8 +21,10 @@ def own_gradients(view: View) -> list[Int32Array] | None:
 
     Labels give the first round's; which leaf each row reached, which the active party followed, gives the others'.
     """
-    skeleton = None if view.part is None else view.part.skeleton
-    if view.own is None or view.own.label is None or skeleton is None or skeleton.objective == "custom":
+    if view.part is None or view.part.skeleton is None or view.own is None or view.own.label is None:
+        return None
+    skeleton = view.part.skeleton
+    if skeleton.objective == "custom":
         return None
     config, labels, weight = skeleton.config, view.own.label, view.own.weight
     if config.sampling != "uniform":
@@ -35,7 +39,7 @@ def own_gradients(view: View) -> list[Int32Array] | None:
     watched = _held_out(view)
     bound = 1.0 if weight is None else float(weight[~watched].max(initial=0.0))
     margin = np.repeat(skeleton.base_margin[:, None], view.rows, axis=1)
-    routes = {peer: sides_of(view, peer) for peer in view.peers}
+    values, routes = view.part.matrix(view.own.columns, view.rows), _routes(view)
     found: list[Int32Array] = []
     for first in range(0, len(skeleton.trees), skeleton.trees_per_round):
         g, h = objective.gradients(margin, labels, None)
@@ -43,33 +47,41 @@ def own_gradients(view: View) -> list[Int32Array] | None:
         scale = choose_scale(*objective.bounds(1.0, g, h), bound, config.gradient_bits)
         found.append(to_fixed(g, h, scale, weight))
         for group in range(skeleton.trees_per_round):
-            margin[group] += _weights(view, skeleton, first + group, routes)
+            leaf = _follow(view, skeleton, view.part.records, values, first + group, routes)
+            margin[group] += skeleton.trees[first + group].weight[leaf]
     return found
 
 
-def _weights(
-    view: View,
-    skeleton: Skeleton,
-    number: int,
-    routes: dict[PartyName, dict[tuple[int, int], tuple[Int32Array, Int32Array]]],
-) -> Float64Array:
-    """What the leaf of one tree that each row reaches weighs."""
-    tree, part, table = skeleton.trees[number], view.part, view.own
-    if part is None or table is None:
-        raise TypeError("a view without its own part and table cannot follow rows")
-    values = part.matrix(table.columns, view.rows)
+def leaf_of_rows(view: View, number: int) -> Int32Array:
+    """The leaf of one tree that each row reached, as the active party followed it."""
+    part, table, skeleton = view.part, view.own, None if view.part is None else view.part.skeleton
+    if part is None or table is None or skeleton is None:
+        raise TypeError("only an active party that has its table can follow rows")
+    return _follow(view, skeleton, part.records, part.matrix(table.columns, view.rows), number, _routes(view))
+
+
+Routes = Mapping[PartyName, Mapping[tuple[int, int], tuple[Int32Array, Int32Array]]]
+
+
+def _routes(view: View) -> Routes:
+    return {peer: sides_of(view, peer) for peer in view.peers}
+
+
+def _follow(
+    view: View, skeleton: Skeleton, records: SplitRecords, values: Float32Array, number: int, routes: Routes
+) -> Int32Array:
+    tree = skeleton.trees[number]
     at = np.zeros(view.rows, dtype=np.int32)
-    for node in np.flatnonzero(tree.left != LEAF).astype(np.int32).tolist():  # parents come before their children
+    for node in np.flatnonzero(tree.left != LEAF).tolist():  # parents come before their children
         owner, rows = skeleton.parties[int(tree.owner[node])], np.flatnonzero(at == node).astype(np.int32)
         goes = np.zeros(view.rows, dtype=np.bool_)
         if owner == view.party:
-            key = np.array([number], dtype=np.int32), np.array([node], dtype=np.int32)
-            records = part.records.find(*key).repeat(len(rows))
-            goes[rows] = part.records.goes_left(values, records, rows)
+            record = records.find(np.array([number], dtype=np.int32), np.array([node], dtype=np.int32))
+            goes[rows] = records.goes_left(values, record.repeat(len(rows)), rows)
         else:
             goes[routes[owner][number, node][0]] = True
         at[rows] = tree.left[node] + ~goes[rows]
-    return tree.weight[at].astype(np.float64)
+    return at
 
 
 def _held_out(view: View) -> BoolArray:

@@ -1,12 +1,13 @@
-"""Solvers of scipy, with types."""
+"""What attacks take from scipy and scikit-learn, with types; both load when they are used."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from veilboost.types import Float64Array
+from veilboost.types import AnyArray, Float64Array
 
 
 def nearest_pairs(gap: Float64Array) -> list[tuple[int, int]]:
@@ -28,3 +29,39 @@ def between(
     bounds = np.stack([np.zeros_like(highest), highest], axis=1)
     found = solver.linprog(-towards, A_eq=a, b_eq=known, bounds=bounds, method="highs")
     return np.asarray(found.x, dtype=np.float64) if found.status == 0 else None
+
+
+@dataclass(frozen=True)
+class Logistic:
+    """Scores are `start + weights x`; one row decides between two classes, otherwise there is one a class."""
+
+    start: Float64Array
+    weights: Float64Array
+    classes: Float64Array
+
+
+def logistic(x: Float64Array, labels: Float64Array) -> Logistic:
+    """A regularised logistic regression in which classes count alike."""
+    from sklearn import linear_model  # pyright: ignore[reportMissingTypeStubs]
+
+    learner: Any = linear_model
+    fitted = learner.LogisticRegression(C=0.1, class_weight="balanced", max_iter=500).fit(x, labels)
+    start, weights, classes = (np.asarray(each, dtype=np.float64) for each in (fitted.intercept_, fitted.coef_, fitted.classes_))
+    return Logistic(start, weights, classes)
+
+
+def forest_guess(x: AnyArray, labels: Float64Array, others: AnyArray) -> Float64Array:
+    """A random forest's labels for other rows."""
+    from sklearn import ensemble  # pyright: ignore[reportMissingTypeStubs]
+
+    learner: Any = ensemble
+    forest = learner.RandomForestClassifier(50, class_weight="balanced", random_state=0).fit(x, labels)
+    return np.asarray(forest.predict(others), dtype=np.float64)
+
+
+def beta_quantile(share: float, a: float, b: float) -> float:
+    """Where a beta distribution has this share below."""
+    from scipy import stats  # pyright: ignore[reportMissingTypeStubs]
+
+    distributions: Any = stats
+    return float(distributions.beta.ppf(share, a, b))

@@ -33,8 +33,9 @@ def views_of_simulation(
     tables: Mapping[PartyName, PartyTable],
     config: TrainingConfig,
     held_out: BoolArray | None = None,
+    randomness: Mapping[PartyName, JobRandomness] | None = None,
 ) -> tuple[dict[PartyName, View], Truth]:
-    """What each party of a vertical simulation saw; it was run with `record="payload"`."""
+    """What each party of a vertical simulation saw; it was run with `record="payload"`, and with this randomness."""
     skeleton = run.parts[run.active].skeleton
     if skeleton is None:
         raise UnreadableFile("a run without a skeleton has not ended")
@@ -48,7 +49,7 @@ def views_of_simulation(
             _kept(run.transcripts[name]),
             run.parts[name],
             table,
-            simulated_randomness(config, name),
+            simulated_randomness(config, name) if randomness is None else randomness[name],
         )
         for name, table in tables.items()
     }
@@ -102,7 +103,7 @@ def view_of_run(folder: Path) -> View:
     )
 
 
-def truth_of_runs(folders: Sequence[Path], parties: Sequence[Path]) -> tuple[dict[PartyName, View], Truth]:
+def views_of_runs(folders: Sequence[Path], parties: Sequence[Path]) -> tuple[dict[PartyName, View], Truth]:
     """The views in these run folders, and the tables that the parties' own files (party.toml) name.
 
     A party's file says where its table and its runs are; the run of the same name there says which rows took part.

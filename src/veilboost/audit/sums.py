@@ -18,7 +18,7 @@ from veilboost.crypto.lattice.parameters import Sizes
 from veilboost.protocols.common.lattice_messages import LatticeRequest, LatticeSums
 from veilboost.protocols.common.messages import ColumnsOffered
 from veilboost.protocols.common.shuffle import ColumnShuffle
-from veilboost.protocols.paillier.messages import PaillierSums
+from veilboost.protocols.common.paillier_messages import PaillierSums
 from veilboost.protocols.plain.messages import PlainSums
 from veilboost.types import BoolArray, Float64Array, Int32Array, Int64Array, PartyName
 

@@ -59,18 +59,21 @@ def simulate_training(
     watcher: Watcher | None = None,
     custom_loss: CustomLoss | None = None,
     record: Record = "types",
+    randomness: Mapping[PartyName, JobRandomness] | None = None,
 ) -> Simulation:
     """Train on aligned tables; the order of `tables` is the job's order of parties.
 
-    `record="payload"` keeps all messages in the transcripts, for the audit.
+    `record="payload"` keeps all messages in the transcripts, for the audit. Secrets come from the seed, so that a
+    simulation can be repeated, unless `randomness` brings others.
     """
     spec = protocol_named(protocol)
     spec.check(config)
     _check_tables(tables, active)
     transcripts = {name: Transcript(name, record=record) for name in tables}
     accounts = {name: MemoryAccount() for name in tables}
+    secrets = randomness or {name: simulated_randomness(config, name) for name in tables}
     sessions = {
-        name: PassiveSession(spec, name, table, threads, None, simulated_randomness(config, name), accounts[name])
+        name: PassiveSession(spec, name, table, threads, None, secrets[name], accounts[name])
         for name, table in tables.items()
         if name != active
     }
@@ -90,7 +93,7 @@ def simulate_training(
         held_out,
         threads,
         watcher=watcher,
-        randomness=simulated_randomness(config, active),
+        randomness=secrets[active],
         account=accounts[active],
     )
     parts = {name: outcome.part if name == active else sessions[name].part() for name in tables}

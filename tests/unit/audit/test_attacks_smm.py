@@ -11,6 +11,7 @@ from support import make_columns, make_labels, split_among
 from veilboost.audit.attacks import smm1_columns, smm1_labels, smm2_columns, smm2_program, smm2_stacking
 from veilboost.audit.attacks.projector_program import orthogonal_complement, two_valued, used_vectors
 from veilboost.audit.attacks.smm2_answers import masked_blocks
+from veilboost.audit.attacks.smm2_columns import union_of_bins
 from veilboost.audit.attacks.smm2_stacking import stacked
 from veilboost.audit.replay import rounds
 from veilboost.audit.runner import attack
@@ -107,6 +108,11 @@ def test_smm1_shows_every_bin(options):
     assert found.succeeded
 
 
+def test_smm1_shows_every_bin_of_rows_and_columns_that_a_round_samples():
+    views, truth = played("smm1", subsample=0.6, colsample_bytree=0.5)
+    assert finding(smm1_columns, views, truth, "p0", "p1").outcome.value == 1.0
+
+
 def test_smm1_with_a_bound_on_what_is_revealed_withstands():
     views, truth = played("smm1", {"r": 200, "share": 0.95, "revealed": 0.2}, max_bin=4)
     found = finding(smm1_columns, views, truth, "p0", "p1")
@@ -162,3 +168,11 @@ def test_smm2_columns_show_only_under_nearly_all_vectors():
     options = {"r": 200, "share": 0.95, "l1": 0, "l2": 0}
     views, truth = played("smm2", options, n_estimators=1, max_depth=1)
     assert finding(smm2_columns, views, truth, "p0", "p1").succeeded
+
+
+def test_a_corner_counts_only_if_it_is_made_of_whole_bins_of_one_column():
+    bins = np.array([[0, 0], [0, 1], [1, 0], [1, 1], [2, 0], [2, 1]])
+    assert union_of_bins(np.array([1, 1, 0, 0, 1, 1], dtype=bool), bins)
+    assert union_of_bins(np.array([0, 1, 0, 1, 0, 1], dtype=bool), bins)
+    assert not union_of_bins(np.array([1, 0, 0, 0, 1, 1], dtype=bool), bins)
+    assert not union_of_bins(np.ones(6, dtype=bool), bins)

@@ -11,12 +11,17 @@ from typing import Protocol
 import numpy as np
 
 from veilboost.audit.attacks import (
+    feature_order,
+    gradient_signs,
+    histogram_bins,
+    instance_clusters,
     masked_network,
     masked_projection,
     masked_sphere,
     masked_split_likelihood,
     masked_split_search,
     masked_stacking,
+    noisy_gradients,
     smm1_columns,
     smm1_labels,
     smm2_columns,
@@ -48,6 +53,11 @@ class Attack(Protocol):
 
 
 ATTACKS: tuple[Attack, ...] = (
+    instance_clusters,
+    noisy_gradients,
+    gradient_signs,
+    histogram_bins,
+    feature_order,
     masked_network,
     masked_projection,
     masked_sphere,

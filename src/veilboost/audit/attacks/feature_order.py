@@ -34,7 +34,7 @@ class _Chain:
         seen = 0
         for cut in self.cuts:
             here, there = side[cut != 0], cut[cut != 0]
-            both = np.count_nonzero(here)
+            both = int(np.count_nonzero(here))
             if np.any((here < 0) & (there > 0)) and np.any((here > 0) & (there < 0)):
                 return -1
             seen += both
@@ -75,8 +75,9 @@ def _likeness(score: Float64Array, column: Float64Array) -> float:
     there = np.isfinite(column)
     if np.ptp(score[there]) == 0 or np.ptp(column[there]) == 0:
         return 0.0
-    ranks = [_ranks(each[there]) for each in (score, column)]
-    return abs(float(np.corrcoef(*ranks)[0, 1]))
+    one, other = (_ranks(each[there]) for each in (score, column))
+    one, other = one - one.mean(), other - other.mean()
+    return abs(float(one @ other / np.sqrt((one @ one) * (other @ other))))
 
 
 def _ranks(values: Float64Array) -> Float64Array:

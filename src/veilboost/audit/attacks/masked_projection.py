@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from veilboost.audit.attacks.equations import least_squares
 from veilboost.audit.attacks.masked_answers import MaskedNode, masked_node
 from veilboost.audit.attacks.recovered import has_classes, labels_of
-from veilboost.audit.attacks.solvers import least_squares
 from veilboost.audit.replay import rounds
 from veilboost.audit.result import Outcome, balanced_accuracy
 from veilboost.audit.view import Truth, View

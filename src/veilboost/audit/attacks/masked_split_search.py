@@ -25,6 +25,7 @@ ADVERSARY, VICTIM, DATA = "active", "passive", "features"
 _ALL_SETS = 200_000
 _CANDIDATES = 12
 _EXCHANGES = 600
+_OUTSIDE = 500
 
 
 def run(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
@@ -59,9 +60,9 @@ def smallest_sum(masks: Float64Array, size: int, rng: np.random.Generator) -> Bo
     best[rng.permutation(rows)[:size]] = True
     total = masks[:, best].sum(axis=1)
     for _ in range(_EXCHANGES):
-        # The best row to come in for one row that leaves; stop where no exchange out of a few makes it smaller.
+        # The best of some rows to come in for one row that leaves.
         leaving = rng.choice(np.flatnonzero(best))
-        outside = np.flatnonzero(~best)
+        outside = rng.choice(np.flatnonzero(~best), min(_OUTSIDE, rows - size), replace=False)
         sums = total[:, None] - masks[:, leaving, None] + masks[:, outside]
         squares = (sums**2).sum(axis=0)
         entering = int(squares.argmin())

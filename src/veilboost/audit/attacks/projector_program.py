@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from veilboost.audit.attacks.solvers import program_between
+from veilboost.audit.attacks.equations import program_between
 from veilboost.types import BoolArray, Float64Array
 
 _PASSES = 30

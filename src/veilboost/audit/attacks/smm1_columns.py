@@ -26,13 +26,16 @@ _COLUMNS = 3
 
 def run(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
     offered = view.received(ColumnsOffered, victim)
-    played = [one for one in rounds(view, victim) if one.levels and one.opening.all_columns]
+    played = [one for one in rounds(view, victim) if one.levels and one.levels[0].messages]
     if not offered or not played:
         return None
-    root = played[0].levels[0]
-    found = _bins(root, offered[0].offsets.astype(np.int64), KernelOptions.from_dict(view.config.options), rng)
+    widths = np.diff(offered[0].offsets).astype(np.int64)
+    if not played[0].opening.all_columns:
+        widths = widths[played[0].opening.columns]
+    offsets = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(widths)))
+    found = _bins(played[0].levels[0], offsets, KernelOptions.from_dict(view.config.options), rng)
     block = truth.block(victim)
-    if found is None or block.shared is None:
+    if not found or block.shared is None:
         return None
     true = block.shared.bins[0][played[0].fit].astype(np.int64)
     # Columns are shown in a secret order: each is scored as the one it resembles most.
@@ -40,7 +43,11 @@ def run(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -
     common = float(np.mean([np.bincount(column).max() / len(column) for column in true.T]))
     value = float(np.mean(hits))
     return share_right(
-        "bins right", np.concatenate(hits), common, f"masked columns of the first root give {value:.3f} of the bins"
+        "bins right",
+        np.concatenate(hits),
+        common,
+        f"masked columns of the first root give {value:.3f} of the bins",
+        clusters=len(true),
     )
 
 

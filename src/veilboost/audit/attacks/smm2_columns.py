@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from veilboost.audit.attacks.solvers import program_orthogonal
 from veilboost.audit.replay import rounds
 from veilboost.audit.result import Outcome, wilson
+from veilboost.audit.solvers import between
 from veilboost.audit.view import Truth, View
 from veilboost.protocols.smm2.messages import Smm2Kernels
 from veilboost.protocols.smm2.options import Smm2Options
@@ -34,7 +34,7 @@ def run(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -
     rows = int(root.build.counts[0])
     vectors = Smm2Options.from_dict(view.config.options).count(rows, 2)
     kernels = next((each for each in root.messages if isinstance(each, Smm2Kernels)), None)
-    if kernels is None or not 1 < rows <= _ROWS or not vectors:
+    if kernels is None or not len(kernels.node) or not 1 < rows <= _ROWS or not vectors:
         return None
     kernel = kernels.kernel[: rows * vectors].reshape(rows, vectors)
     corners = [_corner(kernel, rng) for _ in range(_TRIES)]
@@ -42,7 +42,7 @@ def run(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -
     if block.shared is None:
         return None
     bins = block.shared.bins[0][played[0].fit]
-    hits = np.array([each is not None and _of_one_column(each, bins) for each in corners])
+    hits = np.array([each is not None and union_of_bins(each, bins) for each in corners])
     low, high = wilson(float(hits.mean()), _TRIES)
     return Outcome(
         "corners that are unions of bins",
@@ -57,11 +57,12 @@ def run(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -
 
 def _corner(kernel: Float64Array, rng: np.random.Generator) -> BoolArray | None:
     """A corner of {x orthogonal to the vectors, all entries between 0 and 1}, if all its entries are 0 or 1."""
-    x = program_orthogonal(rng.normal(size=len(kernel)), kernel, (0.0, 1.0))
+    rows, vectors = (int(size) for size in kernel.shape)
+    x = between(rng.normal(size=rows), kernel.T, np.zeros(vectors), np.ones(rows))
     return x > 0.5 if x is not None and float(np.minimum(x, 1.0 - x).max()) < _WHOLE else None
 
 
-def _of_one_column(corner: BoolArray, bins: AnyArray) -> bool:
+def union_of_bins(corner: BoolArray, bins: AnyArray) -> bool:
     """Is it the same for all rows of a bin, for all bins of some column, and not the same for all rows?"""
     if not 0 < int(corner.sum()) < len(corner):
         return False

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from veilboost.audit.attacks.equations import conjugate_gradients
 from veilboost.audit.attacks.recovered import has_classes, labels_of
 from veilboost.audit.attacks.smm2_answers import MaskedBlock, masked_blocks
-from veilboost.audit.attacks.solvers import conjugate_gradients
 from veilboost.audit.replay import rounds
 from veilboost.audit.result import Outcome, balanced_accuracy
 from veilboost.audit.view import Truth, View

@@ -19,10 +19,10 @@ from veilboost.protocols.api import ActiveContext
 from veilboost.protocols.common.active import VerticalActive
 from veilboost.protocols.common.messages import BeginRound, StatisticsRequest
 from veilboost.protocols.ldp.accounting import gradient_event, totals_event
-from veilboost.protocols.ldp.leaves import LeafRows
+from veilboost.protocols.common.leaves import LeafRows
 from veilboost.protocols.ldp.messages import LdpRequest, LdpRound, LdpScores
 from veilboost.protocols.ldp.options import LdpOptions, ranges_of
-from veilboost.protocols.ldp.perturb import Perturbation, with_counts
+from veilboost.protocols.common.perturb import Perturbation, with_counts
 from veilboost.protocols.ldp.scores import score
 from veilboost.types import BoolArray, Float64Array, Int32Array, Int64Array, PartyName, UInt8Array
 from veilboost.wire.channel import Pending

@@ -13,7 +13,7 @@ from veilboost.protocols.common.messages import BeginRound, StatisticsRequest
 from veilboost.protocols.common.passive import VerticalPassive
 from veilboost.protocols.ldp.messages import LdpRequest, LdpRound, LdpScores
 from veilboost.protocols.ldp.options import LdpOptions
-from veilboost.protocols.ldp.perturb import with_counts
+from veilboost.protocols.common.perturb import with_counts
 from veilboost.protocols.ldp.scores import score
 from veilboost.types import Int32Array
 

@@ -42,10 +42,10 @@ class Extremes:
         count = len(self.values)
         ciphertexts = np.zeros((count, 2, self._scheme.size), dtype=np.uint8)
         sealed = np.zeros((count, 2, SEALED_BYTES), dtype=np.uint8)
+        random = randomness.for_request("mal", "extremes", keys.master, self.values.tobytes())
         for at in np.flatnonzero(self._present).tolist():
             for side, value in enumerate(self.values[at].tolist()):
                 own = keys.for_purpose(at, SIDES[side])
-                random = randomness.for_request("mal", "extreme", at, side, keys.master)
                 ciphertexts[at, side] = _as_array(self._scheme.encrypt(own, self._ordered(value), random))
                 sealed[at, side] = _as_array(seal_value(own, value, random))
         return EncryptedExtremes(ciphertexts, sealed, self._present.astype(np.uint8))

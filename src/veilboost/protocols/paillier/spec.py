@@ -13,10 +13,10 @@ from veilboost.protocols.common.messages import (
     SplitRequest,
     StatisticsRequest,
 )
-from veilboost.protocols.paillier.active import PaillierActive
-from veilboost.protocols.paillier.messages import PaillierRound, PaillierSums
-from veilboost.protocols.paillier.options import PaillierOptions
-from veilboost.protocols.paillier.passive import PaillierPassive
+from veilboost.protocols.common.paillier_active import PaillierActive
+from veilboost.protocols.common.paillier_messages import PaillierRound, PaillierSums
+from veilboost.protocols.common.paillier_options import PaillierOptions
+from veilboost.protocols.common.paillier_passive import PaillierPassive
 from veilboost.wire.message import Done
 
 SPEC = ProtocolSpec(

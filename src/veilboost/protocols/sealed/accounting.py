@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from veilboost.config import TrainingConfig
 from veilboost.privacy.accountant import bisect, compose
@@ -33,6 +34,7 @@ class LabelNoise:
     leaf_sigma: float  # deviation of a leaf's sum, of which one label moves 1
 
 
+@cache
 def label_noise(options: SealedOptions, trees: int, depth: int, classes: int = 2) -> LabelNoise:
     """Shares the budget: rho = T D eps0^2 / 8 + T / (2 sigma^2) in zCDP, as much of it as (eps, delta) allows."""
 

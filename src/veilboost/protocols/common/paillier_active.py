@@ -15,8 +15,8 @@ from veilboost.errors import GradientRange, MalformedMessage
 from veilboost.protocols.api import ActiveContext
 from veilboost.protocols.common.encrypted import EncryptedActive
 from veilboost.protocols.common.messages import BeginRound, StatisticsRequest
-from veilboost.protocols.paillier.messages import PaillierRound, PaillierSums
-from veilboost.protocols.paillier.options import options_of
+from veilboost.protocols.common.paillier_messages import PaillierRound, PaillierSums
+from veilboost.protocols.common.paillier_options import options_of
 from veilboost.types import Int64Array, PartyName
 from veilboost.wire.channel import Pending
 

@@ -1,4 +1,4 @@
-"""Least squares, linear programmes and linear systems: SciPy's and NumPy's, with types."""
+"""Linear equations and inequalities: solvers of NumPy and SciPy, with types."""
 
 from __future__ import annotations
 
@@ -24,13 +24,6 @@ def program_between(
     scipy: Any = import_module("scipy.optimize")
     free = scipy.Bounds(-np.inf, np.inf)
     found = scipy.milp(towards, constraints=scipy.LinearConstraint(matrix, low, high), bounds=free)
-    return found.x
-
-
-def program_orthogonal(towards: Float64Array, vectors: Float64Array, bounds: Any) -> Float64Array | None:
-    """The x within bounds, orthogonal to all vectors (rows, count), that makes towards'x least; None if none is."""
-    scipy: Any = import_module("scipy.optimize")
-    found = scipy.linprog(towards, A_eq=vectors.T, b_eq=np.zeros(vectors.shape[1]), bounds=bounds, method="highs")
     return found.x
 
 

@@ -16,8 +16,8 @@ from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.protocols.api import PassiveContext
 from veilboost.protocols.common.messages import BeginRound
 from veilboost.protocols.common.passive import VerticalPassive
-from veilboost.protocols.paillier.messages import PaillierRound, PaillierSums
-from veilboost.protocols.paillier.options import options_of
+from veilboost.protocols.common.paillier_messages import PaillierRound, PaillierSums
+from veilboost.protocols.common.paillier_options import options_of
 from veilboost.types import Int32Array
 
 

@@ -1,0 +1,138 @@
+"""`veilboost audit`: attack a finished run with what each party saw, and say who learned what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from veilboost.cli.console import make_table, print_json, seconds_text, stdout, writing
+from veilboost.errors import UnsupportedCombination
+
+if TYPE_CHECKING:
+    from veilboost.audit.result import Finding
+    from veilboost.privacy.statement import Statement
+
+VERDICT_STYLES = {"succeeded": "bold red", "better than chance": "yellow", "resisted": "green"}
+FINDINGS = "audit.json"
+
+
+def audit(
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="RUN", help='Run folders of one job, recorded with record = "payload".'),
+    ] = None,
+    truth: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--truth", metavar="FILE", help="party.toml of a party whose data guesses are scored against. Repeatable."
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="For what an attack draws.")] = 0,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write a page that needs nothing else.")
+    ] = None,
+    lower_bound: Annotated[
+        bool, typer.Option("--lower-bound", help="Instead, measure from below what sealed's labels cost.")
+    ] = False,
+    eps: Annotated[float, typer.Option("--eps", help="Label epsilon of the runs of --lower-bound.")] = 1.0,
+    repeats: Annotated[int, typer.Option("--repeats", help="Runs of --lower-bound on each side.")] = 300,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
+) -> None:
+    """Attack a run with exactly what each party saw.
+
+    Reads transcripts with payloads and model parts, runs every attack that
+    applies to each view, and scores it against the truth, which is taken
+    separately: each party's file says where its table is, and its run which
+    rows took part. Whoever calls this sees everyone's data: it is for tests
+    and for trials that all owners agreed to.
+
+    Examples:
+
+        [bold]veilboost audit bank/runs/credit shop/runs/credit --truth bank/party.toml --truth shop/party.toml[/]
+
+        [bold]veilboost audit --lower-bound --eps 1[/]
+    """
+    if lower_bound:
+        if runs or truth or html is not None:
+            raise UnsupportedCombination("--lower-bound trains runs of its own", "leave RUN, --truth and --html out")
+        _lower_bound(eps, repeats, seed, as_json)
+        return
+    if not runs or not truth:
+        raise UnsupportedCombination(
+            "there is no run to attack, or no truth to score against", "give RUN and --truth, or --lower-bound"
+        )
+    from veilboost.audit.runner import audit as attack_all
+    from veilboost.audit.sources import views_of_runs
+    from veilboost.protocols.registry import protocol_named
+
+    views, known = views_of_runs(runs, truth)
+    protocol = next(iter(views.values())).protocol
+    statement = protocol_named(protocol).statement
+    findings = attack_all(views, known, seed)
+    show_findings(protocol, findings, statement, html, as_json)
+
+
+def show_findings(
+    protocol: str, findings: Sequence[Finding], statement: Statement, html: Path | None, as_json: bool
+) -> None:
+    """As text or JSON, and as a page where one is asked for."""
+    from veilboost.audit.page import page
+    from veilboost.cli.verdict import status_of
+
+    if html is not None:
+        with writing(html):
+            html.write_text(page(protocol, findings, statement), encoding="utf-8")
+    if as_json:
+        print_json(
+            {"protocol": protocol, "status": status_of(statement), "findings": findings_list(findings)}
+            | ({} if html is None else {"html": str(html)})
+        )
+        return
+    print_findings(stdout(), findings)
+
+
+def findings_list(findings: Sequence[Finding]) -> list[dict[str, Any]]:
+    return [finding.to_dict() for finding in findings]
+
+
+def print_findings(console: Console, findings: Sequence[Finding]) -> None:
+    """A line for each attack and what it says."""
+    if not findings:
+        console.print("No attack could use what this run recorded.")
+        return
+    table = make_table("attack", "from", "on", "result", "baseline", "time", "verdict", numbers=("baseline", "time"))
+    for finding in findings:
+        found = finding.outcome
+        table.add_row(
+            f"[bold]{escape(finding.attack)}[/]",
+            escape(finding.adversary),
+            escape(f"{finding.victim}: {finding.data}"),
+            f"{found.value:.3f} {escape(f'[{found.low:.3f}, {found.high:.3f}]')} {found.metric}",
+            f"{found.baseline:.3f}",
+            seconds_text(finding.seconds),
+            f"[{VERDICT_STYLES[finding.verdict]}]{finding.verdict}[/]",
+        )
+    console.print(table)
+    console.print()
+    for finding in findings:
+        console.print(f"{escape(finding.attack)}: {escape(finding.outcome.sentence)}", soft_wrap=True)
+
+
+def _lower_bound(eps: float, repeats: int, seed: int, as_json: bool) -> None:
+    from veilboost.audit.lower_bound import label_lower_bound
+
+    found = label_lower_bound(eps, repeats, seed)
+    if as_json:
+        print_json(found.to_dict())
+        return
+    stdout().print(
+        f"sealed claims label epsilon {found.claimed:g} (delta {found.delta:g}); {found.repeats} runs on each of two "
+        f"neighbouring tables show that it is at least [bold]{found.epsilon:.3f}[/] (95 % confidence): "
+        + ("[green]the claim stands[/]" if found.holds else "[bold red]the claim is refuted[/]"),
+        soft_wrap=True,
+    )
