@@ -126,7 +126,7 @@ def test_every_message_class_says_for_itself_what_it_reveals() -> None:
 @pytest.mark.parametrize("spec", [*own_protocols(), *all_alignments().values()], ids=lambda spec: spec.name)
 def test_leakage_page_names_every_message_and_repeats_what_it_reveals(spec: ProtocolSpec | AlignmentSpec) -> None:
     home = "protocols" if isinstance(spec, ProtocolSpec) else "align"
-    text = (ROOT / "src" / "veilboost" / home / spec.name / "LEAKAGE.md").read_text(encoding="utf-8")
+    text = (REPOSITORY / "src" / "veilboost" / home / spec.name / "LEAKAGE.md").read_text(encoding="utf-8")
     for message in spec.messages:
         assert f"`{message.type_name()}`" in text, f"{message.type_name()} is not named"
         for item in message.reveals:
