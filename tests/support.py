@@ -64,9 +64,11 @@ QUIET_OPTIONS = {
     "ldp": {"mechanism": "none"},
     "federboost": {"mechanism": "none"},
     "masked": {"sigma1": 0.0, "sigma2": 0.0},
+    "elxgb": {"mechanism": "none", "key_bits": 512, "allow_insecure_key": True},
 }
 # Options that make a protocol quick where a test does not ask for its own; short keys protect nobody.
-QUICK_OPTIONS = {"paillier": {"key_bits": 512, "allow_insecure_key": True}, **QUIET_OPTIONS}
+SHORT_KEY = {"key_bits": 512, "allow_insecure_key": True}
+QUICK_OPTIONS = {"paillier": SHORT_KEY, **QUIET_OPTIONS}
 
 
 def quick(config: TrainingConfig, protocol: str) -> TrainingConfig:

@@ -60,11 +60,17 @@ def test_an_exact_protocol_and_one_with_its_noise_off_equal_plain(spec, name):
     assert sha(train(tables, config, spec.name, held_out=held_out)) == sha(train(tables, config, held_out=held_out))
 
 
+# Of two ways to encrypt, a run takes one.
+OTHER_WAY = {"elxgb": {"LatticeRound", "LatticeRequest", "LatticeSums"}}
+
+
 def test_only_declared_messages_travel_and_all_declared_ones_do(spec):
     tables, config = scene("binary", spec)
     run = train(tables, config, spec.name)
     sent = {entry.message for transcript in run.transcripts.values() for entry in transcript.entries}
-    assert sent | {"ResumeTraining"} == {message.type_name() for message in spec.messages}
+    unsent = {"ResumeTraining"} | OTHER_WAY.get(spec.name, set())
+    assert not sent & unsent
+    assert sent | unsent == {message.type_name() for message in spec.messages}
 
 
 def test_an_interrupted_job_goes_on_to_the_same_model(spec):

@@ -141,6 +141,7 @@ def test_simulate_reports_what_it_must(table: Path) -> None:
     assert set(found) >= REQUIRED
     assert (found["protocol"], found["objective"], found["metric"]) == ("plain", "binary", "auc")
     assert (found["rows"], found["rows_train"], found["rows_test"]) == (ROWS, 240, 60)
+    assert found["security_bits"] is None
     assert (found["features"], found["parties"], found["trees"], found["depth"]) == (4, 2, 4, 3)
     assert found["columns"] == {"active": 2, "passive1": 2}
     assert found["auc"] == found["value"]

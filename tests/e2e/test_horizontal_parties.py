@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from veilboost import HorizontalClassifier
 from veilboost.config import TrainingConfig
 from veilboost.errors import AgainstPolicy, ImpossibleSetting, JobExists, PeerRefused, PeerUnreachable, VeilBoostError
 from veilboost.model.joined import join
@@ -206,6 +207,20 @@ def test_the_command_line_trains_at_the_server(town):
     told = json.loads(done.stdout)
     assert told["rounds"] == 6
     assert set(told["reports"]) == set(OWNERS)
+    frame = pq.read_table(town.folder / "north.parquet").to_pandas().drop(columns=["id", "late"])
+    model = HorizontalClassifier.load(town.folder / "runs-north" / "credit")
+    late = pq.read_table(town.folder / "north.parquet")["late"].to_numpy()
+    assert model.score(frame, late) > 0.6
+    again = town.job("mal", "second")
+    done = subprocess.run(
+        [VEILBOOST, "check", again.name, "--config", f"{HUB}.toml", "--json"],
+        cwd=town.folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert json.loads(done.stdout)["ready"], done.stderr
 
 
 @pytest.mark.parametrize(

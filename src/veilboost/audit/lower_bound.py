@@ -1,15 +1,17 @@
 """Epsilon from below: many small runs on two neighbouring tables, and how well anybody can tell which it was.
 
 If a release is (epsilon, delta) private, no test that is right on one table with chance p can be wrong on the other
-with less than exp(-epsilon) (p - delta). So a threshold on a statistic, chosen on one half of the runs, and
-Clopper-Pearson bounds on its two rates in the other half give an epsilon that the truth is not below, with confidence.
+with less than exp(-epsilon) (p - delta). So a threshold on a statistic, chosen on a third of the runs, and
+Clopper-Pearson bounds on its two rates in the others give an epsilon that the truth is not below, with confidence.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,15 +21,16 @@ from veilboost.audit.solvers import beta_quantile
 from veilboost.audit.sources import views_of_simulation
 from veilboost.audit.sums import histograms
 from veilboost.audit.view import Truth, View
+from veilboost.boost.columns import ColumnBlock
 from veilboost.boost.objective import sigmoid
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import JobRandomness
 from veilboost.data.table import PartyTable
 from veilboost.errors import ImpossibleParameter
 from veilboost.party.simulation import simulate_training
-from veilboost.types import BoolArray, Column, Float64Array, PartyName
+from veilboost.types import AnyArray, BoolArray, Column, Float64Array, PartyName
 
-ROWS, TREES, GRID, CONFIDENCE = 24, 2, 20, 0.95
+ROWS, TREES, DELTA, CONFIDENCE = 24, 2, 0.01, 0.95
 LEAST_RUNS = 20
 
 
@@ -50,24 +53,42 @@ class LowerBound:
         return asdict(self) | {"holds": self.holds}
 
 
-def label_lower_bound(eps: float, repeats: int, seed: int = 0, delta: float = 1e-5) -> LowerBound:
+def label_lower_bound(eps: float, repeats: int, seed: int = 0, delta: float = DELTA) -> LowerBound:
     """Of one person's label in `sealed`, against whoever has the model and knows all other labels."""
     config = _config({"eps": eps, "delta": delta, "selection_share": 0.01, "least_rows": 5}, seed)
-    tables = _tables(seed)
-    other = {**tables, "bank": _with_label(tables["bank"], 1.0 - _label(tables["bank"])[0])}
+    rng = np.random.default_rng(seed)
+    tables = _tables(rng.normal(size=ROWS), (np.arange(ROWS) % 2).astype(np.float64), rng)
+    other = {**tables, "bank": _with_other_label(tables["bank"])}
     pair = _collect(tables, other, config, repeats, _label_statistic)
     return LowerBound("labels", eps, lower_bound(*pair, delta), delta, repeats)
 
 
-def feature_lower_bound(eps: float, repeats: int, seed: int = 0, delta: float = 1e-5) -> LowerBound:
-    """Of one person's passive record in `sealed` with `eps_features`, against the active party and its decrypted sums."""
-    config = _config({"eps": 1.0, "eps_features": eps, "delta_features": delta, "least_rows": 5}, seed)
-    tables = _tables(seed)
-    shop = tables["shop"].columns[0]
-    moved = shop.values.copy()
-    moved[0] = shop.values.max() if shop.values[0] < np.median(shop.values) else shop.values.min()
-    other = {**tables, "shop": PartyTable(tables["shop"].ids, (Column(shop.name, moved),))}
-    pair = _collect(tables, other, config, repeats, _cell_statistic)
+def feature_lower_bound(
+    eps: float, repeats: int, seed: int = 0, delta: float = DELTA, cuts_move: bool = False
+) -> LowerBound:
+    """Of one person's passive record in `sealed` with `eps_features`, against the active party and its decrypted sums.
+
+    Cuts are proposed from the data. In one pair of tables they stay where they are when the record moves; with
+    `cuts_move` its move takes a row of every bin into the next one, in a column whose labels make that count.
+    """
+    options = {"eps": 1.0, "eps_features": eps, "delta_features": delta, "least_rows": 5}
+    rng = np.random.default_rng(seed)
+    if cuts_move:
+        config = replace(_config(options, seed), n_estimators=1, max_bin=64)
+        place = np.arange(256)
+        alternate = np.where(place % 4 == 1, 1 - place // 4 % 2, np.where(place % 4 == 0, place // 4 % 2, 0))
+        values, target = place.astype(np.float64), 300.0
+        labels = alternate.astype(np.float64)
+    else:
+        config = replace(_config(options, seed), n_estimators=1, binning="width")
+        values, target = (np.arange(ROWS) % 4).astype(np.float64), 3.0
+        labels = (np.arange(ROWS) // 4 % 2).astype(np.float64)
+    tables = _tables(values, labels, rng)
+    moved = values.copy()
+    moved[0] = target
+    other = {**tables, "shop": _tables(moved, labels, rng)["shop"]}
+    known = Truth(other, {}, config).block("shop")
+    pair = _collect(tables, other, config, repeats, partial(_cell_statistic, known))
     return LowerBound("features", eps, lower_bound(*pair, delta), delta, repeats)
 
 
@@ -75,17 +96,17 @@ def lower_bound(here: Float64Array, there: Float64Array, delta: float, confidenc
     """From a statistic of independent runs on either table; 0 where nothing can be told."""
     if min(len(here), len(there)) < LEAST_RUNS:
         raise ImpossibleParameter(f"fewer than {LEAST_RUNS} runs tell nothing", "give more --repeats")
-    half = min(len(here), len(there)) // 2
+    first = min(len(here), len(there)) // 3
     best, chosen = -math.inf, (1.0, 0.0, here, there)
-    # The threshold, its direction and which table counts as the first are all chosen on the first half.
+    # The threshold, its direction and which table counts as the first are all chosen on the first third.
     for low, high in ((here, there), (there, here)):
         for sign in (1.0, -1.0):
-            for threshold in np.unique(sign * np.concatenate((low[:half], high[:half]))):
-                found = _epsilon(sign * low[:half] >= threshold, sign * high[:half] >= threshold, delta, confidence)
+            for threshold in np.unique(sign * np.concatenate((low[:first], high[:first]))):
+                found = _epsilon(sign * low[:first] >= threshold, sign * high[:first] >= threshold, delta, confidence)
                 if found > best:
                     best, chosen = found, (sign, float(threshold), low, high)
     sign, threshold, low, high = chosen
-    return max(0.0, _epsilon(sign * low[half:] >= threshold, sign * high[half:] >= threshold, delta, confidence))
+    return max(0.0, _epsilon(sign * low[first:] >= threshold, sign * high[first:] >= threshold, delta, confidence))
 
 
 def _epsilon(wrong: BoolArray, right: BoolArray, delta: float, confidence: float) -> float:
@@ -113,8 +134,12 @@ def _collect(
     """
     found: list[list[float]] = [[], []]
     for side, trained in enumerate((tables, other)):
-        for _ in range(repeats):
-            secrets = {name: JobRandomness() for name in tables}
+        for number in range(repeats):
+            # Drawn from the seed, so that an audit can be repeated; every run has secrets of its own.
+            secrets = {
+                name: JobRandomness(hashlib.sha256(f"{config.seed} {side} {number} {name}".encode()).digest())
+                for name in tables
+            }
             run = simulate_training(trained, "bank", "sealed", config, record="payload", randomness=secrets)
             found[side].append(statistic(*views_of_simulation(run, tables, config, randomness=secrets)))
     return np.array(found[0]), np.array(found[1])
@@ -126,7 +151,7 @@ def _label_statistic(views: Mapping[PartyName, View], truth: Truth) -> float:
     skeleton = None if view.part is None else view.part.skeleton
     if skeleton is None:
         raise TypeError("a run that ended has a skeleton")
-    labels, margin, total = truth.labels("bank"), np.full(ROWS, skeleton.base_margin[0]), 0.0
+    labels, margin, total = truth.labels("bank"), np.full(view.rows, skeleton.base_margin[0]), 0.0
     for number, tree in enumerate(skeleton.trees):
         chance = sigmoid(margin)
         gradient, leaf = chance - labels, leaf_of_rows(view, number)
@@ -134,25 +159,28 @@ def _label_statistic(views: Mapping[PartyName, View], truth: Truth) -> float:
         hessian = float((chance * (1 - chance))[inside].sum())
         noisy = -float(tree.weight[leaf[0]]) / skeleton.config.learning_rate * (hessian + skeleton.config.reg_lambda)
         total += noisy - float(gradient[inside].sum())
-        margin = margin + tree.weight[leaf]
+        margin = margin + tree.weight[leaf].astype(np.float64)
     return total
 
 
-def _cell_statistic(views: Mapping[PartyName, View], truth: Truth) -> float:
-    """How much the sums at roots differ from the first table's where the first row would come from and go to."""
+def _cell_statistic(other: ColumnBlock, views: Mapping[PartyName, View], truth: Truth) -> float:
+    """How far the sums at the first root lie from one table's towards the other's."""
     seen, block = histograms(views["bank"], truth, "shop", np.random.default_rng(0)), truth.block("shop")
-    if seen is None or block.shared is None:
+    if seen is None or block.shared is None or other.shared is None:
         raise TypeError("the active party of a run of sealed reads sums")
-    bins = block.shared.bins[0][:, 0].astype(np.int64)
-    last, total = seen.layout.slots - 1, 0.0
-    source, target = int(bins[0]), last if bins[0] <= last // 2 else 0
-    for node in seen.nodes:
-        if node.depth == 0:
-            off = node.sums.astype(np.float64)
-            np.subtract.at(off, bins[node.rows], node.gradients)
-            own = node.gradients[node.rows == 0][0] / np.array([2.0**GRID, 1.0])
-            total += float((off[target] - off[source]) / np.array([2.0**GRID, 1.0]) @ own)
-    return total
+    root = seen.nodes[0]
+    unit = np.array([2.0**truth.config.gradient_bits, 1.0])  # noise has the same size in units of the largest value
+    here, there = (
+        _sums_of(shared.bins[0][root.rows, 0], root.gradients / unit, seen.layout.slots)
+        for shared in (block.shared, other.shared)
+    )
+    return float(((root.sums / unit - here) * (there - here)).sum())
+
+
+def _sums_of(bins: AnyArray, gradients: Float64Array, slots: int) -> Float64Array:
+    sums = np.zeros((slots, 2))
+    np.add.at(sums, bins, gradients)
+    return sums
 
 
 def _config(options: dict[str, Any], seed: int) -> TrainingConfig:
@@ -168,24 +196,19 @@ def _config(options: dict[str, Any], seed: int) -> TrainingConfig:
     )
 
 
-def _tables(seed: int) -> dict[PartyName, PartyTable]:
-    rng = np.random.default_rng(seed)
-    ids = np.arange(ROWS)
-    values = rng.normal(size=(2, ROWS)).astype(np.float32)
-    labels = (np.arange(ROWS) % 2).astype(np.float64)
+def _tables(values: Float64Array, labels: Float64Array, rng: np.random.Generator) -> dict[PartyName, PartyTable]:
+    ids = np.arange(len(values))
+    income = rng.normal(size=len(values)).astype(np.float32)
     return {
-        "bank": PartyTable(ids, (Column("income", values[0]),), labels),
-        "shop": PartyTable(ids, (Column("spent", values[1]),)),
+        "bank": PartyTable(ids, (Column("income", income),), labels),
+        "shop": PartyTable(ids, (Column("spent", values.astype(np.float32)),)),
     }
 
 
-def _label(table: PartyTable) -> Float64Array:
+def _with_other_label(table: PartyTable) -> PartyTable:
+    """The same people, of whom the first has the other label."""
     if table.label is None:
         raise TypeError("the active table has labels")
-    return table.label
-
-
-def _with_label(table: PartyTable, label: float) -> PartyTable:
-    changed = _label(table).copy()
-    changed[0] = label
-    return PartyTable(table.ids, table.columns, changed)
+    changed = table.label.copy()
+    changed[0] = 1.0 - changed[0]
+    return replace(table, label=changed)

@@ -14,9 +14,11 @@ h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}p.lead{color:#444}
 table{border-collapse:collapse;width:100%}th,td{text-align:left;padding:.45rem .6rem;border-bottom:1px solid #ddd;
 vertical-align:top}th{font-weight:600}
 td.number{font-variant-numeric:tabular-nums;white-space:nowrap}
-.verdict{font-weight:600}.succeeded,.broken,.open{color:#a40000}.better,.heuristic{color:#8a5a00}.resisted,.sound{color:#00602b}
+.verdict{font-weight:600}
+.succeeded,.broken,.open{color:#a40000}.better,.heuristic{color:#8a5a00}.resisted,.sound{color:#00602b}
 svg{display:block}@media print{body{margin:0}}
-@media (max-width:40rem){table,tbody,tr,td{display:block}thead{display:none}tr{border-bottom:2px solid #999;padding:.4rem 0}
+@media (max-width:40rem){table,tbody,tr,td{display:block}thead{display:none}
+tr{border-bottom:2px solid #999;padding:.4rem 0}
 td{border:0;padding:.15rem 0}}
 """
 

@@ -119,9 +119,7 @@ def _opened(opening: BeginRound, rows: int, trees: int) -> ReplayedRound:
 def _entered(request: StatisticsRequest, current: ReplayedRound, rows: int) -> ReplayedLevel:
     if not current.levels or request.depth == 0:
         follow = np.setdiff1d(np.arange(rows, dtype=np.int32), current.fit).astype(np.int32)
-        return ReplayedLevel(
-            request, RowGroups.root(current.fit, current.trees), RowGroups.root(follow, current.trees)
-        )
+        return ReplayedLevel(request, RowGroups.root(current.fit, current.trees), RowGroups.root(follow, current.trees))
     above = current.levels[-1]
     split = request.split.astype(np.int64)
     own, answer = np.empty(0, dtype=np.int64), above.split_answer

@@ -19,9 +19,7 @@ def nearest_pairs(gap: Float64Array) -> list[tuple[int, int]]:
     return list(zip(rows.tolist(), columns.tolist(), strict=True))
 
 
-def between(
-    towards: Float64Array, a: Float64Array, known: Float64Array, highest: Float64Array
-) -> Float64Array | None:
+def between(towards: Float64Array, a: Float64Array, known: Float64Array, highest: Float64Array) -> Float64Array | None:
     """Of all x with a x = known and 0 <= x <= highest one furthest in a direction; None where there is none."""
     from scipy import optimize  # pyright: ignore[reportMissingTypeStubs]
 
@@ -46,7 +44,9 @@ def logistic(x: Float64Array, labels: Float64Array) -> Logistic:
 
     learner: Any = linear_model
     fitted = learner.LogisticRegression(C=0.1, class_weight="balanced", max_iter=500).fit(x, labels)
-    start, weights, classes = (np.asarray(each, dtype=np.float64) for each in (fitted.intercept_, fitted.coef_, fitted.classes_))
+    start, weights, classes = (
+        np.asarray(each, dtype=np.float64) for each in (fitted.intercept_, fitted.coef_, fitted.classes_)
+    )
     return Logistic(start, weights, classes)
 
 

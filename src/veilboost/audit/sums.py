@@ -11,14 +11,15 @@ from veilboost.audit.own import own_gradients
 from veilboost.audit.replay import ReplayedLevel, rounds
 from veilboost.audit.solvers import nearest_pairs
 from veilboost.audit.view import Truth, View
+from veilboost.boost.columns import ColumnBlock
 from veilboost.boost.layout import BinLayout
 from veilboost.crypto.csprng import Csprng
 from veilboost.crypto.lattice.keys import EncryptedSums, SecretKey
 from veilboost.crypto.lattice.parameters import Sizes
 from veilboost.protocols.common.lattice_messages import LatticeRequest, LatticeSums
 from veilboost.protocols.common.messages import ColumnsOffered
-from veilboost.protocols.common.shuffle import ColumnShuffle
 from veilboost.protocols.common.paillier_messages import PaillierSums
+from veilboost.protocols.common.shuffle import ColumnShuffle
 from veilboost.protocols.plain.messages import PlainSums
 from veilboost.types import BoolArray, Float64Array, Int32Array, Int64Array, PartyName
 
@@ -76,19 +77,23 @@ def histograms(view: View, truth: Truth, peer: PartyName, rng: np.random.Generat
     if not offered or gradients is None or view.config.colsample_bytree < 1.0 or view.config.proposal != "global":
         return None
     layout = BinLayout(offered[0].offsets, offered[0].missing, offered[0].kind)
-    reader = _Reader(view, truth, peer, layout, gradients, rng)
+    if view.protocol == "sealed":  # it sums (g, 1)
+        gradients = [np.stack((each[..., 0], np.ones_like(each[..., 1])), axis=-1) for each in gradients]
+    reader, paillier = SumsReader(view, layout), _PaillierSums(truth.block(peer), len(gradients), rng)
     nodes: list[Summed] = []
     cuts: list[Cut] = []
     for one in rounds(view, peer)[: len(gradients)]:
         found: list[Summed] = []
         for depth, level in enumerate(one.levels):
-            sums = reader.read(one.number, level)
+            sums = reader.read(level)
+            if sums is None:
+                sums = paillier.make(one.number, level, gradients[one.number])
             if sums is None:
                 return None
             build = level.build
             for k in range(build.nodes):
                 rows = build.rows[build.begin[k] : build.end[k]]
-                own = reader.gradients_of(one.number)[build.group[k], rows]
+                own = gradients[one.number][build.group[k], rows]
                 found.append(Summed(one.number, depth, rows, own, sums[k]))
         moved = _relinked(layout, found, nodes, view.rows)
         nodes += [replace(node, sums=node.sums[moved]) for node in found]
@@ -124,32 +129,15 @@ def prior_of(layout: BinLayout) -> Float64Array:
     return np.repeat(1.0 / layout.widths, layout.widths)
 
 
-class _Reader:
-    def __init__(
-        self,
-        view: View,
-        truth: Truth,
-        peer: PartyName,
-        layout: BinLayout,
-        gradients: list[Int32Array],
-        rng: np.random.Generator,
-    ) -> None:
-        self._layout, self._gradients, self._truth, self._peer = layout, gradients, truth, peer
+class SumsReader:
+    """Reads a level's answer as the active party did, with its own key where it needs one."""
+
+    def __init__(self, view: View, layout: BinLayout) -> None:
+        self._layout = layout
         self._key = None if view.secret is None else SecretKey(view.secret.for_request("lattice key"))
-        self._counts = view.protocol == "sealed"
-        self._shown = [
-            ColumnShuffle.draw(layout, Csprng(rng.bytes(16))).slots for _ in gradients
-        ]  # of columns whose true order of a round the audit cannot read
 
-    def gradients_of(self, number: int) -> Int32Array:
-        if not self._counts:
-            return self._gradients[number]
-        counted = self._gradients[number].copy()  # `sealed` sums (g, 1)
-        counted[..., 1] = 1
-        return counted
-
-    def read(self, number: int, level: ReplayedLevel) -> Int64Array | None:
-        """(nodes of the level that were summed, slots, 2)."""
+    def read(self, level: ReplayedLevel) -> Int64Array | None:
+        """(nodes of the level that were summed, slots, 2); None where the view cannot open the answer."""
         answer, request = level.answer, level.request
         if isinstance(answer, PlainSums):
             return answer.sums
@@ -164,15 +152,23 @@ class _Reader:
             sums = np.zeros((len(request.build), self._layout.slots, 2), dtype=np.int64)
             np.add.at(sums, request.block_node, by_block)
             return sums
-        if isinstance(answer, PaillierSums):
-            # Its key lived in the active party's memory alone. That what it decrypted are the exact sums, columns in
-            # an order of the round's own, is what the protocol's tests say; here they are made again.
-            block = self._truth.block(self._peer)
-            if block.shared is None:
-                return None
-            exact = block.histogram(block.shared, self._gradients[number], level.build)
-            return exact[:, self._shown[number]]
         return None
+
+
+class _PaillierSums:
+    """The key of `paillier` lives in the active party's memory alone, so its sums are made again.
+
+    That what it decrypted are the exact sums, columns in an order of the round's own, is what the protocol's tests say.
+    """
+
+    def __init__(self, block: ColumnBlock, rounds: int, rng: np.random.Generator) -> None:
+        self._block = block
+        self._shown = [ColumnShuffle.draw(block.layout, Csprng(rng.bytes(16))).slots for _ in range(rounds)]
+
+    def make(self, number: int, level: ReplayedLevel, gradients: Int32Array) -> Int64Array | None:
+        if self._block.shared is None or not isinstance(level.answer, PaillierSums):
+            return None
+        return self._block.histogram(self._block.shared, gradients, level.build)[:, self._shown[number]]
 
 
 def _cuts(layout: BinLayout, level: ReplayedLevel, moved: Int64Array) -> Iterator[Cut]:

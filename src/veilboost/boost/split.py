@@ -33,6 +33,11 @@ class Candidates:
     gain: Float64Array | None = None
     shuffled: bool = False
 
+    @staticmethod
+    def none(nodes: int) -> Candidates:
+        """Nothing to offer to any of so many nodes."""
+        return Candidates(np.zeros(nodes, dtype=np.int32), np.full(nodes, -np.inf))
+
     def tied_with(self, node: int, handle: int) -> Int32Array:
         """All handles of a node that are as good as this one, in order; needs `gain`."""
         if self.gain is None:

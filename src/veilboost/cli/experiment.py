@@ -5,10 +5,11 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from veilboost.audit.result import Finding
 from veilboost.boost.booster import Watcher
 from veilboost.boost.metrics import Metric, metric_named
 from veilboost.boost.objective import make_objective
@@ -46,6 +47,7 @@ class Experiment:
     central: float | None
     alone: float | None
     xgboost: Baseline | None
+    findings: Sequence[Finding] | None = None  # of the audit, where it was asked for
 
     @property
     def rounds_trained(self) -> int:
@@ -63,6 +65,7 @@ def run_experiment(
     threads: int,
     baselines: bool,
     watcher: Watcher | None = None,
+    audit: bool = False,
 ) -> Experiment:
     """Train and test a federation; then, if asked, the same without the others and with all columns in one hand."""
     spec = protocol_named(protocol)
@@ -70,7 +73,14 @@ def run_experiment(
     active = problem.active
     began = time.perf_counter()
     run = simulate_training(
-        problem.train, active, protocol, config, held_out=problem.held_out, threads=threads, watcher=watcher
+        problem.train,
+        active,
+        protocol,
+        config,
+        held_out=problem.held_out,
+        threads=threads,
+        watcher=watcher,
+        record="payload" if audit else "types",
     )
     fit_seconds = time.perf_counter() - began
     peak_rss_mb = _peak_rss_mb()  # before baselines bring memory of their own
@@ -109,7 +119,15 @@ def run_experiment(
         central=None if xgboost is None else score(xgboost.prediction),
         alone=None if alone is None else score(alone),
         xgboost=xgboost,
+        findings=_findings(run, problem, config) if audit else None,
     )
+
+
+def _findings(run: Simulation, problem: Problem, config: TrainingConfig) -> list[Finding]:
+    from veilboost.audit.runner import audit
+    from veilboost.audit.sources import views_of_simulation
+
+    return audit(*views_of_simulation(run, problem.train, config, problem.held_out), seed=config.seed)
 
 
 def summary(done: Experiment) -> dict[str, Any]:
@@ -146,13 +164,14 @@ def summary(done: Experiment) -> dict[str, Any]:
         "rounds": run.rounds,
         "peak_rss_mb": done.peak_rss_mb,
         "model_sha256": done.model_sha256,
+        "security_bits": None if done.spec.security_bits is None else done.spec.security_bits(done.config),
         "status": status_of(done.spec.statement),
         "protections": protections_of(done.spec.statement),
         "learned": learned_by(run.transcripts, done.spec.messages),
         "privacy": spent_by_party(run),
         "seed": done.config.seed,
         "threads": done.threads,
-    }
+    } | ({} if done.findings is None else {"findings": [finding.to_dict() for finding in done.findings]})
 
 
 def spent_by_party(run: Simulation) -> Mapping[str, dict[str, Any]]:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from veilboost.cli.audit import audit
 from veilboost.cli.certs import certs
 from veilboost.cli.check import check
 from veilboost.cli.datasets import datasets
@@ -63,7 +64,7 @@ def veilboost(
     """
 
 
-for _command in (demo, simulate, train, predict, serve, check, transcript, protocols, inspect, export, datasets):
+for _command in (demo, simulate, train, predict, serve, check, transcript, audit, protocols, inspect, export, datasets):
     app.command()(_command)
 for _name, _group in (
     ("party", party),

@@ -44,6 +44,10 @@ def calibrate(
     delta_ap: Annotated[float | None, typer.Option("--delta-ap", help="Delta.", rich_help_panel=ACTIVE)] = None,
     eps_pp: Annotated[float | None, typer.Option("--eps-pp", help="Epsilon.", rich_help_panel=PASSIVE)] = None,
     delta_pp: Annotated[float | None, typer.Option("--delta-pp", help="Delta.", rich_help_panel=PASSIVE)] = None,
+    guess: Annotated[
+        float | None,
+        typer.Option("--guess", help="Probability of guessing a label by one tree (elxgb).", rich_help_panel=ACTIVE),
+    ] = None,
     features: Annotated[int, typer.Option("--features", help="Columns of a passive party.", rich_help_panel=SIZE)] = 10,
     bins: Annotated[int, typer.Option("--bins", help="Bins of a column.", rich_help_panel=SIZE)] = _USUAL.max_bin,
     trees: Annotated[int, typer.Option("--trees", help="Boosting rounds.", rich_help_panel=SIZE)] = _USUAL.n_estimators,
@@ -77,6 +81,7 @@ def calibrate(
         delta_active=delta_ap,
         epsilon_passive=eps_pp,
         delta_passive=delta_pp,
+        guess=guess,
         options=named_values(option),
     )
     if spec.calibrate is None:

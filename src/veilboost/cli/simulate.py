@@ -191,6 +191,18 @@ def simulate(
             rich_help_panel=OUTPUT,
         ),
     ] = None,
+    audit: Annotated[
+        bool,
+        typer.Option(
+            "--audit", help="Also attack the run with what each party saw (vertical protocols).", rich_help_panel=OUTPUT
+        ),
+    ] = False,
+    audit_html: Annotated[
+        Path | None,
+        typer.Option(
+            "--audit-html", metavar="FILE", help="Write what --audit finds as a page.", rich_help_panel=OUTPUT
+        ),
+    ] = None,
     save: Annotated[
         Path | None,
         typer.Option("--save", metavar="DIR", help="Write every party's part of the model.", rich_help_panel=OUTPUT),
@@ -258,10 +270,13 @@ def simulate(
     )
     problem = load_problem(options, SplitOptions(test_data or (), test_size, validation_size, config.seed))
     if horizontal:
+        if audit or audit_html is not None:
+            raise UnsupportedCombination("--audit is for vertical protocols", "leave it out")
         _simulate_horizontal(problem, protocol, config, choices, threads, not no_baselines, network, save, as_json)
         return
     with _progress(config.n_estimators, shown=not as_json) as watcher:
-        done = run_experiment(problem, protocol, config, threads or _cores(), not no_baselines, watcher)
+        attacked = audit or audit_html is not None
+        done = run_experiment(problem, protocol, config, threads or _cores(), not no_baselines, watcher, attacked)
     if save is not None:
         from veilboost.model.store import save_model
 
@@ -270,10 +285,20 @@ def simulate(
     line = {}
     if network is not None:
         line = network_summary(network, done.run.rounds, done.run.bytes_sent, done.run.bytes_sent)
+    if audit_html is not None:
+        from veilboost.audit.page import page
+
+        with writing(audit_html):
+            audit_html.write_text(page(protocol, done.findings or (), done.spec.statement), encoding="utf-8")
     if as_json:
         print_json(summary(done) | {"saved": None if save is None else str(save)} | line)
     else:
         print_report(done, not no_baselines, save)
+        if done.findings is not None:
+            from veilboost.cli.audit import print_findings
+
+            stdout().print("\n[bold]What attacks with each party's view found[/]\n")
+            print_findings(stdout(), done.findings)
         if line:
             stdout().print(f"\non {network}: {line['network_seconds']:.2f} s under way", soft_wrap=True)
 

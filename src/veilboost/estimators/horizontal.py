@@ -31,8 +31,8 @@ from veilboost.estimators.stored import Description, read_description, write_des
 from veilboost.model.explain import importance
 from veilboost.model.export import export_xgboost
 from veilboost.model.joined import JoinedModel, join
-from veilboost.model.part import Skeleton
-from veilboost.model.store import load_model, save_model
+from veilboost.model.part import Part, Skeleton
+from veilboost.model.store import load_model, load_part, save_model
 from veilboost.party.horizontal import HorizontalSimulation, simulate_horizontal
 from veilboost.types import AnyArray, Float64Array, PartyName
 
@@ -144,7 +144,7 @@ class Horizontal(HorizontalParameters):
     def save(self, folder: str | Path) -> None:
         """Write the model into `folder`, and what `load` needs beside it."""
         check_is_fitted(self)
-        save_model({part.party: part for part in self.model_.parts}, folder)
+        save_model(_by_party(*self.model_.parts), folder)
         classes = getattr(self, "classes_", None)
         columns = tuple(info.name for info in self.model_.columns)
         named = hasattr(self, "feature_names_in_")
@@ -153,17 +153,18 @@ class Horizontal(HorizontalParameters):
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
-        """A fitted estimator from a folder that `save` wrote; it predicts as the saved one did."""
-        joined = join(load_model(folder))
+        """A fitted estimator from a folder that `save` wrote, or from the run folder of a participant's job."""
+        own_part = Path(folder) / "part"
+        joined = join(_by_party(load_part(own_part)) if own_part.is_dir() else load_model(folder))
         if not cls._fits(joined.skeleton):
             raise UnreadableModel(f"{folder} holds no model of a {cls.__name__}", "load it with the other estimator")
         told = read_description(Path(folder), joined.sha256())
         own = cls()
         settings = {name: value for name, value in joined.config.to_dict().items() if hasattr(own, name)}
         estimator = cls(**settings, protocol=joined.skeleton.protocol)
-        classes = None if told.classes is None else np.array(told.classes)
+        classes = cls._known_classes(joined.skeleton) if told.classes is None else np.array(told.classes)
         estimator._adopt(joined, classes)
-        if told.named:
+        if told.named or told.columns is None:
             estimator.feature_names_in_ = np.array([info.name for info in joined.columns], dtype=object)
         return estimator
 
@@ -277,3 +278,12 @@ class Horizontal(HorizontalParameters):
     @abstractmethod
     def _fits(cls, skeleton: Skeleton) -> bool:
         """Is this a model of such an estimator?"""
+
+    @classmethod
+    @abstractmethod
+    def _known_classes(cls, skeleton: Skeleton) -> AnyArray | None:
+        """The classes, as far as the model itself tells."""
+
+
+def _by_party(*parts: Part) -> dict[PartyName, Part]:
+    return {part.party: part for part in parts}

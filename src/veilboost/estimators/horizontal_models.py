@@ -57,6 +57,10 @@ class HorizontalClassifier(ClassifierMixin, Horizontal):
     def _fits(cls, skeleton: Skeleton) -> bool:
         return skeleton.objective in ("binary", "multiclass")
 
+    @classmethod
+    def _known_classes(cls, skeleton: Skeleton) -> AnyArray:
+        return np.arange(max(2, skeleton.trees_per_round)) if skeleton.classes is None else np.array(skeleton.classes)
+
 
 class HorizontalRegressor(RegressorMixin, Horizontal):
     __doc__ = f"""A boosted regressor over rows in different hands.
@@ -82,3 +86,7 @@ class HorizontalRegressor(RegressorMixin, Horizontal):
     @classmethod
     def _fits(cls, skeleton: Skeleton) -> bool:
         return skeleton.objective not in ("binary", "multiclass")
+
+    @classmethod
+    def _known_classes(cls, skeleton: Skeleton) -> None:
+        return None

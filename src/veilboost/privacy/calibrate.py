@@ -17,7 +17,8 @@ class CalibrationRequest:
     """What is to be protected how well, in a job of this size. A protocol's `calibrate` answers with its options.
 
     `epsilon_active` and `delta_active` are the active party's budget (its labels), `epsilon_passive` and
-    `delta_passive` a passive party's (its features); None where there is none. `features` and `bins` are of the
+    `delta_passive` a passive party's (its features); None where there is none. `guess` is a probability with which a
+    label may be guessed from one release, for protocols that are calibrated by it. `features` and `bins` are of the
     passive party. `options` are those of the protocol that are given by hand.
     """
 
@@ -30,6 +31,7 @@ class CalibrationRequest:
     delta_active: float | None = None
     epsilon_passive: float | None = None
     delta_passive: float | None = None
+    guess: float | None = None
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def __post_init__(self) -> None:
@@ -42,7 +44,7 @@ class CalibrationRequest:
                 check_epsilon(epsilon, f"the {side} party's epsilon")
             if delta is not None:
                 check_delta(delta, f"the {side} party's delta")
-        if self.epsilon_active is None and self.epsilon_passive is None:
+        if self.epsilon_active is None and self.epsilon_passive is None and self.guess is None:
             raise ImpossibleParameter(
                 "no budget is given", "give an epsilon for the active party, a passive one or both"
             )

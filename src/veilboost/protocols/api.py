@@ -116,9 +116,9 @@ class ProtocolSpec:
     """A protocol: its name, what it claims, and how to make its sides.
 
     `exact`: the model equals that of `plain` bit for bit under the same parameters. `options` are its own
-    parameters; `refuse` raises where a configuration does not fit it. `plan` tells what a job will release,
-    before it starts; `calibrate` turns budgets into options; `complete` fills in
-    what depends on the number of rows.
+    parameters; `refuse` raises where a configuration does not fit it. `plan` tells what a job will release, before it
+    starts; `calibrate` turns budgets into options; `complete` fills in what depends on the number of rows;
+    `security_bits` is the strength of its encryption, where it encrypts.
     """
 
     name: str
@@ -135,6 +135,7 @@ class ProtocolSpec:
     plan: Plan | None = None
     calibrate: Callable[[CalibrationRequest], Mapping[str, Any]] | None = None
     complete: Callable[[TrainingConfig, int], TrainingConfig] | None = None
+    security_bits: Callable[[TrainingConfig], int] | None = None
 
     def completed(self, config: TrainingConfig, rows: int) -> TrainingConfig:
         """The configuration with what the protocol chooses for so many rows; all parties choose alike."""

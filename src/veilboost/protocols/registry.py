@@ -7,6 +7,7 @@ from importlib.metadata import entry_points
 
 from veilboost.errors import UnknownProtocol
 from veilboost.protocols.api import ProtocolSpec
+from veilboost.protocols.elxgb.spec import SPEC as ELXGB
 from veilboost.protocols.federboost.spec import SPEC as FEDERBOOST
 from veilboost.protocols.horizontal_registry import horizontal_protocols
 from veilboost.protocols.lattice.spec import SPEC as LATTICE
@@ -22,7 +23,7 @@ from veilboost.protocols.smm2.spec import SPEC as SMM2
 @cache
 def all_protocols() -> dict[str, ProtocolSpec]:
     """Name to spec, ours first."""
-    found = {spec.name: spec for spec in (PLAIN, PAILLIER, LATTICE, MASKED, LDP, FEDERBOOST, SMM1, SMM2, SEALED)}
+    found = {spec.name: spec for spec in (PLAIN, PAILLIER, LATTICE, MASKED, LDP, FEDERBOOST, SMM1, SMM2, ELXGB, SEALED)}
     for entry in entry_points(group="veilboost.protocols"):
         spec: ProtocolSpec = entry.load()
         found.setdefault(spec.name, spec)

@@ -17,7 +17,7 @@ from veilboost.audit.attacks import (
     masked_stacking,
 )
 from veilboost.audit.attacks.masked_answers import masked_node
-from veilboost.audit.attacks.masked_candidates import RootMasks, features_of, true_vectors
+from veilboost.audit.attacks.masked_candidates import RootMasks, balanced_bits, features_of, true_vectors
 from veilboost.audit.attacks.masked_split_likelihood import nested_cuts
 from veilboost.audit.attacks.masked_split_search import smallest_sum
 from veilboost.audit.attacks.masked_stacking import gradients_of
@@ -33,12 +33,12 @@ pytestmark = pytest.mark.fast
 W3 = {"noise_vectors": 3, "eps_pp": 3.0}  # Theorem 3 needs eps_PP above 3 ln 2
 
 
-def played(options: dict | None = None, rows: int = 300, objective: str = "binary", **parameters):
-    """Views and truth of a small run."""
+def played(options: dict | None = None, rows: int = 300, objective: str = "binary", labels: str = "", **parameters):
+    """Views and truth of a small run; `labels` are made for another objective where that is `auto`."""
     defaults = {"objective": objective, "n_estimators": 2, "max_depth": 2, "max_bin": 8, "categories": "ordinal"}
     config = TrainingConfig.from_dict(defaults | parameters | {"options": options or {}})
     columns = make_columns(4, rows)
-    tables = split_among(columns, make_labels(4, columns, objective), 2)
+    tables = split_among(columns, make_labels(4, columns, labels or objective.replace("auto", "binary")), 2)
     run = simulate_training(tables, "p0", "masked", config, record="payload")
     return views_of_simulation(run, tables, config)
 
@@ -59,6 +59,13 @@ def test_projection_and_stacking_give_the_labels(options, objective):
         assert found is not None
         assert found.outcome.value == 1.0
         assert found.succeeded
+
+
+def test_an_objective_left_open_hides_no_classes_and_makes_none():
+    views, truth = played(objective="auto")
+    assert all(finding(how, views, truth).outcome.value == 1.0 for how in (masked_projection, masked_stacking))
+    views, truth = played({"clip": 4000.0}, objective="auto", labels="regression")
+    assert all(finding(how, views, truth) is None for how in (masked_projection, masked_stacking, masked_sphere))
 
 
 def test_one_noise_vector_is_added_or_subtracted_and_three_are_not():
@@ -161,12 +168,23 @@ def test_many_noise_vectors_of_a_large_ratio_show_who_is_left():
     assert found.succeeded
 
 
-def test_the_default_budget_withstands_the_likelihood():
-    views, truth = played(n_estimators=10, max_depth=1)
-    found = finding(masked_split_likelihood, views, truth, "p0", "p1")
-    assert found is not None
-    assert found.outcome.value < 0.6
-    assert not found.succeeded
+def test_the_default_budget_withstands_few_trees_and_not_as_many_as_a_job_has():
+    """Theorem 3 speaks of one mask; a job of 100 trees and 64 bins makes 6300 for the same column and the same rows."""
+    views, truth = played(n_estimators=3, max_depth=1)
+    few = finding(masked_split_likelihood, views, truth, "p0", "p1")
+    assert few is not None
+    assert few.outcome.value < 0.65
+    assert not few.succeeded
+    columns = make_columns(4, 200, numeric=2)
+    tables = split_among(columns, make_labels(4, columns), 2)
+    config = TrainingConfig(objective="binary", max_depth=1, categories="ordinal")
+    assert (config.n_estimators, config.max_bin, config.options) == (100, 64, {})
+    views, truth = views_of_simulation(
+        simulate_training(tables, "p0", "masked", config, record="payload"), tables, config
+    )
+    many = finding(masked_split_likelihood, views, truth, "p0", "p1")
+    assert many is not None
+    assert many.succeeded
 
 
 def test_nested_cuts_help_each_other():
@@ -174,7 +192,7 @@ def test_nested_cuts_help_each_other():
     views, truth = played({"sigma1": 3.2, "sigma2": 1.0, "noise_vectors": 4}, n_estimators=1, max_depth=1)
     roots = RootMasks.of(views["p0"], "p1", trees=1)
     assert roots is not None
-    first = features_of(views["p0"], "p1", len(roots.masks))[0]
+    first = features_of(views["p0"], "p1", roots)[0]
     assert len(first) == 7
     true = true_vectors(views["p0"], truth, "p1", roots.rounds[0])
     assert true is not None
@@ -182,6 +200,33 @@ def test_nested_cuts_help_each_other():
     alone = np.concatenate([nested_cuts(roots.masks[[k]], 10.0) for k in first])
     assert np.mean(together == true[first]) > np.mean(alone == true[first]) + 0.05
     assert (together[1:] >= together[:-1]).all()
+
+
+def test_columns_are_told_apart_by_the_scale_of_their_noise():
+    """Cuts that send fewer than three rows left are missing, so the numbers of bins do not add up."""
+    columns = make_columns(5, 400, numeric=5)
+    columns[3].values[:398] = np.minimum(columns[3].values[:398], -1.0)  # most values are equal, few cuts are left
+    tables = split_among(columns, make_labels(5, columns), 2)
+    config = TrainingConfig(objective="binary", n_estimators=20, max_depth=1, max_bin=400, categories="ordinal")
+    views, truth = views_of_simulation(
+        simulate_training(tables, "p0", "masked", config, record="payload"), tables, config
+    )
+    roots = RootMasks.of(views["p0"], "p1", trees=20)
+    assert roots is not None
+    true = true_vectors(views["p0"], truth, "p1", roots.rounds[0])
+    assert true is not None
+    found = features_of(views["p0"], "p1", roots)
+    assert len(found) == 2
+    for column in found:
+        assert (true[column[1:]] >= true[column[:-1]]).all()
+
+
+def test_noise_that_does_not_depend_on_sides_shows_none():
+    """A control: the likelihood finds nothing where there is nothing."""
+    rng = np.random.default_rng(8)
+    true = rng.integers(16, size=200) <= np.arange(15)[:, None]
+    guess = nested_cuts(rng.normal(size=(15, 60, 200)), 0.19)
+    assert abs(balanced_bits(true, guess).mean() - 0.5) < 0.1
 
 
 def test_noise_off_leaves_no_masks_to_look_at():

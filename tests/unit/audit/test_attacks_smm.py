@@ -28,8 +28,8 @@ def played(protocol: str, options: dict | None = None, rows: int = 200, objectiv
     defaults = {"objective": objective, "n_estimators": 2, "max_depth": 2, "max_bin": 8}
     config = TrainingConfig.from_dict(defaults | parameters | {"options": options or {}})
     columns = make_columns(4, rows)
-    label = make_labels(4, columns, objective)
-    if objective == "binary":
+    label = make_labels(4, columns, objective.replace("auto", "binary"))
+    if objective in ("auto", "binary"):
         label *= columns[0].values > 0  # fewer ones than zeros, so that p is not one half
     tables = split_among(columns, label, 2)
     run = simulate_training(tables, "p0", protocol, config, record="payload")
@@ -146,8 +146,13 @@ def test_stacking_shows_the_labels_in_the_last_tree(objective):
     assert found.outcome.value == 1.0
 
 
+@pytest.mark.parametrize("how", [smm2_program, smm2_stacking])
+def test_an_objective_left_open_hides_no_classes(how):
+    assert finding(how, *played("smm2", objective="auto")).outcome.value == 1.0
+
+
 def test_several_answers_give_the_gradients_of_any_loss_to_the_last_bit():
-    """Six tenths of the rows hide each answer, and three levels do not hide the sum of them."""
+    """Each answer hides up to three tenths; answers of several blocks and levels together hide nothing."""
     views, truth = played("smm2", {"r": 200, "share": 0.3}, objective="regression", max_depth=3)
     options = Smm2Options.from_dict(views["p1"].config.options)
     last = rounds(views["p1"], "p0")[-1]

@@ -140,6 +140,16 @@ def test_lewi_wu_right_half_is_fresh_and_its_trits_are_even():
     assert np.abs(share - 1 / 3).max() < 0.03
 
 
+def test_lewi_wu_blocks_depend_on_all_blocks_before_them():
+    """Equal later bytes show only where the bytes before them are equal too."""
+    first, same, other = (
+        unseal(KEYS.comparison, LewiWu().encrypt(KEYS, value, Csprng())) for value in (0x0042, 0x0042, 1 << 56 | 0x0042)
+    )
+    blocks = [slice(17 * at, 17 * at + 17) for at in range(8)]
+    assert all(first[block] == same[block] for block in blocks)
+    assert not any(first[block][1:] == other[block][1:] for block in blocks)
+
+
 def test_pore_is_fresh_in_every_bit():
     """Responses of one draw for all bits would have differences in fixed ratios; here no part comes twice."""
     scheme = Pore(16)

@@ -11,8 +11,8 @@ from veilboost.boost.layout import BinLayout
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import Csprng
 from veilboost.fixedpoint import Scale
-from veilboost.protocols.ldp.options import LdpOptions, Ranges
 from veilboost.protocols.common.perturb import Perturbation
+from veilboost.protocols.ldp.options import LdpOptions, Ranges
 from veilboost.protocols.ldp.scores import first_order
 from veilboost.types import ColumnKind
 

@@ -37,15 +37,15 @@ class Attack(Protocol):
     """What a module must have to be an attack. `PROTOCOLS` is None for all protocols that have these roles."""
 
     @property
-    def NAME(self) -> str: ...
+    def NAME(self) -> str: ...  # noqa: N802
     @property
-    def PROTOCOLS(self) -> frozenset[str] | None: ...
+    def PROTOCOLS(self) -> frozenset[str] | None: ...  # noqa: N802
     @property
-    def ADVERSARY(self) -> str: ...
+    def ADVERSARY(self) -> str: ...  # noqa: N802
     @property
-    def VICTIM(self) -> str: ...
+    def VICTIM(self) -> str: ...  # noqa: N802
     @property
-    def DATA(self) -> str: ...
+    def DATA(self) -> str: ...  # noqa: N802
     @staticmethod
     def run(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
         """Attack one victim from one view; None where the run holds nothing that this attack could use."""

@@ -16,11 +16,19 @@ from veilboost.protocols.masked.parameters import Noise
 from veilboost.types import BoolArray, Float64Array, Int64Array, PartyName
 
 
+_SURE = 5.0  # of the standard errors of a level
+
+
 @dataclass(frozen=True)
 class RootMasks:
-    """Masks (candidates, noise vectors of all trees, rows) of the roots that stand on the same rows."""
+    """Masks (candidates, noise vectors of all trees, rows) of the roots that stand on the same rows.
+
+    `level` is the mean square of each candidate's noise, over all of its rows, and `error` how far it may be off.
+    """
 
     masks: Float64Array
+    level: Float64Array
+    error: float
     rounds: list[ReplayedRound]
 
     @staticmethod
@@ -35,23 +43,36 @@ class RootMasks:
         roots = [(one.levels[0], place) for one in same for place in range(one.levels[0].build.nodes)]
         if options.noise_off:
             return None
-        nodes = (masked_node(level, place, options.vectors) for level, place in roots[:trees])
-        found = [node.masks[:, :, :rows].copy() for node in nodes if node is not None]
-        return RootMasks(np.concatenate(found, axis=1), same) if found else None
+        found: list[Float64Array] = []
+        squares: list[Float64Array] = []
+        for level, place in roots[:trees]:
+            node = masked_node(level, place, options.vectors)
+            if node is not None:
+                found.append(node.masks[:, :, :rows].copy())
+                squares.append((node.masks**2).mean(axis=(1, 2)))
+        if not found:
+            return None
+        draws = len(found) * options.vectors * len(same[0].fit)
+        return RootMasks(np.concatenate(found, axis=1), np.mean(squares, axis=0), float(np.sqrt(2.0 / draws)), same)
 
 
-def features_of(view: View, peer: PartyName, candidates: int) -> list[Int64Array]:
+def features_of(view: View, peer: PartyName, roots: RootMasks) -> list[Int64Array]:
     """Which candidates belong to one column, as far as the active party can tell: those of a column are nested.
 
-    It knows how many bins each column has. Where a cut was left out the numbers do not add up, and each candidate
-    stands for itself.
+    It knows how many bins each column has. Where the numbers do not add up, because cuts were left out, noise whose
+    scale follows the number of rows left tells: it grows from cut to cut, and falls where the next column begins.
     """
-    offered = view.received(ColumnsOffered, peer)
+    offered, candidates = view.received(ColumnsOffered, peer), len(roots.masks)
+    every = np.arange(candidates)
     if offered and not offered[0].missing.any() and not offered[0].kind.any():
         cuts = np.diff(offered[0].offsets).astype(np.int64) - 1
         if int(cuts.sum()) == candidates:
-            return [each for each in np.split(np.arange(candidates), np.cumsum(cuts)[:-1]) if len(each)]
-    return [np.array([each]) for each in range(candidates)]
+            return [each for each in np.split(every, np.cumsum(cuts)[:-1]) if len(each)]
+    options = MaskedOptions.from_dict(view.config.options)
+    if options.by_hand or options.scale != "adaptive":
+        return [np.array([each]) for each in range(candidates)]
+    falls = np.diff(roots.level) < -_SURE * roots.error * roots.level[:-1]
+    return np.split(every, np.flatnonzero(falls) + 1)
 
 
 def ratio_of(view: View) -> float:

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from veilboost.audit.attacks.masked_answers import MaskedNode, masked_node
-from veilboost.audit.attacks.recovered import has_classes
+from veilboost.audit.attacks.recovered import scored, tells_two_classes
 from veilboost.audit.replay import rounds
-from veilboost.audit.result import Outcome, balanced_accuracy
+from veilboost.audit.result import Outcome
 from veilboost.audit.view import Truth, View
 from veilboost.protocols.masked.options import MaskedOptions
 from veilboost.types import Float64Array, PartyName
@@ -30,7 +30,7 @@ _CANDIDATES = 8
 
 def run(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
     played = rounds(view, victim)
-    if not has_classes(view) or not played or not played[0].levels or played[0].trees > 1:
+    if not played or not tells_two_classes(view, played[0]) or not played[0].levels:
         return None
     root = played[0].levels[0]
     node = masked_node(root, 0, MaskedOptions.from_dict(view.config.options).vectors, _CANDIDATES)
@@ -39,8 +39,10 @@ def run(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -
     network = _trained(node, rng)
     real = np.stack([_inputs(node.masks[k], node.vectors[k]) for k in range(len(node.masks))])
     chances = np.mean([network.predict_proba(each)[:, 1] for each in real], axis=0)
-    return balanced_accuracy(
-        truth.labels(victim)[played[0].fit],
+    return scored(
+        truth,
+        victim,
+        played[0].fit,
         (chances > 0.5).astype(np.float64),
         "a network trained on made-up gradients under the same masks gets {value:.3f} of the labels",
     )

@@ -10,9 +10,9 @@ import numpy as np
 
 from veilboost.audit.attacks.equations import least_squares
 from veilboost.audit.attacks.masked_answers import MaskedNode, masked_node
-from veilboost.audit.attacks.recovered import has_classes, labels_of
+from veilboost.audit.attacks.recovered import labels_of, scored, tells_classes
 from veilboost.audit.replay import rounds
-from veilboost.audit.result import Outcome, balanced_accuracy
+from veilboost.audit.result import Outcome
 from veilboost.audit.view import Truth, View
 from veilboost.protocols.masked.options import MaskedOptions
 from veilboost.types import BoolArray, Float64Array, PartyName
@@ -26,7 +26,7 @@ _PASSES = 20
 
 def run(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
     played = rounds(view, victim)
-    if not has_classes(view) or not played or not played[0].levels:
+    if not tells_classes(view) or not played or not played[0].levels:
         return None
     width = MaskedOptions.from_dict(view.config.options).vectors
     root = played[0].levels[0]
@@ -34,8 +34,10 @@ def run(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -
     found = [_two_values(node) for node in nodes if node is not None]
     if not found or len(found) < len(nodes):
         return None
-    return balanced_accuracy(
-        truth.labels(victim)[played[0].fit],
+    return scored(
+        truth,
+        victim,
+        played[0].fit,
         labels_of(np.stack(found)),
         "one candidate of the first root without the span of its masks gives {value:.3f} of the labels",
     )

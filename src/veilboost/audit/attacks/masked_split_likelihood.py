@@ -26,9 +26,9 @@ NAME = "likelihood of the masks"
 PROTOCOLS = frozenset({"masked"})
 ADVERSARY, VICTIM, DATA = "active", "passive", "features"
 
-_BEAM = 24
-_ROWS = 600
-_TREES = 60
+_BEAM = 64
+_ROWS = 300
+_TREES = 100
 _COLUMNS = 2
 
 
@@ -36,8 +36,8 @@ def run(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -
     roots = RootMasks.of(view, victim, _TREES, _ROWS)
     if roots is None:
         return None
-    columns = features_of(view, victim, len(roots.masks))
-    picked = [columns[int(k)] for k in np.sort(rng.permutation(len(columns))[:_COLUMNS])]
+    columns = features_of(view, victim, roots)
+    picked = sorted(columns, key=len)[-_COLUMNS:]  # cuts of a column help each other
     some = np.concatenate(picked)
     # The filter may start at any row: the first ones are enough to tell whether it works.
     guess = np.concatenate([nested_cuts(roots.masks[each], ratio_of(view)) for each in picked])
@@ -56,9 +56,10 @@ def run(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -
     )
 
 
-def nested_cuts(masks: Float64Array, ratio: float, beam: int = _BEAM) -> BoolArray:
+def nested_cuts(masks: Float64Array, ratio: float) -> BoolArray:
     """The likeliest sides (cuts, rows), True for left, of nested cuts from their masks (cuts, noise vectors, rows)."""
     cuts, vectors, rows = (int(size) for size in masks.shape)
+    beam = max(_BEAM, 2 * (cuts + 1))  # fewer guesses than bins, and one row's bins push all others out
     # Entries of both sides have the variance sigma2^2 (2 ratio + 1): it tells the scale, whatever the budget was.
     spread = (masks**2).mean(axis=(1, 2)) / (2.0 * ratio + 1.0)  # sigma2^2 of each cut
     sigma2 = np.sqrt(spread)

@@ -10,9 +10,9 @@ import numpy as np
 
 from veilboost.audit.attacks.equations import least_squares
 from veilboost.audit.attacks.masked_answers import MaskedNode, masked_node
-from veilboost.audit.attacks.recovered import has_classes, labels_of
+from veilboost.audit.attacks.recovered import labels_of, scored, tells_classes
 from veilboost.audit.replay import rounds
-from veilboost.audit.result import Outcome, balanced_accuracy
+from veilboost.audit.result import Outcome
 from veilboost.audit.view import Truth, View
 from veilboost.protocols.masked.options import MaskedOptions
 from veilboost.types import Float64Array, PartyName
@@ -24,7 +24,7 @@ ADVERSARY, VICTIM, DATA = "passive", "active", "labels"
 
 def run(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
     played = rounds(view, victim)
-    if not has_classes(view) or not played or not played[-1].levels:
+    if not tells_classes(view) or not played or not played[-1].levels:
         return None
     width = MaskedOptions.from_dict(view.config.options).vectors
     root = played[-1].levels[0]  # of the last tree, where gradients take all values
@@ -32,8 +32,10 @@ def run(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -
     found = [gradients_of(node) for node in nodes if node is not None and len(node.masks) == 2]
     if not found or len(found) < len(nodes):
         return None
-    return balanced_accuracy(
-        truth.labels(victim)[played[-1].fit],
+    return scored(
+        truth,
+        victim,
+        played[-1].fit,
         labels_of(np.stack(found)),
         "two candidates of the last tree's root give its gradients, and {value:.3f} of the labels by their signs",
     )

@@ -32,9 +32,10 @@ def noisy_gradients(view: View, peer: PartyName) -> Iterator[Float64Array]:
     """Every release of one tree's gradients: a number a row, 0 where the row was not released."""
     for seen in view.messages:
         message = seen.message
-        if seen.direction == "received" and seen.peer == peer and isinstance(message, (LdpRound, LdpRequest)):
-            if message.gradients.size and message.gradients.shape[0] == 1:
-                yield message.gradients[0, :, 0].astype(np.float64)
+        if seen.direction != "received" or seen.peer != peer or not isinstance(message, (LdpRound, LdpRequest)):
+            continue
+        if message.gradients.size and message.gradients.shape[0] == 1:
+            yield message.gradients[0, :, 0].astype(np.float64)
 
 
 def sign_guess(gradients: Float64Array) -> Float64Array:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from veilboost.audit.attacks.recovered import scored, tells_two_classes
 from veilboost.audit.replay import rounds
-from veilboost.audit.result import Outcome, balanced_accuracy
+from veilboost.audit.result import Outcome
 from veilboost.audit.solvers import between
 from veilboost.audit.view import Truth, View
 from veilboost.protocols.common.kernels import KernelOptions
@@ -27,7 +28,7 @@ _ROWS = 4_000
 
 def run(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
     played = rounds(view, victim)
-    if view.config.objective != "binary" or not played or not played[0].levels:
+    if not played or not tells_two_classes(view, played[0]) or not played[0].levels:
         return None
     root = played[0].levels[0]
     request, rows = root.request, int(root.build.counts[0])
@@ -40,8 +41,10 @@ def run(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -
     told = -kernel[known].T @ labels[known]  # what the other rows have to bring the products back to 0
     found = between(rng.normal(size=rows - KNOWN), kernel[~known].T, told, np.ones(rows - KNOWN))
     guess = np.zeros(rows - KNOWN) if found is None else (found > 0.5).astype(np.float64)
-    return balanced_accuracy(
-        labels[~known],
+    return scored(
+        truth,
+        victim,
+        played[0].fit[~known],
         guess,
         f"{vectors} kernel vectors and {KNOWN} known labels give {{value:.3f}} of the other labels",
     )

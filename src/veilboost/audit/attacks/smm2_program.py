@@ -9,9 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from veilboost.audit.attacks.projector_program import two_valued
+from veilboost.audit.attacks.recovered import scored, tells_two_classes
 from veilboost.audit.attacks.smm2_answers import MaskedBlock, masked_blocks
 from veilboost.audit.replay import rounds
-from veilboost.audit.result import Outcome, balanced_accuracy
+from veilboost.audit.result import Outcome
 from veilboost.audit.view import Truth, View
 from veilboost.protocols.smm2.messages import Smm2Round
 from veilboost.protocols.smm2.options import Smm2Options
@@ -24,15 +25,17 @@ ADVERSARY, VICTIM, DATA = "passive", "active", "labels"
 
 def run(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
     played = rounds(view, victim)
-    if view.config.objective != "binary" or not played or not played[0].levels:
+    if not played or not tells_two_classes(view, played[0]) or not played[0].levels:
         return None
     opening = played[0].opening
     blocks = masked_blocks(played[0].levels[0], Smm2Options.from_dict(view.config.options))
     if not blocks or not isinstance(opening, Smm2Round):
         return None
     guess = first_labels(blocks[0], opening, rng)
-    return balanced_accuracy(
-        truth.labels(victim)[blocks[0].rows],
+    return scored(
+        truth,
+        victim,
+        blocks[0].rows,
         guess.astype(np.float64),
         f"one answer under {blocks[0].hidden.shape[1]} kernel vectors gives {{value:.3f}} of the labels",
     )

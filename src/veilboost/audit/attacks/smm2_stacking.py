@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from veilboost.audit.attacks.equations import conjugate_gradients
-from veilboost.audit.attacks.recovered import has_classes, labels_of
+from veilboost.audit.attacks.recovered import labels_of, scored, tells_classes
 from veilboost.audit.attacks.smm2_answers import MaskedBlock, masked_blocks
 from veilboost.audit.replay import rounds
-from veilboost.audit.result import Outcome, balanced_accuracy
+from veilboost.audit.result import Outcome
 from veilboost.audit.view import Truth, View
 from veilboost.protocols.smm2.options import Smm2Options
 from veilboost.types import Float64Array, PartyName
@@ -29,7 +29,7 @@ _EXACT = 1e-11
 
 def run(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
     played = rounds(view, victim)
-    if not has_classes(view) or not played or not played[-1].levels:
+    if not tells_classes(view) or not played or not played[-1].levels:
         return None
     last = played[-1]
     options = Smm2Options.from_dict(view.config.options)
@@ -39,8 +39,10 @@ def run(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -
     found = np.stack(
         [stacked([each for each in blocks if each.tree == tree], view.rows, 0) for tree in range(last.trees)]
     )
-    return balanced_accuracy(
-        truth.labels(victim)[last.fit],
+    return scored(
+        truth,
+        victim,
+        last.fit,
         labels_of(found[:, last.fit]),
         f"{len(blocks)} answers about the last round give {{value:.3f}} of the labels",
     )

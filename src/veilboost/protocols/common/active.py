@@ -132,6 +132,8 @@ class VerticalActive(ActiveSide):
         built = self.block.histogram(self.bins, self.start.gradients, level.fit.of(level.build))
         own = self.score(self._own_sums.complete(level, built), self.block.layout, level.totals[level.open])
         foreign = self.read_statistics(level, pending)
+        # A party that is not waited for, where a protocol has a clock, offers nothing.
+        foreign = {name: Candidates.none(len(level.open)) for name in requests} | dict(foreign)
         return [own if name == self.context.party else foreign[name] for name in self.context.order]
 
     def score(self, sums: Int64Array, layout: BinLayout, totals: Int64Array) -> Candidates:

@@ -1,15 +1,23 @@
-"""Which rows stand in the leaves that a level closes, for weights from other gradients than the grower's own."""
+"""Sums of nodes and leaves from other gradients than the grower's own."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from veilboost import _native
 from veilboost.boost.rows import RowGroups
-from veilboost.types import Int64Array, UInt8Array
+from veilboost.types import Int32Array, Int64Array, UInt8Array
+
+
+def node_totals(gradients: Int32Array, groups: RowGroups) -> Int64Array:
+    """Sums of (g, h) over the rows of each node: (nodes, 2)."""
+    totals = np.empty((groups.nodes, 2), dtype=np.int64)
+    _native.node_totals(gradients, groups.rows, groups.begin, groups.end, groups.group, totals)
+    return totals
 
 
 class LeafRows:
-    """Follows the rows of a round down its trees."""
+    """Follows the rows of a round down its trees: which stand in the leaves that a level closes."""
 
     def __init__(self, root: RowGroups) -> None:
         self._here = self._below = root

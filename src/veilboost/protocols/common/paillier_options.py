@@ -1,4 +1,4 @@
-"""The parameters of `paillier`."""
+"""The parameters of Paillier encryption, for every protocol that has them."""
 
 from __future__ import annotations
 
@@ -23,4 +23,11 @@ class PaillierOptions(ProtocolOptions):
 
 
 def options_of(config: TrainingConfig) -> PaillierOptions:
-    return PaillierOptions.from_dict(config.options)
+    """The key's parameters, among whatever else a protocol's options hold."""
+    known = PaillierOptions.names()
+    return PaillierOptions.from_dict({name: value for name, value in config.options.items() if name in known})
+
+
+def security_bits(config: TrainingConfig) -> int:
+    """What factoring the modulus costs, as NIST SP 800-57 rates it; short keys as in the literature."""
+    return {512: 57, 1024: 80, 2048: 112, 3072: 128}[options_of(config).key_bits]

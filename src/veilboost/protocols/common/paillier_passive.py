@@ -15,10 +15,11 @@ from veilboost.crypto.paillier.sums import sums_by_label
 from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.protocols.api import PassiveContext
 from veilboost.protocols.common.messages import BeginRound
-from veilboost.protocols.common.passive import VerticalPassive
 from veilboost.protocols.common.paillier_messages import PaillierRound, PaillierSums
 from veilboost.protocols.common.paillier_options import options_of
+from veilboost.protocols.common.passive import VerticalPassive
 from veilboost.types import Int32Array
+from veilboost.wire.message import Message
 
 
 class PaillierPassive(VerticalPassive):
@@ -54,7 +55,7 @@ class PaillierPassive(VerticalPassive):
         self._place = np.full(self.context.rows, -1, dtype=np.int32)
         self._place[rows] = np.arange(len(rows), dtype=np.int32)
 
-    def statistics(self, block: ColumnBlock, bins: LevelBins, build: RowGroups) -> PaillierSums:
+    def statistics(self, block: ColumnBlock, bins: LevelBins, build: RowGroups) -> Message:
         if self._key is None or self.shuffle is None:
             raise UnexpectedMessage("there are no ciphertexts yet")
         sums: list[int] = []

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -18,7 +19,6 @@ from veilboost.privacy import mechanism
 from veilboost.privacy.calibrate import gaussian_sigma
 from veilboost.privacy.discrete import discrete_gaussian, discrete_laplace
 from veilboost.privacy.mechanism import Generator
-from veilboost.protocols.ldp.options import LdpOptions, Ranges
 from veilboost.types import BoolArray, Float64Array, Int32Array
 
 _SIGMAS, _SCALES = 12.0, 40.0  # noise beyond has a chance below 1e-17 and is cut off there
@@ -29,7 +29,37 @@ _LOCAL: dict[str, Callable[[Generator, Float64Array, float], Float64Array]] = {
 }
 
 
-def multiplier(options: LdpOptions) -> float:
+class NoiseOptions(Protocol):
+    """What a protocol's parameters must say of its noise."""
+
+    @property
+    def mechanism(self) -> str: ...
+    @property
+    def epsilon(self) -> float: ...
+    @property
+    def delta(self) -> float: ...
+    @property
+    def noise_multiplier(self) -> float: ...
+    @property
+    def clip(self) -> float: ...
+    @property
+    def clip_hessian(self) -> float: ...
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """Where gradients lie, [-g, g], and hessians, [0, h]; no h: hessians are not sent, every row counts one."""
+
+    g: float
+    h: float | None
+
+    @property
+    def channels(self) -> int:
+        """How many numbers of a person are released at once."""
+        return 1 if self.h is None else 2
+
+
+def multiplier(options: NoiseOptions) -> float:
     """Sigma over the sensitivity of a whole Gaussian release."""
     return options.noise_multiplier or gaussian_sigma(options.epsilon, options.delta)
 
@@ -38,7 +68,7 @@ def multiplier(options: LdpOptions) -> float:
 class Noise:
     """The noise of one number of a person, which lies in [low, high]."""
 
-    options: LdpOptions
+    options: NoiseOptions
     low: float
     high: float
     channels: int
@@ -95,7 +125,7 @@ class Noise:
 class Perturbation:
     """How the gradients of a job are perturbed, round for round the same."""
 
-    options: LdpOptions
+    options: NoiseOptions
     ranges: Ranges
     bits: int
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from veilboost.crypto.lattice.parameters import SECURITY_BITS
 from veilboost.privacy.statement import Protection, Statement, Status
 from veilboost.protocols.api import ProtocolSpec
 from veilboost.protocols.common.lattice_active import LatticeActive
@@ -73,4 +74,5 @@ SPEC = ProtocolSpec(
     ),
     active=LatticeActive,
     passive=LatticePassive,
+    security_bits=lambda config: SECURITY_BITS,
 )

@@ -10,8 +10,8 @@ from veilboost.config import TrainingConfig
 from veilboost.errors import ImpossibleParameter
 from veilboost.privacy.calibrate import CalibrationRequest, gaussian_sigma, local_epsilon
 from veilboost.privacy.event import Adjacency, Duchi, Event, ExactRelease, Gaussian, Hybrid, Laplace, Piecewise
-from veilboost.protocols.ldp.options import LdpOptions, Ranges, ranges_of, refuse
 from veilboost.protocols.common.perturb import multiplier
+from veilboost.protocols.ldp.options import LdpOptions, Ranges, ranges_of, refuse
 from veilboost.types import Role
 
 _PURE = {"duchi": Duchi, "piecewise": Piecewise, "hybrid": Hybrid}

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from veilboost import _native
 from veilboost.boost.grower import Choices, Level, Round
 from veilboost.boost.layout import BinLayout
 from veilboost.boost.rows import RowGroups
@@ -17,12 +16,12 @@ from veilboost.errors import MalformedMessage
 from veilboost.fixedpoint import Scale
 from veilboost.protocols.api import ActiveContext
 from veilboost.protocols.common.active import VerticalActive
+from veilboost.protocols.common.leaves import LeafRows, node_totals
 from veilboost.protocols.common.messages import BeginRound, StatisticsRequest
+from veilboost.protocols.common.perturb import Perturbation, with_counts
 from veilboost.protocols.ldp.accounting import gradient_event, totals_event
-from veilboost.protocols.common.leaves import LeafRows
 from veilboost.protocols.ldp.messages import LdpRequest, LdpRound, LdpScores
 from veilboost.protocols.ldp.options import LdpOptions, ranges_of
-from veilboost.protocols.common.perturb import Perturbation, with_counts
 from veilboost.protocols.ldp.scores import score
 from veilboost.types import BoolArray, Float64Array, Int32Array, Int64Array, PartyName, UInt8Array
 from veilboost.wire.channel import Pending
@@ -97,10 +96,10 @@ class LdpActive(VerticalActive):
         if self._options.per_node:  # FedXGBoost Alg. 6, line 1: M(g) for the users of this very node
             self.start = self._release(self.start, name, _rows_of(level.fit.of(level.open), self._clean))
             self._for_level = self._sent
-        totals = _totals(self.start.gradients, level.fit)
+        totals = node_totals(self.start.gradients, level.fit)
         if self._options.paper_form:  # Alg. 6, lines 1 and 2: G is exact, and sent
             channels = self._clean.shape[2]
-            totals[:, :channels] = _totals(with_counts(self._clean, self.start.scale), level.fit)[:, :channels]
+            totals[:, :channels] = node_totals(with_counts(self._clean, self.start.scale), level.fit)[:, :channels]
             self.context.account.spend(totals_event(f"{name} sums"))
             self._told = totals[level.build, :channels]
         return super().candidates(replace(level, totals=totals))
@@ -143,7 +142,7 @@ class LdpActive(VerticalActive):
 
     def leaf_weights(self, totals: Int64Array, scale: Scale) -> Float64Array:
         if self._options.private_leaves:
-            totals, scale = _totals(self.start.gradients, self._leaves.close()), self.start.scale
+            totals, scale = node_totals(self.start.gradients, self._leaves.close()), self.start.scale
             np.maximum(totals[:, 1], 0, out=totals[:, 1])  # hessians sum to no less, whatever the noise says
         return super().leaf_weights(totals, scale)
 
@@ -154,9 +153,3 @@ def _rows_of(groups: RowGroups, clean: Int32Array) -> BoolArray:
     for tree, begin, end in zip(groups.group.tolist(), groups.begin.tolist(), groups.end.tolist(), strict=True):
         found[tree, groups.rows[begin:end]] = True
     return found
-
-
-def _totals(gradients: Int32Array, groups: RowGroups) -> Int64Array:
-    totals = np.empty((groups.nodes, 2), dtype=np.int64)
-    _native.node_totals(gradients, groups.rows, groups.begin, groups.end, groups.group, totals)
-    return totals

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from veilboost.config import ProtocolOptions, TrainingConfig, param
 from veilboost.errors import ImpossibleParameter, UnsupportedCombination
+from veilboost.protocols.common.perturb import Ranges
 
 MECHANISMS = ("gaussian", "laplace", "duchi", "piecewise", "hybrid", "none")
 SCORES = ("second", "first")
@@ -34,19 +35,6 @@ class LdpOptions(ProtocolOptions):
         False, "leaf weights from the noisy gradients too: then nothing but the releases depends on the labels"
     )
     paper_form: bool = param(False, "as published: exact sums of each node are sent, right sums are what is left")
-
-
-@dataclass(frozen=True)
-class Ranges:
-    """Where gradients lie, [-g, g], and hessians, [0, h]; no h: hessians are not sent, every row counts one."""
-
-    g: float
-    h: float | None
-
-    @property
-    def channels(self) -> int:
-        """How many numbers of a person are released at once."""
-        return 1 if self.h is None else 2
 
 
 def ranges_of(config: TrainingConfig, options: LdpOptions, trees_per_round: int = 1) -> Ranges:

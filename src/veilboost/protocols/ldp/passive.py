@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from veilboost import _native
 from veilboost.boost.columns import ColumnBlock, LevelBins
 from veilboost.boost.rows import RowGroups
 from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.fixedpoint import MAX_BITS, Scale
+from veilboost.protocols.common.leaves import node_totals
 from veilboost.protocols.common.messages import BeginRound, StatisticsRequest
 from veilboost.protocols.common.passive import VerticalPassive
+from veilboost.protocols.common.perturb import with_counts
 from veilboost.protocols.ldp.messages import LdpRequest, LdpRound, LdpScores
 from veilboost.protocols.ldp.options import LdpOptions
-from veilboost.protocols.common.perturb import with_counts
 from veilboost.protocols.ldp.scores import score
 from veilboost.types import Int32Array
 
@@ -51,8 +49,7 @@ class LdpPassive(VerticalPassive):
 
     def statistics(self, block: ColumnBlock, bins: LevelBins, build: RowGroups) -> LdpScores:
         sums = block.histogram(bins, self._gradients, build)  # Alg. 6, line 5: noisy left-hand sums
-        totals = np.empty((build.nodes, 2), dtype=np.int64)
-        _native.node_totals(self._gradients, build.rows, build.begin, build.end, build.group, totals)
+        totals = node_totals(self._gradients, build)
         if self._options.paper_form:  # line 8: what is left of the exact sum
             totals[:, : self._channels] = self._told
         best = score(sums, block.layout, totals, self._scale, self.config, self.context.threads)

@@ -15,7 +15,7 @@ from veilboost.protocols.common.messages import (
 )
 from veilboost.protocols.common.paillier_active import PaillierActive
 from veilboost.protocols.common.paillier_messages import PaillierRound, PaillierSums
-from veilboost.protocols.common.paillier_options import PaillierOptions
+from veilboost.protocols.common.paillier_options import PaillierOptions, security_bits
 from veilboost.protocols.common.paillier_passive import PaillierPassive
 from veilboost.wire.message import Done
 
@@ -76,4 +76,5 @@ SPEC = ProtocolSpec(
     active=PaillierActive,
     passive=PaillierPassive,
     options=PaillierOptions,
+    security_bits=security_bits,
 )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from veilboost.config import TrainingConfig
+from veilboost.crypto.lattice.parameters import SECURITY_BITS
 from veilboost.privacy.calibrate import CalibrationRequest
 from veilboost.privacy.statement import Protection, Statement, Status
 from veilboost.protocols.api import ProtocolSpec
@@ -114,4 +115,5 @@ SPEC = ProtocolSpec(
     plan=plan,
     calibrate=calibrate,
     complete=completed,
+    security_bits=lambda config: SECURITY_BITS,
 )

@@ -1,0 +1,1 @@
+"""`elxgb`: the first tree under encryption, later trees on noisy gradients (ELXGB)."""

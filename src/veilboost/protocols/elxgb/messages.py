@@ -1,0 +1,33 @@
+"""What `elxgb` sends for its later trees, beside the common messages and those of encryption."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from veilboost.protocols.common.messages import BeginRound
+from veilboost.types import Float64Array, Int32Array
+from veilboost.wire.message import ArraySpec, Message, Reveals
+
+
+@dataclass(frozen=True)
+class NoisyRound(BeginRound):
+    """Active to passive: the noisy gradients of a later tree, (trees, rows, 1 or 2), on a grid of 2^-exponent."""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        *BeginRound.reveals,
+        Reveals("gradient and hessian of every sampled row, with noise, for every tree after the first", "passive"),
+    )
+    g_exponent: int
+    h_exponent: int
+    gradients: Annotated[Int32Array, ArraySpec("int32", 3)]
+
+
+@dataclass(frozen=True)
+class LocalGains(Message):
+    """Passive to active: the best gain of every node asked for. By which candidate, stays with its owner."""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        Reveals("the best gain of every node, from sums of noisy gradients, for every tree after the first", "active"),
+    )
+    gain: Annotated[Float64Array, ArraySpec("float64", 1)]

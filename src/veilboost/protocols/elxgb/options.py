@@ -1,0 +1,93 @@
+"""The parameters of `elxgb`, and what they cannot be combined with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from veilboost.config import TrainingConfig, param
+from veilboost.errors import ImpossibleParameter, UnsupportedCombination
+from veilboost.protocols.common.paillier_options import PaillierOptions
+from veilboost.protocols.common.perturb import Ranges
+
+BACKENDS = ("paillier", "lattice")
+MECHANISMS = ("gaussian", "none")
+_LOSSES = {"binary": (1.0, 0.25), "multiclass": (1.0, 0.5), "auto": (1.0, 0.25)}  # |g| and h at weight 1
+
+
+@dataclass(frozen=True)
+class ElxgbOptions(PaillierOptions):
+    """How the first tree is encrypted and how later gradients are perturbed. Defaults are the paper's, but the key."""
+
+    backend: str = param("paillier", "encryption of the first tree", choices=BACKENDS)
+    mechanism: str = param("gaussian", "noise on the gradients of later trees", choices=MECHANISMS)
+    epsilon: float = param(10.0, "what one release of one number of a person costs", low=0, low_open=True)
+    delta: float = param(1e-4, "delta of a release", low=0, high=1, low_open=True)
+    noise_multiplier: float = param(0.0, "sigma over the range of a number; 0: from epsilon and delta", low=0)
+    clip: float = param(0.5, "gradients are cut off at plus and minus this before noise", low=0, low_open=True)
+    clip_hessian: float = param(0.0, "hessians are cut off at this before noise; 0: the range of the loss", low=0)
+    private_leaves: bool = param(False, "noise on the sums that leaf weights are made of too")
+    clock: float = param(
+        0.0, "seconds to wait for others after a level's first answer, then go on without them; 0: wait for all", low=0
+    )
+
+
+def ranges_of(config: TrainingConfig, options: ElxgbOptions, trees_per_round: int = 1) -> Ranges:
+    """What noise must hide: gradients within the clipping, hessians within theirs or the loss's range."""
+    _, h = _loss(config, trees_per_round)
+    # Hessians of 1 (first-order boosting, squared error) tell nothing and are not sent.
+    sent = config.order == "second" and config.objective != "regression"
+    return Ranges(options.clip, (options.clip_hessian or h) if sent else None)
+
+
+def leaf_ranges(config: TrainingConfig, trees_per_round: int = 1) -> Ranges:
+    """As `ranges_of`, of what leaf sums are made of: gradients that nothing was cut off from."""
+    g, h = _loss(config, trees_per_round)
+    return Ranges(g, h if config.order == "second" else None)
+
+
+def _loss(config: TrainingConfig, trees_per_round: int) -> tuple[float, float]:
+    name = "multiclass" if config.objective == "auto" and trees_per_round > 1 else config.objective
+    g, h = _LOSSES.get(name, (0.0, 0.0))
+    weight = max(1.0, config.scale_pos_weight)
+    return g * weight, h * weight
+
+
+def refuse(config: TrainingConfig) -> None:
+    """What `elxgb` cannot do, before anything is sent or spent."""
+    options = ElxgbOptions.from_dict(config.options)
+    if config.categories == "sets":
+        raise UnsupportedCombination(
+            "a node of elxgb's encrypted model compares one number, not a set of categories",
+            "set categories to ordinal or onehot",
+        )
+    if options.backend == "lattice" and options.key_bits != ElxgbOptions.key_bits:
+        raise UnsupportedCombination("key_bits is for backend='paillier'", "leave it out")
+    if options.mechanism == "none":
+        return
+    if options.delta == 1:
+        raise ImpossibleParameter(
+            "delta=1 protects nobody", "give a number between 0 and 1, well below one over the rows"
+        )
+    if config.sampling == "goss":
+        raise UnsupportedCombination(
+            "goss tells passive parties who has a large gradient, which elxgb is to hide", "use sampling='uniform'"
+        )
+    if ranges_of(config, options).h == 0:
+        raise ImpossibleParameter(
+            f"hessians of objective {config.objective!r} have no bound, and noise must hide all of their range",
+            "set clip_hessian to where they may be cut off",
+        )
+    if options.private_leaves:
+        _refuse_what_leaks(config)
+
+
+def _refuse_what_leaks(config: TrainingConfig) -> None:
+    if leaf_ranges(config).g == 0:
+        raise UnsupportedCombination(
+            "private_leaves needs gradients with a bound", "use it for classification, or leave it off"
+        )
+    if config.min_child_weight > 0 or config.base_score is None:
+        raise UnsupportedCombination(
+            "which nodes may split follows from true hessians, and the first prediction from the labels",
+            "with private_leaves set min_child_weight to 0 and base_score to a number known beforehand",
+        )
