@@ -122,7 +122,7 @@ void prepare_secret(const std::int8_t* s, void* out) {
 // -a, from which m - a s is made for all families.
 void negated_uniform(const std::uint8_t* seed, u64 stream, const Prime& prime, Word* out) {
   uniform(seed, stream, prime, out);
-  for (std::size_t i = 0; i < kN; ++i) out[i] = Lanes::word(subtract(0, Lanes::number(out[i], prime), prime), prime);
+  for (std::size_t i = 0; i < kN; ++i) out[i] = Lanes::negated(out[i], prime);
 }
 
 void public_part(const void* secret, const std::uint8_t* seed, const std::uint8_t* noise_key, u64 stream,

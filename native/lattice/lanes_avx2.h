@@ -6,7 +6,7 @@
 
 #include <immintrin.h>
 
-#include <cmath>
+#include <cstring>
 
 #include "ring.h"
 
@@ -19,6 +19,8 @@ struct Lanes {
   using V = __m256d;
   static constexpr std::size_t kCount = 4, kLogCount = 2;
   static constexpr const char* kName = "avx2";
+  static constexpr double kTwo52 = 4503599627370496.0;
+  static constexpr u64 kTwo52Bits = 0x4330000000000000ull;
 
   double scalar_p, scalar_inverse;
   V p, inverse_p;
@@ -32,13 +34,21 @@ struct Lanes {
     V value, quotient;
   };
   static double quotient(u64 value, const Prime& prime) { return word(value, prime) / static_cast<double>(prime.p); }
+  // A number below 2^52 laid into the mantissa of 2^52 + number: conversions that compilers turn into vectors.
   static Word word(u64 value, const Prime& prime) {
-    return value > prime.p / 2 ? static_cast<double>(value) - static_cast<double>(prime.p) : static_cast<double>(value);
+    const u64 bits = value | kTwo52Bits;
+    double number;
+    std::memcpy(&number, &bits, sizeof number);
+    number -= kTwo52;
+    return number > static_cast<double>(prime.p / 2) ? number - static_cast<double>(prime.p) : number;
   }
   static u64 number(Word word, const Prime& prime) {
-    const std::int64_t value = static_cast<std::int64_t>(word);
-    return static_cast<u64>(value < 0 ? value + static_cast<std::int64_t>(prime.p) : value);
+    const double shifted = (word < 0.0 ? word + static_cast<double>(prime.p) : word) + kTwo52;
+    u64 bits;
+    std::memcpy(&bits, &shifted, sizeof bits);
+    return bits ^ kTwo52Bits;
   }
+  static Word negated(Word word, const Prime&) { return -word; }
   static Word small(std::int64_t value, const Prime&) { return static_cast<double>(value); }  // below p / 2 in size
   static u64 prepared(u64 value, const Prime&) { return value; }
 

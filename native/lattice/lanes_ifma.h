@@ -40,6 +40,7 @@ struct Lanes {
   static u64 quotient(u64 value, const Prime& prime) { return static_cast<u64>((static_cast<u128>(value) << 52) / prime.p); }
   static Word word(u64 value, const Prime&) { return value; }
   static u64 number(Word word, const Prime&) { return word; }
+  static Word negated(Word word, const Prime& prime) { return word ? prime.p - word : 0; }
   static Word small(std::int64_t value, const Prime& prime) {  // a number below p in size, without a branch
     return static_cast<u64>(value) + (prime.p & static_cast<u64>(value >> 63));
   }

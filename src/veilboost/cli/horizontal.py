@@ -17,13 +17,15 @@ from veilboost.boost.booster import Watcher
 from veilboost.boost.metrics import metric_named
 from veilboost.boost.objective import make_objective
 from veilboost.cli.baseline import central_xgboost
-from veilboost.cli.console import bytes_text, make_table, seconds_text, status_text, stdout
+from veilboost.cli.console import bytes_text, make_table, print_json, seconds_text, status_text, stdout, writing
 from veilboost.cli.problem import Problem, labels
 from veilboost.cli.verdict import learned_by, protections_of, status_of
 from veilboost.config import TrainingConfig
 from veilboost.data.schema import infer_objective
 from veilboost.data.table import PartyTable
 from veilboost.errors import EmptyTable, ImpossibleParameter, UnsupportedCombination
+from veilboost.model.joined import join
+from veilboost.model.store import save_model
 from veilboost.party.horizontal import HorizontalSimulation, simulate_horizontal
 from veilboost.party.policy import Policy
 from veilboost.party.simulation import simulate_training
@@ -132,8 +134,6 @@ def run_horizontal(
         own = simulate_training({"alone": share}, "alone", "plain", replace(config, options={}), threads=threads)
         skeleton_alone = own.parts["alone"].skeleton
         if skeleton_alone is not None and skeleton_alone.trees_per_round == skeleton.trees_per_round:
-            from veilboost.model.joined import join
-
             alone = score(objective.predict(join(own.parts).margins(test.columns)))
     return HorizontalExperiment(
         spec=spec,
@@ -211,6 +211,22 @@ def network_summary(text: str, rounds: int, size: int, busiest: int) -> dict[str
         "network_seconds": network.seconds(rounds, size),
         "network_seconds_own_lines": network.seconds(rounds, busiest),
     }
+
+
+def tell_horizontal(done: HorizontalExperiment, network: str | None, save: Path | None, as_json: bool) -> None:
+    """Save the model where that was asked for, and tell how the run went."""
+    run, part = done.run, done.run.outcome.part
+    if save is not None:
+        with writing(save):
+            save_model({part.party: part}, save)
+    line: dict[str, Any] = {}
+    if network is not None:
+        busiest = max(sum(entry.size for entry in run.transcripts[name].entries) for name in done.rows)
+        line = network_summary(network, run.rounds, run.bytes_sent, busiest)
+    if as_json:
+        print_json(horizontal_summary(done) | {"saved": None if save is None else str(save)} | line)
+    else:
+        print_horizontal(done, save, line)
 
 
 def print_horizontal(done: HorizontalExperiment, saved: Path | None, network: Mapping[str, Any]) -> None:

@@ -46,12 +46,13 @@ def protocols(
             verdict,
             "\n".join(escape(name) for name in entry["decisive_attack"].values()),
             "" if entry["cost"] is None else f"{entry['cost']:g}",
-            escape(f"{entry['summary']} ({entry['source']})"),
         )
-    stdout().print(table)
-    stdout().print(
-        "\ncost: seconds of a tree over those of plain, 5000 rows, two parties of ten columns", soft_wrap=True
-    )
+    console = stdout()
+    console.print(table)
+    console.print("\ncost: seconds of a tree over those of plain, 5000 rows, two parties of ten columns\n", soft_wrap=True)
+    for entry in found:
+        about = f"{escape(entry['summary'])} ({escape(entry['source'])})"
+        console.print(f"[bold]{escape(entry['name'])}[/]: {about}", soft_wrap=True)
 
 
 def _describe(spec: Any) -> dict[str, Any]:

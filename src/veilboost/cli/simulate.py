@@ -17,8 +17,6 @@ from veilboost.errors import ImpossibleParameter, UnsupportedCombination
 
 if TYPE_CHECKING:
     from veilboost.boost.booster import RoundResult, Watcher
-    from veilboost.cli.horizontal import HorizontalChoices
-    from veilboost.cli.problem import Problem
 
 DATA, PARTIES, TESTING, OUTPUT = "Data", "Parties", "Testing and baselines", "Output"
 SCENE = "scene"
@@ -230,7 +228,7 @@ def simulate(
         [bold]veilboost simulate --data t.csv --label y --protocol mal --participants 10 --buckets 18[/]
     """
     from veilboost.cli.experiment import run_experiment, summary
-    from veilboost.cli.horizontal import HorizontalChoices, network_summary
+    from veilboost.cli.horizontal import HorizontalChoices, network_summary, run_horizontal, tell_horizontal
     from veilboost.cli.problem import SplitOptions, load_problem
     from veilboost.cli.report import print_report
     from veilboost.cli.tables import TableOptions
@@ -272,7 +270,9 @@ def simulate(
     if horizontal:
         if audit or audit_html is not None:
             raise UnsupportedCombination("--audit is for vertical protocols", "leave it out")
-        _simulate_horizontal(problem, protocol, config, choices, threads, not no_baselines, network, save, as_json)
+        with _progress(config.n_estimators, shown=not as_json) as watcher:
+            dealt = run_horizontal(problem, protocol, config, choices, threads or _cores(), not no_baselines, watcher)
+        tell_horizontal(dealt, network, save, as_json)
         return
     with _progress(config.n_estimators, shown=not as_json) as watcher:
         attacked = audit or audit_html is not None
@@ -313,36 +313,6 @@ def _is_horizontal(protocol: str, setting: str | None) -> bool:
     if setting is not None and (setting == "horizontal") != found:
         raise UnsupportedCombination(f"the protocol {protocol} is not for the {setting} setting")
     return found
-
-
-def _simulate_horizontal(
-    problem: Problem,
-    protocol: str,
-    config: TrainingConfig,
-    choices: HorizontalChoices,
-    threads: int | None,
-    baselines: bool,
-    network: str | None,
-    save: Path | None,
-    as_json: bool,
-) -> None:
-    from veilboost.cli.horizontal import horizontal_summary, network_summary, print_horizontal, run_horizontal
-    from veilboost.model.store import save_model
-
-    with _progress(config.n_estimators, shown=not as_json) as watcher:
-        done = run_horizontal(problem, protocol, config, choices, threads or _cores(), baselines, watcher)
-    run, part = done.run, done.run.outcome.part
-    if save is not None:
-        with writing(save):
-            save_model({part.party: part}, save)
-    line = {}
-    if network is not None:
-        busiest = max(sum(entry.size for entry in run.transcripts[name].entries) for name in done.rows)
-        line = network_summary(network, run.rounds, run.bytes_sent, busiest)
-    if as_json:
-        print_json(horizontal_summary(done) | {"saved": None if save is None else str(save)} | line)
-    else:
-        print_horizontal(done, save, line)
 
 
 @contextmanager

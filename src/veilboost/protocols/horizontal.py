@@ -8,16 +8,24 @@ a daemon.
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 from veilboost.boost.booster import RoundResult, Watcher
 from veilboost.config import ProtocolOptions, TrainingConfig
 from veilboost.crypto.csprng import Csprng, JobRandomness
 from veilboost.data.table import PartyTable
-from veilboost.errors import PeerBroken, PeerUnreachable, StaleSession, UnexpectedMessage
+from veilboost.errors import (
+    MalformedMessage,
+    PeerBroken,
+    PeerUnreachable,
+    StaleSession,
+    UnexpectedMessage,
+    UnsupportedCombination,
+)
 from veilboost.model.part import Part
 from veilboost.privacy.account import Account, MemoryAccount
 from veilboost.privacy.event import Event
@@ -144,6 +152,29 @@ class HorizontalSpec:
         if self.refuse is not None:
             self.refuse(config)
         return config
+
+
+def read_config(text: str, agreed: TrainingConfig | None) -> TrainingConfig:
+    """The parameters in a server's first message, which must be those that the participant's owner agreed to."""
+    try:
+        config = TrainingConfig.from_dict(cast(Mapping[str, Any], json.loads(text)))
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise MalformedMessage("the job's parameters cannot be read") from error
+    if agreed is not None and config != agreed:
+        raise UnexpectedMessage("the server uses other parameters than this participant agreed to")
+    return config
+
+
+def refuse_sampling(config: TrainingConfig, protocol: str) -> None:
+    """Rows are in many hands and nobody numbers them, so none are sampled, weighted or held out."""
+    if config.scale_pos_weight != 1.0 or config.weighted_bins:
+        raise UnsupportedCombination(f"{protocol} takes every row alike", "leave weights out")
+    if config.subsample < 1.0 or config.sampling != "uniform":
+        raise UnsupportedCombination(f"{protocol} takes every row of every participant", "leave row sampling out")
+    if config.early_stopping_rounds is not None:
+        raise UnsupportedCombination(
+            f"{protocol} has no validation rows, and early_stopping_rounds needs them", "set n_estimators alone"
+        )
 
 
 def ask_those_there(

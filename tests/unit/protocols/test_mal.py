@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
+from sklearn.metrics import roc_auc_score
 
 from support import make_columns, make_labels
 from veilboost.config import TrainingConfig
@@ -216,6 +217,20 @@ def test_attack_labels_fall_where_rows_are_few_and_stand_longer_under_the_guard(
         accuracy[guard] = ((guess > 0.5) == table.label).mean()
     assert accuracy["allow"] == 1.0
     assert accuracy["merge"] < 0.95
+
+
+def test_attack_bucket_sums_rank_labels_under_the_default_guard():
+    """What the broken status rests on beside the exact attack: many rows, default options, noise on buckets off."""
+    table = whole(rows=1200, categorical=0, missing=0.0)
+    config = config_of({"epsilon": 0}, max_bin=16, n_estimators=1)
+    federation = HorizontalFederation("mal", {"p": table}, config)
+    federation.train()
+    rows = federation.participants["p"]._answered[1]
+    masked = rows.labels[0]
+    space = BucketSpace(rows.buckets, np.full(4, 17))
+    known = masked - space.off(masked)  # what does not cancel: the projection of the labels themselves
+    assert roc_auc_score(table.label, known) > 0.8
+    assert roc_auc_score(table.label, masked) < 0.6  # the masked labels as such tell little
 
 
 def test_masks_that_do_not_cancel_are_found_out():

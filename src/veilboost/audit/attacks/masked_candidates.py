@@ -15,7 +15,6 @@ from veilboost.protocols.masked.options import MaskedOptions
 from veilboost.protocols.masked.parameters import Noise
 from veilboost.types import BoolArray, Float64Array, Int64Array, PartyName
 
-
 _SURE = 5.0  # of the standard errors of a level
 
 

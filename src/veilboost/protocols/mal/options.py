@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
+from veilboost.boost.stumps import LOSSES
 from veilboost.config import ProtocolOptions, TrainingConfig, param
 from veilboost.crypto.ore.schemes import SCHEMES, scheme_named
 from veilboost.errors import UnsupportedCombination
+from veilboost.protocols.horizontal import refuse_sampling
 
 MOST_SLOTS = 256  # buckets travel as bytes
 GUARDS = ("merge", "drop", "refuse", "allow")
@@ -42,22 +44,11 @@ def refuse(config: TrainingConfig) -> None:
     """What masks that cancel per bucket cannot do."""
     options = MalOptions.from_dict(config.options)
     scheme_named(options.ore, options.ore_bits)
-    if config.objective not in ("auto", "binary", "multiclass", "regression"):
+    if config.objective not in ("auto", *LOSSES):
         raise UnsupportedCombination(
-            f"mal cannot train objective {config.objective!r}", "use binary, multiclass or regression"
+            f"mal needs hessians without labels, and objective {config.objective!r} has others",
+            f"use {', '.join(LOSSES)}",
         )
-    if config.scale_pos_weight != 1.0:
-        raise UnsupportedCombination("mal needs hessians without labels, so scale_pos_weight must be 1")
     if config.max_bin > MOST_SLOTS - 1:
         raise UnsupportedCombination(f"mal has at most {MOST_SLOTS - 1} buckets", "lower max_bin")
     refuse_sampling(config, "mal")
-
-
-def refuse_sampling(config: TrainingConfig, protocol: str) -> None:
-    """Rows are in many hands and nobody numbers them, so none are sampled or held out."""
-    if config.subsample < 1.0 or config.sampling != "uniform":
-        raise UnsupportedCombination(f"{protocol} takes every row of every participant", "leave row sampling out")
-    if config.early_stopping_rounds is not None:
-        raise UnsupportedCombination(
-            f"{protocol} has no validation rows, and early_stopping_rounds needs them", "set n_estimators alone"
-        )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from threadpoolctl import threadpool_limits  # pyright: ignore[reportMissingTypeStubs]
@@ -19,7 +18,7 @@ from veilboost.model.part import Part
 from veilboost.privacy.mechanism import gaussian
 from veilboost.protocols.common.schema import Schema, describe, table_in_terms_of
 from veilboost.protocols.common.whole import TrainedModel, block_with_cuts, from_message
-from veilboost.protocols.horizontal import ParticipantContext, ParticipantSide
+from veilboost.protocols.horizontal import ParticipantContext, ParticipantSide, read_config
 from veilboost.protocols.mal.accounting import perturb, spend
 from veilboost.protocols.mal.extremes import Extremes
 from veilboost.protocols.mal.masks import BucketSpace, guard_rows
@@ -64,9 +63,7 @@ class MalParticipant(ParticipantSide):
         raise UnexpectedMessage(f"{message.type_name()} is not a request to a participant")
 
     def _begin(self, message: MalBegin) -> MalColumns:
-        config = _read_config(message.config)
-        if self._context.agreed is not None and config != self._context.agreed:
-            raise UnexpectedMessage("the server uses other parameters than this participant agreed to")
+        config = read_config(message.config, self._context.agreed)
         if self._config is not None and config != self._config:
             raise UnexpectedMessage("the job has begun with other parameters")
         refuse(config)
@@ -142,11 +139,3 @@ def _label_rows(schema: Schema, label: Float64Array) -> Float64Array:
         return label[None, :]
     check_labels(np.arange(schema.kinds, dtype=np.float64), "multiclass")
     return (label[None, :] == np.arange(schema.kinds)[:, None]).astype(np.float64)
-
-
-def _read_config(text: str) -> TrainingConfig:
-    try:
-        values = cast(Mapping[str, Any], json.loads(text))
-        return TrainingConfig.from_dict(values)
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise MalformedMessage("the job's parameters cannot be read") from error

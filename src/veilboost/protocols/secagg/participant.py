@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
-from collections.abc import Mapping
 from typing import Any, cast
 
 import numpy as np
@@ -23,7 +21,7 @@ from veilboost.model.part import Part
 from veilboost.privacy.event import Adjacency, ExactRelease
 from veilboost.protocols.common.schema import Schema, describe, table_in_terms_of
 from veilboost.protocols.common.whole import TrainedModel, block_with_cuts, from_message
-from veilboost.protocols.horizontal import ParticipantContext, ParticipantSide
+from veilboost.protocols.horizontal import ParticipantContext, ParticipantSide, read_config
 from veilboost.protocols.secagg.exact import SUM_BYTES, exact_sum
 from veilboost.protocols.secagg.messages import (
     CountsRequest,
@@ -103,12 +101,7 @@ class SecaggParticipant(ParticipantSide):
     def _begin(self, message: SecaggBegin) -> SecaggColumns:
         if self._config is not None:
             raise UnexpectedMessage("the job has begun already")
-        try:
-            config = TrainingConfig.from_dict(cast(Mapping[str, Any], json.loads(message.config)))
-        except (ValueError, TypeError, AttributeError, RecursionError) as error:
-            raise MalformedMessage("the job's parameters cannot be read") from error
-        if self._context.agreed is not None and config != self._context.agreed:
-            raise UnexpectedMessage("the server uses other parameters than this participant agreed to")
+        config = read_config(message.config, self._context.agreed)
         refuse(config)
         schema = describe(self._context.table, config.objective)
         self._config = config
