@@ -7,7 +7,7 @@
 #include <string>
 
 #include "kernels.h"
-#include "lattice/chacha.h"
+#include "lattice/randomness.h"
 #include "lattice/engine.h"
 
 #include <nanobind/stl/string.h>

@@ -6,50 +6,19 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "chacha.h"
 #include "kernels.h"
 
 namespace {
 
 using Lanes = std::uint32_t __attribute__((vector_size(32)));  // the same word of eight consecutive blocks
-constexpr std::size_t kLanes = 8, kState = 16, kBatch = kLanes * kState;
+constexpr std::size_t kBatch = sizeof(Lanes) / 4 * chacha::kState;
 
-__attribute__((always_inline)) inline void rotate(Lanes& x, int bits) { x = (x << bits) | (x >> (32 - bits)); }
-
-__attribute__((always_inline)) inline void quarter_round(Lanes& a, Lanes& b, Lanes& c, Lanes& d) {
-  a += b, d ^= a, rotate(d, 16);
-  c += d, b ^= c, rotate(b, 12);
-  a += b, d ^= a, rotate(d, 8);
-  c += d, b ^= c, rotate(b, 7);
-}
-
-// The next eight blocks of RFC 8439's key stream, word 0 of all of them first. `state[12]` counts blocks.
-__attribute__((always_inline)) inline void eight_blocks(std::uint32_t* state, std::uint32_t* words) {
-  Lanes start[kState], x[kState];
-  for (std::size_t i = 0; i < kState; ++i) start[i] = Lanes{} + state[i];
-  start[12] += Lanes{0, 1, 2, 3, 4, 5, 6, 7};
-  for (std::size_t i = 0; i < kState; ++i) x[i] = start[i];
-  for (int round = 0; round < 10; ++round) {
-    quarter_round(x[0], x[4], x[8], x[12]);
-    quarter_round(x[1], x[5], x[9], x[13]);
-    quarter_round(x[2], x[6], x[10], x[14]);
-    quarter_round(x[3], x[7], x[11], x[15]);
-    quarter_round(x[0], x[5], x[10], x[15]);
-    quarter_round(x[1], x[6], x[11], x[12]);
-    quarter_round(x[2], x[7], x[8], x[13]);
-    quarter_round(x[3], x[4], x[9], x[14]);
-  }
-  for (std::size_t i = 0; i < kState; ++i) {
-    x[i] += start[i];
-    std::memcpy(words + i * kLanes, &x[i], sizeof(Lanes));
-  }
-  state[12] += kLanes;
-}
-
-void eight_blocks_anywhere(std::uint32_t* state, std::uint32_t* words) { eight_blocks(state, words); }
+void eight_blocks_anywhere(std::uint32_t* state, std::uint32_t* words) { chacha::next_blocks<Lanes>(state, words); }
 #if defined(__x86_64__)
 // The same words in half the time, where the machine has registers of eight lanes.
 __attribute__((target("avx2"))) void eight_blocks_avx2(std::uint32_t* state, std::uint32_t* words) {
-  eight_blocks(state, words);
+  chacha::next_blocks<Lanes>(state, words);
 }
 const auto kEightBlocks = __builtin_cpu_supports("avx2") ? eight_blocks_avx2 : eight_blocks_anywhere;
 #else
@@ -70,13 +39,8 @@ inline float as_float(std::uint32_t bits) {
 class ChaCha20 {
  public:
   ChaCha20(const std::uint8_t* key, std::uint32_t nonce0, std::uint32_t nonce1, std::uint32_t nonce2) {
-    const std::uint32_t constants[4] = {0x61707865, 0x3320646e, 0x79622d32, 0x6b206574};
-    std::copy_n(constants, 4, state_);
-    for (std::size_t i = 0; i < 8; ++i)
-      state_[4 + i] = static_cast<std::uint32_t>(key[4 * i]) | static_cast<std::uint32_t>(key[4 * i + 1]) << 8 |
-                      static_cast<std::uint32_t>(key[4 * i + 2]) << 16 |
-                      static_cast<std::uint32_t>(key[4 * i + 3]) << 24;
-    state_[12] = 0, state_[13] = nonce0, state_[14] = nonce1, state_[15] = nonce2;
+    chacha::open_state(key, state_);
+    state_[13] = nonce0, state_[14] = nonce1, state_[15] = nonce2;
   }
 
   void fill(std::uint32_t* batch) { kEightBlocks(state_, batch); }  // of kBatch words
@@ -87,7 +51,7 @@ class ChaCha20 {
   double uniform() { return (next() + 0.5) * 0x1p-32; }  // in (0, 1)
 
  private:
-  std::uint32_t state_[kState], words_[kBatch];
+  std::uint32_t state_[chacha::kState], words_[kBatch];
   std::size_t at_ = kBatch;
 };
 

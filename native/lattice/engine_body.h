@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "chacha.h"
+#include "randomness.h"
 #include "engine.h"
 #include "transform.h"
 

@@ -23,7 +23,7 @@ from veilboost.protocols.common.shuffle import ColumnShuffle
 from veilboost.protocols.plain.messages import PlainSums
 from veilboost.types import BoolArray, Float64Array, Int32Array, Int64Array, PartyName
 
-LINKING = 400  # of the latest nodes that tell which column is which
+LINKING, PASSES = 400, 3  # nodes of the nearest rounds that tell which column is which, and how often all are asked
 
 
 @dataclass(frozen=True)
@@ -80,25 +80,28 @@ def histograms(view: View, truth: Truth, peer: PartyName, rng: np.random.Generat
     if view.protocol == "sealed":  # it sums (g, 1)
         gradients = [np.stack((each[..., 0], np.ones_like(each[..., 1])), axis=-1) for each in gradients]
     reader, paillier = SumsReader(view, layout), _PaillierSums(truth.block(peer), len(gradients), rng)
-    nodes: list[Summed] = []
-    cuts: list[Cut] = []
-    for one in rounds(view, peer)[: len(gradients)]:
+    by_round: list[list[Summed]] = []
+    played = rounds(view, peer)[: len(gradients)]
+    for one in played:
         found: list[Summed] = []
         for depth, level in enumerate(one.levels):
             sums = reader.read(level)
             if sums is None:
                 sums = paillier.make(one.number, level, gradients[one.number])
             if sums is None:
-                return None
+                break  # `elxgb` sums its first tree only
             build = level.build
             for k in range(build.nodes):
                 rows = build.rows[build.begin[k] : build.end[k]]
                 own = gradients[one.number][build.group[k], rows]
                 found.append(Summed(one.number, depth, rows, own, sums[k]))
-        moved = _relinked(layout, found, nodes, view.rows)
-        nodes += [replace(node, sums=node.sums[moved]) for node in found]
-        cuts += [cut for level in one.levels for cut in _cuts(layout, level, moved)]
-    return Histograms(layout, nodes, cuts)
+        if not found:
+            break
+        by_round.append(found)
+    moved = _relinked(layout, by_round, view.rows)
+    nodes = [replace(node, sums=node.sums[moved[k]]) for k, found in enumerate(by_round) for node in found]
+    cuts = [cut for k, order in enumerate(moved) for level in played[k].levels for cut in _cuts(layout, level, order)]
+    return Histograms(layout, nodes, cuts) if nodes else None
 
 
 def equations(nodes: Sequence[Summed], rows: int) -> tuple[Float64Array, Float64Array]:
@@ -184,18 +187,32 @@ def _cuts(layout: BinLayout, level: ReplayedLevel, moved: Int64Array) -> Iterato
             yield Cut(int(column[k]), int(place[k]), left, right)
 
 
-def _relinked(layout: BinLayout, found: Sequence[Summed], before: Sequence[Summed], rows: int) -> Int64Array:
-    """Which slot now stands for each slot of the first round: columns that look alike change places every round.
+def _relinked(layout: BinLayout, by_round: Sequence[Sequence[Summed]], rows: int) -> list[Int64Array]:
+    """For each round, which slot stands for each slot of the first: columns that look alike change places every round.
 
-    What earlier rounds tell predicts this round's sums; of all ways to pair columns of the same shape the one is taken
-    that comes nearest to them.
+    What the rounds before tell predicts a round's sums; of all ways to pair columns of the same shape the one is taken
+    that comes nearest to them. Then all is done again with what all other rounds tell.
     """
-    moved = np.arange(layout.slots)
-    if not before or not found or layout.features < 2:
+    moved: list[Int64Array] = [np.arange(layout.slots, dtype=np.int64) for _ in by_round]
+    if layout.features < 2:
         return moved
-    a, now = equations(found, rows)
-    then = a @ least_solution(*equations(before[-LINKING:], rows), prior_of(layout))
     shapes: Int64Array = np.stack([layout.widths, layout.missing, layout.kind], axis=1).astype(np.int64)
+    for again in range(PASSES):
+        for number, found in enumerate(by_round):
+            others = [k for k in range(len(by_round)) if (k != number if again else k < number)]
+            known = [replace(node, sums=node.sums[moved[k]]) for k in others for node in by_round[k]]
+            if not number or not known:
+                continue
+            a, now = equations(found, rows)
+            near = sorted(known, key=lambda node: abs(node.round - found[0].round))[:LINKING]  # noqa: B023 - used here
+            then = a @ least_solution(*equations(near, rows), prior_of(layout))
+            moved[number] = _paired(layout, shapes, then, now)
+    return moved
+
+
+def _paired(layout: BinLayout, shapes: Int64Array, then: Float64Array, now: Float64Array) -> Int64Array:
+    """The slots of `now` that stand for those of `then`, both (equations, slots)."""
+    moved: Int64Array = np.arange(layout.slots, dtype=np.int64)
     for shape in np.unique(shapes, axis=0):
         alike = np.flatnonzero((shapes == shape).all(axis=1))
         slots: list[Int64Array] = [

@@ -17,6 +17,7 @@ from veilboost.audit.attacks import (
     masked_split_likelihood,
     masked_stacking,
     noisy_gradients,
+    reported_buckets,
     smm1_columns,
     smm2_columns,
     smm2_stacking,
@@ -25,10 +26,17 @@ from veilboost.audit.attacks import (
 
 @dataclass(frozen=True)
 class Evidence:
-    """The attack that decides, and whether it succeeds at default parameters and the size that the status speaks of."""
+    """The attack that decides, and whether it succeeds at default parameters and the size that the status speaks of.
 
-    attack: Attack
+    None stands for the experiment of `audit.lower_bound`: a proved epsilon is tried by measuring it from below.
+    """
+
+    attack: Attack | None
     succeeds: bool
+
+    @property
+    def name(self) -> str:
+        return "lower bound on epsilon" if self.attack is None else self.attack.NAME
 
 
 # protocol -> victim's role -> evidence. Horizontal protocols have attacks of their own.
@@ -40,7 +48,9 @@ DECISIVE: Mapping[str, Mapping[str, Evidence]] = {
     "ldp": {"active": Evidence(noisy_gradients, False), "passive": Evidence(feature_order, True)},
     "smm1": {"active": Evidence(instance_clusters, True), "passive": Evidence(smm1_columns, True)},
     "smm2": {"active": Evidence(smm2_stacking, True), "passive": Evidence(smm2_columns, False)},
-    "sealed": {"active": Evidence(instance_clusters, False), "passive": Evidence(feature_order, True)},
+    "federboost": {"passive": Evidence(reported_buckets, False)},
+    "elxgb": {"active": Evidence(noisy_gradients, True), "passive": Evidence(histogram_bins, True)},
+    "sealed": {"active": Evidence(None, False), "passive": Evidence(feature_order, True)},
 }
 # Seconds of a tree over those of `plain`: 5000 rows, two parties of 10 columns, 32 bins, depth 4, default options, one
 # process. Rounded: what a job will take, `veilboost plan` says.
@@ -59,4 +69,4 @@ COST: Mapping[str, float] = {
 
 def decisive(protocol: str) -> dict[str, str]:
     """The names of the attacks that a protocol's statuses rest on, by victim."""
-    return {victim: evidence.attack.NAME for victim, evidence in DECISIVE.get(protocol, {}).items()}
+    return {victim: evidence.name for victim, evidence in DECISIVE.get(protocol, {}).items()}

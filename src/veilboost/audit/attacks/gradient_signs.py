@@ -10,7 +10,7 @@ from veilboost.audit.view import Truth, View
 from veilboost.types import PartyName
 
 NAME = "sign of one tree's noisy gradient"
-PROTOCOLS = frozenset({"ldp"})
+PROTOCOLS = frozenset({"ldp", "elxgb"})
 ADVERSARY, VICTIM, DATA = "passive", "active", "labels"
 
 

@@ -17,15 +17,16 @@ from veilboost.audit.view import Truth, View
 from veilboost.types import BoolArray, Float64Array, PartyName
 
 NAME = "bins from sums"
-PROTOCOLS = frozenset({"plain", "paillier", "lattice", "sealed"})
+PROTOCOLS = frozenset({"plain", "paillier", "lattice", "elxgb", "sealed"})
 ADVERSARY, VICTIM, DATA = "active", "passive", "features"
-MOST_EQUATIONS, MOST_CELLS, PROGRAM_ROWS, COLUMNS = 1500, 30_000_000, 600, 2
+MOST_EQUATIONS, MOST_CELLS, COLUMNS = 1500, 30_000_000, 2
+PROGRAM_SIZE = 20_000  # rows times bins that linear programs are solved for
 
 
 def run(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
     seen = histograms(view, truth, victim, rng)
     block = truth.block(victim)
-    if seen is None or not seen.nodes or block.shared is None:
+    if seen is None or block.shared is None:
         return None
     nodes = _chosen(seen, view.rows)
     coefficients, known = equations(nodes, view.rows)
@@ -61,7 +62,7 @@ def _chosen(seen: Histograms, rows: int) -> list[Summed]:
 def _solve(a: Float64Array, known: Float64Array, possible: BoolArray) -> Float64Array:
     """How much each row (rows, bins) belongs to each bin of one column; nothing where it cannot."""
     guess = least_solution(a, known, possible / possible.sum(axis=1, keepdims=True))
-    if a.shape[1] <= PROGRAM_ROWS:
+    if guess.size <= PROGRAM_SIZE:
         for each in range(known.shape[1]):
             solved = between(guess[:, each] - 0.5, a, known[:, each], possible[:, each].astype(np.float64))
             if solved is not None:

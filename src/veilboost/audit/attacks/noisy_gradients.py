@@ -8,12 +8,14 @@ import numpy as np
 
 from veilboost.audit.result import Outcome, balanced_accuracy
 from veilboost.audit.view import Truth, View
+from veilboost.protocols.elxgb.messages import NoisyRound
 from veilboost.protocols.ldp.messages import LdpRequest, LdpRound
 from veilboost.types import Float64Array, PartyName
 
 NAME = "noisy gradients added up"
-PROTOCOLS = frozenset({"ldp"})
+PROTOCOLS = frozenset({"ldp", "elxgb"})
 ADVERSARY, VICTIM, DATA = "passive", "active", "labels"
+NOISY = (LdpRound, LdpRequest, NoisyRound)
 
 
 def run(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
@@ -32,7 +34,7 @@ def noisy_gradients(view: View, peer: PartyName) -> Iterator[Float64Array]:
     """Every release of one tree's gradients: a number a row, 0 where the row was not released."""
     for seen in view.messages:
         message = seen.message
-        if seen.direction != "received" or seen.peer != peer or not isinstance(message, (LdpRound, LdpRequest)):
+        if seen.direction != "received" or seen.peer != peer or not isinstance(message, NOISY):
             continue
         if message.gradients.size and message.gradients.shape[0] == 1:
             yield message.gradients[0, :, 0].astype(np.float64)
