@@ -101,7 +101,7 @@ def histograms(view: View, truth: Truth, peer: PartyName, rng: np.random.Generat
     moved = _relinked(layout, by_round, view.rows)
     nodes = [replace(node, sums=node.sums[moved[k]]) for k, found in enumerate(by_round) for node in found]
     cuts = [cut for k, order in enumerate(moved) for level in played[k].levels for cut in _cuts(layout, level, order)]
-    return Histograms(layout, nodes, cuts) if nodes else None
+    return Histograms(layout, nodes, [] if paillier.used else cuts) if nodes else None
 
 
 def equations(nodes: Sequence[Summed], rows: int) -> tuple[Float64Array, Float64Array]:
@@ -162,7 +162,10 @@ class _PaillierSums:
     """The key of `paillier` lives in the active party's memory alone, so its sums are made again.
 
     That what it decrypted are the exact sums, columns in an order of the round's own, is what the protocol's tests say.
+    The order is another one here, so the handles of winning cuts mean nothing in it and cuts are not used.
     """
+
+    used = False
 
     def __init__(self, block: ColumnBlock, rounds: int, rng: np.random.Generator) -> None:
         self._block = block
@@ -171,6 +174,7 @@ class _PaillierSums:
     def make(self, number: int, level: ReplayedLevel, gradients: Int32Array) -> Int64Array | None:
         if self._block.shared is None or not isinstance(level.answer, PaillierSums):
             return None
+        self.used = True
         return self._block.histogram(self._block.shared, gradients, level.build)[:, self._shown[number]]
 
 

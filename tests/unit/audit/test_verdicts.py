@@ -25,8 +25,7 @@ OPTIONS = {
     "paillier": {"key_bits": 512, "allow_insecure_key": True},
     "elxgb": {"key_bits": 512, "allow_insecure_key": True},
 }
-# Statuses speak of sizes: `elxgb` sums one tree only, so few rows mean fewer there.
-ROWS = {"elxgb": 40, "masked": 300, "smm1": 200, "smm2": 300, "federboost": 400}
+ROWS = {"elxgb": 200, "masked": 300, "smm1": 200, "smm2": 300, "federboost": 400}
 
 
 @cache

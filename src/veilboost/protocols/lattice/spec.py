@@ -16,6 +16,7 @@ from veilboost.protocols.common.messages import (
     SplitAnswer,
     SplitRequest,
 )
+from veilboost.protocols.common.statements import EXACT_SUMS_OF_FEW_ROWS, ROWS_TOGETHER
 from veilboost.wire.message import Done
 
 SPEC = ProtocolSpec(
@@ -33,14 +34,7 @@ SPEC = ProtocolSpec(
                 status=Status.SOUND,
                 why="ring-LWE at 128 bits: N = 4096, log2 q = 100, ternary secrets",
             ),
-            Protection(
-                victim="active",
-                data="labels, by which rows are together",
-                adversary="every passive party",
-                status=Status.BROKEN,
-                why="every node's rows are told in the clear, and rows of a leaf have similar labels: a party that "
-                "knows a few labels infers most others",
-            ),
+            ROWS_TOGETHER,
             Protection(
                 victim="passive",
                 data="features, many rows",
@@ -50,14 +44,7 @@ SPEC = ProtocolSpec(
                 "the sides of every winning cut; no attack is known while there are more than four rows to every sum "
                 "of one bin",
             ),
-            Protection(
-                victim="passive",
-                data="features, few rows",
-                adversary="the active party",
-                status=Status.BROKEN,
-                why="with four rows or fewer to every sum of one bin, over all nodes and trees, linear programming "
-                "recovers which rows lie in the bin",
-            ),
+            EXACT_SUMS_OF_FEW_ROWS,
         )
     ),
     messages=(

@@ -17,6 +17,7 @@ from veilboost.protocols.common.paillier_active import PaillierActive
 from veilboost.protocols.common.paillier_messages import PaillierRound, PaillierSums
 from veilboost.protocols.common.paillier_options import PaillierOptions, security_bits
 from veilboost.protocols.common.paillier_passive import PaillierPassive
+from veilboost.protocols.common.statements import EXACT_SUMS_OF_FEW_ROWS, ROWS_TOGETHER
 from veilboost.wire.message import Done
 
 SPEC = ProtocolSpec(
@@ -35,14 +36,7 @@ SPEC = ProtocolSpec(
                 why="under Paillier encryption with a key of 2048 bits or more, if nobody can decide composite "
                 "residuosity; for parties that follow the protocol",
             ),
-            Protection(
-                victim="active",
-                data="labels, by which rows are together",
-                adversary="every passive party",
-                status=Status.BROKEN,
-                why="every node's rows are told in the clear, and rows of a leaf have similar labels: a party that "
-                "knows a few labels infers most others",
-            ),
+            ROWS_TOGETHER,
             Protection(
                 victim="passive",
                 data="features, many rows",
@@ -51,14 +45,7 @@ SPEC = ProtocolSpec(
                 why="exact sums per bin and the sides of every winning cut are sent; no attack is known on a column's "
                 "bins while there are more than four rows to every sum of one bin",
             ),
-            Protection(
-                victim="passive",
-                data="features, few rows",
-                adversary="the active party",
-                status=Status.BROKEN,
-                why="with four rows or fewer to every sum of one bin, over all nodes and trees, linear programming "
-                "recovers which rows lie in the bin",
-            ),
+            EXACT_SUMS_OF_FEW_ROWS,
         )
     ),
     messages=(
