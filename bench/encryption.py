@@ -148,12 +148,25 @@ def identity(folder: Path, quick: bool) -> dict[str, Any]:
         def model(protocol: str, job: TrainingConfig, table: PartyTable = table) -> str:
             return join(simulate_training(among(table, 2), "party0", protocol, job, threads=2).parts).sha256()
 
+        def tls(
+            protocol: str,
+            trees: int,
+            options: Any,
+            name: str = name,
+            objective: str = objective,
+            own: int = len(table.columns) // 2,
+        ) -> bool:
+            done = over_tls(folder, trees, 2, protocol, own, name=name, objective=objective, options=options)
+            return done["same_as_plain"]
+
         found[name] = {
             "model_sha256": model("plain", config),
             "lattice": model("lattice", config) == model("plain", config),
             "paillier": model("paillier", small) == model("plain", few),
+            "lattice_tls": tls("lattice", 3, {}),
+            "paillier_tls": tls("paillier", 1, small.options),
         }
-        note(f"{name}: lattice {found[name]['lattice']}, paillier {found[name]['paillier']}")
+        note(f"{name}: {found[name]}")
     return found
 
 
@@ -180,14 +193,16 @@ def prototype_tree(prototype: Prototype, depth: int, repeats: int, rows: int) ->
     return sum(min(prototype.nodes(pairs, bins, KERNEL_BINS, nodes) for _ in range(repeats)) for nodes in levels)
 
 
-def over_tls(data: Path, trees: int, threads: int) -> dict[str, Any]:
+def over_tls(
+    data: Path, trees: int, threads: int, protocol: str = "lattice", own: int = ACTIVE_COLUMNS, **job: Any
+) -> dict[str, Any]:
     """The active party in this process, the passive one in its own."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         init_authority(folder)
         for party in ("bank", "shop"):
             issue(folder, party, ["localhost"])
-        return train_over_tls(folder, data, trees, "lattice", ACTIVE_COLUMNS, threads)
+        return train_over_tls(folder, data, trees, protocol, own, threads, **job)
 
 
 def peer(name: str, python: str | None, script: str, *given: object, timeout: float = 3600) -> dict[str, Any] | None:

@@ -15,7 +15,8 @@ import os
 import subprocess
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -103,8 +104,8 @@ def _serve(file: Path, pipe: Any) -> None:
     daemon.stop()
 
 
-def _write_parties(folder: Path, data: Path, protocol: str, own: int, threads: int) -> None:
-    table = pq.read_table(data / "default_credit.parquet")
+def _write_parties(folder: Path, data: Path, protocol: str, own: int, threads: int, name: str) -> None:
+    table = pq.read_table(data / f"{name}.parquet")
     order = np.random.default_rng(0).permutation(table.num_rows)[:24000]
     table = table.take(np.sort(order))
     names = [name for name in table.column_names if name not in ("id", "label")]
@@ -132,10 +133,19 @@ accept_exposed = ["{protocol}"]
 
 
 def training(
-    folder: Path, data: Path, trees: int, protocol: str = "plain", own: int = 12, threads: int = 1
+    folder: Path,
+    data: Path,
+    trees: int,
+    protocol: str = "plain",
+    own: int = 12,
+    threads: int = 1,
+    name: str = "default_credit",
+    objective: str = "binary",
+    options: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The same job in one process and in two; the active party has the first `own` columns."""
-    _write_parties(folder, data, protocol, own, threads)
+    _write_parties(folder, data, protocol, own, threads, name)
+    own_options = "\n".join(f"{key} = {json.dumps(value)}" for key, value in (options or {}).items())
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(target=_serve, args=(folder / "shop.toml", theirs))
     process.start()
@@ -149,10 +159,12 @@ address = "127.0.0.1:{ours.recv()}"
 [protocol]
 name = "{protocol}"
 [training]
-objective = "binary"
+objective = "{objective}"
 n_estimators = {trees}
 max_depth = 6
 max_bin = 32
+[training.options]
+{own_options}
 """)
     settings, job = load_party(folder / "bank.toml"), load_job(folder / "job.toml")
     with Driver(settings, job) as driver:
@@ -165,6 +177,7 @@ max_bin = 32
     tables = {name: load_party(folder / f"{name}.toml").data.load() for name in ("bank", "shop")}
     config = TrainingConfig.from_dict(job.training.to_dict())
     alone = simulate_training(tables, "bank", protocol, config, threads=threads)
+    plain = simulate_training(tables, "bank", "plain", replace(config, options={}), threads=threads)
     over_tls = float(np.median([r.seconds for r in outcome.history]))
     in_process = float(np.median([r.seconds for r in alone.history]))
     return {
@@ -173,6 +186,7 @@ max_bin = 32
         "extra_ms_per_tree": (over_tls - in_process) * 1e3,
         "whole_job_seconds": whole,
         "same_model": join(parts).sha256() == join(alone.parts).sha256(),
+        "same_as_plain": join(parts).sha256() == join(plain.parts).sha256(),
     }
 
 

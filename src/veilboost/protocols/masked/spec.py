@@ -41,10 +41,10 @@ SPEC = ProtocolSpec(
                 victim="passive",
                 data="features",
                 adversary="the active party",
-                status=Status.HEURISTIC,
-                why="Theorem 3 bounds what one mask tells about one bit; over candidates, levels and trees nothing "
-                "bounds a record, and at sigma1^2/sigma2^2 of 1 or more about a hundred masks show who is left of a "
-                "cut; the sides of every winning cut are sent",
+                status=Status.BROKEN,
+                why="Theorem 3 bounds what one mask tells about one bit; over nested candidates, levels and trees nothing "
+                "bounds a record, and the likelihood of a hundred trees' masks shows who is left of a cut at the default "
+                "budget; the sides of every winning cut are sent",
             ),
         )
     ),

@@ -1,0 +1,147 @@
+"""Every message of secure inference, and the roles that send them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from veilboost.types import Float64Array, Int32Array, UInt8Array
+from veilboost.wire.message import ArraySpec, Done, Message, Reveals
+
+Bytes = Annotated[UInt8Array, ArraySpec("uint8", 1)]
+Rows = Annotated[UInt8Array, ArraySpec("uint8", 2)]
+Ints = Annotated[Int32Array, ArraySpec("int32", 1)]
+
+
+@dataclass(frozen=True)
+class PublishTask(Message):
+    """Active to authority: a model is to be served, with attributes of these parties, by this CSP."""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (Reveals("which parties have a model together, and who is its CSP", "authority"),)
+    parties: tuple[str, ...]
+    csp: str
+    scheme: str
+
+
+@dataclass(frozen=True)
+class RegisterAttributes(Message):
+    """Active or passive to authority: the party's attributes, as JSON."""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        Reveals("names and categories of every party's columns, and which have missing values", "authority"),
+    )
+    attributes: str
+
+
+@dataclass(frozen=True)
+class DirectoryRequest(Message):
+    """Anyone to authority: the serial numbers and the public service key, please."""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (Reveals("who uses the service", "authority"),)
+
+
+@dataclass(frozen=True)
+class ServiceDirectory(Message):
+    """Authority to anyone: what each serial number stands for, and the public service key."""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        Reveals("names and categories of every party's columns, and which have missing values", "active"),
+        Reveals("names and categories of every party's columns, and which have missing values", "passive"),
+        Reveals("names and categories of every party's columns, and which have missing values", "csp"),
+        Reveals("names and categories of every party's columns, and which have missing values", "user"),
+    )
+    attributes: str
+    scheme: str
+    key: Bytes
+
+
+@dataclass(frozen=True)
+class ServiceKeyRequest(Message):
+    """CSP to authority: the secret service key, please."""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = ()
+
+
+@dataclass(frozen=True)
+class ServiceKey(Message):
+    """Authority to CSP: the secret service key (section 6.3 says S_KT, Algorithm 5 uses S_KS, and that is meant)."""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (Reveals("the secret service key: it reads nodes and users' rows", "csp"),)
+    key: Bytes
+
+
+@dataclass(frozen=True)
+class NodesRequest(Message):
+    """Active to passive: encrypt your nodes of the model under this service."""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = ()
+    attributes: str
+    scheme: str
+    key: Bytes
+
+
+@dataclass(frozen=True)
+class EncryptedNodes(Message):
+    """Passive to active: for every node of the party its encrypted threshold vector (T0)."""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        Reveals("which nodes are whose, and nothing of attributes or thresholds while the CSP keeps its key", "active"),
+    )
+    tree: Ints
+    node: Ints
+    vectors: Rows
+
+
+@dataclass(frozen=True)
+class SecureQuery(Message):
+    """User to active: encrypted rows (T1)."""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        Reveals("how many rows are asked for, and nothing of their values while the CSP keeps its key", "active"),
+    )
+    rows: Rows
+
+
+@dataclass(frozen=True)
+class SecureScores(Message):
+    """Active to user: the model's predictions, (rows, classes or 1)."""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (Reveals("the predictions of its rows", "user"),)
+    scores: Annotated[Float64Array, ArraySpec("float64", 2)]
+
+
+@dataclass(frozen=True)
+class BlindedNodes(Message):
+    """Active to CSP: for every row at every node it stands at, the blinded differences (T3)."""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        Reveals("how many rows stand at nodes of how many trees, level by level", "csp"),
+        Reveals("with Paillier, the attribute of every node that is visited, in an order that does not say whose row it is", "csp"),
+        Reveals("the difference of threshold and value, times a random factor and with a random sign: little of its size", "csp"),
+    )
+    vectors: Rows
+
+
+@dataclass(frozen=True)
+class Directions(Message):
+    """CSP to active: for every blinded node whether its value is positive, packed."""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (Reveals("on which side of every node it visits each user's row lies", "active"),)
+    positive: Bytes
+
+
+SECURE_MESSAGES: tuple[type[Message], ...] = (
+    PublishTask,
+    RegisterAttributes,
+    DirectoryRequest,
+    ServiceDirectory,
+    ServiceKeyRequest,
+    ServiceKey,
+    NodesRequest,
+    EncryptedNodes,
+    SecureQuery,
+    SecureScores,
+    BlindedNodes,
+    Directions,
+    Done,
+)

@@ -1,0 +1,69 @@
+"""What an encryption must offer for secure inference. Everything that travels is rows of bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from veilboost.crypto.csprng import Csprng
+from veilboost.errors import ImpossibleParameter
+from veilboost.types import BoolArray, Int64Array, UInt8Array
+
+SCHEMES = ("paillier", "lattice")
+
+
+class PublicService(Protocol):
+    """Whoever has the public service key: owners of nodes, users, and the active party."""
+
+    def encrypt_nodes(self, nodes: Sequence[tuple[int, int]]) -> UInt8Array:
+        """A row for each (serial number, threshold): the paper's T0."""
+        ...
+
+    def encrypt_rows(self, values: Int64Array) -> UInt8Array:
+        """A row for each of (users, M) values: the paper's T1."""
+        ...
+
+    def check_nodes(self, rows: UInt8Array) -> None:
+        """Refuse rows of another key, another M, or outside of the group."""
+        ...
+
+    def check_rows(self, rows: UInt8Array) -> None:
+        """As `check_nodes`, for what users send."""
+        ...
+
+    def blind(self, nodes: UInt8Array, rows: UInt8Array) -> tuple[UInt8Array, BoolArray]:
+        """For each pair of a node and a user's row what the CSP gets (T3), and whether its sign was turned."""
+        ...
+
+
+class SecretService(Protocol):
+    """Whoever has the secret service key: the CSP."""
+
+    def directions(self, blinded: UInt8Array) -> BoolArray:
+        """Whether each value is positive: left, where the sign was not turned."""
+        ...
+
+
+def generate(scheme: str, randomness: Csprng, bits: int = 2048, allow_insecure: bool = False) -> tuple[bytes, bytes]:
+    """A fresh pair of service keys, (secret, public)."""
+    if scheme == "paillier":
+        from veilboost.infer.secure.paillier import generate_pair
+
+        return generate_pair(randomness, bits, allow_insecure)
+    raise ImpossibleParameter(f"there is no encryption {scheme!r} for inference", f"use one of {', '.join(SCHEMES)}")
+
+
+def public_service(scheme: str, key: bytes, size: int, threads: int = 1) -> PublicService:
+    if scheme == "paillier":
+        from veilboost.infer.secure.paillier import PaillierPublic
+
+        return PaillierPublic(key, size, threads)
+    raise ImpossibleParameter(f"there is no encryption {scheme!r} for inference", f"use one of {', '.join(SCHEMES)}")
+
+
+def secret_service(scheme: str, key: bytes, size: int, threads: int = 1) -> SecretService:
+    if scheme == "paillier":
+        from veilboost.infer.secure.paillier import PaillierSecret
+
+        return PaillierSecret(key, size, threads)
+    raise ImpossibleParameter(f"there is no encryption {scheme!r} for inference", f"use one of {', '.join(SCHEMES)}")
