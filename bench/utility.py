@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -30,9 +30,10 @@ from typing import Any
 import numpy as np
 
 from common import arguments, hold_out, load, note, report
+from blocks import replace_block
 from curves import draw
 from veilboost.boost.metrics import metric_named
-from veilboost.config import TrainingConfig
+from veilboost.config import DEFAULTS, TrainingConfig
 from veilboost.data import PartyTable
 from veilboost.party.simulation import simulate_prediction, simulate_training
 from veilboost.privacy.calibrate import gaussian_sigma, local_epsilon
@@ -98,6 +99,14 @@ def federboost(reading: str, epsilon: float, columns: int) -> Curve:
     return Curve("FederBoost (eps_PP)", reading, "federboost", {"epsilon": each})
 
 
+def sealed(epsilon: float, epsilon_features: float) -> Curve:
+    """All that is released costs `epsilon` together, at delta 1e-5; trees, depth and rate are the protocol's choice."""
+    options = {"eps": epsilon, "delta": 1e-5, "eps_features": epsilon_features}
+    own = {name: getattr(DEFAULTS, name) for name in ("n_estimators", "max_depth", "learning_rate")}
+    name = f"sealed, eps_features {epsilon_features:g}" if epsilon_features else "sealed"
+    return Curve(name, "label", "sealed", options, own)
+
+
 def curves(epsilon: float, trees: int, depth: int, columns: int) -> Iterator[Curve]:
     for reading in ("per release", "composed", "label"):
         yield masked(reading, epsilon)
@@ -105,6 +114,8 @@ def curves(epsilon: float, trees: int, depth: int, columns: int) -> Iterator[Cur
         yield ldp("laplace", "first", reading, epsilon, trees, depth)
         yield ldp("duchi", "first", reading, epsilon, trees, depth)
     yield private_leaves(epsilon, trees, depth)
+    yield sealed(epsilon, 0.0)
+    yield sealed(epsilon, 8.0)
     yield federboost("per release", epsilon, columns)
     yield federboost("record", epsilon, columns)
 
@@ -123,6 +134,28 @@ def area(table: PartyTable, own: float, seed: int, protocol: str, config: Traini
     return metric_named("auc").function(table.label[test], margin[0], None)
 
 
+def earlier(file: Path) -> list[dict[str, Any]]:
+    """The rows of a part that was run before."""
+    with file.open(newline="") as opened:
+        found = csv.DictReader(opened)
+        return [{**row, "epsilon": float(row["epsilon"]), "auc": float(row["auc"])} for row in found]
+
+
+def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A table per data set: a line per method and reading, a column per epsilon."""
+    lines: list[str] = []
+    for data in dict.fromkeys(row["data"] for row in rows):
+        lines += [f"### {data}", "", f"| method | epsilon is | {' | '.join(f'{e:g}' for e in EPSILONS)} |"]
+        lines.append("|---|---|" + "---|" * len(EPSILONS))
+        own = {(row["method"], row["reading"], row["epsilon"]): row["auc"] for row in rows if row["data"] == data}
+        for method, reading in dict.fromkeys((method, reading) for method, reading, _ in own):
+            cells = [own.get((method, reading, 0.0 if reading == "none" else e)) for e in EPSILONS]
+            shown = " | ".join("" if cell is None else f"{cell:.3f}" for cell in cells)
+            lines.append(f"| {method} | {'not there' if reading == 'none' else reading} | {shown} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--trees", type=int, default=60)
@@ -136,6 +169,8 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=list(SETS))
     parser.add_argument("--methods", nargs="*", default=[], help="only methods whose name contains one of these")
     parser.add_argument("--out", type=Path, default=Path("utility"))
+    parser.add_argument("--also", nargs="*", type=Path, default=[], help="utility.csv of other parts of the same run")
+    parser.add_argument("--markdown", metavar="PAGE", type=Path, help="write the table into this page")
     parser.add_argument("--quick", action="store_true", help="10 trees of depth 4 on 4000 rows, two epsilons")
     given = parser.parse_args()
     epsilons = EPSILONS
@@ -186,7 +221,11 @@ def main() -> None:
                 writer.writerow(row)
                 file.flush()
                 note(f"{name:15s} {curve.method:28s} {curve.reading:12s} eps {epsilon:<4g} AUC {row['auc']:.4f}")
+    every = [*(row for part in given.also for row in earlier(part)), *rows]
+    rows = list({(row["data"], row["method"], row["reading"], row["epsilon"]): row for row in every}.values())
     draw(rows, given.out / "utility.svg")
+    if given.markdown is not None:
+        replace_block(given.markdown, "utility", markdown(rows))
     settings = {
         key: getattr(given, key)
         for key in ("trees", "depth", "max_bin", "learning_rate", "seeds", "quick", "active_columns")

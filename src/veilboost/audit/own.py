@@ -40,6 +40,8 @@ def own_gradients(view: View) -> list[Int32Array] | None:
     bound = 1.0 if weight is None else float(weight[~watched].max(initial=0.0))
     margin = np.repeat(skeleton.base_margin[:, None], view.rows, axis=1)
     values, routes = view.part.matrix(view.own.columns, view.rows), _routes(view)
+    if not _all_told(view, skeleton, routes):
+        return None
     found: list[Int32Array] = []
     for first in range(0, len(skeleton.trees), skeleton.trees_per_round):
         g, h = objective.gradients(margin, labels, None)
@@ -65,6 +67,16 @@ Routes = Mapping[PartyName, Mapping[tuple[int, int], tuple[Int32Array, Int32Arra
 
 def _routes(view: View) -> Routes:
     return {peer: sides_of(view, peer) for peer in view.peers}
+
+
+def _all_told(view: View, skeleton: Skeleton, routes: Routes) -> bool:
+    """Did every owner tell the sides of its splits? Where one party grows all trees nobody does."""
+    for number, tree in enumerate(skeleton.trees):
+        for node in np.flatnonzero(tree.left != LEAF).tolist():
+            owner = skeleton.parties[int(tree.owner[node])]
+            if owner != view.party and (number, node) not in routes.get(owner, {}):
+                return False
+    return True
 
 
 def _follow(

@@ -61,7 +61,7 @@ def forest_guess(x: AnyArray, labels: Float64Array, others: AnyArray) -> Float64
 
 def beta_quantile(share: float, a: float, b: float) -> float:
     """Where a beta distribution has this share below."""
-    from scipy import stats  # pyright: ignore[reportMissingTypeStubs]
+    from scipy import special  # pyright: ignore[reportMissingTypeStubs]
 
-    distributions: Any = stats
-    return float(distributions.beta.ppf(share, a, b))
+    functions: Any = special
+    return float(functions.betaincinv(a, b, share))

@@ -98,7 +98,7 @@ def histograms(view: View, truth: Truth, peer: PartyName, rng: np.random.Generat
         if not found:
             break
         by_round.append(found)
-    moved = _relinked(layout, by_round, view.rows)
+    moved = _unmoved(layout, by_round) if view.protocol == "plain" else _relinked(layout, by_round, view.rows)
     nodes = [replace(node, sums=node.sums[moved[k]]) for k, found in enumerate(by_round) for node in found]
     cuts = [cut for k, order in enumerate(moved) for level in played[k].levels for cut in _cuts(layout, level, order)]
     return Histograms(layout, nodes, [] if paillier.used else cuts) if nodes else None
@@ -191,13 +191,17 @@ def _cuts(layout: BinLayout, level: ReplayedLevel, moved: Int64Array) -> Iterato
             yield Cut(int(column[k]), int(place[k]), left, right)
 
 
+def _unmoved(layout: BinLayout, by_round: Sequence[Sequence[Summed]]) -> list[Int64Array]:
+    return [np.arange(layout.slots, dtype=np.int64) for _ in by_round]
+
+
 def _relinked(layout: BinLayout, by_round: Sequence[Sequence[Summed]], rows: int) -> list[Int64Array]:
     """For each round, which slot stands for each slot of the first: columns that look alike change places every round.
 
     What the rounds before tell predicts a round's sums; of all ways to pair columns of the same shape the one is taken
     that comes nearest to them. Then all is done again with what all other rounds tell.
     """
-    moved: list[Int64Array] = [np.arange(layout.slots, dtype=np.int64) for _ in by_round]
+    moved = _unmoved(layout, by_round)
     if layout.features < 2:
         return moved
     shapes: Int64Array = np.stack([layout.widths, layout.missing, layout.kind], axis=1).astype(np.int64)
@@ -208,7 +212,7 @@ def _relinked(layout: BinLayout, by_round: Sequence[Sequence[Summed]], rows: int
             if not number or not known:
                 continue
             a, now = equations(found, rows)
-            near = sorted(known, key=lambda node: abs(node.round - found[0].round))[:LINKING]  # noqa: B023 - used here
+            near = sorted(known, key=lambda node: abs(node.round - found[0].round))[:LINKING]
             then = a @ least_solution(*equations(near, rows), prior_of(layout))
             moved[number] = _paired(layout, shapes, then, now)
     return moved

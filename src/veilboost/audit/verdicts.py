@@ -44,7 +44,7 @@ DECISIVE: Mapping[str, Mapping[str, Evidence]] = {
     "plain": {"active": Evidence(instance_clusters, True), "passive": Evidence(histogram_bins, True)},
     "paillier": {"active": Evidence(instance_clusters, True), "passive": Evidence(histogram_bins, True)},
     "lattice": {"active": Evidence(instance_clusters, True), "passive": Evidence(histogram_bins, True)},
-    "masked": {"active": Evidence(masked_stacking, True), "passive": Evidence(masked_split_likelihood, False)},
+    "masked": {"active": Evidence(masked_stacking, True), "passive": Evidence(masked_split_likelihood, True)},
     "ldp": {"active": Evidence(noisy_gradients, False), "passive": Evidence(feature_order, True)},
     "smm1": {"active": Evidence(instance_clusters, True), "passive": Evidence(smm1_columns, True)},
     "smm2": {"active": Evidence(smm2_stacking, True), "passive": Evidence(smm2_columns, False)},

@@ -49,7 +49,9 @@ def protocols(
         )
     console = stdout()
     console.print(table)
-    console.print("\ncost: seconds of a tree over those of plain, 5000 rows, two parties of ten columns\n", soft_wrap=True)
+    console.print(
+        "\ncost: seconds of a tree over those of plain, 5000 rows, two parties of ten columns\n", soft_wrap=True
+    )
     for entry in found:
         about = f"{escape(entry['summary'])} ({escape(entry['source'])})"
         console.print(f"[bold]{escape(entry['name'])}[/]: {about}", soft_wrap=True)

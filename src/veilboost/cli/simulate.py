@@ -243,6 +243,8 @@ def simulate(
     horizontal = _is_horizontal(protocol, setting)
     # A wrong name should not cost the loading of a large file.
     if horizontal:
+        if audit or audit_html is not None:
+            raise UnsupportedCombination("--audit is for vertical protocols", "leave it out")
         if parties is not None or columns or active is not None:
             raise UnsupportedCombination("--parties, --columns and --active are for columns in different hands")
         choices.applied(horizontal_named(protocol), config)
@@ -268,8 +270,6 @@ def simulate(
     )
     problem = load_problem(options, SplitOptions(test_data or (), test_size, validation_size, config.seed))
     if horizontal:
-        if audit or audit_html is not None:
-            raise UnsupportedCombination("--audit is for vertical protocols", "leave it out")
         with _progress(config.n_estimators, shown=not as_json) as watcher:
             dealt = run_horizontal(problem, protocol, config, choices, threads or _cores(), not no_baselines, watcher)
         tell_horizontal(dealt, network, save, as_json)

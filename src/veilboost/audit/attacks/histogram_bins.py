@@ -20,7 +20,7 @@ NAME = "bins from sums"
 PROTOCOLS = frozenset({"plain", "paillier", "lattice", "elxgb", "sealed"})
 ADVERSARY, VICTIM, DATA = "active", "passive", "features"
 MOST_EQUATIONS, MOST_CELLS, COLUMNS = 1500, 30_000_000, 2
-PROGRAM_SIZE = 20_000  # rows times bins that linear programs are solved for
+PROGRAM_SIZE = 5_000  # rows times bins that linear programs are solved for
 
 
 def run(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:

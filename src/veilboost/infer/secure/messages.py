@@ -17,7 +17,9 @@ Ints = Annotated[Int32Array, ArraySpec("int32", 1)]
 class PublishTask(Message):
     """Active to authority: a model is to be served, with attributes of these parties, by this CSP."""
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (Reveals("which parties have a model together, and who is its CSP", "authority"),)
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        Reveals("which parties have a model together, and who is its CSP", "authority"),
+    )
     parties: tuple[str, ...]
     csp: str
     scheme: str
@@ -72,12 +74,9 @@ class ServiceKey(Message):
 
 @dataclass(frozen=True)
 class NodesRequest(Message):
-    """Active to passive: encrypt your nodes of the model under this service."""
+    """Active to passive: encrypt your nodes of the model under the key that the authority gave you."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = ()
-    attributes: str
-    scheme: str
-    key: Bytes
 
 
 @dataclass(frozen=True)
@@ -116,8 +115,14 @@ class BlindedNodes(Message):
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
         Reveals("how many rows stand at nodes of how many trees, level by level", "csp"),
-        Reveals("with Paillier, the attribute of every node that is visited, in an order that does not say whose row it is", "csp"),
-        Reveals("the difference of threshold and value, times a random factor and with a random sign: little of its size", "csp"),
+        Reveals(
+            "with Paillier, the attribute of every node that is visited, not by whose row",
+            "csp",
+        ),
+        Reveals(
+            "threshold less value, times a random factor of a random sign: little of its size",
+            "csp",
+        ),
     )
     vectors: Rows
 
@@ -126,7 +131,9 @@ class BlindedNodes(Message):
 class Directions(Message):
     """CSP to active: for every blinded node whether its value is positive, packed."""
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (Reveals("on which side of every node it visits each user's row lies", "active"),)
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        Reveals("on which side of every node it visits each user's row lies", "active"),
+    )
     positive: Bytes
 
 

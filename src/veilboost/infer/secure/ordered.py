@@ -6,8 +6,7 @@ import numpy as np
 
 from veilboost.types import Float32Array, Int64Array
 
-VALUE_BITS = 32
-MISSING = 1 << (VALUE_BITS + 1)  # beyond every value; with a minus sign, below
+MISSING = 1 << 31  # beyond every value; with a minus sign, below
 ONE = 1 << 30  # a category that is not the asked one, as large as an ordinary float's integer
 
 

@@ -30,7 +30,7 @@ def generate_pair(randomness: Csprng, bits: int, allow_insecure: bool) -> tuple[
 class PaillierPublic:
     """Encrypts nodes and rows, and blinds their differences (ELXGB Alg. 5, lines 1 to 9)."""
 
-    def __init__(self, key: bytes, size: int, threads: int = 1) -> None:
+    def __init__(self, key: bytes, size: int) -> None:
         self._key = check_public_key(np.frombuffer(key, dtype=np.uint8), 8 * len(key))
         self._size = size
         self._most_factor = self._key.bits - _DIFFERENCE_BITS - 3
@@ -84,7 +84,9 @@ class PaillierPublic:
         """n1: its length is uniform, so the size of a product says little about the size of a difference."""
         lengths = self._most_factor - _LEAST_FACTOR + 1
         bits = _LEAST_FACTOR + int.from_bytes(self._random.bytes(16), "little") % lengths
-        return big(1 << (bits - 1)) | big(int.from_bytes(self._random.bytes(bits // 8 + 1), "little") % (1 << (bits - 1)))
+        return big(1 << (bits - 1)) | big(
+            int.from_bytes(self._random.bytes(bits // 8 + 1), "little") % (1 << (bits - 1))
+        )
 
     def _below(self, factor: int) -> int:
         """n2, uniform in [1, n1): then the value modulo the difference tells nothing."""

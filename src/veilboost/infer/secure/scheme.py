@@ -45,20 +45,26 @@ class SecretService(Protocol):
 
 
 def generate(scheme: str, randomness: Csprng, bits: int = 2048, allow_insecure: bool = False) -> tuple[bytes, bytes]:
-    """A fresh pair of service keys, (secret, public)."""
+    """A fresh pair of service keys, (secret, public). `bits` is for Paillier."""
     if scheme == "paillier":
         from veilboost.infer.secure.paillier import generate_pair
 
         return generate_pair(randomness, bits, allow_insecure)
-    raise ImpossibleParameter(f"there is no encryption {scheme!r} for inference", f"use one of {', '.join(SCHEMES)}")
+    _check(scheme)
+    from veilboost.infer.secure.lattice import generate_pair as generate_lattice_pair
+
+    return generate_lattice_pair(randomness)
 
 
-def public_service(scheme: str, key: bytes, size: int, threads: int = 1) -> PublicService:
+def public_service(scheme: str, key: bytes, size: int) -> PublicService:
     if scheme == "paillier":
         from veilboost.infer.secure.paillier import PaillierPublic
 
-        return PaillierPublic(key, size, threads)
-    raise ImpossibleParameter(f"there is no encryption {scheme!r} for inference", f"use one of {', '.join(SCHEMES)}")
+        return PaillierPublic(key, size)
+    _check(scheme)
+    from veilboost.infer.secure.lattice import LatticePublic
+
+    return LatticePublic(key, size)
 
 
 def secret_service(scheme: str, key: bytes, size: int, threads: int = 1) -> SecretService:
@@ -66,4 +72,14 @@ def secret_service(scheme: str, key: bytes, size: int, threads: int = 1) -> Secr
         from veilboost.infer.secure.paillier import PaillierSecret
 
         return PaillierSecret(key, size, threads)
-    raise ImpossibleParameter(f"there is no encryption {scheme!r} for inference", f"use one of {', '.join(SCHEMES)}")
+    _check(scheme)
+    from veilboost.infer.secure.lattice import LatticeSecret
+
+    return LatticeSecret(key)
+
+
+def _check(scheme: str) -> None:
+    if scheme not in SCHEMES:
+        raise ImpossibleParameter(
+            f"there is no encryption {scheme!r} for inference", f"use one of {', '.join(SCHEMES)}"
+        )

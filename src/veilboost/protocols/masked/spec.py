@@ -42,9 +42,9 @@ SPEC = ProtocolSpec(
                 data="features",
                 adversary="the active party",
                 status=Status.BROKEN,
-                why="Theorem 3 bounds what one mask tells about one bit; over nested candidates, levels and trees nothing "
-                "bounds a record, and the likelihood of a hundred trees' masks shows who is left of a cut at the default "
-                "budget; the sides of every winning cut are sent",
+                why="Theorem 3 bounds what one mask tells about one bit; over nested candidates, levels and trees "
+                "nothing bounds a record, and the likelihood of a hundred trees' masks shows who is left of a cut at "
+                "the default budget; the sides of every winning cut are sent",
             ),
         )
     ),

@@ -1,0 +1,60 @@
+"""`veilboost audit` on a run of real parties, and `simulate --audit`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from parties import PARTIES, Town, make_certificates
+
+
+@pytest.fixture
+def town(tmp_path: Path) -> Iterator[Town]:
+    made = Town(tmp_path, make_certificates(tmp_path / "certs"))
+    yield made
+    made.close()
+
+
+def test_a_recorded_run_is_attacked_with_what_each_party_saw(town: Town) -> None:
+    job = town.write_job(town.serve("shop", "telecom"), record="payload")
+    town.answer("train", job.name, "--config", "bank.toml")
+    runs = [f"runs-{party}/credit" for party in PARTIES]
+    truth = [word for party in PARTIES for word in ("--truth", f"{party}.toml")]
+    found = town.answer("audit", *runs, *truth, "--html", "audit.html")
+    by = {(item["attack"], item["adversary"], item["victim"]): item for item in found["findings"]}
+    bins = by["bins from sums", "bank", "telecom"]
+    assert bins["value"] > bins["baseline"]
+    assert {victim for _, _, victim in by} == set(PARTIES)
+    assert "bins from sums" in (town.folder / "audit.html").read_text()
+
+    alone = town.answer("audit", runs[1], "--truth", "shop.toml", "--truth", "bank.toml")
+    assert {item["adversary"] for item in alone["findings"]} == {"shop"}
+
+
+def test_a_run_without_payloads_is_refused(town: Town) -> None:
+    job = town.write_job(town.serve("shop"))
+    town.answer("train", job.name, "--config", "bank.toml")
+    assert "payload" in town.refused("audit", "runs-bank/credit", "--truth", "bank.toml")
+
+
+def test_what_makes_no_sense_is_refused(town: Town) -> None:
+    assert "--truth" in town.refused("audit", "runs-bank/credit")
+    assert "--lower-bound" in town.refused("audit", "runs-bank/credit", "--lower-bound")
+    assert "VB-" in town.refused("audit", "nowhere", "--truth", "bank.toml")
+    assert "repeats" in town.refused("audit", "--lower-bound", "--repeats", "3")
+
+
+def test_a_simulation_can_be_attacked_in_one_go(town: Town) -> None:
+    options = ("simulate", "--scene", "--protocol", "lattice", "--trees", "2", "--max-bin", "16", "--no-baselines")
+    found = town.answer(*options, "--audit", "--audit-html", "page.html")
+    assert {item["victim"] for item in found["findings"]} == {"bank", "shop", "telecom"}
+    assert "bins from sums" in (town.folder / "page.html").read_text()
+    assert "VB-1004" in town.refused("simulate", "--scene", "--protocol", "mal", "--audit")
+
+
+def test_epsilon_is_measured_from_below(town: Town) -> None:
+    found = town.answer("audit", "--lower-bound", "--eps", "1", "--repeats", "20")
+    assert found["holds"] is True
+    assert (found["claimed"], found["repeats"]) == (1.0, 20)

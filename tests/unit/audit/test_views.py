@@ -1,0 +1,154 @@
+"""What a view holds, and that replaying it gives what really happened."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from support import make_columns, make_labels, split_among, train
+from veilboost.audit.own import leaf_of_rows, own_gradients
+from veilboost.audit.replay import rounds, sides_of
+from veilboost.audit.sources import views_of_simulation
+from veilboost.audit.sums import SumsReader, histograms
+from veilboost.audit.view import Truth, View
+from veilboost.boost.layout import BinLayout
+from veilboost.config import TrainingConfig
+from veilboost.errors import UnreadableFile
+from veilboost.protocols.common.messages import BeginRound, ColumnsOffered, SplitAnswer, SplitRequest
+from veilboost.protocols.plain.messages import PlainRound, PlainSums
+from veilboost.wire.codec import Catalogue, decode, encode
+from veilboost.wire.message import Done
+from veilboost.wire.transcript import Transcript, read_frames
+
+CONFIG = TrainingConfig(n_estimators=4, max_depth=3, max_bin=8, learning_rate=0.3)
+
+
+def audited(protocol: str = "plain", parties: int = 2, **changes: object) -> tuple[dict[str, View], Truth]:
+    columns = make_columns(3, 160, 6)
+    tables = split_among(columns, make_labels(3, columns), parties)
+    config = dataclasses.replace(CONFIG, **changes)  # type: ignore[arg-type]
+    run = train(tables, config, protocol, record="payload")
+    return views_of_simulation(run, tables, config)
+
+
+def test_a_simulation_that_kept_nothing_has_no_views() -> None:
+    columns = make_columns(3, 60, 4)
+    tables = split_among(columns, make_labels(3, columns), 2)
+    with pytest.raises(UnreadableFile, match="not kept"):
+        views_of_simulation(train(tables, CONFIG), tables, CONFIG)
+
+
+def test_a_view_tells_directions_and_peers_apart() -> None:
+    views, _ = audited(parties=3)
+    active, passive = views["p0"], views["p1"]
+    assert active.peers == ("p1", "p2")
+    assert passive.peers == ("p0",)
+    assert (active.role, passive.role) == ("active", "passive")
+    assert len(active.sent(BeginRound, "p1")) == len(passive.received(BeginRound)) == CONFIG.n_estimators
+    assert not active.received(BeginRound)
+    assert len(active.received(PlainSums)) == len(active.received(PlainSums, "p1")) + len(
+        active.received(PlainSums, "p2")
+    )
+
+
+@pytest.mark.parametrize("subsample", [1.0, 0.6])
+def test_both_ends_replay_the_same_rows(subsample: float) -> None:
+    views, _ = audited(parties=3, subsample=subsample)
+    here, there = rounds(views["p0"], "p1"), rounds(views["p1"], "p0")
+    assert len(here) == len(there) == CONFIG.n_estimators
+    for one, other in zip(here, there, strict=True):
+        assert one.number == other.number
+        for level, same in zip(one.levels, other.levels, strict=True):
+            assert np.array_equal(level.fit.rows, same.fit.rows)
+            assert np.array_equal(level.follow.rows, same.follow.rows)
+            assert np.array_equal(level.build.counts, same.build.counts)
+
+
+def test_replayed_rows_give_the_sums_that_were_sent() -> None:
+    views, truth = audited()
+    block = truth.block("p1")
+    for one, opening in zip(rounds(views["p0"], "p1"), views["p0"].sent(PlainRound), strict=True):
+        for level in one.levels:
+            assert isinstance(level.answer, PlainSums)
+            made = block.histogram(block.shared, opening.gradients, level.build)  # type: ignore[arg-type]
+            assert np.array_equal(made, level.answer.sums)
+
+
+def test_sides_are_those_of_the_records() -> None:
+    views, truth = audited()
+    part = views["p1"].part
+    assert part is not None
+    values = part.matrix(truth.tables["p1"].columns, 160)
+    found = sides_of(views["p0"], "p1")
+    assert found
+    assert set(found) == set(part.records.rules())
+    for (tree, node), (left, right) in found.items():
+        record = part.records.find(np.array([tree], np.int32), np.array([node], np.int32))
+        for rows, expected in ((left, True), (right, False)):
+            assert (part.records.goes_left(values, record.repeat(len(rows)), rows) == expected).all()
+
+
+@pytest.mark.parametrize("parties", [2, 3])
+def test_an_active_party_knows_its_own_gradients(parties: int) -> None:
+    views, _ = audited(parties=parties)
+    found = own_gradients(views["p0"])
+    sent = [message.gradients for message in views["p0"].sent(PlainRound, "p1")]
+    assert found is not None
+    assert len(found) == len(sent)
+    for own, told in zip(found, sent, strict=True):
+        assert np.array_equal(own, told)
+    assert len(np.unique(leaf_of_rows(views["p0"], 0))) > 1
+    assert own_gradients(views["p1"]) is None
+
+
+def test_lattice_sums_open_with_the_own_key_alone() -> None:
+    views, truth = audited("lattice")
+    plain, _ = audited("plain")
+    offered = views["p0"].received(ColumnsOffered)[0]
+    reader = SumsReader(views["p0"], BinLayout(offered.offsets, offered.missing, offered.kind))
+    for one, other in zip(rounds(views["p0"], "p1"), rounds(plain["p0"], "p1"), strict=True):
+        for level, clear in zip(one.levels, other.levels, strict=True):
+            opened = reader.read(level)
+            assert opened is not None
+            # Columns change places, and nothing else.
+            assert np.array_equal(np.sort(opened, axis=1), np.sort(clear.answer.sums, axis=1))  # type: ignore[attr-defined]
+    blind = dataclasses.replace(views["p0"], secret=None)
+    assert histograms(blind, truth, "p1", np.random.default_rng(0)) is None
+
+
+def test_shuffled_columns_are_linked_over_rounds() -> None:
+    shuffled, truth = audited("lattice")
+    clear, _ = audited("plain")
+    rng = np.random.default_rng(0)
+    one, other = (histograms(views["p0"], truth, "p1", rng) for views in (shuffled, clear))
+    assert one is not None
+    assert other is not None
+    here, there = (np.stack([node.sums for node in seen.nodes]).reshape(-1, 3, 8, 2) for seen in (one, other))
+    same = [[bool((here[:, p] == there[:, q]).all()) for q in range(3)] for p in range(3)]
+    assert np.array_equal(np.sum(same, axis=0), [1, 1, 1])
+    assert np.array_equal(np.sum(same, axis=1), [1, 1, 1])
+
+
+def test_frames_are_read_back_as_they_were_written(tmp_path: Path) -> None:
+    transcript = Transcript("bank", tmp_path, "payload")
+    sent = [SplitAnswer(np.array([1, 2], np.uint8), np.empty(0, np.uint8)), Done()]
+    for message in sent:
+        frame = encode(message)
+        transcript.record("sent", "shop", message, len(frame), frame)
+    transcript.close()
+    catalogue = Catalogue((SplitAnswer, SplitRequest, Done))
+    found = [decode(frame, catalogue) for _, frame in read_frames(tmp_path)]
+    assert isinstance(found[0], SplitAnswer)
+    assert np.array_equal(found[0].fit_left, [1, 2])
+    assert isinstance(found[1], Done)
+
+
+def test_a_transcript_without_payloads_says_what_to_do(tmp_path: Path) -> None:
+    transcript = Transcript("bank", tmp_path)
+    transcript.record("sent", "shop", Done(), 20)
+    transcript.close()
+    with pytest.raises(UnreadableFile, match="payload"):
+        list(read_frames(tmp_path))
