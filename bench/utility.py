@@ -29,8 +29,8 @@ from typing import Any
 
 import numpy as np
 
-from common import arguments, hold_out, load, note, report
 from blocks import replace_block
+from common import arguments, hold_out, load, note, report
 from curves import draw
 from veilboost.boost.metrics import metric_named
 from veilboost.config import DEFAULTS, TrainingConfig

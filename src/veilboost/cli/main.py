@@ -26,6 +26,7 @@ from veilboost.cli.serve import serve
 from veilboost.cli.simulate import simulate
 from veilboost.cli.train import train
 from veilboost.cli.transcript import transcript
+from veilboost.cli.user import user
 from veilboost.errors import VeilBoostError
 
 REFUSED = 2
@@ -68,6 +69,7 @@ for _command in (demo, simulate, train, predict, serve, check, transcript, audit
     app.command()(_command)
 for _name, _group in (
     ("party", party),
+    ("user", user),
     ("jobs", jobs),
     ("privacy", privacy),
     ("ledger", ledger),

@@ -22,11 +22,12 @@ from veilboost.errors import (
     UnexpectedMessage,
     VeilBoostError,
 )
+from veilboost.party.elxgb_session import ServiceSession
 from veilboost.party.horizontal_session import HorizontalSession
 from veilboost.party.hub import own_identity
 from veilboost.party.identity import Identity, PeerIdentity, check_peer, load_revoked, peer_identity
 from veilboost.party.job_session import JobSession
-from veilboost.party.messages import CONTROL_MESSAGES, Propose, ProposeHorizontal, ProposePrediction
+from veilboost.party.messages import CONTROL_MESSAGES, OpenService, Propose, ProposeHorizontal, ProposePrediction
 from veilboost.party.prediction_session import PredictionSession
 from veilboost.party.settings import PartySettings
 from veilboost.types import PartyName
@@ -50,7 +51,7 @@ class Conversation:
 
 Reach = Callable[[PartyName, float], Link]  # a way to another party, within so many seconds
 TrainingSession = JobSession | HorizontalSession
-Session = TrainingSession | PredictionSession
+Session = TrainingSession | PredictionSession | ServiceSession
 
 
 def admit_peer(settings: PartySettings, certificate: bytes) -> PeerIdentity:
@@ -140,6 +141,8 @@ class PartyHost:
             proposal = None
         if isinstance(proposal, ProposePrediction):
             return PredictionSession(self.settings, self.threads, self._reach, packet.session, proposal, peer)
+        if isinstance(proposal, OpenService):
+            return ServiceSession(self.settings, self.threads, self._reach, proposal, peer)
         if isinstance(proposal, ProposeHorizontal):
             session = HorizontalSession(self.settings, self.threads, self._reach, packet.session, proposal, peer)
         elif isinstance(proposal, Propose):
@@ -166,9 +169,10 @@ class PartyHost:
         return time.monotonic() - session.last_heard > self.settings.limits.wait_seconds
 
     def _rivals(self, session: Session) -> list[TrainingSession]:
-        if isinstance(session, PredictionSession) or not session.uses_table or session.dry_run:
+        if isinstance(session, PredictionSession | ServiceSession) or not session.uses_table or session.dry_run:
             return []
-        others = [other for other in self._sessions.values() if not isinstance(other, PredictionSession)]
+        every = self._sessions.values()
+        others = [other for other in every if not isinstance(other, PredictionSession | ServiceSession)]
         return [other for other in others if other.uses_table and not other.dry_run]
 
     def _forget(self, session: bytes, keep: Conversation) -> None:

@@ -91,9 +91,28 @@ class ProposePrediction(Message):
     rows: int
 
 
+@dataclass(frozen=True)
+class OpenService(Message):
+    """Anyone to a daemon that has a role in secure inference: what follows is about the model of the run `run`.
+
+    `authority` and `csp` are the parties that number attributes and that decide directions.
+    """
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        Reveals("which model is used, and who its authority and CSP are", "active"),
+        Reveals("which model is used, and who its authority and CSP are", "passive"),
+        Reveals("which model is used, and who its authority and CSP are", "authority"),
+        Reveals("which model is used, and who its authority and CSP are", "csp"),
+    )
+    run: str
+    authority: str
+    csp: str
+
+
 CONTROL_MESSAGES: tuple[type[Message], ...] = (
     Propose,
     ProposePrediction,
+    OpenService,
     ProposeHorizontal,
     Accepted,
     BeginAlignment,

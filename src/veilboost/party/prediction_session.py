@@ -83,7 +83,7 @@ class PredictionSession:
 
     def _act(self, peer: PeerIdentity, message: Message) -> Message:
         if isinstance(message, ProposePrediction):
-            self._spend(peer)
+            spend_predictions(self.settings, peer, self._rows)
             return Accepted(release(), aligned=False)
         if isinstance(message, BeginAlignment):
             self._table = load_allowed(self.settings)
@@ -105,20 +105,6 @@ class PredictionSession:
             return self._aligner.handle(message)
         raise UnexpectedMessage(f"{message.type_name()} came before its turn")
 
-    def _spend(self, peer: PeerIdentity) -> None:
-        """Count the rows of the day, for all peers together, before anything is read."""
-        ledger, today = self.settings.runs / "predictions.json", time.strftime("%Y-%m-%d")
-        with _COUNTING:
-            spent = _read_count(ledger, today)
-            decide(
-                self.settings.policy,
-                PredictRequest({peer.party: peer.fingerprint or None}, self._rows, predicted_today=spent),
-            )
-            try:
-                ledger.write_text(json.dumps({"day": today, "rows": spent + self._rows}))
-            except OSError as error:
-                raise CheckpointFailed(f"the count of predictions cannot be kept ({error.strerror})") from None
-
     def _end_alignment(self, message: EndAlignment) -> Done:
         if self._aligner is None:
             raise UnexpectedMessage("alignment has not begun")
@@ -133,6 +119,18 @@ class PredictionSession:
     def give_up(self) -> None:
         self._transcript.close()
         self.over = True
+
+
+def spend_predictions(settings: PartySettings, peer: PeerIdentity, rows: int) -> None:
+    """Count the rows of the day, for all peers together, before anything is read."""
+    ledger, today = settings.runs / "predictions.json", time.strftime("%Y-%m-%d")
+    with _COUNTING:
+        spent = _read_count(ledger, today)
+        decide(settings.policy, PredictRequest({peer.party: peer.fingerprint or None}, rows, predicted_today=spent))
+        try:
+            ledger.write_text(json.dumps({"day": today, "rows": spent + rows}))
+        except OSError as error:
+            raise CheckpointFailed(f"the count of predictions cannot be kept ({error.strerror})") from None
 
 
 def _read_count(ledger: Path, today: str) -> int:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
 import numpy as np
 
 from veilboost.crypto.csprng import Csprng
@@ -33,6 +37,27 @@ class ServiceAuthority:
         self._random = randomness or Csprng()
         self._task: PublishTask | None = None
         self._registered: dict[PartyName, tuple[Attribute, ...]] = {}
+
+    def state(self) -> dict[str, Any]:
+        """What must be kept, keys and all, for an authority that is started again."""
+        if self._task is None:
+            return {}
+        return {
+            "task": asdict(self._task),
+            "registered": {name: Directory(own).to_json() for name, own in self._registered.items()},
+            "secret": self._secret.hex(),
+            "public": self._public.hex(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take up what `state` gave."""
+        if not state:
+            return
+        task = state["task"]
+        self._task = PublishTask(tuple(task["parties"]), task["csp"], task["scheme"])
+        self._secret, self._public = bytes.fromhex(state["secret"]), bytes.fromhex(state["public"])
+        self._registered = {name: _own(text) for name, text in state["registered"].items()}
+        self._number(self._task)
 
     def handle(self, party: PartyName, message: Message) -> Message:
         if isinstance(message, PublishTask):
@@ -66,10 +91,19 @@ class ServiceAuthority:
             raise UnexpectedMessage("only the parties of the task register attributes")
         if party in self._registered:
             raise UnexpectedMessage("this party has registered its attributes already")
-        found = Directory.from_json(message.attributes).attributes if message.attributes != "[]" else ()
+        found = _own(message.attributes)
         if any(attribute.party != party for attribute in found):
             raise MalformedMessage("a party registers attributes of its own only")
         self._registered[party] = found
+        self._number(task)
+        return Done()
+
+    def _number(self, task: PublishTask) -> None:
+        """Serial numbers, party by party, once all have registered."""
         if set(self._registered) == set(task.parties):
             self._directory = Directory(tuple(a for name in task.parties for a in self._registered[name]))
-        return Done()
+
+
+def _own(text: str) -> tuple[Attribute, ...]:
+    """A party's attributes; the active party may have none."""
+    return () if text == "[]" else Directory.from_json(text).attributes

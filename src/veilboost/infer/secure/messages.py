@@ -73,6 +73,13 @@ class ServiceKey(Message):
 
 
 @dataclass(frozen=True)
+class PrepareService(Message):
+    """Active to passive: register your attributes with the authority. Active to CSP: fetch the service key from it."""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = ()
+
+
+@dataclass(frozen=True)
 class NodesRequest(Message):
     """Active to passive: encrypt your nodes of the model under the key that the authority gave you."""
 
@@ -144,6 +151,7 @@ SECURE_MESSAGES: tuple[type[Message], ...] = (
     ServiceDirectory,
     ServiceKeyRequest,
     ServiceKey,
+    PrepareService,
     NodesRequest,
     EncryptedNodes,
     SecureQuery,

@@ -65,12 +65,18 @@ class EncryptedModel:
         """Answer a user."""
         if not isinstance(message, SecureQuery):
             raise UnexpectedMessage(f"{message.type_name()} is not a user's query")
+        self.check(message.rows)
         return SecureScores(self.predict([message.rows])[0])
 
+    def check(self, rows: UInt8Array) -> None:
+        """Refuse a user's rows of another length, key or group."""
+        self._service.check_rows(rows)
+
     def predict(self, queries: Sequence[UInt8Array]) -> list[Float64Array]:
-        """Scores for the rows of all queued users, all trees and users together: as many exchanges as levels."""
-        for rows in queries:
-            self._service.check_rows(rows)
+        """Scores for the rows of all queued users, all trees and users together: as many exchanges as levels.
+
+        The rows are those that `check` let pass.
+        """
         every = np.concatenate(queries)
         walk = Walk(self._skeleton, len(every))
         while walk.moving:

@@ -1,0 +1,135 @@
+"""`veilboost user`: predictions from an encrypted row, and the service that gives them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from veilboost.cli.console import print_json, seconds_text, stderr, stdout, writing
+from veilboost.errors import ImpossibleParameter
+
+user = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Config = Annotated[Path, typer.Option("--config", metavar="FILE", help="Your own settings: name, certificates, peers.")]
+Run = Annotated[str, typer.Option("--run", metavar="NAME", help="The run whose model is served.")]
+Authority = Annotated[str, typer.Option("--authority", metavar="PARTY", help="Who numbers the attributes.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+
+
+@user.callback()
+def about() -> None:
+    """Let users predict with rows that nobody can read, and be such a user.
+
+    Examples:
+
+        [bold]veilboost user publish --config bank.toml --run credit --authority ta --csp csp[/]
+
+        [bold]veilboost user predict --config me.toml --run credit --active bank --authority ta --data me.csv --out s.csv[/]
+    """
+
+
+@user.command()
+def publish(
+    config: Config,
+    run: Run,
+    authority: Authority,
+    csp: Annotated[str, typer.Option("--csp", metavar="PARTY", help="Who decides directions, with the secret key.")],
+    scheme: Annotated[
+        str, typer.Option("--scheme", metavar="NAME", help="Encryption: paillier (as published) or lattice.")
+    ] = "paillier",
+    as_json: AsJson = False,
+) -> None:
+    """Encrypt a finished model so that users can be served, as its active party.
+
+    The other parties, the authority and the CSP must be up, with addresses
+    under [peers] of your file. Once this is done, only authority, CSP and
+    your own `veilboost party serve` are needed.
+
+    Examples:
+
+        [bold]veilboost user publish --config bank.toml --run credit --authority ta --csp csp --scheme lattice[/]
+    """
+    from veilboost.infer.secure.scheme import SCHEMES
+    from veilboost.party.elxgb_publish import publish as publish_model
+    from veilboost.party.settings import load_party
+
+    if scheme not in SCHEMES:
+        raise ImpossibleParameter(f"there is no encryption {scheme!r} for inference", f"use {' or '.join(SCHEMES)}")
+    started = time.monotonic()
+    known = publish_model(
+        load_party(config), run, authority, csp, scheme, lambda text: stderr().print(escape(text), soft_wrap=True)
+    )
+    seconds = time.monotonic() - started
+    if as_json:
+        print_json({"run": run, "scheme": known.scheme, "numbers": known.directory.size, "seconds": seconds})
+        return
+    stdout().print(
+        f"users can ask for {escape(run)}: {known.directory.size} serial numbers, {known.scheme}, "
+        f"in {seconds_text(seconds)}",
+        soft_wrap=True,
+    )
+
+
+@user.command()
+def predict(
+    config: Config,
+    run: Run,
+    active: Annotated[str, typer.Option("--active", metavar="PARTY", help="Who has the model.")],
+    authority: Authority,
+    data: Annotated[Path, typer.Option("--data", metavar="FILE", help="Your rows: parquet, csv or arrow.")],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The scores to write: .parquet or .csv.")],
+    id: Annotated[
+        str | None, typer.Option("--id", metavar="COLUMN", help="Column of --data to keep beside scores.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Predict your own rows; they are encrypted before they leave this machine.
+
+    Neither who has the model nor the CSP learns your values. The one who has
+    the model learns which side of its nodes you are on, and your score.
+
+    Examples:
+
+        [bold]veilboost user predict --config me.toml --run credit --active bank --authority ta --data me.csv --out s.csv[/]
+    """
+    from veilboost.data.load import load_table
+    from veilboost.infer.secure.user import ServiceUser
+    from veilboost.party.elxgb_ways import ServiceClient
+    from veilboost.party.messages import OpenService
+    from veilboost.party.predicting import KEEP
+    from veilboost.party.settings import load_party
+    from veilboost.service.scores import check_ending, write_scores
+    from veilboost.wire.channel import Peers
+
+    check_ending(out)
+    client = ServiceClient(load_party(config), OpenService(run, authority, ""))
+    try:
+        asking = ServiceUser(Peers({"authority": client.way(authority), "active": client.way(active)}))
+        attributes = asking.directory.attributes
+        table = load_table(
+            data,
+            id=id,
+            features=[attribute.name for attribute in attributes],
+            categorical=[attribute.name for attribute in attributes if attribute.categories is not None],
+            rules=KEEP,
+        )
+        started = time.monotonic()
+        scores = asking.predict({column.name: column for column in table.columns}, table.rows)
+        seconds = time.monotonic() - started
+    finally:
+        client.close()
+    names = ["score"] if scores.shape[1] == 1 else [f"score {k}" for k in range(scores.shape[1])]
+    with writing(out):
+        write_scores(out, {id or "row": table.ids, **{name: scores[:, k] for k, name in enumerate(names)}})
+    if as_json:
+        print_json({"out": str(out), "rows": table.rows, "columns": names, "seconds": seconds})
+        return
+    stdout().print(f"wrote {escape(str(out))}: {table.rows} rows in {seconds_text(seconds)}", soft_wrap=True)
