@@ -14,7 +14,14 @@ from typer.testing import CliRunner
 
 from veilboost.cli.main import app
 from veilboost.errors import PeerRefused, PeerUnreachable, UnexpectedMessage, VeilBoostError
-from veilboost.infer.secure.messages import SecureQuery, SecureScores, ServiceKey, ServiceKeyRequest
+from veilboost.infer.secure.messages import (
+    EncryptedNodes,
+    NodesRequest,
+    SecureQuery,
+    SecureScores,
+    ServiceKey,
+    ServiceKeyRequest,
+)
 from veilboost.infer.secure.user import ServiceUser
 from veilboost.model.joined import join
 from veilboost.party.certs import init_authority, issue
@@ -45,7 +52,7 @@ def write(folder, name, addresses, listen="127.0.0.1:0"):
     (folder / f"{name}.toml").write_text(
         f'name = "{name}"\nlisten = "{listen}"\nruns = "runs-{name}"\nthreads = 1\n{peers}'
         f'[certificates]\ncert = "{name}.crt"\nkey = "{name}.key"\nca = "ca.crt"\n{data}'
-        "[limits]\nwait_seconds = 20\n"
+        "[limits]\nwait_seconds = 6\n"
         '[policy]\nprotocols = ["elxgb"]\naccept_exposed = ["elxgb"]\npredictions_per_day = 60\n'
         f"[policy.peers]\n{policy}\n"
     )
@@ -162,14 +169,25 @@ def test_the_secret_key_and_the_days_limit_are_kept(town):
         peers.ask({"active": SecureQuery(np.zeros((100, 1), dtype=np.uint8))}, SecureScores)
 
 
+def test_an_owner_trusts_the_authority_of_the_job_and_no_other(town):
+    """Else the active party could have nodes encrypted under a key of its choice."""
+    folder, daemons, addresses = town
+    if daemons["shop"]._stopping.is_set():
+        daemons["shop"] = Daemon(write(folder, "shop", addresses, addresses["shop"]))
+    client = ServiceClient(load_party(folder / "bank.toml"), OpenService("credit", "csp", "ta"))
+    with pytest.raises(PeerRefused, match="VB-1612"):
+        Peers({"shop": client.way("shop")}).ask({"shop": NodesRequest()}, EncryptedNodes)
+    other = ServiceClient(load_party(folder / "alice.toml"), OpenService("credit", "ta", "csp"))
+    with pytest.raises(PeerRefused, match="VB-1612"):
+        Peers({"shop": other.way("shop")}).ask({"shop": NodesRequest()}, EncryptedNodes)
+
+
 def test_an_authority_that_was_started_again_still_knows_and_a_csp_that_is_gone_is_named(town):
     folder, daemons, addresses = town
     daemons["ta"].stop()
     daemons["ta"] = Daemon(write(folder, "ta", {}, addresses["ta"]))
     user = ServiceUser(alice(folder))
     daemons["csp"].stop()
-    bank = folder / "bank.toml"
     columns, _ = expected(folder, [1])
-    assert bank.exists()
     with pytest.raises((PeerRefused, PeerUnreachable), match="csp"):
         user.predict({column.name: column for column in columns}, 1)

@@ -15,7 +15,6 @@ from veilboost.audit.replay import rounds
 from veilboost.audit.result import Outcome, balanced_accuracy, share_right
 from veilboost.audit.sources import views_of_simulation
 from veilboost.audit.sums import SumsReader
-from veilboost.audit.view import Truth
 from veilboost.boost.layout import BinLayout
 from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
@@ -125,7 +124,7 @@ def deviating_masks(tables: Tables, active: PartyName, config: TrainingConfig, k
 
 def run_deviating(
     tables: Tables, active: PartyName, protocol: str, config: TrainingConfig, ask: Change, answer: Change
-) -> Truth:
+) -> None:
     """Train with passive parties that see each request through `ask` and send each answer through `answer`."""
     spec = protocol_named(protocol)
     catalogue, here = Catalogue(spec.messages), Transcript(active)
@@ -141,7 +140,6 @@ def run_deviating(
     peers = Peers({name: channel(name, session) for name, session in sessions.items()})
     job = TrainingJob(spec, config, tuple(tables))
     train_active(job, active, tables[active], peers, randomness=simulated_randomness(config, active))
-    return Truth(tables, {name: "active" if name == active else "passive" for name in tables}, config)
 
 
 def _zero(masks: Float32Array) -> Float32Array:

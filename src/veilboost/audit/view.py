@@ -76,9 +76,9 @@ class View:
 
 @dataclass(frozen=True)
 class Truth:
-    """Everyone's aligned tables, for scoring only: an attack may look here after it has guessed, not before.
+    """Everyone's aligned tables, for scoring: an attack looks here after it has guessed.
 
-    `known` are rows whose victim's data an attack may take as known beforehand, where it says that it needs some.
+    An attack that needs a few of the victim's values beforehand takes them from here too, and says how many.
     """
 
     tables: Mapping[PartyName, PartyTable]

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from veilboost.privacy.statement import Statement
 
 VERDICT_STYLES = {"succeeded": "bold red", "better than chance": "yellow", "resisted": "green"}
-FINDINGS = "audit.json"
 
 
 def audit(

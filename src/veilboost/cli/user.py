@@ -30,9 +30,9 @@ def about() -> None:
 
     Examples:
 
-        [bold]veilboost user publish --config bank.toml --run credit --authority ta --csp csp[/]
+        [bold]veilboost user publish --config bank.toml --run loan --authority ta --csp csp[/]
 
-        [bold]veilboost user predict --config me.toml --run credit --active bank --authority ta --data me.csv --out s.csv[/]
+        [bold]veilboost user predict --config u.toml --run loan --active bank --authority ta --data x.csv --out s.csv[/]
     """
 
 
@@ -55,7 +55,7 @@ def publish(
 
     Examples:
 
-        [bold]veilboost user publish --config bank.toml --run credit --authority ta --csp csp --scheme lattice[/]
+        [bold]veilboost user publish --config bank.toml --run loan --authority ta --csp csp --scheme lattice[/]
     """
     from veilboost.infer.secure.scheme import SCHEMES
     from veilboost.party.elxgb_publish import publish as publish_model
@@ -98,7 +98,7 @@ def predict(
 
     Examples:
 
-        [bold]veilboost user predict --config me.toml --run credit --active bank --authority ta --data me.csv --out s.csv[/]
+        [bold]veilboost user predict --config u.toml --run loan --active bank --authority ta --data x.csv --out s.csv[/]
     """
     from veilboost.data.load import load_table
     from veilboost.infer.secure.user import ServiceUser

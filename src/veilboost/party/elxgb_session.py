@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -44,7 +45,7 @@ from veilboost.wire.link import Link
 from veilboost.wire.message import Done, Message
 from veilboost.wire.transcript import Transcript
 
-_LOCK = threading.Lock()
+_locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)  # by folder: one change at a time
 _AUTHORITY, _SECRET = "authority.json", "service.key"
 _models: dict[str, tuple[float, QueuedModel]] = {}  # by folder: models stay open between users
 _deciders: dict[str, tuple[float, DirectionService]] = {}
@@ -108,7 +109,7 @@ class ServiceSession:
     # --- roles ------------------------------------------------------------------------------------------
 
     def _as_authority(self, peer: PeerIdentity, message: Message) -> Message:
-        with _LOCK:
+        with _locks[str(self._folder.path)]:
             authority = ServiceAuthority()
             if self._folder.exists(_AUTHORITY):
                 authority.restore(self._folder.read_json(_AUTHORITY))
@@ -119,7 +120,7 @@ class ServiceSession:
             return answer
 
     def _as_csp(self, peer: PeerIdentity, message: Message) -> Message:
-        with _LOCK:
+        with _locks[str(self._folder.path)]:
             if isinstance(message, PrepareService):
                 if not self._folder.exists(_SECRET):
                     self._folder.write_json("active.json", {"active": peer.party})
@@ -140,6 +141,10 @@ class ServiceSession:
                 f"{peer.party} has no finished model {self._opening.run!r} here", "ask for a model it trained with us"
             )
         part, job = run.load_part(), read_job(run.job_text)
+        roles = {party.role: name for name, party in job.parties.items()}
+        for role, named in (("authority", self._opening.authority), ("csp", self._opening.csp)):
+            if roles.get(role, named) != named:  # its key would show our thresholds to whoever is behind it
+                raise AgainstPolicy(f"{named} is not the {role} that the job named", f"name {roles[role]}")
         if isinstance(message, PrepareService):
             own = own_attributes(part, self.settings, job.training.categories)
             return self._ask_authority(RegisterAttributes(own.to_json()), Done)
@@ -155,7 +160,7 @@ class ServiceSession:
     # --- what is kept open ------------------------------------------------------------------------------
 
     def _model(self) -> QueuedModel:
-        with _LOCK:
+        with _locks[str(self._folder.path)]:
             key, changed = str(self._folder.path), self._changed("service.json")
             if key not in _models or _models[key][0] != changed:
                 _models[key] = changed, QueuedModel(self._load_model())
