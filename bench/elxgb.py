@@ -3,8 +3,8 @@
     python bench/elxgb.py [--parts accuracy,seconds,traffic,inference,load,guess] [--sets default_credit,bank]
 
 Four parties, 32 bins, rate 0.3, lambda 1, epsilon 10, delta 1e-4, clipping 0.5: the paper's Table 2. Seconds are of the
-wall and of the processor, because a machine may have other things to do. What is too slow to be run whole (Paillier with
-2048 bits) is run on --paillier-rows rows or --paillier-users users, and the result says so; nothing is scaled up but
+wall and of the processor, because a machine may have other things to do. What is too slow to be run whole (Paillier
+with 2048 bits) is run on --paillier-rows rows or --paillier-users users, and the result says so; nothing is scaled up but
 where a key's name ends in `_scaled`.
 """
 
@@ -160,38 +160,49 @@ def service(table: PartyTable, scheme: str) -> tuple[MemoryService, dict[str, Pa
     return MemoryService(run.parts, "party0", attributes, scheme=scheme), tables, run
 
 
+def served(table: PartyTable, scheme: str, count: int) -> dict[str, Any]:
+    """So many users, fifty to a queue."""
+    ready, tables, run = service(table, scheme)
+    rows = {name: own.take(np.arange(count)) for name, own in tables.items()}
+    columns = {column.name: column for own in rows.values() for column in own.columns}
+    user = ready.user()
+    encrypting, query = timed(lambda: user._service.encrypt_rows(user.directory.rows_of(columns, count)))
+    offline, online = ({"seconds": 0.0, "processor_seconds": 0.0} for _ in range(2))
+    scores: list[np.ndarray] = []
+    for low in range(0, count, 50):
+        took, answer = prepared_and_served(ready, query[low : low + 50], scheme)
+        for total, part in zip((offline, online), took, strict=True):
+            for key in total:
+                total[key] += part[key]
+        scores.append(answer)
+    expected = make_objective("binary").predict(simulate_prediction(run.parts, "party0", rows))
+    sent = ready.transcripts["party0"].bytes_sent() + ready.transcripts["csp"].bytes_sent()
+    return {
+        "users": count,
+        "M": ready.directory.size,
+        "exact": bool(np.array_equal(np.concatenate(scores)[:, 0], expected)),
+        "users_encrypt": encrypting,
+        "offline": offline,
+        "online": online,
+        "online_processor_seconds_for_1000_scaled": online["processor_seconds"] * 1000 / count,
+        "offline_processor_seconds_for_1000_scaled": offline["processor_seconds"] * 1000 / count,
+        "megabytes_of_active_and_csp_per_user": sent / count / 1e6,
+    }
+
+
+def prepared_and_served(ready: MemoryService, batch: np.ndarray, scheme: str) -> tuple[tuple[Any, Any], np.ndarray]:
+    """What may be done before the users come, and what must wait for them."""
+    before: Any = {"seconds": 0.0, "processor_seconds": 0.0}
+    if scheme == "lattice":
+        before, _ = timed(lambda: ready.model._service.prepare(5 * 3 * len(batch)))
+    during, answer = timed(lambda: ready.model.predict([batch])[0])
+    return (before, during), answer
+
+
 def inference(table: PartyTable, users: int, paillier_users: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for scheme, count in (("lattice", users), ("paillier", paillier_users)):
-        ready, tables, run = service(table, scheme)
-        rows = {name: own.take(np.arange(count)) for name, own in tables.items()}
-        columns = {column.name: column for own in rows.values() for column in own.columns}
-        user = ready.user()
-        encrypting, query = timed(lambda: user._service.encrypt_rows(user.directory.rows_of(columns, count)))
-        preparing: dict[str, float] = {"seconds": 0.0, "processor_seconds": 0.0}
-        scores: list[np.ndarray] = []
-        serving = {"seconds": 0.0, "processor_seconds": 0.0}
-        for low in range(0, count, 50):  # as queues form; also, a lattice query is half a megabyte
-            batch = query[low : low + 50]
-            if scheme == "lattice":
-                took, _ = timed(lambda: ready.model._service.prepare(5 * 3 * len(batch)))
-                preparing = {key: preparing[key] + took[key] for key in preparing}
-            took, answer = timed(lambda: ready.model.predict([batch])[0])
-            serving = {key: serving[key] + took[key] for key in serving}
-            scores.append(answer)
-        expected = make_objective("binary").predict(simulate_prediction(run.parts, "party0", rows))
-        sent = ready.transcripts["party0"].bytes_sent() + ready.transcripts["csp"].bytes_sent()
-        found[scheme] = {
-            "users": count,
-            "M": ready.directory.size,
-            "exact": bool(np.array_equal(np.concatenate(scores)[:, 0], expected)),
-            "users_encrypt": encrypting,
-            "offline": preparing,
-            "online": serving,
-            "online_processor_seconds_for_1000_scaled": serving["processor_seconds"] * 1000 / count,
-            "offline_processor_seconds_for_1000_scaled": preparing["processor_seconds"] * 1000 / count,
-            "megabytes_active_and_csp_per_user": sent / count / 1e6,
-        }
+        found[scheme] = served(table, scheme, count)
         note(f"inference {scheme}: {found[scheme]}")
     fast, slow = (found[name]["online_processor_seconds_for_1000_scaled"] for name in ("lattice", "paillier"))
     found["paillier_over_lattice_online"] = slow / fast

@@ -27,6 +27,7 @@ from veilboost.errors import VeilBoostError, coded_errors
 from veilboost.estimators import VerticalClassifier
 from veilboost.estimators.parameters import Parameters
 from veilboost.infer.messages import PREDICTION_MESSAGES
+from veilboost.infer.secure.messages import SECURE_MESSAGES
 from veilboost.party.messages import CONTROL_MESSAGES
 from veilboost.privacy.statement import Statement
 from veilboost.protocols.api import ProtocolSpec
@@ -171,6 +172,12 @@ def messages_page() -> str:
         "`RouteAnswer`; one-shot prediction uses `BeginPrediction`, `AllSplitsRequest` and `AllSplits`.",
     ]
     blocks += _messages(PREDICTION_MESSAGES, shown)
+    blocks += [
+        "## Secure inference",
+        "An encrypted model, users with encrypted rows, an authority and a CSP; for models of every protocol. "
+        "[How it works](../explanation/secure-inference.md).",
+    ]
+    blocks += _messages(SECURE_MESSAGES, shown)
     for way in all_alignments().values():
         blocks += [
             f"## Alignment `{way.name}`",

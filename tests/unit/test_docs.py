@@ -21,6 +21,7 @@ from veilboost.align.registry import all_alignments
 from veilboost.cli.main import app
 from veilboost.errors import VeilBoostError, coded_errors
 from veilboost.infer.messages import PREDICTION_MESSAGES
+from veilboost.infer.secure.messages import SECURE_MESSAGES
 from veilboost.party.messages import CONTROL_MESSAGES
 from veilboost.protocols.api import ProtocolSpec
 from veilboost.protocols.horizontal_registry import horizontal_protocols
@@ -73,7 +74,8 @@ def test_generated_page_is_what_the_source_makes_now(page: str) -> None:
 def test_every_message_is_in_the_reference() -> None:
     text = (DOCS / "reference" / "messages.md").read_text(encoding="utf-8")
     specs = (*own_protocols(), *horizontal_protocols().values(), *all_alignments().values())
-    for message in (*PREDICTION_MESSAGES, *CONTROL_MESSAGES, *(each for spec in specs for each in spec.messages)):
+    outside = (*PREDICTION_MESSAGES, *SECURE_MESSAGES, *CONTROL_MESSAGES)
+    for message in (*outside, *(each for spec in specs for each in spec.messages)):
         assert text.count(f"### `{message.type_name()}`\n") == 1
         for item in message.reveals:
             assert f"| {item.what} | {item.to} |" in text

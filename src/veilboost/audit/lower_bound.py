@@ -21,14 +21,16 @@ from veilboost.audit.solvers import beta_quantile
 from veilboost.audit.sources import views_of_simulation
 from veilboost.audit.sums import histograms
 from veilboost.audit.view import Truth, View
-from veilboost.boost.columns import ColumnBlock
 from veilboost.boost.objective import sigmoid
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import JobRandomness
 from veilboost.data.table import PartyTable
 from veilboost.errors import ImpossibleParameter
 from veilboost.party.simulation import simulate_training
-from veilboost.types import AnyArray, BoolArray, Column, Float64Array, PartyName
+from veilboost.privacy.quantiles import noisy_cuts
+from veilboost.protocols.sealed.accounting import cuts_sigma
+from veilboost.protocols.sealed.options import options_of
+from veilboost.types import AnyArray, BoolArray, Column, Float32Array, Float64Array, PartyName
 
 ROWS, TREES, DELTA, CONFIDENCE = 24, 2, 0.01, 0.95
 LEAST_RUNS = 20
@@ -68,8 +70,9 @@ def feature_lower_bound(
 ) -> LowerBound:
     """Of one person's passive record in `sealed` with `eps_features`, against the active party and its decrypted sums.
 
-    Cuts are proposed from the data. In one pair of tables they stay where they are when the record moves; with
-    `cuts_move` its move takes a row of every bin into the next one, in a column whose labels make that count.
+    The attacker knows both tables, and the bins that were used. In one pair of tables the column is categories, whose
+    bins nobody moves; with `cuts_move` it is numbers, and the record's move would take a row of every bin into the next
+    one if cuts were exact quantiles, in a column whose labels make that count.
     """
     options = {"eps": 1.0, "eps_features": eps, "delta_features": delta, "least_rows": 5}
     rng = np.random.default_rng(seed)
@@ -80,15 +83,16 @@ def feature_lower_bound(
         values, target = place.astype(np.float64), 300.0
         labels = alternate.astype(np.float64)
     else:
-        config = replace(_config(options, seed), n_estimators=1, binning="width")
+        config = replace(_config(options, seed), n_estimators=1)
         values, target = (np.arange(ROWS) % 4).astype(np.float64), 3.0
         labels = (np.arange(ROWS) // 4 % 2).astype(np.float64)
-    tables = _tables(values, labels, rng)
     moved = values.copy()
     moved[0] = target
-    other = {**tables, "shop": _tables(moved, labels, rng)["shop"]}
-    known = Truth(other, {}, config).block("shop")
-    pair = _collect(tables, other, config, repeats, partial(_cell_statistic, known))
+    names = None if cuts_move else ("a", "b", "c", "d")
+    tables = _tables(values, labels, rng, names)
+    other = {**tables, "shop": _tables(moved, labels, rng, names)["shop"]}
+    columns = values.astype(np.float32), moved.astype(np.float32)
+    pair = _collect(tables, other, config, repeats, partial(_cell_statistic, columns))
     return LowerBound("features", eps, lower_bound(*pair, delta), delta, repeats)
 
 
@@ -126,7 +130,7 @@ def _collect(
     other: dict[PartyName, PartyTable],
     config: TrainingConfig,
     repeats: int,
-    statistic: Callable[[Mapping[PartyName, View], Truth], float],
+    statistic: Callable[[Mapping[PartyName, View], Truth, int, JobRandomness], float],
 ) -> tuple[Float64Array, Float64Array]:
     """The statistic of `repeats` runs on each table, each run with randomness of its own.
 
@@ -141,11 +145,12 @@ def _collect(
                 for name in tables
             }
             run = simulate_training(trained, "bank", "sealed", config, record="payload", randomness=secrets)
-            found[side].append(statistic(*views_of_simulation(run, tables, config, randomness=secrets)))
+            views, truth = views_of_simulation(run, tables, config, randomness=secrets)
+            found[side].append(statistic(views, truth, side, secrets["shop"]))
     return np.array(found[0]), np.array(found[1])
 
 
-def _label_statistic(views: Mapping[PartyName, View], truth: Truth) -> float:
+def _label_statistic(views: Mapping[PartyName, View], truth: Truth, side: int, secret: JobRandomness) -> float:
     """What the noisy leaves with the first row hold beside all other rows of them: its own gradient and noise."""
     view = views["bank"]
     skeleton = None if view.part is None else view.part.skeleton
@@ -163,16 +168,26 @@ def _label_statistic(views: Mapping[PartyName, View], truth: Truth) -> float:
     return total
 
 
-def _cell_statistic(other: ColumnBlock, views: Mapping[PartyName, View], truth: Truth) -> float:
-    """How far the sums at the first root lie from one table's towards the other's."""
-    seen, block = histograms(views["bank"], truth, "shop", np.random.default_rng(0)), truth.block("shop")
-    if seen is None or block.shared is None or other.shared is None:
+def _cell_statistic(
+    columns: tuple[Float32Array, Float32Array],
+    views: Mapping[PartyName, View],
+    truth: Truth,
+    side: int,
+    secret: JobRandomness,
+) -> float:
+    """How far the sums at the first root lie from one table's towards the other's, in the bins that were used."""
+    seen = histograms(views["bank"], truth, "shop", np.random.default_rng(0))
+    if seen is None:
         raise TypeError("the active party of a run of sealed reads sums")
+    cuts = np.arange(0.5, 3.0, dtype=np.float32)  # one bin for each category
+    if truth.tables["shop"].columns[0].categories is None:
+        bins, options = truth.config.max_bin, options_of(truth.config)
+        cuts = noisy_cuts(secret.for_request("cuts", 0, bins), columns[side], bins, cuts_sigma(options, columns=1))
     root = seen.nodes[0]
     unit = np.array([2.0**truth.config.gradient_bits, 1.0])  # noise has the same size in units of the largest value
     here, there = (
-        _sums_of(shared.bins[0][root.rows, 0], root.gradients / unit, seen.layout.slots)
-        for shared in (block.shared, other.shared)
+        _sums_of(cuts.searchsorted(column[root.rows], side="right"), root.gradients / unit, seen.layout.slots)
+        for column in columns
     )
     return float(((root.sums / unit - here) * (there - here)).sum())
 
@@ -196,12 +211,15 @@ def _config(options: dict[str, Any], seed: int) -> TrainingConfig:
     )
 
 
-def _tables(values: Float64Array, labels: Float64Array, rng: np.random.Generator) -> dict[PartyName, PartyTable]:
+def _tables(
+    values: Float64Array, labels: Float64Array, rng: np.random.Generator, categories: tuple[str, ...] | None = None
+) -> dict[PartyName, PartyTable]:
+    spent = values.astype(np.float32 if categories is None else np.int32)
     ids = np.arange(len(values))
     income = rng.normal(size=len(values)).astype(np.float32)
     return {
         "bank": PartyTable(ids, (Column("income", income),), labels),
-        "shop": PartyTable(ids, (Column("spent", values.astype(np.float32)),)),
+        "shop": PartyTable(ids, (Column("spent", spent, categories),)),
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -95,17 +95,23 @@ class ColumnBlock:
         weights: Float64Array | None = None,
         fit_rows: Int32Array | None = None,
         threads: int = 1,
+        propose: Callable[[int, Float32Array], Float32Array] | None = None,
     ) -> ColumnBlock:
-        """Bin the columns; cuts are proposed from `fit_rows` (all by default), quantiles count `weights`."""
+        """Bin the columns; cuts are proposed from `fit_rows` (all by default), quantiles count `weights`.
+
+        `propose` gives the cuts of a numeric column from its number and values instead.
+        """
         kinds = tuple(_kind(column, config.categories) for column in columns)
         values = tuple(_as_float(column) for column in columns)
         categories = tuple(len(column.categories or ()) for column in columns)
         missing = [bool(np.isnan(column).any()) for column in values]
         local = config.proposal == "local"
         cuts: list[Float32Array] = []
-        for kind, column, count in zip(kinds, values, categories, strict=True):
+        for number, (kind, column, count) in enumerate(zip(kinds, values, categories, strict=True)):
             if kind is not ColumnKind.NUMERIC:
                 cuts.append(_category_cuts(count))
+            elif propose is not None:
+                cuts.append(propose(number, column if fit_rows is None else column[fit_rows]))
             elif local:
                 cuts.append(np.empty(0, dtype=np.float32))
             elif fit_rows is None:

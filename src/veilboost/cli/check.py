@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
 from veilboost.cli.console import make_table, print_json, stdout
 from veilboost.cli.train import Config, Job
-from veilboost.types import PartyName
+
+if TYPE_CHECKING:
+    from veilboost.types import PartyName
 
 NOT_ALL = 1
 

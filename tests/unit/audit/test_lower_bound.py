@@ -58,12 +58,9 @@ def test_features_cost_no_more_than_claimed_where_cuts_stay() -> None:
 def test_a_third_of_the_noise_on_features_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     calibrated = sealed_passive.feature_multiplier
     monkeypatch.setattr(sealed_passive, "feature_multiplier", lambda *args, **kwargs: calibrated(*args, **kwargs) / 3)
-    assert feature_lower_bound(1.0, 250, delta=0.05).epsilon > 1.0
+    assert feature_lower_bound(1.0, 450, delta=0.05).epsilon > 1.0
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="cuts are quantiles of the data: one record that moves takes a row of every bin along, which is not counted",
-)
 def test_features_cost_no_more_than_claimed_where_cuts_move() -> None:
+    """Quantiles of the data would take a row of every bin along with one record that moves; noisy cuts hide it."""
     assert feature_lower_bound(1.0, 120, cuts_move=True).holds

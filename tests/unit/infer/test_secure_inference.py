@@ -170,11 +170,12 @@ def test_the_same_node_never_looks_the_same_and_signs_turn(served):
     service_ = ready.model._service
     rows = service_.encrypt_rows(np.zeros((1, ready.directory.size), dtype=np.int64))
     node = ready.model._vectors[:1]
-    first, again = (service_.blind(node, rows)[0] for _ in range(2))
+    one = np.zeros(1, dtype=np.int64)
+    first, again = (service_.blind(node, rows, one, one)[0] for _ in range(2))
     width = first.shape[1] // (ready.directory.size + 1)
     slots = (first.reshape(-1, width) != again.reshape(-1, width)).any(axis=1)
     assert slots.all()
-    turned = service_.blind(np.repeat(node, 40, axis=0), np.repeat(rows, 40, axis=0))[1]
+    turned = service_.blind(node, rows, one.repeat(40), one.repeat(40))[1]
     assert 5 < turned.sum() < 35
 
 
@@ -183,9 +184,9 @@ def test_decoys_say_nothing_of_the_value_they_stand_beside():
     secret, public = generate("paillier", Csprng(), 512, True)
     size = 60
     service_, csp = public_service("paillier", public, size), secret_service("paillier", secret, size)
-    node = service_.encrypt_nodes([(1, 0)])
+    node, one = service_.encrypt_nodes([(1, 0)]), np.zeros(1, dtype=np.int64)
     for value in (-(2**31), 2**31):
-        blinded, turned = service_.blind(node, service_.encrypt_rows(np.full((1, size), value)))
+        blinded, turned = service_.blind(node, service_.encrypt_rows(np.full((1, size), value)), one, one)
         entries = csp._private.public.read(blinded.reshape(size + 1, -1))
         positive = np.array([2 * found < csp._private.public.n for found in csp._owner.decrypt(entries[2:])])
         assert 12 < positive.sum() < 48
@@ -228,11 +229,11 @@ def test_a_users_vector_of_the_wrong_length_key_or_group_is_refused(served):
 def test_the_csp_refuses_unknown_attributes_and_foreign_ciphertexts(served):
     _, _, ready = served
     service_, size = ready.model._service, ready.directory.size
-    rows = service_.encrypt_rows(np.zeros((1, size), dtype=np.int64))
+    rows, one = service_.encrypt_rows(np.zeros((1, size), dtype=np.int64)), np.zeros(1, dtype=np.int64)
     for serial in (0, size + 1, -1):
         node = service_._rows(service_._encrypt([serial] + [0] * size), size + 1)
         with pytest.raises(MalformedMessage, match="directory"):
-            ready.csp.handle(BlindedNodes(service_.blind(node, rows)[0]))
+            ready.csp.handle(BlindedNodes(service_.blind(node, rows, one, one)[0]))
     with pytest.raises(MalformedMessage):
         ready.csp.handle(BlindedNodes(np.zeros((1, 10), dtype=np.uint8)))
     with pytest.raises(MalformedMessage):

@@ -66,7 +66,7 @@ def test_directions_are_exact_next_to_the_threshold_and_at_the_ends(pair):
         values[k, k * 3 % SIZE] = value
     rows = public.encrypt_rows(values)
     for _ in range(3):
-        blinded, turned = public.blind(nodes, rows)
+        blinded, turned = public.blind(nodes, rows, np.arange(len(cases)), np.arange(len(cases)))
         left = secret.directions(blinded) ^ turned
         assert left.tolist() == [value <= threshold for threshold, value in cases]
 
@@ -89,7 +89,8 @@ def test_errors_stay_as_far_below_the_scale_as_the_sizes_say(pair):
 def test_what_goes_to_the_csp_looks_fresh_each_time(pair):
     public, _ = pair
     node, row = public.encrypt_nodes([(2, 1)]), public.encrypt_rows(np.zeros((1, SIZE), dtype=np.int64))
-    first, again = (public.blind(node, row)[0].view("<u4")[0] for _ in range(2))
+    one = np.zeros(1, dtype=np.int64)
+    first, again = (public.blind(node, row, one, one)[0].view("<u4")[0] for _ in range(2))
     assert np.mean(first == again) < 0.001
 
 

@@ -92,43 +92,53 @@ class LatticePublic:
 
     def prepare(self, pairs: int) -> None:
         """Encryptions of zero for so many pairs: the part of blinding that needs no query and may be done before."""
-        p = ring.columns()
         while len(self._zeros) < pairs:
             # Of degree two: (z0', z1' + z0, z1) where z0 + z1 s and z0' + z1' s are small. Of z0' the constant is used.
-            r, r_ = ring.forward(ring.ternary(self._random, 2))
             drawn = ring.errors(self._random, 4)
-            middle, last = ring.forward(np.stack((drawn[0] + drawn[1], drawn[2])))
-            first = ring.constant(self._b * r_ % p) + ring.scaled(int(drawn[3, 0]))[:, 0]
-            self._zeros.append((first, (self._a * r_ + self._b * r + middle) % p, (self._a * r + last) % p))
+            r, r_, middle, last = ring.forward(
+                np.stack((*ring.ternary(self._random, 2), drawn[0] + drawn[1], drawn[2]))
+            )
+            first = ring.constant(self._b * r_) + ring.scaled(int(drawn[3, 0]))[:, 0]
+            for k, prime in enumerate(ring.primes()):
+                middle[k] = ring.reduced(self._a[k] * r_[k] + self._b[k] * r[k] + middle[k], prime)
+                last[k] = ring.reduced(self._a[k] * r[k] + last[k], prime)
+            self._zeros.append((first, middle, last))
 
-    def blind(self, nodes: UInt8Array, rows: UInt8Array) -> tuple[UInt8Array, BoolArray]:
-        p = ring.columns()
-        turned = np.frombuffer(self._random.bytes(len(nodes)), dtype=np.uint8) >= 128  # Alg. 5, line 3: s
-        self.prepare(len(nodes))
-        out = np.empty((len(nodes), _BLINDED), dtype="<u4")
-        for pair in range(len(nodes)):
-            # They were checked when they came in.
-            shift0, shift1, limit0, limit1 = _values(nodes[pair : pair + 1], 4)[0]
-            row0, row1 = _values(rows[pair : pair + 1], 2)[0]
+    def blind(
+        self, nodes: UInt8Array, rows: UInt8Array, at_nodes: Int64Array, of_rows: Int64Array
+    ) -> tuple[UInt8Array, BoolArray]:
+        count, p = len(at_nodes), ring.columns()
+        turned = np.frombuffer(self._random.bytes(count), dtype=np.uint8) >= 128  # Alg. 5, line 3: s
+        self.prepare(count)
+        # They were checked when they came in; each is read once, however many pairs it is in.
+        node_values = {at: _values(nodes[at : at + 1], 4)[0] for at in set(at_nodes.tolist())}
+        row_values = {at: _values(rows[at : at + 1], 2)[0] for at in set(of_rows.tolist())}
+        out = np.empty((count, _BLINDED), dtype="<u4")
+        parts = out[:, PRIMES_COUNT:].reshape(count, 2, PRIMES_COUNT, DEGREE)
+        for pair, (at, of) in enumerate(zip(at_nodes.tolist(), of_rows.tolist(), strict=True)):
+            shift0, shift1, limit0, limit1 = node_values[at]
             factor = self._factor()
             noise = 1 + self._below(self._d0 * self._d1 * factor - 1)
             sign = -1 if turned[pair] else 1
-            # sign * (n1 * (limit - shift * row) + n2), all three parts at once.
             n1, minus = ring.scaled(sign * factor), ring.scaled(-sign * factor)
-            row0, row1 = row0 * minus % p, row1 * minus % p
             zero0, zero1, zero2 = self._zeros.pop()
-            part0 = ring.constant((limit0 * n1 + shift0 * row0) % p) + zero0 + ring.scaled(sign * noise)[:, 0]
-            part1 = (limit1 * n1 + shift0 * row1 + shift1 * row0 + zero1) % p
-            part2 = (shift1 * row1 + zero2) % p
-            out[pair, :PRIMES_COUNT] = part0 % p[:, 0]
-            out[pair, PRIMES_COUNT:] = np.concatenate((part1.ravel(), part2.ravel()))
+            sums = np.empty((2, PRIMES_COUNT), dtype=np.uint64)
+            # sign * (n1 * (limit - shift * row) + n2), all three parts at once, prime by prime.
+            for k, prime in enumerate(ring.primes()):
+                row0, row1 = ring.reduced(row_values[of][:, k] * minus[k], prime)
+                sums[:, k] = ring.halves(limit0[k] * n1[k] + shift0[k] * row0)
+                part1 = limit1[k] * n1[k] + shift0[k] * row1 + shift1[k] * row0 + zero1[k]
+                parts[pair, 0, k] = ring.reduced(part1, prime)
+                parts[pair, 1, k] = ring.reduced(shift1[k] * row1 + zero2[k], prime)
+            out[pair, :PRIMES_COUNT] = (ring.from_halves(sums) + zero0 + ring.scaled(sign * noise)[:, 0]) % p[:, 0]
         return out.view(np.uint8), turned
 
     def _encrypt(self, polynomial: Int64Array, scale: int) -> tuple[UInt64Array, UInt64Array]:
         p = ring.columns()
-        (mask,) = ring.forward(ring.ternary(self._random, 1))
-        message, e0, e1 = ring.forward(np.stack((polynomial, *ring.errors(self._random, 2))))
-        return (self._b * mask + message * ring.scaled(scale) + e0) % p, (self._a * mask + e1) % p
+        drawn = (*ring.ternary(self._random, 1), *ring.errors(self._random, 2))
+        message, mask, e0, e1 = ring.forward(np.stack((polynomial, *drawn)))
+        first = self._b * mask + message * ring.scaled(scale) + e0
+        return first % p, (self._a * mask + e1) % p
 
     def _monomial(self, exponent: int) -> Int64Array:
         """X^exponent; X^-v is -X^(N - v)."""
@@ -165,7 +175,8 @@ class LatticeSecret:
             part1, part2 = row[PRIMES_COUNT:].astype(np.uint64).reshape(2, PRIMES_COUNT, DEGREE)
             if (constant >= p[:, 0]).any() or (part1 >= p).any() or (part2 >= p).any():
                 raise MalformedMessage("a ciphertext is out of range")
-            rest = ring.constant((part1 * self._s + part2 * self._square) % p)
+            sums = [ring.halves(part1[k] * self._s[k] + part2[k] * self._square[k]) for k in range(PRIMES_COUNT)]
+            rest = ring.from_halves(np.stack(sums, axis=-1))
             positive[pair] = ring.joined((constant + rest) % p[:, 0]) > 0
         return positive
 

@@ -55,22 +55,22 @@ class PaillierPublic:
     def check_rows(self, rows: UInt8Array) -> None:
         _ciphertexts(self._key, rows, self._size)
 
-    def blind(self, nodes: UInt8Array, rows: UInt8Array) -> tuple[UInt8Array, BoolArray]:
+    def blind(
+        self, nodes: UInt8Array, rows: UInt8Array, at_nodes: Int64Array, of_rows: Int64Array
+    ) -> tuple[UInt8Array, BoolArray]:
         key, size = self._key, self._size
-        # That they are units was seen when they came in.
-        of_nodes, of_rows = key.read(nodes.reshape(-1, key.width)), key.read(rows.reshape(-1, key.width))
-        turned = np.frombuffer(self._random.bytes(len(nodes)), dtype=np.uint8) >= 128  # line 3: s
+        turned = np.frombuffer(self._random.bytes(len(at_nodes)), dtype=np.uint8) >= 128  # line 3: s
         blinded: list[int] = []
-        for pair in range(len(nodes)):
-            node = of_nodes[pair * (size + 1) : (pair + 1) * (size + 1)]
-            row = of_rows[pair * size : (pair + 1) * size]
+        for at, of, turn in zip(at_nodes.tolist(), of_rows.tolist(), turned.tolist(), strict=True):
+            # That they are units was seen when they came in.
+            node, row = key.read(nodes[at].reshape(-1, key.width)), key.read(rows[of].reshape(-1, key.width))
             slots: list[int] = []
             for threshold, value in zip(node[1:], row, strict=True):
                 factor = self._factor()  # line 6, per slot
                 difference = power(threshold * value % key.square, factor, key.square)  # lines 5 and 8
                 slots.append(difference * (1 + self._below(factor) * key.n) % key.square)
             # Line 8, the exponent s; line 2, and the same node is never seen twice in the same clothes.
-            blinded += [node[0], *(inverses(slots, key.square) if turned[pair] else slots)]
+            blinded += [node[0], *(inverses(slots, key.square) if turn else slots)]
         return self._rows(self._blinder.blind(blinded, self._random), size + 1), turned
 
     def _encrypt(self, plain: Sequence[int]) -> list[int]:

@@ -18,6 +18,7 @@ from veilboost.types import AnyArray, Int64Array, UInt64Array
 DEGREE = 8192
 PRIMES_COUNT = 8
 _PRIME_BITS = 27  # a sum of three products fits 64 bits with room to spare
+_LOW, _HALF = np.uint64((1 << 30) - 1), np.uint64(30)
 _BINOMIAL = 21  # errors are differences of two counts of 21 coins: sigma = 3.24
 
 
@@ -68,15 +69,25 @@ def _stages(prime: int) -> list[tuple[UInt64Array, UInt64Array]]:
 def forward(coefficients: Int64Array) -> UInt64Array:
     """Values at the roots of small polynomials (..., N): (..., primes, N)."""
     out = np.empty((*coefficients.shape[:-1], PRIMES_COUNT, DEGREE), dtype=np.uint64)
-    for k, prime in enumerate(primes()):
-        out[..., k, :] = _transform((coefficients % prime).astype(np.uint64), prime)
+    # One polynomial and one prime at a time: arrays that stay in the cache and need no new memory.
+    for polynomial, values in zip(coefficients.reshape(-1, DEGREE), out.reshape(-1, PRIMES_COUNT, DEGREE), strict=True):
+        for k, prime in enumerate(primes()):
+            residues = polynomial - polynomial // prime * prime
+            values[k] = reduced(_transform(residues.astype(np.uint64), prime), prime)
     return out
+
+
+def reduced(values: UInt64Array, prime: int) -> UInt64Array:
+    """Values modulo the prime, in place: dividing by one number for all is what NumPy does quickly."""
+    p = np.uint64(prime)
+    values -= values // p * p
+    return values
 
 
 def _transform(values: UInt64Array, prime: int) -> UInt64Array:
     """Butterflies (Cooley and Tukey), the halves of all groups always end to end, so that NumPy runs along them.
 
-    Products are reduced to below twice the prime (Shoup), sums at the end only: after 13 rounds they are below 2^32.
+    The result is not reduced yet. Products are reduced to below twice the prime (Shoup), sums at the end only: after 13 rounds they are below 2^32.
     """
     p, twice, half = np.uint64(prime), np.uint64(2 * prime), DEGREE // 2
     for roots, quotients in _stages(prime):
@@ -85,7 +96,7 @@ def _transform(values: UInt64Array, prime: int) -> UInt64Array:
         values = np.empty_like(values)
         np.add(low, high, out=values[..., 0::2])
         np.add(low, twice - high, out=values[..., 1::2])
-    return values % p
+    return values
 
 
 def scaled(number: int) -> UInt64Array:
@@ -94,10 +105,24 @@ def scaled(number: int) -> UInt64Array:
 
 
 def constant(values: UInt64Array) -> UInt64Array:
-    """The constant coefficients of (..., primes, N), modulo every prime: (..., primes)."""
+    """The constant coefficient of (primes, N), modulo every prime: (primes,). Values need not be reduced."""
+    return from_halves(np.stack([halves(values[k]) for k in range(PRIMES_COUNT)], axis=-1))
+
+
+def halves(values: UInt64Array) -> UInt64Array:
+    """Sums of the low and of the high halves of (N,): they fit 64 bits, and are quicker than reducing N numbers."""
+    return np.array(((values & _LOW).sum(), (values >> _HALF).sum()), dtype=np.uint64)
+
+
+def from_halves(sums: UInt64Array) -> UInt64Array:
+    """The constant coefficient from these sums, (2, primes)."""
     p = columns()[:, 0]
-    back = np.array([int(power(DEGREE, -1, prime)) for prime in primes()], dtype=np.uint64)
-    return values.sum(axis=-1) % p * back % p
+    return (sums[1] % p * (np.uint64(1 << 30) % p) + sums[0]) % p * _degree_inverses() % p
+
+
+@cache
+def _degree_inverses() -> UInt64Array:
+    return np.array([int(power(DEGREE, -1, prime)) for prime in primes()], dtype=np.uint64)
 
 
 def joined(residues: UInt64Array) -> int:

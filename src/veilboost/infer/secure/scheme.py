@@ -31,8 +31,10 @@ class PublicService(Protocol):
         """As `check_nodes`, for what users send."""
         ...
 
-    def blind(self, nodes: UInt8Array, rows: UInt8Array) -> tuple[UInt8Array, BoolArray]:
-        """For each pair of a node and a user's row what the CSP gets (T3), and whether its sign was turned."""
+    def blind(
+        self, nodes: UInt8Array, rows: UInt8Array, at_nodes: Int64Array, of_rows: Int64Array
+    ) -> tuple[UInt8Array, BoolArray]:
+        """For pairs of a node and a user's row, by place: what the CSP gets (T3), and whose sign was turned."""
         ...
 
 

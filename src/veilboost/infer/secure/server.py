@@ -91,7 +91,7 @@ class EncryptedModel:
             at_once = max(1, MESSAGE_BYTES // self._vectors.shape[1])
             for low in range(0, len(order), at_once):
                 some = order[low : low + at_once]
-                walk.move(waiting[some], self._ask(nodes[some], every[waiting[some] % len(every)]))
+                walk.move(waiting[some], self._ask(every, nodes[some], waiting[some] % len(every)))
             walk.settle()
         margins = walk.margins()
         name = self._skeleton.objective if self._skeleton.objective != "custom" else "regression"
@@ -99,8 +99,8 @@ class EncryptedModel:
         scores = scores[:, None] if scores.ndim == 1 else scores
         return np.split(scores, np.cumsum([len(rows) for rows in queries])[:-1])
 
-    def _ask(self, nodes: Int64Array, rows: UInt8Array) -> UInt8Array:
-        blinded, turned = self._service.blind(self._vectors[nodes], rows)
+    def _ask(self, rows: UInt8Array, nodes: Int64Array, of_rows: Int64Array) -> UInt8Array:
+        blinded, turned = self._service.blind(self._vectors, rows, nodes, of_rows)
         answer = self._csp.ask({"csp": BlindedNodes(blinded)}, Directions)["csp"]
         if len(answer.positive) != (len(nodes) + 7) // 8:
             raise MalformedMessage("the CSP answered for another number of nodes")

@@ -6,6 +6,7 @@ import copy
 import itertools
 import json
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -29,7 +30,7 @@ from veilboost.protocols.common.messages import (
     StatisticsRequest,
 )
 from veilboost.protocols.common.shuffle import ColumnShuffle
-from veilboost.types import BoolArray, Int32Array, Int64Array, UInt8Array
+from veilboost.types import BoolArray, Float32Array, Int32Array, Int64Array, UInt8Array
 from veilboost.wire.message import Done, Message
 
 _NO_BITS = np.empty(0, dtype=np.uint8)
@@ -57,6 +58,10 @@ class VerticalPassive(PassiveSide):
         self.shuffle: ColumnShuffle | None = None
 
     # --- what a protocol supplies ------------------------------------------------------------------------
+
+    def cut_proposal(self, config: TrainingConfig) -> Callable[[int, Float32Array], Float32Array] | None:
+        """How cuts are found from a column's number and values; None: as the configuration says."""
+        return None
 
     @abstractmethod
     def open_round(self, message: BeginRound) -> None:
@@ -136,6 +141,7 @@ class VerticalPassive(PassiveSide):
             message.weights if len(message.weights) else None,
             None if held_out is None else np.flatnonzero(held_out == 0).astype(np.int32),
             self.context.threads,
+            self.cut_proposal(config),
         )
         self.trees_per_round = message.trees_per_round
         self.config = config

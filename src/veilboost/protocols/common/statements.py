@@ -18,6 +18,6 @@ EXACT_SUMS_OF_FEW_ROWS = Protection(
     data="features, few rows",
     adversary="the active party",
     status=Status.BROKEN,
-    why="with four rows or fewer to every sum of one bin, over all nodes and trees, linear programming "
-    "recovers which rows lie in the bin",
+    why="with ten rows or fewer to every sum of one bin, over all nodes and trees, linear programming and the "
+    "sides of winning cuts recover most rows' bins",
 )

@@ -41,8 +41,8 @@ SPEC = ProtocolSpec(
                 adversary="the active party, following the protocol",
                 status=Status.HEURISTIC,
                 why="nothing but exact sums is shown (masks re-randomised, noise flooded to 2^-40 a block of rows) and "
-                "the sides of every winning cut; no attack is known while there are more than four rows to every sum "
-                "of one bin",
+                "the sides of every winning cut; with thirty rows or more to every sum of one bin our attacks left "
+                "most bins open",
             ),
             EXACT_SUMS_OF_FEW_ROWS,
         )

@@ -42,8 +42,8 @@ SPEC = ProtocolSpec(
                 data="features, many rows",
                 adversary="the active party",
                 status=Status.HEURISTIC,
-                why="exact sums per bin and the sides of every winning cut are sent; no attack is known on a column's "
-                "bins while there are more than four rows to every sum of one bin",
+                why="exact sums per bin and the sides of every winning cut are sent; with thirty rows or more to every "
+                "sum of one bin our attacks left most bins open",
             ),
             EXACT_SUMS_OF_FEW_ROWS,
         )

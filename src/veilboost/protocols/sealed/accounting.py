@@ -18,6 +18,7 @@ from functools import cache
 from veilboost.config import TrainingConfig
 from veilboost.privacy.accountant import bisect, compose
 from veilboost.privacy.event import Adjacency, Event, ExactRelease, Exponential, Gaussian
+from veilboost.privacy.quantiles import TABLES
 from veilboost.protocols.sealed.options import SealedOptions, options_of
 from veilboost.types import Role
 
@@ -55,13 +56,38 @@ def label_noise(options: SealedOptions, trees: int, depth: int, classes: int = 2
     return noise(math.nextafter(bisect(too_much, 0.0, high), 0.0) if high > 1e-6 else high / 2)
 
 
-def feature_multiplier(options: SealedOptions, trees: int, depth: int, classes: int = 2) -> float:
-    """Deviation of a cell's noise over the L2 sensitivity of a level, so that all levels together cost eps_features."""
+CUTS_SHARE = 0.1  # of the features' budget: for the cuts of bins; the rest is for the cells
+
+
+def _features_budget(options: SealedOptions) -> float:
+    """The square of the Mahalanobis distance that (eps_features, delta_features) allows for all releases together."""
     from veilboost.privacy.calibrate import gaussian_sigma
 
+    return gaussian_sigma(options.eps_features, options.delta_features) ** -2
+
+
+def feature_multiplier(options: SealedOptions, trees: int, depth: int, classes: int = 2) -> float:
+    """Deviation of a cell's noise over the L2 sensitivity of a level: all levels together keep to their share."""
     # Two tables a level, of gradients and of counts, each with a Mahalanobis distance of 1 / multiplier.
     levels = trees * depth * (1 if classes == 2 else classes)
-    return gaussian_sigma(options.eps_features, options.delta_features, releases=2 * levels)
+    return math.sqrt(2.0 * levels / ((1.0 - CUTS_SHARE) * _features_budget(options)))
+
+
+def cuts_sigma(options: SealedOptions, columns: int) -> float:
+    """Deviation of every count by which cuts are found: `TABLES` tables a column, each of L2 sensitivity sqrt 2."""
+    return math.sqrt(2.0 * TABLES * columns / (CUTS_SHARE * _features_budget(options)))
+
+
+def cuts_event(options: SealedOptions, columns: int) -> Gaussian:
+    return Gaussian(
+        math.sqrt(2.0) / cuts_sigma(options, columns),
+        what="the cuts of all columns, by noisy counts",
+        adjacency=Adjacency.PASSIVE_RECORD,
+        adversary=SEE_FEATURES,
+        protocol=NAME,
+        release="cuts",
+        count=TABLES * columns,
+    )
 
 
 def cell_sigma(multiplier: float, features: int, depth: int, largest: float) -> float:
@@ -141,7 +167,8 @@ def plan(config: TrainingConfig, rows: int, role: Role, columns: int = 1) -> Seq
     if options.eps_features == 0:
         return [exact_cells_event(number, level) for number, level in levels]
     multiplier = feature_multiplier(options, trees, depth, classes)
-    return [cells_event(multiplier, number, level, classes) for number, level in levels]
+    cells = [cells_event(multiplier, number, level, classes) for number, level in levels]
+    return [cuts_event(options, columns), *cells]
 
 
 def _trees_per_label(classes: int) -> int:

@@ -52,6 +52,12 @@ def refuse(config: TrainingConfig) -> None:
         config.reg_lambda < 0.5: "reg_lambda is at least 0.5, for the sensitivity of the gain",
         config.max_delta_step > 0 or config.reg_alpha > 0: "reg_alpha and max_delta_step are not part of the proof",
     }
+    if options_of(config).eps_features > 0:
+        problems |= {
+            config.proposal == "local": "with eps_features cuts are found once: proposal='global'",
+            config.binning == "width": "with eps_features cuts are noisy quantiles: binning='quantile'",
+            config.weighted_bins: "with eps_features cuts count no weights",
+        }
     for found, problem in problems.items():
         if found:
             raise UnsupportedCombination(f"sealed: {problem}")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from veilboost.boost.columns import ColumnBlock, LevelBins
 from veilboost.boost.rows import RowGroups
+from veilboost.config import TrainingConfig
 from veilboost.crypto.fingerprint import fingerprint
 from veilboost.crypto.lattice.keys import EncryptedSums, add_to_sums
 from veilboost.privacy.discrete import discrete_gaussian
+from veilboost.privacy.quantiles import noisy_cuts
 from veilboost.protocols.common.lattice_messages import LatticeSums
 from veilboost.protocols.common.lattice_passive import LatticePassive
 from veilboost.protocols.common.messages import SplitAnswer, SplitRequest
@@ -16,15 +20,33 @@ from veilboost.protocols.common.passive import RoundState
 from veilboost.protocols.sealed.accounting import (
     cell_sigma,
     cells_event,
+    cuts_event,
+    cuts_sigma,
     exact_cells_event,
     feature_multiplier,
     sides_event,
 )
 from veilboost.protocols.sealed.options import options_of
+from veilboost.types import Float32Array
 
 
 class SealedPassive(LatticePassive):
     """Noise inside the ciphertext: the active party never sees an exact histogram."""
+
+    def cut_proposal(self, config: TrainingConfig) -> Callable[[int, Float32Array], Float32Array] | None:
+        options = options_of(config)
+        if options.eps_features == 0:
+            return None
+        # Quantiles of the data would tell of the person whom the noise in the cells hides.
+        columns = len(self.context.columns)
+        self.context.account.spend(cuts_event(options, columns))
+        sigma = cuts_sigma(options, columns)
+
+        def propose(number: int, values: Float32Array) -> Float32Array:
+            generator = self.context.randomness.for_request("cuts", number, config.max_bin)
+            return noisy_cuts(generator, values, config.max_bin, sigma)
+
+        return propose
 
     def statistics(self, block: ColumnBlock, bins: LevelBins, build: RowGroups) -> LatticeSums:
         options, state = options_of(self.config), self.state

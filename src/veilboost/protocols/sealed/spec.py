@@ -76,8 +76,8 @@ SPEC = ProtocolSpec(
                 data="statistics of features, with eps_features on",
                 adversary="the active party, following the protocol",
                 status=Status.SOUND,
-                why="(eps_features, delta_features) differential privacy of the sums, one record replaced: discrete "
-                "Gaussian noise inside the ciphertexts",
+                why="(eps_features, delta_features) differential privacy of cuts and sums, one record replaced: noisy "
+                "quantiles, discrete Gaussian noise inside the ciphertexts; names, kinds and categories are public",
             ),
             Protection(
                 victim="passive",

@@ -1,0 +1,48 @@
+"""Quantiles of a column under noise: found by descending a tree of counts, each count with discrete Gaussian noise.
+
+The tree halves the range of float32 itself, in the order of its bits, and so does not depend on the data. A level of
+the tree is one table of counts; one person's value leaves one cell of it and enters another: an L2 distance of sqrt 2.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from veilboost.privacy.discrete import discrete_gaussian
+from veilboost.privacy.mechanism import Generator
+from veilboost.types import Float32Array, Int64Array
+
+LEVELS = 20  # sign, 8 bits of exponent and 11 of mantissa: cuts are good to one part in 2048
+TABLES = LEVELS + 1  # with the count of all values that are not missing
+
+
+def noisy_cuts(generator: Generator, values: Float32Array, bins: int, sigma: float) -> Float32Array:
+    """Cuts near the quantiles k / bins of the values that are not missing; `sigma` is the noise of every count.
+
+    Where several quantiles fall between the same two cuts, or nowhere, there are fewer.
+    """
+    keys = np.sort(_ordered(values[~np.isnan(values)]) >> (32 - LEVELS))
+    total = len(keys) + int(discrete_gaussian(generator, sigma, 1)[0])
+    rank = np.arange(1, bins) * (max(total, 1) / bins)
+    start, before = np.zeros(bins - 1, dtype=np.int64), np.zeros(bins - 1)
+    for level in range(1, LEVELS + 1):
+        half = 1 << (LEVELS - level)
+        nodes, which = np.unique(start, return_inverse=True)
+        left: Int64Array = keys.searchsorted(nodes + half) - keys.searchsorted(nodes)
+        noisy = np.maximum(left + discrete_gaussian(generator, sigma, len(nodes)), 0)[which]
+        right = rank >= before + noisy
+        before += np.where(right, noisy, 0)
+        start += np.where(right, half, 0)
+    cuts = _value(np.unique(start) << (32 - LEVELS))
+    return cuts[np.isfinite(cuts)]
+
+
+def _ordered(values: Float32Array) -> Int64Array:
+    """Bits of float32 as integers that sort as the numbers do; both zeros are one."""
+    bits = (values + np.float32(0.0)).view(np.uint32).astype(np.int64)
+    return np.where(bits >> 31, 0xFFFFFFFF - bits, bits | 0x80000000)
+
+
+def _value(ordered: Int64Array) -> Float32Array:
+    bits = np.where(ordered >> 31, ordered & 0x7FFFFFFF, 0xFFFFFFFF - ordered)
+    return bits.astype(np.uint32).view(np.float32)
