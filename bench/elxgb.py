@@ -4,8 +4,8 @@
 
 Four parties, 32 bins, rate 0.3, lambda 1, epsilon 10, delta 1e-4, clipping 0.5: the paper's Table 2. Seconds are of the
 wall and of the processor, because a machine may have other things to do. What is too slow to be run whole (Paillier
-with 2048 bits) is run on --paillier-rows rows or --paillier-users users, and the result says so; nothing is scaled up but
-where a key's name ends in `_scaled`.
+with 2048 bits) is run on --paillier-rows rows or --paillier-users users, and the result says so; nothing is scaled up
+but where a key's name ends in `_scaled`.
 """
 
 from __future__ import annotations

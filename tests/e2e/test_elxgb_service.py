@@ -53,7 +53,8 @@ def write(folder, name, addresses, listen="127.0.0.1:0"):
         f'name = "{name}"\nlisten = "{listen}"\nruns = "runs-{name}"\nthreads = 1\n{peers}'
         f'[certificates]\ncert = "{name}.crt"\nkey = "{name}.key"\nca = "ca.crt"\n{data}'
         "[limits]\nwait_seconds = 6\n"
-        '[policy]\nprotocols = ["elxgb"]\naccept_exposed = ["elxgb"]\npredictions_per_day = 60\n'
+        '[policy]\nprotocols = ["elxgb"]\naccept_exposed = ["elxgb"]\n'
+        'predictions_per_day = 60\nserve_users = ["bank"]\n'
         f"[policy.peers]\n{policy}\n"
     )
     return load_party(folder / f"{name}.toml")
@@ -155,6 +156,18 @@ def test_users_at_the_same_time_get_their_own_scores(town):
     for thread in threads:
         thread.join(60)
     np.testing.assert_array_equal([found[k] for k in range(8)], scores)
+
+
+def test_publishing_again_changes_nothing_and_nonsense_is_refused(town):
+    folder, daemons, addresses = town
+    if daemons["shop"]._stopping.is_set():
+        daemons["shop"] = Daemon(write(folder, "shop", addresses, addresses["shop"]))
+    base = ["user", "publish", "--config", str(folder / "bank.toml"), "--run", "credit", "--authority", "ta"]
+    result = CliRunner().invoke(app, [*base, "--csp", "csp", "--scheme", "lattice", "--json"])
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["numbers"] == 7
+    for wrong in (["--csp", "csp", "--scheme", "rot13"], ["--csp", "nobody"], ["--csp", "csp", "--scheme", "paillier"]):
+        assert isinstance(CliRunner().invoke(app, [*base, *wrong]).exception, VeilBoostError)
 
 
 def test_the_secret_key_and_the_days_limit_are_kept(town):

@@ -36,7 +36,7 @@ ERRORS = DOCS / "reference" / "errors"
 PAGES = sorted([REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *DOCS.rglob("*.md")])
 # Examples that need files which the page only describes.
 NOT_RUN = {"VB-1101.md", "load-your-data.md"}
-RECEIVERS = {"active", "passive", "csp", "authority", "server", "participant", "comparer"}
+RECEIVERS = {"active", "passive", "csp", "authority", "server", "participant", "comparer", "user"}
 FENCED = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 NUMBER = re.compile(r"\d+\.?\d*(?:e-?\d+)?")

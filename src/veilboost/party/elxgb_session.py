@@ -34,6 +34,7 @@ from veilboost.party.elxgb_ways import CATALOGUE, ServiceWay
 from veilboost.party.identity import PeerIdentity
 from veilboost.party.job_session import load_allowed, read_job
 from veilboost.party.messages import Accepted, Finish, OpenService
+from veilboost.party.policy import ServeRequest, decide
 from veilboost.party.prediction_session import spend_predictions
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import PartySettings
@@ -140,6 +141,7 @@ class ServiceSession:
             raise AgainstPolicy(
                 f"{peer.party} has no finished model {self._opening.run!r} here", "ask for a model it trained with us"
             )
+        decide(self.settings.policy, ServeRequest({peer.party: peer.fingerprint or None}, peer.party))
         part, job = run.load_part(), read_job(run.job_text)
         roles = {party.role: name for name, party in job.parties.items()}
         for role, named in (("authority", self._opening.authority), ("csp", self._opening.csp)):

@@ -55,6 +55,11 @@ class Policy(Declared):
         "parties that may have this party's part of a model as a plain file: columns, cuts, categories",
         form="party",
     )
+    serve_users: tuple[str, ...] = setting(
+        (),
+        "parties that may serve users with this party's splits, encrypted; names of its columns are shown to the users",
+        form="party",
+    )
     peers: Mapping[PartyName, tuple[str, ...]] = setting(
         dict,
         "parties that may take part, and the fingerprints of their certificates (veilboost certs show); "
@@ -112,7 +117,15 @@ class ExportRequest:
     to: PartyName
 
 
-Request: TypeAlias = TrainRequest | PredictRequest | ExportRequest
+@dataclass(frozen=True)
+class ServeRequest:
+    """A party wants to serve users with this owner's splits, encrypted."""
+
+    peers: Mapping[PartyName, str | None]
+    by: PartyName
+
+
+Request: TypeAlias = TrainRequest | PredictRequest | ExportRequest | ServeRequest
 
 
 @dataclass(frozen=True)
@@ -151,6 +164,13 @@ def objections(policy: Policy, request: Request) -> Iterator[Objection]:
                 "predictions_per_day",
                 f"{request.rows} rows are more than are left of today's {policy.predictions_per_day}",
                 "raise predictions_per_day under [policy]; otherwise ask again tomorrow",
+            )
+    elif isinstance(request, ServeRequest):
+        if request.by not in policy.serve_users:
+            yield Objection(
+                "serve_users",
+                f"{request.by} may not serve users with this party's splits",
+                f'add "{request.by}" to serve_users under [policy]',
             )
     elif request.to not in policy.export_to:
         yield Objection(

@@ -71,6 +71,21 @@ def test_directions_are_exact_next_to_the_threshold_and_at_the_ends(pair):
         assert left.tolist() == [value <= threshold for threshold, value in cases]
 
 
+@pytest.mark.parametrize("end", [0, -1])
+def test_the_most_unlikely_noise_does_not_turn_a_direction(pair, end, monkeypatch):
+    public, secret = pair
+    nodes = public.encrypt_nodes([(k, 0) for k in range(1, 13)])
+    values = np.full((12, SIZE), MISSING, dtype=np.int64)
+    values[::2] = -MISSING
+    for k in range(12):
+        values[k, k] = k % 2  # on the threshold, or next to it
+    rows = public.encrypt_rows(values)
+    public.prepare(12)
+    monkeypatch.setattr(public, "_below", lambda bound: end % bound)
+    blinded, turned = public.blind(nodes, rows, np.arange(12), np.arange(12))
+    assert (secret.directions(blinded) ^ turned).tolist() == [True, False] * 6
+
+
 def test_errors_stay_as_far_below_the_scale_as_the_sizes_say(pair):
     public, secret = pair
     p = ring.columns()

@@ -70,6 +70,23 @@ def test_without_noise_the_model_is_that_of_plain_by_either_encryption(objective
     assert sha(train(tables, config, "elxgb")) == sha(train(tables, plainly(config)))
 
 
+def test_columns_that_look_alike_change_places_and_the_owner_still_splits_by_its_best():
+    columns = make_columns(9, rows=ROWS, numeric=8)
+    tables = split_among(columns, make_labels(9, columns), 2)
+    config = job(options={"mechanism": "none"}, n_estimators=6)
+    assert sha(train(tables, config, "elxgb")) == sha(train(tables, plainly(config)))
+
+
+def test_noise_never_makes_the_hessians_of_a_leaf_negative(monkeypatch):
+    import veilboost.protocols.elxgb.active as active_module
+
+    monkeypatch.setattr(active_module, "discrete_gaussian", lambda _generator, _sigma, count: np.full(count, -(2**40)))
+    quiet = {"min_child_weight": 0.0, "base_score": 0.5, "n_estimators": 1}
+    run = train(federation(), job(options=PRIVATE, **quiet), "elxgb")
+    tree = join(run.parts).trees[0]
+    assert (tree.weight[tree.left < 0] > 0).all()  # sums of gradients far below 0, and lambda alone below the line
+
+
 def test_with_noise_the_first_tree_is_that_of_plain_and_later_ones_are_not():
     tables = federation()
     noisy = train(tables, job(options={"epsilon": 1.0}), "elxgb")

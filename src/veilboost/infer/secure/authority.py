@@ -77,8 +77,10 @@ class ServiceAuthority:
         raise UnexpectedMessage(f"{message.type_name()} is not a request to the authority")
 
     def _publish(self, party: PartyName, message: PublishTask) -> Done:
+        if self._task == message:  # again, after something went wrong elsewhere
+            return Done()
         if self._task is not None:
-            raise UnexpectedMessage("a task has been published already")
+            raise UnexpectedMessage("another task has been published under this name")
         # The paper's assumption that the CSP works with no participant begins with its not being one.
         if party not in message.parties or message.csp in message.parties or len(set(message.parties)) < 2:
             raise MalformedMessage("a task needs its active party, another party, and a CSP that is neither")
@@ -89,9 +91,9 @@ class ServiceAuthority:
     def _register(self, party: PartyName, task: PublishTask, message: RegisterAttributes) -> Done:
         if party not in task.parties:
             raise UnexpectedMessage("only the parties of the task register attributes")
-        if party in self._registered:
-            raise UnexpectedMessage("this party has registered its attributes already")
         found = _own(message.attributes)
+        if self._registered.get(party, found) != found:
+            raise UnexpectedMessage("this party has registered other attributes already")
         if any(attribute.party != party for attribute in found):
             raise MalformedMessage("a party registers attributes of its own only")
         self._registered[party] = found

@@ -6,7 +6,7 @@ Ciphertexts of polynomials are (c0, c1) with c0 + c1 s = scale * message + error
 
 Sizes. With errors below 2^12 (twelve sigma) and values below 2^31, a product of a node scaled by D0 and a row scaled by
 D1 errs by less than D0 D1 2^-FLOOD where D0 = 2^(FLOOD + 43) M and D1 = 2^(FLOOD + 12). The difference, times n1, is
-covered by a uniform number below D0 D1 n1, which hides the error up to 2^-FLOOD. What is left of q is n1's.
+covered by a uniform number below D0 D1 n1, which hides the error up to about 2^-FLOOD. What is left of q is n1's.
 """
 
 from __future__ import annotations
@@ -118,7 +118,10 @@ class LatticePublic:
         for pair, (at, of) in enumerate(zip(at_nodes.tolist(), of_rows.tolist(), strict=True)):
             shift0, shift1, limit0, limit1 = node_values[at]
             factor = self._factor()
-            noise = 1 + self._below(self._d0 * self._d1 * factor - 1)
+            # n2 keeps as far from both ends as errors reach: equality is decided right, always.
+            unit = self._d0 * self._d1 * factor
+            margin = unit >> FLOOD
+            noise = margin + 1 + self._below(unit - 2 * margin - 1)
             sign = -1 if turned[pair] else 1
             n1, minus = ring.scaled(sign * factor), ring.scaled(-sign * factor)
             zero0, zero1, zero2 = self._zeros.pop()

@@ -87,7 +87,7 @@ def reduced(values: UInt64Array, prime: int) -> UInt64Array:
 def _transform(values: UInt64Array, prime: int) -> UInt64Array:
     """Butterflies (Cooley and Tukey), the halves of all groups always end to end, so that NumPy runs along them.
 
-    The result is not reduced yet. Products are reduced to below twice the prime (Shoup), sums at the end only: after 13 rounds they are below 2^32.
+    Products are reduced to below twice the prime (Shoup); sums are not, and after 13 rounds are below 2^32.
     """
     p, twice, half = np.uint64(prime), np.uint64(2 * prime), DEGREE // 2
     for roots, quotients in _stages(prime):

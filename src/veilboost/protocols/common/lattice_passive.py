@@ -16,7 +16,6 @@ from veilboost.protocols.common.lattice_messages import LatticeRequest, LatticeR
 from veilboost.protocols.common.messages import BeginRound, StatisticsRequest
 from veilboost.protocols.common.passive import VerticalPassive
 from veilboost.types import Int32Array
-from veilboost.wire.message import Message
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ class LatticePassive(VerticalPassive):
             raise MalformedMessage("there are ciphertexts of another number of rows")
         self.incoming = Incoming(Ciphertext(message.seed.tobytes(), message.ciphertext), blocks, node, sizes)
 
-    def statistics(self, block: ColumnBlock, bins: LevelBins, build: RowGroups) -> Message:
+    def statistics(self, block: ColumnBlock, bins: LevelBins, build: RowGroups) -> LatticeSums:
         if self._key is None or self.shuffle is None:
             raise UnexpectedMessage("a level came before its round")
         incoming, group = self.incoming, build.group

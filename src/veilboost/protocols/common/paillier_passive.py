@@ -19,7 +19,6 @@ from veilboost.protocols.common.paillier_messages import PaillierRound, Paillier
 from veilboost.protocols.common.paillier_options import options_of
 from veilboost.protocols.common.passive import VerticalPassive
 from veilboost.types import Int32Array
-from veilboost.wire.message import Message
 
 
 class PaillierPassive(VerticalPassive):
@@ -55,7 +54,7 @@ class PaillierPassive(VerticalPassive):
         self._place = np.full(self.context.rows, -1, dtype=np.int32)
         self._place[rows] = np.arange(len(rows), dtype=np.int32)
 
-    def statistics(self, block: ColumnBlock, bins: LevelBins, build: RowGroups) -> Message:
+    def statistics(self, block: ColumnBlock, bins: LevelBins, build: RowGroups) -> PaillierSums:
         if self._key is None or self.shuffle is None:
             raise UnexpectedMessage("there are no ciphertexts yet")
         sums: list[int] = []

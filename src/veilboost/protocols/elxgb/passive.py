@@ -94,11 +94,12 @@ class DpnsPassive(VerticalPassive):
         return replace(message, handles=np.array(own, dtype=np.int32))
 
 
-class PaillierElxgbPassive(DpnsPassive, PaillierPassive):
+# Later trees answer with other messages than the first, so `statistics` gives more than the encrypting side's own.
+class PaillierElxgbPassive(DpnsPassive, PaillierPassive):  # pyright: ignore[reportIncompatibleMethodOverride]
     """The first tree by Paillier encryption, as published."""
 
 
-class LatticeElxgbPassive(DpnsPassive, LatticePassive):
+class LatticeElxgbPassive(DpnsPassive, LatticePassive):  # pyright: ignore[reportIncompatibleMethodOverride]
     """The first tree by packed ring-LWE encryption."""
 
 
