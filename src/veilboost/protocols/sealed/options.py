@@ -66,7 +66,9 @@ def refuse(config: TrainingConfig) -> None:
 def completed(config: TrainingConfig, rows: int) -> TrainingConfig:
     """Fill in what was left at its default: trees, depth and rate for the budget and the rows, and base_score."""
     options = options_of(config)
-    signal = options.eps * rows / 24_000  # what was measured on 24000 rows holds for the same product of both
+    # What was measured on 24000 rows holds for the same product of both; noise in the cells wants fewer trees still.
+    weakest = options.eps if options.eps_features == 0 else min(options.eps, options.eps_features / 8)
+    signal = weakest * rows / 24_000
     trees, depth, rate = (10, 3, 0.5) if signal < 1.5 else (20, 4, 0.3) if signal < 3 else (40, 5, 0.2)
     least = options.least_rows or max(5, min(rows // 120, 2000))
     return replace(
