@@ -182,7 +182,7 @@ def _cell_statistic(
     cuts = np.arange(0.5, 3.0, dtype=np.float32)  # one bin for each category
     if truth.tables["shop"].columns[0].categories is None:
         bins, options = truth.config.max_bin, options_of(truth.config)
-        cuts = noisy_cuts(secret.for_request("cuts", 0, bins), columns[side], bins, cuts_sigma(options, columns=1))
+        cuts = noisy_cuts(secret.for_request("cuts", 0, bins, b""), columns[side], bins, cuts_sigma(options, columns=1))
     root = seen.nodes[0]
     unit = np.array([2.0**truth.config.gradient_bits, 1.0])  # noise has the same size in units of the largest value
     here, there = (

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from veilboost.types import UInt8Array
+import hashlib
+
+from veilboost.types import AnyArray, UInt8Array
 
 
-def fingerprint(key: bytes, data: UInt8Array) -> bytes:
-    """Sixteen bytes; who does not know the key cannot make other data with the same ones."""
+def fingerprint(key: bytes, large: UInt8Array, *rest: AnyArray | bytes) -> bytes:
+    """Sixteen bytes of `large` and `rest` together; who does not know the key cannot make others with the same ones."""
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-    # One key authenticates under one nonce here: the tag is compared and fed to a PRF, never shown.
-    return AESGCM(key).encrypt(bytes(12), b"", data.data)
+    # One key meets one nonce many times, so the tag itself is never shown: what leaves here is a keyed hash of it.
+    tag = AESGCM(key).encrypt(bytes(12), b"", large.data)
+    digest = hashlib.blake2b(tag, key=key, digest_size=16)
+    for part in rest:
+        content = part if isinstance(part, bytes) else part.tobytes()
+        digest.update(len(content).to_bytes(8, "little") + content)
+    return digest.digest()

@@ -33,7 +33,7 @@ class LatticeActive(EncryptedActive):
         self._key_seed = np.frombuffer(self._key.public_seed, dtype=np.uint8)
 
     def begin_round(self, start: Round) -> None:
-        self._largest = max(int(start.gradients.max(initial=0)), -int(start.gradients.min(initial=0)), 1)
+        self._largest = self.largest_value(start)
         self._gradient_digest = hashlib.blake2b(start.gradients.tobytes(), digest_size=32).digest()
         super().begin_round(start)
 
@@ -106,6 +106,10 @@ class LatticeActive(EncryptedActive):
             digest.update(part.tobytes())
         digest.update(bytes([self._sizes.log_delta]))
         return digest.digest()
+
+    def largest_value(self, start: Round) -> int:
+        """What no value exceeds in size. It decides how large nodes are cut into blocks, which every peer sees."""
+        return max(int(start.gradients.max(initial=0)), -int(start.gradients.min(initial=0)), 1)
 
     def room_for_noise(self, features: int) -> int:
         """How large a number a passive party of so many columns may add to a sum."""

@@ -51,6 +51,7 @@ class LatticeSums(Message):
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
         Reveals("exact sums of gradients and hessians per node and bin of every column, columns shuffled", "active"),
+        Reveals("the same for each block of rows, where a node is cut into several", "active"),
     )
     sums: Annotated[UInt64Array, ArraySpec("uint64", 3)]
     masks: Bytes

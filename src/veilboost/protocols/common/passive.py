@@ -8,7 +8,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -34,6 +34,7 @@ from veilboost.types import BoolArray, Float32Array, Int32Array, Int64Array, UIn
 from veilboost.wire.message import Done, Message
 
 _NO_BITS = np.empty(0, dtype=np.uint8)
+CutProposal: TypeAlias = Callable[[int, Float32Array], Float32Array]  # from a column's number and values
 
 
 class VerticalPassive(PassiveSide):
@@ -59,8 +60,8 @@ class VerticalPassive(PassiveSide):
 
     # --- what a protocol supplies ------------------------------------------------------------------------
 
-    def cut_proposal(self, config: TrainingConfig) -> Callable[[int, Float32Array], Float32Array] | None:
-        """How cuts are found from a column's number and values; None: as the configuration says."""
+    def cut_proposal(self, config: TrainingConfig, fit_rows: Int32Array | None) -> CutProposal | None:
+        """How cuts are found from the rows to fit on (None: all); None: as the configuration says."""
         return None
 
     @abstractmethod
@@ -134,14 +135,15 @@ class VerticalPassive(PassiveSide):
         if agreed is not None and replace(config, max_delta_step=agreed.max_delta_step) != agreed:
             raise UnexpectedMessage("the job's parameters are not those that were agreed on")
         held_out = _bits(message.held_out, rows) if len(message.held_out) else None
+        fit_rows = None if held_out is None else np.flatnonzero(held_out == 0).astype(np.int32)
         self._block = ColumnBlock.build(
             self.context.columns,
             rows,
             config,
             message.weights if len(message.weights) else None,
-            None if held_out is None else np.flatnonzero(held_out == 0).astype(np.int32),
+            fit_rows,
             self.context.threads,
-            self.cut_proposal(config),
+            self.cut_proposal(config, fit_rows),
         )
         self.trees_per_round = message.trees_per_round
         self.config = config

@@ -78,7 +78,7 @@ def cuts_sigma(options: SealedOptions, columns: int) -> float:
     return math.sqrt(2.0 * TABLES * columns / (CUTS_SHARE * _features_budget(options)))
 
 
-def cuts_event(options: SealedOptions, columns: int) -> Gaussian:
+def cuts_event(options: SealedOptions, columns: int, content: str = "") -> Gaussian:
     return Gaussian(
         math.sqrt(2.0) / cuts_sigma(options, columns),
         what="the cuts of all columns, by noisy counts",
@@ -86,6 +86,7 @@ def cuts_event(options: SealedOptions, columns: int) -> Gaussian:
         adversary=SEE_FEATURES,
         protocol=NAME,
         release="cuts",
+        content=content,
         count=TABLES * columns,
     )
 
@@ -154,7 +155,7 @@ def sides_event(round_number: int, depth: int) -> ExactRelease:
 
 
 def plan(config: TrainingConfig, rows: int, role: Role, columns: int = 1) -> Sequence[Event]:
-    """What a party of this role would release in the whole job. Sides of rows depend on who wins and are not here."""
+    """What a party of this role would release in the whole job; of sides and leaves, all that there may be."""
     from veilboost.protocols.sealed.options import completed
 
     config = completed(config, rows)
@@ -164,11 +165,12 @@ def plan(config: TrainingConfig, rows: int, role: Role, columns: int = 1) -> Seq
         noise = label_noise(options, trees, depth, classes)
         return [*_selections(noise, trees, depth, classes), *_leaves(noise, trees, classes)]
     levels = [(number, level) for number in range(trees) for level in range(depth)]
+    sides = [sides_event(number, level) for number, level in levels]
     if options.eps_features == 0:
-        return [exact_cells_event(number, level) for number, level in levels]
+        return [*(exact_cells_event(number, level) for number, level in levels), *sides]
     multiplier = feature_multiplier(options, trees, depth, classes)
     cells = [cells_event(multiplier, number, level, classes) for number, level in levels]
-    return [cuts_event(options, columns), *cells]
+    return [cuts_event(options, columns), *cells, *sides]
 
 
 def _trees_per_label(classes: int) -> int:

@@ -49,6 +49,9 @@ class SealedActive(LatticeActive):
         self._closed = 0
         super().begin_round(replace(start, gradients=counted, scale=Scale(start.scale.g_exponent, 0)))
 
+    def largest_value(self, start: Round) -> int:
+        return 1 << start.scale.g_exponent  # |g| = 1, whatever the labels
+
     # --- private selection ------------------------------------------------------------------------------
 
     def candidates(self, level: Level) -> Sequence[Candidates]:

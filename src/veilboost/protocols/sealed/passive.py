@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from veilboost.privacy.quantiles import noisy_cuts
 from veilboost.protocols.common.lattice_messages import LatticeSums
 from veilboost.protocols.common.lattice_passive import LatticePassive
 from veilboost.protocols.common.messages import SplitAnswer, SplitRequest
-from veilboost.protocols.common.passive import RoundState
+from veilboost.protocols.common.passive import CutProposal, RoundState
 from veilboost.protocols.sealed.accounting import (
     cell_sigma,
     cells_event,
@@ -27,23 +27,25 @@ from veilboost.protocols.sealed.accounting import (
     sides_event,
 )
 from veilboost.protocols.sealed.options import options_of
-from veilboost.types import Float32Array
+from veilboost.types import Float32Array, Int32Array
 
 
 class SealedPassive(LatticePassive):
     """Noise inside the ciphertext: the active party never sees an exact histogram."""
 
-    def cut_proposal(self, config: TrainingConfig) -> Callable[[int, Float32Array], Float32Array] | None:
+    def cut_proposal(self, config: TrainingConfig, fit_rows: Int32Array | None) -> CutProposal | None:
         options = options_of(config)
         if options.eps_features == 0:
             return None
-        # Quantiles of the data would tell of the person whom the noise in the cells hides.
+        # Quantiles of the data would tell of the person whom the noise in the cells hides. Other rows to fit on meet
+        # other noise, and are booked beside the first.
         columns = len(self.context.columns)
-        self.context.account.spend(cuts_event(options, columns))
+        self._fit_content = b"" if fit_rows is None else hashlib.blake2b(fit_rows.tobytes(), digest_size=16).digest()
+        self.context.account.spend(cuts_event(options, columns, self._fit_content.hex()))
         sigma = cuts_sigma(options, columns)
 
         def propose(number: int, values: Float32Array) -> Float32Array:
-            generator = self.context.randomness.for_request("cuts", number, config.max_bin)
+            generator = self.context.randomness.for_request("cuts", number, config.max_bin, self._fit_content)
             return noisy_cuts(generator, values, config.max_bin, sigma)
 
         return propose
@@ -54,12 +56,11 @@ class SealedPassive(LatticePassive):
         if options.eps_features == 0:
             self.context.account.spend(exact_cells_event(state.number, state.depth))
             return super().statistics(block, bins, build)
-        # The same ciphertexts again meet the same noise; others meet other noise, which is booked beside the first.
-        key = self.context.randomness.for_request("fingerprint").bytes(16)
-        content = fingerprint(key, self.incoming.ciphertext.packed)
+        answer = super().statistics(block, bins, build)
+        # The same request again meets the same noise; another meets other noise, which is booked beside the first.
+        content = self._content()
         multiplier = feature_multiplier(options, self.config.n_estimators, self.config.max_depth, classes)
         self.context.account.spend(cells_event(multiplier, state.number, state.depth, classes, content.hex()))
-        answer = super().statistics(block, bins, build)
         blocks, _, slots = answer.sums.shape
         generator = self.context.randomness.for_request("cells", state.number, state.depth, content)
         largest = (float(2**self.config.gradient_bits), 1.0)  # of a gradient on the grid, and of a count
@@ -71,6 +72,24 @@ class SealedPassive(LatticePassive):
         ]
         noisy = add_to_sums(EncryptedSums(answer.sums, answer.masks), np.stack(noise, axis=1), self.incoming.sizes)
         return LatticeSums(noisy.sums, noisy.masks)
+
+    def _content(self) -> bytes:
+        """Of all that the answer's exact sums depend on beside our own columns: ciphertexts, rows, columns, cuts."""
+        incoming, columns = self.incoming, self.state.columns
+        blocks = incoming.blocks
+        return fingerprint(
+            self.context.randomness.for_request("fingerprint").bytes(16),
+            incoming.ciphertext.packed,
+            incoming.ciphertext.seed,
+            bytes([incoming.sizes.log_delta]),
+            blocks.rows,
+            blocks.begin,
+            blocks.end,
+            blocks.run,
+            incoming.node,
+            b"" if columns is None else columns,
+            self._fit_content,
+        )
 
     def _split(self, message: SplitRequest, state: RoundState) -> SplitAnswer:
         answer = super()._split(message, state)
