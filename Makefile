@@ -2,9 +2,9 @@
 # make test   set everything up, then lint, type-check and run every test
 # make fast   the two-minute subset of the tests
 PYTHON ?= python3
-PROTOCOL ?= plain
+PROTOCOL ?= lattice
 BIN := .venv/bin
-SOURCES := pyproject.toml CMakeLists.txt $(wildcard native/*)
+SOURCES := pyproject.toml CMakeLists.txt $(wildcard native/* native/*/*)
 
 .PHONY: demo test fast check clean
 

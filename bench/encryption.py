@@ -226,7 +226,7 @@ def peer(name: str, python: str | None, script: str, *given: object, timeout: fl
 
 
 def peers(choice: Any, train: PartyTable, test: PartyTable, config: TrainingConfig) -> dict[str, Any]:
-    """The peers that encrypt: the same rows and columns, the same depth and bins."""
+    """The peers: the same rows and columns, the same depth and bins."""
     common = {**config.to_dict(), "active_columns": ACTIVE_COLUMNS, "key_bits": choice.key_bits}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -237,13 +237,19 @@ def peers(choice: Any, train: PartyTable, test: PartyTable, config: TrainingConf
             json.dumps({**common, "trees": 2, "few_trees": 1, "repeats": 1, "privacy": "he"})
         )
         (folder / "secretflow.json").write_text(json.dumps({**common, "trees": 3}))
-        files = [folder / "train.npz", folder / "test.npz", folder / "fedtree.json"]
+        (folder / "xgboost.json").write_text(json.dumps({**common, "trees": 30}))
+        rows = (folder / "train.npz", folder / "test.npz")
         repeats = min(choice.repeats, 2)
         return {
             "heu_ou": peer("sf-heu", choice.heu, "heu_ou.py", folder / "exchange.npz", choice.key_bits, repeats),
-            "fedtree_he": peer("FedTree with encryption", choice.fedtree, "fedtree_vertical.py", *files),
+            "fedtree_he": peer(
+                "FedTree with encryption", choice.fedtree, "fedtree_fit.py", *rows, folder / "fedtree.json"
+            ),
             "secretflow_sgb": peer(
-                "SecretFlow SGB", choice.secretflow, "secretflow_sgb.py", files[0], folder / "secretflow.json"
+                "SecretFlow SGB", choice.secretflow, "secretflow_sgb.py", *rows, folder / "secretflow.json"
+            ),
+            "xgboost_federated": peer(
+                "XGBoost federated", choice.xgboost, "xgboost_federated.py", *rows, folder / "xgboost.json"
             ),
         }
 
@@ -290,7 +296,6 @@ def main() -> None:
     result["lattice_tls"] = {
         f"threads_{threads}": over_tls(choice.data, max(choice.trees, 3), threads) for threads in (1, 2)
     }
-    result["xgboost_federated"] = peer("XGBoost federated", choice.xgboost, "xgboost_federated.py", choice.data)
     result |= peers(choice, train, test, config)
     if choice.paillier_trees:
         few = replace(config, n_estimators=1 + choice.paillier_trees)

@@ -29,7 +29,7 @@ from veilboost.data import PartyTable
 from veilboost.party.simulation import simulate_prediction, simulate_training
 from veilboost.types import Column
 
-PEER = Path(__file__).parent / "peers" / "fedtree_vertical.py"
+PEER = Path(__file__).parent / "peers" / "fedtree_fit.py"
 
 
 def ours(table: PartyTable, config: TrainingConfig, repeats: int, threads: int) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 import pyarrow.parquet as pq
 
-from common import arguments, note, report
+from common import arguments, as_matrix, hold_out, load, note, report
 from veilboost.config import TrainingConfig
 from veilboost.model.joined import join
 from veilboost.party.certs import init_authority, issue, load_identity
@@ -142,6 +142,7 @@ def training(
     name: str = "default_credit",
     objective: str = "binary",
     options: Mapping[str, Any] | None = None,
+    depth: int = 6,
 ) -> dict[str, Any]:
     """The same job in one process and in two; the active party has the first `own` columns."""
     _write_parties(folder, data, protocol, own, threads, name)
@@ -161,7 +162,7 @@ name = "{protocol}"
 [training]
 objective = "{objective}"
 n_estimators = {trees}
-max_depth = 6
+max_depth = {depth}
 max_bin = 32
 [training.options]
 {own_options}
@@ -190,6 +191,19 @@ max_bin = 32
     }
 
 
+def xgboost_federated(python: str, data: Path, trees: int) -> subprocess.CompletedProcess[str]:
+    """XGBoost's federated mode on as many rows, with its half of the columns at each party."""
+    table = load(data, "default_credit")
+    with tempfile.TemporaryDirectory() as name:
+        files = [Path(name) / file for file in ("train.npz", "test.npz", "parameters.json")]
+        for file, rows in zip(files, hold_out(table.rows), strict=False):
+            np.savez(file, x=as_matrix(table.columns)[rows], y=table.label[rows].astype(np.float32))
+        files[2].write_text(json.dumps({**TrainingConfig(max_bin=32).to_dict(), "trees": trees}))
+        peer = Path(__file__).parent / "peers" / "xgboost_federated.py"
+        command = [python, str(peer), *map(str, files)]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
+
+
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--megabytes", type=int, default=100)
@@ -210,10 +224,7 @@ def main() -> None:
     if options.xgboost is None:
         note("skipped XGBoost's federated mode: no --xgboost PYTHON given (pip install 'xgboost==3.2.*')")
     else:
-        peer = Path(__file__).parent / "peers" / "xgboost_federated.py"
-        done = subprocess.run(
-            [options.xgboost, str(peer), str(options.data)], capture_output=True, text=True, check=False, timeout=900
-        )
+        done = xgboost_federated(options.xgboost, options.data, options.trees)
         lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
         result["xgboost_federated"] = json.loads(lines[-1].removeprefix("RESULT ")) if lines else None
         if not lines:

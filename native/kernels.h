@@ -48,5 +48,6 @@ void bind_histogram(nb::module_& module);
 void bind_lattice(nb::module_& module);
 void bind_noise(nb::module_& module);
 void bind_rows(nb::module_& module);
+void bind_service(nb::module_& module);
 void bind_split(nb::module_& module);
 void bind_stumps(nb::module_& module);

@@ -7,6 +7,7 @@ NB_MODULE(_native, module) {
   bind_lattice(module);
   bind_noise(module);
   bind_rows(module);
+  bind_service(module);
   bind_split(module);
   bind_stumps(module);
 }

@@ -10,7 +10,6 @@ wire, are left out: the peer's time is the least it could be.
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 from heu import numpy as hnp
 from heu import phe
+from measure import peak_megabytes, tell
 
 
 class Clock:
@@ -68,8 +68,9 @@ def main() -> None:
         "seconds_per_tree": sum(best.wall.values()),
         "cpu_seconds_by_step": best.cpu,
         "exact": all(exact for _, exact in runs),
+        "megabytes": peak_megabytes(),
     }
-    print("RESULT " + json.dumps(result))
+    tell(result)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""SecretFlow's SGB with Okamoto-Uchiyama encryption, two processes on loopback. Called by `bench/encryption.py`.
+"""SecretFlow's SGB with Okamoto-Uchiyama encryption, two processes on loopback.
 
-    python bench/peers/secretflow_sgb.py TRAIN.npz PARAMETERS.json
+    python bench/peers/secretflow_sgb.py TRAIN.npz TEST.npz PARAMETERS.json
 
 Runs in an environment with `secretflow==1.14.0b0` (Python 3.10). Production mode without Ray, as its wheel allows; the
 label holder has the first block of columns. Trees are timed from one to the next after the first, which has start-up
@@ -9,7 +9,6 @@ in it, so at least two are trained.
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import socket
@@ -21,6 +20,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
+from measure import auc, given, loopback_bytes, peak_megabytes, tell
 
 PARTIES = ("alice", "bob")
 
@@ -35,7 +35,15 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-def party(name: str, ports: list[int], train: str, parameters: dict[str, Any], pipe: Any) -> None:
+def party(name: str, ports: list[int], arguments: list[str], pipe: Any) -> None:
+    sys.argv = arguments
+    _, test, parameters = given()
+    stamps: list[tuple[float, float, int]] = []
+
+    def after_tree(model: Any, epoch: int, log: Any) -> None:
+        stamps.append((time.perf_counter(), time.process_time(), loopback_bytes()))
+
+    # What a user writes: from here
     import secretflow as sf
     import spu
     from secretflow.data import FedNdarray, PartitionWay
@@ -57,23 +65,19 @@ def party(name: str, ports: list[int], train: str, parameters: dict[str, Any], p
         },
         spu.FieldType.FM128,
     )
-    columns = np.load(train)["x"].shape[1]
     own = parameters["active_columns"]
 
-    def block(path: str, first: int, last: int) -> np.ndarray:
+    def block(path: str, first: int, last: int | None) -> np.ndarray:
         return np.load(path)["x"][:, first:last]
 
     def labels(path: str) -> np.ndarray:
         return np.load(path)["y"].reshape(-1, 1)
 
-    x = FedNdarray({alice: alice(block)(train, 0, own), bob: bob(block)(train, own, columns)}, PartitionWay.VERTICAL)
-    y = FedNdarray({alice: alice(labels)(train)}, PartitionWay.VERTICAL)
-    stamps: list[tuple[float, float]] = []
+    def columns(path: str) -> FedNdarray:
+        return FedNdarray({alice: alice(block)(path, 0, own), bob: bob(block)(path, own, None)}, PartitionWay.VERTICAL)
 
-    def after_tree(model: Any, epoch: int, log: Any) -> None:
-        stamps.append((time.perf_counter(), time.process_time()))
-
-    Sgb(heu).train(
+    y = FedNdarray({alice: alice(labels)(sys.argv[1])}, PartitionWay.VERTICAL)
+    model = Sgb(heu).train(
         {
             "num_boost_round": parameters["trees"],
             "max_depth": parameters["max_depth"],
@@ -83,11 +87,13 @@ def party(name: str, ports: list[int], train: str, parameters: dict[str, Any], p
             "objective": "logistic",
             "first_tree_with_label_holder_feature": False,
         },
-        x,
+        columns(sys.argv[1]),
         y,
         dump_function=after_tree,
     )
-    pipe.send(stamps)
+    # to here
+    scores = sf.reveal(model.predict(columns(sys.argv[2]), to_pyu=alice).partitions[alice])
+    pipe.send((np.array(stamps), auc(test["y"], np.asarray(scores).ravel()), peak_megabytes()))
     sf.shutdown()
 
 
@@ -101,23 +107,26 @@ def run_party(*arguments: Any) -> None:
 
 
 def main() -> None:
-    with open(sys.argv[2]) as file:
-        parameters = json.load(file)
     context = multiprocessing.get_context("spawn")
     ports, pipes, processes = free_ports(len(PARTIES)), [], []
     for name in PARTIES:
         receive, send = context.Pipe(duplex=False)
-        process = context.Process(target=run_party, args=(name, ports, sys.argv[1], parameters, send))
+        process = context.Process(target=run_party, args=(name, ports, sys.argv, send))
         process.start()
         send.close()
         pipes.append(receive)
         processes.append(process)
-    steps = np.array([np.diff(pipe.recv(), axis=0) for pipe in pipes])  # (parties, trees - 1, wall and CPU)
-    result = {
-        "seconds_per_tree": float(steps[:, :, 0].max(axis=0).min()),
-        "cpu_seconds_per_tree": float(steps[:, :, 1].sum(axis=0).min()),
-    }
-    print("RESULT " + json.dumps(result), flush=True)
+    found = [pipe.recv() for pipe in pipes]
+    steps = np.array([np.diff(stamps, axis=0) for stamps, _, _ in found])  # (parties, trees - 1, three readings)
+    tell(
+        {
+            "seconds_per_tree": float(steps[:, :, 0].max(axis=0).min()),
+            "cpu_seconds_per_tree": float(steps[:, :, 1].sum(axis=0).min()),
+            "bytes_per_tree": float(steps[0, :, 2].mean()),
+            "auc": found[0][1],
+            "megabytes": max(megabytes for _, _, megabytes in found),
+        }
+    )
     for process in processes:
         process.join(60)
 

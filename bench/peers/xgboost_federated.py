@@ -1,96 +1,125 @@
-"""XGBoost 3.2's own federated column split, two processes on loopback, without encryption. Called by `bench/wire.py`.
+"""XGBoost 3.2's own federated mode, two processes on loopback and a server, without encryption.
 
-    python bench/peers/xgboost_federated.py DATA_FOLDER
+    python bench/peers/xgboost_federated.py TRAIN.npz TEST.npz PARAMETERS.json
 
-Runs in an environment with the full `xgboost` wheel, which has the federated plugin. Gradients and the whole model go
-to every party in the clear there.
+Runs in an environment with the full `xgboost` wheel, which has the federated plugin. The parameter `mode` divides by
+columns (vertical; gradients and the whole model go to every party in the clear) or by rows (horizontal).
 """
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import socket
 import sys
 import time
-from pathlib import Path
+from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import xgboost
 import xgboost.federated
+from measure import auc, given, loopback_bytes, peak_megabytes, processor_seconds, tell
 
-TREES, PARTIES = 30, 2
-
-
-def data(folder: Path) -> tuple[np.ndarray, np.ndarray]:
-    table = pq.read_table(folder / "default_credit.parquet")
-    names = [name for name in table.column_names if name not in ("id", "label")]
-    order = np.sort(np.random.default_rng(0).permutation(table.num_rows)[:24000])
-    x = np.stack([table[name].to_numpy() for name in names], axis=1).astype(np.float32)
-    return x[order], table["label"].to_numpy().astype(np.float32)[order]
+PARTIES = 2
 
 
 def serve(port: int) -> None:
+    # What a user writes: from here
     xgboost.federated.run_federated_server(n_workers=PARTIES, port=port)
+    # to here
 
 
-def party(rank: int, port: int, folder: Path, pipe) -> None:  # type: ignore[no-untyped-def]
-    x, y = data(folder)
-    blocks = np.array_split(np.arange(x.shape[1]), PARTIES)
-    arguments = {
+def share(rank: int, x: np.ndarray, parameters: dict[str, Any], vertical: bool) -> np.ndarray:
+    """This party's part: the first columns with the labels, or every second row."""
+    if not vertical:
+        return x[rank::PARTIES]
+    own = parameters.get("active_columns", x.shape[1] // 2)
+    return x[:, :own] if rank == 0 else x[:, own:]
+
+
+def party(rank: int, port: int, arguments: list[str], pipe: Any) -> None:
+    sys.argv = arguments
+    train, test, parameters = given()
+    vertical = parameters.get("mode", "vertical") == "vertical"
+    x, y = share(rank, train["x"], parameters, vertical), train["y"]
+    if not vertical:
+        y = y[rank::PARTIES]
+    stamps: list[tuple[float, float, int]] = []
+
+    class Clock(xgboost.callback.TrainingCallback):
+        def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+            stamps.append((time.perf_counter(), time.process_time(), loopback_bytes()))
+            return False
+
+    # What a user writes: from here
+    connection = {
         "dmlc_communicator": "federated",
         "federated_server_address": f"localhost:{port}",
         "federated_world_size": PARTIES,
         "federated_rank": rank,
     }
-    with xgboost.collective.CommunicatorContext(**arguments):
-        matrix = xgboost.DMatrix(
-            x[:, blocks[rank]],
-            label=y if rank == 0 else None,
-            data_split_mode=xgboost.core.DataSplitMode.COL,
-            nthread=1,
-        )
-        parameters = {
-            "objective": "binary:logistic",
-            "tree_method": "hist",
-            "max_depth": 6,
-            "max_bin": 32,
-            "eta": 0.3,
-            "nthread": 1,
-        }
-        stamps: list[float] = []
+    settings = {
+        "objective": "binary:logistic",
+        "tree_method": "hist",
+        "max_depth": parameters["max_depth"],
+        "max_bin": parameters["max_bin"],
+        "learning_rate": parameters["learning_rate"],
+        "reg_lambda": parameters["reg_lambda"],
+        "nthread": 1,
+    }
+    split = xgboost.core.DataSplitMode.COL if vertical else xgboost.core.DataSplitMode.ROW
+    with xgboost.collective.CommunicatorContext(**connection):
+        label = y if rank == 0 or not vertical else None
+        data = xgboost.DMatrix(x, label=label, data_split_mode=split, nthread=1)
+        model = xgboost.train(settings, data, parameters["trees"], callbacks=[Clock()])
+        # to here
+        held_out = test["x"] if not vertical else share(rank, test["x"], parameters, True)
+        held = xgboost.DMatrix(held_out, data_split_mode=split, nthread=1)
+        few = min(parameters.get("few_trees", 3), parameters["trees"])
+        scores = [auc(test["y"], model.predict(held, iteration_range=(0, trees))) for trees in (few, 0)]
+        pipe.send((np.array(stamps), scores, peak_megabytes()))
 
-        class Clock(xgboost.callback.TrainingCallback):
-            def after_iteration(self, model, epoch, evals_log):  # type: ignore[no-untyped-def]
-                stamps.append(time.perf_counter())
-                return False
 
-        xgboost.train(parameters, matrix, TREES, callbacks=[Clock()])
-        pipe.send(float(np.median(np.diff(stamps))))
+def answering(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def main() -> None:
-    folder = Path(sys.argv[1])
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     context = multiprocessing.get_context("spawn")
     server = context.Process(target=serve, args=(port,), daemon=True)
     server.start()
-    time.sleep(2.0)
+    while server.is_alive() and not answering(port):
+        time.sleep(0.1)
+    started = processor_seconds(server.pid or 0)
     pipes, processes = [], []
     for rank in range(PARTIES):
         receive, send = context.Pipe(duplex=False)
-        process = context.Process(target=party, args=(rank, port, folder, send))
+        process = context.Process(target=party, args=(rank, port, sys.argv, send))
         process.start()
+        send.close()
         pipes.append(receive)
         processes.append(process)
-    seconds = max(pipe.recv() for pipe in pipes)
+    found = [pipe.recv() for pipe in pipes]
+    in_server = processor_seconds(server.pid or 0) - started
     for process in processes:
         process.join()
     server.terminate()
-    print("RESULT " + json.dumps({"seconds_per_tree": seconds, "version": xgboost.__version__}))
+    steps = np.array([np.diff(stamps, axis=0) for stamps, _, _ in found])  # (parties, trees - 1, three readings)
+    trees = steps.shape[1] + 1
+    tell(
+        {
+            "seconds_per_tree": float(np.median(steps[:, :, 0], axis=1).max()),
+            "cpu_seconds_per_tree": float(steps[:, :, 1].mean(axis=1).sum()) + in_server / trees,
+            "bytes_per_tree": float(steps[0, :, 2].mean()),
+            "auc_few": found[0][1][0],
+            "auc": found[0][1][1],
+            "megabytes": max(megabytes for _, _, megabytes in found),
+            "version": xgboost.__version__,
+        }
+    )
 
 
 if __name__ == "__main__":

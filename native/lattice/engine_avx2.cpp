@@ -2,9 +2,11 @@
 #include "lanes_avx2.h"
 //
 #include "engine_body.h"
+#include "service_body.h"
 
 namespace {
 bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
 }  // namespace
 
 const lattice::Engine lattice::kAvx2 = LATTICE_ENGINE(has_avx2);
+const lattice::ServiceEngine lattice::kServiceAvx2 = LATTICE_SERVICE_ENGINE(has_avx2);

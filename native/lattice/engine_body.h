@@ -13,6 +13,7 @@ namespace {
 using Word = Lanes::Word;
 using V = Lanes::V;
 constexpr std::size_t kL = Lanes::kCount;
+using Transform = TransformOf<TrainingRing>;
 
 const Transform& transform_of(std::size_t prime) {
   static const Transform made[kPrimes] = {Transform(0), Transform(1)};
@@ -218,7 +219,7 @@ struct FirstLayers {
       const std::size_t half = slots / (2 * parts);
       for (std::size_t i = 0; i < parts; ++i)
         for (std::size_t k = 2 * i * half; k < (2 * i + 1) * half; ++k) {
-          const u64 u = x[k], v = multiply(x[k + half], roots(j).forward[parts + i], prime);
+          const u64 u = x[k], v = multiply(x[k + half], TrainingRing::roots(j).forward[parts + i], prime);
           x[k] = add(u, v, prime), x[k + half] = subtract(u, v, prime);
         }
     }

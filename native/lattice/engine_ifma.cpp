@@ -2,6 +2,7 @@
 #include "lanes_ifma.h"
 //
 #include "engine_body.h"
+#include "service_body.h"
 
 namespace {
 bool has_ifma() {
@@ -11,3 +12,4 @@ bool has_ifma() {
 }  // namespace
 
 const lattice::Engine lattice::kIfma = LATTICE_ENGINE(has_ifma);
+const lattice::ServiceEngine lattice::kServiceIfma = LATTICE_SERVICE_ENGINE(has_ifma);

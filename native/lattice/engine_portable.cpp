@@ -1,9 +1,11 @@
 #include "lanes_portable.h"
 //
 #include "engine_body.h"
+#include "service_body.h"
 
 namespace {
 bool anywhere() { return true; }
 }  // namespace
 
 const lattice::Engine lattice::kPortable = LATTICE_ENGINE(anywhere);
+const lattice::ServiceEngine lattice::kServicePortable = LATTICE_SERVICE_ENGINE(anywhere);

@@ -17,6 +17,7 @@ struct Lanes {
 
   const Prime& prime;
   V p, p2, minus_p, mask, minus_inverse, fold, residue_mask;
+  __m128i residue_bits;
   explicit Lanes(const Prime& of)
       : prime(of),
         p(all(of.p)),
@@ -25,7 +26,8 @@ struct Lanes {
         mask(all((u64{1} << 52) - 1)),
         minus_inverse(all(minus_inverse_of(of.p))),
         fold(all(of.fold)),
-        residue_mask(all(kResidueMask)) {}
+        residue_mask(all(of.mask())),
+        residue_bits(_mm_cvtsi32_si128(static_cast<int>(of.bits))) {}
 
   static V all(u64 x) { return _mm512_set1_epi64(static_cast<long long>(x)); }
   static constexpr u64 minus_inverse_of(u64 p) {  // -1/p modulo 2^52, by Newton's iteration
@@ -113,7 +115,7 @@ struct Lanes {
     return _mm512_add_epi64(_mm512_add_epi64(carried, carry), _mm512_madd52hi_epu64(high, m, p));
   }
   V settled(V x) const {
-    const V once = _mm512_madd52lo_epu64(_mm512_and_si512(x, residue_mask), _mm512_srli_epi64(x, kResidueBits), fold);
+    const V once = _mm512_madd52lo_epu64(_mm512_and_si512(x, residue_mask), _mm512_srl_epi64(x, residue_bits), fold);
     return at_most(once, p);
   }
 

@@ -52,13 +52,13 @@ class Chacha {
 };
 
 // Coefficients of -1, 0 or 1: a byte below 3^5 holds five of them, the lowest digit first; other bytes are skipped.
-inline void ternary(Chacha& source, std::int8_t* out) {
-  for (std::size_t i = 0; i < lattice::kN;) {
+inline void ternary(Chacha& source, std::int8_t* out, std::size_t count = lattice::kN) {
+  for (std::size_t i = 0; i < count;) {
     std::uint64_t word = source.next();
     for (int byte = 0; byte < 8; ++byte, word >>= 8) {
       unsigned digits = word & 255;
       if (digits >= 243) continue;
-      for (int digit = 0; digit < 5 && i < lattice::kN; ++digit, digits /= 3)
+      for (int digit = 0; digit < 5 && i < count; ++digit, digits /= 3)
         out[i++] = static_cast<std::int8_t>(static_cast<int>(digits % 3) - 1);
     }
   }

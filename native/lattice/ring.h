@@ -1,5 +1,6 @@
-// The ring Z_q[X] / (X^N + 1), q the product of two primes just under 2^50: constants, and arithmetic one residue at
-// a time. Tables are made once; the engines turn them into what their instructions like.
+// The ring Z_q[X] / (X^N + 1) of training, q the product of two primes just under 2^50: constants, and arithmetic one
+// residue at a time, which serves other rings as well. Tables are made once; the engines turn them into what their
+// instructions like.
 #pragma once
 
 #include <cstddef>
@@ -17,25 +18,29 @@ constexpr std::size_t kPolyBytes = kN * kResidueBits / 8;  // one polynomial mod
 constexpr std::size_t kSeedBytes = 32;
 constexpr unsigned kErrorBits = 21;  // centred binomial: the difference of so many coins, sigma 3.24
 
-// p = 2^50 - fold with fold tiny, so that reducing costs a multiplication and no division; p = 1 modulo 2N.
+// p = 2^bits - fold with fold tiny, so that reducing costs a multiplication and no division; p = 1 modulo 2N.
 struct Prime {
-  u64 p, fold, root;  // root: of order 2N
+  u64 p;
+  unsigned bits;  // 43 to 50
+  u64 fold, root;  // root: of order 2N
+  constexpr Prime(u64 p_, unsigned bits_, u64 root_) : p(p_), bits(bits_), fold((u64{1} << bits_) - p_), root(root_) {}
+  constexpr u64 mask() const { return (u64{1} << bits) - 1; }
 };
-constexpr Prime kPrime[kPrimes] = {{1125899906826241ull, (u64{1} << 50) - 1125899906826241ull, 1094367314627419ull},
-                                   {1125899906629633ull, (u64{1} << 50) - 1125899906629633ull, 967006076000656ull}};
+constexpr Prime kPrime[kPrimes] = {{1125899906826241ull, kResidueBits, 1094367314627419ull},
+                                   {1125899906629633ull, kResidueBits, 967006076000656ull}};
 
 constexpr u64 kResidueMask = (u64{1} << kResidueBits) - 1;
 
 // x mod p for x below 2^64.
 constexpr u64 reduce(u64 x, const Prime& prime) {
-  const u64 once = (x & kResidueMask) + (x >> kResidueBits) * prime.fold;
+  const u64 once = (x & prime.mask()) + (x >> prime.bits) * prime.fold;
   return once >= prime.p ? once - prime.p : once;
 }
 
-// x mod p for x below 2^112.
+// x mod p for x below 2^112, or below 2^104 where p has 43 bits.
 constexpr u64 reduce_wide(u128 x, const Prime& prime) {
-  const u128 once = (x & kResidueMask) + (x >> kResidueBits) * prime.fold;
-  return reduce(static_cast<u64>(once & kResidueMask) + static_cast<u64>(once >> kResidueBits) * prime.fold, prime);
+  const u128 once = (x & prime.mask()) + (x >> prime.bits) * prime.fold;
+  return reduce(static_cast<u64>(once & prime.mask()) + static_cast<u64>(once >> prime.bits) * prime.fold, prime);
 }
 
 constexpr u64 multiply(u64 a, u64 b, const Prime& prime) { return reduce_wide(static_cast<u128>(a) * b, prime); }
@@ -63,9 +68,16 @@ constexpr std::size_t reversed(std::size_t index, std::size_t bits) {
 }
 
 // Powers of the root in bit-reversed order, forward and inverse, and 1/N: what a negacyclic transform needs.
+template <std::size_t kDegree>
 struct Roots {
-  u64 forward[kN], inverse[kN], inverse_n;
+  u64 forward[kDegree], inverse[kDegree], inverse_n;
 };
-const Roots& roots(std::size_t prime);  // made on first use
+
+// A ring as transforms see it; its tables are made on first use.
+struct TrainingRing {
+  static constexpr std::size_t kLogN = lattice::kLogN, kN = lattice::kN;
+  static constexpr const Prime* kPrime = lattice::kPrime;
+  static const Roots<kN>& roots(std::size_t prime);
+};
 
 }  // namespace lattice

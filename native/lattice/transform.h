@@ -10,7 +10,9 @@
 
 namespace {
 
-struct alignas(64) Transform {
+template <class Ring>
+struct alignas(64) TransformOf {
+  static constexpr std::size_t kLogN = Ring::kLogN, kN = Ring::kN;
   using Word = Lanes::Word;
   using V = Lanes::V;
   static constexpr std::size_t kL = Lanes::kCount, kBlock = kL * kL;
@@ -36,15 +38,17 @@ struct alignas(64) Transform {
   };
 
   Factors forward_, inverse_;
+  std::size_t which;
   Prime prime;
   Lanes lanes;
   alignas(64) Word inverse_n[2];
 
-  explicit Transform(std::size_t which) : prime(kPrime[which]), lanes(kPrime[which]) {
-    forward_.make(roots(which).forward, prime);
-    inverse_.make(roots(which).inverse, prime);
-    inverse_n[0] = Lanes::word(roots(which).inverse_n, prime);
-    inverse_n[1] = Lanes::quotient(roots(which).inverse_n, prime);
+  explicit TransformOf(std::size_t of) : which(of), prime(Ring::kPrime[of]), lanes(Ring::kPrime[of]) {
+    const Roots<kN>& table = Ring::roots(which);
+    forward_.make(table.forward, prime);
+    inverse_.make(table.inverse, prime);
+    inverse_n[0] = Lanes::word(table.inverse_n, prime);
+    inverse_n[1] = Lanes::quotient(table.inverse_n, prime);
   }
 
   static constexpr std::size_t place(std::size_t i) {
@@ -129,7 +133,7 @@ struct alignas(64) Transform {
     const std::size_t count = kN / run;
     for (std::size_t j = 0; j < count; j += kL) Lanes::store(a + j, own.finish(Lanes::load(a + j)));
     for (std::size_t j = 0; j < count; ++j) out[j] = Lanes::number(a[j], prime);
-    const Roots& table = roots(prime.p == kPrime[0].p ? 0 : 1);
+    const Roots<kN>& table = Ring::roots(which);
     for (std::size_t half = 1; half < count; half *= 2)
       for (std::size_t i = 0; i < count / (2 * half); ++i)
         for (std::size_t j = 2 * i * half; j < (2 * i + 1) * half; ++j) {

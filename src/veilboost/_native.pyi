@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from numpy import bool_, float32, float64, int32, int64, uint8, uint16, uint64
+from numpy import bool_, float32, float64, int8, int32, int64, uint8, uint16, uint64
 from numpy.typing import NDArray
 
 def bin_columns_u8(
@@ -220,3 +220,35 @@ class LatticePublic:
         masks: NDArray[uint8],
         threads: int,
     ) -> bool: ...
+
+def service_primes() -> list[int]: ...
+
+class ServiceSecret:
+    def __init__(self, ternary: NDArray[int8], engine: str) -> None: ...
+    def public_key(self, seed: bytes, noise: bytes, out: NDArray[uint8]) -> None: ...
+    def decrypt(self, blinded: NDArray[uint8], out: NDArray[uint64], threads: int) -> bool: ...
+
+class ServicePublic:
+    def __init__(self, seed: bytes, packed: NDArray[uint8], engine: str) -> None: ...
+    def encrypt(
+        self,
+        values: NDArray[int64],
+        place: NDArray[int32],
+        scale: NDArray[uint64],
+        noise: bytes,
+        out: NDArray[uint8],
+        threads: int,
+    ) -> None: ...
+    def fits(self, rows: NDArray[uint8], threads: int) -> bool: ...
+    def blind(
+        self,
+        nodes: NDArray[uint8],
+        rows: NDArray[uint8],
+        at_nodes: NDArray[int64],
+        of_rows: NDArray[int64],
+        factors: NDArray[uint64],
+        offsets: NDArray[uint64],
+        noise: bytes,
+        out: NDArray[uint8],
+        threads: int,
+    ) -> None: ...

@@ -51,7 +51,7 @@ def param(default: Any, help: str, **info: Any) -> Any:
 
 OBJECTIVES = ("auto", "binary", "multiclass", "regression", "poisson")
 METRICS = ("auto", "auc", "logloss", "error", "rmse", "mae", "mlogloss", "merror", "aucpr", "ks")
-CATEGORY_MODES = ("ordinal", "onehot", "sets")
+CATEGORY_MODES = ("auto", "ordinal", "onehot", "sets")
 PROPOSALS = ("global", "local")
 BINNINGS = ("quantile", "width")
 ORDERS = ("second", "first")
@@ -103,8 +103,8 @@ class TrainingConfig(Checked):
     binning: str = param("quantile", "where bins lie: equal counts or equal width", choices=BINNINGS)
     proposal: str = param("global", "cuts once for all, or again for every node (FedXGBoost Alg. 5)", choices=PROPOSALS)
     categories: str = param(
-        "sets",
-        "categories as numbers, one against the rest, or sets ordered by gradient",
+        "auto",
+        "categories as numbers, one against the rest, or sets ordered by gradient; auto: sets where the protocol can",
         choices=CATEGORY_MODES,
     )
     reg_lambda: float = param(1.0, "L2 regularisation of leaf weights", low=0)

@@ -22,6 +22,9 @@ class VeilBoostError(Exception):
         self.remedy = fix or self.fix
         super().__init__(f"{self.code}: {what}; {self.remedy}")
 
+    def __reduce__(self) -> tuple[type[VeilBoostError], tuple[str, str]]:
+        return type(self), (self.what, self.remedy)  # so that an error of a worker arrives as it left
+
 
 def coded_errors() -> Iterator[type[VeilBoostError]]:
     """All error classes that carry a code, in order of their codes."""
@@ -384,6 +387,11 @@ class UnknownRun(JobError):
 class PeerBroken(JobError):
     code = "VB-1707"
     fix = "look into that party's own log, which says more, and resume the job"
+
+
+class WorkersLost(JobError):
+    code = "VB-1708"
+    fix = "look after the cluster (`ray status`), then resume the job; the engine local needs none"
 
 
 # --- 18xx: privacy ----------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ PROTOCOLS = list(horizontal_protocols().values())
 pytestmark = [pytest.mark.fast, pytest.mark.parametrize("spec", PROTOCOLS, ids=lambda spec: spec.name)]
 
 # Messages that a run of two bounded losses does not need.
-RARE = {"secagg": {"ScaleRequest", "ScaleAnswer"}, "mal": set()}
+RARE = {"secagg": {"ScaleRequest", "ScaleAnswer"}, "mal": {"ExtremesMissing", "RowsHeldBack"}}
 
 
 def tables(name: str = "binary", rows: int = 240, participants: int = 3) -> dict[str, PartyTable]:
@@ -86,11 +86,12 @@ def test_impossible_federations_are_refused(spec):
         )
 
 
-def test_other_parameters_than_agreed_are_refused(spec):
+def test_an_introduction_of_another_protocol_is_refused(spec):
+    other = next(each for each in PROTOCOLS if each.name != spec.name)
+    stranger = HorizontalFederation(other.name, tables(), config()).participants["p1"].introduce()
     federation = HorizontalFederation(spec.name, tables(), config())
-    other = HorizontalFederation(spec.name, tables(), TrainingConfig(objective="binary", n_estimators=9))
-    federation.participants["p1"] = other.participants["p1"]
-    with pytest.raises(UnexpectedMessage, match="agreed"):
+    federation.server._context.introductions["p1"] = stranger
+    with pytest.raises(UnexpectedMessage, match="p1 introduced itself"):
         federation.train()
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from test_horizontal_parties import HUB, OWNERS, VEILBOOST
+from test_horizontal_parties import Town as HorizontalTown
 
 from parties import PARTIES, Town, make_certificates
+from veilboost.audit.verdicts import DECISIVE
 
 
 @pytest.fixture
@@ -51,7 +56,43 @@ def test_a_simulation_can_be_attacked_in_one_go(town: Town) -> None:
     found = town.answer(*options, "--audit", "--audit-html", "page.html")
     assert {item["victim"] for item in found["findings"]} == {"bank", "shop", "telecom"}
     assert "bins from sums" in (town.folder / "page.html").read_text()
-    assert "VB-1004" in town.refused("simulate", "--scene", "--protocol", "mal", "--audit")
+
+
+@pytest.mark.parametrize("protocol", ["mal", "secagg"])
+def test_a_horizontal_simulation_can_be_attacked_in_one_go(town: Town, protocol: str) -> None:
+    options = ("simulate", "--dataset", "breast_cancer", "--protocol", protocol, "--participants", "4", "--trees", "2")
+    found = town.answer(*options, "--max-bin", "16", "--no-baselines", "--audit", "--audit-html", "page.html")
+    decisive = {evidence.name for evidence in DECISIVE[protocol]}
+    assert {item["attack"] for item in found["findings"]} >= decisive
+    assert {item["victim"] for item in found["findings"]} == {f"participant{k}" for k in range(4)}
+    page = (town.folder / "page.html").read_text()
+    assert all(name in page for name in decisive)
+
+
+def test_a_recorded_horizontal_run_is_attacked_with_what_each_party_saw(tmp_path: Path) -> None:
+    town = HorizontalTown(tmp_path)
+    try:
+        for protocol in ("mal", "secagg"):
+            job = town.job(protocol, protocol)
+            job.write_text(job.read_text().replace('record = "types"', 'record = "payload"'))
+            with town.driver(job) as driver:
+                driver.train()
+            runs = [str(tmp_path / f"runs-{name}" / protocol) for name in (HUB, *OWNERS)]
+            truth = [word for name in OWNERS for word in ("--truth", str(tmp_path / f"{name}.toml"))]
+            done = subprocess.run(
+                [VEILBOOST, "audit", *runs, *truth, "--json"],
+                capture_output=True,
+                text=True,
+                timeout=120,
+                check=False,
+            )
+            assert done.returncode == 0, done.stderr
+            found = json.loads(done.stdout)
+            assert found["protocol"] == protocol
+            assert {item["victim"] for item in found["findings"]} == set(OWNERS)
+            assert {item["adversary"] for item in found["findings"]} == {HUB}
+    finally:
+        town.close()
 
 
 def test_epsilon_is_measured_from_below(town: Town) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -107,6 +108,26 @@ def sides_of(view: View, peer: PartyName) -> dict[tuple[int, int], tuple[Int32Ar
         for level in one.levels
         for tree, node, left, right in level.sides()
     }
+
+
+def foreign_sides(view: View, peer: PartyName) -> list[tuple[Int32Array, Int32Array]]:
+    """Left and right rows of every node that the passive party of this conversation did not split.
+
+    It is told them because it keeps rows by node too; of the last level of a tree nobody tells it.
+    """
+    found: list[tuple[Int32Array, Int32Array]] = []
+    for one in rounds(view, peer):
+        for above, level in itertools.pairwise(one.levels):
+            asked = above.split_request
+            own = set[int]() if asked is None else set(asked.position.tolist())
+            for at, place in enumerate(level.request.split.tolist()):
+                if place not in own:
+                    sides = [
+                        np.concatenate([each.rows[each.begin[k] : each.end[k]] for each in (level.fit, level.follow)])
+                        for k in (2 * at, 2 * at + 1)
+                    ]
+                    found.append((sides[0], sides[1]))
+    return found
 
 
 def _opened(opening: BeginRound, rows: int, trees: int) -> ReplayedRound:

@@ -1,4 +1,4 @@
-"""Views and truth from a simulation that kept its messages, or from the folders of a run that recorded payloads."""
+"""Views and truth of a vertical run: from a simulation that kept its messages, or from run folders with payloads."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import JobRandomness
 from veilboost.data.table import PartyTable
 from veilboost.errors import RowsDiffer, UnknownRun, UnreadableFile
-from veilboost.party.horizontal import SERVER, HorizontalSimulation
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import load_job, load_party
 from veilboost.party.simulation import Simulation, simulated_randomness
 from veilboost.protocols.common.messages import BeginTraining
-from veilboost.protocols.horizontal_registry import horizontal_named
 from veilboost.protocols.registry import protocol_named
 from veilboost.types import BoolArray, PartyName
 from veilboost.wire.codec import Catalogue, decode
+from veilboost.wire.message import Message
 from veilboost.wire.transcript import Transcript, read_frames
 
 TRANSCRIPT = "transcript"
@@ -46,7 +45,7 @@ def views_of_simulation(
             skeleton.protocol,
             skeleton.config,
             table.rows,
-            _kept(run.transcripts[name]),
+            kept(run.transcripts[name]),
             run.parts[name],
             table,
             simulated_randomness(config, name) if randomness is None else randomness[name],
@@ -54,21 +53,6 @@ def views_of_simulation(
         for name, table in tables.items()
     }
     return views, Truth(tables, {name: view.role for name, view in views.items()}, skeleton.config, held_out)
-
-
-def views_of_horizontal(
-    run: HorizontalSimulation, tables: Mapping[PartyName, PartyTable], protocol: str, config: TrainingConfig
-) -> tuple[dict[PartyName, View], Truth]:
-    """What the server, each participant and each helper of a horizontal simulation saw."""
-    completed = horizontal_named(protocol).completed(config)
-    views: dict[PartyName, View] = {}
-    for name, transcript in run.transcripts.items():
-        role = "server" if name == SERVER else "participant" if name in tables else name
-        table = tables.get(name)
-        rows = sum(each.rows for each in tables.values()) if table is None else table.rows
-        part = run.outcome.part if name == SERVER else run.parts.get(name)
-        views[name] = View(name, role, protocol, completed, rows, _kept(transcript), part, table)
-    return views, Truth(tables, {name: view.role for name, view in views.items()}, completed)
 
 
 def view_of_run(folder: Path) -> View:
@@ -79,13 +63,7 @@ def view_of_run(folder: Path) -> View:
         raise UnknownRun(f"{folder} is not the folder of a run")
     job = load_job(folder / "job.toml")
     spec = protocol_named(job.protocol.name)
-    known = {message.type_name() for message in spec.messages}
-    catalogue = Catalogue(spec.messages)
-    messages = tuple(
-        Seen(entry.direction, entry.peer, decode(frame, catalogue))
-        for entry, frame in read_frames(folder / TRANSCRIPT)
-        if entry.message in known
-    )
+    messages = seen_in(folder, spec.messages)
     opening = next((seen.message for seen in messages if isinstance(seen.message, BeginTraining)), None)
     if opening is None:
         raise UnreadableFile(f"the transcript in {folder} holds no training")
@@ -132,7 +110,18 @@ def views_of_runs(folders: Sequence[Path], parties: Sequence[Path]) -> tuple[dic
     return views, Truth(tables, roles, first.config, held_out)
 
 
-def _kept(transcript: Transcript) -> tuple[Seen, ...]:
+def seen_in(folder: Path, kinds: Sequence[type[Message]]) -> tuple[Seen, ...]:
+    """The messages of these kinds in a run folder's transcript, which was recorded with payloads."""
+    known, catalogue = {kind.type_name() for kind in kinds}, Catalogue(kinds)
+    return tuple(
+        Seen(entry.direction, entry.peer, decode(frame, catalogue))
+        for entry, frame in read_frames(folder / TRANSCRIPT)
+        if entry.message in known
+    )
+
+
+def kept(transcript: Transcript) -> tuple[Seen, ...]:
+    """The messages that a simulation kept."""
     if transcript.entries and not transcript.messages:
         raise UnreadableFile(f"the messages of {transcript.owner} were not kept", 'simulate with record="payload"')
-    return tuple(Seen(*kept) for kept in transcript.messages)
+    return tuple(Seen(*each) for each in transcript.messages)

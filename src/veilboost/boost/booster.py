@@ -1,4 +1,4 @@
-"""Round after round: gradients, trees, margins, metric, and when to stop."""
+"""Round after round: trees, margins, metric, and when to stop."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from veilboost.boost.grower import Round, SplitFinder, grow
+from veilboost.boost.labels import LabelRows
 from veilboost.boost.metrics import Metric
 from veilboost.boost.objective import Objective
-from veilboost.boost.sampling import amplification, sample_columns, sample_rows
+from veilboost.boost.sampling import sample_columns
 from veilboost.boost.tree import Tree
 from veilboost.config import TrainingConfig
 from veilboost.errors import VeilBoostError
-from veilboost.fixedpoint import choose_scale, to_fixed
-from veilboost.types import BoolArray, Float64Array
+from veilboost.types import Float64Array
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,7 @@ class Hooks:
 def train(
     finder: SplitFinder,
     features: Sequence[int],
-    y: Float64Array,
-    weight: Float64Array | None,
-    validation: BoolArray | None,
+    people: LabelRows,
     objective: Objective,
     metric: Metric,
     config: TrainingConfig,
@@ -77,40 +75,19 @@ def train(
 ) -> Ensemble:
     """Boost `config.n_estimators` rounds, or fewer where validation rows say so; go on from `progress` if given.
 
-    `features` counts the columns of each owner; rows of the mask `validation` are routed but never summed.
+    `features` counts the columns of each owner; rows that `people` holds out are routed but never summed.
     """
-    rows = np.arange(len(y), dtype=np.int32)
-    pool = rows if validation is None else rows[~validation]
-    held_out = rows[:0] if validation is None else rows[validation]
-    own_weight = None if weight is None else weight[pool]
-    base = objective.base_margin(y[pool], own_weight, config.base_score)
+    base = people.base_margin(objective, config.base_score)
     if progress is None:
-        progress = Progress([], np.repeat(base[:, None], len(y), axis=1), [])
-    times = amplification(config)
-    weight_bound = times * (1.0 if own_weight is None else float(own_weight.max(initial=0.0)))
+        progress = Progress([], people.first_margin(base), [])
+    else:
+        progress.margin = people.kept_margin(progress.margin)
     for number in range(len(progress.history), config.n_estimators):
         if _past_its_best(progress, metric, config):
             break
         began = time.perf_counter()
-        g, h = objective.gradients(progress.margin, y, None)
-        if validation is not None:  # rows that are only watched shape nothing, not even the grid, and tell nobody
-            g, h = np.where(validation, 0.0, g), np.where(validation, 0.0, h)
-        scale = choose_scale(*objective.bounds(1.0, g, h), weight_bound, config.gradient_bits)
-        gradients = to_fixed(g, h, scale, weight)
-        sample = sample_rows(pool, gradients, number, config)
-        rest = sample.amplified
-        if len(rest):  # a factor counts as a weight does: on the grid, with one rounding for both
-            factor = np.full(len(rest), times) if weight is None else weight[rest] * times
-            gradients[:, rest] = to_fixed(g[:, rest], h[:, rest], scale, factor)
-        every = bool(sample.drawn.all())
-        start = Round(
-            number=number,
-            gradients=gradients,
-            scale=scale,
-            fit=pool if every else pool[sample.drawn],
-            follow=held_out if every else np.sort(np.concatenate((pool[~sample.drawn], held_out))),
-            columns=sample_columns(features, number, config),
-        )
+        columns = sample_columns(features, number, config)
+        start = people.begin_round(number, progress.margin, objective, config, columns)
         result = _grow_with_retries(
             finder,
             start,
@@ -118,15 +95,13 @@ def train(
             progress,
             hooks,
             lambda margin, began=began, number=number: RoundResult(
-                number,
-                time.perf_counter() - began,
-                _measure(metric, objective, margin, y, weight, held_out) if len(held_out) else None,
+                number, time.perf_counter() - began, people.measure(metric, objective, margin)
             ),
         )
         if hooks.watch is not None:
             hooks.watch(result)
     kept = progress.trees
-    if config.early_stopping_rounds is not None and len(held_out):
+    if config.early_stopping_rounds is not None and people.held_out:
         kept = kept[: (_best_round(progress, metric) + 1) * objective.trees_per_round]
     return Ensemble(kept, base, metric.name, progress.history)
 
@@ -168,15 +143,3 @@ def _past_its_best(progress: Progress, metric: Metric, config: TrainingConfig) -
     if patience is None or not progress.history or progress.history[-1].validation is None:
         return False
     return len(progress.history) - 1 - _best_round(progress, metric) >= patience
-
-
-def _measure(
-    metric: Metric,
-    objective: Objective,
-    margin: Float64Array,
-    y: Float64Array,
-    weight: Float64Array | None,
-    rows: np.ndarray[tuple[int], np.dtype[np.int32]],
-) -> float:
-    own = None if weight is None else weight[rows]
-    return metric.function(y[rows], objective.predict(margin[:, rows]), own)

@@ -101,24 +101,37 @@ class ColumnBlock:
 
         `propose` gives the cuts of a numeric column from its number and values instead.
         """
-        kinds = tuple(_kind(column, config.categories) for column in columns)
-        values = tuple(_as_float(column) for column in columns)
-        categories = tuple(len(column.categories or ()) for column in columns)
+        kinds, categories = kinds_of(columns, config)
+        values = tuple(as_float(column) for column in columns)
         missing = [bool(np.isnan(column).any()) for column in values]
-        local = config.proposal == "local"
         cuts: list[Float32Array] = []
         for number, (kind, column, count) in enumerate(zip(kinds, values, categories, strict=True)):
             if kind is not ColumnKind.NUMERIC:
-                cuts.append(_category_cuts(count))
+                cuts.append(category_cuts(count))
             elif propose is not None:
                 cuts.append(propose(number, column if fit_rows is None else column[fit_rows]))
-            elif local:
+            elif config.proposal == "local":
                 cuts.append(np.empty(0, dtype=np.float32))
             elif fit_rows is None:
                 cuts.append(propose_cuts(column, weights, config.max_bin, config.binning))
             else:
                 own = None if weights is None else weights[fit_rows]
                 cuts.append(propose_cuts(column[fit_rows], own, config.max_bin, config.binning))
+        return ColumnBlock.with_cuts(values, rows, kinds, categories, cuts, missing, config, threads)
+
+    @staticmethod
+    def with_cuts(
+        values: Sequence[Float32Array],
+        rows: int,
+        kinds: tuple[ColumnKind, ...],
+        categories: tuple[int, ...],
+        cuts: Sequence[Float32Array],
+        missing: Sequence[bool],
+        config: TrainingConfig,
+        threads: int,
+    ) -> ColumnBlock:
+        """The columns binned by these cuts; where every node proposes its own there is nothing to bin yet."""
+        local = config.proposal == "local"
         bins = [
             config.max_bin if local and kind is ColumnKind.NUMERIC else len(edges) + 1
             for kind, edges in zip(kinds, cuts, strict=True)
@@ -130,8 +143,12 @@ class ColumnBlock:
             _bin_into(matrix, values, cuts, threads)
             shared = LevelBins([matrix], [cuts], per_node=False)
         return ColumnBlock(
-            rows, kinds, values, categories, tuple(cuts), layout, shared, config.max_bin, config.binning, threads
+            rows, kinds, tuple(values), categories, tuple(cuts), layout, shared, config.max_bin, config.binning, threads
         )
+
+    def without_values(self) -> ColumnBlock:
+        """The same bins; the values are let go."""
+        return replace(self, values=(np.empty(0, dtype=np.float32),) * len(self.values))
 
     def subset(self, features: Int32Array) -> ColumnBlock:
         """The same rows with only these columns, for one tree of a run that samples columns."""
@@ -178,12 +195,21 @@ class ColumnBlock:
         # Padded to full width, so that missing values find the slot that the layout gives them.
         return np.pad(proposed, (0, self.max_bin - 1 - len(proposed)), constant_values=ABOVE_ALL)
 
+    # --- rows -------------------------------------------------------------------------------------------
+
+    def all_rows(self) -> Int32Array:
+        return np.arange(self.rows, dtype=np.int32)
+
+    def placed(self, values: Int32Array) -> Int32Array:
+        """Values (trees, rows, 2) that a round brings for all rows, kept where the rows are."""
+        return values
+
     # --- sums and routes --------------------------------------------------------------------------------
 
     def histogram(self, bins: LevelBins, gradients: Int32Array, rows: RowGroups) -> Int64Array:
         """Sums of (g, h) for every node of `rows`: shape (nodes, slots, 2)."""
         out = np.empty((rows.nodes, self.layout.slots, 2), dtype=np.int64)
-        if not self.values:
+        if not self.layout.features:
             return out
         for matrix, nodes in _by_matrix(bins, rows):
             part = rows if nodes is None else rows.of(nodes)
@@ -272,20 +298,26 @@ def _by_matrix(bins: LevelBins, rows: RowGroups) -> list[tuple[Bins, Int64Array 
     return [(matrix, np.flatnonzero(rows.group == group)) for group, matrix in enumerate(bins.bins)]
 
 
+def kinds_of(columns: Sequence[Column], config: TrainingConfig) -> tuple[tuple[ColumnKind, ...], tuple[int, ...]]:
+    """How each column splits, and how many categories it has."""
+    kinds = tuple(_kind(column, config.categories) for column in columns)
+    return kinds, tuple(len(column.categories or ()) for column in columns)
+
+
 def _kind(column: Column, mode: str) -> ColumnKind:
     if column.categories is None or mode == "ordinal":
         return ColumnKind.NUMERIC
     return ColumnKind.ONEHOT if mode == "onehot" else ColumnKind.SETS
 
 
-def _as_float(column: Column) -> Float32Array:
+def as_float(column: Column) -> Float32Array:
     """Values as float32; category codes count as numbers, a missing code (-1) becomes NaN."""
     if column.categories is None:
         return np.ascontiguousarray(column.values, dtype=np.float32)
     return np.where(column.values < 0, np.float32(np.nan), column.values.astype(np.float32))
 
 
-def _category_cuts(categories: int) -> Float32Array:
+def category_cuts(categories: int) -> Float32Array:
     """One bin per category code, whatever rows a node holds."""
     return np.arange(1, categories, dtype=np.float32) - np.float32(0.5)
 

@@ -8,7 +8,6 @@ from typing import Protocol
 
 import numpy as np
 
-from veilboost import _native
 from veilboost.boost.rows import RowGroups
 from veilboost.boost.split import LEAST_GAIN, Candidates
 from veilboost.boost.tree import Forest, Tree
@@ -132,7 +131,7 @@ def grow(finder: SplitFinder, start: Round, config: TrainingConfig, margin: Floa
 def _first_level(start: Round, config: TrainingConfig) -> Level:
     fit = RowGroups.root(start.fit, start.trees)
     follow = RowGroups.root(start.follow, start.trees)
-    totals = _totals(start, fit)
+    totals = fit.totals(start.gradients)
     roots = np.arange(start.trees, dtype=np.int64)
     return Level(
         depth=0,
@@ -164,7 +163,7 @@ def _next_level(
     smaller = np.arange(0, fit.nodes, 2) + (counts[1::2] < counts[0::2])
     larger = smaller ^ 1
     totals = np.empty((fit.nodes, 2), dtype=np.int64)
-    totals[smaller] = _totals(start, fit.of(smaller))
+    totals[smaller] = fit.of(smaller).totals(start.gradients)
     totals[larger] = level.totals[position] - totals[smaller]
     may_split = np.zeros(fit.nodes, dtype=np.bool_)
     if level.depth + 1 < config.max_depth:
@@ -188,12 +187,6 @@ def _next_level(
     )
 
 
-def _totals(start: Round, groups: RowGroups) -> Int64Array:
-    totals = np.empty((groups.nodes, 2), dtype=np.int64)
-    _native.node_totals(start.gradients, groups.rows, groups.begin, groups.end, groups.group, totals)
-    return totals
-
-
 def _may_split(
     groups: RowGroups, totals: Int64Array, scale: Scale, config: TrainingConfig
 ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -215,5 +208,5 @@ def _close(
     if len(leaves):
         weight[leaves] = config.learning_rate * finder.leaf_weights(level.totals[leaves], start.scale)
         for groups in (level.fit.of(leaves), level.follow.of(leaves)):
-            _native.add_to_rows(groups.rows, groups.begin, groups.end, groups.group, weight[leaves], margin)
+            groups.add_to(margin, weight[leaves])
     return weight

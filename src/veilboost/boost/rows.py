@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
 from veilboost import _native
-from veilboost.types import BoolArray, Int32Array, Int64Array, UInt8Array
+from veilboost.types import AnyArray, BoolArray, Float32Array, Float64Array, Int32Array, Int64Array, UInt8Array
+
+Result = TypeVar("Result")
+
+
+@runtime_checkable
+class Rooted(Protocol):
+    """Rows that lie elsewhere than in one array, and know how to stand at the roots of trees."""
+
+    def at_roots(self, groups: int) -> RowGroups: ...
 
 
 @dataclass(frozen=True)
@@ -25,6 +37,8 @@ class RowGroups:
 
     @staticmethod
     def root(rows: Int32Array, groups: int) -> RowGroups:
+        if isinstance(rows, Rooted):
+            return rows.at_roots(groups)
         edges = np.arange(groups + 1, dtype=np.int64) * len(rows)
         every = np.tile(rows, groups) if groups > 1 else rows
         return RowGroups(every, edges[:-1].copy(), edges[1:].copy(), np.arange(groups, dtype=np.int32))
@@ -74,3 +88,30 @@ class RowGroups:
     def put(self, chosen: BoolArray, part: UInt8Array, whole: UInt8Array) -> None:
         """Lay the values of the chosen nodes at their places in `whole`."""
         _native.put_nodes(self.counts, chosen, part, whole)
+
+    def totals(self, gradients: Int32Array) -> Int64Array:
+        """Sums of (g, h), given as (trees, rows, 2), over the rows of each node: (nodes, 2)."""
+        sums = np.empty((self.nodes, 2), dtype=np.int64)
+        _native.node_totals(gradients, self.rows, self.begin, self.end, self.group, sums)
+        return sums
+
+    def add_to(self, margin: Float64Array, weight: Float32Array) -> None:
+        """Add the weight of its node to every row's margin, (trees, rows)."""
+        _native.add_to_rows(self.rows, self.begin, self.end, self.group, weight, margin)
+
+    def chunks(self) -> Iterator[Int32Array]:
+        """`listed()` in pieces, of which one at a time need be here."""
+        yield self.listed()
+
+    def together(
+        self, edges: Sequence[int], arrays: Sequence[AnyArray], piece: Callable[[int], Callable[..., Result]]
+    ) -> list[Result]:
+        """Call `piece(k)` for the rows between edges[k] and edges[k+1] of `listed()`, wherever that is done best.
+
+        It is handed their numbers in the arrays, then the arrays; these have an entry for each row along their axis of
+        rows, the second of three or else the first.
+        """
+        listed = self.listed()
+        return [
+            piece(number)(listed[low:high], *arrays) for number, (low, high) in enumerate(itertools.pairwise(edges))
+        ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,8 +15,13 @@ from veilboost.errors import UnsupportedCombination
 
 if TYPE_CHECKING:
     from veilboost.audit.result import Finding
+    from veilboost.config import TrainingConfig
+    from veilboost.data.table import PartyTable
+    from veilboost.party.horizontal import HorizontalSimulation
     from veilboost.privacy.statement import Statement
+    from veilboost.types import PartyName
 
+MOST_VICTIMS = 3  # of one attack that get a line each
 VERDICT_STYLES = {"succeeded": "bold red", "better than chance": "yellow", "resisted": "green"}
 
 
@@ -65,15 +70,29 @@ def audit(
         raise UnsupportedCombination(
             "there is no run to attack, or no truth to score against", "give RUN and --truth, or --lower-bound"
         )
+    from veilboost.audit.horizontal_sources import views_of_horizontal_runs
     from veilboost.audit.runner import audit as attack_all
     from veilboost.audit.sources import views_of_runs
+    from veilboost.party.horizontal_settings import is_horizontal_job
+    from veilboost.protocols.horizontal_registry import horizontal_named
     from veilboost.protocols.registry import protocol_named
 
-    views, known = views_of_runs(runs, truth)
+    horizontal = is_horizontal_job(runs[0] / "job.toml")
+    views, known = views_of_horizontal_runs(runs, truth) if horizontal else views_of_runs(runs, truth)
     protocol = next(iter(views.values())).protocol
-    statement = protocol_named(protocol).statement
+    statement = (horizontal_named(protocol) if horizontal else protocol_named(protocol)).statement
     findings = attack_all(views, known, seed)
     show_findings(protocol, findings, statement, html, as_json)
+
+
+def horizontal_findings(
+    run: HorizontalSimulation, tables: Mapping[PartyName, PartyTable], protocol: str, config: TrainingConfig
+) -> list[Finding]:
+    """What attacks with the views of a horizontal simulation find; it was run with `record="payload"`."""
+    from veilboost.audit.horizontal_sources import views_of_horizontal
+    from veilboost.audit.runner import audit as attack_all
+
+    return attack_all(*views_of_horizontal(run, tables, protocol, config), seed=config.seed)
 
 
 def show_findings(
@@ -105,12 +124,13 @@ def print_findings(console: Console, findings: Sequence[Finding]) -> None:
         console.print("No attack could use what this run recorded.")
         return
     table = make_table("attack", "from", "on", "result", "baseline", "time", "verdict", numbers=("baseline", "time"))
-    for finding in findings:
+    shown = _furthest(findings)
+    for finding, others in shown:
         found = finding.outcome
         table.add_row(
             f"[bold]{escape(finding.attack)}[/]",
             escape(finding.adversary),
-            escape(f"{finding.victim}: {finding.data}"),
+            escape(f"{finding.victim}{f' and {others} others' if others else ''}: {finding.data}"),
             f"{found.value:.3f} {escape(f'[{found.low:.3f}, {found.high:.3f}]')} {found.metric}",
             f"{found.baseline:.3f}",
             seconds_text(finding.seconds),
@@ -118,8 +138,22 @@ def print_findings(console: Console, findings: Sequence[Finding]) -> None:
         )
     console.print(table)
     console.print()
-    for finding in findings:
+    for finding, _ in shown:
         console.print(f"{escape(finding.attack)}: {escape(finding.outcome.sentence)}", soft_wrap=True)
+
+
+def _furthest(findings: Sequence[Finding]) -> list[tuple[Finding, int]]:
+    """Each finding; of an attack with many victims only the one on whom it went furthest, and how many others."""
+    grouped: dict[tuple[str, str], list[Finding]] = {}
+    for finding in findings:
+        grouped.setdefault((finding.attack, finding.adversary), []).append(finding)
+    shown: list[tuple[Finding, int]] = []
+    for group in grouped.values():
+        if len(group) > MOST_VICTIMS:
+            shown.append((max(group, key=lambda each: each.outcome.value - each.outcome.threshold), len(group) - 1))
+        else:
+            shown += [(each, 0) for each in group]
+    return shown
 
 
 def _lower_bound(eps: float, repeats: int, seed: int, as_json: bool) -> None:

@@ -25,7 +25,7 @@ INTERRUPTED = 130
 def demo(
     protocol: Annotated[
         str, typer.Option("--protocol", metavar="NAME", help="How the parties talk (veilboost protocols).")
-    ] = "plain",
+    ] = "lattice",
     folder: Annotated[
         Path | None,
         typer.Option(
@@ -94,7 +94,7 @@ class _Steps:
 def _show(folder: Path, protocol: str, stays: bool) -> None:
     from veilboost.cli.daemons import serving
     from veilboost.cli.demo_files import ACTIVE, party_file, write_job, write_parties
-    from veilboost.cli.demo_screen import measure, predict_new, print_screen
+    from veilboost.cli.demo_screen import measure, predict_new, print_screen, save_result
     from veilboost.party.federation import Federation
 
     step = _Steps(stdout())
@@ -120,4 +120,6 @@ def _show(folder: Path, protocol: str, stays: bool) -> None:
     seconds = {key: step.seconds[key] for key in ("files", "start", "check")} | done.seconds_by_stage
     with step("compare", "the bank alone, and all columns in one hand"):
         results = measure(folder, parties, scores)
+        with writing(folder):
+            save_result(folder, results)
     print_screen(step.console, folder, stays, done, results, seconds | step.seconds)

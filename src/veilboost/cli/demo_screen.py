@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -18,6 +18,7 @@ from veilboost.cli.baseline import active_only, central_xgboost
 from veilboost.cli.console import bar, bytes_text, seconds_text
 from veilboost.cli.demo_files import ACTIVE, JOB, NEW, TRAINING, party_file
 from veilboost.cli.problem import Problem, labels
+from veilboost.cli.saved import ON_TEST_ROWS, learning_curve
 from veilboost.cli.verdict import EXPOSED
 from veilboost.data.load import load_table
 from veilboost.data.scenes import ID, LABEL
@@ -29,6 +30,7 @@ from veilboost.party.predicting import LivePredictor
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import load_party
 from veilboost.protocols.registry import protocol_named
+from veilboost.report.runs import facts_of_runs
 from veilboost.types import Float64Array, PartyName
 
 INDENT = (0, 0, 0, 2)
@@ -49,6 +51,7 @@ class Results:
     sent: Mapping[PartyName, int]
     saw: Mapping[PartyName, Sequence[str]]
     runs: Mapping[PartyName, Path]
+    curve: Sequence[tuple[float, float]]
 
 
 def predict_new(folder: Path, federation: Federation) -> Float64Array:
@@ -90,7 +93,27 @@ def measure(folder: Path, parties: Sequence[PartyName], scores: Float64Array) ->
         sent=sent,
         saw={name: shown_to(name, items) for name, items in exchanges.items()},
         runs=runs,
+        curve=learning_curve(joined, test, ACTIVE, objective, metric),
     )
+
+
+def save_result(folder: Path, results: Results) -> None:
+    """What `veilboost report` makes a page of: the run folders of all parties, and what only this machine knows."""
+    quality = {
+        f"alone, {ACTIVE} only": results.alone,
+        "together, three parties": results.together,
+        "central XGBoost, all columns in one hand": results.central,
+    }
+    facts = facts_of_runs(list(results.runs.values()))
+    replace(
+        facts,
+        title=f"A demonstration by {results.protocol}: three parties over mutual TLS",
+        source="veilboost demo",
+        settings=dict(facts.settings) | {"rows tested on": results.test_rows},
+        quality={who: value for who, value in quality.items() if value is not None},
+        curves={ON_TEST_ROWS: results.curve},
+        note="This machine played every party, so the page knows what all of them know.",
+    ).save(folder)
 
 
 def print_screen(
@@ -122,6 +145,7 @@ def print_screen(
             )
         own = escape(str(results.runs[ACTIVE]))
         console.print(f"  look closer: veilboost transcript {own}", soft_wrap=True)
+        console.print(f"  all of it as a page: veilboost report {escape(str(folder))}", soft_wrap=True)
     else:
         console.print("  removed; with --keep or --folder DIR they stay")
     console.print(f"\nmodel sha256 {results.sha256}\nnothing is left running", soft_wrap=True)

@@ -18,6 +18,7 @@ from veilboost.cli.problem import Problem, labels
 from veilboost.cli.verdict import learned_by, protections_of, status_of
 from veilboost.config import TrainingConfig
 from veilboost.data.schema import infer_objective
+from veilboost.engine.api import LOCAL, Engine
 from veilboost.errors import UnsupportedCombination
 from veilboost.model.joined import join
 from veilboost.model.part import Skeleton
@@ -66,10 +67,11 @@ def run_experiment(
     baselines: bool,
     watcher: Watcher | None = None,
     audit: bool = False,
+    engine: Engine = LOCAL,
 ) -> Experiment:
     """Train and test a federation; then, if asked, the same without the others and with all columns in one hand."""
     spec = protocol_named(protocol)
-    config = _completed(config, problem)
+    config = spec.settled(_completed(config, problem))
     active = problem.active
     began = time.perf_counter()
     run = simulate_training(
@@ -81,6 +83,7 @@ def run_experiment(
         threads=threads,
         watcher=watcher,
         record="payload" if audit else "types",
+        engine=engine,
     )
     fit_seconds = time.perf_counter() - began
     peak_rss_mb = _peak_rss_mb()  # before baselines bring memory of their own
@@ -171,6 +174,8 @@ def summary(done: Experiment) -> dict[str, Any]:
         "privacy": spent_by_party(run),
         "seed": done.config.seed,
         "threads": done.threads,
+        "engine": run.engine,
+        "workers": run.workers,
     } | ({} if done.findings is None else {"findings": [finding.to_dict() for finding in done.findings]})
 
 

@@ -12,7 +12,13 @@ from veilboost.cli.console import print_json, stdout, writing
 
 
 def export(
-    model: Annotated[Path, typer.Argument(help="A folder that --save wrote, with the parts of all parties.")],
+    model: Annotated[
+        Path,
+        typer.Argument(
+            help="A folder that --save wrote, with the parts of all parties, or the run of a job over rows in "
+            "different hands, whose model is whole."
+        ),
+    ],
     to: Annotated[Path, typer.Option("--to", metavar="FILE", help="The XGBoost JSON file to write.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
 ) -> None:
@@ -29,9 +35,9 @@ def export(
     """
     from veilboost.model.export import export_xgboost
     from veilboost.model.joined import join
-    from veilboost.model.store import load_model
+    from veilboost.model.store import load_parts
 
-    joined = join(load_model(model))
+    joined = join(load_parts(model))
     with writing(to):
         export_xgboost(joined, to)
     if as_json:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,11 @@ import numpy as np
 from rich.markup import escape
 from rich.padding import Padding
 
+from veilboost.audit.result import Finding
 from veilboost.boost.booster import Watcher
 from veilboost.boost.metrics import metric_named
 from veilboost.boost.objective import make_objective
+from veilboost.cli.audit import findings_list, horizontal_findings, print_findings
 from veilboost.cli.baseline import central_xgboost
 from veilboost.cli.console import bytes_text, make_table, print_json, seconds_text, status_text, stdout, writing
 from veilboost.cli.problem import Problem, labels
@@ -33,7 +35,7 @@ from veilboost.privacy.spending import spending
 from veilboost.protocols.horizontal import HorizontalSpec
 from veilboost.protocols.horizontal_registry import horizontal_named
 from veilboost.types import Float64Array, PartyName
-from veilboost.wire.network import Network
+from veilboost.wire.network import Network, turns
 
 INDENT = (0, 0, 0, 2)
 EXPOSED_ROWS = "exposed_rows"
@@ -86,6 +88,7 @@ class HorizontalExperiment:
     central_seconds: float | None
     alone: float | None
     fit_seconds: float
+    findings: Sequence[Finding] | None = None  # of the audit, where it was asked for
 
     @property
     def train_seconds(self) -> float:
@@ -104,6 +107,7 @@ def run_horizontal(
     threads: int,
     baselines: bool,
     watcher: Watcher | None = None,
+    audit: bool = False,
 ) -> HorizontalExperiment:
     """Deal the rows out, train, test; then, if asked, the same with all rows in one hand and with one share alone."""
     spec = horizontal_named(protocol)
@@ -116,7 +120,9 @@ def run_horizontal(
     config = choices.applied(spec, config)
     parts = _dealt(table, 10 if choices.participants is None else choices.participants, config.seed)
     began = time.perf_counter()
-    run = simulate_horizontal(parts, protocol, config, threads=threads, watcher=watcher)
+    run = simulate_horizontal(
+        parts, protocol, config, threads=threads, watcher=watcher, record="payload" if audit else "types"
+    )
     fit_seconds = time.perf_counter() - began
     skeleton = run.model.skeleton
     objective = make_objective(
@@ -147,6 +153,7 @@ def run_horizontal(
         central_seconds=None if central is None else central.fit_seconds,
         alone=alone,
         fit_seconds=fit_seconds,
+        findings=horizontal_findings(run, parts, protocol, config) if audit else None,
     )
 
 
@@ -200,7 +207,7 @@ def horizontal_summary(done: HorizontalExperiment) -> dict[str, Any]:
         "learned": learned_by(run.transcripts, done.spec.messages),
         "privacy": {name: spending(account.events, Policy().delta) for name, account in run.accounts.items()},
         "seed": done.config.seed,
-    }
+    } | ({} if done.findings is None else {"findings": findings_list(done.findings)})
 
 
 def network_summary(text: str, rounds: int, size: int, busiest: int) -> dict[str, Any]:
@@ -221,8 +228,9 @@ def tell_horizontal(done: HorizontalExperiment, network: str | None, save: Path 
             save_model({part.party: part}, save)
     line: dict[str, Any] = {}
     if network is not None:
-        busiest = max(sum(entry.size for entry in run.transcripts[name].entries) for name in done.rows)
-        line = network_summary(network, run.rounds, run.bytes_sent, busiest)
+        own = [run.transcripts[name].entries for name in done.rows]
+        busiest = max(sum(entry.size for entry in entries) for entries in own)
+        line = network_summary(network, max(map(turns, own)) // 2, run.bytes_sent, busiest)
     if as_json:
         print_json(horizontal_summary(done) | {"saved": None if save is None else str(save)} | line)
     else:
@@ -269,5 +277,8 @@ def print_horizontal(done: HorizontalExperiment, saved: Path | None, network: Ma
         )
     for name, why in run.outcome.dropped.items():
         console.print(f"  {escape(name)} was lost on the way: {escape(why)}", soft_wrap=True)
+    if done.findings is not None:
+        console.print("\n[bold]What attacks with each party's view found[/]\n")
+        print_findings(console, done.findings)
     if saved is not None:
         console.print(f"\nmodel: {escape(str(saved))}", soft_wrap=True)

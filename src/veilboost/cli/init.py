@@ -6,13 +6,16 @@ import dataclasses
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
 from veilboost.cli.console import print_json, stdout, writing
 from veilboost.errors import ImpossibleParameter, ImpossibleSetting, UnsupportedCombination
+
+if TYPE_CHECKING:
+    from veilboost.party.horizontal_settings import HorizontalJob
 
 init = typer.Typer(
     no_args_is_help=True,
@@ -122,10 +125,10 @@ def job(
         list[str] | None,
         typer.Option(
             "--party",
-            metavar="NAME[=HOST:PORT]",
-            help="A party and where it listens; without address it dials the active one. "
-            "Repeatable; the first is active.",
-            show_default="bank and shop on this machine",
+            metavar="NAME[:ROLE][=HOST:PORT]",
+            help="A party and where it listens; without address it dials the one that drives. Repeatable; the first "
+            "drives (the active party, or the server). ROLE: of a helper, where rows are in different hands.",
+            show_default="bank and shop on this machine; hub, north, south and helpers",
         ),
     ] = None,
     protocol: Annotated[
@@ -137,14 +140,24 @@ def job(
 ) -> None:
     """Write a training job: the parties, the protocol, every parameter of boosting.
 
+    With a protocol over rows in different hands (mal, secagg) the file names a
+    server, participants and the helpers that the protocol needs.
+
     Examples:
 
         [bold]veilboost init job credit[/]
 
         [bold]veilboost init job credit --party bank=bank.example:7400 --party shop[/]
+
+        [bold]veilboost init job credit --protocol secagg --party hub --party north=north.example:7400 --party south[/]
     """
     from veilboost.party.settings import JobParty, JobSettings, ProtocolSettings
+    from veilboost.protocols.horizontal_registry import horizontal_protocols
 
+    title, file = f"The training job {name}.", out or Path(f"{name}.toml")
+    if protocol in horizontal_protocols():
+        _write(_horizontal(name, protocol, party), title, file, force, as_json)
+        return
     parties = _named(party or EXAMPLE_PARTIES, "--party")
     active = next(iter(parties))
     try:
@@ -156,7 +169,27 @@ def job(
         )
     except ImpossibleSetting as error:
         raise ImpossibleParameter(error.what, error.remedy) from None
-    _write(settings, f"The training job {name}.", out or Path(f"{name}.toml"), force, as_json)
+    _write(settings, title, file, force, as_json)
+
+
+def _horizontal(name: str, protocol: str, given: Sequence[str] | None) -> HorizontalJob:
+    """A job over rows in different hands; without parties, one of a server, two participants and the helpers."""
+    from veilboost.party.horizontal_settings import HorizontalJob, HorizontalParty
+    from veilboost.protocols.horizontal_registry import horizontal_named
+
+    if not given:
+        helpers = [f"{role}:{role}" for role in horizontal_named(protocol).helpers]
+        others = (f"{who}=127.0.0.1:{7401 + at}" for at, who in enumerate(["north", "south", *helpers]))
+        given = ["hub", *others]
+    parties: dict[str, HorizontalParty] = {}
+    try:
+        for who, where in _named(given, "--party").items():
+            party, _, role = who.partition(":")
+            role = role or ("participant" if parties else "server")
+            parties[party] = HorizontalParty(where, "out" if where else "in", role)
+        return HorizontalJob(name=name, server=next(iter(parties)), parties=parties, protocol=protocol)
+    except ImpossibleSetting as error:
+        raise ImpossibleParameter(error.what, error.remedy) from None
 
 
 def _named(values: Sequence[str], option: str) -> dict[str, str | None]:

@@ -13,6 +13,7 @@ from veilboost.cli.certs import certs
 from veilboost.cli.check import check
 from veilboost.cli.datasets import datasets
 from veilboost.cli.demo import demo
+from veilboost.cli.elxgb import elxgb
 from veilboost.cli.export import export
 from veilboost.cli.init import init
 from veilboost.cli.inspect import inspect
@@ -22,6 +23,8 @@ from veilboost.cli.party import party
 from veilboost.cli.predict import predict
 from veilboost.cli.privacy import privacy
 from veilboost.cli.protocols import protocols
+from veilboost.cli.report_page import report
+from veilboost.cli.reproduce import reproduce
 from veilboost.cli.serve import serve
 from veilboost.cli.simulate import simulate
 from veilboost.cli.train import train
@@ -65,11 +68,27 @@ def veilboost(
     """
 
 
-for _command in (demo, simulate, train, predict, serve, check, transcript, audit, protocols, inspect, export, datasets):
+for _command in (
+    demo,
+    simulate,
+    train,
+    predict,
+    serve,
+    check,
+    transcript,
+    audit,
+    report,
+    protocols,
+    inspect,
+    export,
+    datasets,
+    reproduce,
+):
     app.command()(_command)
 for _name, _group in (
     ("party", party),
     ("user", user),
+    ("elxgb", elxgb),
     ("jobs", jobs),
     ("privacy", privacy),
     ("ledger", ledger),

@@ -49,6 +49,10 @@ def serve(
     The table stays here: it is read when a job that the policy allows begins.
     Stop it with Ctrl-C or SIGTERM; a job that runs can then be resumed.
 
+    It also answers users of an encrypted model (veilboost user publish): as the
+    one who has the model, as authority, as computing service, or once, before
+    it may go offline, as an owner of splits whose policy says serve_users.
+
     Examples:
 
         [bold]veilboost party serve --config shop.toml[/]
@@ -96,6 +100,7 @@ def _tell(daemon: Daemon, settings: PartySettings, as_json: bool) -> None:
                 "min_rows": policy.min_rows,
                 "predictions_per_day": policy.predictions_per_day,
                 "export_to": list(policy.export_to),
+                "serve_users": list(policy.serve_users),
             },
         }
         sys.stdout.write(json.dumps(told) + "\n")
@@ -110,6 +115,10 @@ def _tell(daemon: Daemon, settings: PartySettings, as_json: bool) -> None:
     for name, where in dialled.items():
         say(f"dials {escape(name)} at {escape(where)}")
     say(_allowed(settings))
+    if policy.serve_users:
+        say(escape(f"its splits may serve users, encrypted, at {', '.join(policy.serve_users)}"))
+    if settings.data is None:
+        say("it has no table: it may be the authority or the computing service of others")
     say("stop it with Ctrl-C")
     sys.stdout.flush()
 

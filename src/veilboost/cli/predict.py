@@ -32,19 +32,24 @@ def predict(
     parties look up the same people in their own tables, so their daemons must
     run and know everyone. They learn which of their rows are asked for.
 
+    A job over rows in different hands leaves the whole model at its server and
+    at every participant: each predicts its own rows by itself, and asks nobody.
+
     Examples:
 
         [bold]veilboost predict --model runs/credit --config bank.toml --data new.parquet --out scores.parquet[/]
     """
+    from veilboost.party.horizontal_settings import is_horizontal_job
     from veilboost.party.settings import load_party
     from veilboost.service.model import OpenModel
     from veilboost.service.peers import names_of
     from veilboost.service.scores import check_ending, meaning, score_columns, write_scores
+    from veilboost.service.whole import WholeModel
 
     # All that this machine can check comes first: what parties are asked counts against their day's limit.
     check_ending(out)
     _check_place(data, out)
-    opened = OpenModel(load_party(config), model)
+    opened = (WholeModel if is_horizontal_job(model / "job.toml") else OpenModel)(load_party(config), model)
     info = opened.info
     with _stage(f"reading {data}"):
         table = opened.load(data)

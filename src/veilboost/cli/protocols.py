@@ -15,8 +15,8 @@ def protocols(
 ) -> None:
     """List the protocols and whom they protect.
 
-    For the active party's labels and the passive parties' features, or, where
-    rows are in different hands, for the participants' rows:
+    For the active party's labels and features and the passive parties'
+    features, or, where rows are in different hands, for the participants':
     [green]sound[/] is proved under named assumptions, [yellow]heuristic[/] has no known attack
     at the stated sizes, [bold red]broken[/] falls to an attack in the test suite,
     [bold red]open[/] claims no protection. Exact ones give the very model of plain.
@@ -35,18 +35,18 @@ def protocols(
     if as_json:
         print_json({"protocols": found})
         return
-    table = make_table("name", "setting", "exact", "status", "decisive attack", "cost", numbers=("cost",))
+    table = make_table("name", "setting", "exact", "whose", "status", "decisive attack", "cost", numbers=("cost",))
     for entry in found:
-        verdict = "\n".join(f"{victim}: {status_text(status)}" for victim, status in entry["status"].items())
-        exact = "yes" if entry["exact"] else "no"
-        table.add_row(
-            f"[bold]{escape(entry['name'])}[/]",
-            entry["setting"],
-            exact,
-            verdict,
-            "\n".join(escape(name) for name in entry["decisive_attack"].values()),
-            "" if entry["cost"] is None else f"{entry['cost']:g}",
-        )
+        cost = "" if entry["cost"] is None else f"{entry['cost']:g}"
+        head = f"[bold]{escape(entry['name'])}[/]", entry["setting"], "yes" if entry["exact"] else "no"
+        for at, way in enumerate(entry["directions"]):
+            table.add_row(
+                *(head if at == 0 else ("", "", "")),
+                escape(f"{way['victim']}: {way['subject']}"),
+                status_text(way["status"]),
+                escape(way["decisive_attack"] or "-"),
+                cost if at == 0 else "",
+            )
     console = stdout()
     console.print(table)
     console.print(
@@ -58,16 +58,16 @@ def protocols(
 
 
 def _describe(spec: Any) -> dict[str, Any]:
-    from veilboost.audit.verdicts import COST, decisive
-    from veilboost.cli.verdict import protections_of, status_of
+    from veilboost.audit.verdicts import COST
+    from veilboost.cli.verdict import directions_of, protections_of, status_of
 
     return {
         "name": spec.name,
         "setting": spec.setting,
         "exact": spec.exact,
         "status": status_of(spec.statement),
+        "directions": directions_of(spec.name, spec.statement),
         "protections": protections_of(spec.statement),
-        "decisive_attack": decisive(spec.name),
         "cost": COST.get(spec.name),
         "summary": spec.summary,
         "source": spec.source,

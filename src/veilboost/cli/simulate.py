@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,7 +16,9 @@ from veilboost.config import TrainingConfig
 from veilboost.errors import ImpossibleParameter, UnsupportedCombination
 
 if TYPE_CHECKING:
+    from veilboost.audit.result import Finding
     from veilboost.boost.booster import RoundResult, Watcher
+    from veilboost.privacy.statement import Statement
 
 DATA, PARTIES, TESTING, OUTPUT = "Data", "Parties", "Testing and baselines", "Output"
 SCENE = "scene"
@@ -146,6 +148,19 @@ def simulate(
         int | None,
         typer.Option("--threads", help="Threads of each party.", show_default="all cores", rich_help_panel=PARTIES),
     ] = None,
+    engine: Annotated[
+        str,
+        typer.Option(
+            "--engine",
+            metavar="NAME",
+            help="Where parties compute: local, ray (workers on this machine) or ray://HOST:PORT (a cluster).",
+            rich_help_panel=PARTIES,
+        ),
+    ] = "local",
+    workers: Annotated[
+        int | None,
+        typer.Option("--workers", help="Workers of --engine ray.", show_default="all cores", rich_help_panel=PARTIES),
+    ] = None,
     test_size: Annotated[
         float | None,
         typer.Option(
@@ -191,9 +206,7 @@ def simulate(
     ] = None,
     audit: Annotated[
         bool,
-        typer.Option(
-            "--audit", help="Also attack the run with what each party saw (vertical protocols).", rich_help_panel=OUTPUT
-        ),
+        typer.Option("--audit", help="Also attack the run with what each party saw.", rich_help_panel=OUTPUT),
     ] = False,
     audit_html: Annotated[
         Path | None,
@@ -204,6 +217,12 @@ def simulate(
     save: Annotated[
         Path | None,
         typer.Option("--save", metavar="DIR", help="Write every party's part of the model.", rich_help_panel=OUTPUT),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", metavar="DIR", help="Write all that was measured, for veilboost report.", rich_help_panel=OUTPUT
+        ),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.", rich_help_panel=OUTPUT)
@@ -232,6 +251,8 @@ def simulate(
     from veilboost.cli.problem import SplitOptions, load_problem
     from veilboost.cli.report import print_report
     from veilboost.cli.tables import TableOptions
+    from veilboost.engine.api import check_job
+    from veilboost.engine.opening import check_engine, open_engine
     from veilboost.protocols.horizontal_registry import horizontal_named
     from veilboost.protocols.registry import protocol_named
 
@@ -239,12 +260,13 @@ def simulate(
         raise UnsupportedCombination("--scene and --dataset are both given", "leave one of them out")
     if threads is not None and threads < 1:
         raise ImpossibleParameter(f"--threads {threads} is less than 1")
+    check_engine(engine, workers)
     choices = HorizontalChoices(participants, buckets, eps, allow_unmasked)
     horizontal = _is_horizontal(protocol, setting)
     # A wrong name should not cost the loading of a large file.
     if horizontal:
-        if audit or audit_html is not None:
-            raise UnsupportedCombination("--audit is for vertical protocols", "leave it out")
+        if engine != "local":
+            raise UnsupportedCombination("--engine is for vertical protocols", "leave it out")
         if parties is not None or columns or active is not None:
             raise UnsupportedCombination("--parties, --columns and --active are for columns in different hands")
         choices.applied(horizontal_named(protocol), config)
@@ -255,7 +277,9 @@ def simulate(
             "choose mal or secagg, or leave them out",
         )
     else:
-        protocol_named(protocol).check(config)
+        spec = protocol_named(protocol)
+        spec.check(config)
+        check_job(engine, spec.name, spec.engines, config)
     options = TableOptions(
         data=data or (),
         dataset=SCENE if scene else dataset,
@@ -269,27 +293,40 @@ def simulate(
         active=active,
     )
     problem = load_problem(options, SplitOptions(test_data or (), test_size, validation_size, config.seed))
+    attacked = audit or audit_html is not None
     if horizontal:
         with _progress(config.n_estimators, shown=not as_json) as watcher:
-            dealt = run_horizontal(problem, protocol, config, choices, threads or _cores(), not no_baselines, watcher)
+            dealt = run_horizontal(
+                problem, protocol, config, choices, threads or _cores(), not no_baselines, watcher, attacked
+            )
+        if audit_html is not None:
+            _write_page(audit_html, protocol, dealt.findings or (), dealt.spec.statement)
         tell_horizontal(dealt, network, save, as_json)
+        if out is not None:
+            from veilboost.cli.saved import facts_of_horizontal
+
+            with writing(out):
+                facts_of_horizontal(dealt, problem).save(out)
         return
-    with _progress(config.n_estimators, shown=not as_json) as watcher:
-        attacked = audit or audit_html is not None
-        done = run_experiment(problem, protocol, config, threads or _cores(), not no_baselines, watcher, attacked)
+    with _progress(config.n_estimators, shown=not as_json) as watcher, open_engine(engine, workers) as opened:
+        done = run_experiment(
+            problem, protocol, config, threads or _cores(), not no_baselines, watcher, attacked, opened
+        )
     if save is not None:
         from veilboost.model.store import save_model
 
         with writing(save):
             save_model(done.run.parts, save)
+    if out is not None:
+        from veilboost.cli.saved import facts_of_experiment
+
+        with writing(out):
+            facts_of_experiment(done).save(out)
     line = {}
     if network is not None:
         line = network_summary(network, done.run.rounds, done.run.bytes_sent, done.run.bytes_sent)
     if audit_html is not None:
-        from veilboost.audit.page import page
-
-        with writing(audit_html):
-            audit_html.write_text(page(protocol, done.findings or (), done.spec.statement), encoding="utf-8")
+        _write_page(audit_html, protocol, done.findings or (), done.spec.statement)
     if as_json:
         print_json(summary(done) | {"saved": None if save is None else str(save)} | line)
     else:
@@ -301,6 +338,13 @@ def simulate(
             print_findings(stdout(), done.findings)
         if line:
             stdout().print(f"\non {network}: {line['network_seconds']:.2f} s under way", soft_wrap=True)
+
+
+def _write_page(file: Path, protocol: str, findings: Sequence[Finding], statement: Statement) -> None:
+    from veilboost.audit.page import page
+
+    with writing(file):
+        file.write_text(page(protocol, findings, statement), encoding="utf-8")
 
 
 def _is_horizontal(protocol: str, setting: str | None) -> bool:

@@ -20,6 +20,22 @@ def status_of(statement: Statement) -> dict[str, str]:
     return {victim: str(statement.worst_for(victim)) for victim in victims}
 
 
+def directions_of(protocol: str, statement: Statement) -> list[dict[str, str | None]]:
+    """For each victim and what it is about: the worst status, and the attack that this rests on, if one does."""
+    from veilboost.audit.verdicts import decisive
+
+    attacks = decisive(protocol)
+    return [
+        {
+            "victim": victim,
+            "subject": subject,
+            "status": str(statement.worst_for(victim, subject)),
+            "decisive_attack": attacks.get((victim, subject)),
+        }
+        for victim, subject in statement.directions
+    ]
+
+
 def protections_of(statement: Statement) -> list[dict[str, Any]]:
     return [
         {key: str(value) for key, value in dataclasses.asdict(protection).items()}

@@ -32,7 +32,7 @@ from veilboost.model.explain import importance
 from veilboost.model.export import export_xgboost
 from veilboost.model.joined import JoinedModel, join
 from veilboost.model.part import Part, Skeleton
-from veilboost.model.store import load_model, load_part, save_model
+from veilboost.model.store import load_parts, save_model
 from veilboost.party.horizontal import HorizontalSimulation, simulate_horizontal
 from veilboost.types import AnyArray, Float64Array, PartyName
 
@@ -154,8 +154,7 @@ class Horizontal(HorizontalParameters):
     @classmethod
     def load(cls, folder: str | Path) -> Self:
         """A fitted estimator from a folder that `save` wrote, or from the run folder of a participant's job."""
-        own_part = Path(folder) / "part"
-        joined = join(_by_party(load_part(own_part)) if own_part.is_dir() else load_model(folder))
+        joined = join(load_parts(folder))
         if not cls._fits(joined.skeleton):
             raise UnreadableModel(f"{folder} holds no model of a {cls.__name__}", "load it with the other estimator")
         told = read_description(Path(folder), joined.sha256())

@@ -35,6 +35,10 @@ class Parameters(BaseEstimator):
         The protocol's own parameters, as `{"key_bits": 3072}`.
     threads : int
         How many threads a party uses.
+    engine : str
+        Where parties compute: "local", "ray" (workers on this machine) or "ray://HOST:PORT" (a cluster).
+    workers : int, optional
+        How many workers the engine "ray" has; unset: one per core.
 
     All other parameters are those of `veilboost.config.TrainingConfig`, with XGBoost's names.
     """
@@ -75,6 +79,8 @@ class Parameters(BaseEstimator):
         seed: int = DEFAULTS.seed,
         options: Mapping[str, OptionValue] | None = None,
         threads: int = 1,
+        engine: str = "local",
+        workers: int | None = None,
     ) -> None:
         self.protocol = protocol
         self.parties = parties
@@ -109,6 +115,8 @@ class Parameters(BaseEstimator):
         self.seed = seed
         self.options = options
         self.threads = threads
+        self.engine = engine
+        self.workers = workers
 
 
 def check_call(threads: object, early_stopping_rounds: object, eval_set: object) -> None:

@@ -11,6 +11,8 @@ from typing import Any, Self, cast
 import numpy as np
 
 from veilboost.config import TrainingConfig
+from veilboost.engine.api import check_job
+from veilboost.engine.opening import check_engine, open_engine
 from veilboost.errors import (
     ForeignColumns,
     MissingLabel,
@@ -44,6 +46,7 @@ from veilboost.model.joined import JoinedModel, join
 from veilboost.model.part import Part, Skeleton
 from veilboost.model.store import load_model, save_model
 from veilboost.party.simulation import Simulation, simulate_prediction, simulate_training
+from veilboost.protocols.registry import protocol_named
 from veilboost.types import AnyArray, BoolArray, Float64Array, PartyName
 
 Frames = dict[PartyName, Any]
@@ -98,6 +101,7 @@ class Vertical(Parameters):
         self
         """
         check_call(self.threads, self.early_stopping_rounds, eval_set)
+        check_engine(self.engine, self.workers)
         frames, wanted, names, y = self._open(X, y)
         active = choose_active(self.active, list(frames))
         tables, target = self._read(frames, wanted, active, y)
@@ -115,15 +119,19 @@ class Vertical(Parameters):
         held_out = None
         if eval_set is not None:
             tables, held_out = self._with_validation(tables, active, labels, eval_set, names)
-        simulation = simulate_training(
-            tables,
-            active,
-            self.protocol,
-            self._config(labels),
-            held_out=held_out,
-            threads=self.threads,
-            custom_loss=self.objective if callable(self.objective) else None,
-        )
+        spec, config = protocol_named(self.protocol), self._config(labels)
+        check_job(self.engine, spec.name, spec.engines, config, callable(self.objective))
+        with open_engine(self.engine, self.workers) as engine:
+            simulation = simulate_training(
+                tables,
+                active,
+                self.protocol,
+                config,
+                held_out=held_out,
+                threads=self.threads,
+                custom_loss=self.objective if callable(self.objective) else None,
+                engine=engine,
+            )
         self._adopt(simulation.parts, active, names, labels.classes)
         self.simulation_ = simulation
         curve = [result.validation for result in simulation.history if result.validation is not None]

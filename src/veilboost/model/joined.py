@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -154,6 +154,15 @@ class JoinedModel:
                 # Tree after tree, as training added them: the sums round alike.
                 out[number % self.trees_per_round, chunk] += tree.weight[self._leaves(tree, values)]
         return out
+
+    def staged_margins(self, columns: Mapping[PartyName, Sequence[Column]]) -> Iterator[Float64Array]:
+        """The margins after each round, for tables that are apart by party: what a learning curve is made of."""
+        values = np.stack([each for part in self.parts for each in part.encode(columns[part.party])], axis=1)
+        out = np.repeat(self.base_margin[:, np.newaxis], len(values), axis=1)
+        for number, tree in enumerate(self.trees):
+            out[number % self.trees_per_round] += tree.weight[self._leaves(tree, values)]
+            if (number + 1) % self.trees_per_round == 0:
+                yield out.copy()
 
     def _leaves(self, tree: JoinedTree, values: Float32Array) -> AnyArray:
         """The leaf of each row of `values` (rows, features); all rows go down a level at a time."""

@@ -61,6 +61,15 @@ def save_model(parts: Mapping[PartyName, Part], folder: StrPath) -> None:
     _write_json(Path(folder), _INDEX, {"format": _MODEL, "version": FORMAT_VERSION, "parties": list(parts)})
 
 
+def load_parts(folder: StrPath) -> dict[PartyName, Part]:
+    """The parts in a folder that `save_model` wrote, or the one of a run's folder (whole, where all trained one)."""
+    own = Path(folder) / "part"
+    if (Path(folder) / _INDEX).exists() or not own.is_dir():
+        return load_model(folder)
+    part = load_part(own)
+    return {part.party: part}
+
+
 def load_model(folder: StrPath) -> dict[PartyName, Part]:
     """Read what `save_model` wrote. Raises as `load_part`, and MissingPart where a party's folder lacks."""
     parts: dict[PartyName, Part] = {}

@@ -15,6 +15,8 @@ from veilboost.align.registry import alignment_named
 from veilboost.boost.booster import Progress, RoundResult
 from veilboost.crypto.csprng import Csprng
 from veilboost.data.table import PartyTable, id_order
+from veilboost.engine.api import check_job
+from veilboost.engine.opening import lasting_engine
 from veilboost.errors import (
     JobCancelled,
     JobExists,
@@ -27,6 +29,7 @@ from veilboost.model.part import ColumnInfo, Part, Skeleton, SplitRecords
 from veilboost.party.booking import Booking, planned
 from veilboost.party.commented import commented_toml
 from veilboost.party.daemon import listen_for
+from veilboost.party.elxgb_prepared import take
 from veilboost.party.hub import LinkHub, own_identity
 from veilboost.party.job_session import read_job
 from veilboost.party.messages import (
@@ -126,6 +129,7 @@ class Driver(Connections):
         self.watch = watch or Watch()
         self.spec = protocol_named(job.protocol.name)
         self.spec.check(job.training)
+        check_job(settings.engine, self.spec.name, self.spec.engines, job.training)
         self.alignment = alignment_named(job.alignment)
         _own_policy(settings, job, self.spec, Booking.of_run(settings, job.name, resume=True).consider)
         super().__init__(settings, job)
@@ -222,8 +226,9 @@ class Driver(Connections):
             self.settings.threads or os.cpu_count() or 1,
             keeper,
             lambda result: self._after_round(run, result),
-            booking.randomness,
+            take(self.settings.runs, self.job, booking.randomness),
             booking,
+            lasting_engine(self.settings.engine, self.settings.workers),
         )
         trainers.ask({name: Finish(completed=True) for name in trainers.names}, Done)
         run.save_part(outcome.part)
@@ -238,7 +243,7 @@ class Driver(Connections):
         everyone: Peers,
         trainers: Peers,
     ) -> Int64Array:
-        self.watch.stage("aligning rows")
+        self.watch.stage("preparing ids")  # ELXGB 6.1: hashing, apart from what follows
         run.note(state="aligning")
         everyone.ask({name: BeginAlignment() for name in everyone.names}, Done)
         helpers: dict[str, Channel] = {
@@ -249,6 +254,7 @@ class Driver(Connections):
         )
         aligner = self.alignment.active(context, trainers)
         aligner.prepare()
+        self.watch.stage("aligning rows")
         alignment = aligner.align()
         if self.alignment.finds_by_id:
             alignment = alignment.by_id(table.ids)

@@ -40,7 +40,7 @@ def publish(
     part, job = folder.load_part(), read_job(folder.job_text)
     if part.skeleton is None:
         raise MissingPart(f"the part of {part.party} has no skeleton: only the active party serves users")
-    own = own_attributes(part, settings, job.training.categories)
+    own = own_attributes(part, settings, job.training)
     others = [name for name in part.skeleton.parties if name != settings.name]
     client = ServiceClient(settings, OpenService(run, authority, csp))
     try:

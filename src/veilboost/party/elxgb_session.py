@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 
+from veilboost.config import TrainingConfig
 from veilboost.errors import AgainstPolicy, UnexpectedMessage
 from veilboost.infer.secure.attributes import Directory, attributes_of
 from veilboost.infer.secure.authority import ServiceAuthority
@@ -28,16 +29,18 @@ from veilboost.infer.secure.messages import (
 from veilboost.infer.secure.owner import encrypt_part
 from veilboost.infer.secure.server import EncryptedModel
 from veilboost.model.part import Part
+from veilboost.party.answering import load_allowed
 from veilboost.party.elxgb_files import KnownService, ServiceFolder
 from veilboost.party.elxgb_queue import QueuedModel
 from veilboost.party.elxgb_ways import CATALOGUE, ServiceWay
 from veilboost.party.identity import PeerIdentity
-from veilboost.party.job_session import load_allowed, read_job
+from veilboost.party.job_session import read_job
 from veilboost.party.messages import Accepted, Finish, OpenService
 from veilboost.party.policy import ServeRequest, decide
 from veilboost.party.prediction_session import spend_predictions
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import PartySettings
+from veilboost.protocols.registry import protocol_named
 from veilboost.types import PartyName
 from veilboost.version import release
 from veilboost.wire.channel import Answer, Peers
@@ -52,11 +55,11 @@ _models: dict[str, tuple[float, QueuedModel]] = {}  # by folder: models stay ope
 _deciders: dict[str, tuple[float, DirectionService]] = {}
 
 
-def own_attributes(part: Part, settings: PartySettings, categories: str) -> Directory:
+def own_attributes(part: Part, settings: PartySettings, training: TrainingConfig) -> Directory:
     """What a party registers: the columns of its part, and which have missing values in its table."""
     columns = {column.name: column for column in load_allowed(settings).columns}
     named = [replace(columns[info.name], categories=info.categories) for info in part.columns]
-    return Directory(attributes_of(part.party, named, categories))
+    return Directory(attributes_of(part.party, named, protocol_named("elxgb").settled(training).categories))
 
 
 class ServiceSession:
@@ -148,7 +151,7 @@ class ServiceSession:
             if roles.get(role, named) != named:  # its key would show our thresholds to whoever is behind it
                 raise AgainstPolicy(f"{named} is not the {role} that the job named", f"name {roles[role]}")
         if isinstance(message, PrepareService):
-            own = own_attributes(part, self.settings, job.training.categories)
+            own = own_attributes(part, self.settings, job.training)
             return self._ask_authority(RegisterAttributes(own.to_json()), Done)
         if isinstance(message, NodesRequest):
             known = self._told()  # from the authority itself, not from whoever asks
@@ -177,7 +180,8 @@ class ServiceSession:
         kept = self._folder.read_json("roles.json")
         opening = OpenService(self._opening.run, kept["authority"], kept["csp"])
         way = ServiceWay(self.settings, kept["csp"], opening, self._reach)
-        return EncryptedModel(part.skeleton, nodes, known.directory, known.scheme, known.key, Peers({"csp": way}))
+        csp = Peers({"csp": way})
+        return EncryptedModel(part.skeleton, nodes, known.directory, known.scheme, known.key, csp, self._threads)
 
     def _decider(self) -> DirectionService:
         key, changed = str(self._folder.path), self._changed(_SECRET)

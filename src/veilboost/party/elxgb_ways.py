@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable
 
 from veilboost.crypto.csprng import Csprng
@@ -46,8 +47,13 @@ class ServiceWay:
             self._settings.limits.wait_seconds,
         )
         way = Peers({self._peer: caller})
+        limits = self._settings.limits
+        # A peer that lives and says nothing is given up like one that is gone: users wait behind it.
+        patience = threading.Timer(max(limits.wait_seconds, limits.request_seconds), caller.close)
+        patience.daemon = True
 
         def wait() -> Message:
+            patience.start()
             try:
                 way.ask({self._peer: self._opening}, Accepted)
                 answer = way.ask({self._peer: message}, Message)[self._peer]
@@ -55,6 +61,7 @@ class ServiceWay:
                     way.ask({self._peer: Finish(completed=True)}, Done)
                 return answer
             finally:
+                patience.cancel()
                 caller.close()
 
         return wait

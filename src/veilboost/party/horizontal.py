@@ -23,8 +23,8 @@ from veilboost.protocols.horizontal import (
 )
 from veilboost.protocols.horizontal_registry import horizontal_named
 from veilboost.types import PartyName
-from veilboost.wire.channel import Channel, Peers
-from veilboost.wire.codec import Catalogue
+from veilboost.wire.channel import Channel, Peers, Reply
+from veilboost.wire.codec import Catalogue, frame_size
 from veilboost.wire.memory import Handler, MemoryChannel
 from veilboost.wire.message import Message
 from veilboost.wire.transcript import Record, Transcript
@@ -101,25 +101,34 @@ class HorizontalFederation:
                     party=name,
                     table=table,
                     helpers=ways_to_helpers(name),
+                    config=config,
                     threads=threads,
-                    agreed=config,
                     randomness=JobRandomness(key),
                     account=self.accounts[name],
                 )
             )
         self.peers = Peers({name: channel(SERVER, name, self._answered_by(name)) for name in tables})
-        self.server = spec.server(ServerContext(SERVER, self.peers, ways_to_helpers(SERVER), config, threads, watcher))
+        told = {name: self._introduced(name) for name in tables}
+        self.server = spec.server(ServerContext(SERVER, self.peers, told, config, threads, watcher))
+
+    def _introduced(self, name: PartyName) -> Message:
+        """What a participant tells when it agrees; between organisations its answer to the proposal of the job."""
+        told = self.participants[name].introduce()
+        size = frame_size(told)
+        self.transcripts[name].record("sent", SERVER, told, size)
+        self.transcripts[SERVER].record("received", name, told, size)
+        return told
 
     # Handlers look sides up when they are called, so that a test may put others in their place.
 
     def _asked_by(self, caller: PartyName, role: str) -> Handler:
-        def handle(message: Message) -> Message:
+        def handle(message: Message) -> Reply:
             return self.helpers[role].handle(caller, message)
 
         return handle
 
     def _answered_by(self, name: PartyName) -> Handler:
-        def handle(message: Message) -> Message:
+        def handle(message: Message) -> Reply:
             return self.participants[name].handle(message)
 
         return handle

@@ -22,7 +22,7 @@ from veilboost.protocols.horizontal_registry import horizontal_named
 from veilboost.types import PartyName
 from veilboost.wire.channel import Channel, Peers
 from veilboost.wire.codec import Catalogue
-from veilboost.wire.message import Done
+from veilboost.wire.message import Done, Message
 from veilboost.wire.rpc import Caller
 from veilboost.wire.transcript import Transcript
 
@@ -88,11 +88,11 @@ class HorizontalDriver(Connections):
     def _train(self, run: RunFolder, callers: Mapping[PartyName, Caller]) -> HorizontalOutcome:
         self.watch.stage("asking the parties")
         everyone = Peers(dict[PartyName, Channel](callers))
-        everyone.ask({name: ProposeHorizontal(self._text(), dry_run=False) for name in callers}, Accepted)
+        told = everyone.ask({name: ProposeHorizontal(self._text(), dry_run=False) for name in callers}, Message)
         run.note(state="training")
         self.watch.stage("training")
         participants = Peers({name: callers[name] for name in self.horizontal.participants})
-        helpers = Peers({role: callers[name] for role, name in self.horizontal.helpers.items()})
+        introductions = {name: told[name] for name in participants.names}
         threads = self.settings.threads or os.cpu_count() or 1
 
         def after_round(result: RoundResult) -> None:
@@ -101,7 +101,7 @@ class HorizontalDriver(Connections):
             if run.cancelled:
                 raise JobCancelled(f"the job {self.horizontal.name!r} was cancelled")
 
-        context = ServerContext(self.settings.name, participants, helpers, self.config, threads, after_round)
+        context = ServerContext(self.settings.name, participants, introductions, self.config, threads, after_round)
         outcome = self.spec.server(context).train()
         for name in callers:
             if name not in outcome.dropped:
@@ -114,7 +114,8 @@ class HorizontalDriver(Connections):
     def _release(self, callers: Mapping[PartyName, Caller], session: bytes, transcript: Transcript) -> None:
         """Tell the parties that are still there that the job stops: other jobs may use their tables."""
         catalogue = Catalogue(CONTROL_MESSAGES)
-        for name, caller in callers.items():
+        helpers = self.horizontal.helpers.values()  # first: participants may wait for their answers
+        for name, caller in sorted(callers.items(), key=lambda item: item[0] not in helpers):
             if caller.connected:
                 caller.close()  # an answer may be on its way that nobody waits for any more
                 last = self.caller(name, session, catalogue, transcript, RELEASE_SECONDS, first_number=LAST_NUMBER)

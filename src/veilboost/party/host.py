@@ -24,8 +24,8 @@ from veilboost.errors import (
 )
 from veilboost.party.elxgb_session import ServiceSession
 from veilboost.party.horizontal_session import HorizontalSession
-from veilboost.party.hub import own_identity
-from veilboost.party.identity import Identity, PeerIdentity, check_peer, load_revoked, peer_identity
+from veilboost.party.hub import own_identity, revoked_at
+from veilboost.party.identity import Identity, PeerIdentity, check_peer, peer_identity
 from veilboost.party.job_session import JobSession
 from veilboost.party.messages import CONTROL_MESSAGES, OpenService, Propose, ProposeHorizontal, ProposePrediction
 from veilboost.party.prediction_session import PredictionSession
@@ -55,14 +55,9 @@ Session = TrainingSession | PredictionSession | ServiceSession
 
 
 def admit_peer(settings: PartySettings, certificate: bytes) -> PeerIdentity:
-    """Who a peer is, by the certificate that TLS has checked; a coded error if it may not speak to us.
-
-    The list of revoked certificates is read each time: a party need not be started anew for it.
-    """
+    """Who a peer is, by the certificate that TLS has checked; a coded error if it may not speak to us."""
     peer = peer_identity(certificate)
-    files = settings.certificates
-    revoked = load_revoked(files.revoked, files.ca) if files.revoked is not None else frozenset[int]()
-    check_peer(peer, settings.policy, revoked)
+    check_peer(peer, settings.policy, revoked_at(settings))
     return peer
 
 

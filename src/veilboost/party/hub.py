@@ -7,7 +7,7 @@ import time
 from collections import defaultdict
 
 from veilboost.errors import ImpossibleSetting, PeerUnreachable
-from veilboost.party.identity import Identity, load_identity, server_name
+from veilboost.party.identity import Identity, Revoked, load_identity, load_revoked, server_name
 from veilboost.party.settings import Limits, PartySettings
 from veilboost.types import PartyName
 from veilboost.wire.grpc.client import TlsFiles, dial
@@ -24,6 +24,12 @@ def own_identity(settings: PartySettings) -> Identity:
             "give each party its own certificate",
         )
     return identity
+
+
+def revoked_at(settings: PartySettings) -> Revoked:
+    """The list of revoked certificates, read anew: a party need not be started again for it."""
+    files = settings.certificates
+    return load_revoked(files.revoked, files.ca) if files.revoked is not None else frozenset[int]()
 
 
 def tls_files(identity: Identity) -> TlsFiles:

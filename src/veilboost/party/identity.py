@@ -135,7 +135,7 @@ def load_identity(cert: Path, key: Path, ca: Path) -> Identity:
         raise NotACertificate(f"{key} holds no private key, or one with a passphrase") from None
     if not _is_key_of(public, certificate):
         raise KeyMismatch(f"{key} does not belong to {cert}")
-    issuers = [issuer for issuer in parse_certificates(authorities, str(ca)) if _issued(certificate, issuer)]
+    issuers = [issuer for issuer in parse_certificates(authorities, str(ca)) if is_issued_by(certificate, issuer)]
     if not issuers:
         raise ForeignCertificate(f"{cert} was not issued by the authority in {ca}")
     check_age(issuers[0], str(ca))
@@ -228,7 +228,7 @@ def is_authority(certificate: x509.Certificate) -> bool:
         return False
 
 
-def _issued(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
+def is_issued_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
     if not is_authority(issuer):
         return False
     try:

@@ -13,8 +13,9 @@ from veilboost.align.registry import alignment_named
 from veilboost.errors import AgainstPolicy, CheckpointFailed, UnexpectedMessage
 from veilboost.infer.messages import PREDICTION_MESSAGES
 from veilboost.infer.responder import PredictionResponder
+from veilboost.party.answering import load_allowed
 from veilboost.party.identity import PeerIdentity
-from veilboost.party.job_session import load_allowed, read_job, ways_to_helpers
+from veilboost.party.job_session import read_job, ways_to_helpers
 from veilboost.party.messages import (
     CONTROL_MESSAGES,
     Accepted,
@@ -86,7 +87,7 @@ class PredictionSession:
             spend_predictions(self.settings, peer, self._rows)
             return Accepted(release(), aligned=False)
         if isinstance(message, BeginAlignment):
-            self._table = load_allowed(self.settings)
+            self._table = load_allowed(self.settings).without_label()
             helpers = ways_to_helpers(
                 self.settings, self._job, self._reach, self._session, self.catalogue, self._transcript
             )

@@ -6,16 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-import numpy as np
-
 from veilboost.boost.booster import Hooks, Progress, RoundResult, Watcher, train
-from veilboost.boost.columns import ColumnBlock
 from veilboost.boost.metrics import check_metric_fits, metric_named
 from veilboost.boost.objective import CustomLoss, make_objective
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import JobRandomness
 from veilboost.data.schema import check_labels, infer_objective
 from veilboost.data.table import PartyTable
+from veilboost.engine.api import LOCAL, Engine
 from veilboost.errors import MissingLabel, VeilBoostError
 from veilboost.model.part import ColumnInfo, Part, Skeleton, SplitRecords
 from veilboost.privacy.account import Account, MemoryAccount
@@ -67,11 +65,13 @@ def train_active(
     watcher: Watcher | None = None,
     randomness: JobRandomness | None = None,
     account: Account | None = None,
+    engine: Engine = LOCAL,
 ) -> TrainingOutcome:
     """Drive a job as its active party. The table's rows are aligned with those of all peers.
 
     A `keeper` writes checkpoints, gives back an earlier one, and knows whether a lost peer can be brought back.
-    Noise is drawn from `randomness`, fresh if not given, and booked in `account`.
+    Noise is drawn from `randomness`, fresh if not given, and booked in `account`. What is done row by row runs on
+    `engine`.
     """
     if table.label is None:
         raise MissingLabel(f"{party} is the active party and has no label")
@@ -92,8 +92,7 @@ def train_active(
     check_metric_fits(metric.name, objective.name)
     config = job.protocol.completed(replace(job.config, max_delta_step=objective.max_delta_step), table.rows)
     bin_weights = table.weight if config.weighted_bins else None
-    fit_rows = None if held_out is None else np.flatnonzero(~held_out).astype(np.int32)
-    block = ColumnBlock.build(table.columns, table.rows, config, bin_weights, fit_rows, threads)
+    block = engine.columns(table.columns, table.rows, config, bin_weights, held_out, threads)
     side = job.protocol.active(
         ActiveContext(
             party,
@@ -124,7 +123,8 @@ def train_active(
             return True
 
         hooks = Hooks(watcher, lambda progress: keeper.keep(progress, side.records()), recover)
-    ensemble = train(side, features, table.label, table.weight, held_out, objective, metric, config, hooks, progress)
+    people = engine.labels(table.label, table.weight, held_out)
+    ensemble = train(side, features, people, objective, metric, config, hooks, progress)
     records = side.end_training(len(ensemble.trees))
     skeleton = Skeleton(
         protocol=job.protocol.name,
@@ -152,6 +152,7 @@ class PassiveSession:
         agreed: TrainingConfig | None = None,
         randomness: JobRandomness | None = None,
         account: Account | None = None,
+        engine: Engine = LOCAL,
     ) -> None:
         """`agreed`: the parameters that the owner's policy was asked about; the driver may not use others."""
         self._party = party
@@ -165,6 +166,7 @@ class PassiveSession:
                 None if agreed is None else protocol.completed(agreed, table.rows),
                 randomness or JobRandomness(),
                 account or MemoryAccount(),
+                engine,
             )
         )
 

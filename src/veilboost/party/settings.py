@@ -16,7 +16,8 @@ from veilboost.config import TrainingConfig
 from veilboost.data.load import load_table
 from veilboost.data.schema import SchemaRules
 from veilboost.data.table import PartyTable
-from veilboost.errors import ImpossibleSetting, UnreadableSettings
+from veilboost.engine.opening import check_engine
+from veilboost.errors import ImpossibleSetting, ParameterError, UnreadableSettings
 from veilboost.party.declared import Declared, read_section, setting
 from veilboost.party.policy import Policy
 from veilboost.types import PartyName
@@ -134,6 +135,10 @@ class PartySettings(Declared):
         example='"ledger.sqlite"',
     )
     threads: int = setting(0, "threads to compute with; 0: one per core", low=0, high=1024)
+    engine: str = setting(
+        "local", "where to compute: local, ray (workers on this machine) or ray://HOST:PORT (a cluster of this party's)"
+    )
+    workers: int | None = setting(None, "workers of the engine ray; unset: one per core", low=1, high=100_000)
     peers: Mapping[PartyName, PeerSettings] = setting(dict, "The ways to the other parties.", keys="party")
     limits: Limits = setting(Limits, "What peers may ask of this machine, and how long it waits for them.")
     policy: Policy = setting(Policy, "What this owner allows. A job outside of it is refused before anything is read.")
@@ -142,6 +147,10 @@ class PartySettings(Declared):
         super().__post_init__()
         if self.name in self.peers:
             raise ImpossibleSetting(f"{self.name} is named among its own peers", "leave it out of [peers]")
+        try:
+            check_engine(self.engine, self.workers)
+        except ParameterError as error:
+            raise ImpossibleSetting(f"engine: {error.what}", error.remedy) from None
 
     @property
     def ledger_file(self) -> Path:

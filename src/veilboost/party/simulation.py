@@ -11,6 +11,7 @@ from veilboost.boost.objective import CustomLoss
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import JobRandomness
 from veilboost.data.table import PartyTable
+from veilboost.engine.api import LOCAL, Engine, check_job
 from veilboost.errors import DuplicateColumns, EmptyTable, ImpossibleParameter, MissingLabel, RowsDiffer
 from veilboost.infer.joint import predict_joint
 from veilboost.infer.messages import PREDICTION_MESSAGES
@@ -38,6 +39,8 @@ class Simulation:
     transcripts: Mapping[PartyName, Transcript]
     rounds: int
     accounts: Mapping[PartyName, MemoryAccount]
+    engine: str = LOCAL.name
+    workers: int = 1  # processes that did the parties' own arithmetic
 
     @property
     def bytes_sent(self) -> int:
@@ -60,20 +63,22 @@ def simulate_training(
     custom_loss: CustomLoss | None = None,
     record: Record = "types",
     randomness: Mapping[PartyName, JobRandomness] | None = None,
+    engine: Engine = LOCAL,
 ) -> Simulation:
     """Train on aligned tables; the order of `tables` is the job's order of parties.
 
     `record="payload"` keeps all messages in the transcripts, for the audit. Secrets come from the seed, so that a
-    simulation can be repeated, unless `randomness` brings others.
+    simulation can be repeated, unless `randomness` brings others. All parties' own arithmetic runs on `engine`.
     """
     spec = protocol_named(protocol)
     spec.check(config)
+    check_job(engine.name, spec.name, spec.engines, config, custom_loss is not None)
     _check_tables(tables, active)
     transcripts = {name: Transcript(name, record=record) for name in tables}
     accounts = {name: MemoryAccount() for name in tables}
     secrets = randomness or {name: simulated_randomness(config, name) for name in tables}
     sessions = {
-        name: PassiveSession(spec, name, table, threads, None, secrets[name], accounts[name])
+        name: PassiveSession(spec, name, table, threads, None, secrets[name], accounts[name], engine)
         for name, table in tables.items()
         if name != active
     }
@@ -95,9 +100,20 @@ def simulate_training(
         watcher=watcher,
         randomness=secrets[active],
         account=accounts[active],
+        engine=engine,
     )
     parts = {name: outcome.part if name == active else sessions[name].part() for name in tables}
-    return Simulation(active, parts, outcome.metric, outcome.history, transcripts, peers.rounds, accounts)
+    return Simulation(
+        active,
+        parts,
+        outcome.metric,
+        outcome.history,
+        transcripts,
+        peers.rounds,
+        accounts,
+        engine.name,
+        engine.workers,
+    )
 
 
 def simulated_randomness(config: TrainingConfig, party: PartyName) -> JobRandomness:

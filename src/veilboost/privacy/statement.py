@@ -25,6 +25,11 @@ class Protection:
     status: Status
     why: str
 
+    @property
+    def subject(self) -> str:
+        """What `data` is about: all before its first comma. What follows says under which circumstances."""
+        return self.data.split(",")[0]
+
 
 @dataclass(frozen=True)
 class Statement:
@@ -32,7 +37,15 @@ class Statement:
 
     protections: tuple[Protection, ...]
 
-    def worst_for(self, victim: str) -> Status:
-        """The weakest status among this victim's protections."""
+    def worst_for(self, victim: str, subject: str | None = None) -> Status:
+        """The weakest status among this victim's protections; of one subject, if it is named."""
         order = (Status.SOUND, Status.HEURISTIC, Status.BROKEN, Status.OPEN)
-        return max((p.status for p in self.protections if p.victim == victim), key=order.index)
+        return max(
+            (p.status for p in self.protections if p.victim == victim and subject in (None, p.subject)),
+            key=order.index,
+        )
+
+    @property
+    def directions(self) -> tuple[tuple[str, str], ...]:
+        """Each victim with each subject, once."""
+        return tuple(dict.fromkeys((p.victim, p.subject) for p in self.protections))

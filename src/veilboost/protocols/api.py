@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from veilboost.boost.columns import ColumnBlock
 from veilboost.boost.grower import SplitFinder
 from veilboost.config import ProtocolOptions, TrainingConfig
 from veilboost.crypto.csprng import JobRandomness
+from veilboost.engine.api import LOCAL, Engine
 from veilboost.model.part import SplitRecords
 from veilboost.privacy.account import Account, MemoryAccount
 from veilboost.privacy.event import Event
@@ -59,6 +60,7 @@ class PassiveContext:
     agreed: TrainingConfig | None = None
     randomness: JobRandomness = field(default_factory=JobRandomness)
     account: Account = field(default_factory=MemoryAccount)
+    engine: Engine = LOCAL
 
 
 class ActiveSide(SplitFinder, ABC):
@@ -118,7 +120,8 @@ class ProtocolSpec:
     `exact`: the model equals that of `plain` bit for bit under the same parameters. `options` are its own
     parameters; `refuse` raises where a configuration does not fit it. `plan` tells what a job will release, before it
     starts; `calibrate` turns budgets into options; `complete` fills in what depends on the number of rows;
-    `security_bits` is the strength of its encryption, where it encrypts.
+    `security_bits` is the strength of its encryption, where it encrypts; `sets`: it can send sets of categories left;
+    `engines` are those that a party's own arithmetic may run on.
     """
 
     name: str
@@ -136,9 +139,18 @@ class ProtocolSpec:
     calibrate: Callable[[CalibrationRequest], Mapping[str, Any]] | None = None
     complete: Callable[[TrainingConfig, int], TrainingConfig] | None = None
     security_bits: Callable[[TrainingConfig], int] | None = None
+    sets: bool = True
+    engines: tuple[str, ...] = ("local",)
+
+    def settled(self, config: TrainingConfig) -> TrainingConfig:
+        """The configuration with what follows from the protocol alone."""
+        if config.categories != "auto":
+            return config
+        return replace(config, categories="sets" if self.sets else "onehot")
 
     def completed(self, config: TrainingConfig, rows: int) -> TrainingConfig:
         """The configuration with what the protocol chooses for so many rows; all parties choose alike."""
+        config = self.settled(config)
         return config if self.complete is None else self.complete(config, rows)
 
     def check(self, config: TrainingConfig) -> None:

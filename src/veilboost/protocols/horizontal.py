@@ -1,25 +1,24 @@
 """What a horizontal protocol is: the same columns, different people.
 
-A server drives and has no table. Participants hold rows with labels and answer requests, a message in and a message
-out. Helpers (a comparer, an authority) answer too; every participant reaches them by channels of its own, because what
-it sends them is not for the server. None of the sides holds a socket, so the same code runs in a test, a simulation and
-a daemon.
+A server drives and has no table. Participants hold rows with labels. When one agrees to a job it introduces itself: a
+message about its columns, no row yet. Then it answers requests, a message in and a message out. Helpers (a comparer, an
+authority) answer too; every participant reaches them by channels of its own, because what it sends them is not for the
+server. An answer that depends on what others send is a promise: it is there when it is called for. None of the sides
+holds a socket, so the same code runs in a test, a simulation and a daemon.
 """
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, Protocol, TypeVar
 
 from veilboost.boost.booster import RoundResult, Watcher
 from veilboost.config import ProtocolOptions, TrainingConfig
 from veilboost.crypto.csprng import Csprng, JobRandomness
 from veilboost.data.table import PartyTable
 from veilboost.errors import (
-    MalformedMessage,
     PeerBroken,
     PeerUnreachable,
     StaleSession,
@@ -31,41 +30,68 @@ from veilboost.privacy.account import Account, MemoryAccount
 from veilboost.privacy.event import Event
 from veilboost.privacy.statement import Statement
 from veilboost.types import PartyName
-from veilboost.wire.channel import Peers, Pending
+from veilboost.wire.channel import Peers, Pending, Reply
 from veilboost.wire.message import Message
 
-Answer = TypeVar("Answer", bound=Message)
+Introduction = TypeVar("Introduction", bound=Message)
 LOST = (PeerUnreachable, StaleSession, PeerBroken)  # how a peer that was there before is found to be gone
 
 
 @dataclass(frozen=True)
 class ServerContext:
-    """What a server is given: its ways to the participants and, by their roles, to the helpers."""
+    """What a server is given: its ways to the participants, and what each told of itself when it agreed to the job."""
 
     party: PartyName
     participants: Peers
-    helpers: Peers
+    introductions: Mapping[PartyName, Message]
     config: TrainingConfig
     threads: int = 1
     watcher: Watcher | None = None
 
 
+class Voucher(Protocol):
+    """Evidence that a party said something, for others who hear it from a third one."""
+
+    def vouch(self, content: bytes) -> str:
+        """Evidence that this party says `content`."""
+        ...
+
+    def check(self, party: PartyName, content: bytes, evidence: str) -> None:
+        """Return if `party` said so; raise a coded error otherwise."""
+        ...
+
+
+class Trusting:
+    """Between the sides of one process, where nobody stands in the middle."""
+
+    def vouch(self, content: bytes) -> str:
+        return ""
+
+    def check(self, party: PartyName, content: bytes, evidence: str) -> None:
+        pass
+
+
 @dataclass(frozen=True)
 class ParticipantContext:
-    """What a participant is given: its own rows, its own ways to the helpers, and what its owner agreed to, if any."""
+    """What a participant is given: its own rows, its own ways to the helpers, and the job that its owner agreed to."""
 
     party: PartyName
     table: PartyTable
     helpers: Peers
+    config: TrainingConfig
     threads: int = 1
-    agreed: TrainingConfig | None = None
     randomness: JobRandomness = field(default_factory=JobRandomness)
     account: Account = field(default_factory=MemoryAccount)
+    voucher: Voucher = field(default_factory=Trusting)
 
 
 @dataclass(frozen=True)
 class HelperContext:
-    """What a helper is given: who drives, who takes part, who the other helpers are, and its own ways to these."""
+    """What a helper is given: who drives, who takes part, who the other helpers are, and its own ways to these.
+
+    `patience` is how many seconds it may wait for a participant that others wait for; none where all have spoken when
+    it is asked, as in one process.
+    """
 
     server: PartyName
     participants: tuple[PartyName, ...]
@@ -73,6 +99,7 @@ class HelperContext:
     ways: Peers
     config: TrainingConfig
     random: Csprng = field(default_factory=Csprng)
+    patience: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -101,7 +128,11 @@ class ParticipantSide(ABC):
     """A side with rows."""
 
     @abstractmethod
-    def handle(self, message: Message) -> Message:
+    def introduce(self) -> Message:
+        """What it tells the server of its columns when it agrees to the job."""
+
+    @abstractmethod
+    def handle(self, message: Message) -> Reply:
         """Answer a request of the server, or raise a coded error and stay as before."""
 
     @property
@@ -114,8 +145,11 @@ class HelperSide(ABC):
     """A third party. Who asks is what the channel says, not what a message claims."""
 
     @abstractmethod
-    def handle(self, party: PartyName, message: Message) -> Message:
+    def handle(self, party: PartyName, message: Message) -> Reply:
         """Answer a party's request, or raise a coded error and stay as before."""
+
+    def close(self) -> None:  # noqa: B027 - most have nothing to end
+        """The job is over: nobody need wait any more."""
 
 
 @dataclass(frozen=True)
@@ -148,21 +182,12 @@ class HorizontalSpec:
     def completed(self, config: TrainingConfig) -> TrainingConfig:
         """The parameters with those that this protocol fixes; what it cannot do is refused here, at the door."""
         config = replace(config, **self.fixed)
+        if config.categories == "auto":
+            config = replace(config, categories="sets")
         self.options.from_dict(config.options)
         if self.refuse is not None:
             self.refuse(config)
         return config
-
-
-def read_config(text: str, agreed: TrainingConfig | None) -> TrainingConfig:
-    """The parameters in a server's first message, which must be those that the participant's owner agreed to."""
-    try:
-        config = TrainingConfig.from_dict(cast(Mapping[str, Any], json.loads(text)))
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise MalformedMessage("the job's parameters cannot be read") from error
-    if agreed is not None and config != agreed:
-        raise UnexpectedMessage("the server uses other parameters than this participant agreed to")
-    return config
 
 
 def refuse_sampling(config: TrainingConfig, protocol: str) -> None:
@@ -177,12 +202,19 @@ def refuse_sampling(config: TrainingConfig, protocol: str) -> None:
         )
 
 
+def introduction(found: Message, kind: type[Introduction], party: PartyName) -> Introduction:
+    """What a participant told of itself, which must be of this protocol's kind."""
+    if not isinstance(found, kind):
+        raise UnexpectedMessage(f"{party} introduced itself by {found.type_name()}, not {kind.type_name()}")
+    return found
+
+
 def ask_those_there(
-    peers: Peers, messages: Mapping[PartyName, Message], kind: type[Answer], dropped: dict[PartyName, str]
-) -> dict[PartyName, Answer]:
+    peers: Peers, messages: Mapping[PartyName, Message], dropped: dict[PartyName, str], *kinds: type[Message]
+) -> dict[PartyName, Any]:
     """Ask all at once; a peer that is gone is noted in `dropped` with the reason, a refusal is raised."""
     pending: dict[PartyName, Pending] = {}
-    answers: dict[PartyName, Answer] = {}
+    answers: dict[PartyName, Any] = {}
     for name, message in messages.items():
         try:
             pending.update(peers.send({name: message}))
@@ -195,7 +227,8 @@ def ask_those_there(
         except LOST as error:
             dropped[name] = str(error)
             continue
-        if not isinstance(answer, kind):
-            raise UnexpectedMessage(f"{name} answered {answer.type_name()} where {kind.type_name()} was expected")
+        if not isinstance(answer, kinds):
+            expected = " or ".join(kind.type_name() for kind in kinds)
+            raise UnexpectedMessage(f"{name} answered {answer.type_name()} where {expected} was expected")
         answers[name] = answer
     return answers

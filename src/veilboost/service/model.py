@@ -13,7 +13,7 @@ from veilboost.errors import (
     PeerUnreachable,
     UnsupportedCombination,
 )
-from veilboost.model.part import ColumnInfo
+from veilboost.model.part import ColumnInfo, Skeleton
 from veilboost.party.predicting import LivePredictor, Prediction, load_rows
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import PartySettings
@@ -46,18 +46,29 @@ class ModelInfo:
         return next(name for name in ("id", self.id_name, "row_id", "__id__") if name not in taken)
 
 
+def finished_run(folder: Path) -> RunFolder:
+    """The run in this folder, whose training has come to its end."""
+    folder = folder.resolve()  # the run's name is the folder's, which `.` does not tell
+    run = RunFolder.open(folder.parent, folder.name)
+    state = run.status.get("state")
+    if state != "finished":
+        raise MissingPart(f"the run {folder.name!r} is not finished but {state}", "end or resume its training first")
+    return run
+
+
+def class_names(skeleton: Skeleton) -> tuple[str, ...] | None:
+    """What the classes are called: by their numbers where the labels had no names."""
+    if skeleton.objective == "multiclass" and skeleton.classes is None:
+        return tuple(str(number) for number in range(skeleton.trees_per_round))
+    return skeleton.classes
+
+
 class OpenModel:
     """The predictor of a run, and the roll call of its parties."""
 
     def __init__(self, settings: PartySettings, folder: Path) -> None:
         """Raises what is wrong with the run or the settings; asks nobody yet."""
-        folder = folder.resolve()  # the run's name is the folder's, which `.` does not tell
-        run = RunFolder.open(folder.parent, folder.name)
-        state = run.status.get("state")
-        if state != "finished":
-            raise MissingPart(
-                f"the run {folder.name!r} is not finished but {state}", "end or resume its training first"
-            )
+        run = finished_run(folder)
         self.predictor = LivePredictor(settings, run)
         part, skeleton, job = self.predictor.part, self.predictor.skeleton, self.predictor.job
         if part.party != settings.name:
@@ -66,16 +77,13 @@ class OpenModel:
             raise ImpossibleSetting(f"{settings.name} has no [data] section", "it says which column is the id")
         self.settings, self.data = settings, settings.data
         self.roll_call = RollCall(settings, job, run.job_text)
-        classes = skeleton.classes
-        if skeleton.objective == "multiclass" and classes is None:
-            classes = tuple(str(number) for number in range(skeleton.trees_per_round))
         self.info = ModelInfo(
-            name=folder.name,
+            name=run.path.name,
             party=part.party,
             parties=skeleton.parties,
             protocol=skeleton.protocol,
             objective=skeleton.objective,
-            classes=classes,
+            classes=class_names(skeleton),
             columns=part.columns,
             id_name=self.data.id or ROW_NUMBER,
             trees=len(skeleton.trees),

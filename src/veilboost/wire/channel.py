@@ -11,6 +11,7 @@ from veilboost.wire.message import Message
 
 Answer = TypeVar("Answer", bound=Message)
 Pending = Callable[[], Message]
+Reply = Message | Pending  # an answer, or one that has to wait for others and is ready when it is called for
 
 
 class Channel(Protocol):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from veilboost.wire.channel import Pending
+from veilboost.wire.channel import Pending, Reply
 from veilboost.wire.codec import Catalogue, decode, encode, frame_size
 from veilboost.wire.message import Message
 from veilboost.wire.transcript import Transcript
 
-Handler = Callable[[Message], Message]
+Handler = Callable[[Message], Reply]
 
 
 class MemoryChannel:
@@ -30,7 +30,10 @@ class MemoryChannel:
 
     def send(self, message: Message) -> Pending:
         request = self._carry(message, self._here, self._there)
-        answer = self._carry(self._handler(request), self._there, self._here)
+        reply = self._handler(request)
+        if not isinstance(reply, Message):
+            return lambda: self._carry(reply(), self._there, self._here)
+        answer = self._carry(reply, self._there, self._here)
         return lambda: answer
 
     def _carry(self, message: Message, sender: Transcript, receiver: Transcript) -> Message:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from veilboost.errors import ImpossibleParameter
@@ -34,10 +34,11 @@ class Network:
         return 2 * self.latency * rounds + 8 * size / self.bandwidth
 
     def replay(self, entries: Iterable[Entry]) -> float:
-        """A party's own transcript: messages in one direction without one in the other between them go together."""
-        turns, size, last = 0, 0, None
-        for entry in entries:
-            turns += entry.direction != last
-            size += entry.size
-            last = entry.direction
-        return self.latency * turns + 8 * size / self.bandwidth
+        """A party's own transcript over its own line."""
+        entries = list(entries)
+        return self.latency * turns(entries) + 8 * sum(entry.size for entry in entries) / self.bandwidth
+
+
+def turns(entries: Sequence[Entry]) -> int:
+    """How often a party's messages change direction: those of one direction with none between them go together."""
+    return sum(at == 0 or entry.direction != entries[at - 1].direction for at, entry in enumerate(entries))

@@ -10,13 +10,16 @@ import pytest
 from support import make_columns, make_labels, split_among
 from veilboost.audit.attacks import (
     ATTACKS,
+    active_order,
     feature_order,
     gradient_signs,
     histogram_bins,
     instance_clusters,
     noisy_gradients,
+    own_cuts,
     reported_buckets,
 )
+from veilboost.audit.replay import foreign_sides
 from veilboost.audit.runner import attack, audit, combined
 from veilboost.audit.sources import views_of_simulation
 from veilboost.audit.view import Truth, View
@@ -82,6 +85,36 @@ def test_winning_cuts_order_a_column() -> None:
     assert ordered.succeeded
 
 
+def test_the_active_partys_own_cuts_order_its_columns() -> None:
+    ordered = found(active_order, "lattice", "p1", "p0")
+    assert ordered.outcome.value > 0.7
+    assert ordered.succeeded
+
+
+def test_a_tree_of_one_level_tells_no_side_of_the_active_party() -> None:
+    assert found(active_order, "plain", "p1", "p0", max_depth=1) is None
+
+
+def test_sides_of_others_are_those_of_their_records() -> None:
+    views, truth = audited("plain")
+    part = views["p0"].part
+    assert part is not None
+    values = part.matrix(truth.tables["p0"].columns, views["p0"].rows)
+    told = {frozenset(left.tolist()) for left, _ in foreign_sides(views["p1"], "p0")}
+    at_root = part.records.node == 0
+    assert at_root.any()
+    for record in np.flatnonzero(at_root):
+        every = np.arange(views["p0"].rows, dtype=np.int32)
+        left = part.records.goes_left(values, np.full(len(every), record, dtype=np.int32), every)
+        assert frozenset(every[left].tolist()) in told
+
+
+def test_own_cuts_that_won_tell_little_beside_the_columns_themselves() -> None:
+    told = found(own_cuts, "federboost", "p1", "p0", rows=600)
+    assert told is not None
+    assert not told.succeeded
+
+
 def test_rows_that_stand_together_give_labels_away() -> None:
     told = found(instance_clusters, "lattice", "p1", "p0", rows=1200, max_depth=5)
     assert told.above_chance
@@ -102,9 +135,10 @@ def test_an_audit_runs_what_applies_and_combines_seeds() -> None:
     for seed in (1, 2):
         views, truth = audited("plain", seed=seed, n_estimators=3)
         runs.append(audit(views, truth, seed))
-    assert {finding.attack for finding in runs[0]} == {instance_clusters.NAME, histogram_bins.NAME, feature_order.NAME}
+    applying = (instance_clusters, histogram_bins, feature_order, active_order)
+    assert {finding.attack for finding in runs[0]} == {how.NAME for how in applying}
     together = combined(runs)
-    assert [finding.runs for finding in together] == [2, 2, 2]
+    assert [finding.runs for finding in together] == [2, 2, 2, 2]
 
 
 def test_a_view_without_anything_to_use_is_left_alone() -> None:

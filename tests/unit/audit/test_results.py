@@ -68,5 +68,6 @@ def test_the_page_needs_nothing_else_and_escapes_what_it_shows() -> None:
     assert "a &lt;sentence&gt;" in text
     assert "a &amp; b" in text
     assert "<script" not in text
-    assert "http" not in text
+    assert "http:" not in text
+    assert "https:" not in text
     assert "No attack" in page("plain", [], claims)

@@ -16,6 +16,7 @@ from sklearn.model_selection import train_test_split
 
 from support import make_columns, make_labels, sha, split_among, train
 from veilboost.boost import booster
+from veilboost.boost.labels import LabelRows
 from veilboost.boost.metrics import metric_named
 from veilboost.boost.objective import make_objective
 from veilboost.boost.sampling import amplification, sample_rows
@@ -52,7 +53,8 @@ def rounds_of(config, y, weight=None, validation=None, classes=2):
     config = dataclasses.replace(config, min_child_weight=1e12)
     finder = Listening(config)
     objective = make_objective(config.objective, classes=classes)
-    booster.train(finder, [1], y, weight, validation, objective, metric_named(objective.default_metric), config)
+    people = LabelRows(y, weight, validation)
+    booster.train(finder, [1], people, objective, metric_named(objective.default_metric), config)
     return finder.rounds
 
 

@@ -11,7 +11,13 @@ import pytest
 from typer.testing import CliRunner
 
 from veilboost.cli.main import app
-from veilboost.errors import ImpossibleParameter, UnknownProtocol, UnsupportedCombination, VeilBoostError
+from veilboost.config import TrainingConfig
+from veilboost.data import load_table
+from veilboost.errors import ImpossibleParameter, MissingPart, UnknownProtocol, UnsupportedCombination, VeilBoostError
+from veilboost.party.horizontal import simulate_horizontal
+from veilboost.party.horizontal_settings import load_horizontal_job
+from veilboost.party.runs import RunFolder
+from veilboost.protocols.horizontal_registry import horizontal_named
 from veilboost.protocols.registry import protocol_named
 from veilboost.wire.network import Network
 from veilboost.wire.transcript import Entry
@@ -47,7 +53,7 @@ def test_mal_with_the_options_of_its_own(table):
     told = json.loads(out)
     assert (told["participants"], told["depth"], told["max_bin"], told["trees"]) == (3, 1, 8, 10)
     assert told["options"]["epsilon"] == 4.0
-    assert told["rounds"] == 3
+    assert told["rounds"] == 2
     assert told["auc"] > 0.6
     assert told["network_seconds"] > 0.6
     assert told["privacy"]["participant0"]
@@ -95,6 +101,65 @@ def test_secagg_and_a_report_for_people(table, tmp_path):
 def test_what_does_not_go_together_is_refused(table, options, error):
     with pytest.raises(error):
         simulate(table, *options, "--no-baselines")
+
+
+def run(*arguments):
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    assert done.exit_code == 0, done.output
+    return json.loads(done.output[done.output.index("{") :])
+
+
+@pytest.fixture
+def finished(tmp_path, table):
+    """A participant's run folder as a horizontal job leaves it, its settings, and the model."""
+    whole = load_table(table, id="id", label="label")
+    parts = {"north": whole.take(np.arange(200)), "south": whole.take(np.arange(200, 400))}
+    config = TrainingConfig(objective="binary", n_estimators=4, max_depth=2, max_bin=8)
+    done = simulate_horizontal(parts, "secagg", config)
+    folder = RunFolder.create(tmp_path / "runs", "credit")
+    job = tmp_path / "credit.toml"
+    assert run("init", "job", "credit", "--protocol", "secagg", "--out", job, "--json") == {"file": str(job)}
+    folder.save_job(job.read_text())
+    folder.save_part(done.parts["north"])
+    folder.note(state="finished", party="north", role="participant")
+    settings = tmp_path / "north.toml"
+    run("init", "party", "north", "--data", table, "--id", "id", "--label", "label", "--out", settings, "--json")
+    return folder, settings, done.model
+
+
+def test_a_participant_predicts_its_own_rows_by_itself(finished, table, tmp_path):
+    folder, settings, model = finished
+    out = tmp_path / "scores.parquet"
+    told = run("predict", "--model", folder.path, "--config", settings, "--data", table, "--out", out, "--json")
+    assert told["parties"] == ["north"]
+    scores = pq.read_table(out)
+    rows = load_table(table, id="id", label="label")
+    assert scores["id"].to_pylist() == rows.ids.tolist()
+    expected = 1.0 / (1.0 + np.exp(-model.margins(rows.columns)[0]))
+    assert np.allclose(scores["score"].to_numpy(), expected, rtol=0, atol=1e-12)
+    folder.note(state="failed")
+    with pytest.raises(MissingPart, match="not finished"):
+        run("predict", "--model", folder.path, "--config", settings, "--data", table, "--out", out)
+
+
+def test_a_run_over_rows_is_exported(finished, tmp_path):
+    folder, _, model = finished
+    told = run("export", folder.path, "--to", tmp_path / "xgboost.json", "--json")
+    assert told["model_sha256"] == model.sha256()
+    assert json.loads((tmp_path / "xgboost.json").read_text())["learner"]
+
+
+@pytest.mark.parametrize("protocol", ["mal", "secagg"])
+def test_a_file_for_a_job_over_rows_is_written(tmp_path, protocol):
+    file = tmp_path / "job.toml"
+    run("init", "job", "credit", "--protocol", protocol, "--out", file, "--json")
+    job = load_horizontal_job(file)
+    assert (job.server, job.participants) == ("hub", ("north", "south"))
+    assert set(job.helpers) == set(horizontal_named(protocol).helpers)
+    with pytest.raises(ImpossibleParameter, match="role"):
+        run("init", "job", "credit", "--protocol", protocol, "--out", file, "--party", "hub", "--party", "a:judge=b:1")
 
 
 def test_a_horizontal_name_where_columns_are_divided():

@@ -1,9 +1,8 @@
-"""The examples run as they stand, quickly, and say what they promise."""
+"""The examples run as they stand and say what they promise."""
 
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -12,13 +11,11 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 def run(name: str, *before: str) -> str:
-    began = time.perf_counter()
     done = subprocess.run(
         [sys.executable, *before, str(EXAMPLES / name)], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    assert time.perf_counter() - began < 15
     return done.stdout
 
 

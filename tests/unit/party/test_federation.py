@@ -57,7 +57,8 @@ def test_a_federation_checks_trains_and_tells_what_crossed(town: Town) -> None:
         done = federation.train(console=Console(file=shown))
         assert (done.rounds, done.metric, done.run) == (CONFIG.n_estimators, "auc", federation.run.path)
         assert done.validation is not None
-        assert list(done.seconds_by_stage) == ["reading the table", "asking the parties", "aligning rows", "training"]
+        stages = ["reading the table", "asking the parties", "preparing ids", "aligning rows", "training"]
+        assert list(done.seconds_by_stage) == stages
         assert shown.getvalue().splitlines() == list(done.seconds_by_stage)
         rows = federation.transcript()
         assert sum(row["bytes"] for row in rows) == sum(

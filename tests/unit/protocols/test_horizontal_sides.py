@@ -51,7 +51,7 @@ def test_who_is_gone_is_noted_and_the_others_are_heard():
     gone = PeerUnreachable("gone")
     peers = Peers({"a": Way(Done()), "b": Way(at_send=gone), "c": Way(at_wait=gone), "d": Way(Done())})
     dropped = {}
-    answers = ask_those_there(peers, dict.fromkeys("abcd", Done()), Done, dropped)
+    answers = ask_those_there(peers, dict.fromkeys("abcd", Done()), dropped, Done)
     assert set(answers) == {"a", "d"}
     assert set(dropped) == {"b", "c"}
     assert peers.rounds == 1
@@ -60,7 +60,7 @@ def test_who_is_gone_is_noted_and_the_others_are_heard():
 def test_a_refusal_and_a_strange_answer_are_no_losses():
     for way, error in ((Way(at_wait=PeerRefused("no")), PeerRefused), (Way(KeysRequest()), UnexpectedMessage)):
         with pytest.raises(error):
-            ask_those_there(Peers({"a": way}), {"a": Done()}, Done, {})
+            ask_those_there(Peers({"a": way}), {"a": Done()}, {}, Done)
 
 
 # --- descriptions ---------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import veilboost.party.simulation as simulation_module
 from support import make_columns, make_labels, sha, split_among, train
+from veilboost.boost.rows import RowGroups
 from veilboost.config import TrainingConfig
 from veilboost.crypto.lattice.engine import VARIABLE, engine_names
 from veilboost.crypto.lattice.keys import Blocks
@@ -311,7 +312,8 @@ def test_other_values_or_places_never_meet_the_same_randomness():
     def digest(cut=30, rows=rows, run=run, group=group, gradients=b"gradients", log_flood=57) -> bytes:
         side = object.__new__(lattice_active.LatticeActive)
         side._gradient_digest, side._sizes = gradients, Sizes(log_flood)
-        return side._digest(Blocks(rows, np.array([0, cut]), np.array([cut, 100]), run), group)
+        blocks = Blocks(rows, np.array([0, cut]), np.array([cut, 100]), run)
+        return side._digest(RowGroups.root(rows, 1), blocks, group)
 
     others = [
         digest(cut=40),

@@ -393,5 +393,5 @@ def test_damaged_requests_are_refused(monkeypatch, options):
 def test_the_statement_does_not_claim_more_than_it_can():
     event = SPEC.plan(job(options={"mechanism": "duchi", "epsilon": 1.0}), ROWS, Role.ACTIVE)[0]
     assert isinstance(event, Duchi)
-    assert SPEC.statement.worst_for("active") == "heuristic"
+    assert SPEC.statement.worst_for("active", "labels") == "heuristic"
     assert SPEC.statement.worst_for("passive") == "open"

@@ -1,5 +1,6 @@
 """MAL: masks that cancel and what they cannot hide, ranges from a comparer, refusals, lost participants."""
 
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -30,10 +31,11 @@ from veilboost.privacy.event import ExactRelease, RandomizedResponse
 from veilboost.protocols.mal.masks import BucketSpace, guard_rows
 from veilboost.protocols.mal.messages import (
     ComparisonKeyRequest,
-    ExtremesRequest,
+    ExtremesMissing,
     GlobalExtremes,
     KeysRequest,
     MaskedRows,
+    RowsHeldBack,
     RowsRequest,
 )
 from veilboost.types import Column
@@ -60,6 +62,17 @@ def dealt(table, sizes):
 
 UNEVEN = [300, 200, 60, 20, 15, 5]
 PARTITIONS = {"one": [600], "ten": [60] * 10, "uneven": UNEVEN, "thirty-two": [19] * 24 + [18] * 8}
+
+
+def bent(side, change):
+    """Change what a side answers, now or when its promise is called for; `change(request, answer)`."""
+    handle = side.handle
+
+    def handle_and_change(*request):
+        reply = handle(*request)
+        return (lambda: change(request, reply())) if callable(reply) else change(request, reply)
+
+    side.handle = handle_and_change
 
 
 def dense(buckets, widths):
@@ -127,14 +140,12 @@ def test_buckets_move_as_often_as_they_should():
     table = PartyTable(np.arange(4000), columns, (np.arange(4000) % 2).astype(float))
     federation = HorizontalFederation("mal", {"p": table}, config_of({"epsilon": 1.5}, n_estimators=1), seed=b"s")
     sent = {}
-    handle = federation.participants["p"].handle
 
-    def watched(message):
-        answer = handle(message)
+    def watch(_, answer):
         sent[type(answer)] = answer
         return answer
 
-    federation.participants["p"].handle = watched
+    bent(federation.participants["p"], watch)
     federation.train()
     true = np.minimum(np.arange(4000) * 8 // 4000, 7)
     stay = np.exp(1.5) / (np.exp(1.5) + 7)
@@ -235,17 +246,15 @@ def test_attack_bucket_sums_rank_labels_under_the_default_guard():
 
 def test_masks_that_do_not_cancel_are_found_out():
     federation = HorizontalFederation("mal", dealt(whole(), [300, 300]), config_of())
-    handle = federation.participants["p1"].handle
 
-    def bent(message):
-        answer = handle(message)
+    def more(_, answer):
         if isinstance(answer, MaskedRows):
             labels = answer.labels.copy()
             labels[0, 0] += 0.4
             return replace(answer, labels=labels)
         return answer
 
-    federation.participants["p1"].handle = bent
+    bent(federation.participants["p1"], more)
     with pytest.raises(MalformedMessage, match="p1 do not cancel"):
         federation.train()
 
@@ -276,8 +285,7 @@ def test_pore_finds_the_ranges():
 def with_comparer(change):
     federation = HorizontalFederation("mal", dealt(whole(), [300, 300]), config_of())
     comparer = federation.helpers["comparer"]
-    handle = comparer.handle
-    comparer.handle = lambda party, message: change(comparer, party, handle(party, message))
+    bent(comparer, lambda request, answer: change(comparer, request[0], answer))
     return federation
 
 
@@ -327,10 +335,22 @@ def test_the_comparer_serves_one_group_once():
     federation = HorizontalFederation("mal", dealt(whole(), [200, 200, 200]), config_of())
     federation.train()
     comparer, authority = federation.helpers["comparer"], federation.helpers["authority"]
-    with pytest.raises(UnexpectedMessage):
-        comparer.handle("p0", ExtremesRequest(("p0", "p1")))
-    with pytest.raises(UnexpectedMessage):
-        comparer.handle("server", ExtremesRequest(("p0", "p1", "p2")))
+    sent = comparer._submitted["p0"]
+    answer = comparer.handle("p0", sent)()
+    assert isinstance(answer, GlobalExtremes)
+    other = sent.ciphertexts.copy()
+    other[0, 0, 0] ^= 1
+    for party, message, error in [
+        ("p0", replace(sent, participants=("p0", "p1")), UnexpectedMessage),  # compared for all three already
+        ("p0", replace(sent, ciphertexts=other), UnexpectedMessage),
+        ("server", sent, UnexpectedMessage),
+        ("p0", KeysRequest(), UnexpectedMessage),
+        ("p0", replace(sent, participants=("p1", "p2")), MalformedMessage),
+        ("p0", replace(sent, participants=("p0", "p0")), MalformedMessage),
+        ("p0", replace(sent, participants=("p0", "stranger")), MalformedMessage),
+    ]:
+        with pytest.raises(error):
+            comparer.handle(party, message)
     for party, message in (("comparer", KeysRequest()), ("p0", ComparisonKeyRequest()), ("server", KeysRequest())):
         with pytest.raises(UnexpectedMessage):
             authority.handle(party, message)
@@ -378,25 +398,112 @@ def test_weights_are_refused():
         simulate_horizontal({"p": table}, "mal", config_of())
 
 
-@pytest.mark.parametrize("phase", [0, 1, 2], ids=["begin", "rows", "model"])
+@pytest.mark.parametrize("phase", ["asked for rows", "asked by the comparer", "sent rows", "sent the model"])
 def test_who_is_lost_on_the_way_is_left_out(phase):
+    """Before it has sent anything, on its way to the comparer, while others wait, and when all is done."""
     table = whole()
     federation = HorizontalFederation("mal", dealt(table, [200, 200, 200]), config_of())
-    handle, calls = federation.participants["p1"].handle, []
+    side, comparer = federation.participants["p1"], federation.helpers["comparer"]
+    handle, compare = side.handle, comparer.handle
+
+    def gone(*_):
+        raise PeerUnreachable("p1 is gone")
 
     def mortal(message):
-        calls.append(message)
-        if len(calls) > phase:
-            raise PeerUnreachable("p1 is gone")
-        return handle(message)
+        if phase == ("asked for rows" if isinstance(message, RowsRequest) else "sent the model"):
+            gone()
+        reply = handle(message)
+        return gone if phase == "sent rows" else reply
 
-    federation.participants["p1"].handle = mortal
+    side.handle = mortal
+    if phase == "asked by the comparer":
+        comparer.handle = lambda party, message: gone() if party == "p1" else compare(party, message)
     run = federation.train()
     assert set(run.outcome.dropped) == {"p1"}
     assert run.parts["p0"] is not None
     assert run.parts["p2"] is not None
     rows = sum(report["rows"] for report in run.outcome.reports.values())
-    assert rows == (600 if phase == 2 else 400)
+    assert rows == (600 if phase == "sent the model" else 400)
+    sent = [entry.message for entry in run.transcripts["p0"].entries if entry.direction == "sent"]
+    # Without p1's extremes nothing is compared, and the server asks those that are left once more.
+    assert sent.count("RowsHeldBack") == (phase in ("asked for rows", "asked by the comparer"))
+    assert sent.count("MaskedRows") == 1
+
+
+def test_two_exchanges_for_each_participant_carry_data():
+    """MAL's two rounds: extremes and ranges with the comparer, rows and the model with the server."""
+    table = whole()
+    run = simulate_horizontal(dealt(table, [60] * 10), "mal", config_of())
+    data = {
+        "comparer": {"EncryptedExtremes": "GlobalExtremes"},
+        "server": {"MaskedRows": "TrainedModel"},
+    }
+    for name in run.parts:
+        entries = run.transcripts[name].entries
+        for peer, pairs in data.items():
+            ((up, down),) = pairs.items()
+            kinds = [(entry.direction, entry.message) for entry in entries if entry.peer == peer]
+            assert [kind for kind in kinds if kind[1] in (up, down)] == [("sent", up), ("received", down)]
+        known = {message for pairs in data.values() for pair in pairs.items() for message in pair}
+        others = [(entry.direction, entry.message) for entry in entries if entry.message not in known]
+        assert others == [
+            ("sent", "MalColumns"),  # with its word that it takes part
+            ("received", "RowsRequest"),
+            ("sent", "KeysRequest"),
+            ("received", "SessionKeys"),
+            ("sent", "Done"),
+        ]
+    carried = [entry for entry in run.transcripts["server"].entries if entry.message in ("MaskedRows", "TrainedModel")]
+    compared = [entry for entry in run.transcripts["comparer"].entries if entry.message.endswith("Extremes")]
+    assert len(carried) == len(compared) == 2 * 10
+    assert run.rounds == 2
+
+
+def extremes_of(federation, name, group):
+    side = federation.participants[name]
+    return side._extremes.encrypted(side._ask_for_keys(), side._context.randomness, group)
+
+
+def test_a_comparer_answers_when_all_are_there_and_does_not_block_meanwhile():
+    federation = HorizontalFederation("mal", dealt(whole(), [300, 300]), config_of())
+    comparer, group = federation.helpers["comparer"], ("p0", "p1")
+    comparer._context = replace(comparer._context, patience=60.0)
+    found = []
+    promise = comparer.handle("p0", extremes_of(federation, "p0", group))
+    waiting = threading.Thread(target=lambda: found.append(promise()))
+    waiting.start()
+    answer = comparer.handle("p1", extremes_of(federation, "p1", group))()  # p0 waits, and p1 is heard
+    waiting.join(60)
+    assert isinstance(answer, GlobalExtremes)
+    assert found == [answer]
+
+
+def test_a_comparer_tells_everybody_the_same_about_who_is_missing():
+    federation = HorizontalFederation("mal", dealt(whole(), [200, 200, 200]), config_of())
+    comparer, group = federation.helpers["comparer"], ("p0", "p1", "p2")
+    early = [comparer.handle(name, extremes_of(federation, name, group))() for name in ("p0", "p1")]
+    late = comparer.handle("p2", extremes_of(federation, "p2", group))()
+    assert early == [ExtremesMissing(("p1", "p2"))] * 2  # p1 came after p0 had lost its patience
+    assert late == early[0]
+    comparer._context = replace(comparer._context, patience=60.0)
+    promise = comparer.handle("p0", extremes_of(federation, "p0", ("p0", "p1")))
+    comparer.close()  # the job is over: nobody waits out the time limit
+    assert promise() == ExtremesMissing(("p1",))
+
+
+def test_a_comparer_that_names_nobody_new_or_tells_some_is_found_out():
+    def pretend(comparer, party, answer):
+        return ExtremesMissing(()) if party == "p0" else answer
+
+    with pytest.raises(MalformedMessage, match="different things"):
+        with_comparer(pretend).train()
+
+
+def test_held_back_rows_are_not_rows():
+    federation = HorizontalFederation("mal", dealt(whole(), [300, 300]), config_of())
+    bent(federation.participants["p0"], lambda _, answer: RowsHeldBack(("stranger",)))
+    with pytest.raises(MalformedMessage, match="different things"):
+        federation.train()
 
 
 def test_too_few_left_is_a_clear_error():

@@ -1,6 +1,5 @@
 """secagg: bit-identical to pooled rows, sums that tell nothing alone, exact sums, searches, refusals, losses."""
 
-import json
 import math
 from dataclasses import replace
 from fractions import Fraction
@@ -25,12 +24,12 @@ from veilboost.errors import (
 from veilboost.model.joined import join
 from veilboost.party.horizontal import HorizontalFederation, simulate_horizontal
 from veilboost.party.simulation import simulate_training
+from veilboost.protocols.horizontal import Trusting
 from veilboost.protocols.secagg.exact import SUM_BYTES, as_float, exact_sum, from_residue
 from veilboost.protocols.secagg.messages import (
     CountsRequest,
     MaskedSums,
     ScaleRequest,
-    SecaggBegin,
     SecaggGroup,
     SumsRequest,
 )
@@ -206,8 +205,9 @@ def test_a_lost_participant_ends_the_job_with_a_clear_error(after):
         return handle(message)
 
     federation.participants["p1"].handle = mortal
-    with pytest.raises(PeerUnreachable, match="do not cancel"):
+    with pytest.raises(PeerUnreachable, match="p1 was lost") as lost:
         federation.train()
+    assert "do not cancel" in str(lost.value)
 
 
 def test_requests_out_of_turn_or_shape_are_refused():
@@ -239,10 +239,43 @@ def test_requests_out_of_turn_or_shape_are_refused():
 def test_a_group_of_one_is_refused_by_the_participant_itself():
     federation = HorizontalFederation("secagg", dealt(whole(), [150, 150]), config_of())
     side = federation.participants["p0"]
-    begun = side.handle(SecaggBegin(json.dumps(config_of().to_dict())))
-    alone = SecaggGroup(begun.schema, ("p0",), begun.public[None])
-    with pytest.raises(MalformedMessage, match="hide nothing"):
-        side.handle(alone)
-    twin = SecaggGroup(begun.schema, ("p0", "p1"), np.stack([begun.public, begun.public]))
-    with pytest.raises(MalformedMessage):
-        side.handle(twin)
+    begun = side.introduce()
+    pair = np.stack([begun.public, begun.public])
+    for group, publics, evidence in [
+        (("p0",), begun.public[None], ("",)),
+        (("p0", "p0"), pair, ("", "")),
+        (("p0", "p1"), pair, ("", "")),
+        (("p0", "p1"), pair, ("",)),
+        (("p1", "p0"), np.stack([begun.public, begun.public ^ 1]), ("", "")),
+        (("p1", "p2"), pair, ("", "")),
+    ]:
+        with pytest.raises(MalformedMessage):
+            side.handle(SecaggGroup(begun.schema, group, publics, evidence))
+
+
+def test_a_public_key_that_its_owner_does_not_vouch_for_is_refused():
+    """A server that puts its own key in another's place would read every answer."""
+
+    class Strict(Trusting):
+        def vouch(self, content):
+            return content.hex()
+
+        def check(self, party, content, evidence):
+            if evidence != content.hex():
+                raise MalformedMessage("not signed")
+
+    federation = HorizontalFederation("secagg", dealt(whole(), [150, 150]), config_of())
+    for side in federation.participants.values():
+        side._context = replace(side._context, voucher=Strict())
+    told = {name: side.introduce() for name, side in federation.participants.items()}
+    federation.server._context = replace(federation.server._context, introductions=told)
+    swapped = replace(told["p1"], public=told["p1"].public ^ np.uint8(1))
+    other = replace(federation.server._context, introductions={**told, "p1": swapped})
+    with pytest.raises(MalformedMessage, match="not signed"):
+        replace_context(federation, other).train()
+    assert replace_context(federation, replace(other, introductions=told)).train()
+
+
+def replace_context(federation, context):
+    federation.server._context = context
+    return federation

@@ -7,6 +7,7 @@ handle belongs to which, and the cuts of one column are added up to an order of 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from veilboost.audit.replay import sides_of
 from veilboost.audit.result import Outcome
 from veilboost.audit.view import Truth, View
-from veilboost.types import Float64Array, Int32Array, PartyName
+from veilboost.types import Column, Float64Array, Int32Array, PartyName
 
 NAME = "order of values from winning cuts"
 PROTOCOLS = None
@@ -42,26 +43,31 @@ class _Chain:
 
 
 def run(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
-    found = sorted(sides_of(view, victim).values(), key=lambda pair: -len(pair[0]) - len(pair[1]))[:MOST_CUTS]
-    if not found:
+    return order_from(sides_of(view, victim).values(), view.rows, truth.tables[victim].columns)
+
+
+def order_from(sides: Iterable[tuple[Int32Array, Int32Array]], rows: int, columns: Sequence[Column]) -> Outcome | None:
+    """How well cuts, each its left and its right rows, order some column; None where there are none."""
+    found = sorted(sides, key=lambda pair: -len(pair[0]) - len(pair[1]))[:MOST_CUTS]
+    if not found or not columns:
         return None
     chains: list[_Chain] = []
     for left, right in found:
-        side = np.zeros(view.rows, dtype=np.int32)
+        side = np.zeros(rows, dtype=np.int32)
         side[left], side[right] = -1, 1
         shared = [chain.shared(side) for chain in chains]
         best = int(np.argmax(shared)) if shared else 0
         if not shared or shared[best] < LEAST_SHARED:
-            if np.count_nonzero(side) < view.rows / 4:
+            if np.count_nonzero(side) < rows / 4:
                 continue  # too small to start a column of its own
-            chains.append(_Chain(np.zeros(view.rows)))
+            chains.append(_Chain(np.zeros(rows)))
             best = -1
         chains[best].cuts.append(side)
         chains[best].score += side
-    values = [column.values.astype(np.float64) for column in truth.tables[victim].columns]
+    values = [column.values.astype(np.float64) for column in columns]
     reached = [max(_likeness(chain.score, column) for chain in chains) for column in values] if chains else [0.0]
     value = float(np.max(reached))
-    error = 1.96 / np.sqrt(max(view.rows - 3, 1))  # of a rank correlation, Fisher
+    error = 1.96 / np.sqrt(max(rows - 3, 1))  # of a rank correlation, Fisher
     low, high = (float(np.tanh(np.arctanh(min(value, 0.999999)) + sign * error)) for sign in (-1, 1))
     sentence = (
         f"{len(found)} winning cuts order the rows of one column with rank correlation {value:.3f}, "

@@ -27,17 +27,24 @@ KNOWN = 40  # labels that the attacker knows beforehand
 def run(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
     played = rounds(view, victim)
     nodes = [rows for one in played for rows in _nodes(one)]
+    return labels_from_groups(nodes, f"{len(played)} rounds", view, truth, victim, rng)
+
+
+def labels_from_groups(
+    groups: Sequence[Int32Array], what: str, view: View, truth: Truth, victim: PartyName, rng: np.random.Generator
+) -> Outcome | None:
+    """Labels from groups of rows and a few known labels; None where there is nothing to learn from."""
     labels = truth.labels(victim)
     classes = np.unique(labels)
-    if not nodes or len(classes) > 20 or view.rows < 2 * KNOWN or view.own is None or view.part is None:
+    if not groups or len(classes) > 20 or view.rows < 2 * KNOWN or view.own is None or view.part is None:
         return None
     known = _known_rows(labels, classes, rng)
     others = np.setdiff1d(np.arange(view.rows), known)
-    guess = _by_nodes(nodes, view.rows, known, labels[known])
+    guess = _by_nodes(groups, view.rows, known, labels[known])
     columns = np.nan_to_num(view.part.matrix(view.own.columns, view.rows).T, nan=0.0)
     alone = balanced_accuracy(labels[others], forest_guess(columns[known], labels[known], columns[others]), "").value
     sentence = (
-        f"from {len(known)} known labels and {len(played)} rounds, {{value:.3f}} balanced accuracy; "
+        f"from {len(known)} known labels and {what}, {{value:.3f}} balanced accuracy; "
         f"the same labels and its own columns alone give {alone:.3f}"
     )
     found = balanced_accuracy(labels[others], guess[others], sentence)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +27,7 @@ from veilboost.types import AnyArray, Int32Array, Int64Array, UInt8Array, UInt64
 FAMILIES = 2  # g and h: one mask serves both, each has a secret of its own
 RUN_BYTES = FAMILIES * len(PRIMES) * POLYNOMIAL_BYTES
 KEY_BYTES = RUN_BYTES
+SPAN_ROWS = 1 << 18  # blocks that are worked on together have no more rows than this, unless it is one block
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,24 @@ class Blocks:
     def ciphertext_bytes(self) -> int:
         return int((-((self.begin - self.end) // self.run)).sum()) * RUN_BYTES
 
+    def spans(self) -> list[slice]:
+        """Consecutive blocks that are encrypted and summed together, each span under a seed of its own.
+
+        Both parties cut alike. A span is a piece of work that stands by itself, whoever does it.
+        """
+        edges, room = [0], SPAN_ROWS
+        for block, rows in enumerate((self.end - self.begin).tolist()):
+            if rows > room and block > edges[-1]:
+                edges.append(block)
+                room = SPAN_ROWS
+            room -= rows
+        return [slice(low, high) for low, high in itertools.pairwise([*edges, len(self.run)])]
+
+    def at(self, span: slice, rows: Int32Array) -> Blocks:
+        """The blocks of a span by themselves; `rows` are theirs."""
+        first = self.begin[span.start] if len(self.begin) else 0
+        return Blocks(rows, self.begin[span] - first, self.end[span] - first, self.run[span])
+
     def mask_bytes(self, slots: int) -> int:
         return int((-(-slots * self.run.astype(np.int64) // DEGREE)).sum()) * POLYNOMIAL_BYTES
 
@@ -46,6 +68,11 @@ class Blocks:
         run = self.run
         if ((run < LEAST_RUN) | (run > MOST_RUN) | (run & (run - 1) != 0)).any() or (self.begin > self.end).any():
             raise MalformedMessage("a block of rows is cut into runs of an impossible length")
+
+
+def span_seed(seed: bytes, span: int) -> bytes:
+    """The seed of a span from that of all; the first has that one itself."""
+    return seed if not span else hashlib.blake2b(span.to_bytes(8, "little"), key=seed, digest_size=SEED_BYTES).digest()
 
 
 @dataclass(frozen=True)
@@ -65,13 +92,23 @@ class EncryptedSums:
 
 
 class SecretKey:
-    """The owner's key: encrypts values and decrypts sums."""
+    """The owner's key: encrypts values and decrypts sums. The owner's own workers may have it too."""
 
     def __init__(self, randomness: Csprng, engine: str | None = None) -> None:
-        self._engine = secret_engine(FAMILIES, randomness.bytes(SEED_BYTES), engine or chosen_engine())
-        self.public_seed = randomness.bytes(SEED_BYTES)
+        self._key, self.public_seed = randomness.bytes(SEED_BYTES), randomness.bytes(SEED_BYTES)
+        self._open(engine or chosen_engine())
         self.public_part = np.empty(KEY_BYTES, dtype=np.uint8)
         self._engine.public_key(self.public_seed, self.public_part)
+
+    def _open(self, engine: str) -> None:
+        self._name, self._engine = engine, secret_engine(FAMILIES, self._key, engine)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_engine"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._open(self._name)
 
     def encrypt(
         self,
@@ -87,6 +124,19 @@ class SecretKey:
         Never hand in the same randomness with other values: the difference of two ciphertexts would show.
         """
         seed, noise = randomness.bytes(SEED_BYTES), randomness.bytes(SEED_BYTES)
+        return Ciphertext(seed, self.encrypt_with(seed, noise, values, group, blocks, sizes, threads))
+
+    def encrypt_with(
+        self,
+        seed: bytes,
+        noise: bytes,
+        values: Int32Array,
+        group: Int32Array,
+        blocks: Blocks,
+        sizes: Sizes,
+        threads: int,
+    ) -> UInt8Array:
+        """The ciphertexts under a public seed and a secret one, which both serve once."""
         packed = np.empty(blocks.ciphertext_bytes(), dtype=np.uint8)
         self._engine.encrypt(
             values,
@@ -101,7 +151,7 @@ class SecretKey:
             packed,
             threads,
         )
-        return Ciphertext(seed, packed)
+        return packed
 
     def decrypt(self, answer: EncryptedSums, run: Int32Array, slots: int, sizes: Sizes, threads: int) -> Int64Array:
         """The sums (blocks, slots, 2), exactly."""
@@ -120,11 +170,14 @@ class PublicKey:
     def __init__(self, seed: bytes, part: UInt8Array, engine: str | None = None) -> None:
         if len(seed) != SEED_BYTES or part.shape != (KEY_BYTES,):
             raise MalformedMessage("a public key has another size")
-        self.seed, self.part = seed, part
+        self.seed, self.part, self._name = seed, part, engine or chosen_engine()
         try:
-            self._engine = public_engine(FAMILIES, seed, part, engine or chosen_engine())
+            self._engine = public_engine(FAMILIES, seed, part, self._name)
         except ValueError:
             raise MalformedMessage("a public key is out of range") from None
+
+    def __reduce__(self) -> tuple[type[PublicKey], tuple[bytes, UInt8Array, str]]:
+        return PublicKey, (self.seed, self.part, self._name)
 
     def sum(
         self,
@@ -136,11 +189,12 @@ class PublicKey:
         widths: Int32Array,
         sizes: Sizes,
         threads: int,
+        noise: bytes | None = None,
     ) -> EncryptedSums:
         """Encrypted sums per block and slot, re-randomised and flooded.
 
         Block k takes its bins from `bins[matrix[k]]` (rows, features); feature f has `widths[f]` slots from
-        `starts[f]` on. Masks and noise are drawn anew from the system with every call.
+        `starts[f]` on. Masks and noise come from the seed `noise`, which serves once; without it the system draws one.
         """
         if len(ciphertext.seed) != SEED_BYTES or len(ciphertext.packed) != blocks.ciphertext_bytes():
             raise MalformedMessage("there are ciphertexts of another number of rows")
@@ -159,7 +213,7 @@ class PublicKey:
             starts,
             widths,
             sizes.log_flood,
-            Csprng().bytes(SEED_BYTES),
+            noise or Csprng().bytes(SEED_BYTES),
             sums,
             masks,
             threads,

@@ -86,6 +86,13 @@ class OreScheme(ABC):
             A ciphertext is none of this scheme and key.
         """
 
+    def first_difference(self, comparison: bytes, first: bytes, second: bytes) -> range:
+        """Among which bits, from the highest on, the first is in which the values differ: what comparing tells besides.
+
+        Nothing more than all of them unless a scheme tells more; none where it shows that the values are equal.
+        """
+        return range(self.bits)
+
     def _check_value(self, value: int) -> None:
         if not 0 <= value < 1 << self.bits:
             raise ImpossibleParameter(f"a value does not fit {self.bits} bits", "map it to a whole number of that size")

@@ -48,5 +48,10 @@ class Clww(OreScheme):
         at = different[0]
         return 1 if (int(one[at]) - int(other[at])) % 3 == 1 else -1
 
+    def first_difference(self, comparison: bytes, first: bytes, second: bytes) -> range:
+        self._check_size(first, second)
+        different = np.flatnonzero(self._trits(comparison, first) != self._trits(comparison, second))
+        return range(int(different[0]), int(different[0]) + 1) if len(different) else range(self.bits, self.bits)
+
     def _trits(self, comparison: bytes, ciphertext: bytes) -> UInt8Array:
         return unpack_trits(unseal(comparison, ciphertext), self.bits)

@@ -70,6 +70,14 @@ class LewiWu(OreScheme):
         return seal(keys.comparison, left.tobytes() + right, random)
 
     def compare(self, comparison: bytes, first: bytes, second: bytes) -> int:
+        return self._compared(comparison, first, second)[1]
+
+    def first_difference(self, comparison: bytes, first: bytes, second: bytes) -> range:
+        block, answer = self._compared(comparison, first, second)
+        return range(8 * block, 8 * block + 8 if answer else self.bits)
+
+    def _compared(self, comparison: bytes, first: bytes, second: bytes) -> tuple[int, int]:
+        """The first block in which the values differ, and how."""
         self._check_size(first, second)
         left, right = unseal(comparison, first), unseal(comparison, second)
         halves = np.frombuffer(left, np.uint8, self.blocks * (1 + SECRET_BYTES)).reshape(self.blocks, -1)
@@ -81,8 +89,8 @@ class LewiWu(OreScheme):
             trit = unpack_trits(right[start : start + _RIGHT_BLOCK], SLOTS)[halves[at, 0]]
             answer = (int(trit) - int(opened[at])) % 3
             if answer != _EQUAL:
-                return _ANSWER[answer]
-        return 0
+                return at, _ANSWER[answer]
+        return self.blocks, 0
 
 
 def _aes(key: bytes, blocks: bytes) -> bytes:

@@ -70,7 +70,7 @@ class MemoryService:
         secret = self._ask_authority("csp", ServiceKeyRequest(), ServiceKey).key.tobytes()
         self.csp = DirectionService(told.scheme, secret, self.directory.size, threads)
         way = Peers({"csp": self.channel(active, "csp", self.csp.handle)})
-        self.model = EncryptedModel(skeleton, nodes, self.directory, told.scheme, told.key.tobytes(), way)
+        self.model = EncryptedModel(skeleton, nodes, self.directory, told.scheme, told.key.tobytes(), way, threads)
         self._active = active
 
     def user(self) -> ServiceUser:

@@ -58,7 +58,7 @@ def generate(scheme: str, randomness: Csprng, bits: int = 2048, allow_insecure: 
     return generate_lattice_pair(randomness)
 
 
-def public_service(scheme: str, key: bytes, size: int) -> PublicService:
+def public_service(scheme: str, key: bytes, size: int, threads: int = 1) -> PublicService:
     if scheme == "paillier":
         from veilboost.infer.secure.paillier import PaillierPublic
 
@@ -66,7 +66,7 @@ def public_service(scheme: str, key: bytes, size: int) -> PublicService:
     _check(scheme)
     from veilboost.infer.secure.lattice import LatticePublic
 
-    return LatticePublic(key, size)
+    return LatticePublic(key, size, threads)
 
 
 def secret_service(scheme: str, key: bytes, size: int, threads: int = 1) -> SecretService:
@@ -77,7 +77,7 @@ def secret_service(scheme: str, key: bytes, size: int, threads: int = 1) -> Secr
     _check(scheme)
     from veilboost.infer.secure.lattice import LatticeSecret
 
-    return LatticeSecret(key)
+    return LatticeSecret(key, threads)
 
 
 def _check(scheme: str) -> None:

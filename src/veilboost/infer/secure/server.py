@@ -33,10 +33,11 @@ class EncryptedModel:
         scheme: str,
         key: bytes,
         csp: Peers,
+        threads: int = 1,
     ) -> None:
         """`csp` has one peer of that name."""
         self._skeleton = skeleton
-        self._service = public_service(scheme, key, directory.size)
+        self._service = public_service(scheme, key, directory.size, threads)
         self._csp = csp
         self._place: dict[tuple[int, int], int] = {}
         parts: list[UInt8Array] = []

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from veilboost.boost.grower import Level, Round
 from veilboost.boost.rows import RowGroups
 from veilboost.boost.split import Candidates
-from veilboost.crypto.lattice.keys import Blocks, EncryptedSums, SecretKey
-from veilboost.crypto.lattice.parameters import rows_per_block, run_length, sizes_for
+from veilboost.crypto.lattice.keys import Blocks, EncryptedSums, SecretKey, span_seed
+from veilboost.crypto.lattice.parameters import SEED_BYTES, Sizes, rows_per_block, run_length, sizes_for
 from veilboost.errors import UnsupportedCombination
 from veilboost.protocols.api import ActiveContext
 from veilboost.protocols.common.encrypted import EncryptedActive
 from veilboost.protocols.common.lattice_messages import LatticeRequest, LatticeRound, LatticeSums
 from veilboost.protocols.common.messages import BeginRound, StatisticsRequest
-from veilboost.types import Int32Array, Int64Array, PartyName
+from veilboost.types import Int32Array, Int64Array, PartyName, UInt8Array
 from veilboost.wire.channel import Pending
+
+_NO_ROWS = np.empty(0, dtype=np.int32)
 
 
 class LatticeActive(EncryptedActive):
@@ -34,7 +38,7 @@ class LatticeActive(EncryptedActive):
 
     def begin_round(self, start: Round) -> None:
         self._largest = self.largest_value(start)
-        self._gradient_digest = hashlib.blake2b(start.gradients.tobytes(), digest_size=32).digest()
+        self._gradient_digest = hashlib.blake2b(np.asarray(start.gradients).tobytes(), digest_size=32).digest()
         super().begin_round(start)
 
     def round_message(self, start: Round, party: PartyName, opening: BeginRound) -> LatticeRound:
@@ -63,21 +67,10 @@ class LatticeActive(EncryptedActive):
         self._sizes = sizes_for(largest_block, slots, features)
         self._block_node, block_rows = _cut(build, largest_block)
         self._run = np.array([run_length(rows, slots) for rows in block_rows.tolist()], dtype=np.int32)
-        listed = build.listed()
         end = block_rows.cumsum()
-        blocks = Blocks(listed, end - block_rows, end, self._run)
+        blocks = Blocks(_NO_ROWS, end - block_rows, end, self._run)
         group = build.group[self._block_node]
-        ciphertext = self._key.encrypt(
-            self.start.gradients,
-            group,
-            blocks,
-            self._sizes,
-            self.context.randomness.for_request(
-                "lattice", self.start.number, self._level.depth, self._digest(blocks, group)
-            ),
-            self.context.threads,
-        )
-        seed = np.frombuffer(ciphertext.seed, dtype=np.uint8)
+        seed, ciphertext = self._encrypt(build, blocks, group)
         return self.context.peers.send(
             {
                 name: LatticeRequest(
@@ -90,18 +83,37 @@ class LatticeActive(EncryptedActive):
                     block_node=self._block_node,
                     block_rows=block_rows.astype(np.int32),
                     run=self._run,
-                    seed=seed,
-                    ciphertext=ciphertext.packed,
+                    seed=np.frombuffer(seed, dtype=np.uint8),
+                    ciphertext=ciphertext,
                 )
                 for name, request in requests.items()
             }
         )
 
-    def _digest(self, blocks: Blocks, group: Int32Array) -> bytes:
+    def _encrypt(self, build: RowGroups, blocks: Blocks, group: Int32Array) -> tuple[bytes, UInt8Array]:
+        """The level's seed and ciphertexts, span by span."""
+        digest = self._digest(build, blocks, group)
+        randomness = self.context.randomness.for_request("lattice", self.start.number, self._level.depth, digest)
+        seed, noise = randomness.bytes(SEED_BYTES), randomness.bytes(SEED_BYTES)
+        spans = blocks.spans()
+
+        def piece(number: int) -> Callable[..., UInt8Array]:
+            seeds, span = (span_seed(seed, number), span_seed(noise, number)), spans[number]
+            own = blocks.at(span, _NO_ROWS)
+            return partial(encrypt_rows, self._key, *seeds, group[span], own, self._sizes, self.context.threads)
+
+        edges = [0, *(int(blocks.end[span.stop - 1]) for span in spans if span.stop)]
+        parts = build.together(edges, [self.start.gradients], piece)
+        return seed, parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, dtype=np.uint8), *parts])
+
+    def _digest(self, build: RowGroups, blocks: Blocks, group: Int32Array) -> bytes:
         """Of all that is encrypted: other values, or the same in other places, never meet the same randomness."""
         digest = hashlib.blake2b(self._gradient_digest, digest_size=32)
         # All but the rows have one entry a block, and the digest of the rows ends before them: nothing runs together.
-        digest.update(hashlib.blake2b(blocks.rows.tobytes(), digest_size=32).digest())
+        rows = hashlib.blake2b(digest_size=32)
+        for chunk in build.chunks():
+            rows.update(chunk.tobytes())
+        digest.update(rows.digest())
         for part in (blocks.begin, blocks.end, blocks.run, group):
             digest.update(part.tobytes())
         digest.update(bytes([self._sizes.log_delta]))
@@ -136,3 +148,18 @@ def _cut(build: RowGroups, largest: int) -> tuple[Int32Array, Int64Array]:
     last = pieces.cumsum() - 1
     rows[last] = counts - (pieces - 1) * largest
     return node, rows
+
+
+def encrypt_rows(
+    key: SecretKey,
+    seed: bytes,
+    noise: bytes,
+    group: Int32Array,
+    blocks: Blocks,
+    sizes: Sizes,
+    threads: int,
+    rows: Int32Array,
+    gradients: Int32Array,
+) -> UInt8Array:
+    """The ciphertexts of a span of blocks, from their rows."""
+    return key.encrypt_with(seed, noise, gradients, group, replace(blocks, rows=rows), sizes, threads)

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from veilboost.boost.columns import ColumnBlock, LevelBins
 from veilboost.boost.rows import RowGroups
-from veilboost.crypto.lattice.keys import Blocks, Ciphertext, PublicKey
+from veilboost.crypto.csprng import Csprng
+from veilboost.crypto.lattice.keys import FAMILIES, Blocks, Ciphertext, EncryptedSums, PublicKey, span_seed
 from veilboost.crypto.lattice.parameters import LEAST_RUN, MOST_LOG_FLOOD, SEED_BYTES, Sizes, sizes_for
 from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.protocols.api import PassiveContext
 from veilboost.protocols.common.lattice_messages import LatticeRequest, LatticeRound, LatticeSums
 from veilboost.protocols.common.messages import BeginRound, StatisticsRequest
 from veilboost.protocols.common.passive import VerticalPassive
-from veilboost.types import Int32Array
+from veilboost.types import AnyArray, Int32Array
+
+_NO_ROWS = np.empty(0, dtype=np.int32)
+_NO_BYTES = np.empty(0, dtype=np.uint8)
 
 
 @dataclass(frozen=True)
@@ -23,6 +29,7 @@ class Incoming:
     """A level's ciphertexts, checked."""
 
     ciphertext: Ciphertext
+    rows: RowGroups
     blocks: Blocks
     node: Int32Array
     sizes: Sizes
@@ -58,7 +65,7 @@ class LatticePassive(VerticalPassive):
         if (np.bincount(node, minlength=build.nodes) > np.maximum(-(-build.counts // LEAST_RUN), 1)).any():
             raise MalformedMessage("a node is cut into more blocks than its rows need")
         end = count.cumsum()
-        blocks = Blocks(build.listed(), end - count, end, run)
+        blocks = Blocks(_NO_ROWS, end - count, end, run)
         blocks.check()
         layout = block.layout
         sizes = Sizes(message.log_delta - 2)
@@ -67,21 +74,50 @@ class LatticePassive(VerticalPassive):
             raise MalformedMessage("the values are scaled so that there is no room to flood the sums")
         if len(message.seed) != SEED_BYTES or len(message.ciphertext) != blocks.ciphertext_bytes():
             raise MalformedMessage("there are ciphertexts of another number of rows")
-        self.incoming = Incoming(Ciphertext(message.seed.tobytes(), message.ciphertext), blocks, node, sizes)
+        self.incoming = Incoming(Ciphertext(message.seed.tobytes(), message.ciphertext), build, blocks, node, sizes)
 
     def statistics(self, block: ColumnBlock, bins: LevelBins, build: RowGroups) -> LatticeSums:
         if self._key is None or self.shuffle is None:
             raise UnexpectedMessage("a level came before its round")
         incoming, group = self.incoming, build.group
         matrix = np.zeros(len(incoming.node), dtype=np.int32) if len(bins.bins) == 1 else group[incoming.node]
-        answer = self._key.sum(
-            incoming.ciphertext,
-            incoming.blocks,
-            bins.bins,
-            matrix,
-            self.shuffle.starts,
-            block.layout.widths,
-            incoming.sizes,
-            self.context.threads,
-        )
-        return LatticeSums(answer.sums, answer.masks)
+        blocks, sizes, key, shuffle = incoming.blocks, incoming.sizes, self._key, self.shuffle
+        spans, first_byte = blocks.spans(), 0
+        pieces: list[Callable[..., EncryptedSums]] = []
+        for number, span in enumerate(spans):
+            own = blocks.at(span, _NO_ROWS)
+            last_byte = first_byte + own.ciphertext_bytes()
+            packed = incoming.ciphertext.packed[first_byte:last_byte]
+            part = Ciphertext(span_seed(incoming.ciphertext.seed, number), packed)
+            noise = Csprng().bytes(SEED_BYTES)  # drawn here: work that runs twice floods alike
+            pieces.append(
+                partial(
+                    sum_rows, key, part, own, matrix[span], shuffle.starts, block.layout.widths, sizes, noise,
+                    self.context.threads,
+                )
+            )  # fmt: skip
+            first_byte = last_byte
+        edges = [0, *(int(blocks.end[span.stop - 1]) for span in spans if span.stop)]
+        answers = build.together(edges, bins.bins, pieces.__getitem__)
+        if len(answers) == 1:
+            return LatticeSums(answers[0].sums, answers[0].masks)
+        empty = np.empty((0, FAMILIES, block.layout.slots), dtype=np.uint64)
+        sums = np.concatenate([empty, *(answer.sums for answer in answers)])
+        return LatticeSums(sums, np.concatenate([_NO_BYTES, *(answer.masks for answer in answers)]))
+
+
+def sum_rows(
+    key: PublicKey,
+    ciphertext: Ciphertext,
+    blocks: Blocks,
+    matrix: Int32Array,
+    starts: Int32Array,
+    widths: Int32Array,
+    sizes: Sizes,
+    noise: bytes,
+    threads: int,
+    rows: Int32Array,
+    *bins: AnyArray,
+) -> EncryptedSums:
+    """Encrypted sums of a span of blocks, from the bins of their rows."""
+    return key.sum(ciphertext, replace(blocks, rows=rows), bins, matrix, starts, widths, sizes, threads, noise)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from veilboost import _native
 from veilboost.boost.rows import RowGroups
 from veilboost.types import Int32Array, Int64Array, UInt8Array
 
 
 def node_totals(gradients: Int32Array, groups: RowGroups) -> Int64Array:
     """Sums of (g, h) over the rows of each node: (nodes, 2)."""
-    totals = np.empty((groups.nodes, 2), dtype=np.int64)
-    _native.node_totals(gradients, groups.rows, groups.begin, groups.end, groups.group, totals)
-    return totals
+    return groups.totals(gradients)
 
 
 class LeafRows:

@@ -11,7 +11,8 @@ from veilboost.crypto.csprng import Csprng
 from veilboost.crypto.paillier.keys import generate_key
 from veilboost.crypto.paillier.owner import Owner
 from veilboost.crypto.paillier.packing import PairPacking
-from veilboost.errors import GradientRange, MalformedMessage
+from veilboost.crypto.paillier.prepared import PreparedRandomness
+from veilboost.errors import GradientRange, ImpossibleParameter, MalformedMessage
 from veilboost.protocols.api import ActiveContext
 from veilboost.protocols.common.encrypted import EncryptedActive
 from veilboost.protocols.common.messages import BeginRound, StatisticsRequest
@@ -33,6 +34,11 @@ class PaillierActive(EncryptedActive):
     def __init__(self, context: ActiveContext) -> None:
         super().__init__(context)
         options = options_of(context.config)
+        if isinstance(context.randomness, PreparedRandomness):
+            self._owner: Owner = context.randomness.owner
+            if self._owner.public.bits != options.key_bits:
+                raise ImpossibleParameter("the key that was prepared has other key_bits than the job", "prepare again")
+            return
         key = generate_key(options.key_bits, Csprng(), options.allow_insecure_key)
         draws = context.rows * context.trees_per_round * context.config.n_estimators
         self._owner = Owner(key, draws, Csprng())

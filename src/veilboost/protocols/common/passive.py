@@ -107,6 +107,13 @@ class VerticalPassive(PassiveSide):
         return self._finished
 
     @property
+    def block(self) -> ColumnBlock:
+        """All of this party's columns, binned."""
+        if self._block is None:
+            raise UnexpectedMessage("no job has begun")
+        return self._block
+
+    @property
     def state(self) -> RoundState:
         """The round in progress."""
         if self._round is None:
@@ -134,14 +141,14 @@ class VerticalPassive(PassiveSide):
         # The leaf limit alone may differ: a Poisson job's comes from the objective, and leaves are not made here.
         if agreed is not None and replace(config, max_delta_step=agreed.max_delta_step) != agreed:
             raise UnexpectedMessage("the job's parameters are not those that were agreed on")
-        held_out = _bits(message.held_out, rows) if len(message.held_out) else None
-        fit_rows = None if held_out is None else np.flatnonzero(held_out == 0).astype(np.int32)
-        self._block = ColumnBlock.build(
+        held_out = _bits(message.held_out, rows).astype(np.bool_) if len(message.held_out) else None
+        fit_rows = None if held_out is None else np.flatnonzero(~held_out).astype(np.int32)
+        self._block = self.context.engine.columns(
             self.context.columns,
             rows,
             config,
             message.weights if len(message.weights) else None,
-            fit_rows,
+            held_out,
             self.context.threads,
             self.cut_proposal(config, fit_rows),
         )
@@ -154,7 +161,7 @@ class VerticalPassive(PassiveSide):
     def _begin_round(self, message: BeginRound, block: ColumnBlock) -> Done:
         if message.number != self._next_round or message.number >= self._rounds:
             raise UnexpectedMessage("the round is not the next one")
-        rows = np.arange(self.context.rows, dtype=np.int32)
+        rows = block.all_rows()
         columns = None
         if not message.all_columns:
             columns = message.columns

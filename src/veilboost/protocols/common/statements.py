@@ -13,6 +13,15 @@ ROWS_TOGETHER = Protection(
     "knows a few labels infers most others",
 )
 
+OWN_SIDES = Protection(
+    victim="active",
+    data="features, by the sides of its winning cuts",
+    adversary="every passive party",
+    status=Status.OPEN,
+    why="on which side of each winning cut of the active party's own columns a row lies is told to all who keep rows "
+    "by node, but for the last level of a tree: the order of its values shows; columns, cuts and values do not",
+)
+
 EXACT_SUMS_OF_FEW_ROWS = Protection(
     victim="passive",
     data="features, few rows",

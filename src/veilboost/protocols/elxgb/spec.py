@@ -15,6 +15,7 @@ from veilboost.protocols.common.messages import (
     StatisticsRequest,
 )
 from veilboost.protocols.common.paillier_messages import PaillierRound, PaillierSums
+from veilboost.protocols.common.statements import EXACT_SUMS_OF_FEW_ROWS, OWN_SIDES, ROWS_TOGETHER
 from veilboost.protocols.elxgb.accounting import calibrate, plan
 from veilboost.protocols.elxgb.active import ElxgbActive
 from veilboost.protocols.elxgb.messages import LocalGains, NoisyRound
@@ -47,30 +48,18 @@ SPEC = ProtocolSpec(
                 "most labels; releases add up over trees, and without private_leaves leaf weights made of true "
                 "gradients tell later releases more than is counted",
             ),
-            Protection(
-                victim="active",
-                data="labels, by which rows are together",
-                adversary="every passive party",
-                status=Status.BROKEN,
-                why="every node's rows are told in the clear, and rows of a leaf have similar labels: a party that "
-                "knows a few labels infers most others",
-            ),
+            ROWS_TOGETHER,
+            OWN_SIDES,
             Protection(
                 victim="passive",
-                data="features",
+                data="features, many rows",
                 adversary="the active party",
                 status=Status.HEURISTIC,
                 why="exact sums per bin of the first tree, one gain a node of later ones, and the sides of every "
-                "winning cut are sent; no attack is known while there are more than four rows to every sum of one bin",
+                "winning cut are sent; with thirty rows or more to every sum of one bin our attacks left most bins "
+                "open",
             ),
-            Protection(
-                victim="passive",
-                data="features, few rows",
-                adversary="the active party",
-                status=Status.BROKEN,
-                why="with four rows or fewer to every sum of one bin, over all nodes, linear programming recovers "
-                "which rows lie in the bin",
-            ),
+            EXACT_SUMS_OF_FEW_ROWS,
         )
     ),
     messages=(
@@ -96,4 +85,5 @@ SPEC = ProtocolSpec(
     refuse=refuse,
     plan=plan,
     calibrate=calibrate,
+    sets=False,
 )

@@ -28,6 +28,14 @@ SPEC = ProtocolSpec(
                 why="no gradient, sum or side of a row is sent; which columns and cuts split best is told as it is",
             ),
             Protection(
+                victim="active",
+                data="features",
+                adversary="every passive party",
+                status=Status.HEURISTIC,
+                why="no side of a row and nothing of its own columns is sent; that a passive party's cut wins a node "
+                "depends on them",
+            ),
+            Protection(
                 victim="passive",
                 data="features",
                 adversary="the active party",
@@ -57,4 +65,5 @@ SPEC = ProtocolSpec(
     refuse=refuse,
     plan=plan,
     calibrate=calibrate,
+    sets=False,
 )

@@ -16,7 +16,7 @@ from veilboost.protocols.common.messages import (
     SplitAnswer,
     SplitRequest,
 )
-from veilboost.protocols.common.statements import EXACT_SUMS_OF_FEW_ROWS, ROWS_TOGETHER
+from veilboost.protocols.common.statements import EXACT_SUMS_OF_FEW_ROWS, OWN_SIDES, ROWS_TOGETHER
 from veilboost.wire.message import Done
 
 SPEC = ProtocolSpec(
@@ -35,6 +35,7 @@ SPEC = ProtocolSpec(
                 why="ring-LWE at 128 bits: N = 4096, log2 q = 100, ternary secrets",
             ),
             ROWS_TOGETHER,
+            OWN_SIDES,
             Protection(
                 victim="passive",
                 data="features, many rows",
@@ -62,4 +63,5 @@ SPEC = ProtocolSpec(
     active=LatticeActive,
     passive=LatticePassive,
     security_bits=lambda config: SECURITY_BITS,
+    engines=("local", "ray"),
 )

@@ -75,7 +75,7 @@ class LdpActive(VerticalActive):
             self._sent = np.where(released[..., None], self._clean, np.int32(0))
         else:
             self._sent = self._perturbation.noisy(self._clean, released, randomness)
-        return replace(start, gradients=with_counts(self._sent, start.scale))
+        return replace(start, gradients=self.context.block.placed(with_counts(self._sent, start.scale)))
 
     def round_message(self, start: Round, party: PartyName, opening: BeginRound) -> LdpRound:
         return LdpRound(

@@ -64,4 +64,4 @@ class LdpPassive(VerticalPassive):
             raise MalformedMessage("a gradient is out of range")
         if channels == 1 and not 0 <= scale.h_exponent <= MAX_BITS:
             raise MalformedMessage("the grid of the counts is impossible")
-        return with_counts(gradients, scale)
+        return self.block.placed(with_counts(gradients, scale))

@@ -12,6 +12,7 @@ from veilboost.protocols.common.messages import (
     SplitAnswer,
     SplitRequest,
 )
+from veilboost.protocols.common.statements import OWN_SIDES
 from veilboost.protocols.ldp.accounting import calibrate, plan
 from veilboost.protocols.ldp.active import LdpActive
 from veilboost.protocols.ldp.messages import LdpRequest, LdpRound, LdpScores
@@ -38,6 +39,7 @@ SPEC = ProtocolSpec(
                     "about labels than is counted; with paper_form exact sums are sent and nothing is claimed"
                 ),
             ),
+            OWN_SIDES,
             Protection(
                 victim="passive",
                 data="features",
@@ -65,4 +67,6 @@ SPEC = ProtocolSpec(
     refuse=refuse,
     plan=plan,
     calibrate=calibrate,
+    sets=False,
+    engines=("local", "ray"),
 )

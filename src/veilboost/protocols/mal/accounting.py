@@ -42,32 +42,35 @@ def bucket_event(column: int, categories: int, epsilon: float, content: str = ""
     )
 
 
-def other_events(content: str = "") -> tuple[Event, ...]:
-    """What no noise covers: label sums, whose masks cancel, and the ranges of columns."""
-    return (
-        ExactRelease(
-            what="the sum of labels in every bucket",
-            adjacency=Adjacency.LABEL,
-            adversary=SERVER,
-            protocol="mal",
-            release="masked labels",
-            content=content,
-        ),
-        ExactRelease(
-            what="lowest and highest values, where they are this participant's",
-            adjacency=Adjacency.RECORD,
-            adversary="everybody who takes part",
-            protocol="mal",
-            release="extremes",
-            content=content,
-        ),
+def label_event(content: str = "") -> Event:
+    """Masks cancel in the sums, so no noise covers these."""
+    return ExactRelease(
+        what="the sum of labels in every bucket",
+        adjacency=Adjacency.LABEL,
+        adversary=SERVER,
+        protocol="mal",
+        release="masked labels",
+        content=content,
+    )
+
+
+def extremes_event(content: str = "") -> Event:
+    """The ends of columns, which no noise covers."""
+    return ExactRelease(
+        what="lowest and highest values, where they are this participant's",
+        adjacency=Adjacency.RECORD,
+        adversary="everybody who takes part",
+        protocol="mal",
+        release="extremes",
+        content=content,
     )
 
 
 def plan(config: TrainingConfig, columns: int) -> Sequence[Event]:
     """What a participant would release of so many columns."""
     epsilon = MalOptions.from_dict(config.options).epsilon
-    return (*(bucket_event(column, config.max_bin, epsilon) for column in range(columns)), *other_events())
+    buckets = (bucket_event(column, config.max_bin, epsilon) for column in range(columns))
+    return (*buckets, label_event(), extremes_event())
 
 
 def perturb(
@@ -87,10 +90,14 @@ def perturb(
     return noisy
 
 
-def spend(account: Account, widths: Sequence[int], epsilon: float, content: str) -> None:
-    """Book all of it, before any of it leaves."""
+def spend_extremes(account: Account, content: str) -> None:
+    """Book the ends of columns, before they go to the comparer."""
+    account.spend(extremes_event(content))
+
+
+def spend_rows(account: Account, widths: Sequence[int], epsilon: float, content: str) -> None:
+    """Book buckets and labels, before any of them leaves."""
     for column, width in enumerate(widths):
         if width > 1:
             account.spend(bucket_event(column, width, epsilon, content))
-    for event in other_events(content):
-        account.spend(event)
+    account.spend(label_event(content))

@@ -1,6 +1,12 @@
-"""The comparer of `mal`: orders encrypted extremes, column by column, and gives back the sealed winners."""
+"""The comparer of `mal`: orders encrypted extremes, column by column, and gives back the sealed winners.
+
+A participant sends its extremes and gets those of all in one exchange: the answer waits until everybody's are there. If
+that takes longer than the comparer's patience, nothing is compared, and all are told who is missing.
+"""
 
 from __future__ import annotations
+
+import threading
 
 import numpy as np
 
@@ -14,12 +20,15 @@ from veilboost.protocols.mal.messages import (
     ComparisonKey,
     ComparisonKeyRequest,
     EncryptedExtremes,
-    ExtremesRequest,
+    ExtremesMissing,
     GlobalExtremes,
 )
 from veilboost.protocols.mal.options import MalOptions
 from veilboost.types import PartyName
-from veilboost.wire.message import Done, Message
+from veilboost.wire.channel import Reply
+from veilboost.wire.message import Message
+
+Group = tuple[PartyName, ...]
 
 
 class MalComparer(HelperSide):
@@ -29,46 +38,63 @@ class MalComparer(HelperSide):
         self._context = context
         options = MalOptions.from_dict(context.config.options)
         self._scheme = scheme_named(options.ore, options.ore_bits)
+        self._arrived = threading.Condition()
         self._submitted: dict[PartyName, EncryptedExtremes] = {}
-        self._group: tuple[PartyName, ...] | None = None
-        self._answer: GlobalExtremes | None = None
+        self._answers: dict[Group, GlobalExtremes | ExtremesMissing] = {}
+        self._closed = False
 
-    def handle(self, party: PartyName, message: Message) -> Message:
+    def handle(self, party: PartyName, message: Message) -> Reply:
         if party not in self._context.participants:
             raise UnexpectedMessage("only the participants of this job are served")
-        if isinstance(message, EncryptedExtremes):
-            return self._take(party, message)
-        if isinstance(message, ExtremesRequest):
-            return self._give(party, message.participants)
-        raise UnexpectedMessage(f"{message.type_name()} is not a request to the comparer")
+        if not isinstance(message, EncryptedExtremes):
+            raise UnexpectedMessage(f"{message.type_name()} is not a request to the comparer")
+        group = message.participants
+        if party not in group or len(set(group)) != len(group) or not set(group) <= set(self._context.participants):
+            raise MalformedMessage("extremes are sent for a group that is not of this job")
+        with self._arrived:
+            self._take(party, message)
+            self._arrived.notify_all()
+        return lambda: self._answer(group)
 
-    def _take(self, party: PartyName, message: EncryptedExtremes) -> Done:
+    def close(self) -> None:
+        with self._arrived:
+            self._closed = True
+            self._arrived.notify_all()
+
+    def _take(self, party: PartyName, message: EncryptedExtremes) -> None:
         known = self._submitted.get(party)
-        if known is not None:
-            if not np.array_equal(known.ciphertexts, message.ciphertexts):
-                # A second list would let a participant find out others' extremes by trial.
-                raise UnexpectedMessage("this participant has sent its extremes already")
-            return Done()
+        if known is not None and not np.array_equal(known.ciphertexts, message.ciphertexts):
+            # A second list would let a participant find out others' extremes by trial.
+            raise UnexpectedMessage("this participant has sent its extremes already")
+        compared = [group for group, answer in self._answers.items() if isinstance(answer, GlobalExtremes)]
+        if compared and compared != [message.participants]:
+            # The extremes of several groups would tell who brought which.
+            raise UnexpectedMessage("the extremes of another group of participants were compared")
         columns = len(message.present)
         if message.ciphertexts.shape != (columns, 2, self._scheme.size):
             raise MalformedMessage("extremes are not of the order-revealing encryption that the job names")
         if message.values.shape != (columns, 2, SEALED_BYTES) or int(message.present.max(initial=0)) > 1:
             raise MalformedMessage("sealed extremes have another size")
         self._submitted[party] = message
-        return Done()
 
-    def _give(self, party: PartyName, group: tuple[PartyName, ...]) -> GlobalExtremes:
-        if self._answer is None:
-            absent = [name for name in group if name not in self._submitted]
-            if absent or party not in group or len(set(group)) != len(group):
-                raise UnexpectedMessage(f"{len(absent)} of the named participants have sent no extremes")
-            self._group, self._answer = group, self._compare(group)
-        elif group != self._group:
-            # The extremes of several groups would tell who brought which.
-            raise UnexpectedMessage("the extremes of another group of participants were compared")
-        return self._answer
+    def _answer(self, group: Group) -> Message:
+        """What all of a group are told: the same to each, whoever comes first or last."""
+        with self._arrived:
+            self._arrived.wait_for(
+                lambda: self._closed or group in self._answers or not self._missing(group), self._context.patience
+            )
+            if group not in self._answers:
+                missing = self._missing(group)
+                self._answers[group] = ExtremesMissing(missing) if missing else self._compare(group)
+            return self._answers[group]
 
-    def _compare(self, group: tuple[PartyName, ...]) -> GlobalExtremes:
+    def _missing(self, group: Group) -> tuple[PartyName, ...]:
+        """Those that have sent nothing for this very group."""
+        return tuple(
+            name for name in group if name not in self._submitted or self._submitted[name].participants != group
+        )
+
+    def _compare(self, group: Group) -> GlobalExtremes:
         answer = self._context.ways.ask({"authority": ComparisonKeyRequest()}, ComparisonKey)["authority"]
         if len(answer.comparison) != KEY_BYTES:
             raise MalformedMessage("the authority's key has another size")

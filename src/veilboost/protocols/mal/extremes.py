@@ -15,7 +15,7 @@ from veilboost.crypto.ore.value import SEALED_BYTES, read_value, seal_value
 from veilboost.errors import ImpossibleParameter, MalformedMessage
 from veilboost.protocols.mal.messages import EncryptedExtremes, GlobalExtremes
 from veilboost.protocols.mal.options import MalOptions
-from veilboost.types import Column, Float64Array
+from veilboost.types import Column, Float64Array, PartyName
 
 SIDES = ("low", "high")  # each has keys of its own, as every column has
 
@@ -38,7 +38,10 @@ class Extremes:
                 "look for a wrong value, or agree on a larger range",
             )
 
-    def encrypted(self, keys: OreKeys, randomness: JobRandomness) -> EncryptedExtremes:
+    def encrypted(
+        self, keys: OreKeys, randomness: JobRandomness, participants: tuple[PartyName, ...]
+    ) -> EncryptedExtremes:
+        """The same ciphertexts whenever they are asked for, whoever takes part."""
         count = len(self.values)
         ciphertexts = np.zeros((count, 2, self._scheme.size), dtype=np.uint8)
         sealed = np.zeros((count, 2, SEALED_BYTES), dtype=np.uint8)
@@ -48,7 +51,7 @@ class Extremes:
                 own = keys.for_purpose(at, SIDES[side])
                 ciphertexts[at, side] = _as_array(self._scheme.encrypt(own, self._ordered(value), random))
                 sealed[at, side] = _as_array(seal_value(own, value, random))
-        return EncryptedExtremes(ciphertexts, sealed, self._present.astype(np.uint8))
+        return EncryptedExtremes(ciphertexts, sealed, self._present.astype(np.uint8), participants)
 
     def within(self, keys: OreKeys, answer: GlobalExtremes) -> Float64Array:
         """The extremes of all, (columns, 2): checked against the own ones, which they must enclose.

@@ -1,4 +1,4 @@
-"""What `mal` sends. The two data rounds are extremes to the comparer and back, rows to the server and a model back."""
+"""What `mal` sends. The two rounds of data: extremes to the comparer and ranges back, rows to the server and the model."""
 
 from __future__ import annotations
 
@@ -10,16 +10,8 @@ from veilboost.wire.message import ArraySpec, Message, Reveals
 
 
 @dataclass(frozen=True)
-class MalBegin(Message):
-    """Server to participant: the job's parameters. The participant sends its encrypted extremes to the comparer."""
-
-    reveals: ClassVar[tuple[Reveals, ...]] = (Reveals("the job's parameters", "participant"),)
-    config: str
-
-
-@dataclass(frozen=True)
 class MalColumns(Message):
-    """Participant to server: what its columns and labels are called and which kind they are."""
+    """Participant to server, with its word that it takes part: its columns' and labels' names and kinds."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
         Reveals(
@@ -68,7 +60,7 @@ class EncryptedExtremes(Message):
     """Participant to comparer: lowest and highest value of every numeric column, (columns, 2, bytes).
 
     `ciphertexts` can be compared, `values` are sealed for the other participants; `present` is 0 where a column holds
-    no value.
+    no value. The answer is over all of `participants`, once each of them has sent its own.
     """
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
@@ -77,17 +69,11 @@ class EncryptedExtremes(Message):
         ),
         Reveals("of two such values, what the chosen order-revealing encryption tells beside their order", "comparer"),
         Reveals("how many numeric columns there are, and which hold no value at a participant", "comparer"),
+        Reveals("which participants train together", "comparer"),
     )
     ciphertexts: Annotated[UInt8Array, ArraySpec("uint8", 3)]
     values: Annotated[UInt8Array, ArraySpec("uint8", 3)]
     present: Annotated[UInt8Array, ArraySpec("uint8", 1)]
-
-
-@dataclass(frozen=True)
-class ExtremesRequest(Message):
-    """Participant to comparer: the extremes over these participants."""
-
-    reveals: ClassVar[tuple[Reveals, ...]] = (Reveals("which participants train together", "comparer"),)
     participants: tuple[str, ...]
 
 
@@ -100,6 +86,24 @@ class GlobalExtremes(Message):
     )
     values: Annotated[UInt8Array, ArraySpec("uint8", 3)]
     present: Annotated[UInt8Array, ArraySpec("uint8", 1)]
+
+
+@dataclass(frozen=True)
+class ExtremesMissing(Message):
+    """Comparer to participant: nothing was compared, for these participants have sent no extremes in time."""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        Reveals("which participants the comparer has not heard from", "participant"),
+    )
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RowsHeldBack(Message):
+    """Participant to server: no rows, for the comparer has not heard from these participants."""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (Reveals("which participants the comparer has not heard from", "server"),)
+    missing: tuple[str, ...]
 
 
 @dataclass(frozen=True)

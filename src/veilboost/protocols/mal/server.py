@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sized
 from typing import Any, cast
 
 import numpy as np
@@ -15,18 +15,24 @@ from veilboost.errors import EmptyTable, LabelOutOfRange, MalformedMessage, Peer
 from veilboost.model.part import SplitRecords
 from veilboost.protocols.common.schema import Schema, unify
 from veilboost.protocols.common.whole import bare_block, make_whole, to_message
-from veilboost.protocols.horizontal import HorizontalOutcome, ServerContext, ServerSide, ask_those_there
-from veilboost.protocols.mal.messages import MalBegin, MalColumns, MaskedRows, RowsRequest
+from veilboost.protocols.horizontal import (
+    HorizontalOutcome,
+    ServerContext,
+    ServerSide,
+    ask_those_there,
+    introduction,
+)
+from veilboost.protocols.mal.messages import MalColumns, MaskedRows, RowsHeldBack, RowsRequest
 from veilboost.protocols.mal.options import MalOptions
 from veilboost.protocols.mal.ranges import cuts_of, numeric_columns
 from veilboost.types import AnyArray, Float64Array, PartyName
-from veilboost.wire.message import Done
+from veilboost.wire.message import Done, Message
 
 _ROUNDING = 1e-4  # how far from a whole number a sum of 0/1 labels may lie, its masks added up
 
 
 class MalServer(ServerSide):
-    """Three requests to every participant: begin, rows, model. Who is lost on the way is left out."""
+    """Two requests to every participant: its rows, and here is the model. Who is lost on the way is left out."""
 
     def __init__(self, context: ServerContext) -> None:
         self._context = context
@@ -35,13 +41,9 @@ class MalServer(ServerSide):
 
     def train(self) -> HorizontalOutcome:
         context, config = self._context, self._context.config
-        begin = MalBegin(json.dumps(config.to_dict()))
-        described = self._ask(dict.fromkeys(context.participants.names, begin), MalColumns)
-        self._check_left(described)
-        schema = unify({name: Schema.from_json(each.schema) for name, each in described.items()}, config.objective)
-        request = RowsRequest(schema.to_json(), tuple(described))
-        rows = self._ask(dict.fromkeys(described, request), MaskedRows)
-        self._check_left(rows)
+        told = {name: introduction(each, MalColumns, name) for name, each in context.introductions.items()}
+        schema = unify({name: Schema.from_json(each.schema) for name, each in told.items()}, config.objective)
+        rows = self._collect(schema)
         block, label_sums, reports = self._pool(schema, rows)
         objective = make_objective(
             schema.objective,
@@ -52,7 +54,7 @@ class MalServer(ServerSide):
         base = self._base(objective, block, label_sums)
         grown = train_stumps(block, label_sums, base, objective, config, context.threads, context.watcher)
         part = make_whole("mal", schema, grown.trees, base, SplitRecords.of(grown.rules), config)
-        self._ask(dict.fromkeys(rows, to_message(part)), Done)
+        self._ask(rows, to_message(part), Done)
         return HorizontalOutcome(part, grown.history, reports, self._dropped)
 
     def _base(self, objective: Objective, block: ColumnBlock, label_sums: Float64Array) -> Float64Array:
@@ -62,10 +64,30 @@ class MalServer(ServerSide):
             start = float(label_sums[0, : block.layout.offsets[1]].sum()) / block.rows
         return objective.base_margin(np.array([start]), None, self._context.config.base_score)
 
-    def _ask(self, messages: Mapping[PartyName, Any], kind: type[Any]) -> dict[PartyName, Any]:
-        return ask_those_there(self._context.participants, messages, kind, self._dropped)
+    def _ask(self, names: Iterable[PartyName], message: Message, *kinds: type[Message]) -> dict[PartyName, Any]:
+        return ask_those_there(self._context.participants, dict.fromkeys(names, message), self._dropped, *kinds)
 
-    def _check_left(self, left: Mapping[PartyName, object]) -> None:
+    def _collect(self, schema: Schema) -> dict[PartyName, MaskedRows]:
+        """Everybody's rows. Where the comparer waited for somebody in vain, once more without those."""
+        group = self._context.participants.names
+        while True:
+            self._check_left(group)
+            answers = self._ask(group, RowsRequest(schema.to_json(), group), MaskedRows, RowsHeldBack)
+            held_back = [answer for answer in answers.values() if isinstance(answer, RowsHeldBack)]
+            if not held_back:
+                self._check_left(answers)
+                return answers
+            for name in {name for answer in held_back for name in answer.missing}.intersection(group):
+                self._dropped.setdefault(name, f"{name} sent the comparer no extremes in time")
+            left = tuple(name for name in group if name not in self._dropped)
+            if left == group or len(held_back) < len(answers):
+                raise MalformedMessage(
+                    "the comparer told participants different things",
+                    "do not train on this: ask whoever runs the comparer",
+                )
+            group = left
+
+    def _check_left(self, left: Sized) -> None:
         if len(left) < self._options.least_participants or not left:
             raise PeerUnreachable(
                 f"{len(left)} participants are left, and the job needs {max(1, self._options.least_participants)}",

@@ -48,9 +48,10 @@ class MaskedActive(VerticalActive):
     # --- the round --------------------------------------------------------------------------------------
 
     def begin_round(self, start: Round) -> None:
-        super().begin_round(replace(start, gradients=self._bounded(start)))
+        self._pairs = self._bounded(start)
+        super().begin_round(replace(start, gradients=self.context.block.placed(self._pairs)))
         self._units = np.array([start.scale.g_unit, start.scale.h_unit])
-        h = self.start.gradients[:, self.start.fit, 1]
+        h = self._pairs[:, np.asarray(start.fit), 1]
         # Remark 2: hessians that are all 1 need not travel.
         self._sends_hessians = self.config.order == "second" or bool((h * self.start.scale.h_unit != 1.0).any())
 
@@ -59,28 +60,26 @@ class MaskedActive(VerticalActive):
 
     def _bounded(self, start: Round) -> Int32Array:
         """Gradients within the range that noise is measured by (section 5.2): clipped, or refused."""
+        gradients = np.asarray(start.gradients)
         if self.options.noise_off and self.options.clip is None:
-            return start.gradients
+            return gradients
         most = gradient_bound(self.config, self.options)
         limits = [math.floor(most / unit) for unit in (start.scale.g_unit, start.scale.h_unit)]
         if self.options.clip is not None:
-            return np.clip(start.gradients, -np.array(limits), limits).astype(np.int32)
-        if (np.abs(start.gradients).reshape(-1, 2).max(axis=0, initial=0) > limits).any():
+            return np.clip(gradients, -np.array(limits), limits).astype(np.int32)
+        if (np.abs(gradients).reshape(-1, 2).max(axis=0, initial=0) > limits).any():
             raise GradientRange(
                 f"a gradient is larger than {most:g}, which noise is measured by",
                 "set the option clip of masked; weights and losses without a range need it",
             )
-        return start.gradients
+        return gradients
 
     # --- the level --------------------------------------------------------------------------------------
 
     def candidates(self, level: Level) -> Sequence[Candidates]:
         self._rows = level.fit.of(level.build)
-        totals = np.zeros_like(level.totals)  # of gradients as they are used here, which may be clipped
-        _native.node_totals(
-            self.start.gradients, level.fit.rows, level.fit.begin, level.fit.end, level.fit.group, totals
-        )
-        self._level = replace(level, totals=totals)
+        # Of gradients as they are used here, which may be clipped.
+        self._level = replace(level, totals=level.fit.totals(self.start.gradients))
         return super().candidates(self._level)
 
     def ask_statistics(self, requests: Mapping[PartyName, StatisticsRequest]) -> Mapping[PartyName, Pending]:
@@ -155,7 +154,7 @@ class MaskedActive(VerticalActive):
     def _values(self, node: int, kinds: int) -> Float64Array:
         """Gradients and hessians of a node's rows, shape (kinds, rows)."""
         rows = self._rows.rows[self._rows.begin[node] : self._rows.end[node]]
-        pairs = self.start.gradients[self._rows.group[node], rows]
+        pairs = self._pairs[self._rows.group[node], rows]
         return np.ascontiguousarray((pairs.astype(np.float64) * self._units).T[:kinds])
 
     def _coefficients(

@@ -80,7 +80,7 @@ class MaskedPassive(VerticalPassive):
     @cached_property
     def _ones(self) -> Int32Array:
         """What makes a histogram count rows."""
-        return np.ones((self.trees_per_round, self.context.rows, 2), dtype=np.int32)
+        return self.block.placed(np.ones((self.trees_per_round, self.context.rows, 2), dtype=np.int32))
 
     def _next(self, level: LevelMasks) -> Message:
         answer = level.next()

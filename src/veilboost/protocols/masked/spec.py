@@ -13,6 +13,7 @@ from veilboost.protocols.common.messages import (
     SplitAnswer,
     SplitRequest,
 )
+from veilboost.protocols.common.statements import OWN_SIDES
 from veilboost.protocols.masked.accounting import plan
 from veilboost.protocols.masked.active import MaskedActive
 from veilboost.protocols.masked.calibration import calibrate
@@ -37,6 +38,7 @@ SPEC = ProtocolSpec(
                 why="projection and stacking off span(B): one candidate's vectors give nearly all labels, two "
                 "candidates' the exact gradients; exact sums of every node are sent as well",
             ),
+            OWN_SIDES,
             Protection(
                 victim="passive",
                 data="features",
@@ -68,4 +70,6 @@ SPEC = ProtocolSpec(
     refuse=refuse,
     plan=plan,
     calibrate=calibrate,
+    sets=False,
+    engines=("local", "ray"),
 )

@@ -141,10 +141,11 @@ class LevelMasks:
         room = int(self._noise.options.chunk_megabytes * 2**20) // 4
         chunk: list[Run] = []
         free, first = room, 0
+        bins = [np.asarray(matrix) for matrix in self._bins.bins]
         for node in range(self._build.nodes):
             rows = self._build.rows[self._build.begin[node] : self._build.end[node]]
             handles = self._left[node].nonzero()[0].astype(np.int32)
-            matrix = self._bins.bins[int(self._build.group[node]) if len(self._bins.bins) > 1 else 0]
+            matrix = bins[int(self._build.group[node]) if len(bins) > 1 else 0]
             each = max(self._noise.vectors, 2) * len(rows)
             done = 0
             while done < len(handles):

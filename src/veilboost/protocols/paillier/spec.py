@@ -17,7 +17,7 @@ from veilboost.protocols.common.paillier_active import PaillierActive
 from veilboost.protocols.common.paillier_messages import PaillierRound, PaillierSums
 from veilboost.protocols.common.paillier_options import PaillierOptions, security_bits
 from veilboost.protocols.common.paillier_passive import PaillierPassive
-from veilboost.protocols.common.statements import EXACT_SUMS_OF_FEW_ROWS, ROWS_TOGETHER
+from veilboost.protocols.common.statements import EXACT_SUMS_OF_FEW_ROWS, OWN_SIDES, ROWS_TOGETHER
 from veilboost.wire.message import Done
 
 SPEC = ProtocolSpec(
@@ -37,6 +37,7 @@ SPEC = ProtocolSpec(
                 "residuosity; for parties that follow the protocol",
             ),
             ROWS_TOGETHER,
+            OWN_SIDES,
             Protection(
                 victim="passive",
                 data="features, many rows",
@@ -64,4 +65,5 @@ SPEC = ProtocolSpec(
     passive=PaillierPassive,
     options=PaillierOptions,
     security_bits=security_bits,
+    engines=("local", "ray"),
 )

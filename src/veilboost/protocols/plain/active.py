@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from veilboost.boost.grower import Level, Round
 from veilboost.boost.split import Candidates, candidates_from_sums
 from veilboost.errors import MalformedMessage
@@ -20,10 +22,11 @@ class PlainActive(VerticalActive):
 
     def begin_round(self, start: Round) -> None:
         self._sums = {name: LevelSums() for name in self.context.peers.names}
+        self._told = np.asarray(start.gradients)
         super().begin_round(start)
 
     def round_message(self, start: Round, party: PartyName, opening: BeginRound) -> PlainRound:
-        return PlainRound(opening.number, opening.fit, opening.all_columns, opening.columns, start.gradients)
+        return PlainRound(opening.number, opening.fit, opening.all_columns, opening.columns, self._told)
 
     def ask_statistics(self, requests: Mapping[PartyName, StatisticsRequest]) -> Mapping[PartyName, Pending]:
         return self.context.peers.send(requests)

@@ -21,7 +21,7 @@ class PlainPassive(VerticalPassive):
             raise MalformedMessage("the gradients are of another number of rows or classes")
         if message.gradients.size and max(int(message.gradients.max()), -int(message.gradients.min())) > 2**MAX_BITS:
             raise MalformedMessage("a gradient is out of range")
-        self._gradients = message.gradients
+        self._gradients = self.block.placed(message.gradients)
 
     def statistics(self, block: ColumnBlock, bins: LevelBins, build: RowGroups) -> PlainSums:
         return PlainSums(block.histogram(bins, self._gradients, build))

@@ -13,6 +13,7 @@ from veilboost.protocols.common.messages import (
     SplitRequest,
     StatisticsRequest,
 )
+from veilboost.protocols.common.statements import OWN_SIDES
 from veilboost.protocols.plain.active import PlainActive
 from veilboost.protocols.plain.messages import PlainRound, PlainSums
 from veilboost.protocols.plain.passive import PlainPassive
@@ -33,6 +34,7 @@ SPEC = ProtocolSpec(
                 status=Status.OPEN,
                 why="gradients are sent in the clear; in the first round their signs are the labels",
             ),
+            OWN_SIDES,
             Protection(
                 victim="passive",
                 data="features",
@@ -56,4 +58,5 @@ SPEC = ProtocolSpec(
     ),
     active=PlainActive,
     passive=PlainPassive,
+    engines=("local", "ray"),
 )

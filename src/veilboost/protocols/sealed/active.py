@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from veilboost import _native
 from veilboost.boost.grower import Choices, Level, Round
 from veilboost.boost.layout import BinLayout
 from veilboost.boost.split import Candidates, candidates_from_sums
+from veilboost.engine.shards import per_row
 from veilboost.errors import UnsupportedCombination
 from veilboost.fixedpoint import Scale
 from veilboost.privacy.discrete import discrete_gaussian
@@ -25,7 +25,7 @@ from veilboost.protocols.sealed.accounting import (
     selection_event,
 )
 from veilboost.protocols.sealed.options import options_of
-from veilboost.types import Float64Array, Int64Array
+from veilboost.types import Float64Array, Int32Array, Int64Array
 
 
 class SealedActive(LatticeActive):
@@ -43,8 +43,7 @@ class SealedActive(LatticeActive):
         self._scoring = replace(config, min_child_weight=float(self._options.least_rows))
 
     def begin_round(self, start: Round) -> None:
-        counted = start.gradients.copy()
-        counted[..., 1] = 1
+        counted = per_row(_counted, start.gradients)
         self._true_scale = start.scale
         self._closed = 0
         super().begin_round(replace(start, gradients=counted, scale=Scale(start.scale.g_exponent, 0)))
@@ -55,11 +54,8 @@ class SealedActive(LatticeActive):
     # --- private selection ------------------------------------------------------------------------------
 
     def candidates(self, level: Level) -> Sequence[Candidates]:
-        totals = np.empty_like(level.totals)
-        groups = level.fit
-        _native.node_totals(self.start.gradients, groups.rows, groups.begin, groups.end, groups.group, totals)
-        self._totals = totals
-        return super().candidates(replace(level, totals=totals))
+        self._totals = level.fit.totals(self.start.gradients)
+        return super().candidates(replace(level, totals=self._totals))
 
     def known_totals(self, level: Level) -> Int64Array | None:
         return None if self._options.eps_features > 0 else super().known_totals(level)
@@ -121,3 +117,10 @@ class SealedActive(LatticeActive):
 
 def _gains(offer: Candidates, nodes: int) -> Float64Array:
     return np.empty((nodes, 0)) if offer.gain is None else offer.gain
+
+
+def _counted(gradients: Int32Array) -> Int32Array:
+    """(g, 1) in place of (g, h)."""
+    pairs = gradients.copy()
+    pairs[..., 1] = 1
+    return pairs

@@ -82,7 +82,7 @@ class SealedPassive(LatticePassive):
             incoming.ciphertext.packed,
             incoming.ciphertext.seed,
             bytes([incoming.sizes.log_delta]),
-            blocks.rows,
+            incoming.rows.listed(),
             blocks.begin,
             blocks.end,
             blocks.run,

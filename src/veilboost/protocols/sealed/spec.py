@@ -19,6 +19,7 @@ from veilboost.protocols.common.messages import (
     SplitAnswer,
     SplitRequest,
 )
+from veilboost.protocols.common.statements import OWN_SIDES
 from veilboost.protocols.sealed.accounting import feature_multiplier, label_noise, plan
 from veilboost.protocols.sealed.active import SealedActive
 from veilboost.protocols.sealed.options import SealedOptions, completed, options_of, refuse
@@ -71,6 +72,7 @@ SPEC = ProtocolSpec(
                 why="(eps, delta) differential privacy of all they see, one label replaced: private selection, noisy "
                 "leaves, everything else encrypted or free of labels; ring-LWE at 128 bits",
             ),
+            OWN_SIDES,
             Protection(
                 victim="passive",
                 data="statistics of features, with eps_features on",
@@ -116,4 +118,6 @@ SPEC = ProtocolSpec(
     calibrate=calibrate,
     complete=completed,
     security_bits=lambda config: SECURITY_BITS,
+    sets=False,
+    engines=("local", "ray"),
 )

@@ -10,16 +10,11 @@ from veilboost.wire.message import ArraySpec, Message, Reveals
 
 
 @dataclass(frozen=True)
-class SecaggBegin(Message):
-    """Server to participant: the job's parameters."""
-
-    reveals: ClassVar[tuple[Reveals, ...]] = (Reveals("the job's parameters", "participant"),)
-    config: str
-
-
-@dataclass(frozen=True)
 class SecaggColumns(Message):
-    """Participant to server: what its columns and labels are called, and its public key for this session."""
+    """Participant to server, with its word that it takes part: its columns' and labels' names and kinds.
+
+    `public` is its public key for this job, and `evidence` shows the other participants that it is.
+    """
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
         Reveals("names and kinds of columns, known categories, and which columns have missing values", "server"),
@@ -27,6 +22,7 @@ class SecaggColumns(Message):
     )
     schema: str
     public: Annotated[UInt8Array, ArraySpec("uint8", 1)]
+    evidence: str
 
 
 @dataclass(frozen=True)
@@ -39,6 +35,7 @@ class SecaggGroup(Message):
     schema: str
     participants: tuple[str, ...]
     publics: Annotated[UInt8Array, ArraySpec("uint8", 2)]
+    evidence: tuple[str, ...]
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from veilboost.model.part import Part
 from veilboost.privacy.event import Adjacency, ExactRelease
 from veilboost.protocols.common.schema import Schema, describe, table_in_terms_of
 from veilboost.protocols.common.whole import TrainedModel, block_with_cuts, from_message
-from veilboost.protocols.horizontal import ParticipantContext, ParticipantSide, read_config
+from veilboost.protocols.horizontal import ParticipantContext, ParticipantSide
 from veilboost.protocols.secagg.exact import SUM_BYTES, exact_sum
 from veilboost.protocols.secagg.messages import (
     CountsRequest,
@@ -32,13 +32,11 @@ from veilboost.protocols.secagg.messages import (
     MaskedTotals,
     ScaleAnswer,
     ScaleRequest,
-    SecaggBegin,
     SecaggColumns,
     SecaggGroup,
     SumsRequest,
     TotalsRequest,
 )
-from veilboost.protocols.secagg.options import refuse
 from veilboost.protocols.secagg.search import to_ordered
 from veilboost.types import Column, Float32Array, Int32Array, UInt32Array
 from veilboost.wire.codec import encode
@@ -51,9 +49,8 @@ class SecaggParticipant(ParticipantSide):
     def __init__(self, context: ParticipantContext) -> None:
         if context.table.weight is not None:
             raise UnsupportedCombination("secagg takes every row alike", "leave sample weights out")
-        self._context = context
+        self._context, self._config = context, context.config
         self._masks = PairwiseMasks(context.randomness.for_request("secagg", "private key").bytes(KEY_BYTES))
-        self._config: TrainingConfig | None = None
         self._schema: Schema | None = None
         self._block: ColumnBlock | None = None
         self._last: tuple[bytes, Message] | None = None
@@ -64,6 +61,11 @@ class SecaggParticipant(ParticipantSide):
     def part(self) -> Part | None:
         return self._part
 
+    def introduce(self) -> SecaggColumns:
+        schema = describe(self._context.table, self._config.objective)
+        evidence = self._context.voucher.vouch(_signed(self._masks.public))
+        return SecaggColumns(schema.to_json(), np.frombuffer(self._masks.public, np.uint8), evidence)
+
     def handle(self, message: Message) -> Message:
         digest = hashlib.sha256(encode(message)).digest()
         if self._last is not None and self._last[0] == digest:
@@ -73,8 +75,6 @@ class SecaggParticipant(ParticipantSide):
         return answer
 
     def _answer(self, message: Message, digest: bytes) -> Message:
-        if isinstance(message, SecaggBegin):
-            return self._begin(message)
         if isinstance(message, SecaggGroup):
             return self._join(message)
         if self._schema is None:
@@ -98,23 +98,22 @@ class SecaggParticipant(ParticipantSide):
 
     # --- the job opens ----------------------------------------------------------------------------------
 
-    def _begin(self, message: SecaggBegin) -> SecaggColumns:
-        if self._config is not None:
-            raise UnexpectedMessage("the job has begun already")
-        config = read_config(message.config, self._context.agreed)
-        refuse(config)
-        schema = describe(self._context.table, config.objective)
-        self._config = config
-        return SecaggColumns(schema.to_json(), np.frombuffer(self._masks.public, np.uint8))
-
     def _join(self, message: SecaggGroup) -> Done:
-        if self._config is None or self._schema is not None:
-            raise UnexpectedMessage("a group is formed once, after the job has begun")
-        if len(message.participants) < 2 or self._context.party not in message.participants:
+        if self._schema is not None:
+            raise UnexpectedMessage("a group is formed once")
+        group, publics = message.participants, [row.tobytes() for row in message.publics]
+        if len(set(group)) < 2 or self._context.party not in group:
             raise MalformedMessage("sums of one participant alone hide nothing", "take part with others")
-        if message.publics.shape != (len(message.participants), KEY_BYTES):
+        if message.publics.shape != (len(group), KEY_BYTES) or not len(set(group)) == len(group) == len(
+            message.evidence
+        ):
             raise MalformedMessage("the public keys are not one for each participant")
-        self._masks.agree([row.tobytes() for row in message.publics])
+        for party, public, evidence in zip(group, publics, message.evidence, strict=True):
+            if party != self._context.party:  # or the server could put a key of its own in another's place
+                self._context.voucher.check(party, _signed(public), evidence)
+        if publics[group.index(self._context.party)] != self._masks.public:
+            raise MalformedMessage("the list of public keys is not that of this group")
+        self._masks.agree(publics)
         schema = Schema.from_json(message.schema)
         columns, label = table_in_terms_of(self._context.table, schema)
         self._objective = _objective(schema, self._config)
@@ -135,7 +134,7 @@ class SecaggParticipant(ParticipantSide):
 
     @property
     def _ordinal(self) -> bool:
-        return self._config is not None and self._config.categories == "ordinal"
+        return self._config.categories == "ordinal"
 
     def _totals(self, digest: bytes) -> MaskedTotals:
         rows = np.array([len(self._label)], dtype=np.uint64)
@@ -151,7 +150,7 @@ class SecaggParticipant(ParticipantSide):
         return MaskedCounts(self._masks.hide(counts, digest))
 
     def _take_cuts(self, message: CutsFound) -> Done:
-        schema, config = cast(Schema, self._schema), cast(TrainingConfig, self._config)
+        schema, config = cast(Schema, self._schema), self._config
         starts, trees = message.starts, schema.trees_per_round
         fits = len(starts) == len(schema.columns) + 1 and starts[0] == 0 and starts[-1] == len(message.cuts)
         if not fits or (np.diff(starts) < 0).any() or len(message.base_margin) != trees:
@@ -169,7 +168,7 @@ class SecaggParticipant(ParticipantSide):
 
     def _own_scale(self) -> tuple[Scale, Any, Any]:
         g, h = self._objective.gradients(self._margin, self._label, None)
-        bits = cast(TrainingConfig, self._config).gradient_bits
+        bits = self._config.gradient_bits
         return choose_scale(*self._objective.bounds(1.0, g, h), 1.0, bits), g, h
 
     def _scale(self, message: ScaleRequest) -> ScaleAnswer:
@@ -182,7 +181,7 @@ class SecaggParticipant(ParticipantSide):
     def _sums(self, message: SumsRequest, digest: bytes) -> MaskedSums:
         if (message.number, message.depth) not in {(self._round, self._depth + 1), (self._round + 1, 0)}:
             raise UnexpectedMessage("a level came before its turn")
-        if message.number >= cast(TrainingConfig, self._config).n_estimators:
+        if message.number >= self._config.n_estimators:
             raise UnexpectedMessage("there are more rounds than the job has")
         if message.depth == 0:
             self._end_round(message)
@@ -237,6 +236,11 @@ class SecaggParticipant(ParticipantSide):
 
     def _weigh(self, leaves: RowGroups, weights: Float32Array) -> None:
         _native.add_to_rows(leaves.rows, leaves.begin, leaves.end, leaves.group, weights, self._margin)
+
+
+def _signed(public: bytes) -> bytes:
+    """What a participant signs of its public key: the same bytes mean nothing else."""
+    return b"veilboost secagg key " + public
 
 
 def _sets(message: LevelTold, block: ColumnBlock) -> list[Int32Array]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -12,12 +11,19 @@ import numpy as np
 from veilboost.boost.booster import RoundResult
 from veilboost.boost.objective import Objective, make_objective
 from veilboost.boost.sampling import sample_columns
+from veilboost.crypto.pairwise import KEY_BYTES
 from veilboost.errors import EmptyTable, ImpossibleParameter, MalformedMessage, PeerUnreachable
 from veilboost.fixedpoint import Scale, choose_scale
 from veilboost.model.part import SplitRecords
 from veilboost.protocols.common.schema import Schema, unify
 from veilboost.protocols.common.whole import bare_block, category_cuts, make_whole, to_message
-from veilboost.protocols.horizontal import LOST, HorizontalOutcome, ServerContext, ServerSide, ask_those_there
+from veilboost.protocols.horizontal import (
+    HorizontalOutcome,
+    ServerContext,
+    ServerSide,
+    ask_those_there,
+    introduction,
+)
 from veilboost.protocols.secagg.exact import SUM_BYTES, as_float, from_residue
 from veilboost.protocols.secagg.grower import Grower, Told
 from veilboost.protocols.secagg.messages import (
@@ -28,7 +34,6 @@ from veilboost.protocols.secagg.messages import (
     MaskedTotals,
     ScaleAnswer,
     ScaleRequest,
-    SecaggBegin,
     SecaggColumns,
     SecaggGroup,
     SumsRequest,
@@ -72,7 +77,7 @@ class SecaggServer(ServerSide):
                 self._context.watcher(history[-1])
         part = make_whole("secagg", schema, grower.trees, base, SplitRecords.of(grower.rules), config)
         dropped: dict[PartyName, str] = {}
-        ask_those_there(self._context.participants, dict.fromkeys(self._names, to_message(part)), Done, dropped)
+        ask_those_there(self._context.participants, dict.fromkeys(self._names, to_message(part)), dropped, Done)
         return HorizontalOutcome(part, history, {name: {"rows of all": rows} for name in self._names}, dropped)
 
     # --- the job opens ----------------------------------------------------------------------------------
@@ -81,12 +86,14 @@ class SecaggServer(ServerSide):
         if len(self._names) < 2:
             raise ImpossibleParameter("secure sums need two participants at least", "name more participants")
         config = self._context.config
-        begun = self._ask(SecaggBegin(json.dumps(config.to_dict())), SecaggColumns)
-        schema = unify({name: Schema.from_json(each.schema) for name, each in begun.items()}, config.objective)
-        publics = [each.public for each in begun.values()]
-        if any(len(public) != 32 for public in publics):
+        told = [introduction(self._context.introductions[name], SecaggColumns, name) for name in self._names]
+        schemas = {name: Schema.from_json(each.schema) for name, each in zip(self._names, told, strict=True)}
+        schema = unify(schemas, config.objective)
+        publics = [each.public for each in told]
+        if any(len(public) != KEY_BYTES for public in publics):
             raise MalformedMessage("a public key has another size")
-        self._ask(SecaggGroup(schema.to_json(), tuple(begun), np.stack(publics)), Done)
+        evidence = tuple(each.evidence for each in told)
+        self._ask(SecaggGroup(schema.to_json(), self._names, np.stack(publics), evidence), Done)
         return schema
 
     def _totals(self) -> tuple[int, float]:
@@ -149,13 +156,15 @@ class SecaggServer(ServerSide):
             depth += 1
 
     def _ask(self, message: Message, kind: type[Any]) -> Mapping[PartyName, Any]:
-        try:
-            return self._context.participants.ask(dict.fromkeys(self._names, message), kind)
-        except LOST as error:
+        lost: dict[PartyName, str] = {}
+        answers = ask_those_there(self._context.participants, dict.fromkeys(self._names, message), lost, kind)
+        if lost:
             raise PeerUnreachable(
-                f"a participant was lost, and without it the masks of the others do not cancel ({error.what})",
-                "start the job again, with the participants that are there",
-            ) from error
+                f"{' and '.join(lost)} was lost, and the masks of the others do not cancel without it "
+                f"({'; '.join(lost.values())})",
+                "start the job again under another name, with the participants that are there; it cannot be resumed",
+            )
+        return answers
 
 
 def _added(answers: list[UInt64Array]) -> Int64Array:

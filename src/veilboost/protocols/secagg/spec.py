@@ -13,7 +13,6 @@ from veilboost.protocols.secagg.messages import (
     MaskedTotals,
     ScaleAnswer,
     ScaleRequest,
-    SecaggBegin,
     SecaggColumns,
     SecaggGroup,
     SumsRequest,
@@ -36,8 +35,9 @@ SPEC = HorizontalSpec(
                 data="its own sums, counts and gradients",
                 adversary="the server, alone or with all but two participants",
                 status=Status.SOUND,
-                why="under the decisional Diffie-Hellman assumption on Curve25519 and for a server that passes public "
-                "keys on unchanged, an answer is uniform but for the sum of those who work not with the server",
+                why="under the decisional Diffie-Hellman assumption on Curve25519, and with public keys that every "
+                "participant signs by its certificate, an answer is uniform but for the sum of those who work not with "
+                "the server",
             ),
             Protection(
                 victim="participant",
@@ -49,7 +49,6 @@ SPEC = HorizontalSpec(
         )
     ),
     messages=(
-        SecaggBegin,
         SecaggColumns,
         SecaggGroup,
         TotalsRequest,

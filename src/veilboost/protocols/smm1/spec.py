@@ -15,6 +15,7 @@ from veilboost.protocols.common.messages import (
     SplitAnswer,
     SplitRequest,
 )
+from veilboost.protocols.common.statements import OWN_SIDES
 from veilboost.protocols.smm1.active import Smm1Active
 from veilboost.protocols.smm1.messages import Smm1Request, Smm1Response
 from veilboost.protocols.smm1.passive import Smm1Passive
@@ -54,6 +55,7 @@ SPEC = ProtocolSpec(
                     "knows a few labels infers most others"
                 ),
             ),
+            OWN_SIDES,
             Protection(
                 victim="passive",
                 data="features",

@@ -15,6 +15,7 @@ from veilboost.protocols.common.messages import (
     SplitRequest,
     StatisticsRequest,
 )
+from veilboost.protocols.common.statements import OWN_SIDES
 from veilboost.protocols.smm2.active import Smm2Active
 from veilboost.protocols.smm2.messages import Smm2Gains, Smm2Kernels, Smm2Masked, Smm2Round
 from veilboost.protocols.smm2.options import Smm2Options
@@ -44,6 +45,7 @@ SPEC = ProtocolSpec(
                     "tree's gradients; the answers of several blocks or levels together give every gradient exactly"
                 ),
             ),
+            OWN_SIDES,
             Protection(
                 victim="passive",
                 data="features",

@@ -1,0 +1,71 @@
+"""What the scripts of this folder share. They run in the peers' interpreters: nothing but NumPy is there for sure."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+
+def given() -> tuple[Any, Any, dict[str, Any]]:
+    """TRAIN.npz, TEST.npz (each with x and y) and PARAMETERS.json, as the command line names them."""
+    with open(sys.argv[3]) as file:
+        return np.load(sys.argv[1]), np.load(sys.argv[2]), json.load(file)
+
+
+def tell(result: dict[str, Any]) -> None:
+    """The one line that the caller reads."""
+    print("RESULT " + json.dumps(result), flush=True)
+
+
+def auc(label: np.ndarray, score: np.ndarray) -> float:
+    """The share of pairs in the right order; equal scores count half."""
+    _, place, count = np.unique(np.asarray(score, dtype=np.float64), return_inverse=True, return_counts=True)
+    rank = (np.cumsum(count) - (count - 1) / 2)[place]
+    positive = np.asarray(label) > 0.5
+    ones, zeros = int(positive.sum()), int((~positive).sum())
+    return float((rank[positive].sum() - ones * (ones + 1) / 2) / (ones * zeros))
+
+
+def peak_megabytes() -> float:
+    """Of this process alone; what `getrusage` tells starts from the parent's."""
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) / 1024 for line in file if line.startswith("VmHWM"))
+
+
+def loopback_bytes() -> int:
+    """What the loopback has carried, headers counted. Of these programs alone only in a network of their own."""
+    with open("/proc/net/dev") as file:
+        fields = next(line for line in file if line.strip().startswith("lo:")).split(":")[1].split()
+    return int(fields[8])
+
+
+def processor_seconds(pid: int) -> float:
+    """Of another process."""
+    with open(f"/proc/{pid}/stat") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def by_difference(fit: Callable[[int], Any], few: int, many: int, repeats: int) -> tuple[dict[str, float], Any, Any]:
+    """Seconds per tree of `fit(trees)`, and both models: what both fits share (reading, dividing, binning) cancels."""
+
+    def timed(trees: int) -> tuple[float, float, Any]:
+        wall, cpu = time.perf_counter(), time.process_time()
+        model = fit(trees)
+        return time.perf_counter() - wall, time.process_time() - cpu, model
+
+    timed(few)  # loads what is loaded when it is first used
+    short, long = [timed(few) for _ in range(repeats)], [timed(many) for _ in range(repeats)]
+
+    def per_tree(at: int) -> float:
+        return (min(run[at] for run in long) - min(run[at] for run in short)) / (many - few)
+
+    fit_seconds = min(run[0] for run in long)
+    cost = {"seconds_per_tree": per_tree(0), "cpu_seconds_per_tree": per_tree(1), "fit_seconds": fit_seconds}
+    return cost, short[-1][2], long[-1][2]

@@ -1,0 +1,93 @@
+"""What an engine is: it makes a party's columns and label rows, and they do the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from veilboost.boost.columns import ColumnBlock
+from veilboost.boost.labels import LabelRows
+from veilboost.config import TrainingConfig
+from veilboost.errors import UnsupportedCombination
+from veilboost.types import BoolArray, Column, Float32Array, Float64Array
+
+CutProposal = Callable[[int, Float32Array], Float32Array]  # from a column's number and values
+
+
+class Engine(Protocol):
+    """Where a party's rows are, and who computes with them."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def workers(self) -> int:
+        """How many processes have really computed so far."""
+        ...
+
+    def columns(
+        self,
+        columns: Sequence[Column],
+        rows: int,
+        config: TrainingConfig,
+        weights: Float64Array | None,
+        held_out: BoolArray | None,
+        threads: int,
+        propose: CutProposal | None = None,
+    ) -> ColumnBlock:
+        """The columns binned; cuts are proposed from rows that are not held out, quantiles count `weights`."""
+        ...
+
+    def labels(self, y: Float64Array, weight: Float64Array | None, held_out: BoolArray | None) -> LabelRows: ...
+    def close(self) -> None: ...
+
+
+class LocalEngine:
+    """This process and its threads."""
+
+    name = "local"
+    workers = 1
+
+    def columns(
+        self,
+        columns: Sequence[Column],
+        rows: int,
+        config: TrainingConfig,
+        weights: Float64Array | None,
+        held_out: BoolArray | None,
+        threads: int,
+        propose: CutProposal | None = None,
+    ) -> ColumnBlock:
+        fit_rows = None if held_out is None else np.flatnonzero(~held_out).astype(np.int32)
+        return ColumnBlock.build(columns, rows, config, weights, fit_rows, threads, propose)
+
+    def labels(self, y: Float64Array, weight: Float64Array | None, held_out: BoolArray | None) -> LabelRows:
+        return LabelRows(y, weight, held_out)
+
+    def close(self) -> None:
+        pass
+
+
+LOCAL = LocalEngine()
+
+
+def check_job(
+    engine: str, protocol: str, engines: Sequence[str], config: TrainingConfig, custom_loss: bool = False
+) -> None:
+    """Refuse at the door what cannot run on an engine; `engines` are those that the protocol runs on."""
+    name = engine.partition("://")[0]
+    if name == LOCAL.name:
+        return
+    if name not in engines:
+        raise UnsupportedCombination(f"{protocol} does not run on the engine {name}", "use the engine local")
+    refused = {
+        "cuts proposed at every node (proposal = local)": config.proposal == "local",
+        "one-side sampling (sampling = goss)": config.sampling == "goss",
+        "an objective of your own": custom_loss,
+    }
+    for what, asked in refused.items():
+        if asked:
+            raise UnsupportedCombination(
+                f"{what} looks at all rows at once, which the engine {name} does not", "use the engine local"
+            )

@@ -1,0 +1,148 @@
+"""A party's own columns, binned in shards: each is a `ColumnBlock` of its rows, and histograms add up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from veilboost.boost.columns import (
+    Bins,
+    ColumnBlock,
+    LevelBins,
+    Splits,
+    as_float,
+    category_cuts,
+    kinds_of,
+)
+from veilboost.boost.layout import BinLayout
+from veilboost.boost.rows import RowGroups
+from veilboost.config import TrainingConfig
+from veilboost.engine import work
+from veilboost.engine.pool import Ref, reduced
+from veilboost.engine.rows import ShardedRows
+from veilboost.engine.shards import ShardedArray, ShardedNumbers, Shards
+from veilboost.types import (
+    BoolArray,
+    Column,
+    ColumnKind,
+    Float32Array,
+    Float64Array,
+    Int32Array,
+    Int64Array,
+    UInt8Array,
+)
+
+
+@dataclass(frozen=True)
+class ShardedBlock(ColumnBlock):
+    """`parts` are the blocks of every shard. The bins of all rows are one matrix only where they are asked for."""
+
+    shards: Shards
+    parts: Sequence[Ref]
+
+    @staticmethod
+    def spread(
+        shards: Shards,
+        columns: Sequence[Column],
+        config: TrainingConfig,
+        weights: Float64Array | None,
+        held_out: BoolArray | None,
+        propose: Callable[[int, Float32Array], Float32Array] | None,
+    ) -> ShardedBlock:
+        """As `ColumnBlock.build`: the cuts are those of whole columns, each seen by one worker."""
+        pool = shards.pool
+        kinds, categories = kinds_of(columns, config)
+        values = [shards.place(as_float(column)) for column in columns]
+        weight = None if weights is None else shards.place(weights)
+        masks = None if held_out is None else shards.place(held_out)
+        beside = [*(weight.parts if weight else ()), *(masks.parts if masks else ())]
+        found = [
+            pool.call(work.cuts_of, config, len(shards), weight is not None, masks is not None, *each.parts, *beside)
+            for each in values
+        ]
+        cuts: list[Float32Array] = []
+        missing: list[bool] = []
+        for number, (proposed, has_missing) in enumerate(pool.get(found)):
+            missing.append(has_missing)
+            if kinds[number] is not ColumnKind.NUMERIC:
+                cuts.append(category_cuts(categories[number]))
+            elif propose is not None:
+                whole = np.asarray(values[number])
+                cuts.append(propose(number, whole if held_out is None else whole[~np.asarray(held_out)]))
+            else:
+                cuts.append(proposed)
+        parts = [
+            pool.call(
+                work.binned, config, kinds, categories, tuple(cuts), tuple(missing), end - begin,
+                *(each.parts[shard] for each in values),
+            )
+            for shard, (begin, end) in enumerate(shards.ranges)
+        ]  # fmt: skip
+        layout = BinLayout.of([len(edges) + 1 for edges in cuts], missing, kinds)
+        return ShardedBlock(
+            rows=shards.rows,
+            kinds=kinds,
+            values=(np.empty(0, dtype=np.float32),) * len(kinds),
+            categories=categories,
+            cuts=tuple(cuts),
+            layout=layout,
+            shared=_bins_of(shards, parts, layout, cuts),
+            max_bin=config.max_bin,
+            binning=config.binning,
+            threads=1,
+            shards=shards,
+            parts=parts,
+        )
+
+    def subset(self, features: Int32Array) -> ColumnBlock:
+        parts = self.shards.each(work.subset, self.parts, features)
+        chosen: list[int] = features.tolist()
+        cuts = tuple(self.cuts[f] for f in chosen)
+        layout = self.layout.subset(features)
+        return replace(
+            self,
+            kinds=tuple(self.kinds[f] for f in chosen),
+            values=self.values[: len(chosen)],
+            categories=tuple(self.categories[f] for f in chosen),
+            cuts=cuts,
+            layout=layout,
+            shared=_bins_of(self.shards, parts, layout, cuts),
+            parts=parts,
+        )
+
+    def all_rows(self) -> Int32Array:
+        return ShardedNumbers.every(self.shards)  # pyright: ignore[reportReturnType] - stands for an array
+
+    def placed(self, values: Int32Array) -> Int32Array:
+        return self.shards.place(values, axis=1)  # pyright: ignore[reportReturnType] - stands for an array
+
+    def histogram(self, bins: LevelBins, gradients: Int32Array, rows: RowGroups) -> Int64Array:
+        if not isinstance(rows, ShardedRows):
+            raise TypeError("rows of another engine")
+        if not self.layout.features or not rows.size:
+            return np.zeros((rows.nodes, self.layout.slots, 2), dtype=np.int64)
+        placed = self.shards.place(gradients, axis=1)
+        parts = self.shards.each(work.histogram, self.parts, rows.parts, rows.pick, placed)
+        return reduced(self.shards.pool, work.added, parts)
+
+    def route(self, bins: LevelBins, rows: RowGroups, splits: Splits) -> UInt8Array:
+        if not rows.size:
+            return np.empty(0, dtype=np.uint8)
+        if not isinstance(rows, ShardedRows):
+            raise TypeError("rows of another engine")
+        return rows.gather(work.route, self.parts, splits)
+
+
+def _bins_of(shards: Shards, parts: Sequence[Ref], layout: BinLayout, cuts: Sequence[Float32Array]) -> LevelBins:
+    dtype = np.uint8 if layout.widest <= 256 else np.uint16
+    matrix: Bins = _Matrix(shards, parts, (shards.rows, layout.features), np.dtype(dtype), 0)  # pyright: ignore[reportAssignmentType]
+    return LevelBins([matrix], [cuts], per_node=False)
+
+
+class _Matrix(ShardedArray):
+    """The bins of all rows, taken from the shards' blocks."""
+
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> Bins:
+        return np.concatenate(self.shards.pool.get(self.shards.each(work.matrix, list(self.parts))))

@@ -1,0 +1,51 @@
+"""Engines by name, as settings and command lines give them."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from functools import cache
+
+from veilboost.engine.api import LOCAL, Engine
+from veilboost.errors import ImpossibleParameter, UnsupportedCombination
+
+HELP = "local, ray (workers on this machine), or ray://HOST:PORT (a cluster that runs)"
+
+
+def check_engine(name: str, workers: int | None) -> None:
+    """Refuse what names no engine, before anything is started."""
+    if name not in {"local", "ray"} and not name.startswith("ray://"):
+        raise ImpossibleParameter(f"there is no engine {name!r}", f"use {HELP}")
+    if workers is not None and workers < 1:
+        raise ImpossibleParameter(f"workers={workers} is less than 1")
+    if workers is not None and name == "local":
+        raise UnsupportedCombination("the engine local has no workers", "set threads, or use the engine ray")
+
+
+@contextmanager
+def open_engine(name: str = "local", workers: int | None = None) -> Generator[Engine]:
+    """The engine of this name, closed in the end. `workers` are as many as there are cores where it is None."""
+    check_engine(name, workers)
+    if name == "local":
+        yield LOCAL
+        return
+    engine = _on_ray(name, workers)
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+@cache
+def lasting_engine(name: str, workers: int | None) -> Engine:
+    """The engine that all jobs of this process share, until it ends."""
+    check_engine(name, workers)
+    return LOCAL if name == LOCAL.name else _on_ray(name, workers)
+
+
+def _on_ray(name: str, workers: int | None) -> Engine:
+    from veilboost.engine.ray import RayPool
+    from veilboost.engine.sharded import ShardedEngine
+
+    pool = RayPool(workers, None if name == "ray" else name)
+    return ShardedEngine(pool, pool.size, "ray")

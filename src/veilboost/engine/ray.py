@@ -1,0 +1,97 @@
+"""Ray as a pool: values are objects in its store, pieces of work are tasks that go where their objects are.
+
+A task whose worker dies runs again, and an object that is lost with its machine is made again from the tasks that made
+it; both are Ray's own doing, and neither changes a result, because tasks are pure.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from veilboost.engine.pool import Ref
+from veilboost.errors import MissingExtra, WorkersLost
+
+RETRIES = 4  # of a task whose worker died
+_QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DISABLE_IMPORT_WARNING": "1", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+
+
+def run_and_tell(function: Callable[..., Any], *arguments: Any) -> Any:
+    """A piece of work, and which process did it."""
+    value = function(*arguments)
+    return value, f"{os.uname().nodename}:{os.getpid()}"
+
+
+def run_all_and_tell(function: Callable[..., Any], *arguments: Any) -> Any:
+    return (*function(*arguments), f"{os.uname().nodename}:{os.getpid()}")
+
+
+class RayPool:
+    """A cluster: one of this machine's own with so many workers, or one that runs already at `address`."""
+
+    def __init__(self, workers: int | None, address: str | None = None) -> None:
+        for name, value in _QUIET.items():
+            os.environ.setdefault(name, value)
+        try:
+            self._ray: Any = importlib.import_module("ray")
+        except ModuleNotFoundError:
+            raise MissingExtra("the engine ray needs ray", "pip install 'veilboost[ray]'") from None
+        self._started = not self._ray.is_initialized()
+        if self._started:
+            quiet: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
+            try:
+                if address is None:
+                    cores = workers or len(os.sched_getaffinity(0))
+                    self._ray.init(num_cpus=cores, include_dashboard=False, **quiet)
+                else:
+                    self._ray.init(address=address, **quiet)
+            except (ConnectionError, RuntimeError, ValueError) as error:
+                raise WorkersLost(f"the Ray cluster could not be reached or started ({type(error).__name__})") from None
+        self.size: int = workers or int(self._ray.cluster_resources().get("CPU", 1))
+        self._run = self._ray.remote(run_and_tell)
+        self._run_all = self._ray.remote(run_all_and_tell)
+        self._tellers: list[Ref] = []
+        self._seen: set[str] = set()
+
+    def put(self, value: Any) -> Ref:
+        return self._ray.put(value)
+
+    def get(self, refs: Sequence[Ref]) -> list[Any]:
+        errors = self._ray.exceptions
+        try:
+            return list(self._ray.get(list(refs)))
+        except errors.RayTaskError as error:
+            raise (error.cause if isinstance(error.cause, Exception) else error) from None
+        except errors.RayError as error:
+            raise WorkersLost(f"work was lost with its workers ({type(error).__name__})") from None
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Ref:
+        value, teller = self._run.options(num_returns=2, max_retries=RETRIES).remote(function, *arguments)
+        self._note(teller)
+        return value
+
+    def call_for(self, count: int, function: Callable[..., Any], *arguments: Any) -> list[Ref]:
+        task = self._run_all.options(num_returns=count + 1, max_retries=RETRIES)
+        *values, teller = task.remote(function, *arguments)
+        self._note(teller)
+        return values
+
+    @property
+    def workers(self) -> int:
+        self._look()
+        return len(self._seen)
+
+    def close(self) -> None:
+        if self._started:
+            self._ray.shutdown()
+
+    def _note(self, teller: Ref) -> None:
+        self._tellers.append(teller)
+        if len(self._tellers) > 2000:
+            self._look()
+
+    def _look(self) -> None:
+        self._seen.update(self.get(self._tellers))
+        self._tellers.clear()

@@ -1,0 +1,117 @@
+"""Rows grouped by node, where the rows lie in shards: the driver knows how many of them each shard has."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from veilboost.boost.rows import Result, RowGroups
+from veilboost.engine import work
+from veilboost.engine.order import collected, dealt
+from veilboost.engine.pool import Ref, reduced
+from veilboost.engine.shards import ShardedArray, Shards
+from veilboost.types import AnyArray, Float32Array, Float64Array, Int32Array, Int64Array, UInt8Array
+
+CHUNK_ROWS = 1 << 20  # row numbers that are here at a time
+
+
+class ShardedRows(RowGroups):
+    """`parts` are the `RowGroups` of every shard, of which the nodes `pick` count (None: all).
+
+    `begin` and `end` are places in the list of all rows, node after node, which exists only where it is asked for.
+    """
+
+    shards: Shards
+    parts: Sequence[Ref]
+    by_shard: Int64Array
+    pick: Int64Array | None
+
+    def __init__(
+        self, shards: Shards, parts: Sequence[Ref], by_shard: Int64Array, group: Int32Array, pick: Int64Array | None
+    ) -> None:
+        end = by_shard.sum(axis=0).cumsum()
+        fields: dict[str, Any] = {"shards": shards, "parts": parts, "by_shard": by_shard, "pick": pick, "group": group}
+        fields |= {"begin": end - by_shard.sum(axis=0), "end": end}
+        for name, value in fields.items():  # the class that this one stands for is frozen
+            object.__setattr__(self, name, value)
+
+    @cached_property
+    def rows(self) -> Int32Array:  # pyright: ignore[reportIncompatibleVariableOverride] - made when asked for
+        """All rows, node after node, here."""
+        parts = self.shards.pool.get(self.shards.each(work.listed, self.parts, self.pick, list(self.shards.edges[:-1])))
+        return collected(parts, self.by_shard)
+
+    def of(self, nodes: Int64Array) -> RowGroups:
+        pick = nodes if self.pick is None else self.pick[nodes]
+        return ShardedRows(self.shards, self.parts, self.by_shard[:, nodes], self.group[nodes], pick)
+
+    def listed(self) -> Int32Array:
+        return self.rows
+
+    def split(self, left: UInt8Array) -> RowGroups:
+        parts: list[Ref] = []
+        counts: list[Ref] = []
+        for part, bits in zip(self.parts, dealt(left, self.by_shard), strict=True):
+            children, count = self.shards.pool.call_for(2, work.split, part, self.pick, np.packbits(bits), len(bits))
+            parts.append(children)
+            counts.append(count)
+        return ShardedRows(self.shards, parts, np.array(self.shards.pool.get(counts)), self.group.repeat(2), None)
+
+    def totals(self, gradients: Int32Array) -> Int64Array:
+        if not self.size:
+            return np.zeros((self.nodes, 2), dtype=np.int64)
+        placed = self.shards.place(gradients, axis=1)
+        return reduced(self.shards.pool, work.added, self.shards.each(work.totals, self.parts, self.pick, placed))
+
+    def add_to(self, margin: Float64Array, weight: Float32Array) -> None:
+        if not isinstance(margin, ShardedArray):
+            super().add_to(margin, weight)
+        elif self.size:
+            margin.parts = self.shards.each(work.with_leaves, self.parts, self.pick, weight, margin)
+
+    def gather(self, function: Any, *arguments: Any) -> AnyArray:
+        """What a function of shards' rows tells, an entry per row, node after node."""
+        told = self.shards.pool.get(self.shards.each(function, self.parts, self.pick, *arguments))
+        return collected(told, self.by_shard)
+
+    def chunks(self) -> Iterator[Int32Array]:
+        edges = [*range(0, self.size, CHUNK_ROWS), self.size]
+        firsts = list(self.shards.edges[:-1])
+        for low, high in itertools.pairwise(edges):
+            skip, take = self._window(low, high)
+            parts = self.shards.each(work.window, self.parts, self.pick, list(skip), list(take), firsts)
+            yield collected(self.shards.pool.get(parts), take)
+
+    def together(
+        self, edges: Sequence[int], arrays: Sequence[AnyArray], piece: Callable[[int], Callable[..., Result]]
+    ) -> list[Result]:
+        """Shards hand out the entries of their rows, and one worker has those of a piece."""
+        placed = [self.shards.place(array, axis=1 if len(array.shape) == 3 else 0) for array in arrays]
+        pool = self.shards.pool
+        answers: list[Ref] = []
+        for number, (low, high) in enumerate(itertools.pairwise(edges)):
+            skip, take = self._window(low, high)
+            having = np.flatnonzero(take.any(axis=1)).tolist() or [0]
+            told = [
+                pool.call(
+                    work.handed_out,
+                    self.parts[shard],
+                    self.pick,
+                    skip[shard],
+                    take[shard],
+                    *(array.parts[shard] for array in placed),
+                )
+                for shard in having
+            ]
+            answers.append(pool.call(work.put_together, piece(number), take[having], *told))
+        return pool.get(answers)
+
+    def _window(self, low: int, high: int) -> tuple[Int64Array, Int64Array]:
+        """The places low .. high of the list of all rows: how many of a node's each shard skips and takes."""
+        before = self.by_shard.cumsum(axis=0) - self.by_shard + self.begin  # where a shard's rows of a node begin
+        first, last = (np.clip(edge - before, 0, self.by_shard) for edge in (low, high))
+        return first, last - first

@@ -1,0 +1,49 @@
+"""The engine over shards: in this process, or on Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from veilboost.boost.columns import ColumnBlock
+from veilboost.boost.labels import LabelRows
+from veilboost.config import TrainingConfig
+from veilboost.engine.api import CutProposal
+from veilboost.engine.columns import ShardedBlock
+from veilboost.engine.labels import ShardedLabels
+from veilboost.engine.pool import Pool
+from veilboost.engine.shards import Shards
+from veilboost.types import BoolArray, Column, Float64Array
+
+MOST_ROWS = 1 << 20  # of a shard: what a worker holds at a time
+
+
+class ShardedEngine:
+    """At least `shards` shards, and more where they would be large."""
+
+    def __init__(self, pool: Pool, shards: int, name: str) -> None:
+        self._pool, self._shards, self.name = pool, shards, name
+
+    @property
+    def workers(self) -> int:
+        return self._pool.workers
+
+    def columns(
+        self,
+        columns: Sequence[Column],
+        rows: int,
+        config: TrainingConfig,
+        weights: Float64Array | None,
+        held_out: BoolArray | None,
+        threads: int,
+        propose: CutProposal | None = None,
+    ) -> ColumnBlock:
+        return ShardedBlock.spread(self._cut(rows), columns, config, weights, held_out, propose)
+
+    def labels(self, y: Float64Array, weight: Float64Array | None, held_out: BoolArray | None) -> LabelRows:
+        return ShardedLabels(self._cut(len(y)), y, weight, held_out)
+
+    def close(self) -> None:
+        self._pool.close()
+
+    def _cut(self, rows: int) -> Shards:
+        return Shards.of(self._pool, rows, max(self._shards, -(-rows // MOST_ROWS)))

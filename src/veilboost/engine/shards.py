@@ -1,0 +1,149 @@
+"""Rows cut into contiguous shards, and arrays with an entry per row that lie in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from veilboost.boost.rows import RowGroups
+from veilboost.engine import work
+from veilboost.engine.pool import Pool, Ref, reduced
+from veilboost.types import AnyArray
+
+
+@dataclass(frozen=True)
+class Shards:
+    """Shard s holds the rows edges[s] .. edges[s+1]. Cut by number alone, so all that a party has is cut alike."""
+
+    pool: Pool
+    edges: tuple[int, ...]
+
+    @staticmethod
+    def of(pool: Pool, rows: int, count: int) -> Shards:
+        count = max(1, min(count, rows))
+        return Shards(pool, tuple(rows * k // count for k in range(count + 1)))
+
+    def __len__(self) -> int:
+        return len(self.edges) - 1
+
+    @property
+    def rows(self) -> int:
+        return self.edges[-1]
+
+    @property
+    def ranges(self) -> Iterator[tuple[int, int]]:
+        return zip(self.edges[:-1], self.edges[1:], strict=True)
+
+    def place(self, values: AnyArray, axis: int = 0) -> ShardedArray:
+        """Cut an array along its axis of rows, and hand every shard its own."""
+        if isinstance(values, ShardedArray):
+            return values
+        before: tuple[slice, ...] = (slice(None),) * axis
+        parts = [self.pool.put(np.ascontiguousarray(values[(*before, slice(*ends))])) for ends in self.ranges]
+        return ShardedArray(self, parts, values.shape, values.dtype, axis)
+
+    def each(self, function: Callable[..., Any], *arguments: Any) -> list[Ref]:
+        """Call once per shard; a sharded array among the arguments gives its part, a list its entry."""
+        return [
+            self.pool.call(function, *(_own(argument, shard) for argument in arguments)) for shard in range(len(self))
+        ]
+
+    def array(self, parts: Sequence[Ref], shape: tuple[int, ...], dtype: Any, axis: int = 0) -> AnyArray:
+        """Parts that were made in shards, as what they are to everyone else: an array."""
+        return cast(AnyArray, ShardedArray(self, parts, shape, np.dtype(dtype), axis))
+
+
+def _own(argument: Any, shard: int) -> Any:
+    if isinstance(argument, ShardedArray):
+        return argument.parts[shard]
+    return cast("list[Any]", argument)[shard] if isinstance(argument, list) else argument
+
+
+class ShardedArray:
+    """An array whose parts lie in shards. Whoever asks for its content gets all of it, as one array."""
+
+    def __init__(self, shards: Shards, parts: Sequence[Ref], shape: tuple[int, ...], dtype: Any, axis: int) -> None:
+        self.shards, self.parts, self.shape, self.dtype, self.axis = shards, list(parts), shape, dtype, axis
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> AnyArray:
+        whole = np.concatenate(self.shards.pool.get(self.parts), axis=self.axis)
+        return whole if dtype is None else whole.astype(dtype, copy=False)
+
+    def __getitem__(self, key: Any) -> AnyArray:
+        return np.asarray(self)[key]
+
+    def copy(self) -> AnyArray:
+        """Parts are never changed in place, so that a copy costs nothing."""
+        return self.shards.array(self.parts, self.shape, self.dtype, self.axis)
+
+    def chunks(self) -> Iterator[AnyArray]:
+        """The content shard by shard: one shard at a time is held here."""
+        for part in self.parts:
+            yield self.shards.pool.get([part])[0]
+
+    def max(self, initial: int) -> Any:
+        return max(initial, reduced(self.shards.pool, max, self.shards.each(work.largest, self)))
+
+    def min(self, initial: int) -> Any:
+        return min(initial, reduced(self.shards.pool, min, self.shards.each(work.smallest, self)))
+
+
+class ShardedNumbers(ShardedArray):
+    """Row numbers in ascending order: of every shard those that are chosen, counted from its first."""
+
+    def __init__(self, shards: Shards, parts: Sequence[Ref], counts: Sequence[int]) -> None:
+        super().__init__(shards, parts, (sum(counts),), np.dtype(np.int32), 0)
+        self.counts = list(counts)
+
+    @staticmethod
+    def every(shards: Shards) -> ShardedNumbers:
+        counts = [end - begin for begin, end in shards.ranges]
+        return ShardedNumbers(shards, [shards.pool.call(work.count_up, count) for count in counts], counts)
+
+    @staticmethod
+    def where(mask: ShardedArray, wanted: bool = True) -> ShardedNumbers:
+        shards = mask.shards
+        parts = shards.each(work.where, mask, wanted)
+        return ShardedNumbers(shards, parts, shards.pool.get(shards.each(len, parts)))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> AnyArray:
+        parts = self.shards.pool.get(self.parts)
+        whole = np.concatenate(
+            [part + np.int32(first) for part, (first, _) in zip(parts, self.shards.ranges, strict=True)]
+        )
+        return whole if dtype is None else whole.astype(dtype, copy=False)
+
+    def __getitem__(self, key: Any) -> AnyArray:
+        if isinstance(key, np.ndarray) and self.shape[0] == self.shards.rows:
+            mask = cast(AnyArray, key)
+            if mask.dtype == np.bool_:
+                return cast(AnyArray, ShardedNumbers.where(self.shards.place(mask)))
+        if isinstance(key, slice) and key == slice(None, 0):
+            return cast(AnyArray, ShardedNumbers.where(self.shards.place(np.zeros(self.shards.rows, dtype=np.bool_))))
+        return super().__getitem__(key)
+
+    def at_roots(self, groups: int) -> RowGroups:
+        from veilboost.engine.rows import ShardedRows  # which is made of such numbers
+
+        parts = self.shards.each(RowGroups.root, self, groups)
+        by_shard = np.repeat(np.array(self.counts, dtype=np.int64)[:, None], groups, axis=1)
+        return ShardedRows(self.shards, parts, by_shard, np.arange(groups, dtype=np.int32), None)
+
+
+def per_row(function: Callable[..., Any], *arrays: AnyArray) -> Any:
+    """A function of arrays that treats every row by itself, called where the rows are."""
+    first = arrays[0]
+    if not isinstance(first, ShardedArray):
+        return function(*arrays)
+    placed = [first.shards.place(array, axis=1 if len(array.shape) == 3 else 0) for array in arrays]
+    return first.shards.array(first.shards.each(function, *placed), first.shape, first.dtype, first.axis)

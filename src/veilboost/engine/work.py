@@ -1,0 +1,197 @@
+"""The pieces of work: pure functions of one shard, which a pool calls wherever the shard is."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from veilboost.boost.columns import ColumnBlock, LevelBins, Splits
+from veilboost.boost.cuts import propose_cuts
+from veilboost.boost.objective import Objective
+from veilboost.boost.rows import RowGroups
+from veilboost.config import TrainingConfig
+from veilboost.engine.order import collected
+from veilboost.fixedpoint import Scale, to_fixed
+from veilboost.types import (
+    AnyArray,
+    BoolArray,
+    ColumnKind,
+    Float32Array,
+    Float64Array,
+    Int32Array,
+    Int64Array,
+    UInt8Array,
+)
+
+Pick = Int64Array | None
+
+# --- numbers ------------------------------------------------------------------------------------------------
+
+
+def added(*parts: AnyArray) -> AnyArray:
+    total = parts[0].copy()
+    for part in parts[1:]:
+        total += part
+    return total
+
+
+def largest(values: AnyArray) -> int:
+    return int(values.max(initial=0))
+
+
+def smallest(values: AnyArray) -> int:
+    return int(values.min(initial=0))
+
+
+def count_up(count: int) -> Int32Array:
+    return np.arange(count, dtype=np.int32)
+
+
+def where(mask: BoolArray, wanted: bool) -> Int32Array:
+    return np.flatnonzero(mask == wanted).astype(np.int32)
+
+
+# --- rows in nodes ------------------------------------------------------------------------------------------
+
+
+def picked(groups: RowGroups, pick: Pick) -> RowGroups:
+    return groups if pick is None else groups.of(pick)
+
+
+def listed(groups: RowGroups, pick: Pick, first: int) -> Int32Array:
+    return picked(groups, pick).listed() + np.int32(first)
+
+
+def window(groups: RowGroups, pick: Pick, skip: Int64Array, take: Int64Array, first: int) -> Int32Array:
+    """Of every node `take` rows after the first `skip`, as the driver numbers them."""
+    own = picked(groups, pick)
+    begin = own.begin + skip
+    return RowGroups(own.rows, begin, begin + take, own.group).listed() + np.int32(first)
+
+
+def handed_out(
+    groups: RowGroups, pick: Pick, skip: Int64Array, take: Int64Array, *arrays: AnyArray | ColumnBlock
+) -> list[AnyArray]:
+    """The entries that the rows of a window have in arrays, along the axis of rows: of three the second."""
+    rows = window(groups, pick, skip, take, 0)
+    entries = [matrix(array) if isinstance(array, ColumnBlock) else array for array in arrays]
+    return [array[:, rows] if array.ndim == 3 else array[rows] for array in entries]
+
+
+def put_together(piece: Callable[..., Any], counts: Int64Array, *told: list[AnyArray]) -> Any:
+    """Call a piece of work with what shards have handed out, shard after shard; `counts` is (shards, nodes)."""
+    edges = [0, *counts.sum(axis=1).cumsum().tolist()]
+    rows = collected([np.arange(low, high, dtype=np.int32) for low, high in itertools.pairwise(edges)], counts)
+    return piece(rows, *(np.concatenate(each, axis=1 if each[0].ndim == 3 else 0) for each in zip(*told, strict=True)))
+
+
+def split(groups: RowGroups, pick: Pick, left: UInt8Array, count: int) -> tuple[RowGroups, Int64Array]:
+    children = picked(groups, pick).split(np.unpackbits(left, count=count))
+    return children, children.counts
+
+
+def totals(groups: RowGroups, pick: Pick, gradients: Int32Array) -> Int64Array:
+    return picked(groups, pick).totals(gradients)
+
+
+def with_leaves(groups: RowGroups, pick: Pick, weight: Float32Array, margin: Float64Array) -> Float64Array:
+    after = margin.copy()
+    picked(groups, pick).add_to(after, weight)
+    return after
+
+
+# --- columns ------------------------------------------------------------------------------------------------
+
+
+def cuts_of(
+    config: TrainingConfig, shards: int, weighted: bool, masked: bool, *parts: AnyArray
+) -> tuple[Float32Array, bool]:
+    """The cuts of one column, and whether a value of it is missing.
+
+    `parts` are the column in all shards, then where there are such the weights, then the masks of rows held out.
+    """
+    values = np.concatenate(parts[:shards])
+    missing = bool(np.isnan(values).any())
+    weights = np.concatenate(parts[shards : 2 * shards]) if weighted else None
+    if masked:
+        fit = ~np.concatenate(parts[-shards:])
+        values, weights = values[fit], None if weights is None else weights[fit]
+    return propose_cuts(values, weights, config.max_bin, config.binning), missing
+
+
+def has_missing(values: Float32Array) -> bool:
+    return bool(np.isnan(values).any())
+
+
+def binned(
+    config: TrainingConfig,
+    kinds: tuple[ColumnKind, ...],
+    categories: tuple[int, ...],
+    cuts: tuple[Float32Array, ...],
+    missing: tuple[bool, ...],
+    rows: int,
+    *values: Float32Array,
+) -> ColumnBlock:
+    """A shard's columns. Values are let go: from here on bins are all that is needed."""
+    return ColumnBlock.with_cuts(values, rows, kinds, categories, cuts, missing, config, 1).without_values()
+
+
+def subset(block: ColumnBlock, features: Int32Array) -> ColumnBlock:
+    return block.subset(features)
+
+
+def matrix(block: ColumnBlock) -> AnyArray:
+    return _bins(block).bins[0]
+
+
+def histogram(block: ColumnBlock, groups: RowGroups, pick: Pick, gradients: Int32Array) -> Int64Array:
+    return block.histogram(_bins(block), gradients, picked(groups, pick))
+
+
+def route(groups: RowGroups, pick: Pick, block: ColumnBlock, splits: Splits) -> UInt8Array:
+    return block.route(_bins(block), picked(groups, pick), splits)
+
+
+def _bins(block: ColumnBlock) -> LevelBins:
+    if block.shared is None:
+        raise TypeError("a shard has bins of its own at every node")
+    return block.shared
+
+
+# --- labels -------------------------------------------------------------------------------------------------
+
+
+def first_margin(base: Float64Array, rows: int) -> Float64Array:
+    return np.repeat(base[:, None], rows, axis=1)
+
+
+def gradients(
+    objective: Objective, margin: Float64Array, y: Float64Array, validation: BoolArray | None
+) -> tuple[tuple[Float64Array, Float64Array], tuple[float, float]]:
+    """g and h, and the bounds that they ask for."""
+    g, h = objective.gradients(margin, y, None)
+    if validation is not None:
+        g, h = np.where(validation, 0.0, g), np.where(validation, 0.0, h)
+    return (g, h), objective.bounds(1.0, g, h)
+
+
+def on_grid(derivatives: tuple[Float64Array, Float64Array], scale: Scale, weight: Float64Array | None) -> Int32Array:
+    return to_fixed(*derivatives, scale, weight)
+
+
+def largest_weight(weight: Float64Array, validation: BoolArray | None) -> float:
+    return float((weight if validation is None else weight[~validation]).max(initial=0.0))
+
+
+def tally(y: Float64Array, validation: BoolArray | None, most: int) -> tuple[Float64Array, Int64Array] | None:
+    """The labels of rows that are fit on, if they are few whole numbers, and how many rows have each; else None."""
+    labels, counts = np.unique(y if validation is None else y[~validation], return_counts=True)
+    whole = len(labels) <= most and bool((np.isfinite(labels) & (labels == np.floor(labels))).all())
+    return (labels, counts) if whole and float(np.abs(labels).max(initial=0.0)) < most else None
+
+
+def taken(values: Float64Array, rows: Int32Array) -> Float64Array:
+    return values[..., rows]

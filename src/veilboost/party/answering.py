@@ -1,0 +1,196 @@
+"""What a party does in every training job that another one drives: it asks its owner, writes down, and lets go."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar, cast
+
+from veilboost.config import TrainingConfig
+from veilboost.data.table import PartyTable
+from veilboost.errors import AgainstPolicy, JobExists, UnexpectedMessage
+from veilboost.model.part import Part
+from veilboost.party.booking import Booking
+from veilboost.party.horizontal_settings import HorizontalJob
+from veilboost.party.identity import PeerIdentity
+from veilboost.party.messages import Finish
+from veilboost.party.policy import EVERY, TrainRequest
+from veilboost.party.runs import RunFolder
+from veilboost.party.settings import JobSettings, PartySettings
+from veilboost.types import PartyName
+from veilboost.wire.channel import Reply
+from veilboost.wire.codec import Catalogue, encode
+from veilboost.wire.link import Link
+from veilboost.wire.message import Done, Message
+from veilboost.wire.rpc import Caller
+from veilboost.wire.transcript import Transcript
+
+Job = TypeVar("Job", JobSettings, HorizontalJob)
+Reach = Callable[[PartyName, float], Link]  # a way to another party, within so many seconds
+
+
+def load_allowed(settings: PartySettings) -> PartyTable:
+    """The party's table, if the policy allows its columns."""
+    if settings.data is None:
+        raise UnexpectedMessage("this party has no table")
+    table = settings.data.load()
+    if EVERY not in settings.policy.columns:
+        forbidden = sum(name not in settings.policy.columns for name in table.names)
+        if forbidden:
+            raise AgainstPolicy(f"the policy forbids {forbidden} of the columns", "list them, or leave them out")
+    return table
+
+
+class AnsweringSession(ABC, Generic[Job]):
+    """One training job at a party that answers, request by request. Subclasses say what is done."""
+
+    catalogue: Catalogue
+
+    def __init__(
+        self,
+        settings: PartySettings,
+        threads: int,
+        reach: Reach,
+        session: bytes,
+        job: Job,
+        text: str,
+        dry_run: bool,
+        resume: bool,
+        peer: PeerIdentity,
+    ) -> None:
+        self.settings = settings
+        self.job: Job = job
+        self.dry_run = dry_run
+        self.proposer = peer.party
+        self.last_heard = time.monotonic()
+        self.over = False
+        self._text = text
+        self._threads, self._reach, self._session = threads, reach, session
+        self._run: RunFolder | None = None
+        self._transcript = Transcript(settings.name)
+        self._booking = Booking.of_run(settings, job.name, resume)
+        self._callers: list[Caller] = []
+
+    @property
+    def role(self) -> str:
+        return self.job.parties[self.settings.name].role
+
+    @property
+    @abstractmethod
+    def uses_table(self) -> bool: ...
+
+    # --- the owner's word -------------------------------------------------------------------------------
+
+    def _check_place(self, peer: PeerIdentity) -> None:
+        """Whether this party has a part to play, before anything is read or sent."""
+        job, me = self.job, self.settings.name
+        if peer.party != job.active:
+            raise AgainstPolicy(f"{peer.party} proposes a job that {job.active} would drive", "who drives it proposes")
+        if me not in job.parties or me == job.active:
+            raise AgainstPolicy(f"{me} has no part to play in this job", "name it under [parties], by its own name")
+        if self.uses_table and self.settings.data is None:
+            raise AgainstPolicy(f"{me} has no table", "give it a helper's role, or a [data] section")
+
+    def _request(
+        self,
+        peer: PeerIdentity,
+        protocol: Any,
+        role: str,
+        training: TrainingConfig,
+        rows: int | None,
+        epsilon: float,
+    ) -> TrainRequest:
+        """What the owner's policy is asked. Of the protocol it looks at the name and the statement."""
+        job, me, policy = self.job, self.settings.name, self.settings.policy
+        data = self.settings.data if self.uses_table else None
+        return TrainRequest(
+            peers={n: (peer.fingerprint or None) if n == peer.party else None for n in job.parties if n != me},
+            protocol=protocol,
+            role=cast(Any, role),
+            table=None if data is None else data.table,
+            columns=() if data is None else tuple(data.features or ()),
+            trees=training.n_estimators,
+            depth=training.max_depth,
+            rows=rows,
+            epsilon=epsilon,
+            delta=policy.delta,
+        )
+
+    # --- requests ---------------------------------------------------------------------------------------
+
+    def handle(self, peer: PeerIdentity, message: Message, frame: bytes) -> bytes:
+        """The frame of the answer; both are written into the transcript."""
+        self.last_heard = time.monotonic()
+        reply = self._act(peer, message)
+        answer = reply if isinstance(reply, Message) else reply()  # which may wait for other parties
+        answer_frame = encode(answer)
+        self._transcript.record("received", peer.party, message, len(frame), frame)
+        self._transcript.record("sent", peer.party, answer, len(answer_frame), answer_frame)
+        if self.over:
+            self._transcript.close()
+        return answer_frame
+
+    @abstractmethod
+    def _act(self, peer: PeerIdentity, message: Message) -> Reply: ...
+
+    def _refuse_finished(self) -> None:
+        if RunFolder(self.settings.runs / self.job.name).status.get("state") == "finished":
+            raise JobExists(f"{self.settings.name} has a finished run {self.job.name!r}")
+
+    def _new_run(self) -> RunFolder:
+        run = RunFolder.create(self.settings.runs, self.job.name, replace=True)
+        run.save_job(self._text)
+        return run
+
+    def _begin_run(self, run: RunFolder, **noted: Any) -> None:
+        """From here on the job stands in this folder: its key, who drives it, and every message."""
+        self._run = run
+        run.save_key(self._booking.randomness.key)
+        run.note(party=self.settings.name, active=self.job.active, session=self._session.hex(), **noted)
+        if self.job.record != "none":
+            record = "payload" if self.job.record == "payload" else "types"
+            self._transcript.close()  # of the same session, where another party was lost and the job proposed again
+            self._transcript = Transcript(self.settings.name, run.path / "transcript", record)
+
+    def _caller(self, name: PartyName) -> Caller:
+        """This party's own way to another one that answers."""
+        caller = Caller(
+            name,
+            lambda seconds: self._reach(name, seconds),
+            self._session,
+            self.catalogue,
+            self._transcript,
+            self.settings.limits.request_seconds,
+        )
+        self._callers.append(caller)
+        return caller
+
+    # --- the end ----------------------------------------------------------------------------------------
+
+    def _finish(self, message: Finish) -> Done:
+        if self._run is not None:
+            part = self._finished_part() if message.completed else None
+            if part is not None:
+                self._run.save_part(part)
+            state = "failed" if message.completed else "cancelled"
+            self._run.note(state="finished" if part is not None else state)
+            self._booking.close(self._run)
+        self._let_go()
+        return Done()
+
+    @abstractmethod
+    def _finished_part(self) -> Part | None:
+        """This party's part of the model, if training came to its end."""
+
+    def give_up(self) -> None:
+        """Another job takes the table, or the party stops: what was kept stays, what was spent too."""
+        self._transcript.close()
+        if self.uses_table and not self.dry_run and not self.over:
+            self._booking.close(self._run)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        for caller in self._callers:
+            caller.close()
+        self.over = True

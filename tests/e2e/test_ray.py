@@ -1,0 +1,122 @@
+"""A real Ray cluster of several worker processes on this machine: the same model, also when a worker is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from support import make_columns, make_labels, sha, split_among, train
+from veilboost.cli.main import app
+from veilboost.config import TrainingConfig
+from veilboost.engine import work
+from veilboost.engine.ray import RayPool
+from veilboost.engine.sharded import ShardedEngine
+from veilboost.errors import MalformedMessage, WorkersLost
+from veilboost.estimators import VerticalClassifier
+
+pytest.importorskip("ray")
+CONFIG = TrainingConfig(n_estimators=2, max_depth=3, max_bin=16)
+WORKERS = 3
+
+
+@pytest.fixture(scope="module")
+def pool():
+    made = RayPool(WORKERS)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def tables():
+    columns = make_columns(7, 1200, numeric=4, missing=0.05)
+    return split_among(columns, make_labels(7, columns), 2)
+
+
+@pytest.mark.parametrize("protocol", ["plain", "lattice", "paillier"])
+def test_every_exact_protocol_gives_the_model_of_one_machine(pool, tables, protocol):
+    if protocol == "paillier":
+        tables = {name: table.take(range(150)) for name, table in tables.items()}
+    expected = sha(train(tables, CONFIG, protocol))
+    for shards in (1, 2, 3, 7):
+        run = train(tables, CONFIG, protocol, engine=ShardedEngine(pool, shards, "ray"))
+        assert sha(run) == expected
+        assert (run.engine, run.workers > 1) == ("ray", True)
+
+
+class Killing(RayPool):
+    """Hands every kind of work to a worker that kills itself the first time, as the system would."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(WORKERS)
+        self._folder = folder
+        self.killed: set[str] = set()
+
+    def _doomed(self, function):
+        if function not in {work.histogram, work.split, work.route, work.put_together, work.on_grid}:
+            return function
+        name, mark = function.__name__, self._folder / function.__name__
+        self.killed.add(name)
+
+        def once(*arguments):
+            if not mark.exists():
+                mark.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            return function(*arguments)
+
+        return once
+
+    def call(self, function, *arguments):
+        return super().call(self._doomed(function), *arguments)
+
+    def call_for(self, count, function, *arguments):
+        return super().call_for(count, self._doomed(function), *arguments)
+
+
+@pytest.mark.parametrize(("protocol", "kinds"), [("plain", 4), ("lattice", 5), ("ldp", 4)])
+def test_a_worker_killed_in_a_level_changes_nothing(pool, tables, tmp_path, protocol, kinds):
+    """Also where noise is drawn: it follows from the request, so work that runs again meets the same."""
+    killing = Killing(tmp_path)
+    config = CONFIG if protocol != "ldp" else TrainingConfig(**CONFIG.to_dict() | {"options": {"mechanism": "laplace"}})
+    run = train(tables, config, protocol, engine=ShardedEngine(killing, 3, "ray"))
+    assert len(killing.killed) == len(list(tmp_path.iterdir())) == kinds
+    assert sha(run) == sha(train(tables, config, protocol))
+
+
+def test_errors_of_workers_arrive_as_they_left(pool):
+    def refuse():
+        raise MalformedMessage("no", "nothing")
+
+    with pytest.raises(MalformedMessage, match="^VB-1401: no; nothing$"):
+        pool.get([pool.call(refuse)])
+
+
+def test_work_that_always_kills_its_worker_ends_with_a_code(pool):
+    with pytest.raises(WorkersLost, match="VB-1708"):
+        pool.get([pool.call(os._exit, 1)])
+
+
+def test_the_estimator_and_the_command_line_name_the_engine(pool, tables, tmp_path):
+    """They join the cluster that this process has started."""
+    columns = {column.name: column.values for table in tables.values() for column in table.columns}
+    pandas = pytest.importorskip("pandas")
+    frame, label = pandas.DataFrame(columns), tables["p0"].label
+    here, there = (
+        VerticalClassifier(n_estimators=1, max_depth=2, engine=engine).fit(frame, label) for engine in ("local", "ray")
+    )
+    assert here.model_sha256_ == there.model_sha256_
+    assert there.simulation_.engine == "ray"
+    frame.assign(y=label).to_csv(tmp_path / "t.csv", index=False)
+    options = ["--data", str(tmp_path / "t.csv"), "--label", "y", "--n-estimators", "1", "--json", "--no-baselines"]
+    said = [
+        json.loads(CliRunner().invoke(app, ["simulate", *options, *engine]).stdout)
+        for engine in ([], ["--engine", "ray", "--workers", "2"])
+    ]
+    assert [each["engine"] for each in said] == ["local", "ray"]
+    assert said[0]["workers"] == 1
+    assert said[1]["workers"] >= 2
+    assert said[0]["model_sha256"] == said[1]["model_sha256"]

@@ -1,0 +1,192 @@
+"""Shards change where rows lie and nothing else: every protocol gives the same model for any number of them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support import SHORT_KEY, make_columns, make_labels, sha, split_among, train
+from veilboost.config import TrainingConfig
+from veilboost.crypto.lattice import keys
+from veilboost.engine.api import check_job
+from veilboost.engine.opening import open_engine
+from veilboost.engine.pool import SerialPool
+from veilboost.engine.sharded import ShardedEngine
+from veilboost.errors import ImpossibleParameter, UnsupportedCombination
+from veilboost.estimators import VerticalClassifier
+from veilboost.protocols.common.lattice_messages import LatticeRequest
+from veilboost.protocols.registry import all_protocols
+
+ROWS = 173
+SHARDS = [1, 2, 3, 7]
+CONFIG = TrainingConfig(n_estimators=2, max_depth=3, max_bin=8, categories="onehot")
+
+
+def shards(count: int) -> ShardedEngine:
+    return ShardedEngine(SerialPool(), count, "ray")
+
+
+def scene(objective: str = "binary", weight: bool = False, **changes: object):
+    columns = make_columns(5, ROWS, numeric=4, categorical=1, missing=0.1)
+    weights = np.random.default_rng(1).random(ROWS) + 0.25 if weight else None
+    tables = split_among(columns, make_labels(5, columns, objective), 3, weights)
+    return tables, dataclasses.replace(CONFIG, objective=objective, **changes)
+
+
+SCENES = {
+    "binary": {},
+    "multiclass": {"objective": "multiclass"},
+    "sampled": {"objective": "regression", "subsample": 0.6, "colsample_bytree": 0.5, "weight": True},
+    "weighted": {"scale_pos_weight": 3.0, "weighted_bins": True, "weight": True},
+    "counts": {"objective": "poisson", "binning": "width"},
+}
+
+
+@pytest.mark.parametrize("protocol", ["plain", "lattice"])
+@pytest.mark.parametrize("name", SCENES)
+def test_the_model_is_that_of_one_machine(name, protocol):
+    tables, config = scene(**SCENES[name])
+    held_out = np.arange(ROWS) % 4 == 1 if name != "binary" else None
+    expected = train(tables, config, protocol, held_out=held_out)
+    for count in SHARDS:
+        run = train(tables, config, protocol, engine=shards(count), held_out=held_out)
+        assert sha(run) == sha(expected)
+        assert run.bytes_sent == expected.bytes_sent
+        assert [each.validation for each in run.history] == [each.validation for each in expected.history]
+
+
+NOISY = {
+    "sealed": {"eps_features": 4.0},
+    "masked": {},
+    "ldp": {"mechanism": "gaussian"},
+    "paillier": SHORT_KEY,
+}
+
+
+@pytest.mark.parametrize("protocol", NOISY)
+def test_noise_follows_the_request_and_not_the_shards(protocol):
+    tables, config = scene(options=NOISY[protocol])
+    expected = sha(train(tables, config, protocol))
+    for count in (2, 7):
+        assert sha(train(tables, config, protocol, engine=shards(count))) == expected
+
+
+def test_ciphertexts_are_the_same_bytes_whoever_encrypts(monkeypatch):
+    """Also where a level is many spans, each with a seed of its own."""
+    monkeypatch.setattr(keys, "SPAN_ROWS", 50)
+    tables, config = scene()
+
+    def sent(**options):
+        run = train(tables, config, "lattice", record="payload", **options)
+        sent_or_told = [message for _, _, message in run.transcripts["p0"].messages]
+        messages = [message for message in sent_or_told if isinstance(message, LatticeRequest)]
+        assert any(len(message.block_rows) > 1 for message in messages)
+        return [message.ciphertext.tobytes() for message in messages], sha(run)
+
+    expected, model = sent()
+    assert sent(engine=shards(3)) == (expected, model)
+    monkeypatch.undo()
+    assert sha(train(tables, config, "lattice")) == model
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 2**16),
+    rows=st.integers(2, 40),
+    count=st.integers(1, 50),
+    distinct=st.none() | st.integers(1, 6),
+    held=st.booleans(),
+)
+def test_any_cut_of_any_rows(seed, rows, count, distinct, held):
+    """Also more shards than rows, shards without a row to fit on, columns of one value."""
+    columns = make_columns(seed, rows, numeric=3, missing=0.2, distinct=distinct)
+    label = np.random.default_rng(seed).integers(2, size=rows).astype(np.float64)
+    label[:2] = [0.0, 1.0]
+    tables = split_among(columns, label, 2)
+    config = dataclasses.replace(CONFIG, min_child_weight=0.0, max_bin=4, n_estimators=1)
+    held_out = np.arange(rows) >= max(2, rows // 2) if held else None
+    expected = sha(train(tables, config, held_out=held_out))
+    assert sha(train(tables, config, engine=shards(count), held_out=held_out)) == expected
+
+
+def test_a_job_goes_on_from_margins_that_were_kept():
+    from veilboost.party.session import PassiveSession, TrainingJob, train_active
+    from veilboost.party.simulation import simulated_randomness
+    from veilboost.protocols.registry import protocol_named
+    from veilboost.wire.channel import Peers
+    from veilboost.wire.codec import Catalogue
+    from veilboost.wire.memory import MemoryChannel
+    from veilboost.wire.transcript import Transcript
+
+    tables, config = scene()
+    spec, kept, records = protocol_named("plain"), [], {}
+
+    class Keeper:
+        def __init__(self, start=None):
+            self.start = start
+
+        def kept(self):
+            return self.start
+
+        def keep(self, progress, own):
+            progress.margin = np.asarray(progress.margin)  # as a file gives it back
+            kept.append((progress, own))
+
+        def bring_back(self, error, begin):
+            return False
+
+    def run(keeper):
+        sessions = {name: PassiveSession(spec, name, tables[name], engine=shards(3)) for name in ("p1", "p2")}
+        for name, session in sessions.items():
+            if name in records:
+                session.side.restore(records[name])
+        channels = {
+            name: MemoryChannel(session.side.handle, Catalogue(spec.messages), Transcript("p0"), Transcript(name))
+            for name, session in sessions.items()
+        }
+        outcome = train_active(
+            TrainingJob(spec, config, tuple(tables)), "p0", tables["p0"], Peers(channels), keeper=keeper,
+            randomness=simulated_randomness(config, "p0"), engine=shards(3),
+        )  # fmt: skip
+        records.update({name: session.side.records() for name, session in sessions.items()})
+        return {"p0": outcome.part} | {name: session.part() for name, session in sessions.items()}
+
+    from veilboost.model.joined import join
+
+    whole = join(run(Keeper())).sha256()
+    assert join(run(Keeper(kept[0]))).sha256() == whole
+
+
+# --- the door -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name, spec in all_protocols().items() if "ray" not in spec.engines])
+def test_a_protocol_that_cannot_run_says_so(name):
+    tables, config = scene()
+    with pytest.raises(UnsupportedCombination, match=f"{name} does not run on the engine ray"):
+        train(tables, config, name, engine=shards(2))
+
+
+@pytest.mark.parametrize("changes", [{"proposal": "local"}, {"sampling": "goss"}])
+def test_what_looks_at_all_rows_at_once_is_refused(changes):
+    with pytest.raises(UnsupportedCombination, match="all rows at once"):
+        check_job("ray://head:10001", "plain", ("local", "ray"), dataclasses.replace(CONFIG, **changes))
+
+
+def test_a_loss_of_ones_own_is_refused_before_anything_starts():
+    model = VerticalClassifier(engine="ray", objective=lambda margin, y: (margin, y))
+    with pytest.raises(UnsupportedCombination, match="an objective of your own"):
+        model.fit(np.arange(20.0).reshape(10, 2), np.arange(10) % 2)
+
+
+@pytest.mark.parametrize(
+    ("engine", "workers", "error"),
+    [("spark", None, ImpossibleParameter), ("ray", 0, ImpossibleParameter), ("local", 3, UnsupportedCombination)],
+)
+def test_engines_that_are_none(engine, workers, error):
+    with pytest.raises(error), open_engine(engine, workers):
+        pass
