@@ -15,8 +15,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
 from common import among, arguments, load, note, report
 from veilboost.audit.attacks import (
     masked_network,
@@ -31,14 +29,12 @@ from veilboost.audit.attacks import (
     smm2_program,
     smm2_stacking,
 )
-from veilboost.audit.result import Finding
-from veilboost.audit.runner import attack, combined
-from veilboost.audit.sources import views_of_simulation
+from veilboost.audit.runner import combined
 from veilboost.config import TrainingConfig
-from veilboost.data import PartyTable
-from veilboost.party.simulation import simulate_training
 from veilboost.protocols.masked.options import PAPER_SETTING, MaskedOptions
 from veilboost.protocols.masked.theorem2 import advanced_share
+from veilboost.reproduce.attacking import attacked
+from veilboost.reproduce.tables import sampled
 
 SETS = ("adult", "default_credit")
 ON_LABELS = (masked_network, masked_projection, masked_sphere, masked_stacking)
@@ -73,19 +69,6 @@ CASES = {
     "smm1": Case("smm1", (smm1_columns, smm1_labels)),
     "smm2": Case("smm2", (smm2_program, smm2_stacking, smm2_columns)),
 }
-
-
-def attacked(tables: dict[str, PartyTable], protocol: str, config: TrainingConfig, attacks: Any) -> list[Finding]:
-    run = simulate_training(tables, "party0", protocol, config, record="payload")
-    views, truth = views_of_simulation(run, tables, config)
-    sides = {"active": "party0", "passive": "party1"}
-    chances = ((how, views[sides[how.ADVERSARY]], truth, sides[how.VICTIM]) for how in attacks)
-    found = (attack(*chance, np.random.default_rng(config.seed)) for chance in chances)
-    return [finding for finding in found if finding is not None]
-
-
-def sampled(table: PartyTable, rows: int) -> PartyTable:
-    return table.take(np.sort(np.random.default_rng(0).permutation(table.rows)[:rows]))
 
 
 def main() -> None:

@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import json
 import os
-import platform
 import sys
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from veilboost.config import TrainingConfig
-from veilboost.data import PartyTable, load_table
-from veilboost.data.schema import SchemaRules
+from veilboost.data import PartyTable
+from veilboost.reproduce.machine import machine
+from veilboost.reproduce.tables import among, hold_out
+from veilboost.reproduce.tables import load as load_file
 from veilboost.types import Column
+
+__all__ = [
+    "among",
+    "arguments",
+    "as_matrix",
+    "best_of",
+    "hold_out",
+    "load",
+    "machine",
+    "note",
+    "report",
+    "today",
+    "xgboost_parameters",
+]
 
 DEFAULT_DATA = Path(os.environ.get("VEILBOOST_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
@@ -30,30 +45,14 @@ def arguments(description: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def machine() -> dict[str, Any]:
-    """Where and with what this was measured."""
-    model = next(
-        (
-            line.split(":", 1)[1].strip()
-            for line in Path("/proc/cpuinfo").read_text().splitlines()
-            if "model name" in line
-        ),
-        platform.processor(),
-    )
-    names = ("veilboost", "numpy", "xgboost-cpu", "scikit-learn")
-    versions = {}
-    for name in names:
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            versions[name] = None
-    return {"cpu": model, "cores": os.cpu_count(), "python": platform.python_version(), "versions": versions}
-
-
 def report(result: dict[str, Any]) -> None:
     """One JSON object on stdout."""
-    json.dump({"machine": machine(), **result}, sys.stdout, indent=2)
+    json.dump({"machine": machine(), "measured": today(), **result}, sys.stdout, indent=2)
     print()
+
+
+def today() -> str:
+    return f"{datetime.now(UTC):%Y-%m-%d}"
 
 
 def note(text: str) -> None:
@@ -61,30 +60,7 @@ def note(text: str) -> None:
 
 
 def load(folder: Path, name: str, categorical: tuple[str, ...] = ()) -> PartyTable:
-    return load_table(
-        folder / f"{name}.parquet",
-        id="id",
-        label="label",
-        categorical=categorical,
-        rules=SchemaRules(constant="drop"),
-    ).sorted_by_id()
-
-
-def hold_out(rows: int, share: float = 0.2, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Shuffled training and test rows."""
-    order = np.random.default_rng(seed).permutation(rows)
-    test = int(rows * share)
-    return np.sort(order[test:]), np.sort(order[:test])
-
-
-def among(table: PartyTable, parties: int) -> dict[str, PartyTable]:
-    """Contiguous blocks of columns; the first party holds the labels."""
-    blocks = np.array_split(np.arange(len(table.columns)), parties)
-    tables = {
-        f"party{k}": PartyTable(table.ids, tuple(table.columns[at] for at in block)) for k, block in enumerate(blocks)
-    }
-    tables["party0"] = PartyTable(table.ids, tables["party0"].columns, table.label, table.label_classes, table.weight)
-    return tables
+    return load_file(folder / f"{name}.parquet", categorical)
 
 
 def as_matrix(columns: tuple[Column, ...]) -> np.ndarray:

@@ -8,13 +8,25 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-_WIDE, _HIGH, _LEFT, _TOP = 250, 180, 50, 40
-_COLOURS = ("#1b6ca8", "#d1495b", "#edae49", "#3c7a4b", "#7b4b94", "#555555")
+_WIDE, _HIGH, _LEFT, _TOP, _ACROSS = 250, 180, 50, 70, 5
+_COLOURS = (
+    "#1b6ca8",
+    "#d1495b",
+    "#edae49",
+    "#3c7a4b",
+    "#7b4b94",
+    "#555555",
+    "#00a6a6",
+    "#b5651d",
+    "#e377c2",
+    "#8a9a00",
+    "#000000",
+)
 BASELINE = "none"  # the reading of methods that have no epsilon: a line across
 
 
 def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """AUC over epsilon (logarithmic), a line per method."""
+    """AUC over epsilon (logarithmic), a line per method; broken where the true epsilon is infinite."""
     sets = list(dict.fromkeys(row["data"] for row in rows))
     readings = list(dict.fromkeys(row["reading"] for row in rows if row["reading"] != BASELINE))
     methods = list(dict.fromkeys(row["method"] for row in rows))
@@ -25,9 +37,10 @@ def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
         f'font-size="11"><rect width="100%" height="100%" fill="white"/>'
     ]
     for at, method in enumerate(methods):
-        x = _LEFT + at * 190
-        parts.append(f'<line x1="{x}" y1="15" x2="{x + 22}" y2="15" stroke="{colour[method]}" stroke-width="2"/>')
-        parts.append(f'<text x="{x + 27}" y="19">{escape(method)}</text>')
+        x, y = _LEFT + at % _ACROSS * 230, 15 + 16 * (at // _ACROSS)
+        parts.append(f'<line x1="{x}" y1="{y}" x2="{x + 22}" y2="{y}" stroke="{colour[method]}" stroke-width="2"/>')
+        endless = all(math.isinf(row["true"]) for row in rows if row["method"] == method)
+        parts.append(f'<text x="{x + 27}" y="{y + 4}">{escape(method)}{" (true: ∞)" if endless else ""}</text>')
     for down, data in enumerate(sets):
         own = [row for row in rows if row["data"] == data]
         low, high = min(row["auc"] for row in own), max(row["auc"] for row in own)
@@ -64,7 +77,8 @@ def _panel(
         if own[0]["reading"] == BASELINE:
             points, dash = [place(at, own[0]["auc"]) for at in (epsilons[0], epsilons[-1])], ' stroke-dasharray="5 3"'
         else:
-            points, dash = [place(row["epsilon"], row["auc"]) for row in own], ""
+            points = [place(row["epsilon"], row["auc"]) for row in own]
+            dash = ' stroke-dasharray="2 2"' if all(math.isinf(row["true"]) for row in own) else ""
         text = " ".join(f"{at:.1f},{height:.1f}" for at, height in points)
         parts.append(f'<polyline points="{text}" fill="none" stroke="{colour[method]}" stroke-width="1.6"{dash}/>')
     return parts

@@ -24,6 +24,7 @@ import numpy as np
 
 import veilboost.party.simulation as simulation_module
 from common import among, arguments, as_matrix, hold_out, load, note, report, xgboost_parameters
+from elxgb_load import load_over_tls
 from elxgb_service import PARTIES, job, load_of_users, served, timed
 from veilboost.align.ids import canonical_ids
 from veilboost.boost.objective import make_objective
@@ -182,7 +183,8 @@ def inference(table: PartyTable, name: str, kept: Kept, options: argparse.Namesp
 
 
 def load_test(table: PartyTable, name: str, kept: Kept, options: argparse.Namespace) -> None:
-    kept(f"{name} load of 32 users at a time", lambda: load_of_users(table))
+    kept(f"{name} load of 32 users at a time, in one process", lambda: load_of_users(table))
+    kept(f"{name} load of 32 users at a time, over TLS", lambda: load_over_tls(table))
 
 
 # --- Table 5 ------------------------------------------------------------------------------------------------------

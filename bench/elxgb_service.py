@@ -73,9 +73,9 @@ def served(table: PartyTable, scheme: str, count: int) -> dict[str, Any]:
     values = user.directory.rows_of(columns, count)
     scores: list[np.ndarray] = []
     for low in range(0, count, QUEUE):
-        query = own(user._service.encrypt_rows)(values[low : low + QUEUE])
+        query = own(user.query)(values[low : low + QUEUE])
         model(ready.model.check)(query)
-        scores.append(model(ready.model.predict)([query])[0])
+        scores.append(model(ready.model.predict)([query.rows])[0])
     expected = make_objective("binary").predict(simulate_prediction(run.parts, "party0", rows))
     sent = ready.transcripts["party0"].bytes_sent() + ready.transcripts["csp"].bytes_sent()
     at_active = {key: model.took[key] - csp.took[key] for key in csp.took}
@@ -90,7 +90,7 @@ def served(table: PartyTable, scheme: str, count: int) -> dict[str, Any]:
         "processor_seconds_for_1000_scaled": 1000
         / count
         * (own.took["processor_seconds"] + model.took["processor_seconds"]),
-        "kilobytes_of_a_row": query.shape[1] / 1e3,
+        "kilobytes_of_a_row": query.rows.shape[1] / 1e3,
         "megabytes_of_active_and_csp_per_user": sent / count / 1e6,
     }
 
@@ -100,7 +100,8 @@ def load_of_users(table: PartyTable, at_once: int = 32) -> dict[str, Any]:
     ready, tables, _ = service(table, "lattice")
     columns = {column.name: column.take(np.arange(at_once)) for own in tables.values() for column in own.columns}
     user = ready.user()
-    queries = user._service.encrypt_rows(user.directory.rows_of(columns, at_once))
+    values = user.directory.rows_of(columns, at_once)
+    queries = [user.query(values[k : k + 1]) for k in range(at_once)]
     queued = QueuedModel(ready.model)
     waited = [0.0] * at_once
     together = threading.Barrier(at_once)
@@ -108,7 +109,7 @@ def load_of_users(table: PartyTable, at_once: int = 32) -> dict[str, Any]:
     def ask(k: int) -> None:
         together.wait()
         began = time.perf_counter()
-        queued.predict(queries[k : k + 1])
+        queued.predict(queries[k])
         waited[k] = time.perf_counter() - began
 
     threads = [threading.Thread(target=ask, args=(k,)) for k in range(at_once)]

@@ -1,17 +1,20 @@
 """MAL beside its paper: utility by buckets and epsilon, time beside XGBoost of depth 1, and many participants.
 
-    python bench/mal.py --data DIR [--only utility time scale exact]
+    python bench/mal.py --data DIR [--only utility time scale exact] [--draws 5] [--page docs/explanation/mal.md]
 
-Utility: AUC on test rows, rows dealt out to ten participants. Figure 5 and Table 2 of the paper stand beside ours; the
-paper's SUSY is a larger draw, and it does not state its learning rate (here 0.3). Time: processor seconds of all
-parties together in one process, one thread, no network; beside it the paper's network, 20 Mbit/s and 100 ms.
+Utility: AUC on test rows, mean and standard deviation over several draws of who holds which row, of noise and of masks,
+ten participants. Figure 5 and Table 2 of the paper stand beside ours; the paper's SUSY is a larger draw, and it does
+not state its learning rate (here 0.3). Time: processor seconds of all parties together in one process, one thread, no
+network; beside it the paper's network, 20 Mbit/s and 100 ms.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,15 +24,19 @@ from common import arguments, as_matrix, hold_out, load, note, report
 from veilboost.boost.metrics import metric_named
 from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
-from veilboost.model.joined import join
+from veilboost.model.joined import JoinedModel, join
 from veilboost.party.horizontal import HorizontalSimulation, simulate_horizontal
 from veilboost.party.simulation import simulate_training
 from veilboost.types import Column
 from veilboost.wire.network import Network
 
 SETS = ("susy40k", "diabetes", "codrna")
-BUCKETS = (4, 8, 14, 18, 24, 32)
-EPSILONS = (1, 2, 4, 6, 8)
+TITLES = {"susy40k": "SUSY", "diabetes": "Diabetes", "codrna": "Cod-rna"}
+BUCKETS = (4, 8, 12, 16, 18, 20, 24, 28, 32)
+EPSILONS = (1, 2, 3, 4, 5, 6, 7, 8)
+MARKS = ("<!-- tables of bench/mal.py -->", "<!-- end of tables -->")
+PHASES = {"prepare": ("EncryptedExtremes", "GlobalExtremes"), "train": ("MaskedRows", "TrainedModel")}
+PAPER_RATIO = {"susy40k": "1.27", "diabetes": "6.9", "codrna": "1.13"}  # its computation alone, without network
 LINE = Network.parse("20mbit,100ms")
 # The paper: best AUC of Figure 5 (with its q) and XGBoost's, by trees; Table 2 (without and with epsilon 4); Table 3.
 PAPER = {
@@ -72,8 +79,20 @@ def config_of(trees: int, buckets: int, epsilon: float, guard: str = "merge") ->
     )
 
 
-def auc(run: HorizontalSimulation, test: PartyTable) -> float:
-    return 100 * metric_named("auc").function(test.label, run.model.margins(test.columns)[0], None)
+def score(model: JoinedModel, test: PartyTable) -> float:
+    return 100 * metric_named("auc").function(test.label, model.margins(test.columns)[0], None)
+
+
+def first_trees(run: HorizontalSimulation, trees: int) -> JoinedModel:
+    """The model after so many trees: boosting only adds."""
+    part, records = run.outcome.part, run.outcome.part.records
+    kept = {
+        field.name: getattr(records, field.name)[records.tree < trees]
+        for field in fields(records)
+        if field.name != "left_sets"
+    }
+    skeleton = replace(part.skeleton, trees=part.skeleton.trees[:trees])
+    return join({part.party: replace(part, records=replace(records, **kept), skeleton=skeleton)})
 
 
 def depth_one(table: PartyTable, trees: int, buckets: int) -> xgboost.Booster:
@@ -88,33 +107,55 @@ def depth_one(table: PartyTable, trees: int, buckets: int) -> xgboost.Booster:
     return xgboost.train(parameters, data, trees)
 
 
-def utility(folder, trees: tuple[int, ...]) -> list[dict]:
+def spread(values: Sequence[float]) -> dict[str, float]:
+    return {"mean": float(np.mean(values)), "sd": float(np.std(values, ddof=1)) if len(values) > 1 else 0.0}
+
+
+def drawn(train: PartyTable, test: PartyTable, counts: Sequence[int], draws: int, buckets: int, epsilon: float,
+          guard: str) -> dict[int, list[float]]:  # fmt: skip
+    """AUC by trees, in every draw: who holds which row, noise and masks are drawn anew each time."""
+    found: dict[int, list[float]] = {count: [] for count in counts}
+    for draw in range(draws):
+        config = config_of(max(counts), buckets, epsilon, guard)
+        run = simulate_horizontal(deal(train, 10, draw), "mal", config)
+        for count in counts:
+            found[count].append(score(first_trees(run, count), test))
+    return found
+
+
+def utility(folder, counts: Sequence[int], draws: int, sets: Sequence[str]) -> list[dict]:
+    """Figure 5 and Table 2: AUC by buckets without noise, and by epsilon at the best number of buckets."""
     rows = []
-    for name in SETS:
+    for name in sets:
         train, test = split(folder, name)
-        parts = deal(train, 10)
-        guards = ("merge", "allow") if name == "diabetes" else ("merge",)
-        for count in trees:
-            model = depth_one(train, count, 256)
-            central = 100 * metric_named("auc").function(
-                test.label, model.predict(xgboost.DMatrix(as_matrix(test.columns))).astype(np.float64), None
+        central = {
+            count: 100 * metric_named("auc").function(
+                test.label,
+                depth_one(train, count, 256).predict(xgboost.DMatrix(as_matrix(test.columns))).astype(np.float64),
+                None,
             )
-            for guard in guards:
-                found = {
-                    q: auc(simulate_horizontal(parts, "mal", config_of(count, q, 0, guard)), test) for q in BUCKETS
-                }
-                best = max(found, key=lambda q: found[q])
-                noisy = {
-                    e: auc(simulate_horizontal(parts, "mal", config_of(count, best, float(e), guard)), test)
-                    for e in EPSILONS
-                }
+            for count in counts
+        }  # fmt: skip
+        for guard in ("merge", "allow") if name == "diabetes" else ("merge",):
+            by_buckets = {q: drawn(train, test, counts, draws, q, 0.0, guard) for q in BUCKETS}
+            best = {count: max(BUCKETS, key=lambda q: np.mean(by_buckets[q][count])) for count in counts}
+            noisy = {
+                (q, e): drawn(train, test, counts, draws, q, float(e), guard)
+                for q in set(best.values())
+                for e in EPSILONS
+            }
+            for count in counts:
                 rows.append(
                     {
-                        "set": name, "trees": count, "guard": guard, "xgboost_depth_1": central, "by_buckets": found,
-                        "best_buckets": best, "by_epsilon_at_best": noisy, "paper": PAPER[name][count],
+                        "set": name, "trees": count, "guard": guard, "draws": draws,
+                        "xgboost_depth_1": central[count],
+                        "by_buckets": {q: spread(by_buckets[q][count]) for q in BUCKETS},
+                        "best_buckets": best[count],
+                        "by_epsilon_at_best": {e: spread(noisy[best[count], e][count]) for e in EPSILONS},
+                        "paper": PAPER[name][count],
                     }
                 )  # fmt: skip
-                note(f"{name} T={count} {guard}: xgb {central:.2f} q {found} eps {noisy}")
+                note(f"{name} T={count} {guard}: {rows[-1]}")
     return rows
 
 
@@ -126,6 +167,7 @@ def processor_seconds(run: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def timing(folder, repeats: int) -> list[dict]:
+    """Table 3: computation of all parties together beside XGBoost's, and a participant's bytes on the paper's line."""
     rows = []
     for name in SETS:
         train, _ = split(folder, name)
@@ -136,16 +178,16 @@ def timing(folder, repeats: int) -> list[dict]:
             ours.append(processor_seconds(partial(simulate_horizontal, parts, "mal", config)))
             theirs.append(processor_seconds(partial(depth_one, train, 500, 18))[0])
         seconds, run = min(ours, key=lambda pair: pair[0])
-        one = run.transcripts["p0"]
-        prepare = sum(e.size for e in one.entries if e.message in ("EncryptedExtremes", "GlobalExtremes"))
-        rows_up = sum(e.size for e in one.entries if e.message in ("MaskedRows", "TrainedModel"))
+        entries = run.transcripts["p0"].entries
+        bytes_of = {phase: sum(e.size for e in entries if e.message in kinds) for phase, kinds in PHASES.items()}
         rows.append(
             {
                 "set": name, "rows": train.rows, "trees": 500, "cpu_seconds": seconds,
                 "xgboost_cpu_seconds": min(theirs), "ratio": seconds / min(theirs),
                 "train_wall_seconds": sum(result.seconds for result in run.outcome.history),
-                "prepare_bytes_per_participant": prepare, "train_bytes_per_participant": rows_up,
-                "line_prepare_seconds": LINE.seconds(1, prepare), "line_train_seconds": LINE.seconds(1, rows_up),
+                **{f"{phase}_bytes_per_participant": size for phase, size in bytes_of.items()},
+                **{f"line_{phase}_seconds": LINE.seconds(1, size) for phase, size in bytes_of.items()},
+                "line_seconds_of_all_messages": LINE.replay(entries),
                 "server_rounds": run.rounds, "messages": run.messages, "paper": PAPER[name]["table3"],
             }
         )  # fmt: skip
@@ -186,10 +228,78 @@ def exact(folder) -> list[dict]:
     return rows
 
 
+def one(values: dict[str, float]) -> str:
+    return f"{values['mean']:.1f} ({values['sd']:.1f})"
+
+
+def tables(done: dict) -> str:
+    """What was measured, as docs/explanation/mal.md shows it."""
+    lines: list[str] = []
+    if "utility" in done:
+        lines += [
+            "| data, trees | XGBoost depth 1 | "
+            + " | ".join(f"q = {q}" for q in BUCKETS)
+            + " | paper's best (q), its XGBoost |",
+            "|" + "---|" * (len(BUCKETS) + 3),
+        ]
+        for row in done["utility"]:
+            paper = row["paper"]
+            cells = [one(row["by_buckets"][q]) for q in BUCKETS]
+            told = f"{paper['mal_best']} ({paper['q']}), {paper['xgboost']}" if row["guard"] == "merge" else ""
+            lines.append("| " + " | ".join([titled(row), f"{row['xgboost_depth_1']:.1f}", *cells, told]) + " |")
+        lines += [
+            "",
+            "With noise, at the best q:",
+            "",
+            "| data, trees | q | " + " | ".join(f"eps = {e}" for e in EPSILONS) + " | paper at 4 (without) |",
+            "|" + "---|" * (len(EPSILONS) + 3),
+        ]
+        for row in done["utility"]:
+            without, at_four = row["paper"]["table2"]
+            cells = [one(row["by_epsilon_at_best"][e]) for e in EPSILONS]
+            told = f"{at_four} ({without})" if row["guard"] == "merge" else ""
+            lines.append("| " + " | ".join([titled(row), str(row["best_buckets"]), *cells, told]) + " |")
+        lines.append("")
+    if "time" in done:
+        lines += [
+            "| data | `mal`, s | XGBoost, s | ratio | paper's ratio | extremes, kB | rows and model, kB | under way, s | "
+            "paper's kB |",
+            "|" + "---|" * 9,
+        ]
+        for row in done["time"]:
+            paper = row["paper"]
+            sent = [row["line_prepare_seconds"], row["line_train_seconds"]]
+            cells = [
+                TITLES[row["set"]], f"{row['cpu_seconds']:.2f}", f"{row['xgboost_cpu_seconds']:.2f}",
+                f"{row['ratio']:.2f}", PAPER_RATIO[row["set"]], f"{row['prepare_bytes_per_participant'] / 1e3:.0f}",
+                f"{row['train_bytes_per_participant'] / 1e3:.0f}", " + ".join(f"{each:.2f}" for each in sent),
+                f"{paper['prep_kb']}, {paper['train_kb']}",
+            ]  # fmt: skip
+            lines.append("| " + " | ".join(cells) + " |")
+        lines.append("")
+    if "scale" in done:
+        lines += [f"32 participants, 193333 rows, 60 trees: {done['scale']['cpu_seconds']:.2f} s of computation.", ""]
+    return "\n".join(lines)
+
+
+def titled(row: dict) -> str:
+    return f"{TITLES[row['set']]}, {row['trees']}{', unmasked' if row['guard'] == 'allow' else ''}"
+
+
+def write_page(page: Path, text: str) -> None:
+    """Put the tables where the page has its marks."""
+    content = page.read_text(encoding="utf-8")
+    before, rest = content.split(MARKS[0], 1)
+    page.write_text(before + MARKS[0] + "\n\n" + text + "\n" + MARKS[1] + rest.split(MARKS[1], 1)[1], encoding="utf-8")
+
+
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--trees", type=int, nargs="*", default=[500, 1000])
+    parser.add_argument("--draws", type=int, default=5, help="how often rows are dealt, and noise drawn, anew")
+    parser.add_argument("--sets", nargs="*", default=list(SETS), choices=SETS, help="data sets of the utility tables")
     parser.add_argument("--only", nargs="*", default=["exact", "time", "scale", "utility"])
+    parser.add_argument("--page", type=Path, help="also write the tables into this page, between its marks")
     options = parser.parse_args()
     done: dict = {}
     if "exact" in options.only:
@@ -199,7 +309,10 @@ def main() -> None:
     if "scale" in options.only:
         done["scale"] = scale(options.repeats)
     if "utility" in options.only:
-        done["utility"] = utility(options.data, tuple(options.trees))
+        done["utility"] = utility(options.data, options.trees, options.draws, options.sets)
+    note(tables(done))
+    if options.page is not None:
+        write_page(options.page, tables(done))
     report(done)
 
 

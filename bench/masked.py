@@ -9,15 +9,12 @@ wall and of the processor, because a machine may have other things to do. The pa
 
 from __future__ import annotations
 
-import multiprocessing
-import resource
-import time
 from pathlib import Path
 from typing import Any
 
 from common import among, arguments, hold_out, load, note, report
 from veilboost.config import TrainingConfig
-from veilboost.party.simulation import simulate_training
+from veilboost.reproduce.measure import cost_apart
 
 SETS = ("adult", "bank", "default_credit", "give_credit")
 PAPER_BEST = 6.72
@@ -27,51 +24,21 @@ MASKED: dict[str, dict[str, Any]] = {
 }
 
 
-def _run(folder: Path, name: str, protocol: str, options: dict[str, Any], trees: int, pipe: Any) -> None:
+def measured(folder: Path, name: str, protocol: str, options: dict[str, Any], trees: int) -> dict[str, Any]:
+    """Trees after a first one that warms up, in a process of their own."""
     table = load(folder, name)
     train, _ = hold_out(table.rows)
     tables = among(table.take(train), 2)
     config = TrainingConfig(
         objective="binary",
-        n_estimators=trees + 1,
+        n_estimators=trees,
         max_depth=6,
         max_bin=32,
         categories="ordinal",
         options=options,
     )
-    stamps: list[tuple[float, float]] = []
-    result = simulate_training(
-        tables,
-        "party0",
-        protocol,
-        config,
-        watcher=lambda _: stamps.append((time.perf_counter(), time.process_time())),
-    )
-    # The first round warms up; what is measured lies between its end and the last one's.
-    wall, processor = ((stamps[-1][k] - stamps[0][k]) / trees for k in (0, 1))
-    pipe.send(
-        {
-            "rows": len(train),
-            "passive_columns": len(tables["party1"].columns),
-            "seconds_per_tree": wall,
-            "processor_seconds_per_tree": processor,
-            "megabytes_per_tree": result.bytes_sent / (trees + 1) / 1e6,
-            "exchanges_per_tree": result.rounds / (trees + 1),
-            "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-        }
-    )
-
-
-def measured(folder: Path, name: str, protocol: str, options: dict[str, Any], trees: int) -> dict[str, Any]:
-    receive, send = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.get_context("spawn").Process(
-        target=_run, args=(folder, name, protocol, options, trees, send)
-    )
-    process.start()
-    send.close()
-    result = receive.recv()
-    process.join()
-    return result
+    cost = cost_apart(tables, protocol, config, warm_up=True)
+    return {"rows": len(train), "passive_columns": len(tables["party1"].columns), **cost.to_dict()}
 
 
 def main() -> None:
@@ -93,7 +60,7 @@ def main() -> None:
                 options.data, name, "paillier", {"key_bits": 2048}, options.encrypted_trees
             )
             for label in MASKED:
-                for kind in ("seconds_per_tree", "processor_seconds_per_tree"):
+                for kind in ("seconds_per_tree", "cpu_seconds_per_tree"):
                     found[label][f"paillier_over_masked_{kind}"] = found["paillier 2048"][kind] / found[label][kind]
         result[name] = found
         note(f"{name}: {found}")

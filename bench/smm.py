@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,9 @@ from veilboost.party.daemon import Daemon
 from veilboost.party.drive import Driver
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import load_job, load_party
-from veilboost.party.simulation import simulate_training
+from veilboost.report.plots import line_chart, sheet
+from veilboost.reproduce.measure import cost_apart
+from veilboost.reproduce.tables import synthetic
 from veilboost.types import Column
 
 PROTOCOLS = ("plain", "lattice", "paillier", "smm1", "smm2")
@@ -44,53 +45,15 @@ def config_of(options: dict[str, Any] | None = None, trees: int = TREES) -> Trai
     return TrainingConfig(objective="binary", n_estimators=trees, max_depth=6, max_bin=32, options=options or {})
 
 
-def synthetic(rows: int, features: int = 8) -> PartyTable:
-    rng = np.random.default_rng(0)
-    columns = [rng.normal(size=rows).astype(np.float32) for _ in range(features)]
-    score = columns[0] + columns[1] * columns[-1] + np.abs(columns[-2]) + rng.normal(size=rows)
-    label = (score > np.median(score)).astype(np.float64)
-    return PartyTable(np.arange(rows), tuple(Column(f"x{k}", c) for k, c in enumerate(columns)), label)
-
-
-def peak_rss_mb() -> float:
-    """Of this process alone: what `getrusage` tells starts from the parent's."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
-
-
-def _one(table: PartyTable, protocol: str, config: TrainingConfig, pipe: Any) -> None:
-    began = time.process_time()
-    run = simulate_training(among(table, 2), "party0", protocol, config)
-    spent = time.process_time() - began
-    pipe.send(
-        {
-            "seconds_per_tree": float(np.mean([each.seconds for each in run.history])),
-            "cpu_seconds_per_tree": spent / config.n_estimators,
-            "megabytes_per_tree": run.bytes_sent / config.n_estimators / 1e6,
-            "rounds_per_tree": run.rounds / config.n_estimators,
-            "peak_rss_mb": peak_rss_mb(),
-            "sha256": join(run.parts).sha256(),
-        }
-    )
-
-
 def measured(table: PartyTable, protocol: str, config: TrainingConfig, patience: float) -> dict[str, Any] | None:
     """One run in a process of its own, or None if it took too long."""
-    receive, send = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.get_context("spawn").Process(target=_one, args=(table, protocol, config, send))
-    process.start()
-    send.close()
-    if receive.poll(patience):
-        with contextlib.suppress(EOFError):
-            found = receive.recv()
-            process.join()
-            seconds = found["cpu_seconds_per_tree"]
-            note(f"{table.rows:7d} rows  {protocol:9s} {seconds:8.3f} s/tree  {dict(config.options)}")
-            return found
-    note(f"{table.rows:7d} rows  {protocol:9s} failed or took more than {patience:g} s")
-    process.kill()
-    process.join()
-    return None
+    try:
+        found = cost_apart(among(table, 2), protocol, config, patience=patience)
+    except (TimeoutError, RuntimeError) as error:
+        note(f"{table.rows:7d} rows  {error}")
+        return None
+    note(f"{table.rows:7d} rows  {protocol:9s} {found.cpu_seconds_per_tree:8.3f} s/tree  {dict(config.options)}")
+    return found.to_dict()
 
 
 # --- the same model in one process and over TLS -----------------------------------------------------------
@@ -239,51 +202,16 @@ def by_options(rows: int, patience: float) -> dict[str, Any]:
 
 # --- the picture ------------------------------------------------------------------------------------------
 
-COLOURS = {"plain": "#888888", "lattice": "#1b6ca8", "paillier": "#7b4b94", "smm1": "#d1495b", "smm2": "#edae49"}
 PANELS = {"cpu_seconds_per_tree": "processor seconds per tree", "megabytes_per_tree": "megabytes per tree"}
-WIDE, HIGH = 330, 240
 
 
 def draw(lines: dict[str, Any], path: Path) -> None:
     """Seconds and megabytes against rows, both axes logarithmic."""
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{2 * WIDE + 150}" height="{HIGH + 90}" '
-        'font-family="sans-serif" font-size="11"><rect width="100%" height="100%" fill="white"/>'
-    ]
-    for at, protocol in enumerate(lines):
-        x = 60 + 90 * at
-        parts.append(f'<line x1="{x}" y1="14" x2="{x + 20}" y2="14" stroke="{COLOURS[protocol]}" stroke-width="2"/>')
-        parts.append(f'<text x="{x + 25}" y="18">{protocol}</text>')
-    for at, (field, title) in enumerate(PANELS.items()):
-        parts += _panel(60 + at * (WIDE + 70), 45, field, title, lines)
-    path.write_text("\n".join([*parts, "</svg>\n"]))
-
-
-def _panel(x: int, y: int, field: str, title: str, lines: dict[str, Any]) -> list[str]:
-    points = {p: [(rows, line[field]) for rows, line in sizes.items()] for p, sizes in lines.items()}
-    every = np.log10([point for own in points.values() for point in own])
-    low, high = np.floor(every.min(axis=0)), np.ceil(every.max(axis=0))
-
-    def place(values: tuple[float, float]) -> tuple[float, float]:
-        across, up = (np.log10(values) - low) / (high - low)
-        return x + WIDE * float(across), y + HIGH * (1 - float(up))
-
-    parts = [
-        f'<rect x="{x}" y="{y}" width="{WIDE}" height="{HIGH}" fill="none" stroke="#999"/>',
-        f'<text x="{x}" y="{y - 8}" font-weight="bold">{title}</text>',
-        f'<text x="{x + WIDE / 2}" y="{y + HIGH + 32}" text-anchor="middle">rows</text>',
-    ]
-    for power in range(int(low[0]), int(high[0]) + 1):
-        at = place((10.0**power, 10.0 ** low[1]))
-        parts.append(f'<text x="{at[0]:.1f}" y="{y + HIGH + 15}" text-anchor="middle">{10**power}</text>')
-    for power in range(int(low[1]), int(high[1]) + 1):
-        at = place((10.0 ** low[0], 10.0**power))
-        parts.append(f'<text x="{x - 5}" y="{at[1] + 4:.1f}" text-anchor="end">{10.0**power:g}</text>')
-        parts.append(f'<line x1="{x}" y1="{at[1]:.1f}" x2="{x + WIDE}" y2="{at[1]:.1f}" stroke="#e5e5e5"/>')
-    for protocol, own in points.items():
-        text = " ".join(f"{a:.1f},{b:.1f}" for a, b in map(place, own))
-        parts.append(f'<polyline points="{text}" fill="none" stroke="{COLOURS[protocol]}" stroke-width="2"/>')
-    return parts
+    charts = []
+    for field, title in PANELS.items():
+        points = {p: [(rows, line[field]) for rows, line in sizes.items()] for p, sizes in lines.items()}
+        charts.append(line_chart(title, "rows", title, points, log_x=True, log_y=True))
+    path.write_text(sheet("What a tree costs", charts))
 
 
 def main() -> None:

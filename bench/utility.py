@@ -15,6 +15,10 @@ leaves they come from the noisy ones, and the label budget covers all that is re
 the active party: its epsilon is the passive party's, of every value by itself ("per release") or of a person's whole
 record ("record"). The active party holds the labels and, unless --active-columns says otherwise, nothing else: every
 split goes through the noise. Test rows are predicted by the whole model.
+`elxgb` is as published but for the first tree's encryption (ring-LWE, the same sums): its epsilon is that of one number
+of one person in one tree. Beside each claimed epsilon stands the true one: of all that passive parties see of one label
+in the whole job. It is infinite where exact sums, leaf weights made of true gradients, or splits chosen by true labels
+tell labels without noise; `counted` is what the ledger adds up of the noisy releases alone.
 Results: FOLDER/utility.csv (a line per run, written as they come), FOLDER/utility.svg, and JSON on stdout.
 """
 
@@ -23,7 +27,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,78 +40,40 @@ from veilboost.boost.metrics import metric_named
 from veilboost.config import DEFAULTS, TrainingConfig
 from veilboost.data import PartyTable
 from veilboost.party.simulation import simulate_prediction, simulate_training
-from veilboost.privacy.calibrate import gaussian_sigma, local_epsilon
-from veilboost.protocols.masked.law import LAW
-from veilboost.protocols.registry import all_protocols
+from veilboost.privacy.accountant import compose
+from veilboost.privacy.event import Adjacency
+from veilboost.reproduce.learning import law_at_hand
+from veilboost.reproduce.noise import DELTA, NON_PRIVATE, RANDOM_SPLITS, Method, federboost, ldp, masked
+from veilboost.reproduce.tables import ACTIVE, PASSIVE, divided, sampled
 
 SETS = ("adult", "bank", "default_credit", "give_credit")
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 6.0, 8.0)
-DELTA = 1e-3  # delta_AP of the paper
+BASELINES = (NON_PRIVATE, RANDOM_SPLITS)
 
 
-@dataclass(frozen=True)
-class Curve:
-    """One line of a plot: a protocol under one reading of epsilon."""
-
-    method: str
-    reading: str
-    protocol: str
-    options: Mapping[str, Any]
-    settings: Mapping[str, Any] = field(default_factory=dict)
-
-
-# What no noise gives, and what nothing but noise does: random splits, with leaf weights from true gradients.
-BASELINES = (
-    Curve("XGBoost-NonPrivate", "none", "plain", {}),
-    Curve("splits by noise alone", "none", "ldp", {"noise_multiplier": 1e6}),
-)
-
-
-def ldp(mechanism: str, score: str, reading: str, epsilon: float, trees: int, depth: int) -> Curve:
-    """XGBoost-LDP is Gaussian and of second order; FedXGBoost-LDP is any local mechanism and of first order."""
-    channels = 2 if score == "second" else 1
-    levels = reading == "composed"
-    releases = {"per release": 1, "composed": trees * depth, "label": trees}[reading]
-    options: dict[str, Any] = {"mechanism": mechanism, "score": score, "per_node": levels}
-    if mechanism == "gaussian":
-        options["noise_multiplier"] = gaussian_sigma(epsilon, DELTA, releases=releases)
-        if reading == "label":  # of g's range of 2 a label changes 1, and it changes no hessian
-            options["noise_multiplier"] /= 2 * math.sqrt(channels)
-    else:
-        each = local_epsilon(epsilon, releases * channels, DELTA if releases > 1 else None) * channels
-        options["epsilon"] = 2 * each if reading == "label" and mechanism == "laplace" else each
-    name = "XGBoost-LDP" if score == "second" else "FedXGBoost-LDP"
-    return Curve(f"{name} ({mechanism})", reading, "ldp", options)
-
-
-def private_leaves(epsilon: float, trees: int, depth: int) -> Curve:
+def private_leaves(epsilon: float, trees: int, depth: int) -> Method:
     """XGBoost-LDP whose whole job keeps to the budget: leaf weights too come from the noisy gradients."""
     curve = ldp("gaussian", "second", "label", epsilon, trees, depth)
     # Nothing else may depend on labels; the limit keeps weights of small, noisy leaves in bounds.
     settings = {"min_child_weight": 0.0, "base_score": 0.5, "max_delta_step": 1.0}
     options = {**curve.options, "private_leaves": True}
-    return replace(curve, method="XGBoost-LDP, private leaves", options=options, settings=settings)
+    return replace(curve, name="XGBoost-LDP, private leaves", options=options, settings=settings)
 
 
-def masked(reading: str, epsilon: float) -> Curve:
-    budget = "release" if reading == "per release" else reading
-    return Curve("MaskedXGBoost", reading, LAW.name, {"eps_ap": epsilon, "delta_ap": DELTA, "budget": budget})
-
-
-def federboost(reading: str, epsilon: float, columns: int) -> Curve:
-    each = epsilon if reading == "per release" else epsilon / columns
-    return Curve("FederBoost (eps_PP)", reading, "federboost", {"epsilon": each})
-
-
-def sealed(epsilon: float, epsilon_features: float) -> Curve:
+def sealed(epsilon: float, epsilon_features: float) -> Method:
     """All that is released costs `epsilon` together, at delta 1e-5; trees, depth and rate are the protocol's choice."""
     options = {"eps": epsilon, "delta": 1e-5, "eps_features": epsilon_features}
     own = {name: getattr(DEFAULTS, name) for name in ("n_estimators", "max_depth", "learning_rate")}
     name = f"sealed, eps_features {epsilon_features:g}" if epsilon_features else "sealed"
-    return Curve(name, "label", "sealed", options, own)
+    return Method(name, "label", "sealed", options, own)
 
 
-def curves(epsilon: float, trees: int, depth: int, columns: int) -> Iterator[Curve]:
+def elxgb(epsilon: float) -> Method:
+    """ELXGB's claim is for one number; the first tree under ring-LWE gives the same sums as under Paillier, sooner."""
+    return Method("ELXGB", "per release", "elxgb", {"backend": "lattice", "epsilon": epsilon})
+
+
+def curves(epsilon: float, trees: int, depth: int, columns: int) -> Iterator[Method]:
     for reading in ("per release", "composed", "label"):
         yield masked(reading, epsilon)
         yield ldp("gaussian", "second", reading, epsilon, trees, depth)
@@ -116,42 +82,68 @@ def curves(epsilon: float, trees: int, depth: int, columns: int) -> Iterator[Cur
     yield private_leaves(epsilon, trees, depth)
     yield sealed(epsilon, 0.0)
     yield sealed(epsilon, 8.0)
+    yield elxgb(epsilon)
     yield federboost("per release", epsilon, columns)
     yield federboost("record", epsilon, columns)
 
 
-def divided(table: PartyTable, own: float) -> dict[str, PartyTable]:
-    """The active party has the labels and this share of the columns."""
-    first = int(own * len(table.columns))
-    active, passive = table.columns[:first], table.columns[first:]
-    return {"active": replace(table, columns=active), "passive": PartyTable(table.ids, passive)}
+@dataclass(frozen=True)
+class Measured:
+    """One run: its AUC, and what the ledger counts of noisy releases of a label.
+
+    The ledger of `ldp` takes a label to move its gradient and hessian through their whole range, so it counts more than
+    the reading "label", which is calibrated to what a flipped label really moves.
+    """
+
+    auc: float
+    counted: float
 
 
-def area(table: PartyTable, own: float, seed: int, protocol: str, config: TrainingConfig) -> float:
+def measured(table: PartyTable, own: float, seed: int, curve: Method, config: TrainingConfig) -> Measured:
     train, test = hold_out(table.rows, seed=seed)
-    run = simulate_training(divided(table.take(train), own), "active", protocol, config, threads=2)
-    margin = simulate_prediction(run.parts, "active", divided(table.take(test), own))
-    return metric_named("auc").function(table.label[test], margin[0], None)
+    with law_at_hand():
+        run = simulate_training(divided(table.take(train), own), ACTIVE, curve.protocol, config, threads=2)
+    margin = simulate_prediction(run.parts, ACTIVE, divided(table.take(test), own))
+    auc = metric_named("auc").function(table.label[test], margin[0], None)
+    events = [event for event in run.accounts[ACTIVE].events if event.adjacency is Adjacency.LABEL]
+    cost = compose(events, 1e-5 if curve.protocol == "sealed" else DELTA, convolve=False)
+    return Measured(auc, cost.noised)
+
+
+def true_epsilon(method: str, epsilon: float) -> float:
+    """Of one label in the whole job: as claimed where splits, leaf weights and all else is paid for, else infinite."""
+    return epsilon if method.startswith("sealed") or method.endswith("private leaves") else math.inf
 
 
 def earlier(file: Path) -> list[dict[str, Any]]:
     """The rows of a part that was run before."""
     with file.open(newline="") as opened:
         found = csv.DictReader(opened)
-        return [{**row, "epsilon": float(row["epsilon"]), "auc": float(row["auc"])} for row in found]
+        return [
+            {
+                **row,
+                "epsilon": float(row["epsilon"]),
+                "auc": float(row["auc"]),
+                "true": true_epsilon(row["method"], float(row["epsilon"])),
+            }
+            for row in found
+        ]
 
 
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
     """A table per data set: a line per method and reading, a column per epsilon."""
     lines: list[str] = []
     for data in dict.fromkeys(row["data"] for row in rows):
-        lines += [f"### {data}", "", f"| method | epsilon is | {' | '.join(f'{e:g}' for e in EPSILONS)} |"]
-        lines.append("|---|---|" + "---|" * len(EPSILONS))
+        shown = " | ".join(f"{epsilon:g}" for epsilon in EPSILONS)
+        lines += [f"### {data}", "", f"| method | epsilon is | true label epsilon | {shown} |"]
+        lines.append("|---|---|---|" + "---|" * len(EPSILONS))
         own = {(row["method"], row["reading"], row["epsilon"]): row["auc"] for row in rows if row["data"] == data}
         for method, reading in dict.fromkeys((method, reading) for method, reading, _ in own):
             cells = [own.get((method, reading, 0.0 if reading == "none" else e)) for e in EPSILONS]
             shown = " | ".join("" if cell is None else f"{cell:.3f}" for cell in cells)
-            lines.append(f"| {method} | {'not there' if reading == 'none' else reading} | {shown} |")
+            claim = "not there" if reading == "none" else reading
+            true = "infinite" if math.isinf(true_epsilon(method, 1.0)) else "as claimed"
+            lines.append(f"| {method} | {claim} | {true} | {shown} |")
         lines.append("")
     return "\n".join(lines)
 
@@ -184,12 +176,12 @@ def main() -> None:
         learning_rate=given.learning_rate,
         categories="ordinal",
     )
-    all_protocols()[LAW.name] = LAW
     given.out.mkdir(parents=True, exist_ok=True)
     rows: list[dict[str, Any]] = []
     with open(given.out / "utility.csv", "w", newline="") as file:
         writer = csv.DictWriter(
-            file, ["data", "method", "reading", "epsilon", "auc", "deviation", "options", "settings"]
+            file,
+            ["data", "method", "reading", "epsilon", "auc", "deviation", "counted", "true", "options", "settings"],
         )
         writer.writeheader()
         for name in given.only:
@@ -198,29 +190,31 @@ def main() -> None:
                 continue
             table = load(given.data, name)
             if given.quick:
-                table = table.take(np.sort(np.random.default_rng(0).permutation(table.rows)[:4000]))
-            columns = len(divided(table, given.active_columns)["passive"].columns)
+                table = sampled(table, 4000)
+            columns = len(divided(table, given.active_columns)[PASSIVE].columns)
             planned = [(0.0, curve) for curve in BASELINES]
             planned += [(e, curve) for e in epsilons for curve in curves(e, given.trees, given.depth, columns)]
             for epsilon, curve in planned:
-                if given.methods and not any(part in curve.method for part in given.methods):
+                if given.methods and not any(part in curve.name for part in given.methods):
                     continue
                 job = replace(config, options=curve.options, **curve.settings)
-                found = [area(table, given.active_columns, seed, curve.protocol, job) for seed in range(given.seeds)]
+                found = [measured(table, given.active_columns, seed, curve, job) for seed in range(given.seeds)]
                 row = {
                     "data": name,
-                    "method": curve.method,
+                    "method": curve.name,
                     "reading": curve.reading,
                     "epsilon": epsilon,
-                    "auc": float(np.mean(found)),
-                    "deviation": float(np.std(found)),
+                    "auc": float(np.mean([each.auc for each in found])),
+                    "deviation": float(np.std([each.auc for each in found])),
+                    "counted": found[0].counted,
+                    "true": true_epsilon(curve.name, epsilon),
                     "options": dict(curve.options),
                     "settings": dict(curve.settings),
                 }
                 rows.append(row)
                 writer.writerow(row)
                 file.flush()
-                note(f"{name:15s} {curve.method:28s} {curve.reading:12s} eps {epsilon:<4g} AUC {row['auc']:.4f}")
+                note(f"{name:15s} {curve.name:28s} {curve.reading:12s} eps {epsilon:<4g} AUC {row['auc']:.4f}")
     every = [*(row for part in given.also for row in earlier(part)), *rows]
     rows = list({(row["data"], row["method"], row["reading"], row["epsilon"]): row for row in every}.values())
     draw(rows, given.out / "utility.svg")
@@ -230,7 +224,8 @@ def main() -> None:
         key: getattr(given, key)
         for key in ("trees", "depth", "max_bin", "learning_rate", "seeds", "quick", "active_columns")
     }
-    report({"benchmark": "utility", "settings": settings, "delta": DELTA, "rows": rows})
+    told = [{**row, "true": None if math.isinf(row["true"]) else row["true"]} for row in rows]  # JSON has no infinity
+    report({"benchmark": "utility", "settings": settings, "delta": DELTA, "rows": told})
 
 
 if __name__ == "__main__":

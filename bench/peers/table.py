@@ -2,12 +2,13 @@
 
     python bench/peers/table.py [--data DIR] [--set default_credit] [--environments DIR] [--out DIR] [--only WORD ...]
 
-Makes a virtual environment per peer where there is none, measures one system after the other, writes `peers.csv`,
-`peers.md` and `peers.json` into OUT and prints the JSON. Who cannot be installed or run is left out with the reason.
-One thread per party. Slow systems train the few trees only, so accuracies stand beside each other at both counts. Bytes
-of systems in several processes are what the loopback carried, counted in a network of their own (which needs the rights
-for `unshare -n`); of ours in one process, the messages of all parties. Memory is the peak of the largest process, with
-its libraries and data. Lines are those that a user writes for the federation, as they stand in the scripts here.
+Makes a virtual environment per peer where there is none, measures one system after the other, writes `peers.csv` and
+`peers.json` into OUT, prints the JSON, and the table for people to read. Who cannot be installed or run is left out
+with the reason. One thread per party. Slow systems train the few trees only, so accuracies stand beside each other at
+both counts. Bytes of systems in several processes are what the loopback carried, counted in a network of their own
+(which needs the rights for `unshare -n`); of ours in one process, the messages of all parties. Memory is the peak of
+the largest process, with its libraries and data. Lines are those that a user writes for the federation, as they stand
+in the scripts here.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,19 +28,15 @@ sys.path.insert(1, str(Path(__file__).parents[1]))
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from columns import COLUMNS, as_markdown
 from environments import NotInstalled, interpreter
 from systems import KEY_BITS, SYSTEMS, System
 
-from blocks import table as markdown_table
-from common import arguments, as_matrix, hold_out, load, machine, note
+from common import arguments, as_matrix, hold_out, load, machine, note, today
 from exchange import recorded_exchange
 from veilboost.config import TrainingConfig
 from veilboost.data import PartyTable
 
-COLUMNS = (
-    "setting", "system", "protection", "key", "runs as", "seconds per tree", "CPU seconds per tree", "MB per tree",
-    "AUC, few trees", "AUC, all trees", "peak MB", "lines",
-)  # fmt: skip
 HERE = Path(__file__).parent
 OWN_NETWORK = ("unshare", "-n", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
 
@@ -131,20 +128,6 @@ def row(system: System, found: Mapping[str, Any], counted: bool) -> dict[str, An
     return dict(zip(COLUMNS, values, strict=True))
 
 
-def shown(name: str, value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, float):
-        return f"{value:.4f}" if name.startswith("AUC") else f"{value:.0f}" if name == "peak MB" else f"{value:.3g}"
-    return str(value)
-
-
-def as_markdown(rows: Sequence[Mapping[str, Any]], few: int, trees: int) -> str:
-    """The table as people read it."""
-    head = tuple(name.replace("few trees", f"{few} trees").replace("all trees", f"{trees} trees") for name in COLUMNS)
-    return markdown_table(head, [tuple(shown(name, line[name]) for name in COLUMNS) for line in rows])
-
-
 def own_network() -> tuple[str, ...]:
     probe = subprocess.run([*OWN_NETWORK, "true"], capture_output=True, check=False)
     if probe.returncode == 0:
@@ -196,6 +179,7 @@ def main() -> None:
     result = {
         "benchmark": "peers",
         "machine": machine(),
+        "measured": today(),
         "settings": {"set": choice.set, "rows": len(fit), "test_rows": len(held), **parameters},
         "rows": rows,
         "skipped": absent,
@@ -203,11 +187,11 @@ def main() -> None:
     }
     choice.out.mkdir(parents=True, exist_ok=True)
     (choice.out / "peers.json").write_text(json.dumps(result, indent=2) + "\n")
-    (choice.out / "peers.md").write_text(as_markdown(rows, choice.few_trees, choice.trees) + "\n")
     with (choice.out / "peers.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS)
         writer.writeheader()
         writer.writerows(rows)
+    note("\n" + as_markdown(rows, choice.few_trees, choice.trees))
     print(json.dumps(result, indent=2))
 
 

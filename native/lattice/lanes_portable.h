@@ -13,7 +13,7 @@ struct Lanes {
   static constexpr std::size_t kCount = 1, kLogCount = 0;
   static constexpr const char* kName = "portable";
 
-  const Prime& prime;
+  Prime prime;  // a copy, which stores to residues cannot change: it stays in registers
   u64 p, p2;
   explicit Lanes(const Prime& of) : prime(of), p(of.p), p2(2 * of.p) {}
 

@@ -167,6 +167,14 @@ def add_by_bin_u8(
 def add_by_bin_u16(
     bins: NDArray[uint16], column: int, step: NDArray[float64], margin: NDArray[float64], threads: int
 ) -> None: ...
+def couple_sums(
+    cells: NDArray[uint16],
+    widths: NDArray[int32],
+    pairs: NDArray[int32],
+    bits: int,
+    out: NDArray[int64],
+    threads: int,
+) -> None: ...
 def logistic_pairs(
     margin: NDArray[float64], pairs: NDArray[int32], g_scale: float, h_scale: float, threads: int
 ) -> None: ...

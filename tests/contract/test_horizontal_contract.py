@@ -21,7 +21,7 @@ PROTOCOLS = list(horizontal_protocols().values())
 pytestmark = [pytest.mark.fast, pytest.mark.parametrize("spec", PROTOCOLS, ids=lambda spec: spec.name)]
 
 # Messages that a run of two bounded losses does not need.
-RARE = {"secagg": {"ScaleRequest", "ScaleAnswer"}, "mal": {"ExtremesMissing", "RowsHeldBack"}}
+RARE = {"secagg": {"ScaleRequest", "ScaleAnswer", "MetricRequest", "MaskedMetric"}, "mal": {"ExtremesMissing", "RowsHeldBack"}}
 
 
 def tables(name: str = "binary", rows: int = 240, participants: int = 3) -> dict[str, PartyTable]:

@@ -176,10 +176,14 @@ def test_the_secret_key_and_the_days_limit_are_kept(town):
     with pytest.raises(UnexpectedMessage):
         peers.ask({"authority": ServiceKeyRequest()}, ServiceKey)
     with pytest.raises(VeilBoostError) as caught:
-        peers.ask({"active": SecureQuery(np.zeros((1, 10), dtype=np.uint8))}, SecureScores)
+        peers.ask(
+            {"active": SecureQuery(np.zeros((1, 10), dtype=np.uint8), np.zeros(32, dtype=np.uint8))}, SecureScores
+        )
     assert "VB-1401" in str(caught.value)
     with pytest.raises(PeerRefused, match="predictions_per_day"):
-        peers.ask({"active": SecureQuery(np.zeros((100, 1), dtype=np.uint8))}, SecureScores)
+        peers.ask(
+            {"active": SecureQuery(np.zeros((100, 1), dtype=np.uint8), np.zeros(32, dtype=np.uint8))}, SecureScores
+        )
 
 
 def test_an_owner_trusts_the_authority_of_the_job_and_no_other(town):

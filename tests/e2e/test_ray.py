@@ -77,7 +77,7 @@ class Killing(RayPool):
         return super().call_for(count, self._doomed(function), *arguments)
 
 
-@pytest.mark.parametrize(("protocol", "kinds"), [("plain", 4), ("lattice", 5), ("ldp", 4)])
+@pytest.mark.parametrize(("protocol", "kinds"), [("lattice", 5), ("ldp", 4)])
 def test_a_worker_killed_in_a_level_changes_nothing(pool, tables, tmp_path, protocol, kinds):
     """Also where noise is drawn: it follows from the request, so work that runs again meets the same."""
     killing = Killing(tmp_path)
@@ -91,7 +91,7 @@ def test_errors_of_workers_arrive_as_they_left(pool):
     def refuse():
         raise MalformedMessage("no", "nothing")
 
-    with pytest.raises(MalformedMessage, match="^VB-1401: no; nothing$"):
+    with pytest.raises(MalformedMessage, match=r"^VB-1401: no; nothing$"):
         pool.get([pool.call(refuse)])
 
 
@@ -111,7 +111,7 @@ def test_the_estimator_and_the_command_line_name_the_engine(pool, tables, tmp_pa
     assert here.model_sha256_ == there.model_sha256_
     assert there.simulation_.engine == "ray"
     frame.assign(y=label).to_csv(tmp_path / "t.csv", index=False)
-    options = ["--data", str(tmp_path / "t.csv"), "--label", "y", "--n-estimators", "1", "--json", "--no-baselines"]
+    options = ["--data", str(tmp_path / "t.csv"), "--label", "y", "--trees", "1", "--json", "--no-baselines"]
     said = [
         json.loads(CliRunner().invoke(app, ["simulate", *options, *engine]).stdout)
         for engine in ([], ["--engine", "ray", "--workers", "2"])

@@ -29,7 +29,7 @@ def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
 
 @pytest.fixture(scope="module")
 def demo_page(town: Town) -> Path:
-    code, _, err = town.run("demo", "--folder", town.folder / "demo")
+    code, _, err = town.run("demo", "--protocol", "plain", "--folder", town.folder / "demo")
     assert code == 0, err
     return make_page(town, "demo")
 

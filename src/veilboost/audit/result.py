@@ -114,7 +114,8 @@ def wilson(share: float, count: float) -> tuple[float, float]:
     z2 = Z95 * Z95 / count
     centre = (share + z2 / 2) / (1 + z2)
     half = Z95 / (1 + z2) * math.sqrt(max(share * (1 - share), 0.0) / count + z2 / (4 * count))
-    return max(centre - half, 0.0), min(centre + half, 1.0)
+    # At the ends the two are equal but for rounding, which must not pass for something found.
+    return max(centre - half, 0.0) if share > 0 else 0.0, min(centre + half, 1.0) if share < 1 else 1.0
 
 
 def over_runs(findings: Sequence[Finding]) -> Finding:

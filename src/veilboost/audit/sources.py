@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,13 +11,17 @@ import numpy as np
 
 from veilboost.audit.view import Seen, Truth, View
 from veilboost.config import TrainingConfig
-from veilboost.crypto.csprng import JobRandomness
+from veilboost.crypto.csprng import Csprng, JobRandomness
+from veilboost.crypto.paillier.keys import generate_key
+from veilboost.crypto.paillier.prepared import PreparedOwner, PreparedRandomness
 from veilboost.data.table import PartyTable
 from veilboost.errors import RowsDiffer, UnknownRun, UnreadableFile
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import load_job, load_party
 from veilboost.party.simulation import Simulation, simulated_randomness
 from veilboost.protocols.common.messages import BeginTraining
+from veilboost.protocols.common.paillier_messages import PaillierRound
+from veilboost.protocols.common.paillier_options import options_of
 from veilboost.protocols.registry import protocol_named
 from veilboost.types import BoolArray, PartyName
 from veilboost.wire.codec import Catalogue, decode
@@ -25,6 +29,21 @@ from veilboost.wire.message import Message
 from veilboost.wire.transcript import Transcript, read_frames
 
 TRANSCRIPT = "transcript"
+
+
+def with_kept_keys(
+    protocol: str, config: TrainingConfig, names: Iterable[PartyName], active: PartyName
+) -> dict[PartyName, JobRandomness]:
+    """The randomness of a simulation that is to be audited: that of any other, and a Paillier key that is kept.
+
+    An active party knows its own key, but `paillier` and `elxgb` leave it nowhere.
+    """
+    found: dict[PartyName, JobRandomness] = {name: simulated_randomness(config, name) for name in names}
+    if PaillierRound in protocol_named(protocol).messages:
+        options = options_of(config)
+        key = generate_key(options.key_bits, Csprng(), options.allow_insecure_key)
+        found[active] = PreparedRandomness(found[active].key, PreparedOwner(key, [], Csprng()))
+    return found
 
 
 def views_of_simulation(

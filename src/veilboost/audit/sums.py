@@ -16,9 +16,11 @@ from veilboost.boost.layout import BinLayout
 from veilboost.crypto.csprng import Csprng
 from veilboost.crypto.lattice.keys import EncryptedSums, SecretKey
 from veilboost.crypto.lattice.parameters import Sizes
+from veilboost.crypto.paillier.packing import PairPacking
+from veilboost.crypto.paillier.prepared import PreparedRandomness
 from veilboost.protocols.common.lattice_messages import LatticeRequest, LatticeSums
-from veilboost.protocols.common.messages import ColumnsOffered
-from veilboost.protocols.common.paillier_messages import PaillierSums
+from veilboost.protocols.common.messages import BeginRound, ColumnsOffered
+from veilboost.protocols.common.paillier_messages import PaillierRound, PaillierSums
 from veilboost.protocols.common.shuffle import ColumnShuffle
 from veilboost.protocols.plain.messages import PlainSums
 from veilboost.types import BoolArray, Float64Array, Int32Array, Int64Array, PartyName
@@ -85,7 +87,7 @@ def histograms(view: View, truth: Truth, peer: PartyName, rng: np.random.Generat
     for one in played:
         found: list[Summed] = []
         for depth, level in enumerate(one.levels):
-            sums = reader.read(level)
+            sums = reader.read(level, one.opening)
             if sums is None:
                 sums = paillier.make(one.number, level, gradients[one.number])
             if sums is None:
@@ -138,8 +140,9 @@ class SumsReader:
     def __init__(self, view: View, layout: BinLayout) -> None:
         self._layout = layout
         self._key = None if view.secret is None else SecretKey(view.secret.for_request("lattice key"))
+        self._owner = view.secret.owner if isinstance(view.secret, PreparedRandomness) else None
 
-    def read(self, level: ReplayedLevel) -> Int64Array | None:
+    def read(self, level: ReplayedLevel, opening: BeginRound) -> Int64Array | None:
         """(nodes of the level that were summed, slots, 2); None where the view cannot open the answer."""
         answer, request = level.answer, level.request
         if isinstance(answer, PlainSums):
@@ -155,11 +158,16 @@ class SumsReader:
             sums = np.zeros((len(request.build), self._layout.slots, 2), dtype=np.int64)
             np.add.at(sums, request.block_node, by_block)
             return sums
+        if isinstance(answer, PaillierSums) and isinstance(opening, PaillierRound) and self._owner is not None:
+            public, count = self._owner.public, len(request.build) * self._layout.slots
+            plain = self._owner.decrypt(public.read_units(answer.packages))
+            pairs = PairPacking(opening.g_bits, opening.h_bits).unpack(plain, count, public.n)
+            return pairs.reshape(len(request.build), self._layout.slots, 2)
         return None
 
 
 class _PaillierSums:
-    """The key of `paillier` lives in the active party's memory alone, so its sums are made again.
+    """The key of `paillier` may live in the active party's memory alone; then its sums are made again.
 
     That what it decrypted are the exact sums, columns in an order of the round's own, is what the protocol's tests say.
     The order is another one here, so the handles of winning cuts mean nothing in it and cuts are not used.

@@ -12,7 +12,7 @@ import numpy as np
 from veilboost import _native
 from veilboost.boost.cuts import ABOVE_ALL, propose_cuts
 from veilboost.boost.layout import BinLayout
-from veilboost.boost.rows import RowGroups
+from veilboost.boost.rows import RowFiller, RowGroups
 from veilboost.config import TrainingConfig
 from veilboost.types import (
     AnyArray,
@@ -203,6 +203,10 @@ class ColumnBlock:
     def placed(self, values: Int32Array) -> Int32Array:
         """Values (trees, rows, 2) that a round brings for all rows, kept where the rows are."""
         return values
+
+    def filler(self) -> RowFiller:
+        """The same for values that come in pieces."""
+        return RowFiller(self.rows)
 
     # --- sums and routes --------------------------------------------------------------------------------
 

@@ -20,17 +20,24 @@ from veilboost.errors import ImpossibleParameter, LabelOutOfRange, UnsupportedCo
 from veilboost.types import Float64Array
 
 MetricFunction: TypeAlias = Callable[[Float64Array, Float64Array, Float64Array | None], float]
+TermFunction: TypeAlias = Callable[[Float64Array, Float64Array], Float64Array]
 
 _PROBABILITY_FLOOR = float(np.finfo(np.float64).eps)  # as scikit-learn's log_loss: a sure mistake stays finite
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric and which way is better."""
+    """A metric and which way is better.
+
+    `terms` gives a value per row where the metric is the mean of such values (`root`: the root of it), so that it can
+    be added up over rows in different hands; None where it ranks rows.
+    """
 
     name: str
     function: MetricFunction
     higher_is_better: bool
+    terms: TermFunction | None = None
+    root: bool = False
 
 
 def auc(y: Float64Array, prediction: Float64Array, weight: Float64Array | None = None) -> float:
@@ -64,39 +71,63 @@ def ks(y: Float64Array, prediction: Float64Array, weight: Float64Array | None = 
 def logloss(y: Float64Array, prediction: Float64Array, weight: Float64Array | None = None) -> float:
     """Mean negative log likelihood of binary labels."""
     _check_binary(y, prediction, weight)
+    return _mean(_losses(y, prediction), weight)
+
+
+def _losses(y: Float64Array, prediction: Float64Array) -> Float64Array:
     p = np.clip(prediction, _PROBABILITY_FLOOR, 1.0 - _PROBABILITY_FLOOR)
-    return _mean(-(y * np.log(p) + (1.0 - y) * np.log1p(-p)), weight)
+    return -(y * np.log(p) + (1.0 - y) * np.log1p(-p))
 
 
 def error(y: Float64Array, prediction: Float64Array, weight: Float64Array | None = None) -> float:
     """Share of binary labels on the wrong side of 0.5; a prediction of exactly 0.5 says 0."""
     _check_binary(y, prediction, weight)
-    return _mean(np.where(prediction > 0.5, 1.0 - y, y), weight)
+    return _mean(_mistakes(y, prediction), weight)
+
+
+def _mistakes(y: Float64Array, prediction: Float64Array) -> Float64Array:
+    return np.where(prediction > 0.5, 1.0 - y, y)
 
 
 def rmse(y: Float64Array, prediction: Float64Array, weight: Float64Array | None = None) -> float:
     """Root of the mean squared error."""
     _check(y, prediction, weight, y.shape)
-    return float(np.sqrt(_mean(np.square(prediction - y), weight)))
+    return float(np.sqrt(_mean(_squares(y, prediction), weight)))
+
+
+def _squares(y: Float64Array, prediction: Float64Array) -> Float64Array:
+    return np.square(prediction - y)
 
 
 def mae(y: Float64Array, prediction: Float64Array, weight: Float64Array | None = None) -> float:
     """Mean absolute error."""
     _check(y, prediction, weight, y.shape)
-    return _mean(np.abs(prediction - y), weight)
+    return _mean(_distances(y, prediction), weight)
+
+
+def _distances(y: Float64Array, prediction: Float64Array) -> Float64Array:
+    return np.abs(prediction - y)
 
 
 def mlogloss(y: Float64Array, prediction: Float64Array, weight: Float64Array | None = None) -> float:
     """Mean negative log likelihood of class labels; predictions are (n, K)."""
     _check_classes(y, prediction, weight)
+    return _mean(_class_losses(y, prediction), weight)
+
+
+def _class_losses(y: Float64Array, prediction: Float64Array) -> Float64Array:
     p = np.take_along_axis(prediction, y.astype(np.intp)[:, np.newaxis], axis=1)[:, 0]
-    return _mean(-np.log(np.clip(p, _PROBABILITY_FLOOR, 1.0)), weight)
+    return -np.log(np.clip(p, _PROBABILITY_FLOOR, 1.0))
 
 
 def merror(y: Float64Array, prediction: Float64Array, weight: Float64Array | None = None) -> float:
     """Share of rows whose likeliest class (first of equals) is not their label; predictions are (n, K)."""
     _check_classes(y, prediction, weight)
-    return _mean((prediction.argmax(axis=1) != y).astype(np.float64), weight)
+    return _mean(_class_mistakes(y, prediction), weight)
+
+
+def _class_mistakes(y: Float64Array, prediction: Float64Array) -> Float64Array:
+    return (prediction.argmax(axis=1) != y).astype(np.float64)
 
 
 def metric_named(name: str) -> Metric:
@@ -211,12 +242,12 @@ _METRICS: Mapping[str, Metric] = {
     metric.name: metric
     for metric in (
         Metric("auc", auc, True),
-        Metric("logloss", logloss, False),
-        Metric("error", error, False),
-        Metric("rmse", rmse, False),
-        Metric("mae", mae, False),
-        Metric("mlogloss", mlogloss, False),
-        Metric("merror", merror, False),
+        Metric("logloss", logloss, False, _losses),
+        Metric("error", error, False, _mistakes),
+        Metric("rmse", rmse, False, _squares, root=True),
+        Metric("mae", mae, False, _distances),
+        Metric("mlogloss", mlogloss, False, _class_losses),
+        Metric("merror", merror, False, _class_mistakes),
         Metric("aucpr", aucpr, True),
         Metric("ks", ks, True),
     )

@@ -105,13 +105,34 @@ class RowGroups:
 
     def together(
         self, edges: Sequence[int], arrays: Sequence[AnyArray], piece: Callable[[int], Callable[..., Result]]
-    ) -> list[Result]:
+    ) -> Iterator[Result]:
         """Call `piece(k)` for the rows between edges[k] and edges[k+1] of `listed()`, wherever that is done best.
+
+        Results come in order, and few of them are there before they are taken.
 
         It is handed their numbers in the arrays, then the arrays; these have an entry for each row along their axis of
         rows, the second of three or else the first.
         """
         listed = self.listed()
-        return [
-            piece(number)(listed[low:high], *arrays) for number, (low, high) in enumerate(itertools.pairwise(edges))
-        ]
+        for number, (low, high) in enumerate(itertools.pairwise(edges)):
+            yield piece(number)(listed[low:high], *arrays)
+
+
+class RowFiller:
+    """Values (trees, rows, 2) that arrive in pieces of rows, in order."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows, self.filled = rows, 0
+        self._pieces: list[Int32Array] = []
+
+    def add(self, values: Int32Array) -> None:
+        self._pieces.append(values)
+        self.filled += values.shape[1]
+
+    @property
+    def complete(self) -> bool:
+        return self.filled == self.rows
+
+    def whole(self) -> Int32Array:
+        """All of them, when they are there."""
+        return self._pieces[0] if len(self._pieces) == 1 else np.concatenate(self._pieces, axis=1)

@@ -16,6 +16,7 @@ import numpy as np
 from veilboost import _native
 from veilboost.boost.booster import RoundResult, Watcher
 from veilboost.boost.columns import ColumnBlock, LevelBins, Rule, in_all_columns
+from veilboost.boost.couples import MOST_BITS, Couples
 from veilboost.boost.objective import Objective
 from veilboost.boost.rows import RowGroups
 from veilboost.boost.sampling import sample_columns
@@ -87,6 +88,9 @@ class _Rows:
         self._roots = RowGroups.root(np.arange(block.rows, dtype=np.int32), len(margin))
         # A label that is no class, and for numbers is zero: what is left of g is what the margin alone gives.
         self._unlabelled = np.full(block.rows, -1.0 if objective.name == "multiclass" else 0.0)
+        # What is left of g is then a probability: never negative.
+        quick = objective.name in ("binary", "multiclass") and config.gradient_bits <= MOST_BITS
+        self._couples = Couples(block, bins_of(block).bins[0]) if quick and config.colsample_bytree == 1.0 else None
 
     def grow(
         self,
@@ -102,7 +106,10 @@ class _Rows:
         if columns is not None:
             label_sums, block = _chosen(block, columns, label_sums), block.subset(columns)
         bins = bins_of(block)
-        sums = block.histogram(bins, self._gradients, self._roots)
+        if self._couples is not None:
+            sums = self._couples.sums(self._gradients, config.gradient_bits, self._threads)
+        else:
+            sums = block.histogram(bins, self._gradients, self._roots)
         sums[..., 0] -= np.rint(label_sums / scale.g_unit).astype(np.int64)
         whole = sums[:, : block.layout.offsets[1]].sum(axis=1)  # every row is in one slot of the first column
         offer = candidates_from_sums(sums, block.layout, whole, scale, config, self._threads)

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from veilboost.cli.console import make_table, print_json, seconds_text, stdout, writing
-from veilboost.errors import UnsupportedCombination
+from veilboost.errors import ImpossibleParameter, UnsupportedCombination
 
 if TYPE_CHECKING:
     from veilboost.audit.result import Finding
@@ -41,9 +41,18 @@ def audit(
         Path | None, typer.Option("--html", metavar="FILE", help="Write a page that needs nothing else.")
     ] = None,
     lower_bound: Annotated[
-        bool, typer.Option("--lower-bound", help="Instead, measure from below what sealed's labels cost.")
+        bool, typer.Option("--lower-bound", help="Instead, measure from below what runs of sealed cost.")
     ] = False,
-    eps: Annotated[float, typer.Option("--eps", help="Label epsilon of the runs of --lower-bound.")] = 1.0,
+    of: Annotated[
+        str,
+        typer.Option(
+            "--of",
+            metavar="NAME",
+            help="--lower-bound of what: labels, features (one passive record, in bins that stay), or cuts (that move "
+            "with the record).",
+        ),
+    ] = "labels",
+    eps: Annotated[float, typer.Option("--eps", help="Epsilon that the runs of --lower-bound claim.")] = 1.0,
     repeats: Annotated[int, typer.Option("--repeats", help="Runs of --lower-bound on each side.")] = 300,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
 ) -> None:
@@ -60,11 +69,13 @@ def audit(
         [bold]veilboost audit bank/runs/credit shop/runs/credit --truth bank/party.toml --truth shop/party.toml[/]
 
         [bold]veilboost audit --lower-bound --eps 1[/]
+
+        [bold]veilboost audit --lower-bound --of features --eps 1[/]
     """
     if lower_bound:
         if runs or truth or html is not None:
             raise UnsupportedCombination("--lower-bound trains runs of its own", "leave RUN, --truth and --html out")
-        _lower_bound(eps, repeats, seed, as_json)
+        _lower_bound(of, eps, repeats, seed, as_json)
         return
     if not runs or not truth:
         raise UnsupportedCombination(
@@ -156,16 +167,21 @@ def _furthest(findings: Sequence[Finding]) -> list[tuple[Finding, int]]:
     return shown
 
 
-def _lower_bound(eps: float, repeats: int, seed: int, as_json: bool) -> None:
-    from veilboost.audit.lower_bound import label_lower_bound
+def _lower_bound(of: str, eps: float, repeats: int, seed: int, as_json: bool) -> None:
+    from veilboost.audit.lower_bound import feature_lower_bound, label_lower_bound
 
-    found = label_lower_bound(eps, repeats, seed)
+    if of not in ("labels", "features", "cuts"):
+        raise ImpossibleParameter(f"--of {of} is none of labels, features, cuts")
+    if of == "labels":
+        found = label_lower_bound(eps, repeats, seed)
+    else:
+        found = feature_lower_bound(eps, repeats, seed, cuts_move=of == "cuts")
     if as_json:
         print_json(found.to_dict())
         return
     stdout().print(
-        f"sealed claims label epsilon {found.claimed:g} (delta {found.delta:g}); {found.repeats} runs on each of two "
-        f"neighbouring tables show that it is at least [bold]{found.epsilon:.3f}[/] (95 % confidence): "
+        f"sealed claims epsilon {found.claimed:g} for {found.of} (delta {found.delta:g}); {found.repeats} runs on each "
+        f"of two neighbouring tables show that it is at least [bold]{found.epsilon:.3f}[/] (95 % confidence): "
         + ("[green]the claim stands[/]" if found.holds else "[bold red]the claim is refuted[/]"),
         soft_wrap=True,
     )

@@ -17,6 +17,7 @@ from veilboost.cli.baseline import Baseline, active_only, central_xgboost
 from veilboost.cli.problem import Problem, labels
 from veilboost.cli.verdict import learned_by, protections_of, status_of
 from veilboost.config import TrainingConfig
+from veilboost.crypto.csprng import JobRandomness
 from veilboost.data.schema import infer_objective
 from veilboost.engine.api import LOCAL, Engine
 from veilboost.errors import UnsupportedCombination
@@ -27,7 +28,7 @@ from veilboost.party.simulation import Simulation, simulate_prediction, simulate
 from veilboost.privacy.spending import spending
 from veilboost.protocols.api import ProtocolSpec
 from veilboost.protocols.registry import protocol_named
-from veilboost.types import Float64Array
+from veilboost.types import Float64Array, PartyName
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ def run_experiment(
     spec = protocol_named(protocol)
     config = spec.settled(_completed(config, problem))
     active = problem.active
+    secrets = _kept_keys(protocol, config, problem) if audit else None
     began = time.perf_counter()
     run = simulate_training(
         problem.train,
@@ -83,6 +85,7 @@ def run_experiment(
         threads=threads,
         watcher=watcher,
         record="payload" if audit else "types",
+        randomness=secrets,
         engine=engine,
     )
     fit_seconds = time.perf_counter() - began
@@ -122,15 +125,23 @@ def run_experiment(
         central=None if xgboost is None else score(xgboost.prediction),
         alone=None if alone is None else score(alone),
         xgboost=xgboost,
-        findings=_findings(run, problem, config) if audit else None,
+        findings=None if secrets is None else _findings(run, problem, config, secrets),
     )
 
 
-def _findings(run: Simulation, problem: Problem, config: TrainingConfig) -> list[Finding]:
+def _kept_keys(protocol: str, config: TrainingConfig, problem: Problem) -> Mapping[PartyName, JobRandomness]:
+    from veilboost.audit.sources import with_kept_keys
+
+    return with_kept_keys(protocol, config, problem.train, problem.active)
+
+
+def _findings(
+    run: Simulation, problem: Problem, config: TrainingConfig, secrets: Mapping[PartyName, JobRandomness]
+) -> list[Finding]:
     from veilboost.audit.runner import audit
     from veilboost.audit.sources import views_of_simulation
 
-    return audit(*views_of_simulation(run, problem.train, config, problem.held_out), seed=config.seed)
+    return audit(*views_of_simulation(run, problem.train, config, problem.held_out, secrets), seed=config.seed)
 
 
 def summary(done: Experiment) -> dict[str, Any]:

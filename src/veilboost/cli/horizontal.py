@@ -24,7 +24,6 @@ from veilboost.cli.problem import Problem, labels
 from veilboost.cli.verdict import learned_by, protections_of, status_of
 from veilboost.config import TrainingConfig
 from veilboost.data.schema import infer_objective
-from veilboost.data.table import PartyTable
 from veilboost.errors import EmptyTable, ImpossibleParameter, UnsupportedCombination
 from veilboost.model.joined import join
 from veilboost.model.store import save_model
@@ -34,7 +33,7 @@ from veilboost.party.simulation import simulate_training
 from veilboost.privacy.spending import spending
 from veilboost.protocols.horizontal import HorizontalSpec
 from veilboost.protocols.horizontal_registry import horizontal_named
-from veilboost.types import Float64Array, PartyName
+from veilboost.types import Float64Array, Int64Array, PartyName
 from veilboost.wire.network import Network, turns
 
 INDENT = (0, 0, 0, 2)
@@ -111,17 +110,24 @@ def run_horizontal(
 ) -> HorizontalExperiment:
     """Deal the rows out, train, test; then, if asked, the same with all rows in one hand and with one share alone."""
     spec = horizontal_named(protocol)
-    if problem.held_out is not None:
-        raise UnsupportedCombination(f"{protocol} has no validation rows", "leave --validation-size out")
     table, test = problem.train[problem.active], problem.test[problem.active]
     target = labels(problem.train, problem.active)
     if config.objective == "auto":
         config = replace(config, objective=infer_objective(target, table.label_classes))
     config = choices.applied(spec, config)
-    parts = _dealt(table, 10 if choices.participants is None else choices.participants, config.seed)
+    shares = _dealt(table.rows, 10 if choices.participants is None else choices.participants, config.seed)
+    parts = {name: table.take(share) for name, share in shares.items()}
+    watched = problem.held_out
+    held_out = None if watched is None else {name: watched[share] for name, share in shares.items()}
     began = time.perf_counter()
     run = simulate_horizontal(
-        parts, protocol, config, threads=threads, watcher=watcher, record="payload" if audit else "types"
+        parts,
+        protocol,
+        config,
+        threads=threads,
+        watcher=watcher,
+        held_out=held_out,
+        record="payload" if audit else "types",
     )
     fit_seconds = time.perf_counter() - began
     skeleton = run.model.skeleton
@@ -137,7 +143,8 @@ def run_horizontal(
     if baselines:
         central = central_xgboost(problem, {problem.active: run.outcome.part}, config, objective, metric, threads)
         share = next(iter(parts.values()))
-        own = simulate_training({"alone": share}, "alone", "plain", replace(config, options={}), threads=threads)
+        lone = replace(config, options={}, early_stopping_rounds=None)
+        own = simulate_training({"alone": share}, "alone", "plain", lone, threads=threads)
         skeleton_alone = own.parts["alone"].skeleton
         if skeleton_alone is not None and skeleton_alone.trees_per_round == skeleton.trees_per_round:
             alone = score(objective.predict(join(own.parts).margins(test.columns)))
@@ -157,14 +164,14 @@ def run_horizontal(
     )
 
 
-def _dealt(table: PartyTable, participants: int, seed: int) -> dict[PartyName, PartyTable]:
+def _dealt(rows: int, participants: int, seed: int) -> dict[PartyName, Int64Array]:
     """The rows in equal shares, drawn by the seed."""
     if participants < 1:
         raise ImpossibleParameter(f"--participants {participants} is less than 1")
-    if participants > table.rows:
-        raise EmptyTable(f"{table.rows} rows are too few for {participants} participants", "use fewer participants")
-    shares = np.array_split(np.random.default_rng((seed, 2)).permutation(table.rows), participants)
-    return {f"participant{at}": table.take(np.sort(share)) for at, share in enumerate(shares)}
+    if participants > rows:
+        raise EmptyTable(f"{rows} rows are too few for {participants} participants", "use fewer participants")
+    shares = np.array_split(np.random.default_rng((seed, 2)).permutation(rows), participants)
+    return {f"participant{at}": np.sort(share) for at, share in enumerate(shares)}
 
 
 def horizontal_summary(done: HorizontalExperiment) -> dict[str, Any]:
@@ -196,6 +203,7 @@ def horizontal_summary(done: HorizontalExperiment) -> dict[str, Any]:
         "fit_seconds_xgboost": done.central_seconds,
         "bytes_sent": run.bytes_sent,
         "bytes_sent_by_party": {name: transcript.bytes_sent() for name, transcript in run.transcripts.items()},
+        "validation": [result.validation for result in run.outcome.history if result.validation is not None],
         "messages": run.messages,
         "rounds": run.rounds,
         "reports": {name: dict(report) for name, report in run.outcome.reports.items()},

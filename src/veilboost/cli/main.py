@@ -20,6 +20,7 @@ from veilboost.cli.inspect import inspect
 from veilboost.cli.jobs import jobs
 from veilboost.cli.ledger import ledger
 from veilboost.cli.party import party
+from veilboost.cli.plan import plan
 from veilboost.cli.predict import predict
 from veilboost.cli.privacy import privacy
 from veilboost.cli.protocols import protocols
@@ -78,6 +79,7 @@ for _command in (
     transcript,
     audit,
     report,
+    plan,
     protocols,
     inspect,
     export,

@@ -66,10 +66,12 @@ def reproduce(
     if not data.is_dir():
         raise UnreadableFile(f"there is no folder {str(data)!r}", "name the folder that holds the data sets")
     from veilboost.reproduce.context import Context
+    from veilboost.reproduce.runner import folder_of
 
     context = Context(data, quick)
     with writing(out):
-        out.mkdir(parents=True, exist_ok=True)
+        for each in chosen:
+            folder_of(each, out).mkdir(parents=True, exist_ok=True)
     results = [_run(each, context, out) for each in chosen]
     if as_json:
         print_json({"results": [each.to_dict() for each in results]})
@@ -95,7 +97,7 @@ def _run(target: Target, context: Context, out: Path) -> Reproduction:
         console.print(f"{target.name}: skipped {name}: not in {context.data}", soft_wrap=True)
     expected = seconds_text(expected_seconds(target, context, out))
     console.print(f"[bold]{target.paper} {target.name}[/]: {target.title}; about {expected}", soft_wrap=True)
-    with _progress() as watch, writing(out):
+    with _progress() as watch:
         return reproduce(target, context, out, watch)
 
 

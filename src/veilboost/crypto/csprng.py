@@ -34,6 +34,21 @@ class Csprng:
         return _keystream(hashlib.shake_256(b"veilboost csprng" + head).digest(KEY_BYTES), count)
 
 
+class Pool(Csprng):
+    """Many small draws out of few large ones, which cost less; every byte is handed out once."""
+
+    def __init__(self, source: Csprng, size: int = 2 * _SMALL) -> None:
+        super().__init__()
+        self._source, self._size = source, size
+        self._held, self._used = b"", 0
+
+    def bytes(self, count: int) -> bytes:
+        if self._used + count > len(self._held):
+            self._held, self._used = self._source.bytes(max(self._size, count)), 0
+        start, self._used = self._used, self._used + count
+        return self._held[start : self._used]
+
+
 class JobRandomness:
     """The secret randomness of one party in one job: a key, drawn once and kept with the run.
 

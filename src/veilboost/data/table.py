@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from veilboost.errors import MissingColumn, MixedTypes
-from veilboost.types import AnyArray, Column, Float64Array, Int32Array, Int64Array
+from veilboost.types import AnyArray, BoolArray, Column, Float64Array, Int32Array, Int64Array
 
 
 @dataclass(frozen=True)
@@ -96,3 +96,11 @@ def _concatenate(first: Column, second: Column) -> Column:
         table = np.array([code[category] for category in categories] + [-1], dtype=np.int32)
         codes.append(table[column.values])  # the last entry serves the missing code -1
     return Column(first.name, np.concatenate(codes), known)
+
+
+def drawn_rows(ids: AnyArray, share: float, seed: int) -> BoolArray:
+    """About this share of the rows, for validation: drawn by their ids, so that their order does not matter."""
+    drawn = np.random.Generator(np.random.PCG64((seed, 1))).random(len(ids)) < share
+    found = np.zeros(len(ids), dtype=np.bool_)
+    found[id_order(ids)[drawn]] = True
+    return found

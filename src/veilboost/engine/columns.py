@@ -17,12 +17,12 @@ from veilboost.boost.columns import (
     kinds_of,
 )
 from veilboost.boost.layout import BinLayout
-from veilboost.boost.rows import RowGroups
+from veilboost.boost.rows import RowFiller, RowGroups
 from veilboost.config import TrainingConfig
 from veilboost.engine import work
 from veilboost.engine.pool import Ref, reduced
 from veilboost.engine.rows import ShardedRows
-from veilboost.engine.shards import ShardedArray, ShardedNumbers, Shards
+from veilboost.engine.shards import ShardedArray, ShardedFiller, ShardedNumbers, Shards
 from veilboost.types import (
     BoolArray,
     Column,
@@ -54,7 +54,7 @@ class ShardedBlock(ColumnBlock):
         """As `ColumnBlock.build`: the cuts are those of whole columns, each seen by one worker."""
         pool = shards.pool
         kinds, categories = kinds_of(columns, config)
-        values = [shards.place(as_float(column)) for column in columns]
+        values = [_values(shards, column) for column in columns]
         weight = None if weights is None else shards.place(weights)
         masks = None if held_out is None else shards.place(held_out)
         beside = [*(weight.parts if weight else ()), *(masks.parts if masks else ())]
@@ -118,6 +118,9 @@ class ShardedBlock(ColumnBlock):
     def placed(self, values: Int32Array) -> Int32Array:
         return self.shards.place(values, axis=1)  # pyright: ignore[reportReturnType] - stands for an array
 
+    def filler(self) -> RowFiller:
+        return ShardedFiller(self.shards)
+
     def histogram(self, bins: LevelBins, gradients: Int32Array, rows: RowGroups) -> Int64Array:
         if not isinstance(rows, ShardedRows):
             raise TypeError("rows of another engine")
@@ -133,6 +136,15 @@ class ShardedBlock(ColumnBlock):
         if not isinstance(rows, ShardedRows):
             raise TypeError("rows of another engine")
         return rows.gather(work.route, self.parts, splits)
+
+
+def _values(shards: Shards, column: Column) -> ShardedArray:
+    """A column's values as float32, in shards; where it lies in shards it stays there."""
+    if not isinstance(column.values, ShardedArray):
+        return shards.place(as_float(column))
+    if column.categories is None:
+        return column.values
+    return ShardedArray(shards, shards.each(work.as_float, column.values), column.values.shape, np.float32, 0)
 
 
 def _bins_of(shards: Shards, parts: Sequence[Ref], layout: BinLayout, cuts: Sequence[Float32Array]) -> LevelBins:

@@ -108,6 +108,8 @@ class ShardedLabels(LabelRows):
 
     def _sampled(self, number: int, config: TrainingConfig) -> tuple[ShardedNumbers, ShardedNumbers]:
         """The rows to sum and those that follow; the draw is that of one machine."""
+        if self._mask is None and config.subsample >= 1.0:
+            return ShardedNumbers.every(self._shards), ShardedNumbers.none(self._shards)
         rows = self._shards.rows
         drawn = np.ones(rows, dtype=np.bool_) if self._mask is None else ~np.asarray(self._mask)
         if config.subsample < 1.0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
@@ -17,6 +18,7 @@ from veilboost.engine.shards import ShardedArray, Shards
 from veilboost.types import AnyArray, Float32Array, Float64Array, Int32Array, Int64Array, UInt8Array
 
 CHUNK_ROWS = 1 << 20  # row numbers that are here at a time
+AHEAD = 4  # pieces of work that run while an earlier one's result is used
 
 
 class ShardedRows(RowGroups):
@@ -88,12 +90,14 @@ class ShardedRows(RowGroups):
 
     def together(
         self, edges: Sequence[int], arrays: Sequence[AnyArray], piece: Callable[[int], Callable[..., Result]]
-    ) -> list[Result]:
+    ) -> Iterator[Result]:
         """Shards hand out the entries of their rows, and one worker has those of a piece."""
         placed = [self.shards.place(array, axis=1 if len(array.shape) == 3 else 0) for array in arrays]
         pool = self.shards.pool
-        answers: list[Ref] = []
+        answers: deque[Ref] = deque()
         for number, (low, high) in enumerate(itertools.pairwise(edges)):
+            if len(answers) > AHEAD:
+                yield pool.get([answers.popleft()])[0]
             skip, take = self._window(low, high)
             having = np.flatnonzero(take.any(axis=1)).tolist() or [0]
             told = [
@@ -108,7 +112,8 @@ class ShardedRows(RowGroups):
                 for shard in having
             ]
             answers.append(pool.call(work.put_together, piece(number), take[having], *told))
-        return pool.get(answers)
+        while answers:
+            yield pool.get([answers.popleft()])[0]
 
     def _window(self, low: int, high: int) -> tuple[Int64Array, Int64Array]:
         """The places low .. high of the list of all rows: how many of a node's each shard skips and takes."""

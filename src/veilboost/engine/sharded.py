@@ -11,8 +11,8 @@ from veilboost.engine.api import CutProposal
 from veilboost.engine.columns import ShardedBlock
 from veilboost.engine.labels import ShardedLabels
 from veilboost.engine.pool import Pool
-from veilboost.engine.shards import Shards
-from veilboost.types import BoolArray, Column, Float64Array
+from veilboost.engine.shards import ShardedArray, Shards
+from veilboost.types import AnyArray, BoolArray, Column, Float64Array
 
 MOST_ROWS = 1 << 20  # of a shard: what a worker holds at a time
 
@@ -37,13 +37,19 @@ class ShardedEngine:
         threads: int,
         propose: CutProposal | None = None,
     ) -> ColumnBlock:
-        return ShardedBlock.spread(self._cut(rows), columns, config, weights, held_out, propose)
+        return ShardedBlock.spread(
+            self.cut(rows, *(column.values for column in columns)), columns, config, weights, held_out, propose
+        )
 
     def labels(self, y: Float64Array, weight: Float64Array | None, held_out: BoolArray | None) -> LabelRows:
-        return ShardedLabels(self._cut(len(y)), y, weight, held_out)
+        return ShardedLabels(self.cut(len(y), y), y, weight, held_out)
 
     def close(self) -> None:
         self._pool.close()
 
-    def _cut(self, rows: int) -> Shards:
+    def cut(self, rows: int, *arrays: AnyArray) -> Shards:
+        """The shards of so many rows: those of arrays that lie in shards already, or new ones."""
+        for array in arrays:
+            if isinstance(array, ShardedArray):
+                return array.shards
         return Shards.of(self._pool, rows, max(self._shards, -(-rows // MOST_ROWS)))

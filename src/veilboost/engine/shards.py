@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from veilboost.boost.rows import RowGroups
+from veilboost.boost.rows import RowFiller, RowGroups
 from veilboost.engine import work
 from veilboost.engine.pool import Pool, Ref, reduced
-from veilboost.types import AnyArray
+from veilboost.types import AnyArray, Int32Array
 
 
 @dataclass(frozen=True)
@@ -91,11 +91,38 @@ class ShardedArray:
         for part in self.parts:
             yield self.shards.pool.get([part])[0]
 
+    def distinct(self) -> AnyArray:
+        """The different values, in order."""
+        return reduced(self.shards.pool, work.distinct_of_all, self.shards.each(work.distinct, self))
+
     def max(self, initial: int) -> Any:
         return max(initial, reduced(self.shards.pool, max, self.shards.each(work.largest, self)))
 
     def min(self, initial: int) -> Any:
         return min(initial, reduced(self.shards.pool, min, self.shards.each(work.smallest, self)))
+
+
+class ShardedFiller(RowFiller):
+    """Pieces go to their shards as they come."""
+
+    def __init__(self, shards: Shards) -> None:
+        super().__init__(shards.rows)
+        self._shards = shards
+        self._parts: list[list[Ref]] = [[] for _ in range(len(shards))]
+        self._trees = 0
+
+    def add(self, values: Int32Array) -> None:
+        first, self._trees = self.filled, values.shape[0]
+        self.filled += values.shape[1]
+        for parts, (begin, end) in zip(self._parts, self._shards.ranges, strict=True):
+            if begin < self.filled and end > first:
+                own = values[:, max(begin - first, 0) : end - first]
+                parts.append(self._shards.pool.put(np.ascontiguousarray(own)))
+
+    def whole(self) -> Int32Array:
+        pool = self._shards.pool
+        parts = [own[0] if len(own) == 1 else pool.call(work.joined, *own) for own in self._parts]
+        return self._shards.array(parts, (self._trees, self.rows, 2), np.int32, axis=1)
 
 
 class ShardedNumbers(ShardedArray):
@@ -109,6 +136,11 @@ class ShardedNumbers(ShardedArray):
     def every(shards: Shards) -> ShardedNumbers:
         counts = [end - begin for begin, end in shards.ranges]
         return ShardedNumbers(shards, [shards.pool.call(work.count_up, count) for count in counts], counts)
+
+    @staticmethod
+    def none(shards: Shards) -> ShardedNumbers:
+        empty = shards.pool.put(np.empty(0, dtype=np.int32))
+        return ShardedNumbers(shards, [empty] * len(shards), [0] * len(shards))
 
     @staticmethod
     def where(mask: ShardedArray, wanted: bool = True) -> ShardedNumbers:
@@ -129,7 +161,7 @@ class ShardedNumbers(ShardedArray):
             if mask.dtype == np.bool_:
                 return cast(AnyArray, ShardedNumbers.where(self.shards.place(mask)))
         if isinstance(key, slice) and key == slice(None, 0):
-            return cast(AnyArray, ShardedNumbers.where(self.shards.place(np.zeros(self.shards.rows, dtype=np.bool_))))
+            return cast(AnyArray, ShardedNumbers.none(self.shards))
         return super().__getitem__(key)
 
     def at_roots(self, groups: int) -> RowGroups:
@@ -147,3 +179,26 @@ def per_row(function: Callable[..., Any], *arrays: AnyArray) -> Any:
         return function(*arrays)
     placed = [first.shards.place(array, axis=1 if len(array.shape) == 3 else 0) for array in arrays]
     return first.shards.array(first.shards.each(function, *placed), first.shape, first.dtype, first.axis)
+
+
+def pieces_of(values: AnyArray, rows: int) -> Iterator[AnyArray]:
+    """Values (trees, rows, 2) in pieces of so many rows each, and one of what is left."""
+    if not isinstance(values, ShardedArray):
+        for first in range(0, max(values.shape[1], 1), rows):
+            yield values[:, first : first + rows]
+        return
+    waiting, count = list[AnyArray](), 0
+    for part in values.chunks():
+        waiting.append(part)
+        count += part.shape[1]
+        while count >= rows:
+            whole = np.concatenate(waiting, axis=1)
+            yield whole[:, :rows]
+            waiting, count = [whole[:, rows:]], count - rows
+    if count:
+        yield np.concatenate(waiting, axis=1)
+
+
+def seen_values(values: AnyArray) -> AnyArray:
+    """An array as far as its values matter and not their rows: of one in shards the different values, in order."""
+    return values.distinct() if isinstance(values, ShardedArray) else values

@@ -38,12 +38,17 @@ def added(*parts: AnyArray) -> AnyArray:
     return total
 
 
-def largest(values: AnyArray) -> int:
-    return int(values.max(initial=0))
+def joined(*parts: Int32Array) -> Int32Array:
+    """Pieces of values (trees, rows, 2), one after the other."""
+    return np.concatenate(parts, axis=1)
 
 
-def smallest(values: AnyArray) -> int:
-    return int(values.min(initial=0))
+def largest(values: AnyArray) -> Any:
+    return values.max(initial=0).item()
+
+
+def smallest(values: AnyArray) -> Any:
+    return values.min(initial=0).item()
 
 
 def count_up(count: int) -> Int32Array:
@@ -52,6 +57,24 @@ def count_up(count: int) -> Int32Array:
 
 def where(mask: BoolArray, wanted: bool) -> Int32Array:
     return np.flatnonzero(mask == wanted).astype(np.int32)
+
+
+def recoded(codes: Int32Array, known: Int32Array) -> Int32Array:
+    """Categories of a shard as those of all shards; the last entry serves the missing code -1."""
+    return known[codes]
+
+
+def distinct(values: AnyArray) -> AnyArray:
+    return np.unique(values)
+
+
+def distinct_of_all(*parts: AnyArray) -> AnyArray:
+    return np.unique(np.concatenate(parts))
+
+
+def as_float(values: AnyArray) -> Float32Array:
+    """Codes of categories as numbers, missing ones as NaN."""
+    return np.where(values < 0, np.float32(np.nan), values.astype(np.float32))
 
 
 # --- rows in nodes ------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from veilboost.errors import ImpossibleParameter, MissingLabel, RowsDiffer, Unkn
 from veilboost.estimators.inputs import (
     KEEP,
     Wanted,
+    check_weights,
     find_columns,
     frame_of_matrix,
     is_by_party,
@@ -25,7 +25,9 @@ from veilboost.estimators.inputs import (
     named_labels,
     names_of,
 )
-from veilboost.estimators.rows import with_seen_categories
+from veilboost.estimators.kinds import LabelKind, Labels
+from veilboost.estimators.parameters import check_call
+from veilboost.estimators.rows import with_categories_of, with_seen_categories
 from veilboost.estimators.sklearn_base import BaseEstimator, check_is_fitted, validate_fit, validate_predict
 from veilboost.estimators.stored import Description, read_description, write_description
 from veilboost.model.explain import importance
@@ -34,7 +36,9 @@ from veilboost.model.joined import JoinedModel, join
 from veilboost.model.part import Part, Skeleton
 from veilboost.model.store import load_parts, save_model
 from veilboost.party.horizontal import HorizontalSimulation, simulate_horizontal
-from veilboost.types import AnyArray, Float64Array, PartyName
+from veilboost.types import AnyArray, BoolArray, Float64Array, PartyName
+
+Shares = tuple[dict[PartyName, PartyTable], dict[PartyName, AnyArray]]  # everybody's rows and their labels
 
 
 class HorizontalParameters(BaseEstimator):
@@ -54,7 +58,7 @@ class HorizontalParameters(BaseEstimator):
         How many threads each side uses.
 
     All other parameters are those of `veilboost.config.TrainingConfig`, with XGBoost's names. A protocol may fix some:
-    `mal` has trees of depth 1 and buckets of equal width, `max_bin` of them.
+    `mal` has trees of depth 1 and buckets of equal width, `max_bin` of them, and neither weights nor validation rows.
     """
 
     def __init__(
@@ -76,8 +80,11 @@ class HorizontalParameters(BaseEstimator):
         min_child_weight: float = DEFAULTS.min_child_weight,
         max_delta_step: float = DEFAULTS.max_delta_step,
         colsample_bytree: float = DEFAULTS.colsample_bytree,
+        scale_pos_weight: float = DEFAULTS.scale_pos_weight,
         base_score: float | None = DEFAULTS.base_score,
         order: str = DEFAULTS.order,
+        eval_metric: str = DEFAULTS.eval_metric,
+        early_stopping_rounds: int | None = DEFAULTS.early_stopping_rounds,
         gradient_bits: int = DEFAULTS.gradient_bits,
         seed: int = DEFAULTS.seed,
         options: Mapping[str, OptionValue] | None = None,
@@ -99,22 +106,25 @@ class HorizontalParameters(BaseEstimator):
         self.min_child_weight = min_child_weight
         self.max_delta_step = max_delta_step
         self.colsample_bytree = colsample_bytree
+        self.scale_pos_weight = scale_pos_weight
         self.base_score = base_score
         self.order = order
+        self.eval_metric = eval_metric
+        self.early_stopping_rounds = early_stopping_rounds
         self.gradient_bits = gradient_bits
         self.seed = seed
         self.options = options
         self.threads = threads
 
 
-class Horizontal(HorizontalParameters):
+class Horizontal(LabelKind, HorizontalParameters):
     """Fitting, saving and what a fitted estimator knows. The subclasses say what labels and predictions are."""
 
     model_: JoinedModel
     simulation_: HorizontalSimulation
-    classes_: AnyArray
+    evals_result_: dict[str, list[float]]
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, eval_set: tuple[Any, Any] | None = None) -> Self:
         """Train.
 
         Parameters
@@ -124,21 +134,36 @@ class Horizontal(HorizontalParameters):
             rows, and all have the same columns.
         y : array, mapping of participant name to array, or str
             Labels, given as X is; with a mapping also the name of the label column in every table.
+        sample_weight : array or mapping of participant name to array, optional
+            A weight per row, given as X is. A row of weight 0 counts for nothing.
+        eval_set : tuple of X and y, optional
+            Validation rows, for the learning curve `evals_result_` and for early stopping.
 
         Returns
         -------
         self
         """
-        tables, labels = self._tables_by_participant(X, y) if is_by_party(X) else self._deal(X, y)
-        classes = self._learn_classes(np.concatenate(list(labels.values())))
-        coded = {
-            name: replace(with_seen_categories(table), label=self._encode(labels[name], classes), label_classes=None)
+        check_call(self.threads, self.early_stopping_rounds, eval_set)
+        tables, targets = self._read(X, y, sample_weight)
+        labels = self._learn_labels(np.concatenate(list(targets.values())))
+        tables = {
+            name: replace(
+                with_seen_categories(table),
+                label=self._encode_labels(targets[name], labels.classes),
+                label_classes=None,
+            )
             for name, table in tables.items()
         }
+        held_out = None
+        if eval_set is not None:
+            tables, held_out = self._with_validation(tables, labels, eval_set)
         values = {name: getattr(self, name) for name in TrainingConfig.names() if hasattr(self, name)}
-        config = TrainingConfig.from_dict(values | {"objective": self._objective_name(classes)})
-        self.simulation_ = simulate_horizontal(coded, self.protocol, config, threads=self.threads)
-        self._adopt(self.simulation_.model, classes)
+        config = TrainingConfig.from_dict(values | {"objective": self._objective_name(labels)})
+        run = simulate_horizontal(tables, self.protocol, config, threads=self.threads, held_out=held_out)
+        self.simulation_ = run
+        self._adopt(run.model, labels.classes)
+        curve = [result.validation for result in run.outcome.history if result.validation is not None]
+        self.evals_result_ = {run.outcome.metric: curve} if run.outcome.metric is not None else {}
         return self
 
     def save(self, folder: str | Path) -> None:
@@ -161,8 +186,9 @@ class Horizontal(HorizontalParameters):
         own = cls()
         settings = {name: value for name, value in joined.config.to_dict().items() if hasattr(own, name)}
         estimator = cls(**settings, protocol=joined.skeleton.protocol)
-        classes = cls._known_classes(joined.skeleton) if told.classes is None else np.array(told.classes)
-        estimator._adopt(joined, classes)
+        stored = None if told.classes is None else np.array(told.classes)
+        estimator._adopt(joined, cls._stored_classes(joined.skeleton, stored))
+        estimator.evals_result_ = {}
         if told.named or told.columns is None:
             estimator.feature_names_in_ = np.array([info.name for info in joined.columns], dtype=object)
         return estimator
@@ -185,8 +211,18 @@ class Horizontal(HorizontalParameters):
         value = {item.column: item.value for item in importance(self.model_, "total_gain")}
         return np.array([value[info.name] for info in self.model_.columns], dtype=np.float64)
 
+    @property
+    def best_iteration_(self) -> int:
+        """The last round that the model keeps, counted from 0."""
+        check_is_fitted(self)
+        return len(self.model_.trees) // self.model_.trees_per_round - 1
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")
+
+    @property
+    def _skeleton(self) -> Skeleton:
+        return self.model_.skeleton
 
     def _adopt(self, model: JoinedModel, classes: AnyArray | None) -> None:
         self.model_ = model
@@ -196,15 +232,27 @@ class Horizontal(HorizontalParameters):
 
     # --- data in ----------------------------------------------------------------------------------------
 
-    def _deal(self, X: Any, y: Any) -> tuple[dict[PartyName, PartyTable], dict[PartyName, AnyArray]]:
+    def _read(self, X: Any, y: Any, sample_weight: Any) -> Shares:
+        """Everybody's table with weights, and labels; rows of weight 0 are left out."""
+        if not is_by_party(X):
+            return self._deal(X, y, sample_weight)
+        tables, targets = self._tables_by_participant(X, y)
+        if sample_weight is not None and not is_by_party(sample_weight):
+            raise RowsDiffer("the weights are not one array for each participant", "give them as X is")
+        for name, table in tables.items():
+            given = None if sample_weight is None else sample_weight.get(name)
+            tables[name], targets[name] = _weighed(table, targets[name], given)
+        return tables, targets
+
+    def _deal(self, X: Any, y: Any, sample_weight: Any = None, least: int | None = None) -> Shares:
         if isinstance(y, str):
             raise ImpossibleParameter("y is a name where X is one matrix", "give the labels as an array")
         count = self.participants
         if isinstance(cast(Any, count), bool) or not isinstance(cast(Any, count), int | np.integer) or count < 1:
             raise ImpossibleParameter(f"participants={count!r} is not a whole number of 1 or more")
         matrix, target = validate_fit(self, X, y, frame=is_frame(X))
-        table = self._load(matrix)
-        if count > table.rows:
+        table, target = _weighed(self._load(matrix), target, sample_weight)
+        if table.rows < (count if least is None else least):
             raise RowsDiffer(f"{table.rows} rows are too few for {count} participants", "use fewer participants")
         dealt = np.array_split(np.random.default_rng((self.seed, 2)).permutation(table.rows), count)
         names = [f"participant{at}" for at in range(count)]
@@ -213,9 +261,21 @@ class Horizontal(HorizontalParameters):
             {name: target[rows] for name, rows in zip(names, dealt, strict=True)},
         )
 
-    def _tables_by_participant(
-        self, X: Mapping[PartyName, Any], y: Any
-    ) -> tuple[dict[PartyName, PartyTable], dict[PartyName, AnyArray]]:
+    def _with_validation(
+        self, tables: Mapping[PartyName, PartyTable], labels: Labels, eval_set: tuple[Any, Any]
+    ) -> tuple[dict[PartyName, PartyTable], dict[PartyName, BoolArray]]:
+        """The tables, each followed by its validation rows, and which rows those are."""
+        X, y = eval_set
+        new, targets = self._tables_by_participant(X, y) if is_by_party(X) else self._deal(X, y, least=1)
+        if not set(new) <= set(tables):
+            raise RowsDiffer("there are validation rows of one that has no rows", "name the participants alike")
+        both = dict(tables)
+        for name, rows in new.items():
+            values = self._encode_labels(targets[name], labels.classes)
+            both[name] = tables[name].followed_by(with_categories_of(replace(rows, label=values), tables[name]))
+        return both, {name: np.arange(table.rows) >= tables[name].rows for name, table in both.items()}
+
+    def _tables_by_participant(self, X: Mapping[PartyName, Any], y: Any) -> Shares:
         if y is None or (not isinstance(y, str) and not is_by_party(y)):
             raise MissingLabel(
                 "fit was called without every participant's labels", "give y as X is, or a column's name"
@@ -259,29 +319,13 @@ class Horizontal(HorizontalParameters):
         table = load_table(frame, features=wanted.features, categorical=wanted.categorical, rules=KEEP)
         return self.model_.margins(table.columns)
 
-    # --- what the two estimators differ in --------------------------------------------------------------
 
-    @abstractmethod
-    def _learn_classes(self, y: AnyArray) -> AnyArray | None:
-        """The classes of the labels, sorted; None for numbers."""
-
-    @abstractmethod
-    def _encode(self, y: AnyArray, classes: AnyArray | None) -> Float64Array:
-        """Labels in the terms of training."""
-
-    @abstractmethod
-    def _objective_name(self, classes: AnyArray | None) -> str:
-        """The loss by name."""
-
-    @classmethod
-    @abstractmethod
-    def _fits(cls, skeleton: Skeleton) -> bool:
-        """Is this a model of such an estimator?"""
-
-    @classmethod
-    @abstractmethod
-    def _known_classes(cls, skeleton: Skeleton) -> AnyArray | None:
-        """The classes, as far as the model itself tells."""
+def _weighed(table: PartyTable, target: AnyArray, sample_weight: Any) -> tuple[PartyTable, AnyArray]:
+    weight = check_weights(sample_weight, table.rows, np.arange(table.rows))
+    if weight is None:
+        return table, target
+    counts = weight > 0
+    return replace(table, weight=weight).take(counts), target[counts]
 
 
 def _by_party(*parts: Part) -> dict[PartyName, Part]:

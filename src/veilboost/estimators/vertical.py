@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -36,6 +35,7 @@ from veilboost.estimators.inputs import (
     named_labels,
     names_of,
 )
+from veilboost.estimators.kinds import LabelKind, Labels
 from veilboost.estimators.parameters import Parameters, check_call, choose_active
 from veilboost.estimators.rows import rows_of_active, shared_rows, with_categories_of, with_seen_categories
 from veilboost.estimators.sklearn_base import check_is_fitted, validate_fit, validate_predict
@@ -52,19 +52,7 @@ from veilboost.types import AnyArray, BoolArray, Float64Array, PartyName
 Frames = dict[PartyName, Any]
 
 
-@dataclass(frozen=True)
-class Labels:
-    """Labels as training takes them; `classes` is None for numbers."""
-
-    values: Float64Array
-    classes: AnyArray | None
-
-    @property
-    def names(self) -> tuple[str, ...] | None:
-        return None if self.classes is None else tuple(str(name) for name in self.classes)
-
-
-class Vertical(Parameters):
+class Vertical(LabelKind, Parameters):
     """Fitting, saving and what a fitted estimator knows. The subclasses say what labels and predictions are."""
 
     parts_: dict[PartyName, Part]
@@ -320,27 +308,3 @@ class Vertical(Parameters):
     def _config(self, labels: Labels) -> TrainingConfig:
         values = {name: getattr(self, name) for name in TrainingConfig.names()}
         return TrainingConfig.from_dict(values | {"objective": self._objective_name(labels)})
-
-    # --- what the two estimators differ in --------------------------------------------------------------
-
-    @abstractmethod
-    def _learn_labels(self, y: AnyArray) -> Labels:
-        """Training labels, checked."""
-
-    @abstractmethod
-    def _encode_labels(self, y: AnyArray, classes: AnyArray | None) -> Float64Array:
-        """Labels in the terms of training."""
-
-    @abstractmethod
-    def _objective_name(self, labels: Labels) -> str:
-        """The loss by name; a user's own stands in for it."""
-
-    @classmethod
-    @abstractmethod
-    def _fits(cls, skeleton: Skeleton) -> bool:
-        """Is this a model of such an estimator?"""
-
-    @classmethod
-    @abstractmethod
-    def _stored_classes(cls, skeleton: Skeleton, stored: AnyArray | None) -> AnyArray | None:
-        """The classes of a stored model."""

@@ -14,7 +14,7 @@ from veilboost.align.api import AlignContext
 from veilboost.align.registry import alignment_named
 from veilboost.boost.booster import Progress, RoundResult
 from veilboost.crypto.csprng import Csprng
-from veilboost.data.table import PartyTable, id_order
+from veilboost.data.table import PartyTable, drawn_rows
 from veilboost.engine.api import check_job
 from veilboost.engine.opening import lasting_engine
 from veilboost.errors import (
@@ -263,14 +263,7 @@ class Driver(Connections):
         return alignment.positions
 
     def _held_out(self, table: PartyTable) -> BoolArray | None:
-        """Validation rows, drawn by our own ids, so that the draw does not depend on how rows were aligned."""
-        if self.job.validation <= 0:
-            return None
-        order = id_order(table.ids)
-        drawn = np.random.Generator(np.random.PCG64((self.job.training.seed, 1))).random(table.rows)
-        held_out = np.zeros(table.rows, dtype=np.bool_)
-        held_out[order[drawn < self.job.validation]] = True
-        return held_out
+        return None if self.job.validation <= 0 else drawn_rows(table.ids, self.job.validation, self.job.training.seed)
 
     def _after_round(self, run: RunFolder, result: RoundResult) -> None:
         run.add_metric(result)

@@ -78,9 +78,9 @@ class ServiceFolder:
 
     def save_nodes(self, party: PartyName, nodes: EncryptedNodes) -> None:
         held = BytesIO()
-        np.savez(held, tree=nodes.tree, node=nodes.node, vectors=nodes.vectors)
+        np.savez(held, tree=nodes.tree, node=nodes.node, vectors=nodes.vectors, key=nodes.key)
         self.write(f"nodes-{party}.npz", held.getvalue())
 
     def nodes(self, party: PartyName) -> EncryptedNodes:
         with np.load(BytesIO(self.read(f"nodes-{party}.npz")), allow_pickle=False) as held:
-            return EncryptedNodes(held["tree"], held["node"], held["vectors"])
+            return EncryptedNodes(held["tree"], held["node"], held["vectors"], held["key"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 
+from veilboost.infer.secure.messages import SecureQuery
 from veilboost.infer.secure.server import EncryptedModel
 from veilboost.types import Float64Array, UInt8Array
 
@@ -28,9 +29,9 @@ class QueuedModel:
         self._adding, self._serving = threading.Lock(), threading.Lock()
         self.batches = 0
 
-    def predict(self, rows: UInt8Array) -> Float64Array:
-        self._model.check(rows)  # one user's broken rows are not everybody's
-        mine = Waiting(rows)
+    def predict(self, query: SecureQuery) -> Float64Array:
+        self._model.check(query)  # one user's broken rows are not everybody's
+        mine = Waiting(query.rows)
         with self._adding:
             self._queue.append(mine)
         with self._serving:

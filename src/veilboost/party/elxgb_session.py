@@ -160,7 +160,7 @@ class ServiceSession:
 
     def _as_active(self, peer: PeerIdentity, message: SecureQuery) -> SecureScores:
         spend_predictions(self.settings, peer, len(message.rows))
-        return SecureScores(self._model().predict(message.rows))
+        return SecureScores(self._model().predict(message))
 
     # --- what is kept open ------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from veilboost.protocols.horizontal import (
     ServerContext,
 )
 from veilboost.protocols.horizontal_registry import horizontal_named
-from veilboost.types import PartyName
+from veilboost.types import BoolArray, PartyName
 from veilboost.wire.channel import Channel, Peers, Reply
 from veilboost.wire.codec import Catalogue, frame_size
 from veilboost.wire.memory import Handler, MemoryChannel
@@ -67,6 +67,7 @@ class HorizontalFederation:
         threads: int = 1,
         watcher: Watcher | None = None,
         seed: bytes | None = None,
+        held_out: Mapping[PartyName, BoolArray] | None = None,
         coded: bool = False,
         record: Record = "types",
     ) -> None:
@@ -105,6 +106,7 @@ class HorizontalFederation:
                     threads=threads,
                     randomness=JobRandomness(key),
                     account=self.accounts[name],
+                    held_out=None if held_out is None else held_out.get(name),
                 )
             )
         self.peers = Peers({name: channel(SERVER, name, self._answered_by(name)) for name in tables})
@@ -147,11 +149,12 @@ def simulate_horizontal(
     threads: int = 1,
     watcher: Watcher | None = None,
     seed: bytes | None = None,
+    held_out: Mapping[PartyName, BoolArray] | None = None,
     record: Record = "types",
 ) -> HorizontalSimulation:
-    """Train on tables with the same columns and different people."""
+    """Train on tables with the same columns and different people; the rows of `held_out` are kept for validation."""
     return HorizontalFederation(
-        protocol, tables, config, threads=threads, watcher=watcher, seed=seed, record=record
+        protocol, tables, config, threads=threads, watcher=watcher, seed=seed, held_out=held_out, record=record
     ).train()
 
 

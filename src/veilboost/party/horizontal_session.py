@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+from veilboost.data.table import drawn_rows
 from veilboost.errors import UnexpectedMessage
 from veilboost.model.part import Part
 from veilboost.party.answering import AnsweringSession, Reach, load_allowed
@@ -109,6 +110,7 @@ class HorizontalSession(AnsweringSession[HorizontalJob]):
                 threads=self._threads,
                 randomness=self._booking.randomness,
                 account=self._booking,
+                held_out=drawn_rows(table.ids, self.job.validation, self._config.seed) if self.job.validation else None,
                 voucher=CertificateVoucher(
                     own_identity(self.settings), self.settings.policy, revoked_at(self.settings), self._session
                 ),

@@ -41,6 +41,9 @@ class HorizontalJob(Declared):
     name: str = setting(MISSING, "the job; its run folder has this name at every party", form="party")
     server: PartyName = setting(MISSING, "the party that drives the job and trains", form="party")
     parties: Mapping[PartyName, HorizontalParty] = setting(MISSING, "The parties, the server too.", keys="party")
+    validation: float = setting(
+        0.0, "share of its rows that each participant keeps to validate on (secagg)", low=0, high=0.9
+    )
     protocol: str = setting("mal", "how rows are protected", choices=tuple(horizontal_protocols()))
     record: str = setting(
         "types", "what each party writes down of its messages: nothing, kind and size, or all of it", choices=RECORDS
@@ -56,6 +59,8 @@ class HorizontalJob(Declared):
             )
         if not self.participants:
             raise ImpossibleSetting("there is no participant", "name those that have rows under [parties]")
+        if self.training.early_stopping_rounds is not None and self.validation == 0:
+            raise ImpossibleSetting("early_stopping_rounds needs validation rows", "set validation, as in 0.2")
         spec = horizontal_named(self.protocol)
         for role in spec.helpers:
             if sum(party.role == role for party in self.parties.values()) != 1:

@@ -14,6 +14,7 @@ from veilboost.crypto.csprng import JobRandomness
 from veilboost.data.schema import check_labels, infer_objective
 from veilboost.data.table import PartyTable
 from veilboost.engine.api import LOCAL, Engine
+from veilboost.engine.shards import seen_values
 from veilboost.errors import MissingLabel, VeilBoostError
 from veilboost.model.part import ColumnInfo, Part, Skeleton, SplitRecords
 from veilboost.privacy.account import Account, MemoryAccount
@@ -75,11 +76,11 @@ def train_active(
     """
     if table.label is None:
         raise MissingLabel(f"{party} is the active party and has no label")
-    classes = table.label_classes
-    name = job.config.objective if job.config.objective != "auto" else infer_objective(table.label, classes)
+    classes, labels = table.label_classes, seen_values(table.label)
+    name = job.config.objective if job.config.objective != "auto" else infer_objective(labels, classes)
     if job.custom_loss is None:
-        check_labels(table.label, name, classes)
-    kinds = len(classes) if classes is not None else int(table.label.max(initial=0)) + 1
+        check_labels(labels, name, classes)
+    kinds = len(classes) if classes is not None else int(labels.max(initial=0)) + 1
     objective = make_objective(
         name if job.custom_loss is None else "custom",
         classes=kinds,

@@ -29,7 +29,7 @@ from veilboost.model.part import Part
 from veilboost.privacy.account import Account, MemoryAccount
 from veilboost.privacy.event import Event
 from veilboost.privacy.statement import Statement
-from veilboost.types import PartyName
+from veilboost.types import BoolArray, PartyName
 from veilboost.wire.channel import Peers, Pending, Reply
 from veilboost.wire.message import Message
 
@@ -83,6 +83,7 @@ class ParticipantContext:
     randomness: JobRandomness = field(default_factory=JobRandomness)
     account: Account = field(default_factory=MemoryAccount)
     voucher: Voucher = field(default_factory=Trusting)
+    held_out: BoolArray | None = None  # rows that are only watched, for validation
 
 
 @dataclass(frozen=True)
@@ -107,13 +108,14 @@ class HorizontalOutcome:
     """What the server has when training ends.
 
     `reports` is what participants tell of how they protected their rows; `dropped` are those that were lost on the way,
-    with the reason.
+    with the reason. `metric` is how validation rows were measured, if there were any.
     """
 
     part: Part
     history: Sequence[RoundResult]
     reports: Mapping[PartyName, Mapping[str, Any]]
     dropped: Mapping[PartyName, str]
+    metric: str | None = None
 
 
 class ServerSide(ABC):
@@ -191,15 +193,11 @@ class HorizontalSpec:
 
 
 def refuse_sampling(config: TrainingConfig, protocol: str) -> None:
-    """Rows are in many hands and nobody numbers them, so none are sampled, weighted or held out."""
-    if config.scale_pos_weight != 1.0 or config.weighted_bins:
-        raise UnsupportedCombination(f"{protocol} takes every row alike", "leave weights out")
+    """Rows are in many hands and nobody numbers them, so a sample could not be that of pooled rows."""
+    if config.weighted_bins:
+        raise UnsupportedCombination(f"{protocol} counts every row alike when it looks for cuts", "leave weights out")
     if config.subsample < 1.0 or config.sampling != "uniform":
         raise UnsupportedCombination(f"{protocol} takes every row of every participant", "leave row sampling out")
-    if config.early_stopping_rounds is not None:
-        raise UnsupportedCombination(
-            f"{protocol} has no validation rows, and early_stopping_rounds needs them", "set n_estimators alone"
-        )
 
 
 def introduction(found: Message, kind: type[Introduction], party: PartyName) -> Introduction:

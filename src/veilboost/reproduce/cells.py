@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from veilboost.reproduce.target import Row
 
 FILE = "cells.jsonl"
+_VERSION = version("veilboost")
 
 
 class Cells:
-    """The cells of one target in its folder. A quick run and a full one share the file and never each other's cells."""
+    """The cells of one target in its folder.
+
+    Cells of other versions of this package count for nothing; a quick run and a full one share the file, and never each
+    other's cells.
+    """
 
     def __init__(self, folder: Path, quick: bool) -> None:
         self._file = folder / FILE
@@ -35,7 +41,13 @@ class Cells:
         return float(self._known[_name(key)]["seconds"])
 
     def add(self, key: Row, values: Row, seconds: float) -> None:
-        entry = {"quick": self._quick, "key": dict(key), "values": dict(values), "seconds": round(seconds, 3)}
+        entry = {
+            "version": _VERSION,
+            "quick": self._quick,
+            "key": dict(key),
+            "values": dict(values),
+            "seconds": round(seconds, 3),
+        }
         self._file.parent.mkdir(parents=True, exist_ok=True)
         line = json.dumps(entry)
         with self._file.open("a") as opened:
@@ -48,7 +60,7 @@ class Cells:
             entry = json.loads(line)
         except ValueError:  # half a line
             return
-        if entry["quick"] == self._quick:
+        if entry.get("version") == _VERSION and entry["quick"] == self._quick:
             self._known[_name(entry["key"])] = entry
 
 

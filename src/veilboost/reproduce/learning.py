@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -22,13 +23,16 @@ from veilboost.types import Column, Float64Array
 
 @dataclass(frozen=True)
 class Learning:
-    """A value after each tree: AUC and loss of test rows."""
+    """A value after each tree: AUC and loss of test rows; loss of training rows where it was asked for."""
 
     auc: list[float]
     loss: list[float]
+    train_loss: list[float]
 
 
-def learning(table: PartyTable, own: float, seed: int, protocol: str, config: TrainingConfig) -> Learning:
+def learning(
+    table: PartyTable, own: float, seed: int, protocol: str, config: TrainingConfig, *, on_training_rows: bool = False
+) -> Learning:
     """Train on four fifths of the rows of a binary table, and test on the others after every tree.
 
     `own` is the active party's share of the columns; the seed decides about rows and noise.
@@ -36,11 +40,16 @@ def learning(table: PartyTable, own: float, seed: int, protocol: str, config: Tr
     train, test = hold_out(table.rows, seed=seed)
     job = replace(config, seed=seed)
     with law_at_hand():
-        run = simulate_training(divided(table.take(train), own), ACTIVE, protocol, job)
-    unseen = table.take(test)
-    y = labels(unseen)
-    after = list(predictions(join(run.parts), unseen.columns))
-    return Learning([float(auc(y, p)) for p in after], [float(logloss(y, p)) for p in after])
+        # Threads change how long it takes and nothing else.
+        run = simulate_training(divided(table.take(train), own), ACTIVE, protocol, job, threads=os.cpu_count() or 1)
+    model, unseen = join(run.parts), table.take(test)
+    after = list(predictions(model, unseen.columns))
+    seen = table.take(train)
+    return Learning(
+        [float(auc(labels(unseen), p)) for p in after],
+        [float(logloss(labels(unseen), p)) for p in after],
+        [float(logloss(labels(seen), p)) for p in predictions(model, seen.columns)] if on_training_rows else [],
+    )
 
 
 def predictions(model: JoinedModel, columns: Sequence[Column]) -> Generator[Float64Array]:

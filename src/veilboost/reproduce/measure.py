@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
 import time
 from collections.abc import Mapping
@@ -66,24 +65,32 @@ def training_cost(tables: Tables, protocol: str, config: TrainingConfig, *, warm
 
 
 def cost_apart(
-    tables: Tables, protocol: str, config: TrainingConfig, *, warm_up: bool = False, patience: float = float("inf")
-) -> Cost | None:
-    """`training_cost` in a process of its own, so that its memory is its own; None if it took longer than `patience`
-    seconds, with its start, or broke down."""
+    tables: Tables, protocol: str, config: TrainingConfig, *, warm_up: bool = False, patience: float | None = None
+) -> Cost:
+    """`training_cost` in a process of its own, so that its memory is its own.
+
+    Raises
+    ------
+    TimeoutError
+        It took longer than `patience` seconds, with its start.
+    RuntimeError
+        It broke down; its own process has said why on stderr.
+    """
     receive, send = multiprocessing.Pipe(duplex=False)
     process = multiprocessing.get_context("spawn").Process(
         target=_send_cost, args=(tables, protocol, config, warm_up, send), daemon=True
     )
     process.start()
     send.close()
-    found: Cost | None = None
-    if receive.poll(None if patience == float("inf") else patience):
-        with contextlib.suppress(EOFError):  # it broke down, and its own process has said why
-            found = receive.recv()
-    if found is None:
+    try:
+        if not receive.poll(patience):
+            raise TimeoutError(f"{protocol} took more than {patience:g} seconds")
+        return receive.recv()
+    except (EOFError, ConnectionError):
+        raise RuntimeError(f"{protocol} broke down while it was measured") from None
+    finally:
         process.kill()
-    process.join()
-    return found
+        process.join()
 
 
 def _send_cost(tables: Tables, protocol: str, config: TrainingConfig, warm_up: bool, pipe: Connection) -> None:

@@ -37,6 +37,12 @@ def test_wilson_holds_the_share(count: int, share: float) -> None:
     assert wider[1] - wider[0] >= high - low - 1e-9
 
 
+@given(st.integers(1, 100_000))
+def test_nothing_found_is_nothing_and_everything_is_everything(count: int) -> None:
+    assert wilson(0.0, count)[0] == 0.0
+    assert wilson(1.0, count)[1] == 1.0
+
+
 def test_balanced_accuracy_is_half_where_one_class_is_always_named() -> None:
     truth = np.array([0.0] * 90 + [1.0] * 10)
     outcome = balanced_accuracy(truth, np.zeros(100), "majority {majority:.2f}, value {value:.1f}")

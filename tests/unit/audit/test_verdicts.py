@@ -12,7 +12,7 @@ from support import split_among
 from veilboost.audit.horizontal_sources import views_of_horizontal
 from veilboost.audit.lower_bound import label_lower_bound
 from veilboost.audit.runner import attack
-from veilboost.audit.sources import views_of_simulation
+from veilboost.audit.sources import views_of_simulation, with_kept_keys
 from veilboost.audit.verdicts import DECISIVE, Evidence
 from veilboost.audit.view import Truth, View
 from veilboost.config import TrainingConfig
@@ -54,8 +54,9 @@ def finished(protocol: str, roots: bool = False) -> tuple[dict[str, View], Truth
         categories="onehot",
         options=OPTIONS.get(protocol, {}),
     )
-    run = simulate_training(tables, "p0", protocol, config, record="payload")
-    return views_of_simulation(run, tables, config)
+    secrets = with_kept_keys(protocol, config, tables, "p0")
+    run = simulate_training(tables, "p0", protocol, config, record="payload", randomness=secrets)
+    return views_of_simulation(run, tables, config, randomness=secrets)
 
 
 @cache

@@ -11,12 +11,13 @@ import pytest
 from support import make_columns, make_labels, split_among, train
 from veilboost.audit.own import leaf_of_rows, own_gradients
 from veilboost.audit.replay import rounds, sides_of
-from veilboost.audit.sources import views_of_simulation
+from veilboost.audit.sources import views_of_simulation, with_kept_keys
 from veilboost.audit.sums import SumsReader, histograms
 from veilboost.audit.view import Truth, View
 from veilboost.boost.layout import BinLayout
 from veilboost.config import TrainingConfig
 from veilboost.errors import UnreadableFile
+from veilboost.party.simulation import simulate_training
 from veilboost.protocols.common.messages import BeginRound, ColumnsOffered, SplitAnswer, SplitRequest
 from veilboost.protocols.plain.messages import PlainRound, PlainSums
 from veilboost.wire.codec import Catalogue, decode, encode
@@ -111,12 +112,38 @@ def test_lattice_sums_open_with_the_own_key_alone() -> None:
     reader = SumsReader(views["p0"], BinLayout(offered.offsets, offered.missing, offered.kind))
     for one, other in zip(rounds(views["p0"], "p1"), rounds(plain["p0"], "p1"), strict=True):
         for level, clear in zip(one.levels, other.levels, strict=True):
-            opened = reader.read(level)
+            opened = reader.read(level, one.opening)
             assert opened is not None
             # Columns change places, and nothing else.
             assert np.array_equal(np.sort(opened, axis=1), np.sort(clear.answer.sums, axis=1))  # type: ignore[attr-defined]
     blind = dataclasses.replace(views["p0"], secret=None)
     assert histograms(blind, truth, "p1", np.random.default_rng(0)) is None
+
+
+def test_paillier_sums_open_with_the_own_key_and_not_without() -> None:
+    columns = make_columns(3, 120, 6)
+    tables = split_among(columns, make_labels(3, columns), 2)
+    config = dataclasses.replace(CONFIG, n_estimators=2, options={"key_bits": 512, "allow_insecure_key": True})
+    secrets = with_kept_keys("paillier", config, tables, "p0")
+    run = simulate_training(tables, "p0", "paillier", config, record="payload", randomness=secrets)
+    views, truth = views_of_simulation(run, tables, config, randomness=secrets)
+    gradients = own_gradients(views["p0"])
+    offered = views["p0"].received(ColumnsOffered)[0]
+    layout = BinLayout(offered.offsets, offered.missing, offered.kind)
+    block = truth.block("p1")
+    blind = SumsReader(dataclasses.replace(views["p0"], secret=secrets["p1"]), layout)
+    reader = SumsReader(views["p0"], layout)
+    assert gradients is not None
+    for one in rounds(views["p0"], "p1"):
+        for level in one.levels:
+            opened = reader.read(level, one.opening)
+            made = block.histogram(block.shared, gradients[one.number], level.build)  # type: ignore[arg-type]
+            assert opened is not None
+            assert np.array_equal(np.sort(opened, axis=1), np.sort(made, axis=1))  # columns change places
+            assert blind.read(level, one.opening) is None
+    seen = histograms(views["p0"], truth, "p1", np.random.default_rng(0))
+    assert seen is not None
+    assert seen.cuts  # handles mean something in the order that was seen
 
 
 def test_shuffled_columns_are_linked_over_rounds() -> None:

@@ -1,11 +1,14 @@
 """Trees of depth 1 from sums of labels: kernels against NumPy, and the trees against those of `plain`."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from support import make_columns, make_labels
 from veilboost import _native
 from veilboost.boost.columns import ColumnBlock
+from veilboost.boost.couples import Couples
 from veilboost.boost.objective import make_objective
 from veilboost.boost.stumps import sums_by_slot, train_stumps
 from veilboost.config import TrainingConfig
@@ -35,6 +38,27 @@ def test_logistic_pairs_are_those_of_the_loss():
     assert np.abs(pairs[:, 0] - np.rint(g[0] * 2.0**20)).max() <= 1
     assert np.abs(pairs[:, 1] - np.rint(h[0] * 2.0**22)).max() <= 1
     assert (pairs[:, 0] == np.rint(g[0] * 2.0**20)).mean() > 0.999
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize(
+    ("widths", "bits"), [([19] * 5, 20), ([3, 700, 700, 2, 200, 4, 9], 22), ([1], 8), ([40, 30], 20)]
+)
+def test_columns_two_at_a_time_give_the_sums_of_each(widths, bits, threads):
+    """Against NumPy; more rows than a word takes, at the largest values that it takes."""
+    rng = np.random.default_rng(4)
+    rows = 60_000
+    bins = np.stack([rng.integers(width, size=rows) for width in widths], axis=1).astype(np.uint16)
+    block = SimpleNamespace(layout=SimpleNamespace(widths=np.array(widths), slots=sum(widths)))
+    pairs = rng.integers(2**bits + 1, size=(2, rows, 2)).astype(np.int32)
+    pairs[1] = 2**bits
+    found = Couples(block, bins).sums(pairs, bits, threads)
+    for tree in range(2):
+        for part in range(2):
+            expected = [np.bincount(bins[:, f], pairs[tree, :, part], width) for f, width in enumerate(widths)]
+            assert np.array_equal(found[tree, :, part], np.concatenate(expected))
+    with pytest.raises(IndexError):
+        Couples(block, bins + np.uint16(1))
 
 
 @pytest.mark.parametrize("categories", ["sets", "onehot", "ordinal"])

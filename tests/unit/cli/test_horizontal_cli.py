@@ -82,6 +82,16 @@ def test_secagg_and_a_report_for_people(table, tmp_path):
     assert (tmp_path / "model").is_dir()
 
 
+def test_secagg_keeps_rows_to_validate_on(table):
+    out = simulate(
+        table, "--protocol", "secagg", "--participants", "3", "--trees", "40", "--depth", "3", "--validation-size",
+        "0.3", "--early-stopping-rounds", "2", "--learning-rate", "0.9", "--json",
+    )  # fmt: skip
+    told = json.loads(out)
+    assert told["trees"] == len(told["validation"]) - 2 < 38
+    assert min(told["validation"]) == told["validation"][told["trees"] - 1]
+
+
 @pytest.mark.parametrize(
     ("options", "error"),
     [

@@ -16,9 +16,10 @@ from veilboost.engine.api import check_job
 from veilboost.engine.opening import open_engine
 from veilboost.engine.pool import SerialPool
 from veilboost.engine.sharded import ShardedEngine
-from veilboost.errors import ImpossibleParameter, UnsupportedCombination
+from veilboost.errors import ImpossibleParameter, MalformedMessage, UnexpectedMessage, UnsupportedCombination
 from veilboost.estimators import VerticalClassifier
 from veilboost.protocols.common.lattice_messages import LatticeRequest
+from veilboost.protocols.common.messages import SplitRequest
 from veilboost.protocols.registry import all_protocols
 
 ROWS = 173
@@ -91,6 +92,69 @@ def test_ciphertexts_are_the_same_bytes_whoever_encrypts(monkeypatch):
     assert sent(engine=shards(3)) == (expected, model)
     monkeypatch.undo()
     assert sha(train(tables, config, "lattice")) == model
+
+
+@pytest.mark.parametrize("engine", [None, 3])
+def test_very_many_rows_come_in_several_messages(monkeypatch, engine):
+    """Bounds that are small here: the model is the same, and more messages travel."""
+    from veilboost.protocols.common import lattice_active
+    from veilboost.protocols.plain import active, passive
+
+    options = {} if engine is None else {"engine": shards(engine)}
+    for protocol, more in (("plain", "MoreGradients"), ("lattice", "LatticeMore")):
+        tables, config = scene()
+        expected = sha(train(tables, config, protocol, **options))
+        with monkeypatch.context() as small:
+            small.setattr(keys, "SPAN_ROWS", 30)
+            small.setattr(lattice_active, "BYTES_AT_ONCE", 1)
+            small.setattr(active, "ROWS_AT_ONCE", 50)
+            small.setattr(passive, "ROWS_AT_ONCE", 50)
+            run = train(tables, config, protocol, **options)
+        assert sha(run) == expected
+        assert more in {entry.message for entry in run.transcripts["p0"].entries}
+
+
+def test_what_comes_in_several_messages_must_fit(monkeypatch):
+    from veilboost.party import simulation
+    from veilboost.protocols.common import lattice_active
+    from veilboost.protocols.common.lattice_messages import LatticeMore
+    from veilboost.protocols.plain import active, passive
+    from veilboost.protocols.plain.messages import MoreGradients
+    from veilboost.wire.memory import MemoryChannel
+
+    refused = []
+
+    class Meddling(MemoryChannel):
+        def send(self, message):
+            wrong = []
+            if isinstance(message, MoreGradients):
+                wrong = [message.gradients[:, 1:], message.gradients[:, :, :1], message.gradients[:0]]
+                wrong.append(np.full_like(message.gradients, 2**31 - 1))
+                wrong = [MoreGradients(np.ascontiguousarray(each)) for each in wrong]
+            if isinstance(message, LatticeMore):
+                damaged = np.full_like(message.ciphertext, 255)
+                wrong = [LatticeMore(each) for each in (message.ciphertext[1:], message.ciphertext[:0], damaged)]
+            for each in wrong:
+                with pytest.raises(MalformedMessage):
+                    self._handler(each)
+                refused.append(each.type_name())
+            answer = super().send(message)
+            if isinstance(message, SplitRequest):  # nothing is missing any more
+                for unwanted in (MoreGradients(np.zeros((1, 50, 2), np.int32)), LatticeMore(np.zeros(1, np.uint8))):
+                    with pytest.raises(UnexpectedMessage):
+                        self._handler(unwanted)
+            return answer
+
+    monkeypatch.setattr(simulation, "MemoryChannel", Meddling)
+    monkeypatch.setattr(keys, "SPAN_ROWS", 30)
+    monkeypatch.setattr(lattice_active, "BYTES_AT_ONCE", 1)
+    monkeypatch.setattr(active, "ROWS_AT_ONCE", 50)
+    monkeypatch.setattr(passive, "ROWS_AT_ONCE", 50)
+    tables, config = scene()
+    for protocol in ("plain", "lattice"):
+        meddled = sha(train(tables, config, protocol))
+        assert meddled == sha(train(tables, config, protocol, engine=shards(2)))
+    assert set(refused) == {"MoreGradients", "LatticeMore"}
 
 
 @settings(max_examples=25, deadline=None)

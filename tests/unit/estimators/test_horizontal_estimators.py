@@ -10,7 +10,14 @@ from sklearn.metrics import roc_auc_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from veilboost import HorizontalClassifier, HorizontalRegressor
-from veilboost.errors import ImpossibleParameter, MissingColumn, MissingLabel, RowsDiffer, UnreadableModel
+from veilboost.errors import (
+    ImpossibleParameter,
+    MissingColumn,
+    MissingLabel,
+    RowsDiffer,
+    UnreadableModel,
+    UnsupportedCombination,
+)
 
 
 @parametrize_with_checks(
@@ -83,3 +90,30 @@ def test_what_cannot_be_is_refused() -> None:
         HorizontalClassifier(participants=5).fit(np.eye(4), [0, 1, 0, 1])
     with pytest.raises(NotFittedError):
         HorizontalRegressor().predict(np.eye(4))
+
+
+@pytest.mark.fast
+def test_weights_and_validation_rows() -> None:
+    X, y = load_breast_cancer(return_X_y=True)
+    model = HorizontalClassifier(
+        protocol="secagg", participants=3, n_estimators=60, max_depth=3, max_bin=16, learning_rate=0.9,
+        early_stopping_rounds=2,
+    )  # fmt: skip
+    weight = np.where(y == 1, 1.0, 3.0)
+    weight[:7] = 0.0
+    model.fit(X[:400], y[:400], sample_weight=weight[:400], eval_set=(X[400:], y[400:]))
+    curve = model.evals_result_["logloss"]
+    assert model.best_iteration_ == int(np.argmin(curve)) < 57
+    assert len(curve) == model.best_iteration_ + 3
+    names = {"north": slice(0, 250), "south": slice(250, 400)}
+    by_party = [{name: values[part] for name, part in names.items()} for values in (X, y, weight)]
+    model.set_params(early_stopping_rounds=None).fit(by_party[0], by_party[1], by_party[2])
+    whole = clone(model).fit(X[:400], y[:400], weight[:400])
+    assert model.model_sha256_ == whole.model_sha256_  # whoever holds which row
+    assert model.evals_result_ == {}
+    with pytest.raises(UnsupportedCombination, match="eval_set"):
+        clone(model).set_params(early_stopping_rounds=2).fit(X, y)
+    with pytest.raises(UnsupportedCombination, match="weights"):
+        HorizontalClassifier(participants=2).fit(X, y, weight)
+    with pytest.raises(RowsDiffer):
+        clone(model).fit(by_party[0], by_party[1], weight)

@@ -35,7 +35,8 @@ from veilboost.infer.secure.messages import (
     ServiceKeyRequest,
 )
 from veilboost.infer.secure.ordered import MISSING, at_most, ordered
-from veilboost.infer.secure.scheme import generate, public_service, secret_service
+from veilboost.infer.secure.paillier import DECOY
+from veilboost.infer.secure.scheme import fingerprint, generate, public_service, secret_service
 from veilboost.infer.secure.server import EncryptedModel
 from veilboost.party.simulation import simulate_prediction
 from veilboost.types import Column
@@ -193,6 +194,24 @@ def test_decoys_say_nothing_of_the_value_they_stand_beside():
         assert len(turned) == 1
 
 
+def test_decoys_and_factors_are_as_large_as_they_must_be(served):
+    """Decoys beyond twice the range of differences, and factors forty bits beyond these."""
+    _, _, ready = served
+    assert DECOY >= 2 * (2 * MISSING)
+    factors = [ready.model._service._factor() for _ in range(200)]
+    assert min(factors) >= DECOY << 40
+    n = ready.csp._service._private.public.n
+    assert max(factors) * (DECOY + MISSING + 1) < n // 2
+    assert len({factor.bit_length() for factor in factors}) > 100
+
+
+def test_a_node_by_a_column_that_is_not_in_the_directory_is_refused(served):
+    _, run, ready = served
+    part = run.parts["p1"]
+    with pytest.raises(ForeignColumns, match="not registered"):
+        Directory(ready.directory.attributes[:1]).nodes_of("p1", part.columns, part.records)
+
+
 @given(
     st.floats(width=32, allow_nan=False, allow_infinity=False),
     st.floats(width=32, allow_nan=False, allow_infinity=False),
@@ -219,9 +238,14 @@ def test_a_users_vector_of_the_wrong_length_key_or_group_is_refused(served):
         np.full_like(good, 255),
         other.encrypt_rows(np.zeros((1, ready.directory.size), dtype=np.int64)),
     ]
+    own = ready.model._key
+    ready.model.check(SecureQuery(good, own))
     for rows in wrong:
         with pytest.raises(MalformedMessage):
-            ready.model.handle(SecureQuery(rows))
+            ready.model.handle(SecureQuery(rows, own))
+    for key in (fingerprint(other_key), own[:-1], own[:0]):  # a key of the same length could not be told otherwise
+        with pytest.raises(MalformedMessage, match="another key"):
+            ready.model.handle(SecureQuery(good, key))
     with pytest.raises(UnexpectedMessage):
         ready.model.handle(Done())
 
@@ -277,10 +301,11 @@ def test_a_party_that_encrypts_other_nodes_than_its_own_is_refused(served):
     name = max(nodes, key=lambda name: len(nodes[name].tree))
     own = nodes[name]
     for wrong in (
-        EncryptedNodes(own.tree[:-1], own.node[:-1], own.vectors[:-1]),
-        EncryptedNodes(own.tree, own.node, own.vectors[:-1]),
-        EncryptedNodes(own.tree, own.node, own.vectors[:, :-1]),
-        EncryptedNodes(own.tree, own.node + np.int32(1000), own.vectors),
+        EncryptedNodes(own.tree[:-1], own.node[:-1], own.vectors[:-1], own.key),
+        EncryptedNodes(own.tree, own.node, own.vectors[:-1], own.key),
+        EncryptedNodes(own.tree, own.node, own.vectors[:, :-1], own.key),
+        EncryptedNodes(own.tree, own.node + np.int32(1000), own.vectors, own.key),
+        EncryptedNodes(own.tree, own.node, own.vectors, own.key[::-1].copy()),
     ):
         with pytest.raises(MalformedMessage):
             model(nodes | {name: wrong})

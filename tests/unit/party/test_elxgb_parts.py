@@ -9,7 +9,7 @@ import pytest
 
 from veilboost.errors import AgainstPolicy, MalformedMessage, UnknownRun
 from veilboost.infer.secure.attributes import Attribute, Directory
-from veilboost.infer.secure.messages import EncryptedNodes
+from veilboost.infer.secure.messages import EncryptedNodes, SecureQuery
 from veilboost.party.elxgb_files import KnownService, ServiceFolder
 from veilboost.party.elxgb_queue import QueuedModel
 from veilboost.party.policy import Policy, ServeRequest, decide
@@ -39,11 +39,16 @@ def test_what_is_kept_comes_back_and_is_for_its_owner_alone(tmp_path):
         folder.known()
     known = KnownService(Directory((Attribute("a", "x"),)), "lattice", b"key")
     folder.save_known(known)
-    nodes = EncryptedNodes(np.int32([0]), np.int32([0]), np.arange(6, dtype=np.uint8).reshape(1, 6))
+    nodes = EncryptedNodes(np.int32([0]), np.int32([0]), np.arange(6, dtype=np.uint8).reshape(1, 6), np.uint8([7]))
     folder.save_nodes("a", nodes)
     assert folder.known() == known
     assert np.array_equal(folder.nodes("a").vectors, nodes.vectors)
+    assert folder.nodes("a").key.tolist() == [7]
     assert {file.stat().st_mode & 0o777 for file in folder.path.iterdir()} == {0o600}
+
+
+def asked(value):
+    return SecureQuery(np.array([[value]], dtype=np.uint8), np.uint8([7]))
 
 
 class Model:
@@ -53,8 +58,8 @@ class Model:
         self.entered, self.go = threading.Event(), threading.Event()
         self.sizes: list[int] = []
 
-    def check(self, rows):
-        if rows.sum() == 0:
+    def check(self, query):
+        if query.rows.sum() == 0:
             raise MalformedMessage("nothing but zeros")
 
     def predict(self, queries):
@@ -72,7 +77,7 @@ def test_users_who_wait_are_served_together_and_each_gets_its_own():
     found: dict[int, float] = {}
 
     def ask(k: int) -> None:
-        found[k] = float(queued.predict(np.array([[k]], dtype=np.uint8))[0, 0])
+        found[k] = float(queued.predict(asked(k))[0, 0])
 
     first = threading.Thread(target=ask, args=(1,))
     first.start()
@@ -94,8 +99,8 @@ def test_a_users_broken_rows_are_its_own_trouble_and_a_failed_batch_everybodys()
     model.go.set()
     queued = QueuedModel(model)
     with pytest.raises(MalformedMessage, match="zeros"):
-        queued.predict(np.zeros((1, 1), dtype=np.uint8))
+        queued.predict(asked(0))
     assert not model.sizes
     with pytest.raises(MalformedMessage, match="too large"):
-        queued.predict(np.full((1, 1), 200, dtype=np.uint8))
-    assert queued.predict(np.ones((1, 1), dtype=np.uint8))[0, 0] == 2
+        queued.predict(asked(200))
+    assert queued.predict(asked(1))[0, 0] == 2

@@ -392,10 +392,12 @@ def test_what_mal_cannot_do_is_refused_at_the_door(changes):
         simulate_horizontal(dealt(whole(), [300, 300]), "mal", TrainingConfig.from_dict(changes))
 
 
-def test_weights_are_refused():
+def test_weights_and_validation_rows_are_refused():
     table = replace(whole(), weight=np.ones(600))
     with pytest.raises(UnsupportedCombination, match="weights"):
         simulate_horizontal({"p": table}, "mal", config_of())
+    with pytest.raises(UnsupportedCombination, match="validation"):
+        simulate_horizontal({"p": whole()}, "mal", config_of(), held_out={"p": np.arange(600) < 9})
 
 
 @pytest.mark.parametrize("phase", ["asked for rows", "asked by the comparer", "sent rows", "sent the model"])

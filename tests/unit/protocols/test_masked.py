@@ -386,7 +386,7 @@ def test_the_plan_names_every_kind_of_release(role):
 
 
 def test_the_statement_says_that_labels_are_not_protected():
-    assert SPEC.statement.worst_for("active") == Status.BROKEN
+    assert SPEC.statement.worst_for("active", "labels") == Status.BROKEN
     assert "span(B)" in SPEC.statement.protections[0].why
 
 

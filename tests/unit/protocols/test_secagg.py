@@ -14,6 +14,7 @@ from veilboost.boost.cuts import propose_cuts
 from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
 from veilboost.errors import (
+    EmptyTable,
     ImpossibleParameter,
     LabelOutOfRange,
     MalformedMessage,
@@ -122,6 +123,70 @@ def test_a_request_asked_again_gets_the_stored_answer():
     assert federation.train().model.sha256() == pooled(whole(), config_of())
 
 
+# --- weights and validation rows ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["binary", "multiclass", "regression", "poisson"])
+def test_weighted_rows_give_the_model_of_pooled_weighted_rows(name):
+    """Very different weights at one participant, none at another."""
+    weight = np.exp(np.random.default_rng(1).normal(size=300) * 2)
+    weight[200:] = 1.0
+    table = replace(whole(name), weight=weight)
+    parts = dealt(table, [100, 100, 100])
+    parts["p2"] = replace(parts["p2"], weight=None)
+    config = config_of(objective=name, min_child_weight=0.1)
+    run = simulate_horizontal(parts, "secagg", config)
+    assert run.model.sha256() == pooled(table, config)
+    assert run.model.sha256() != pooled(replace(table, weight=None), config)
+
+
+def test_weights_of_a_class():
+    config = config_of(scale_pos_weight=7.0)
+    run = simulate_horizontal(dealt(whole(), [150, 150]), "secagg", config)
+    assert run.model.sha256() == pooled(whole(), config)
+
+
+@pytest.mark.parametrize(
+    ("name", "metric"),
+    [
+        ("binary", "logloss"),
+        ("binary", "error"),
+        ("multiclass", "mlogloss"),
+        ("multiclass", "merror"),
+        ("regression", "rmse"),
+        ("poisson", "mae"),
+    ],
+)
+def test_validation_is_that_of_pooled_rows(name, metric):
+    table = replace(whole(name), weight=np.random.default_rng(2).random(300) + 0.5)
+    held_out = np.random.default_rng(3).random(300) < 0.3
+    config = config_of(objective=name, eval_metric=metric)
+    masks = {"p0": held_out[:150], "p1": held_out[150:]}
+    federation = HorizontalFederation("secagg", dealt(table, [150, 150]), config, held_out=masks, coded=True)
+    run = federation.train()
+    plain = simulate_training({"a": table}, "a", "plain", config, held_out=held_out)
+    assert run.model.sha256() == join(plain.parts).sha256()
+    expected = [result.validation for result in plain.history]
+    assert [result.validation for result in run.outcome.history] == pytest.approx(expected, rel=1e-12)
+
+
+def test_training_stops_when_validation_says_so():
+    table, held_out = whole(), np.arange(300) % 3 == 0
+    config = config_of(n_estimators=60, learning_rate=0.9, eval_metric="logloss", early_stopping_rounds=3)
+    masks = {"p0": held_out[:200], "p1": None}
+    run = simulate_horizontal(dealt(table, [200, 100]), "secagg", config, held_out=masks)
+    assert len(run.model.trees) < len(run.outcome.history) < 60
+    only_first = np.concatenate((held_out[:200], np.zeros(100, dtype=bool)))
+    plain = simulate_training({"a": table}, "a", "plain", config, held_out=only_first)
+    assert run.model.sha256() == join(plain.parts).sha256()
+    with pytest.raises(ImpossibleParameter, match="validation rows"):
+        simulate_horizontal(dealt(table, [200, 100]), "secagg", config)
+    with pytest.raises(EmptyTable):
+        simulate_horizontal(
+            dealt(table, [200, 100]), "secagg", config, held_out={"p0": np.ones(200, dtype=bool), "p1": None}
+        )
+
+
 # --- arithmetic -----------------------------------------------------------------------------------------------
 
 
@@ -175,7 +240,9 @@ def test_a_column_without_values_has_no_cuts():
 # --- refusals and losses --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("changes", [{"scale_pos_weight": 2.0}, {"subsample": 0.5}, {"early_stopping_rounds": 2}])
+@pytest.mark.parametrize(
+    "changes", [{"weighted_bins": True}, {"subsample": 0.5}, {"sampling": "goss"}, {"eval_metric": "auc"}]
+)
 def test_what_it_cannot_do_is_refused_at_the_door(changes):
     with pytest.raises(UnsupportedCombination):
         simulate_horizontal(dealt(whole(), [150, 150]), "secagg", config_of(**changes))
@@ -250,7 +317,7 @@ def test_a_group_of_one_is_refused_by_the_participant_itself():
         (("p1", "p2"), pair, ("", "")),
     ]:
         with pytest.raises(MalformedMessage):
-            side.handle(SecaggGroup(begun.schema, group, publics, evidence))
+            side.handle(SecaggGroup(begun.schema, group, publics, evidence, 0))
 
 
 def test_a_public_key_that_its_owner_does_not_vouch_for_is_refused():

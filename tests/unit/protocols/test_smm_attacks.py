@@ -117,7 +117,7 @@ def test_smm1_labels_follow_from_the_rows_of_nodes(monkeypatch):
     train(split_among(columns, label, 2), config, "smm1")
     guess = together[known:, :known] @ (2 * label[:known] - 1) > 0
     assert np.mean(guess == label[known:]) > 0.8  # guessing gives one half
-    assert protocol_named("smm1").statement.worst_for(Role.ACTIVE) is Status.BROKEN
+    assert protocol_named("smm1").statement.worst_for(Role.ACTIVE, "labels") is Status.BROKEN
 
 
 def smm2_first(messages: list[Message], rows: int) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -131,7 +131,7 @@ def test_smm2_with_few_vectors_shows_labels_in_the_signs(monkeypatch):
     messages, tables, _ = recorded(monkeypatch, 600, "smm2", max_bin=8)
     ((_, masked),) = smm2_first(messages, 600)
     assert np.array_equal(masked[:, 0] < 0, tables["p0"].label > 0)
-    assert protocol_named("smm2").statement.worst_for(Role.ACTIVE) is Status.BROKEN
+    assert protocol_named("smm2").statement.worst_for(Role.ACTIVE, "labels") is Status.BROKEN
 
 
 def test_smm2_below_half_of_the_rows_falls_to_linear_programming(monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from veilboost.boost.metrics import auc, logloss
+from veilboost.boost.objective import sigmoid
+from veilboost.config import TrainingConfig
+from veilboost.data.table import PartyTable
+from veilboost.party.simulation import simulate_prediction, simulate_training
+from veilboost.protocols.masked.law import LAW
+from veilboost.protocols.registry import all_protocols
 from veilboost.report.plots import bar_chart
 from veilboost.reproduce.cells import Cells
 from veilboost.reproduce.context import Context
+from veilboost.reproduce.expected import training_seconds
+from veilboost.reproduce.learning import law_at_hand, learning
+from veilboost.reproduce.measure import cost_apart, training_cost
 from veilboost.reproduce.runner import Progress, expected_seconds, folder_of, reproduce
 from veilboost.reproduce.summary import over_seeds
+from veilboost.reproduce.tables import ACTIVE, among, divided, hold_out, labels, synthetic
 from veilboost.reproduce.target import Cell, Claim, Row, Target
 
 
@@ -102,6 +114,15 @@ def test_quick_and_full_cells_are_kept_apart(context: Context, tmp_path: Path) -
     assert expected_seconds(target, Context(context.data), tmp_path) == 40.0
 
 
+def test_cells_of_another_version_count_for_nothing(context: Context, tmp_path: Path) -> None:
+    target = make_target(lambda name, seed: {"value": 1.0})
+    reproduce(target, context, tmp_path)
+    file = folder_of(target, tmp_path) / "cells.jsonl"
+    entries = [json.loads(line) for line in file.read_text().splitlines()]
+    file.write_text("".join(json.dumps({**entry, "version": "0.0"}) + "\n" for entry in entries))
+    assert expected_seconds(target, context, tmp_path) == 40.0
+
+
 def test_half_a_line_is_measured_again(context: Context, tmp_path: Path) -> None:
     target = make_target(lambda name, seed: {"value": 1.0})
     reproduce(target, context, tmp_path)
@@ -153,3 +174,57 @@ def test_over_seeds_takes_curves_point_by_point() -> None:
     assert line["auc"] == pytest.approx([0.6, 1.0])
     assert line["auc_sd"] == pytest.approx([0.1, 0.0])
     assert line["runs"] == 2
+
+
+def _tables() -> dict[str, PartyTable]:
+    return among(synthetic(200), 2)
+
+
+def test_a_training_is_measured_in_a_process_of_its_own() -> None:
+    config = TrainingConfig(objective="binary", n_estimators=2, max_depth=2)
+    here = training_cost(_tables(), "plain", config)
+    apart = cost_apart(_tables(), "plain", config)
+    assert apart.sha256 == here.sha256
+    assert apart.megabytes_per_tree == here.megabytes_per_tree
+    assert apart.seconds_per_tree > 0
+    warm = training_cost(_tables(), "plain", config, warm_up=True)
+    assert warm.rounds_per_tree * 3 > here.rounds_per_tree * 2  # one tree more
+    assert warm.cpu_seconds_per_tree > 0
+
+
+def test_a_training_that_takes_too_long_is_given_up() -> None:
+    config = TrainingConfig(objective="binary", n_estimators=100_000)
+    with pytest.raises(TimeoutError, match="plain took more than"):
+        cost_apart(_tables(), "plain", config, patience=0.01)
+
+
+def test_a_training_that_breaks_down_is_told() -> None:
+    with pytest.raises(RuntimeError, match="broke down"):
+        cost_apart(_tables(), "nonsense", TrainingConfig(objective="binary"))
+
+
+def test_the_law_of_masks_is_at_hand_and_gone_again() -> None:
+    with law_at_hand():
+        assert LAW.name in all_protocols()
+    assert LAW.name not in all_protocols()
+
+
+@pytest.mark.parametrize("own", [0.0, 0.5])
+def test_learning_ends_where_the_joint_model_does(own: float) -> None:
+    table = synthetic(400)
+    config = TrainingConfig(objective="binary", n_estimators=5, max_depth=3)
+    found = learning(table, own, 3, "plain", config)
+    train, test = hold_out(table.rows, seed=3)
+    run = simulate_training(divided(table.take(train), own), ACTIVE, "plain", replace(config, seed=3))
+    margin = simulate_prediction(run.parts, ACTIVE, divided(table.take(test), own))[0]
+    assert len(found.auc) == 5
+    assert found.auc[-1] == pytest.approx(auc(labels(table)[test], margin))
+    assert found.loss[-1] == pytest.approx(logloss(labels(table)[test], sigmoid(margin)))
+
+
+def test_estimates_of_time_grow_with_what_there_is_to_do() -> None:
+    for protocol in ("plain", "ldp", "masked", "paillier", "smm1"):
+        few, many = (training_seconds(protocol, rows, 4, 2) for rows in (1_000, 100_000))
+        assert 0 < few < many
+    keys = [training_seconds("paillier", 1_000, 4, 1, {"key_bits": bits}) for bits in (512, 2048)]
+    assert keys[0] < keys[1]

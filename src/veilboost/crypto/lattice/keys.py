@@ -55,6 +55,11 @@ class Blocks:
             room -= rows
         return [slice(low, high) for low, high in itertools.pairwise([*edges, len(self.run)])]
 
+    def edges(self, spans: Sequence[slice]) -> list[int]:
+        """Where the rows of consecutive spans begin, and where those of the last end."""
+        ends = [int(self.end[span.stop - 1]) for span in spans if span.stop]
+        return [int(self.begin[spans[0].start]) if ends else 0, *ends]
+
     def at(self, span: slice, rows: Int32Array) -> Blocks:
         """The blocks of a span by themselves; `rows` are theirs."""
         first = self.begin[span.start] if len(self.begin) else 0

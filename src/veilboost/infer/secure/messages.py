@@ -96,16 +96,18 @@ class EncryptedNodes(Message):
     tree: Ints
     node: Ints
     vectors: Rows
+    key: Bytes  # fingerprint of the public service key that they are encrypted under
 
 
 @dataclass(frozen=True)
 class SecureQuery(Message):
-    """User to active: encrypted rows (T1)."""
+    """User to active: encrypted rows (T1), and the fingerprint of the key that they are encrypted under."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
         Reveals("how many rows are asked for, and nothing of their values while the CSP keeps its key", "active"),
     )
     rows: Rows
+    key: Bytes
 
 
 @dataclass(frozen=True)

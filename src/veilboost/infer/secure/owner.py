@@ -5,7 +5,7 @@ from __future__ import annotations
 from veilboost.errors import UnexpectedMessage
 from veilboost.infer.secure.attributes import Directory
 from veilboost.infer.secure.messages import EncryptedNodes, NodesRequest
-from veilboost.infer.secure.scheme import public_service
+from veilboost.infer.secure.scheme import fingerprint, public_service
 from veilboost.model.part import Part
 from veilboost.wire.message import Message
 
@@ -14,7 +14,7 @@ def encrypt_part(part: Part, directory: Directory, scheme: str, key: bytes) -> E
     """A party's nodes under the public service key; the active party does the same with its own."""
     nodes = directory.nodes_of(part.party, part.columns, part.records)
     vectors = public_service(scheme, key, directory.size).encrypt_nodes(nodes)
-    return EncryptedNodes(part.records.tree, part.records.node, vectors)
+    return EncryptedNodes(part.records.tree, part.records.node, vectors, fingerprint(key))
 
 
 class NodeOwner:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Protocol
+
+import numpy as np
 
 from veilboost.crypto.csprng import Csprng
 from veilboost.errors import ImpossibleParameter
 from veilboost.types import BoolArray, Int64Array, UInt8Array
 
 SCHEMES = ("paillier", "lattice")
+
+
+def fingerprint(public: bytes) -> UInt8Array:
+    """Says which key a ciphertext is of, which the ciphertext itself does not tell."""
+    return np.frombuffer(hashlib.sha256(public).digest(), dtype=np.uint8)
 
 
 class PublicService(Protocol):

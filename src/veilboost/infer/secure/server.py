@@ -12,7 +12,7 @@ from veilboost.crypto.csprng import Csprng
 from veilboost.errors import MalformedMessage, MissingPart, UnexpectedMessage
 from veilboost.infer.secure.attributes import Directory
 from veilboost.infer.secure.messages import BlindedNodes, Directions, EncryptedNodes, SecureQuery, SecureScores
-from veilboost.infer.secure.scheme import public_service
+from veilboost.infer.secure.scheme import fingerprint, public_service
 from veilboost.infer.walk import Walk
 from veilboost.model.part import Skeleton
 from veilboost.types import Float64Array, Int64Array, PartyName, UInt8Array
@@ -38,6 +38,7 @@ class EncryptedModel:
         """`csp` has one peer of that name."""
         self._skeleton = skeleton
         self._service = public_service(scheme, key, directory.size, threads)
+        self._key = fingerprint(key)
         self._csp = csp
         self._place: dict[tuple[int, int], int] = {}
         parts: list[UInt8Array] = []
@@ -58,6 +59,8 @@ class EncryptedModel:
         }
         if len(keys) != len(given.vectors) or len(set(keys)) != len(keys) or set(keys) != own:
             raise MalformedMessage(f"{name} encrypted other nodes than it owns")
+        if not np.array_equal(given.key, self._key):
+            raise MalformedMessage(f"{name} encrypted its nodes under another key", "publish the model again")
         if keys:
             self._service.check_nodes(given.vectors)
         self._place.update({key: len(self._place) + at for at, key in enumerate(keys)})
@@ -66,12 +69,14 @@ class EncryptedModel:
         """Answer a user."""
         if not isinstance(message, SecureQuery):
             raise UnexpectedMessage(f"{message.type_name()} is not a user's query")
-        self.check(message.rows)
+        self.check(message)
         return SecureScores(self.predict([message.rows])[0])
 
-    def check(self, rows: UInt8Array) -> None:
+    def check(self, query: SecureQuery) -> None:
         """Refuse a user's rows of another length, key or group."""
-        self._service.check_rows(rows)
+        if not np.array_equal(query.key, self._key):
+            raise MalformedMessage("the rows are encrypted under another key", "ask the authority for this model's key")
+        self._service.check_rows(query.rows)
 
     def predict(self, queries: Sequence[UInt8Array]) -> list[Float64Array]:
         """Scores for the rows of all queued users, all trees and users together: as many exchanges as levels.

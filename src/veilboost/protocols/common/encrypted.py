@@ -38,14 +38,18 @@ class EncryptedActive(VerticalActive):
 
     def read_statistics(self, level: Level, pending: Mapping[PartyName, Pending]) -> Mapping[PartyName, Candidates]:
         offers: dict[PartyName, Candidates] = {}
-        for name, answer in self.context.peers.collect(pending, self.answer).items():
+        for name, sums in self.decrypted(level, pending).items():
             layout = self.round_layouts[name]
-            sums = self.decrypt(level, name, answer)
             known = self.known_totals(level)
             if known is not None:
                 _check_totals(name, sums, layout, known)
             offers[name] = self.offer(self._sums[name].complete(level, sums), layout, level.totals[level.open])
         return offers
+
+    def decrypted(self, level: Level, pending: Mapping[PartyName, Pending]) -> Mapping[PartyName, Int64Array]:
+        """Every party's sums of the nodes to sum."""
+        answers = self.context.peers.collect(pending, self.answer)
+        return {name: self.decrypt(level, name, answer) for name, answer in answers.items()}
 
     def known_totals(self, level: Level) -> Int64Array | None:
         """What the bins of every column of the nodes to sum must add up to; None where noise forbids to check."""

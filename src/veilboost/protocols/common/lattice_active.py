@@ -14,14 +14,17 @@ from veilboost.boost.rows import RowGroups
 from veilboost.boost.split import Candidates
 from veilboost.crypto.lattice.keys import Blocks, EncryptedSums, SecretKey, span_seed
 from veilboost.crypto.lattice.parameters import SEED_BYTES, Sizes, rows_per_block, run_length, sizes_for
+from veilboost.engine.shards import pieces_of
 from veilboost.errors import UnsupportedCombination
 from veilboost.protocols.api import ActiveContext
 from veilboost.protocols.common.encrypted import EncryptedActive
-from veilboost.protocols.common.lattice_messages import LatticeRequest, LatticeRound, LatticeSums
+from veilboost.protocols.common.lattice_messages import LatticeMore, LatticeRequest, LatticeRound, LatticeSums
 from veilboost.protocols.common.messages import BeginRound, StatisticsRequest
 from veilboost.types import Int32Array, Int64Array, PartyName, UInt8Array
 from veilboost.wire.channel import Pending
 
+BYTES_AT_ONCE = 1 << 26  # a message's ciphertexts, about as many as 600,000 rows need
+_ROWS_AT_ONCE = 1 << 20  # whose values are looked at together
 _NO_ROWS = np.empty(0, dtype=np.int32)
 
 
@@ -38,7 +41,10 @@ class LatticeActive(EncryptedActive):
 
     def begin_round(self, start: Round) -> None:
         self._largest = self.largest_value(start)
-        self._gradient_digest = hashlib.blake2b(np.asarray(start.gradients).tobytes(), digest_size=32).digest()
+        content = hashlib.blake2b(digest_size=32)
+        for piece in [start.gradients] if start.trees > 1 else pieces_of(start.gradients, _ROWS_AT_ONCE):
+            content.update(np.asarray(piece).tobytes())
+        self._gradient_digest = content.digest()
         super().begin_round(start)
 
     def round_message(self, start: Round, party: PartyName, opening: BeginRound) -> LatticeRound:
@@ -69,8 +75,8 @@ class LatticeActive(EncryptedActive):
         self._run = np.array([run_length(rows, slots) for rows in block_rows.tolist()], dtype=np.int32)
         end = block_rows.cumsum()
         blocks = Blocks(_NO_ROWS, end - block_rows, end, self._run)
-        group = build.group[self._block_node]
-        seed, ciphertext = self._encrypt(build, blocks, group)
+        seed = self._encrypt(build, blocks, build.group[self._block_node])
+        ciphertext = self.next_ciphertexts()
         return self.context.peers.send(
             {
                 name: LatticeRequest(
@@ -90,8 +96,8 @@ class LatticeActive(EncryptedActive):
             }
         )
 
-    def _encrypt(self, build: RowGroups, blocks: Blocks, group: Int32Array) -> tuple[bytes, UInt8Array]:
-        """The level's seed and ciphertexts, span by span."""
+    def _encrypt(self, build: RowGroups, blocks: Blocks, group: Int32Array) -> bytes:
+        """Start to encrypt the level, span by span; returns its seed."""
         digest = self._digest(build, blocks, group)
         randomness = self.context.randomness.for_request("lattice", self.start.number, self._level.depth, digest)
         seed, noise = randomness.bytes(SEED_BYTES), randomness.bytes(SEED_BYTES)
@@ -102,9 +108,21 @@ class LatticeActive(EncryptedActive):
             own = blocks.at(span, _NO_ROWS)
             return partial(encrypt_rows, self._key, *seeds, group[span], own, self._sizes, self.context.threads)
 
-        edges = [0, *(int(blocks.end[span.stop - 1]) for span in spans if span.stop)]
-        parts = build.together(edges, [self.start.gradients], piece)
-        return seed, parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, dtype=np.uint8), *parts])
+        parts = build.together(blocks.edges(spans), [self.start.gradients], piece)
+        self._parts = zip(spans, parts, strict=False)
+        return seed
+
+    def next_ciphertexts(self, most: int | None = None) -> UInt8Array:
+        """Those of the next spans, all or until there are `most` bytes; `self.told` are their blocks, if any."""
+        first = last = None
+        taken: list[UInt8Array] = []
+        for span, part in self._parts:
+            first, last = span.start if first is None else first, span.stop
+            taken.append(part)
+            if most is not None and sum(len(each) for each in taken) >= most:
+                break
+        self.told = None if first is None else slice(first, last)
+        return taken[0] if len(taken) == 1 else np.concatenate([np.empty(0, dtype=np.uint8), *taken])
 
     def _digest(self, build: RowGroups, blocks: Blocks, group: Int32Array) -> bytes:
         """Of all that is encrypted: other values, or the same in other places, never meet the same randomness."""
@@ -128,14 +146,38 @@ class LatticeActive(EncryptedActive):
         return 0
 
     def decrypt(self, level: Level, name: PartyName, answer: LatticeSums) -> Int64Array:
-        slots = self.round_layouts[name].slots
-        by_block = self._key.decrypt(
-            EncryptedSums(answer.sums, answer.masks), self._run, slots, self._sizes, self.context.threads
-        )
+        by_block = self.decrypt_blocks(name, answer, slice(None))
         if len(by_block) == len(level.build):
             return by_block
-        sums = np.zeros((len(level.build), slots, 2), dtype=np.int64)
+        sums = np.zeros((len(level.build), *by_block.shape[1:]), dtype=np.int64)
         np.add.at(sums, self._block_node, by_block)
+        return sums
+
+    def decrypt_blocks(self, name: PartyName, answer: LatticeSums, blocks: slice) -> Int64Array:
+        """A party's sums of some of the level's blocks."""
+        encrypted, slots = EncryptedSums(answer.sums, answer.masks), self.round_layouts[name].slots
+        return self._key.decrypt(encrypted, self._run[blocks], slots, self._sizes, self.context.threads)
+
+
+class StreamingLatticeActive(LatticeActive):
+    """Where a level's ciphertexts are many, sends a few spans at a time and adds what comes back."""
+
+    def next_ciphertexts(self, most: int | None = None) -> UInt8Array:
+        return super().next_ciphertexts(BYTES_AT_ONCE)
+
+    def decrypted(self, level: Level, pending: Mapping[PartyName, Pending]) -> Mapping[PartyName, Int64Array]:
+        sums = {
+            name: np.zeros((len(level.build), self.round_layouts[name].slots, 2), dtype=np.int64) for name in pending
+        }
+        while pending:
+            told = self.told or slice(0)
+            answers = self.context.peers.collect(pending, LatticeSums)
+            more = self.next_ciphertexts()
+            pending = {}
+            if len(more):
+                pending = self.context.peers.send(dict.fromkeys(answers, LatticeMore(more)))
+            for name, answer in answers.items():
+                np.add.at(sums[name], self._block_node[told], self.decrypt_blocks(name, answer, told))
         return sums
 
 

@@ -29,7 +29,8 @@ class LatticeRequest(StatisticsRequest):
     """Active to passive: a level's request, with the encrypted (g, h) of the rows of the nodes to sum.
 
     The rows of the nodes, in their order, are cut into blocks: block k belongs to node `build[block_node[k]]`, has
-    `block_rows[k]` rows and lies in ciphertexts of `run[k]` rows each.
+    `block_rows[k]` rows and lies in ciphertexts of `run[k]` rows each. Consecutive blocks are a span with a seed of its
+    own (see `crypto.lattice.keys`). Of very many spans only the first are here; `LatticeMore` bring the others.
     """
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
@@ -46,8 +47,21 @@ class LatticeRequest(StatisticsRequest):
 
 
 @dataclass(frozen=True)
+class LatticeMore(Message):
+    """Active to passive: ciphertexts of the spans of a level that follow those told so far."""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        Reveals("encrypted gradients: nothing, as long as ring-LWE is hard", "passive"),
+    )
+    ciphertext: Bytes
+
+
+@dataclass(frozen=True)
 class LatticeSums(Message):
-    """Passive to active: sums of (g, h) per block and bin under the active party's key, re-randomised and flooded."""
+    """Passive to active: sums of (g, h) per block and bin under the active party's key, re-randomised and flooded.
+
+    Of the blocks whose ciphertexts came with the request.
+    """
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
         Reveals("exact sums of gradients and hessians per node and bin of every column, columns shuffled", "active"),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 
@@ -13,12 +14,13 @@ from veilboost.boost.rows import RowGroups
 from veilboost.crypto.csprng import Csprng
 from veilboost.crypto.lattice.keys import FAMILIES, Blocks, Ciphertext, EncryptedSums, PublicKey, span_seed
 from veilboost.crypto.lattice.parameters import LEAST_RUN, MOST_LOG_FLOOD, SEED_BYTES, Sizes, sizes_for
-from veilboost.errors import MalformedMessage, UnexpectedMessage
+from veilboost.errors import MalformedMessage, UnexpectedMessage, VeilBoostError
 from veilboost.protocols.api import PassiveContext
-from veilboost.protocols.common.lattice_messages import LatticeRequest, LatticeRound, LatticeSums
+from veilboost.protocols.common.lattice_messages import LatticeMore, LatticeRequest, LatticeRound, LatticeSums
 from veilboost.protocols.common.messages import BeginRound, StatisticsRequest
 from veilboost.protocols.common.passive import VerticalPassive
-from veilboost.types import AnyArray, Int32Array
+from veilboost.types import AnyArray, Int32Array, UInt8Array
+from veilboost.wire.message import Message
 
 _NO_ROWS = np.empty(0, dtype=np.int32)
 _NO_BYTES = np.empty(0, dtype=np.uint8)
@@ -26,19 +28,27 @@ _NO_BYTES = np.empty(0, dtype=np.uint8)
 
 @dataclass(frozen=True)
 class Incoming:
-    """A level's ciphertexts, checked."""
+    """A level's ciphertexts, checked: those of the spans `first` to `last`, of which the seed is that of all."""
 
     ciphertext: Ciphertext
     rows: RowGroups
     blocks: Blocks
     node: Int32Array
     sizes: Sizes
+    first: int
+    last: int
+
+    @property
+    def awaited(self) -> Sequence[slice]:
+        """The spans whose ciphertexts are still to come."""
+        return self.blocks.spans()[self.last :]
 
 
 class LatticePassive(VerticalPassive):
     """Keeps the round's public key and answers every level with encrypted sums."""
 
     shuffles = True
+    streams: ClassVar[bool] = False  # a level's ciphertexts may come in several messages
 
     def __init__(self, context: PassiveContext) -> None:
         super().__init__(context)
@@ -72,9 +82,22 @@ class LatticePassive(VerticalPassive):
         needed = sizes_for(int(count.max(initial=0)), layout.slots, layout.features)
         if not needed.log_flood <= sizes.log_flood <= MOST_LOG_FLOOD:
             raise MalformedMessage("the values are scaled so that there is no room to flood the sums")
-        if len(message.seed) != SEED_BYTES or len(message.ciphertext) != blocks.ciphertext_bytes():
+        if len(message.seed) != SEED_BYTES:
+            raise MalformedMessage("a seed has another size")
+        ciphertext = Ciphertext(message.seed.tobytes(), message.ciphertext)
+        last = self._last_span(blocks, 0, message.ciphertext)
+        self.incoming = Incoming(ciphertext, build, blocks, node, sizes, 0, last)
+
+    def _last_span(self, blocks: Blocks, first: int, ciphertext: UInt8Array) -> int:
+        """The span after those that the ciphertexts of a message fill: all, unless they stream."""
+        spans, left = blocks.spans(), len(ciphertext)
+        last = first
+        while last < len(spans) and (left or not self.streams or last == first):
+            left -= blocks.at(spans[last], _NO_ROWS).ciphertext_bytes()
+            last += 1
+        if left:
             raise MalformedMessage("there are ciphertexts of another number of rows")
-        self.incoming = Incoming(Ciphertext(message.seed.tobytes(), message.ciphertext), build, blocks, node, sizes)
+        return last
 
     def statistics(self, block: ColumnBlock, bins: LevelBins, build: RowGroups) -> LatticeSums:
         if self._key is None or self.shuffle is None:
@@ -82,9 +105,9 @@ class LatticePassive(VerticalPassive):
         incoming, group = self.incoming, build.group
         matrix = np.zeros(len(incoming.node), dtype=np.int32) if len(bins.bins) == 1 else group[incoming.node]
         blocks, sizes, key, shuffle = incoming.blocks, incoming.sizes, self._key, self.shuffle
-        spans, first_byte = blocks.spans(), 0
+        spans, first_byte = blocks.spans()[incoming.first : incoming.last], 0
         pieces: list[Callable[..., EncryptedSums]] = []
-        for number, span in enumerate(spans):
+        for number, span in enumerate(spans, start=incoming.first):
             own = blocks.at(span, _NO_ROWS)
             last_byte = first_byte + own.ciphertext_bytes()
             packed = incoming.ciphertext.packed[first_byte:last_byte]
@@ -97,13 +120,34 @@ class LatticePassive(VerticalPassive):
                 )
             )  # fmt: skip
             first_byte = last_byte
-        edges = [0, *(int(blocks.end[span.stop - 1]) for span in spans if span.stop)]
-        answers = build.together(edges, bins.bins, pieces.__getitem__)
+        answers = list(build.together(blocks.edges(spans), bins.bins, pieces.__getitem__))
         if len(answers) == 1:
             return LatticeSums(answers[0].sums, answers[0].masks)
         empty = np.empty((0, FAMILIES, block.layout.slots), dtype=np.uint64)
         sums = np.concatenate([empty, *(answer.sums for answer in answers)])
         return LatticeSums(sums, np.concatenate([_NO_BYTES, *(answer.masks for answer in answers)]))
+
+
+class StreamingLatticePassive(LatticePassive):
+    """Answers span by span, where a level's ciphertexts come so."""
+
+    streams = True
+
+    def handle(self, message: Message) -> Message:
+        if not isinstance(message, LatticeMore):
+            return super().handle(message)
+        state = self.state
+        if not state.summed or not self.incoming.awaited:
+            raise UnexpectedMessage("ciphertexts came where none were missing")
+        old = self.incoming
+        last = self._last_span(old.blocks, old.last, message.ciphertext)
+        ciphertext = Ciphertext(old.ciphertext.seed, message.ciphertext)
+        self.incoming = replace(old, ciphertext=ciphertext, first=old.last, last=last)
+        try:
+            return self.statistics(state.block, state.bins, old.rows)
+        except VeilBoostError:  # what the kernel refuses leaves no trace
+            self.incoming = old
+            raise
 
 
 def sum_rows(

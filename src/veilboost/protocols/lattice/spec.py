@@ -5,9 +5,9 @@ from __future__ import annotations
 from veilboost.crypto.lattice.parameters import SECURITY_BITS
 from veilboost.privacy.statement import Protection, Statement, Status
 from veilboost.protocols.api import ProtocolSpec
-from veilboost.protocols.common.lattice_active import LatticeActive
-from veilboost.protocols.common.lattice_messages import LatticeRequest, LatticeRound, LatticeSums
-from veilboost.protocols.common.lattice_passive import LatticePassive
+from veilboost.protocols.common.lattice_active import StreamingLatticeActive
+from veilboost.protocols.common.lattice_messages import LatticeMore, LatticeRequest, LatticeRound, LatticeSums
+from veilboost.protocols.common.lattice_passive import StreamingLatticePassive
 from veilboost.protocols.common.messages import (
     BeginTraining,
     ColumnsOffered,
@@ -53,6 +53,7 @@ SPEC = ProtocolSpec(
         ColumnsOffered,
         LatticeRound,
         LatticeRequest,
+        LatticeMore,
         LatticeSums,
         SplitRequest,
         SplitAnswer,
@@ -60,8 +61,8 @@ SPEC = ProtocolSpec(
         EndTraining,
         Done,
     ),
-    active=LatticeActive,
-    passive=LatticePassive,
+    active=StreamingLatticeActive,
+    passive=StreamingLatticePassive,
     security_bits=lambda config: SECURITY_BITS,
     engines=("local", "ray"),
 )

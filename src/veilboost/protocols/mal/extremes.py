@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from veilboost.crypto.csprng import JobRandomness
+from veilboost.crypto.csprng import JobRandomness, Pool
 from veilboost.crypto.ore.api import OreKeys
 from veilboost.crypto.ore.floats import to_ordered
 from veilboost.crypto.ore.schemes import scheme_named
@@ -45,7 +45,7 @@ class Extremes:
         count = len(self.values)
         ciphertexts = np.zeros((count, 2, self._scheme.size), dtype=np.uint8)
         sealed = np.zeros((count, 2, SEALED_BYTES), dtype=np.uint8)
-        random = randomness.for_request("mal", "extremes", keys.master, self.values.tobytes())
+        random = Pool(randomness.for_request("mal", "extremes", keys.master, self.values.tobytes()))
         for at in np.flatnonzero(self._present).tolist():
             for side, value in enumerate(self.values[at].tolist()):
                 own = keys.for_purpose(at, SIDES[side])

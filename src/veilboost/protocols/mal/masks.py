@@ -20,6 +20,7 @@ import numpy as np
 from veilboost.errors import EmptyTable, UnsupportedCombination
 from veilboost.types import BoolArray, Float64Array, Int64Array, UInt8Array
 
+_SMALL_BLOCK = 48
 _TOLERANCE = 1e-9  # of a leverage, and of eigenvalues relative to the largest
 
 
@@ -29,19 +30,23 @@ class BucketSpace:
     def __init__(self, buckets: UInt8Array, widths: Int64Array) -> None:
         self._offsets = np.concatenate(([0], np.cumsum(widths)))
         self._count = int(self._offsets[-1])
-        self._slots = [buckets[:, f].astype(np.int64) + self._offsets[f] for f in range(buckets.shape[1])]
+        self._buckets = [buckets[:, f].astype(np.int64) for f in range(buckets.shape[1])]
+        self._slots = [column + self._offsets[f] for f, column in enumerate(self._buckets)]
         self.rows = len(buckets)
         self._inverse, self.rank = self._invert()
 
     def _gram(self) -> Float64Array:
         """S S': how many rows two buckets share."""
         gram = np.zeros((self._count, self._count))
-        for f, slots in enumerate(self._slots):
+        for f, buckets in enumerate(self._buckets):
             first, end = self._offsets[f], self._offsets[f + 1]
-            for other in range(f, len(self._slots)):
-                begin, width = self._offsets[other], self._offsets[other + 1] - self._offsets[other]
-                pair = (slots - first) * width + (self._slots[other] - begin)
-                together = np.bincount(pair, minlength=int((end - first) * width)).reshape(-1, width)
+            lines: dict[int, Int64Array] = {}
+            for other in range(f, len(self._buckets)):
+                begin, width = self._offsets[other], int(self._offsets[other + 1] - self._offsets[other])
+                if width not in lines:
+                    lines[width] = buckets * width
+                pair = lines[width] + self._buckets[other]
+                together = np.bincount(pair, minlength=int(end - first) * width).reshape(-1, width)
                 gram[first:end, begin : begin + width] = together
                 gram[begin : begin + width, first:end] = together.T
         return gram
@@ -62,8 +67,7 @@ class BucketSpace:
         small = gram[np.ix_(place, place)]
         inverse = np.zeros_like(gram)
         try:
-            np.linalg.cholesky(small)  # fails where the rank is not full
-            solved = np.linalg.inv(small)
+            solved = _inverse(small)  # fails where the rank is not full
             if solved.diagonal().max(initial=0.0) * len(small) * np.finfo(float).eps * counts.max() > _TOLERANCE:
                 raise np.linalg.LinAlgError
             inverse[np.ix_(place, place)] = solved
@@ -99,6 +103,27 @@ class BucketSpace:
             for other in self._slots[f + 1 :]:
                 total += 2.0 * entries[line + other]
         return np.clip(total, 0.0, 1.0)
+
+
+def _inverse(matrix: Float64Array) -> Float64Array:
+    """The inverse of a positive definite matrix, block by block: products of matrices are what runs fastest.
+
+    A matrix is positive definite where its first block and the other's Schur complement are, so `LinAlgError` from a
+    small block tells that this one is not.
+    """
+    size = len(matrix)
+    if size <= _SMALL_BLOCK:
+        np.linalg.cholesky(matrix)
+        return np.linalg.inv(matrix).astype(np.float64, copy=False)
+    half = size // 2
+    first = _inverse(matrix[:half, :half])
+    across = matrix[half:, :half] @ first
+    second = _inverse(matrix[half:, half:] - across @ matrix[:half, half:])
+    lower = -second @ across
+    whole = np.empty_like(matrix)
+    whole[half:, half:], whole[half:, :half], whole[:half, half:] = second, lower, lower.T
+    whole[:half, :half] = first - across.T @ lower
+    return whole
 
 
 @dataclass(frozen=True)

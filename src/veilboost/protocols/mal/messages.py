@@ -1,4 +1,4 @@
-"""What `mal` sends. The two rounds of data: extremes to the comparer and ranges back, rows to the server and the model."""
+"""What `mal` sends. Two rounds carry data: extremes and ranges with the comparer, rows and model with the server."""
 
 from __future__ import annotations
 

@@ -52,3 +52,9 @@ def refuse(config: TrainingConfig) -> None:
     if config.max_bin > MOST_SLOTS - 1:
         raise UnsupportedCombination(f"mal has at most {MOST_SLOTS - 1} buckets", "lower max_bin")
     refuse_sampling(config, "mal")
+    if config.scale_pos_weight != 1.0:
+        raise UnsupportedCombination("mal takes every row alike", "leave scale_pos_weight out")
+    if config.early_stopping_rounds is not None:
+        raise UnsupportedCombination(
+            "mal has no validation rows, and early_stopping_rounds needs them", "set n_estimators alone"
+        )

@@ -6,7 +6,6 @@ import hashlib
 import json
 
 import numpy as np
-from threadpoolctl import threadpool_limits  # pyright: ignore[reportMissingTypeStubs]
 
 from veilboost.boost.stumps import bins_of
 from veilboost.crypto.ore.api import KEY_BYTES, OreKeys
@@ -14,6 +13,7 @@ from veilboost.data.schema import check_labels
 from veilboost.errors import MalformedMessage, UnexpectedMessage, UnsupportedCombination
 from veilboost.model.part import Part
 from veilboost.privacy.mechanism import gaussian
+from veilboost.protocols.common.blas import blas_threads
 from veilboost.protocols.common.schema import Schema, describe, table_in_terms_of
 from veilboost.protocols.common.whole import TrainedModel, block_with_cuts, from_message
 from veilboost.protocols.horizontal import ParticipantContext, ParticipantSide
@@ -46,6 +46,8 @@ class MalParticipant(ParticipantSide):
     def __init__(self, context: ParticipantContext) -> None:
         if context.table.weight is not None:
             raise UnsupportedCombination("mal takes every row alike", "leave sample weights out")
+        if context.held_out is not None:
+            raise UnsupportedCombination("mal has no validation rows", "leave them out, or use secagg")
         self._context = context
         self._options = MalOptions.from_dict(context.config.options)
         self._schema = describe(context.table, context.config.objective)
@@ -111,7 +113,7 @@ class MalParticipant(ParticipantSide):
         widths = block.layout.widths.astype(np.int64)
         content = _digest(schema.to_json().encode() + ranges.tobytes())
         noisy = perturb(bins_of(block).bins[0], widths.tolist(), options.epsilon, context.randomness, content)
-        with threadpool_limits(1):  # the matrices are small: threads would only wait for each other
+        with blas_threads(1):  # the matrices are small: threads would only wait for each other
             guarded = guard_rows(noisy, widths, options.guard, options.max_leverage)
             labels = _label_rows(schema, label)[:, guarded.kept]
             masks = self._masks(guarded.space, labels, content)

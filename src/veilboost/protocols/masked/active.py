@@ -18,7 +18,7 @@ from veilboost.protocols.api import ActiveContext
 from veilboost.protocols.common.active import VerticalActive
 from veilboost.protocols.common.messages import BeginRound, StatisticsRequest
 from veilboost.protocols.masked.accounting import sums_event, vectors_events
-from veilboost.protocols.masked.checking import check_masks
+from veilboost.protocols.masked.checking import check_cover, check_masks
 from veilboost.protocols.masked.messages import BestGains, MaskedLevel, Masks, NoisedVectors
 from veilboost.protocols.masked.options import MaskedOptions
 from veilboost.protocols.masked.parameters import Noise, gradient_bound, layout_bound
@@ -148,6 +148,7 @@ class MaskedActive(VerticalActive):
             grams = np.empty((count, noise.vectors, noise.vectors))
             _native.add_masks(masks, self._values(node, kinds), by[first:last], noised, grams, self.context.threads)
             check_masks(name, grams, each, noise)
+            check_cover(name, masks, noise)
             taken, given = taken + masks.size, given + noised.size
         return NoisedVectors(number, self._sends_hessians, vectors)
 

@@ -21,7 +21,7 @@ from veilboost.protocols.masked.theorem3 import LEAST_ACTIVE, largest_ratio
 from veilboost.types import Float32Array, Float64Array
 
 _SIZES = (4, 5, 6, 8, 16, 64)  # small active sets tell most; beyond 64 the eigenvalues no longer change
-_REFUSED_ONCE_IN = 1e-15  # how rarely an honest mask may be taken for one that is too small
+REFUSED_ONCE_IN = 1e-15  # how rarely an honest mask may be taken for one that is too small
 
 
 @dataclass(frozen=True)
@@ -111,12 +111,16 @@ class Noise:
         alone = np.sqrt(2.0 * sigma1**2 + sigma2**2)  # eq. (13)
         return np.stack(((both + sigma2) / 2.0, (both - sigma2) / 2.0, alone), axis=-1).astype(np.float32)
 
+    def least_deviation(self, n_rows: int) -> float:
+        """The deviation that every entry of an honest noise vector of a node has at least, eq. (13)."""
+        return float(self.factors(np.array([min(LEAST_ACTIVE, n_rows), n_rows]), n_rows)[:, 2].min())
+
     def least_norm(self, n_rows: int) -> float:
         """Below this squared length no honest noise vector of a node lies, but for one in 10^15."""
         sigma2 = float(self.sigma2(np.array([min(LEAST_ACTIVE, n_rows), n_rows]), n_rows).min())
         # |b|^2 is at least chi-square of n degrees times the least eigenvalue of the covariance, sigma2^2. With
         # P(chi2_n < n q) <= (q e^(1-q))^(n/2), the q that makes this small:
-        target = 2.0 * math.log(_REFUSED_ONCE_IN) / n_rows
+        target = 2.0 * math.log(REFUSED_ONCE_IN) / n_rows
         low, high = -800.0, 0.0
         for _ in range(60):
             middle = (low + high) / 2.0

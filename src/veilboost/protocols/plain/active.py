@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-
 from veilboost.boost.grower import Level, Round
 from veilboost.boost.split import Candidates, candidates_from_sums
+from veilboost.engine.shards import pieces_of
 from veilboost.errors import MalformedMessage
 from veilboost.protocols.common.active import VerticalActive
 from veilboost.protocols.common.messages import BeginRound, StatisticsRequest
 from veilboost.protocols.common.sums import LevelSums
-from veilboost.protocols.plain.messages import PlainRound, PlainSums
+from veilboost.protocols.plain.messages import ROWS_AT_ONCE, MoreGradients, PlainRound, PlainSums
 from veilboost.types import PartyName
 from veilboost.wire.channel import Pending
+from veilboost.wire.message import Done
 
 
 class PlainActive(VerticalActive):
@@ -22,11 +22,14 @@ class PlainActive(VerticalActive):
 
     def begin_round(self, start: Round) -> None:
         self._sums = {name: LevelSums() for name in self.context.peers.names}
-        self._told = np.asarray(start.gradients)
+        pieces = pieces_of(start.gradients, ROWS_AT_ONCE)
+        self._first = next(pieces)
         super().begin_round(start)
+        for piece in pieces:
+            self.context.peers.ask(dict.fromkeys(self.context.peers.names, MoreGradients(piece)), Done)
 
     def round_message(self, start: Round, party: PartyName, opening: BeginRound) -> PlainRound:
-        return PlainRound(opening.number, opening.fit, opening.all_columns, opening.columns, self._told)
+        return PlainRound(opening.number, opening.fit, opening.all_columns, opening.columns, self._first)
 
     def ask_statistics(self, requests: Mapping[PartyName, StatisticsRequest]) -> Mapping[PartyName, Pending]:
         return self.context.peers.send(requests)

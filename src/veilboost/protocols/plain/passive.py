@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from veilboost.boost.columns import ColumnBlock, LevelBins
-from veilboost.boost.rows import RowGroups
+from veilboost.boost.rows import RowFiller, RowGroups
 from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.fixedpoint import MAX_BITS
-from veilboost.protocols.common.messages import BeginRound
+from veilboost.protocols.common.messages import BeginRound, StatisticsRequest
 from veilboost.protocols.common.passive import VerticalPassive
-from veilboost.protocols.plain.messages import PlainRound, PlainSums
+from veilboost.protocols.plain.messages import ROWS_AT_ONCE, MoreGradients, PlainRound, PlainSums
+from veilboost.types import Int32Array
+from veilboost.wire.message import Done, Message
 
 
 class PlainPassive(VerticalPassive):
@@ -17,11 +19,30 @@ class PlainPassive(VerticalPassive):
     def open_round(self, message: BeginRound) -> None:
         if not isinstance(message, PlainRound):
             raise UnexpectedMessage("a round of another protocol")
-        if message.gradients.shape != (self.trees_per_round, self.context.rows, 2):
+        filler = self.block.filler()
+        self._take(filler, message.gradients)
+        self._filler = filler
+
+    def handle(self, message: Message) -> Message:
+        if not isinstance(message, MoreGradients):
+            return super().handle(message)
+        if self._round is None or self._round.summed or self._filler.complete:
+            raise UnexpectedMessage("gradients came where none were missing")
+        self._take(self._filler, message.gradients)
+        return Done()
+
+    def _take(self, filler: RowFiller, gradients: Int32Array) -> None:
+        if gradients.shape != (self.trees_per_round, min(ROWS_AT_ONCE, filler.rows - filler.filled), 2):
             raise MalformedMessage("the gradients are of another number of rows or classes")
-        if message.gradients.size and max(int(message.gradients.max()), -int(message.gradients.min())) > 2**MAX_BITS:
+        if gradients.size and max(int(gradients.max()), -int(gradients.min())) > 2**MAX_BITS:
             raise MalformedMessage("a gradient is out of range")
-        self._gradients = self.block.placed(message.gradients)
+        filler.add(gradients)
+        if filler.complete:
+            self._gradients = filler.whole()
+
+    def check_request(self, message: StatisticsRequest, block: ColumnBlock, build: RowGroups) -> None:
+        if not self._filler.complete:
+            raise UnexpectedMessage("a level came before all gradients")
 
     def statistics(self, block: ColumnBlock, bins: LevelBins, build: RowGroups) -> PlainSums:
         return PlainSums(block.histogram(bins, self._gradients, build))

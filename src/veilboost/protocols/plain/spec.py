@@ -15,7 +15,7 @@ from veilboost.protocols.common.messages import (
 )
 from veilboost.protocols.common.statements import OWN_SIDES
 from veilboost.protocols.plain.active import PlainActive
-from veilboost.protocols.plain.messages import PlainRound, PlainSums
+from veilboost.protocols.plain.messages import MoreGradients, PlainRound, PlainSums
 from veilboost.protocols.plain.passive import PlainPassive
 from veilboost.wire.message import Done
 
@@ -48,6 +48,7 @@ SPEC = ProtocolSpec(
         BeginTraining,
         ColumnsOffered,
         PlainRound,
+        MoreGradients,
         StatisticsRequest,
         PlainSums,
         SplitRequest,

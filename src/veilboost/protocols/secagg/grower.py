@@ -51,6 +51,12 @@ class Grower:
         self.trees: list[Tree] = []
         self.rules: dict[tuple[int, int], Rule] = {}
 
+    def keep(self, rounds: int) -> None:
+        """Let go of all trees after so many rounds."""
+        trees = rounds * self._trees_per_round
+        self.trees = self.trees[:trees]
+        self.rules = {key: rule for key, rule in self.rules.items() if key[0] < trees}
+
     def begin(self, columns: Int32Array | None, scale: Scale) -> Int64Array:
         """Start a round; returns the nodes to sum: its roots."""
         self._columns, self._scale = columns, scale

@@ -19,10 +19,14 @@ class SecaggColumns(Message):
     reveals: ClassVar[tuple[Reveals, ...]] = (
         Reveals("names and kinds of columns, known categories, and which columns have missing values", "server"),
         Reveals("the classes of its labels, and which loss they ask for", "server"),
+        Reveals("the order of magnitude, to a power of two, of its largest sample weight", "server"),
+        Reveals("whether it keeps rows for validation", "server"),
     )
     schema: str
     public: Annotated[UInt8Array, ArraySpec("uint8", 1)]
     evidence: str
+    weight_exponent: int
+    watches: bool
 
 
 @dataclass(frozen=True)
@@ -31,11 +35,13 @@ class SecaggGroup(Message):
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
         Reveals("who takes part, and the categories, classes and missing values of all together", "participant"),
+        Reveals("the order of magnitude of the largest sample weight of all", "participant"),
     )
     schema: str
     participants: tuple[str, ...]
     publics: Annotated[UInt8Array, ArraySpec("uint8", 2)]
     evidence: tuple[str, ...]
+    weight_exponent: int
 
 
 @dataclass(frozen=True)
@@ -47,12 +53,13 @@ class TotalsRequest(Message):
 
 @dataclass(frozen=True)
 class MaskedTotals(Message):
-    """Participant to server: its number of rows and its exact sum of labels, both under pairwise masks."""
+    """Participant to server: its number of rows, its exact sums of weights and of labels, all under pairwise masks."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals("the number of rows and the sum of labels of all participants together", "server"),
+        Reveals("the number of rows, the sum of weights and the sum of labels of all participants together", "server"),
     )
     rows: Annotated[UInt64Array, ArraySpec("uint64", 1)]
+    weights: Annotated[UInt8Array, ArraySpec("uint8", 1)]
     labels: Annotated[UInt8Array, ArraySpec("uint8", 1)]
 
 
@@ -155,3 +162,22 @@ class MaskedSums(Message):
         Reveals("exact sums of gradients and hessians per node and bin, of all participants together", "server"),
     )
     sums: Annotated[UInt64Array, ArraySpec("uint64", 3)]
+
+
+@dataclass(frozen=True)
+class MetricRequest(LevelTold):
+    """Server to participant, where rows are kept for validation: how good is the model after this round?"""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = LevelTold.reveals
+    number: int
+
+
+@dataclass(frozen=True)
+class MaskedMetric(Message):
+    """Participant to server: its validation rows' weights and weighted metric added up, under pairwise masks."""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        Reveals("weight and metric of the validation rows of all participants together", "server"),
+    )
+    weights: Annotated[UInt8Array, ArraySpec("uint8", 1)]
+    terms: Annotated[UInt8Array, ArraySpec("uint8", 1)]

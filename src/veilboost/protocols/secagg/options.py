@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from veilboost.boost.metrics import Metric, metric_named
+from veilboost.boost.objective import Objective, make_objective
 from veilboost.config import TrainingConfig
+from veilboost.errors import UnsupportedCombination
+from veilboost.protocols.common.schema import Schema
 from veilboost.protocols.horizontal import refuse_sampling
 
 FIXED = {"proposal": "global"}
@@ -10,3 +14,24 @@ FIXED = {"proposal": "global"}
 
 def refuse(config: TrainingConfig) -> None:
     refuse_sampling(config, "secagg")
+    if config.eval_metric != "auto" and metric_named(config.eval_metric).terms is None:
+        raise UnsupportedCombination(
+            f"secagg adds metrics up, and {config.eval_metric} ranks rows", "use one that is a mean, as logloss"
+        )
+
+
+def objective_of(schema: Schema, config: TrainingConfig) -> Objective:
+    """The loss, the same at the server and at every participant."""
+    return make_objective(
+        schema.objective,
+        classes=max(2, schema.kinds),
+        scale_pos_weight=config.scale_pos_weight,
+        max_delta_step=config.max_delta_step,
+        order=config.order,
+    )
+
+
+def metric_of(objective: Objective, config: TrainingConfig) -> Metric:
+    """How validation rows are measured: as asked, or by the loss's own metric, if that is a mean."""
+    found = metric_named(objective.default_metric if config.eval_metric == "auto" else config.eval_metric)
+    return found if found.terms is not None else metric_named("logloss")

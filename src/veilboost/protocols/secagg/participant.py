@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 from typing import Any, cast
 
 import numpy as np
 
 from veilboost import _native
 from veilboost.boost.columns import ColumnBlock
-from veilboost.boost.objective import Objective, make_objective
 from veilboost.boost.rows import RowGroups
 from veilboost.boost.stumps import bins_of
-from veilboost.config import TrainingConfig
 from veilboost.crypto.pairwise import KEY_BYTES, PairwiseMasks
-from veilboost.errors import MalformedMessage, UnexpectedMessage, UnsupportedCombination
+from veilboost.errors import EmptyTable, MalformedMessage, UnexpectedMessage
 from veilboost.fixedpoint import MAX_BITS, Scale, choose_scale, to_fixed
 from veilboost.model.part import Part
 from veilboost.privacy.event import Adjacency, ExactRelease
@@ -28,8 +27,10 @@ from veilboost.protocols.secagg.messages import (
     CutsFound,
     LevelTold,
     MaskedCounts,
+    MaskedMetric,
     MaskedSums,
     MaskedTotals,
+    MetricRequest,
     ScaleAnswer,
     ScaleRequest,
     SecaggColumns,
@@ -37,8 +38,9 @@ from veilboost.protocols.secagg.messages import (
     SumsRequest,
     TotalsRequest,
 )
+from veilboost.protocols.secagg.options import metric_of, objective_of
 from veilboost.protocols.secagg.search import to_ordered
-from veilboost.types import Column, Float32Array, Int32Array, UInt32Array
+from veilboost.types import Column, Float32Array, Float64Array, Int32Array, Int64Array, UInt8Array, UInt32Array
 from veilboost.wire.codec import encode
 from veilboost.wire.message import Done, Message
 
@@ -47,9 +49,13 @@ class SecaggParticipant(ParticipantSide):
     """Answers each request once: a repeated one gets the stored answer, so that no mask serves two contents."""
 
     def __init__(self, context: ParticipantContext) -> None:
-        if context.table.weight is not None:
-            raise UnsupportedCombination("secagg takes every row alike", "leave sample weights out")
         self._context, self._config = context, context.config
+        rows = context.table.rows
+        watched = np.zeros(rows, dtype=np.bool_) if context.held_out is None else context.held_out
+        self._fit, self._watched = np.flatnonzero(~watched), np.flatnonzero(watched)
+        if not len(self._fit):
+            raise EmptyTable("all rows are kept for validation", "keep fewer")
+        self._weight = np.ones(rows) if context.table.weight is None else context.table.weight
         self._masks = PairwiseMasks(context.randomness.for_request("secagg", "private key").bytes(KEY_BYTES))
         self._schema: Schema | None = None
         self._block: ColumnBlock | None = None
@@ -64,7 +70,10 @@ class SecaggParticipant(ParticipantSide):
     def introduce(self) -> SecaggColumns:
         schema = describe(self._context.table, self._config.objective)
         evidence = self._context.voucher.vouch(_signed(self._masks.public))
-        return SecaggColumns(schema.to_json(), np.frombuffer(self._masks.public, np.uint8), evidence)
+        largest = float(self._weight[self._fit].max())
+        exponent = max(0, math.ceil(math.log2(largest))) if largest > 0 else 0
+        public = np.frombuffer(self._masks.public, np.uint8)
+        return SecaggColumns(schema.to_json(), public, evidence, exponent, bool(len(self._watched)))
 
     def handle(self, message: Message) -> Message:
         digest = hashlib.sha256(encode(message)).digest()
@@ -91,6 +100,8 @@ class SecaggParticipant(ParticipantSide):
             return self._scale(message)
         if isinstance(message, SumsRequest):
             return self._sums(message, digest)
+        if isinstance(message, MetricRequest):
+            return self._metric(message, digest)
         if isinstance(message, TrainedModel):
             self._part = from_message(message)
             return Done()
@@ -113,13 +124,17 @@ class SecaggParticipant(ParticipantSide):
                 self._context.voucher.check(party, _signed(public), evidence)
         if publics[group.index(self._context.party)] != self._masks.public:
             raise MalformedMessage("the list of public keys is not that of this group")
+        if not 0 <= message.weight_exponent <= MAX_BITS:
+            raise MalformedMessage("the weights are of no size that fits")
+        self._weight_bound = math.ldexp(1.0, message.weight_exponent)
         self._masks.agree(publics)
         schema = Schema.from_json(message.schema)
         columns, label = table_in_terms_of(self._context.table, schema)
-        self._objective = _objective(schema, self._config)
+        self._objective = objective_of(schema, self._config)
         self._objective.base_margin(label, None, 0.5)  # refuses labels that the loss is not defined for
         self._schema, self._columns, self._label = schema, columns, label
-        self._sorted = [_sorted(column) for column in columns if column.categories is None or self._ordinal]
+        counted = [column for column in columns if column.categories is None or self._ordinal]
+        self._sorted = [_sorted(column, self._fit) for column in counted]
         for what in ("sums of gradients per node and bin", "counts of values", "the sum of labels"):
             self._context.account.spend(
                 ExactRelease(
@@ -137,9 +152,15 @@ class SecaggParticipant(ParticipantSide):
         return self._config.categories == "ordinal"
 
     def _totals(self, digest: bytes) -> MaskedTotals:
-        rows = np.array([len(self._label)], dtype=np.uint64)
-        labels = self._masks.hide_number(exact_sum(self._label), SUM_BYTES, digest + b"labels")
-        return MaskedTotals(self._masks.hide(rows, digest + b"rows"), np.frombuffer(labels, np.uint8))
+        label, weight = self._label[self._fit], self._weight[self._fit]
+        if self._config.scale_pos_weight != 1.0:
+            weight = weight * np.where(label == 1.0, self._config.scale_pos_weight, 1.0)
+        rows = self._masks.hide(np.array([len(label)], dtype=np.uint64), digest + b"rows")
+        return MaskedTotals(rows, self._hidden(weight, digest + b"weights"), self._hidden(label * weight, digest))
+
+    def _hidden(self, values: Float64Array, label: bytes) -> UInt8Array:
+        """The exact sum of the values, under the masks of this label."""
+        return np.frombuffer(self._masks.hide_number(exact_sum(values), SUM_BYTES, label), np.uint8)
 
     def _counts(self, message: CountsRequest, digest: bytes) -> MaskedCounts:
         if len(message.values) != len(self._sorted):
@@ -168,8 +189,8 @@ class SecaggParticipant(ParticipantSide):
 
     def _own_scale(self) -> tuple[Scale, Any, Any]:
         g, h = self._objective.gradients(self._margin, self._label, None)
-        bits = self._config.gradient_bits
-        return choose_scale(*self._objective.bounds(1.0, g, h), 1.0, bits), g, h
+        bounds = self._objective.bounds(1.0, g[:, self._fit], h[:, self._fit])
+        return choose_scale(*bounds, self._weight_bound, self._config.gradient_bits), g, h
 
     def _scale(self, message: ScaleRequest) -> ScaleAnswer:
         if message.number != self._round + 1:
@@ -187,7 +208,7 @@ class SecaggParticipant(ParticipantSide):
             self._end_round(message)
             self._open_round(message)
         else:
-            self._groups = self._follow(message)
+            self._groups, self._watch = self._follow(message)
         if len(message.build) and not (0 <= message.build.min() <= message.build.max() < self._groups.nodes):
             raise MalformedMessage("sums are asked for nodes that are not there")
         self._round, self._depth = message.number, message.depth
@@ -206,8 +227,12 @@ class SecaggParticipant(ParticipantSide):
                 raise MalformedMessage("the round is about columns that are not there")
             block = block.subset(message.columns)
         self._round_block = block
-        self._gradients = to_fixed(g, h, scale)
-        self._groups = RowGroups.root(np.arange(block.rows, dtype=np.int32), len(self._margin))
+        unweighted = self._context.table.weight is None
+        g[:, self._watched] = h[:, self._watched] = 0.0  # they shape nothing, and may be larger than the grid takes
+        self._gradients = to_fixed(g, h, scale, None if unweighted else self._weight)
+        trees = len(self._margin)
+        self._groups = RowGroups.root(self._fit.astype(np.int32), trees)
+        self._watch = RowGroups.root(self._watched.astype(np.int32), trees)
         self._ended = False
 
     def _end_round(self, message: LevelTold) -> None:
@@ -215,10 +240,22 @@ class SecaggParticipant(ParticipantSide):
         if not self._ended:
             if len(message.ends) != 2 * len(message.position):
                 raise MalformedMessage("a round ends with other leaves than it has")
-            self._weigh(self._follow(message), message.ends)
+            for groups in self._follow(message):
+                self._weigh(groups, message.ends)
             self._ended = True
 
-    def _follow(self, message: LevelTold) -> RowGroups:
+    def _metric(self, message: MetricRequest, digest: bytes) -> MaskedMetric:
+        """The round has ended: how the rows fare that were kept for validation."""
+        if message.number != self._round or self._ended:
+            raise UnexpectedMessage("the metric of another round is asked for")
+        self._end_round(message)
+        rows, terms = self._watched, metric_of(self._objective, self._config).terms
+        values = np.empty(0)
+        if len(rows) and terms is not None:
+            values = terms(self._label[rows], self._objective.predict(self._margin[:, rows])) * self._weight[rows]
+        return MaskedMetric(self._hidden(self._weight[rows], digest + b"weights"), self._hidden(values, digest))
+
+    def _follow(self, message: LevelTold) -> tuple[RowGroups, RowGroups]:
         """What the server decided of the last level: leaves get their weights, the other nodes split."""
         groups, block = self._groups, self._round_block
         every = np.sort(np.concatenate((message.leaves, message.position)))
@@ -229,10 +266,12 @@ class SecaggParticipant(ParticipantSide):
         if len(message.handles) and not (0 <= message.handles.min() <= message.handles.max() < 2 * block.layout.slots):
             raise MalformedMessage("a split is none of these columns")
         splits = block.splits_of(message.handles, _sets(message, block))
-        at = groups.of(message.position.astype(np.int64))
-        children = at.split(block.route(bins_of(block), at, splits))
-        self._weigh(groups.of(message.leaves.astype(np.int64)), message.weights)
-        return children
+        children: list[RowGroups] = []
+        for rows in (groups, self._watch):
+            at = rows.of(message.position.astype(np.int64))
+            children.append(at.split(block.route(bins_of(block), at, splits)))
+            self._weigh(rows.of(message.leaves.astype(np.int64)), message.weights)
+        return children[0], children[1]
 
     def _weigh(self, leaves: RowGroups, weights: Float32Array) -> None:
         _native.add_to_rows(leaves.rows, leaves.begin, leaves.end, leaves.group, weights, self._margin)
@@ -252,14 +291,8 @@ def _sets(message: LevelTold, block: ColumnBlock) -> list[Int32Array]:
     return [message.set_bins[begin:end] for begin, end in itertools.pairwise(starts.tolist())]
 
 
-def _sorted(column: Column) -> UInt32Array:
-    values = column.values.astype(np.float32)
+def _sorted(column: Column, rows: Int64Array) -> UInt32Array:
+    values = column.values[rows].astype(np.float32)
     if column.categories is not None:
-        values = np.where(column.values < 0, np.float32(np.nan), values)
+        values = np.where(column.values[rows] < 0, np.float32(np.nan), values)
     return np.sort(to_ordered(values[~np.isnan(values)]))
-
-
-def _objective(schema: Schema, config: TrainingConfig) -> Objective:
-    return make_objective(
-        schema.objective, classes=max(2, schema.kinds), max_delta_step=config.max_delta_step, order=config.order
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -9,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from veilboost.boost.booster import RoundResult
-from veilboost.boost.objective import Objective, make_objective
+from veilboost.boost.objective import Objective
 from veilboost.boost.sampling import sample_columns
 from veilboost.crypto.pairwise import KEY_BYTES
 from veilboost.errors import EmptyTable, ImpossibleParameter, MalformedMessage, PeerUnreachable
-from veilboost.fixedpoint import Scale, choose_scale
+from veilboost.fixedpoint import MAX_BITS, Scale, choose_scale
 from veilboost.model.part import SplitRecords
 from veilboost.protocols.common.schema import Schema, unify
 from veilboost.protocols.common.whole import bare_block, category_cuts, make_whole, to_message
@@ -30,8 +31,10 @@ from veilboost.protocols.secagg.messages import (
     CountsRequest,
     CutsFound,
     MaskedCounts,
+    MaskedMetric,
     MaskedSums,
     MaskedTotals,
+    MetricRequest,
     ScaleAnswer,
     ScaleRequest,
     SecaggColumns,
@@ -39,8 +42,18 @@ from veilboost.protocols.secagg.messages import (
     SumsRequest,
     TotalsRequest,
 )
+from veilboost.protocols.secagg.options import metric_of, objective_of
 from veilboost.protocols.secagg.search import find_cuts
-from veilboost.types import Float32Array, Float64Array, Int32Array, Int64Array, PartyName, UInt32Array, UInt64Array
+from veilboost.types import (
+    Float32Array,
+    Float64Array,
+    Int32Array,
+    Int64Array,
+    PartyName,
+    UInt8Array,
+    UInt32Array,
+    UInt64Array,
+)
 from veilboost.wire.message import Done, Message
 
 _NO_BOUND = np.zeros((1, 1))
@@ -58,9 +71,7 @@ class SecaggServer(ServerSide):
         config = self._context.config
         schema = self._form_group()
         rows, mean = self._totals()
-        objective = make_objective(
-            schema.objective, classes=max(2, schema.kinds), max_delta_step=config.max_delta_step, order=config.order
-        )
+        objective = objective_of(schema, config)
         self._objective, self._config = objective, config
         base = _base(objective, schema, mean, config.base_score)
         cuts = self._find_cuts(schema, base)
@@ -71,14 +82,21 @@ class SecaggServer(ServerSide):
         for number in range(config.n_estimators):
             began = time.perf_counter()
             columns = sample_columns([block.layout.features], number, config)[0]
-            told = self._grow(grower, number, columns, told)
-            history.append(RoundResult(number, time.perf_counter() - began, None))
+            told, value = self._measure(number, self._grow(grower, number, columns, told))
+            history.append(RoundResult(number, time.perf_counter() - began, value))
             if self._context.watcher is not None:
                 self._context.watcher(history[-1])
+            patience = config.early_stopping_rounds
+            if patience is not None and number - _best_round(history) >= patience:
+                break
+        if config.early_stopping_rounds is not None:
+            grower.keep(_best_round(history) + 1)
         part = make_whole("secagg", schema, grower.trees, base, SplitRecords.of(grower.rules), config)
         dropped: dict[PartyName, str] = {}
         ask_those_there(self._context.participants, dict.fromkeys(self._names, to_message(part)), dropped, Done)
-        return HorizontalOutcome(part, history, {name: {"rows of all": rows} for name in self._names}, dropped)
+        reports = {name: {"rows of all": rows} for name in self._names}
+        metric = metric_of(objective, config).name if self._watches else None
+        return HorizontalOutcome(part, history, reports, dropped, metric)
 
     # --- the job opens ----------------------------------------------------------------------------------
 
@@ -92,20 +110,23 @@ class SecaggServer(ServerSide):
         publics = [each.public for each in told]
         if any(len(public) != KEY_BYTES for public in publics):
             raise MalformedMessage("a public key has another size")
+        self._watches = any(each.watches for each in told)
+        if config.early_stopping_rounds is not None and not self._watches:
+            raise ImpossibleParameter("early_stopping_rounds needs validation rows, and no participant keeps any")
         evidence = tuple(each.evidence for each in told)
-        self._ask(SecaggGroup(schema.to_json(), self._names, np.stack(publics), evidence), Done)
+        weight_exponent = max(each.weight_exponent for each in told)
+        self._weight_bound = math.ldexp(1.0, min(max(weight_exponent, 0), MAX_BITS))
+        self._ask(SecaggGroup(schema.to_json(), self._names, np.stack(publics), evidence, weight_exponent), Done)
         return schema
 
     def _totals(self) -> tuple[int, float]:
-        """How many rows there are, and the mean of their labels."""
+        """How many rows there are, and the weighted mean of their labels."""
         answers = self._ask(TotalsRequest(), MaskedTotals).values()
         rows = int(_added([each.rows for each in answers])[0])
-        if any(len(each.labels) != SUM_BYTES for each in answers):
-            raise MalformedMessage("a sum of labels has another size")
-        labels = from_residue(sum(int.from_bytes(each.labels.tobytes(), "little") for each in answers))
-        if rows < 2:
-            raise EmptyTable("the participants have fewer than two rows together")
-        return rows, as_float(labels) / rows
+        weights, labels = _exactly([each.weights for each in answers]), _exactly([each.labels for each in answers])
+        if rows < 2 or not weights > 0:
+            raise EmptyTable("the participants have fewer than two rows together, or none with a weight")
+        return rows, labels / weights
 
     def _find_cuts(self, schema: Schema, base: Float64Array) -> list[Float32Array]:
         config = self._config
@@ -129,7 +150,7 @@ class SecaggServer(ServerSide):
     def _grow(self, grower: Grower, number: int, columns: Int32Array | None, told: Told) -> Told:
         """One round of trees; what is still to be told of it goes out with the next round."""
         bounds = self._objective.bounds(1.0, _NO_BOUND, _NO_BOUND)
-        scale = choose_scale(*bounds, 1.0, self._config.gradient_bits)
+        scale = choose_scale(*bounds, self._weight_bound, self._config.gradient_bits)
         if min(bounds) == 0:  # nothing but this round's gradients bounds them
             answers = self._ask(ScaleRequest(*told, number), ScaleAnswer).values()
             scale = Scale(min(each.g_exponent for each in answers), min(each.h_exponent for each in answers))
@@ -155,6 +176,15 @@ class SecaggServer(ServerSide):
                 return told
             depth += 1
 
+    def _measure(self, number: int, told: Told) -> tuple[Told, float | None]:
+        """The metric on validation rows, where there are any, after they are told how the round ended."""
+        if not self._watches:
+            return told, None
+        answers = self._ask(MetricRequest(*told, number), MaskedMetric).values()
+        weights, terms = _exactly([each.weights for each in answers]), _exactly([each.terms for each in answers])
+        mean = terms / weights if weights > 0 else math.nan
+        return Told.nothing(), math.sqrt(mean) if metric_of(self._objective, self._config).root else mean
+
     def _ask(self, message: Message, kind: type[Any]) -> Mapping[PartyName, Any]:
         lost: dict[PartyName, str] = {}
         answers = ask_those_there(self._context.participants, dict.fromkeys(self._names, message), lost, kind)
@@ -175,6 +205,21 @@ def _added(answers: list[UInt64Array]) -> Int64Array:
     for answer in answers[1:]:
         total += answer
     return total.view(np.int64)
+
+
+def _exactly(answers: list[UInt8Array]) -> float:
+    """The sum of all participants' exact sums: masks cancel here too."""
+    if any(len(each) != SUM_BYTES for each in answers):
+        raise MalformedMessage("an exact sum has another size")
+    return as_float(from_residue(sum(int.from_bytes(each.tobytes(), "little") for each in answers)))
+
+
+def _best_round(history: list[RoundResult]) -> int:
+    """The first round with the least value on validation rows: all metrics that are means are better when low."""
+    values = [
+        math.inf if each.validation is None or math.isnan(each.validation) else each.validation for each in history
+    ]
+    return values.index(min(values))
 
 
 def _base(objective: Objective, schema: Schema, mean: float, base_score: float | None) -> Float64Array:

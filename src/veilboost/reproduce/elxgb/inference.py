@@ -15,9 +15,10 @@ from veilboost.data.table import PartyTable
 from veilboost.infer.secure.attributes import attributes_of
 from veilboost.infer.secure.memory import MemoryService
 from veilboost.party.simulation import simulate_prediction, simulate_training
-from veilboost.reproduce.context import PAPER_NAMES, Context
+from veilboost.reproduce.context import Context
 from veilboost.reproduce.elxgb.setting import (
     DEFAULT,
+    NAMES,
     PAPER,
     PARTIES,
     SETS,
@@ -129,7 +130,7 @@ def claim(rows: Sequence[Row]) -> Claim:
         slower.append(rise["T"] < rise["D"])
         at = picked(rows, data=data, along=DEFAULT.along, value=DEFAULT.value)
         told.append(
-            f"{PAPER_NAMES[data]}, Paillier 512, from 2 to 6: T x{rise['T']:.1f}, D x{rise['D']:.1f}"
+            f"{NAMES[data]}, Paillier 512, from 2 to 6: T x{rise['T']:.1f}, D x{rise['D']:.1f}"
             + "".join(f"; {row['method']} {row['cpu_seconds_per_1000']:.0f} s" for row in at)
         )
     exact = all(row["exact"] == 1.0 for row in rows)

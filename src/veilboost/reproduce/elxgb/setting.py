@@ -8,12 +8,13 @@ from typing import Any
 
 from veilboost.config import TrainingConfig
 from veilboost.report.plots import line_chart, sheet
-from veilboost.reproduce.context import PAPER_NAMES, Context
+from veilboost.reproduce.context import Context
 from veilboost.reproduce.summary import picked
 from veilboost.reproduce.target import Row
 
 PAPER = "elxgb"
-SETS = ("default_credit", "bank")
+NAMES = {"default_credit": "Credit card", "bank": "Bank marketing"}
+SETS = tuple(NAMES)
 PARTIES = 4
 TREES, DEPTH, EPSILON, DELTA = 5, 3, 10.0, 1e-4
 SWEEP = (2, 3, 4, 5, 6)  # of T and of D
@@ -52,8 +53,13 @@ DEFAULT = Point("T", TREES)
 
 def structures(context: Context) -> list[Point]:
     """The points along T and along D."""
-    values = (2, 4, 6) if context.quick else SWEEP
-    return [Point(along, value) for along in ("T", "D") for value in values]
+    defaults = {"T": TREES, "D": DEPTH}
+    return [
+        Point(along, value)
+        for along, default in defaults.items()
+        for value in SWEEP
+        if not context.quick or value in (SWEEP[0], default, SWEEP[-1])
+    ]
 
 
 def seeds(context: Context) -> range:
@@ -88,5 +94,5 @@ def panels(title: str, rows: Sequence[Row], y: str, label: str, axes: Sequence[s
             own = picked(rows, data=data, along=along)
             methods = dict.fromkeys(row["method"] for row in own)
             lines = {name: [(row["value"], row[y]) for row in picked(own, method=name)] for name in methods}
-            charts.append(line_chart(PAPER_NAMES[data], along, label, lines, log_y=log))
+            charts.append(line_chart(NAMES[data], along, label, lines, log_y=log))
     return sheet(title, charts)

@@ -38,7 +38,7 @@ _VALUES = ("seconds_per_tree", "cpu_seconds_per_tree", "megabytes_per_tree", "ro
 def _measured(context: Context, data: str, rows: int, method: Method, seed: int) -> dict[str, Any]:
     table = synthetic(rows) if data == SYNTHETIC else context.table(data)
     cost = cost_apart(among(table, 2), method.protocol, _config(seed, method), warm_up=False)
-    return {} if cost is None else {"sha256": cost.sha256, **{value: getattr(cost, value) for value in _VALUES}}
+    return {"sha256": cost.sha256, **{value: getattr(cost, value) for value in _VALUES}}
 
 
 def _config(seed: int, method: Method) -> TrainingConfig:
@@ -71,14 +71,13 @@ def cells(context: Context) -> list[Cell]:
 
 
 def table(measured: Sequence[Row]) -> Sequence[Row]:
-    done = [row for row in measured if "seconds_per_tree" in row]
-    lines = over_seeds(done, ("data", "rows", "protocol", "key"), _VALUES)
+    lines = over_seeds(measured, ("data", "rows", "protocol", "key"), _VALUES)
     for line in lines:
         same = {"data": line["data"], "rows": line["rows"]}
         plain = the(lines, "cpu_seconds_per_tree", protocol=PLAIN, **same)
         line["times_plain"] = None if plain is None else line["cpu_seconds_per_tree"] / plain
-        model = the(done, "sha256", protocol=PLAIN, **same)
-        own = picked(done, protocol=line["protocol"], key=line["key"], **same)
+        model = the(measured, "sha256", protocol=PLAIN, **same)
+        own = picked(measured, protocol=line["protocol"], key=line["key"], **same)
         line["same_model_as_plain"] = all(row["sha256"] == model for row in own)
     return lines
 

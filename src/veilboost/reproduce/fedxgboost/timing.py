@@ -40,7 +40,7 @@ def _measured(context: Context, data: str, method: Method, seed: int) -> dict[st
     trees = 1 if encrypted else 3 if context.quick else TREES
     config = replace(CONFIG, n_estimators=trees, seed=seed, options=method.options)
     cost = cost_apart(among(context.table(data), 2), method.protocol, config, warm_up=not encrypted)
-    return {} if cost is None else {value: getattr(cost, value) for value in _VALUES}
+    return {value: getattr(cost, value) for value in _VALUES}
 
 
 def cells(context: Context, data: str) -> list[Cell]:
@@ -59,8 +59,7 @@ def cells(context: Context, data: str) -> list[Cell]:
 
 
 def table(measured: Sequence[Row], published: Sequence[Row]) -> Sequence[Row]:
-    done = [row for row in measured if "seconds_per_tree" in row]
-    lines = over_seeds(done, ("data", "method", "parameter"), _VALUES)
+    lines = over_seeds(measured, ("data", "method", "parameter"), _VALUES)
     for line in lines:
         plain = the(lines, "cpu_seconds_per_tree", method=PLAIN.name)
         line[f"seconds_of_{TREES}_trees"] = TREES * line["seconds_per_tree"]

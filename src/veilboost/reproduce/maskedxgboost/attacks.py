@@ -155,7 +155,7 @@ def _charts(rows: Sequence[Row], along: str, apart: str, x_label: str, title: st
     charts: list[str] = []
     for data in dict.fromkeys(row["data"] for row in rows):
         lines = {
-            f"{words}, {apart} {value:g}": sorted(
+            f"{words}, {apart.replace('_ap', '_AP')} {value:g}": sorted(
                 (row[along], row[who]) for row in picked(rows, data=data, **{apart: value})
             )
             for who, words in (("paper", "the paper's attack"), ("ours", "ours"))

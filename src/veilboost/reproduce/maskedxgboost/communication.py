@@ -133,7 +133,7 @@ def plot(rows: Sequence[Row]) -> str:
         "measured_megabytes_per_tree": "a tree of depth 6, sent",
     }
     bars = {row["method"]: {words: row[name] for name, words in names.items() if row[name] is not None} for row in rows}
-    title = "MaskedXGBoost, appendix F: bytes (1000 rows, 32 candidates, W = 3)"
+    title = "MaskedXGBoost, appendix F: bytes of a node and of a tree"
     return bar_chart(title, "megabytes", bars, log=True)
 
 

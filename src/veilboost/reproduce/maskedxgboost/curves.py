@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from veilboost.protocols.masked.theorem2 import advanced_share
 from veilboost.reproduce.context import Context
 from veilboost.reproduce.expected import training_seconds
 from veilboost.reproduce.learning import learning
 from veilboost.reproduce.maskedxgboost.setting import CONFIG, DEPTH, OWN_COLUMNS, TREES, rows_of, seeds
-from veilboost.reproduce.noise import NON_PRIVATE, Method, federboost, ldp, masked
+from veilboost.reproduce.noise import DELTA, NON_PRIVATE, Method, federboost, masked
 from veilboost.reproduce.target import Cell
 
 MASKED, LDP, FIRST_ORDER, FEDERBOOST = "MaskedXGBoost", "XGBoost-LDP", "FedXGBoost-LDP", "FederBoost"
@@ -38,13 +39,19 @@ def without_budget() -> list[Curve]:
     return [Curve(NON_PRIVATE, eps_pp=0.0), Curve(replace(federboost("per release", EPS_PP, 1), name=FEDERBOOST))]
 
 
+def ldp_curve(name: str, mechanism: str, score: str, reading: str, eps_ap: float) -> Curve:
+    """Noise on each gradient, anew at every level. Section 6.2: composed by the advanced bound, as for the masks."""
+    whole = (eps_ap, DELTA)
+    epsilon, delta = advanced_share(*whole, TREES * DEPTH) if reading == "composed" else whole
+    options = {"mechanism": mechanism, "score": score, "per_node": True, "epsilon": epsilon, "delta": delta}
+    return Curve(Method(name, reading, "ldp", options), eps_ap, 0.0)
+
+
 def with_budget(reading: str, eps_ap: float) -> list[Curve]:
-    second = ldp("gaussian", "second", reading, eps_ap, TREES, DEPTH)
-    first = ldp("laplace", "first", reading, eps_ap, TREES, DEPTH)
     return [
         masked_curve(reading, eps_ap),
-        Curve(replace(second, name=LDP), eps_ap, 0.0),
-        Curve(replace(first, name=FIRST_ORDER), eps_ap, 0.0),
+        ldp_curve(LDP, "gaussian", "second", reading, eps_ap),
+        ldp_curve(FIRST_ORDER, "laplace", "first", reading, eps_ap),
     ]
 
 

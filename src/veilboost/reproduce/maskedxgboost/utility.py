@@ -57,11 +57,11 @@ def claim(rows: Sequence[Row]) -> Claim:
         f"{lead:+.3f}); with the whole epsilon for each release in {wins_each} of {points_each} ({lead_each:+.3f}); "
         f"without noise up to {best:.3f}",
         "yes" if points and wins == points else "partly" if 2 * wins >= points > 0 else "no",
-        "Theorem 2 hides all entries of a vector at once, so its noise grows with the rows until scores are noise; and "
-        "Theorem 3 at eps_PP = 1 leaves but a few percent of that noise in the null space. With the budgets that the "
-        "paper states, masks can therefore not be better than plain noise on each gradient; its curves need "
-        "parameters (sigma1, sigma2, C, W) that it does not give. The methods below are not fluctuating either: leaf "
-        "weights come from true gradients, so that even random splits learn.",
+        "Theorem 2 hides all entries of a vector at once, so that its noise grows with the rows until scores are "
+        "noise, and Theorem 3 at eps_PP = 1 leaves but a few percent of that noise in the null space. At the stated "
+        "budgets masks are thus no better than noise on each gradient; the paper's curves need parameters (sigma1, "
+        "sigma2, C, W) that it does not give. Leaf weights come from true gradients, as published, so that even "
+        "random splits learn.",
     )
 
 

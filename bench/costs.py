@@ -1,0 +1,74 @@
+"""What a tree costs under each protocol, over one of `plain`: the figures that `veilboost protocols` shows.
+
+5000 rows, two parties of ten columns (horizontal: five participants with all twenty), 32 bins, depth 4, default
+options, one process, one thread. Trees are those of a job of `--trees` without what comes before the first one, except
+for `mal`, which does all of its work before it, and `elxgb`, of whose trees the first is another kind than the others.
+
+    python bench/costs.py [--protocols lattice,elxgb] [--trees 5] [--repeats 3]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+
+import numpy as np
+
+from veilboost.config import TrainingConfig
+from veilboost.data.table import PartyTable
+from veilboost.party.horizontal import simulate_horizontal
+from veilboost.party.simulation import simulate_training
+from veilboost.protocols.horizontal_registry import horizontal_protocols
+from veilboost.protocols.registry import all_protocols
+from veilboost.types import Column
+
+ROWS, COLUMNS, PARTICIPANTS = 5000, 20, 5
+
+
+def data() -> tuple[list[Column], np.ndarray]:
+    rng = np.random.default_rng(1)
+    values = rng.normal(size=(COLUMNS, ROWS)).astype(np.float32)
+    label = (rng.normal(size=COLUMNS) @ values + rng.logistic(size=ROWS) > 0).astype(np.float64)
+    return [Column(f"x{k}", column) for k, column in enumerate(values)], label
+
+
+def seconds_of_a_tree(protocol: str, config: TrainingConfig) -> float:
+    columns, label = data()
+    ids = np.arange(ROWS)
+    if protocol in horizontal_protocols():
+        shares = np.array_split(ids, PARTICIPANTS)
+        tables = {
+            f"h{k}": PartyTable(at, tuple(Column(c.name, c.values[at]) for c in columns), label[at])
+            for k, at in enumerate(shares)
+        }
+        began = time.perf_counter()
+        done = simulate_horizontal(tables, protocol, config)
+        if protocol == "mal":
+            return (time.perf_counter() - began) / config.n_estimators
+        return float(np.mean([each.seconds for each in done.outcome.history]))
+    half = COLUMNS // 2
+    tables = {"a": PartyTable(ids, tuple(columns[:half]), label), "b": PartyTable(ids, tuple(columns[half:]))}
+    done = simulate_training(tables, "a", protocol, config)
+    return float(np.mean([each.seconds for each in done.history]))
+
+
+def main() -> None:
+    every = [*all_protocols(), *horizontal_protocols()]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--protocols", default=",".join(every))
+    parser.add_argument("--trees", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=3)
+    asked = parser.parse_args()
+    config = TrainingConfig(objective="binary", n_estimators=asked.trees, max_depth=4, max_bin=32)
+    for protocol in asked.protocols.split(","):
+        # The two in turn, so that whatever else the machine does falls on both.
+        pairs = [[seconds_of_a_tree(name, config) for name in ("plain", protocol)] for _ in range(asked.repeats)]
+        plain, own = np.min(pairs, axis=0).tolist()
+        print(
+            json.dumps({"protocol": protocol, "seconds": own, "plain_seconds": plain, "ratio": own / plain}), flush=True
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,234 @@
+"""`docs/results.md`: all tables as last measured, made out of the files in `docs/results` and never edited by hand.
+
+    python bench/results.py [--take OUT ...] [--check]
+
+`docs/results` holds what was measured: NAME.json as a benchmark prints it (`python bench/plain.py >
+docs/results/plain.json`), `peers.json` and `peers.csv` from `bench/peers/table.py`, and PAPER/TARGET/ of `veilboost
+reproduce`. --take copies the targets of a reproduction's folder there. --check writes nothing and fails if the page is
+not what the files make.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from blocks import table
+from peers.columns import as_markdown
+
+HERE = Path(__file__).parents[1] / "docs"
+FOLDER, PAGE = HERE / "results", HERE / "results.md"
+KEPT = ("claim.json", "table.csv", "plot.svg")
+PAPERS = {
+    "maskedxgboost": "MaskedXGBoost",
+    "fedxgboost": "FedXGBoost",
+    "elxgb": "ELXGB",
+    "mal": "MAL",
+}
+APART = {"machine", "benchmark", "measured"}
+MOST_ROWS = 60
+
+
+def take(out: Path, folder: Path = FOLDER) -> None:
+    """The finished targets of a reproduction, without their cells and pictures."""
+    for claim in sorted(out.rglob("claim.json")):
+        paper, target = claim.parent.parts[-2:]
+        home = folder / paper / target
+        home.mkdir(parents=True, exist_ok=True)
+        for name in KEPT:
+            if (claim.parent / name).exists():
+                shutil.copyfile(claim.parent / name, home / name)
+
+
+def page(folder: Path = FOLDER) -> str:
+    """The whole page."""
+    claims = [json.loads(file.read_text()) for file in sorted(folder.glob("*/*/claim.json"))]
+    benches = {file.stem: json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))}
+    parts = [
+        "# Results as last measured",
+        "Made by `python bench/results.py` out of the files in `docs/results`; not to be edited. To measure again: "
+        "`veilboost reproduce PAPER`, `bench/peers/table.py` and the scripts in `bench`, which say how at their heads.",
+        *_machines(claims, benches),
+    ]
+    if claims:
+        parts += ["## The papers", _overview(claims)]
+        for paper in sorted({claim["paper"] for claim in claims}, key=_place):
+            parts += _paper([claim for claim in claims if claim["paper"] == paper], folder)
+    if peers := benches.pop("peers", None):
+        parts += _peers(peers)
+    for name, result in benches.items():
+        when = f", measured on {result['measured']}" if "measured" in result else ""
+        parts += [f"## Benchmark: {name}", f"From [{name}.json](results/{name}.json), by `bench/{name}.py`{when}."]
+        parts += list(_tables(result, ""))
+    return "\n\n".join(parts) + "\n"
+
+
+def _place(paper: str) -> tuple[int, str]:
+    known = list(PAPERS)
+    return (known.index(paper) if paper in known else len(known)), paper
+
+
+def _machines(claims: Sequence[Mapping[str, Any]], benches: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Each machine with its versions once, and what was measured there."""
+    found: dict[str, list[str]] = {}
+    for claim in claims:
+        found.setdefault(_machine(claim["machine"]), []).append(f"{claim['paper']} {claim['target']}")
+    for name, result in benches.items():
+        if "machine" in result:
+            found.setdefault(_machine(result["machine"]), []).append(name)
+    if found:
+        yield "## Machines and versions"
+        yield table(
+            ("machine", "measured there"), [(told, ", ".join(sorted(names))) for told, names in sorted(found.items())]
+        )
+
+
+def _machine(machine: Mapping[str, Any]) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items() if version)
+    return f"{machine['cores']} cores of {machine['cpu']}, Python {machine['python']}, {versions}"
+
+
+def _overview(claims: Sequence[Mapping[str, Any]]) -> str:
+    rows = []
+    for claim in sorted(claims, key=lambda claim: (_place(claim["paper"]), claim["target"])):
+        where = f"[{PAPERS.get(claim['paper'], claim['paper'])} {claim['target']}](#{_anchor(_title(claim))})"
+        rows.append((where, claim["title"], claim["holds"], "quick" if claim["quick"] else "full"))
+    return table(("target", "what", "does the paper's claim hold", "run"), rows)
+
+
+def _title(claim: Mapping[str, Any]) -> str:
+    return f"{PAPERS.get(claim['paper'], claim['paper'])}, {claim['target'].replace('-', ' ')}"
+
+
+def _anchor(title: str) -> str:
+    return "".join(c for c in title.lower() if c.isalnum() or c in "_- ").replace(" ", "-")
+
+
+def _paper(claims: Sequence[Mapping[str, Any]], folder: Path) -> Iterator[str]:
+    for claim in sorted(claims, key=lambda claim: claim["target"]):
+        home = f"results/{claim['paper']}/{claim['target']}"
+        own = folder / claim["paper"] / claim["target"]
+        yield f"### {_title(claim)}"
+        skipped = f"; not at hand: {', '.join(claim['skipped'])}" if claim["skipped"] else ""
+        yield (
+            f"{claim['title'][:1].upper()}{claim['title'][1:]}. {'A quick run' if claim['quick'] else 'A full run'} of "
+            f"{claim['seconds']:.0f} s{skipped}."
+        )
+        yield table(
+            ("", ""),
+            [
+                ("the paper", _cell(claim["reported"])),
+                ("measured", _cell(claim["measured"])),
+                ("holds", f"**{claim['holds']}**"),
+                ("why", _cell(claim["why"])),
+            ],
+        )
+        if (own / "plot.svg").exists():
+            yield f"![{_title(claim)}: {claim['title']}]({home}/plot.svg)"
+        yield f"[The table]({home}/table.csv)"
+
+
+def _peers(result: Mapping[str, Any]) -> Iterator[str]:
+    settings = result["settings"]
+    yield "## Peers"
+    yield (
+        f"Measured on {result['measured']}: {settings['set']}, {settings['rows']} training rows and "
+        f"{settings['test_rows']} others for the AUC, two parties (the one with the labels has "
+        f"{settings['active_columns']} columns), depth {settings['max_depth']}, {settings['max_bin']} bins, rate "
+        f"{settings['learning_rate']:g}, one thread for each party, all in one run, the best of {settings['repeats']}. "
+        f"Slow systems trained {settings['few_trees']} trees. Bytes of systems in several processes are what the "
+        "loopback carried; of ours in one process, all messages. Memory is the peak of the largest process. Lines are "
+        "those that a user writes for the federation."
+    )
+    yield as_markdown(result["rows"], settings["few_trees"], settings["trees"])
+    for name, reason in result["skipped"].items():
+        yield f"Not measured: {name}: {_cell(reason)}."
+    yield "[The table](results/peers.csv), [all figures](results/peers.json)."
+
+
+def _tables(value: Any, title: str) -> Iterator[str]:
+    """What a benchmark prints: records side by side become a table, what stands alone becomes a list of names."""
+    if isinstance(value, Mapping):
+        records = {name: item for name, item in value.items() if name not in APART or title}
+        nested = {name: item for name, item in records.items() if isinstance(item, (Mapping, list)) and item}
+        single = {name: item for name, item in records.items() if name not in nested}
+        if len(nested) > 1 and not single and all(_is_record(item) for item in nested.values()):
+            yield from _titled(title, _records([{"": name, **_flat(item)} for name, item in nested.items()]))
+            return
+        if single:
+            yield from _titled(title, table(("", ""), [(_cell(name), _shown(item)) for name, item in single.items()]))
+        for name, item in nested.items():
+            yield from _tables(item, f"{title}, {name}" if title else str(name))
+    elif isinstance(value, list):
+        if all(isinstance(item, Mapping) for item in value):
+            yield from _titled(title, _records([_flat(item) for item in value]))
+        else:
+            yield from _titled(title, ", ".join(_shown(item) for item in value))
+
+
+def _titled(title: str, text: str) -> Iterator[str]:
+    if title:
+        yield f"**{title.replace('_', ' ')}**"
+    yield text
+
+
+def _is_record(value: Any) -> bool:
+    return isinstance(value, Mapping) and not any(isinstance(item, list) for item in _flat(value).values())
+
+
+def _flat(record: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, item in record.items():
+        if isinstance(item, Mapping):
+            found |= _flat(item, f"{before}{name}, ")
+        else:
+            found[f"{before}{name}"] = item
+    return found
+
+
+def _records(records: Sequence[Mapping[str, Any]]) -> str:
+    names = list(dict.fromkeys(name for record in records for name in record))
+    rows = [tuple(_shown(record.get(name)) for name in names) for record in records[:MOST_ROWS]]
+    left = f"\n\n{len(records) - MOST_ROWS} more rows are in the file." if len(records) > MOST_ROWS else ""
+    return table(tuple(_cell(name.replace("_", " ")) for name in names), rows) + left
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, list):
+        return ", ".join(_shown(item) for item in value)
+    return _cell(value)
+
+
+def _cell(value: Any) -> str:
+    """Text that cannot break out of a table's cell, nor look like a link."""
+    return str(value).replace("|", "\\|").replace("\n", " ").replace("[", "\\[").replace("]", "\\]")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--take", type=Path, nargs="*", default=[], metavar="OUT", help="folders of reproductions")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if the page is out of date")
+    options = parser.parse_args()
+    for out in options.take:
+        if not any(out.rglob("claim.json")):
+            parser.error(f"{out} holds no reproduction")
+        take(out)
+    made = page()
+    if options.check:
+        sys.exit(0 if PAGE.exists() and PAGE.read_text() == made else f"{PAGE} is out of date: run bench/results.py")
+    PAGE.write_text(made)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""What labels and predictions are, for classes and for numbers, whoever holds rows or columns."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from veilboost.boost.objective import make_objective
+from veilboost.errors import ImpossibleParameter, LabelOutOfRange, UnreadableModel, UnsupportedCombination
+from veilboost.estimators.sklearn_base import ClassifierMixin, RegressorMixin, kind_of_labels
+from veilboost.model.part import Skeleton
+from veilboost.types import AnyArray, Float64Array
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Labels as training takes them; `classes` is None for numbers."""
+
+    values: Float64Array
+    classes: AnyArray | None
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        return None if self.classes is None else tuple(str(name) for name in self.classes)
+
+
+class LabelKind:
+    """What an estimator of either kind needs of the federation that trains it, and what it says of labels."""
+
+    objective: str | Callable[..., Any]
+    other: ClassVar[str]  # the estimator for labels of the other kind
+
+    @property
+    @abstractmethod
+    def _skeleton(self) -> Skeleton:
+        """The trees of the fitted model."""
+
+    @abstractmethod
+    def _margins(self, X: Any) -> Float64Array:
+        """Margins (K, rows) of new rows."""
+
+    @abstractmethod
+    def _learn_labels(self, y: AnyArray) -> Labels:
+        """Training labels, checked."""
+
+    @abstractmethod
+    def _encode_labels(self, y: AnyArray, classes: AnyArray | None) -> Float64Array:
+        """Labels in the terms of training."""
+
+    @abstractmethod
+    def _objective_name(self, labels: Labels) -> str:
+        """The loss by name; a user's own stands in for it."""
+
+    @classmethod
+    @abstractmethod
+    def _fits(cls, skeleton: Skeleton) -> bool:
+        """Whether this estimator's predictions are those of such a model."""
+
+    @classmethod
+    @abstractmethod
+    def _stored_classes(cls, skeleton: Skeleton, stored: AnyArray | None) -> AnyArray | None:
+        """The classes of a stored model; None for numbers."""
+
+
+class Classifier(ClassifierMixin, LabelKind):
+    """Which of several classes."""
+
+    classes_: AnyArray
+
+    def predict_proba(self, X: Any) -> Float64Array:
+        """Probabilities, a column per class of `classes_`."""
+        margin = self._margins(X)
+        if self._skeleton.objective == "multiclass":
+            return make_objective("multiclass", classes=len(margin)).predict(margin)
+        positive = make_objective("binary").predict(margin)
+        return np.column_stack((1.0 - positive, positive))
+
+    def predict(self, X: Any) -> AnyArray:
+        """The likeliest class of each row."""
+        likeliest = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[likeliest]
+
+    def _learn_labels(self, y: AnyArray) -> Labels:
+        kind = kind_of_labels(y)
+        if kind not in ("binary", "multiclass"):
+            raise LabelOutOfRange(f"Unknown label type: {kind}", f"give classes, or use {self.other} for numbers")
+        classes = np.unique(y)
+        if len(classes) < 2:
+            raise LabelOutOfRange(
+                f"the labels hold only one class ({len(y)} rows)", "give rows of at least two classes"
+            )
+        return Labels(self._encode_labels(y, classes), classes)
+
+    def _encode_labels(self, y: AnyArray, classes: AnyArray | None) -> Float64Array:
+        code = {name: float(at) for at, name in enumerate([] if classes is None else classes.tolist())}
+        try:
+            return np.array([code[name] for name in y.tolist()], dtype=np.float64)
+        except KeyError:
+            raise LabelOutOfRange(
+                "a label to validate on is of a class that training does not know", "drop such rows"
+            ) from None
+
+    def _objective_name(self, labels: Labels) -> str:
+        found = 0 if labels.classes is None else len(labels.classes)
+        if callable(self.objective):
+            if found > 2:
+                raise UnsupportedCombination(f"a user's own objective is for two classes, and there are {found}")
+            return "binary"
+        if self.objective == "auto":
+            return "binary" if found == 2 else "multiclass"
+        if self.objective not in ("binary", "multiclass"):
+            raise ImpossibleParameter(f"objective={self.objective!r} is not for a classifier")
+        if self.objective == "binary" and found > 2:
+            raise LabelOutOfRange(f"the labels hold {found} classes, and binary needs two")
+        return self.objective
+
+    @classmethod
+    def _fits(cls, skeleton: Skeleton) -> bool:
+        return skeleton.classes is not None or skeleton.objective in ("binary", "multiclass")
+
+    @classmethod
+    def _stored_classes(cls, skeleton: Skeleton, stored: AnyArray | None) -> AnyArray:
+        count = max(skeleton.trees_per_round, 2)
+        if stored is None:
+            return np.arange(count) if skeleton.classes is None else np.asarray(skeleton.classes)
+        if len(stored) != count:
+            raise UnreadableModel(f"the estimator has {len(stored)} classes, and the model {count}")
+        return stored
+
+
+class Regressor(RegressorMixin, LabelKind):
+    """How much."""
+
+    def predict(self, X: Any) -> Float64Array:
+        """The predicted value of each row."""
+        margin = self._margins(X)
+        return make_objective("poisson" if self._skeleton.objective == "poisson" else "regression").predict(margin)
+
+    def _learn_labels(self, y: AnyArray) -> Labels:
+        return Labels(self._encode_labels(y, None), None)
+
+    def _encode_labels(self, y: AnyArray, classes: AnyArray | None) -> Float64Array:
+        if y.dtype.kind not in "biuf":
+            raise LabelOutOfRange("the labels are text, and a regressor predicts numbers", f"use {self.other}")
+        return y.astype(np.float64)
+
+    def _objective_name(self, labels: Labels) -> str:
+        if callable(self.objective) or self.objective == "auto":
+            return "regression"
+        if self.objective not in ("regression", "poisson"):
+            raise ImpossibleParameter(f"objective={self.objective!r} is not for a regressor")
+        return self.objective
+
+    @classmethod
+    def _fits(cls, skeleton: Skeleton) -> bool:
+        return skeleton.classes is None and skeleton.objective not in ("binary", "multiclass")
+
+    @classmethod
+    def _stored_classes(cls, skeleton: Skeleton, stored: AnyArray | None) -> None:
+        return None

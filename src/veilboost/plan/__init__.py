@@ -1,0 +1,1 @@
+"""What a job would take: work counted in units, and what a unit costs on this machine."""

@@ -1,0 +1,166 @@
+"""What a unit of work costs here: small runs, and costs of units that explain them best."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from veilboost.errors import ImpossibleParameter, UnreadableFile
+from veilboost.plan.job import PlannedJob, Units, horizontal_units, vertical_units
+from veilboost.plan.measure import Measured, measure
+from veilboost.plan.spending import ALL, HORIZONTAL, Spending
+from veilboost.types import Float64Array
+from veilboost.version import release
+
+FILE = "plan.json"
+_FORMAT = "veilboost-plan"
+Costs = Mapping[str, float]  # by unit
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Costs of a protocol's units: seconds here and there, bytes sent and answered, rounds, and the largest message."""
+
+    here: Costs
+    there: Costs
+    sent: Costs
+    answered: Costs
+    rounds: Costs
+    largest: Costs
+
+
+def calibrate(protocol: str, watch: Callable[[int, int], None] | None = None) -> Calibration:
+    """Train some small jobs of different shapes, and fit. `watch` is told how many of how many are done."""
+    spending = spending_of(protocol)
+    jobs = list(_jobs(protocol, spending))
+    runs: list[Measured] = []
+    for at, job in enumerate(jobs):
+        if watch is not None:
+            watch(at, len(jobs))
+        runs.append(_best(protocol, job))
+    return fit(protocol, runs)
+
+
+def fit(protocol: str, runs: Sequence[Measured]) -> Calibration:
+    """Costs that explain the runs with the smallest relative errors; no unit costs less than nothing."""
+    spending = spending_of(protocol)
+    units = [units_of(protocol, run.job) for run in runs]
+    single = [units_of(protocol, _one_tree(run.job)) for run in runs]
+    # A message is at most what a whole tree sends one way.
+    shapes = tuple(dict.fromkeys((*spending.sent, *spending.answered)))
+    return Calibration(
+        here=_solve(spending.here, units, [run.here for run in runs]),
+        there=_solve(spending.there, units, [run.there for run in runs]),
+        sent=_solve(spending.sent, units, [run.sent for run in runs]),
+        answered=_solve(spending.answered, units, [run.answered for run in runs]),
+        rounds=_solve(spending.steps, units, [run.rounds for run in runs]),
+        largest=_solve(shapes, single, [run.largest for run in runs]),
+    )
+
+
+def units_of(protocol: str, job: PlannedJob) -> Units:
+    """With one passive party; `predict` sees to others."""
+    return horizontal_units(job) if protocol in HORIZONTAL else vertical_units(job, sum(job.passive))
+
+
+def spending_of(protocol: str) -> Spending:
+    if protocol not in ALL:
+        raise ImpossibleParameter(f"there is no cost model of {protocol}", f"choose one of {', '.join(ALL)}")
+    return ALL[protocol]
+
+
+def _one_tree(job: PlannedJob) -> PlannedJob:
+    return PlannedJob(job.rows, job.features, 1, job.depth, job.bins, job.participants)
+
+
+def _best(protocol: str, job: PlannedJob) -> Measured:
+    """The quicker of two runs, if they are short: the rest is noise."""
+    first = measure(protocol, job)
+    if first.here + first.there > 0.5:
+        return first
+    second = measure(protocol, job)
+    return min(first, second, key=lambda run: run.here + run.there)
+
+
+def _jobs(protocol: str, spending: Spending) -> Iterator[PlannedJob]:
+    """Shapes in which rows, columns, levels, bins and trees differ, so that their costs can be told apart."""
+    scale, far = spending.scale, spending.reach
+    if protocol in HORIZONTAL:
+        for rows, people, columns, depth, bins, trees in (
+            (1, 3, 4, 2, 8, 2), (3, 6, 4, 3, 16, 4), (10, 4, 8, 4, 16, 2), (3, 4, 12, 3, 8, 3), (10, 8, 4, 3, 32, 2),
+            (far, 4, 6, 3, 16, 2), (1, 10, 6, 5, 16, 2),
+        ):  # fmt: skip
+            yield PlannedJob(scale * rows, (columns,), trees, depth, bins, people)
+        return
+    for rows, own, other, depth, bins, trees in (
+        (1, 4, 4, 3, 16, 2), (3, 4, 4, 6, 16, 2), (10, 4, 4, 4, 16, 3), (3, 9, 2, 4, 32, 2), (3, 2, 9, 4, 32, 2),
+        (1, 4, 8, 5, 64, 3), (10, 6, 6, 5, 32, 2), (1, 2, 2, 4, 16, 6), (far, 5, 7, 5, 32, 1),
+    ):  # fmt: skip
+        yield PlannedJob(scale * rows, (own, other), min(trees, spending.most_trees), depth, bins)
+
+
+def _solve(names: Sequence[str], units: Sequence[Units], measured: Sequence[float]) -> Costs:
+    optimize: Any = import_module("scipy.optimize")
+    target = np.maximum(np.array(measured), 1e-9)
+    work = np.array([[each[name] for name in names] for each in units])
+    scale = np.maximum(work.max(axis=0), 1e-12)
+    found: Float64Array = optimize.nnls(work / scale / target[:, np.newaxis], np.ones(len(target)))[0] / scale
+    return dict(zip(names, found.tolist(), strict=True))
+
+
+# --- kept between commands ----------------------------------------------------------------------------------
+
+
+def cache_file() -> Path:
+    """Where calibrations are kept: the user's cache, as the system has it."""
+    if sys.platform == "darwin":
+        base = Path.home() / "Library" / "Caches"
+    elif sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "veilboost" / FILE
+
+
+def load_calibrations(file: Path) -> dict[str, Calibration]:
+    """Those of this machine and release; none where there is no file, or it is of another.
+
+    Raises
+    ------
+    UnreadableFile
+        The file is damaged.
+    """
+    try:
+        kept: Any = json.loads(file.read_text(encoding="utf-8"))
+        if kept["format"] != _FORMAT or kept["of"] != _whose():
+            return {}
+        return {str(name): Calibration(**costs) for name, costs in cast(dict[str, Any], kept["protocols"]).items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UnreadableFile(
+            f"{file} is not a calibration", "remove it, and veilboost plan --calibrate again"
+        ) from None
+
+
+def save_calibrations(file: Path, found: Mapping[str, Calibration]) -> None:
+    kept = {name: vars(each) for name, each in found.items()}
+    text = json.dumps({"format": _FORMAT, "of": _whose(), "protocols": kept}, indent=1)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    partial = file.with_suffix(".partial")
+    partial.write_text(text + "\n", encoding="utf-8")
+    partial.replace(file)
+
+
+def _whose() -> dict[str, str]:
+    """A home folder may be shared between machines."""
+    return {"release": release(), "machine": platform.node(), "processor": platform.machine()}

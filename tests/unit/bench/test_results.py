@@ -1,0 +1,100 @@
+"""The page of results is what its command makes out of the stored files, and says what is in them."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.fast
+
+BENCH = Path(__file__).resolve().parents[3] / "bench"
+MACHINE = {"cpu": "a processor", "cores": 2, "python": "3.11", "versions": {"veilboost": "1", "xgboost-cpu": None}}
+
+
+@pytest.fixture
+def results(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(BENCH))
+    for name in [name for name in sys.modules if name.split(".")[0] in {"results", "blocks", "peers"}]:
+        monkeypatch.delitem(sys.modules, name)
+    return __import__("results")
+
+
+def claim(**values: Any) -> dict[str, Any]:
+    return {
+        "paper": "mal", "target": "table-2", "title": "what noise costs", "reported": "little", "measured": "a | lot",
+        "holds": "no", "why": "see [1]", "seconds": 12.4, "quick": True, "skipped": ["diabetes"], "machine": MACHINE,
+        "published": [], "rows": [], **values,
+    }  # fmt: skip
+
+
+def store(folder: Path, entry: dict[str, Any]) -> Path:
+    home = folder / entry["paper"] / entry["target"]
+    home.mkdir(parents=True)
+    (home / "claim.json").write_text(json.dumps(entry))
+    (home / "table.csv").write_text("data,auc\nsusy,0.8\n")
+    (home / "plot.svg").write_text("<svg/>")
+    (home / "cells.jsonl").write_text("{}\n")
+    return home
+
+
+def test_the_page_is_what_the_command_makes(results: ModuleType) -> None:
+    assert results.PAGE.read_text() == results.page(), "run: python bench/results.py"
+
+
+def test_a_claim_is_told_whole_and_cannot_break_its_table(results: ModuleType, tmp_path: Path) -> None:
+    store(tmp_path, claim())
+    made = results.page(tmp_path)
+    assert "### MAL, table 2" in made
+    assert "| measured | a \\| lot |" in made
+    assert "| why | see \\[1\\] |" in made
+    assert "A quick run of 12 s; not at hand: diabetes." in made
+    assert "[MAL table-2](#mal-table-2)" in made
+    assert "(results/mal/table-2/plot.svg)" in made
+    assert "2 cores of a processor, Python 3.11, veilboost 1 | mal table-2 |" in made
+
+
+def test_what_is_taken_is_what_the_page_needs_and_no_more(results: ModuleType, tmp_path: Path) -> None:
+    store(tmp_path / "out", claim())
+    results.take(tmp_path / "out", tmp_path / "kept")
+    kept = sorted(file.name for file in (tmp_path / "kept" / "mal" / "table-2").iterdir())
+    assert kept == ["claim.json", "plot.svg", "table.csv"]
+    assert results.page(tmp_path / "kept") == results.page(tmp_path / "out")
+
+
+def test_records_of_a_benchmark_become_tables(results: ModuleType, tmp_path: Path) -> None:
+    found = {
+        "machine": MACHINE,
+        "benchmark": "wire",
+        "trees": 3,
+        "sides": {"ours": {"seconds": 0.123456, "same": True}, "theirs": {"seconds": 1.0, "same": False}},
+        "sets": [{"set": "a", "cost": {"ms": 1}}, {"set": "b", "bytes": 2}],
+    }
+    (tmp_path / "wire.json").write_text(json.dumps(found))
+    made = results.page(tmp_path)
+    assert "| trees | 3 |" in made
+    assert "|  | seconds | same |\n| --- | --- | --- |\n| ours | 0.1235 | yes |\n| theirs | 1 | no |" in made
+    assert "| set | cost, ms | bytes |\n| --- | --- | --- |\n| a | 1 |  |\n| b |  | 2 |" in made
+
+
+def test_the_peers_table_shows_what_is_known_and_why_the_rest_is_not(results: ModuleType, tmp_path: Path) -> None:
+    columns = sys.modules["peers.columns"].COLUMNS
+    row = dict.fromkeys(columns) | {"system": "ours", "AUC, few trees": 0.78321, "peak MB": 99.7, "lines": 12}
+    settings = {
+        "set": "default_credit", "rows": 10, "test_rows": 5, "trees": 60, "few_trees": 3, "max_depth": 6, "max_bin": 32,
+        "learning_rate": 0.3, "reg_lambda": 1.0, "active_columns": 11, "repeats": 3,
+    }  # fmt: skip
+    found = {
+        "machine": MACHINE, "measured": "2026-01-02", "settings": settings, "rows": [row],
+        "skipped": {"another": "no Python 3.10 here"},
+    }  # fmt: skip
+    (tmp_path / "peers.json").write_text(json.dumps(found))
+    made = results.page(tmp_path)
+    assert "AUC, 3 trees | AUC, 60 trees" in made
+    assert re.search(r"\|  \| ours \|.*\| 0\.7832 \|  \| 100 \| 12 \|", made)
+    assert "Not measured: another: no Python 3.10 here." in made
