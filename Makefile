@@ -6,13 +6,13 @@ PROTOCOL ?= lattice
 BIN := .venv/bin
 SOURCES := pyproject.toml CMakeLists.txt $(wildcard native/* native/*/*)
 
-.PHONY: demo test fast check clean
+.PHONY: demo test fast check browser clean
 
 demo: .venv/installed
 	$(BIN)/veilboost demo --protocol $(PROTOCOL) --keep
 
-test: check
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+test: check browser
+	VEILBOOST_ARTEFACTS=out/artefacts $(BIN)/python -m pytest -n 2 --dist worksteal
 
 fast: .venv/installed
 	$(BIN)/python -m pytest -m fast
@@ -22,6 +22,13 @@ check: .venv/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+
+# Pages are looked at in a real browser. Where none can be had, those tests are skipped and say so.
+browser:
+	@command -v chromedriver >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
+	  && { apt-get install -y -qq --no-install-recommends chromium chromium-driver >/dev/null 2>&1 \
+	    || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium chromium-driver; } >/dev/null; }; } \
+	  || echo "no Chromium with its driver: tests of pages in a browser will be skipped"
 
 # Editable: Python changes show at once, native changes rebuild by this rule.
 .venv/installed: $(SOURCES)

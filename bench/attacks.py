@@ -1,4 +1,4 @@
-"""What the attacks on `masked`, `smm1` and `smm2` get, in one table: the papers' attackers beside those that work.
+"""What the attacks on `masked`, `smm1`, `smm2` and `mal` get: the papers' attackers beside those that work.
 
     python bench/attacks.py [--data DIR] [--sets adult,default_credit] [--seeds 3] [--rows 0]
 
@@ -6,14 +6,17 @@ Two parties, two trees of depth 2. `masked` has the noise of its paper's setting
 advanced composition over all 360 steps: each step here gets the same share of it as there), and W = 3 with
 Theorem 3's budget raised to where it speaks of three vectors. What its masks tell about features adds up over the roots
 of all trees, so there all trees are grown, of depth 1 and on a sample of the rows, with the noise that all rows would
-have: 60 trees and 32 bins as in the paper, then this package's defaults. Values are means over seeds with Student's
-interval.
+have: 60 trees and 32 bins as in the paper, then this package's defaults. `mal` runs on the diabetes data as in its
+paper, ten participants and 16 buckets, with the guard off, by default, and stricter. Values are means over seeds (of
+`mal`: over seeds and participants) with Student's interval.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+import numpy as np
 
 from common import among, arguments, load, note, report
 from veilboost.audit.attacks import (
@@ -29,8 +32,12 @@ from veilboost.audit.attacks import (
     smm2_program,
     smm2_stacking,
 )
-from veilboost.audit.runner import combined
+from veilboost.audit.horizontal_sources import views_of_horizontal
+from veilboost.audit.result import Finding, over_runs
+from veilboost.audit.runner import audit, combined
 from veilboost.config import TrainingConfig
+from veilboost.data import PartyTable
+from veilboost.party.horizontal import simulate_horizontal
 from veilboost.protocols.masked.options import PAPER_SETTING, MaskedOptions
 from veilboost.protocols.masked.theorem2 import advanced_share
 from veilboost.reproduce.attacking import attacked
@@ -60,6 +67,12 @@ class Case:
     sample: int = 0
 
 
+PARTICIPANTS = 10
+MAL_CASES: dict[str, dict[str, Any]] = {
+    "mal, guard off": {"guard": "allow"},
+    "mal, defaults": {},
+    "mal, leverage 0.3": {"max_leverage": 0.3},
+}
 PRINTED = PAPER_SETTING["options"]
 CASES = {
     "masked, preset": Case("masked", ON_LABELS, PRESET),
@@ -69,6 +82,22 @@ CASES = {
     "smm1": Case("smm1", (smm1_columns, smm1_labels)),
     "smm2": Case("smm2", (smm2_program, smm2_stacking, smm2_columns)),
 }
+
+
+def against_mal(table: PartyTable, seeds: int) -> dict[str, list[Finding]]:
+    """The server's attacks on every participant, each attack once."""
+    found: dict[str, list[Finding]] = {}
+    for label, options in MAL_CASES.items():
+        every: list[Finding] = []
+        for seed in range(seeds):
+            shares = np.array_split(np.random.default_rng(seed).permutation(table.rows), PARTICIPANTS)
+            tables = {f"participant{at}": table.take(np.sort(share)) for at, share in enumerate(shares)}
+            config = TrainingConfig(objective="binary", n_estimators=2, max_bin=16, seed=seed, options=options)
+            run = simulate_horizontal(tables, "mal", config, record="payload")
+            every += audit(*views_of_horizontal(run, tables, "mal", config), seed=seed)
+        names = dict.fromkeys(finding.attack for finding in every)
+        found[label] = [over_runs([finding for finding in every if finding.attack == name]) for name in names]
+    return found
 
 
 def main() -> None:
@@ -107,6 +136,16 @@ def main() -> None:
                 note(
                     f"{name:15} {label:28} {finding.attack:42} {finding.data:9} {outcome.value:.4f} "
                     f"[{outcome.low:.4f}, {outcome.high:.4f}] {finding.verdict}, {finding.seconds:.1f} s"
+                )
+    if (options.data / "diabetes.parquet").exists():
+        result["diabetes"] = {}
+        for label, found in against_mal(load(options.data, "diabetes"), options.seeds).items():
+            result["diabetes"][label] = [finding.to_dict() for finding in found]
+            for finding in found:
+                outcome = finding.outcome
+                note(
+                    f"{'diabetes':15} {label:28} {finding.attack:42} {finding.data:9.9} {outcome.value:.4f} "
+                    f"[{outcome.low:.4f}, {outcome.high:.4f}], without the run {outcome.baseline:.4f}"
                 )
     report(result)
 

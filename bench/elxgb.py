@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -22,32 +21,22 @@ from typing import Any
 
 import numpy as np
 
-import veilboost.party.simulation as simulation_module
 from common import among, arguments, as_matrix, hold_out, load, note, report, xgboost_parameters
 from elxgb_load import load_over_tls
-from elxgb_service import PARTIES, job, load_of_users, served, timed
+from elxgb_service import load_of_users, served, timed
 from veilboost.align.ids import canonical_ids
-from veilboost.boost.objective import make_objective
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import Csprng
 from veilboost.crypto.keyed_hash import keyed_digests
 from veilboost.crypto.paillier.keys import generate_key
 from veilboost.crypto.paillier.prepared import PreparedOwner, PreparedRandomness
 from veilboost.data import PartyTable
-from veilboost.model.joined import join
 from veilboost.party.simulation import simulate_training, simulated_randomness
-from veilboost.protocols.elxgb.messages import NoisyRound
-from veilboost.wire.memory import MemoryChannel
+from veilboost.reproduce.elxgb.accuracy import accuracy as measured_accuracy
+from veilboost.reproduce.elxgb.guesses import PAPER_GUESSES, guesses
+from veilboost.reproduce.elxgb.setting import DELTA, PARTIES, SHORT_KEY, job
 
-SHORT_KEY = {"key_bits": 512, "allow_insecure_key": True}
 SHAPES = [(f"T={t}", t, 3) for t in (2, 4, 6)] + [(f"D={d}", 5, d) for d in (2, 4, 6)]
-PAPER_TABLE_5 = {
-    2: (0.6001, 0.5383, 0.5358, 0.5227, 0.5288),
-    4: (0.6823, 0.5718, 0.5598, 0.5544, 0.5584),
-    6: (0.7560, 0.5988, 0.5916, 0.5904, 0.5773),
-    8: (0.8229, 0.6384, 0.6165, 0.6107, 0.6071),
-    10: (0.8773, 0.6652, 0.6392, 0.6287, 0.6312),
-}
 
 
 class Kept:
@@ -72,18 +61,15 @@ class Kept:
 
 
 def accuracy_of(table: PartyTable, config: TrainingConfig, protocol: str, seed: int) -> float:
-    train, test = hold_out(table.rows, seed=seed)
-    if protocol == "xgboost":
-        import xgboost
+    if protocol != "xgboost":
+        return measured_accuracy(table, protocol, config, seed)["accuracy"]
+    import xgboost
 
-        matrix = as_matrix(table.columns)
-        data = xgboost.DMatrix(matrix[train], table.label[train])
-        model = xgboost.train(xgboost_parameters(config, 2, 2) | {"base_score": 0.5}, data, config.n_estimators)
-        scores = model.predict(xgboost.DMatrix(matrix[test]))
-    else:
-        run = simulate_training(among(table.take(train), PARTIES), "party0", protocol, config, threads=2)
-        scores = make_objective("binary").predict(join(run.parts).margins(table.take(test).columns))
-    return float(np.mean((scores > 0.5) == (table.label[test] == 1)))
+    train, test = hold_out(table.rows, seed=seed)
+    matrix = as_matrix(table.columns)
+    data = xgboost.DMatrix(matrix[train], table.label[train])
+    model = xgboost.train(xgboost_parameters(config, 2, 2) | {"base_score": 0.5}, data, config.n_estimators)
+    return float(np.mean((model.predict(xgboost.DMatrix(matrix[test])) > 0.5) == (table.label[test] == 1)))
 
 
 def mean_accuracy(table: PartyTable, config: TrainingConfig, runs: int) -> dict[str, float]:
@@ -191,38 +177,19 @@ def load_test(table: PartyTable, name: str, kept: Kept, options: argparse.Namesp
 
 
 def guess(table: PartyTable, name: str, kept: Kept, options: argparse.Namespace) -> None:
-    train = table.take(hold_out(table.rows)[0])
-    for epsilon in PAPER_TABLE_5:
-        kept(f"{name} guess epsilon={epsilon}", partial(guesses, train, epsilon))
+    for epsilon in PAPER_GUESSES:
+        kept(f"{name} guess epsilon={epsilon:g}", partial(guessed, table, epsilon))
 
 
-def guesses(train: PartyTable, epsilon: int) -> dict[str, Any]:
+def guessed(table: PartyTable, epsilon: float) -> dict[str, Any]:
     """How often the sign of a tree's noisy gradient is that of its label; the first row as if tree 1 had noise."""
-    positive = train.label == 1
-    by_paper = math.sqrt(2 * math.log(1.25 / 1e-4)) / epsilon  # the paper's sigma, over a range of 1
-    heard: list[NoisyRound] = []
-
-    class Listening(MemoryChannel):
-        def send(self, message: Any) -> Any:
-            if isinstance(message, NoisyRound):
-                heard.append(message)
-            return super().send(message)
-
-    simulation_module.MemoryChannel = Listening  # type: ignore[misc]
-    try:
-        config = job(trees=5, backend="lattice", noise_multiplier=by_paper)
-        simulate_training(among(train, PARTIES), "party0", "elxgb", config, threads=2)
-    finally:
-        simulation_module.MemoryChannel = MemoryChannel  # type: ignore[misc]
-    noise = np.random.default_rng(epsilon).normal(scale=by_paper, size=len(positive))
-    trees = [np.where(positive, -0.5, 0.5) + noise]
-    trees += [message.gradients[0, :, 0].astype(float) for message in heard[:: PARTIES - 1]]
+    found = guesses(table, epsilon, 0)
     return {
         "clip": 0.5,
-        "delta": 1e-4,
-        "measured": [round(float(np.mean((g < 0) == positive)), 4) for g in trees],
-        "published": PAPER_TABLE_5[epsilon],
-        "later trees added up": round(float(np.mean((sum(trees[1:]) < 0) == positive)), 4),
+        "delta": DELTA,
+        "measured": [round(rate, 4) for rate in found["trees"]],
+        "published": PAPER_GUESSES[epsilon],
+        "later trees added up": round(found["together"], 4),
     }
 
 

@@ -11,28 +11,14 @@ import numpy as np
 
 from common import among
 from veilboost.boost.objective import make_objective
-from veilboost.config import TrainingConfig
 from veilboost.data import PartyTable
 from veilboost.infer.secure.attributes import attributes_of
 from veilboost.infer.secure.memory import MemoryService
 from veilboost.party.elxgb_queue import QueuedModel
 from veilboost.party.simulation import simulate_prediction, simulate_training
+from veilboost.reproduce.elxgb.setting import PARTIES, job
 
-PARTIES = 4
 QUEUE = 50  # users that are served together
-
-
-def job(trees: int = 5, depth: int = 3, **options: Any) -> TrainingConfig:
-    return TrainingConfig(
-        objective="binary",
-        n_estimators=trees,
-        max_depth=depth,
-        max_bin=32,
-        learning_rate=0.3,
-        categories="ordinal",
-        base_score=0.5,
-        options=options,
-    )
 
 
 def timed(run: Callable[[], Any]) -> tuple[dict[str, float], Any]:

@@ -234,7 +234,7 @@ def peers(choice: Any, train: PartyTable, test: PartyTable, config: TrainingConf
             np.savez(folder / part, x=as_matrix(table.columns), y=table.label.astype(np.float32))
         recorded_exchange(halves(train), "active", config).save(folder / "exchange.npz")
         (folder / "fedtree.json").write_text(
-            json.dumps({**common, "trees": 2, "few_trees": 1, "repeats": 1, "privacy": "he"})
+            json.dumps({**common, "trees": 2, "few_trees": 1, "repeats": 1, "warm_up": False, "privacy": "he"})
         )
         (folder / "secretflow.json").write_text(json.dumps({**common, "trees": 3}))
         (folder / "xgboost.json").write_text(json.dumps({**common, "trees": 30}))

@@ -51,11 +51,12 @@ def recorded_exchange(tables: Mapping[str, PartyTable], active: str, config: Tra
 
 @contextmanager
 def _watched(found: Exchange) -> Iterator[None]:
-    encrypt, add = SecretKey.encrypt, PublicKey.sum
+    encrypt, add = SecretKey.encrypt_with, PublicKey.sum
 
-    def watched_encrypt(self: SecretKey, values: np.ndarray, *rest: Any) -> Any:
-        found.pairs = values[0].copy()
-        return encrypt(self, values, *rest)
+    def watched_encrypt(self: SecretKey, seed: bytes, noise: bytes, values: np.ndarray, *rest: Any) -> Any:
+        if values.shape[1] >= len(found.pairs):
+            found.pairs = values[0].copy()
+        return encrypt(self, seed, noise, values, *rest)
 
     def watched_sum(self: PublicKey, ciphertext: Any, blocks: Blocks, bins: Any, *rest: Any) -> EncryptedSums:
         found.bins = np.asarray(bins[0])
@@ -63,11 +64,11 @@ def _watched(found: Exchange) -> Iterator[None]:
         found.levels.append([blocks.rows[begin:end].copy() for begin, end in spans])
         return add(self, ciphertext, blocks, bins, *rest)
 
-    SecretKey.encrypt, PublicKey.sum = watched_encrypt, watched_sum
+    SecretKey.encrypt_with, PublicKey.sum = watched_encrypt, watched_sum
     try:
         yield
     finally:
-        SecretKey.encrypt, PublicKey.sum = encrypt, add
+        SecretKey.encrypt_with, PublicKey.sum = encrypt, add
 
 
 def kernel(pairs: np.ndarray, bins: np.ndarray, width: int, run: int, engine: str, repeats: int) -> dict[str, float]:

@@ -27,37 +27,21 @@ from veilboost.data.table import PartyTable
 from veilboost.model.joined import JoinedModel, join
 from veilboost.party.horizontal import HorizontalSimulation, simulate_horizontal
 from veilboost.party.simulation import simulate_training
-from veilboost.types import Column
-from veilboost.wire.network import Network
+from veilboost.reproduce.context import PAPER_NAMES as TITLES
+from veilboost.reproduce.mal.efficiency import LINE
+from veilboost.reproduce.mal.efficiency import PUBLISHED as TABLE_3
+from veilboost.reproduce.mal.federboost import susy_like
+from veilboost.reproduce.mal.setting import SETS, deal
+from veilboost.reproduce.mal.setting import auc_of as score
+from veilboost.reproduce.mal.setting import job as config_of
+from veilboost.reproduce.mal.utility import PUBLISHED as FIGURE_5
+from veilboost.reproduce.summary import picked
 
-SETS = ("susy40k", "diabetes", "codrna")
-TITLES = {"susy40k": "SUSY", "diabetes": "Diabetes", "codrna": "Cod-rna"}
 BUCKETS = (4, 8, 12, 16, 18, 20, 24, 28, 32)
 EPSILONS = (1, 2, 3, 4, 5, 6, 7, 8)
 MARKS = ("<!-- tables of bench/mal.py -->", "<!-- end of tables -->")
 PHASES = {"prepare": ("EncryptedExtremes", "GlobalExtremes"), "train": ("MaskedRows", "TrainedModel")}
 PAPER_RATIO = {"susy40k": "1.27", "diabetes": "6.9", "codrna": "1.13"}  # its computation alone, without network
-LINE = Network.parse("20mbit,100ms")
-# The paper: best AUC of Figure 5 (with its q) and XGBoost's, by trees; Table 2 (without and with epsilon 4); Table 3.
-PAPER = {
-    "susy40k": {
-        500: {"mal_best": 75.89, "q": 18, "xgboost": 74.43, "table2": [75.04, 74.26]},
-        1000: {"mal_best": 76.75, "q": 28, "xgboost": 76.26, "table2": [76.47, 75.92]},
-        "table3": {"xgboost_ms": 3853.565, "prepare_ms": 1087.863, "train_ms": 3815.308,
-                   "prep_kb": 1.547, "train_kb": 904.192},
-    },
-    "diabetes": {
-        500: {"mal_best": 74.49, "q": 16, "xgboost": 72.62, "table2": [72.62, 72.62]},
-        1000: {"mal_best": 74.76, "q": 28, "xgboost": 72.89, "table2": [72.89, 71.71]},
-        "table3": {"xgboost_ms": 28.996, "prepare_ms": 173.75, "train_ms": 26.976, "prep_kb": 0.687, "train_kb": 4.096},
-    },
-    "codrna": {
-        500: {"mal_best": 92.77, "q": 20, "xgboost": 91.97, "table2": [90.98, 94.42]},
-        1000: {"mal_best": 96.61, "q": 18, "xgboost": 95.80, "table2": [93.99, 94.67]},
-        "table3": {"xgboost_ms": 1855.945, "prepare_ms": 237.895, "train_ms": 1863.618,
-                   "prep_kb": 0.692, "train_kb": 234.496},
-    },
-}  # fmt: skip
 
 
 def split(folder, name: str) -> tuple[PartyTable, PartyTable]:
@@ -68,19 +52,11 @@ def split(folder, name: str) -> tuple[PartyTable, PartyTable]:
     return table.take(train), table.take(test)
 
 
-def deal(table: PartyTable, participants: int, seed: int = 0) -> dict[str, PartyTable]:
-    shares = np.array_split(np.random.default_rng(seed).permutation(table.rows), participants)
-    return {f"p{at}": table.take(np.sort(share)) for at, share in enumerate(shares)}
-
-
-def config_of(trees: int, buckets: int, epsilon: float, guard: str = "merge") -> TrainingConfig:
-    return TrainingConfig(
-        objective="binary", n_estimators=trees, max_bin=buckets, options={"epsilon": epsilon, "guard": guard}
-    )
-
-
-def score(model: JoinedModel, test: PartyTable) -> float:
-    return 100 * metric_named("auc").function(test.label, model.margins(test.columns)[0], None)
+def published(name: str, trees: int) -> dict[str, Any]:
+    """The paper: best AUC of Figure 5 with its number of buckets, XGBoost's, and Table 2 without and with epsilon 4."""
+    row = picked(FIGURE_5, data=name, trees=trees)[0]
+    table_2 = [row["table_2"], row["table_2_dp"]]
+    return {"mal_best": row["best"], "q": row["best_buckets"], "xgboost": row["xgboost"], "table2": table_2}
 
 
 def first_trees(run: HorizontalSimulation, trees: int) -> JoinedModel:
@@ -152,7 +128,7 @@ def utility(folder, counts: Sequence[int], draws: int, sets: Sequence[str]) -> l
                         "by_buckets": {q: spread(by_buckets[q][count]) for q in BUCKETS},
                         "best_buckets": best[count],
                         "by_epsilon_at_best": {e: spread(noisy[best[count], e][count]) for e in EPSILONS},
-                        "paper": PAPER[name][count],
+                        "paper": published(name, count),
                     }
                 )  # fmt: skip
                 note(f"{name} T={count} {guard}: {rows[-1]}")
@@ -188,7 +164,7 @@ def timing(folder, repeats: int) -> list[dict]:
                 **{f"{phase}_bytes_per_participant": size for phase, size in bytes_of.items()},
                 **{f"line_{phase}_seconds": LINE.seconds(1, size) for phase, size in bytes_of.items()},
                 "line_seconds_of_all_messages": LINE.replay(entries),
-                "server_rounds": run.rounds, "messages": run.messages, "paper": PAPER[name]["table3"],
+                "server_rounds": run.rounds, "messages": run.messages, "paper": picked(TABLE_3, data=name)[0],
             }
         )  # fmt: skip
         note(f"{name}: {rows[-1]}")
@@ -197,11 +173,7 @@ def timing(folder, repeats: int) -> list[dict]:
 
 def scale(repeats: int) -> dict:
     """32 participants, 193333 rows of SUSY's shape, 60 trees (the paper: 5.23 s with network; FederBoost 3103 s)."""
-    rng = np.random.default_rng(0)
-    values = rng.normal(size=(193_333, 18)).astype(np.float32)
-    label = (values @ rng.normal(size=18) + rng.normal(size=len(values)) > 0).astype(np.float64)
-    table = PartyTable(np.arange(len(values)), tuple(Column(f"x{k}", values[:, k].copy()) for k in range(18)), label)
-    parts = deal(table, 32)
+    parts = deal(susy_like(193_333), 32)
     config = config_of(60, 18, 4.0)
     runs = [processor_seconds(partial(simulate_horizontal, parts, "mal", config)) for _ in range(repeats)]
     seconds, run = min(runs, key=lambda pair: pair[0])
@@ -237,9 +209,8 @@ def tables(done: dict) -> str:
     lines: list[str] = []
     if "utility" in done:
         lines += [
-            "| data, trees | XGBoost depth 1 | "
-            + " | ".join(f"q = {q}" for q in BUCKETS)
-            + " | paper's best (q), its XGBoost |",
+            f"| data, trees | XGBoost depth 1 | {' | '.join(f'q = {q}' for q in BUCKETS)} | "
+            "paper's best (q), its XGBoost |",
             "|" + "---|" * (len(BUCKETS) + 3),
         ]
         for row in done["utility"]:
@@ -262,8 +233,10 @@ def tables(done: dict) -> str:
         lines.append("")
     if "time" in done:
         lines += [
-            "| data | `mal`, s | XGBoost, s | ratio | paper's ratio | extremes, kB | rows and model, kB | under way, s | "
-            "paper's kB |",
+            "Time:",
+            "",
+            "| data | `mal`, s | XGBoost, s | ratio | paper's ratio | extremes, kB | rows and model, kB | "
+            "under way, s | paper's kB |",
             "|" + "---|" * 9,
         ]
         for row in done["time"]:

@@ -52,7 +52,7 @@ def page(folder: Path = FOLDER) -> str:
     parts = [
         "# Results as last measured",
         "Made by `python bench/results.py` out of the files in `docs/results`; not to be edited. To measure again: "
-        "`veilboost reproduce PAPER`, `bench/peers/table.py` and the scripts in `bench`, which say how at their heads.",
+        "`python bench/everything.py`, and `veilboost reproduce PAPER` with `python bench/results.py --take OUT`.",
         *_machines(claims, benches),
     ]
     if claims:
@@ -145,7 +145,19 @@ def _peers(result: Mapping[str, Any]) -> Iterator[str]:
         "loopback carried; of ours in one process, all messages. Memory is the peak of the largest process. Lines are "
         "those that a user writes for the federation."
     )
+    busiest = max((found["load"] for found in result["details"].values() if "load" in found), default=0.0)
+    if busiest > result["machine"]["cores"]:
+        yield (
+            f"**The machine was busy** (load {busiest:.0f} on {result['machine']['cores']} cores): CPU seconds, bytes, "
+            "AUCs and memory count, seconds of the clock do not."
+        )
     yield as_markdown(result["rows"], settings["few_trees"], settings["trees"])
+    for name, found in result["details"].items():
+        if "auc_at_a_thousandth" in found:
+            yield (
+                f"{name}: with a thousandth of that budget its AUC is still {found['auc_at_a_thousandth']:.4f}, where "
+                "0.5 would be chance."
+            )
     for name, reason in result["skipped"].items():
         yield f"Not measured: {name}: {_cell(reason)}."
     yield "[The table](results/peers.csv), [all figures](results/peers.json)."

@@ -1,6 +1,6 @@
 """How a job grows with the rows, on one machine: seconds per row and tree, memory of the driver and of all processes.
 
-    python bench/scale.py [--rows 1000000 10000000] [--protocols plain lattice] [--engines ray local] [--out DIR]
+    python bench/scale.py [--rows 1000000 10000000] [--protocols plain lattice] [--engines ray disk local] [--out DIR]
 
 Two parties, ten made-up columns each, as folders of parquet files; three trees of depth 6. With the engine ray every
 worker reads its shards itself. Each run is a process of its own that is watched from outside, with all processes that

@@ -54,12 +54,7 @@ def lightgbm_fit(parameters: dict[str, Any], x: np.ndarray, y: np.ndarray, trees
 def main() -> None:
     train, test, parameters = given()
     fit = {"xgboost": xgboost_fit, "lightgbm": lightgbm_fit}[parameters["library"]]
-    cost, few, many = by_difference(
-        lambda trees: fit(parameters, train["x"], train["y"], trees),
-        parameters["few_trees"],
-        parameters["trees"],
-        parameters.get("repeats", 1),
-    )
+    cost, few, many = by_difference(lambda trees: fit(parameters, train["x"], train["y"], trees), parameters)
     scores = {"auc_few": auc(test["y"], few(test["x"])), "auc": auc(test["y"], many(test["x"]))}
     tell(cost | scores | {"megabytes": peak_megabytes()})
 

@@ -49,12 +49,7 @@ def positive(model: FLClassifier, x: np.ndarray) -> np.ndarray:
 def main() -> None:
     train, test, parameters = given()
     epsilon, trees = float(parameters.get("epsilon", 10)), parameters["trees"]
-    cost, few, many = by_difference(
-        lambda count: fit(parameters, train["x"], train["y"], count, epsilon),
-        parameters.get("few_trees", 5),
-        trees,
-        parameters.get("repeats", 1),
-    )
+    cost, few, many = by_difference(lambda count: fit(parameters, train["x"], train["y"], count, epsilon), parameters)
     result: dict[str, Any] = cost | {
         "auc": auc(test["y"], positive(many, test["x"])),
         "auc_few": auc(test["y"], positive(few, test["x"])),

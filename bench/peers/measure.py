@@ -52,15 +52,18 @@ def processor_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def by_difference(fit: Callable[[int], Any], few: int, many: int, repeats: int) -> tuple[dict[str, float], Any, Any]:
+def by_difference(fit: Callable[[int], Any], parameters: dict[str, Any]) -> tuple[dict[str, float], Any, Any]:
     """Seconds per tree of `fit(trees)`, and both models: what both fits share (reading, dividing, binning) cancels."""
+    few, many = parameters.get("few_trees", 5), parameters["trees"]
 
     def timed(trees: int) -> tuple[float, float, Any]:
         wall, cpu = time.perf_counter(), time.process_time()
         model = fit(trees)
         return time.perf_counter() - wall, time.process_time() - cpu, model
 
-    timed(few)  # loads what is loaded when it is first used
+    if parameters.get("warm_up", True):
+        timed(few)  # loads what is loaded when it is first used
+    repeats = parameters.get("repeats", 1)
     short, long = [timed(few) for _ in range(repeats)], [timed(many) for _ in range(repeats)]
 
     def per_tree(at: int) -> float:

@@ -54,12 +54,7 @@ def horizontal(parameters: dict[str, Any], x: np.ndarray, y: np.ndarray, trees: 
 
 def main() -> None:
     train, test, parameters = given()
-    cost, few, many = by_difference(
-        lambda trees: fit(parameters, train["x"], train["y"], trees),
-        parameters["few_trees"],
-        parameters["trees"],
-        parameters.get("repeats", 1),
-    )
+    cost, few, many = by_difference(lambda trees: fit(parameters, train["x"], train["y"], trees), parameters)
     tell(
         cost
         | {

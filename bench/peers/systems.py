@@ -25,6 +25,10 @@ class System:
     slow: bool = False
     parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
+    @property
+    def title(self) -> str:
+        return f"{self.name} ({self.setting}, {self.protection}, {self.runs_as})"
+
 
 def _ours(protocol: str, protection: str, key: str = "", slow: bool = False, **options: Any) -> System:
     setting = "horizontal" if protocol == "secagg" else "vertical"

@@ -1,6 +1,7 @@
 """The peers that a user would pick instead, beside ours, in one run: the same rows, columns and parameters.
 
-    python bench/peers/table.py [--data DIR] [--set default_credit] [--environments DIR] [--out DIR] [--only WORD ...]
+    python bench/peers/table.py [--data DIR] [--set default_credit] [--environments DIR] [--out DIR]
+                                [--only WORD ... [--add]]
 
 Makes a virtual environment per peer where there is none, measures one system after the other, writes `peers.csv` and
 `peers.json` into OUT, prints the JSON, and the table for people to read. Who cannot be installed or run is left out
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -80,7 +82,7 @@ def measured(system: System, task: Task) -> dict[str, Any]:
         python = interpreter(system.environment, task.environments)
     settings = {**task.parameters, "mode": system.setting, **system.parameters}
     if system.slow:
-        settings |= {"trees": task.few, "few_trees": 1, "repeats": 1}
+        settings |= {"trees": task.few, "few_trees": 1, "repeats": 1, "warm_up": False}
     file = task.folder / "parameters.json"
     file.write_text(json.dumps(settings))
     given: tuple[object, ...] = (task.folder / "train.npz", task.folder / "test.npz", file)
@@ -145,6 +147,7 @@ def main() -> None:
     parser.add_argument("--environments", type=Path, default=Path(tempfile.gettempdir()) / "veilboost-peers")
     parser.add_argument("--out", type=Path, default=HERE.parents[1] / "docs" / "results")
     parser.add_argument("--only", nargs="*", default=[], metavar="WORD", help="systems whose name or script has it")
+    parser.add_argument("--add", action="store_true", help="keep what OUT holds of other systems")
     parser.add_argument("--timeout", type=float, default=3600, help="seconds for one system")
     parser.add_argument("--quick", action="store_true", help="few rows, trees and levels: to see that all of it runs")
     choice = parser.parse_args()
@@ -158,41 +161,52 @@ def main() -> None:
         "trees": choice.trees, "few_trees": choice.few_trees, "max_depth": choice.depth, "max_bin": 32,
         "learning_rate": 0.3, "reg_lambda": 1.0, "active_columns": len(data.columns) // 2, "repeats": choice.repeats,
     }  # fmt: skip
-    rows, absent, details = [], {}, {}
+    record: dict[str, Any] = {"rows": {}, "skipped": {}, "details": {}}
+    if choice.add and (choice.out / "peers.json").exists():
+        stored = json.loads((choice.out / "peers.json").read_text())
+        record = {**stored, "rows": dict(zip(stored["details"], stored["rows"], strict=True))}
+    record |= {
+        "benchmark": "peers",
+        "machine": machine(),
+        "measured": today(),
+        "settings": {"set": choice.set, "rows": len(fit), "test_rows": len(held), **parameters},
+    }
     prefix = own_network()
     with tempfile.TemporaryDirectory() as name:
         task = Task(Path(name), parameters, prefix, choice.environments, choice.timeout)
         prepare(task.folder, data.take(fit), data.take(held), parameters)
         for system in SYSTEMS:
-            title = f"{system.name} ({system.setting}, {system.protection}, {system.runs_as})"
-            if choice.only and not any(word in f"{title} {system.script}" for word in choice.only):
+            if choice.only and not any(word in f"{system.title} {system.script}" for word in choice.only):
                 continue
+            for kind in ("rows", "details", "skipped"):
+                record[kind].pop(system.title, None)
             try:
                 found = measured(system, task)
             except NotInstalled as reason:
-                absent[title] = str(reason)
-                note(f"skipped {title}: {reason}")
-                continue
-            rows.append(row(system, found, bool(prefix)))
-            details[title] = found
-            note(f"{title}: {found}")
-    result = {
-        "benchmark": "peers",
-        "machine": machine(),
-        "measured": today(),
-        "settings": {"set": choice.set, "rows": len(fit), "test_rows": len(held), **parameters},
-        "rows": rows,
-        "skipped": absent,
-        "details": details,
-    }
-    choice.out.mkdir(parents=True, exist_ok=True)
-    (choice.out / "peers.json").write_text(json.dumps(result, indent=2) + "\n")
-    with (choice.out / "peers.csv").open("w", newline="") as file:
+                record["skipped"][system.title] = str(reason)
+                note(f"skipped {system.title}: {reason}")
+            else:
+                record["details"][system.title] = found
+                found["load"] = os.getloadavg()[0]  # above the cores that were used, seconds of the clock mean little
+                record["rows"][system.title] = row(system, found, bool(prefix))
+                note(f"{system.title}: {found}")
+            result = write(record, choice.out)
+    note("\n" + as_markdown(result["rows"], choice.few_trees, choice.trees))
+    print(json.dumps(result, indent=2))
+
+
+def write(record: Mapping[str, Any], out: Path) -> dict[str, Any]:
+    """What is known so far, in the order of the systems: a run that is stopped loses nothing but its last system."""
+    order = [system.title for system in SYSTEMS if system.title in record["rows"]]
+    rows = [record["rows"][title] for title in order]
+    result = {**record, "rows": rows, "details": {title: record["details"][title] for title in order}}
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "peers.json").write_text(json.dumps(result, indent=2) + "\n")
+    with (out / "peers.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS)
         writer.writeheader()
         writer.writerows(rows)
-    note("\n" + as_markdown(rows, choice.few_trees, choice.trees))
-    print(json.dumps(result, indent=2))
+    return result
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.resources
 import inspect
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,16 +13,20 @@ import pytest
 from support import make_columns, make_labels
 from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
-from veilboost.errors import EmptyTable, ImpossibleParameter, UnexpectedMessage
+from veilboost.errors import EmptyTable, ImpossibleParameter, MissingColumn, MixedTypes, UnexpectedMessage
 from veilboost.party.horizontal import HorizontalFederation, simulate_horizontal
 from veilboost.privacy.statement import Status
 from veilboost.protocols.horizontal_registry import horizontal_protocols
+from veilboost.types import Column
 
 PROTOCOLS = list(horizontal_protocols().values())
 pytestmark = [pytest.mark.fast, pytest.mark.parametrize("spec", PROTOCOLS, ids=lambda spec: spec.name)]
 
 # Messages that a run of two bounded losses does not need.
-RARE = {"secagg": {"ScaleRequest", "ScaleAnswer", "MetricRequest", "MaskedMetric"}, "mal": {"ExtremesMissing", "RowsHeldBack"}}
+RARE = {
+    "secagg": {"ScaleRequest", "ScaleAnswer", "MetricRequest", "MaskedMetric"},
+    "mal": {"ExtremesMissing", "RowsHeldBack"},
+}
 
 
 def tables(name: str = "binary", rows: int = 240, participants: int = 3) -> dict[str, PartyTable]:
@@ -84,6 +89,22 @@ def test_impossible_federations_are_refused(spec):
         simulate_horizontal(
             tables(), spec.name, TrainingConfig.from_dict(config().to_dict() | {"options": {"no_such": 1}})
         )
+
+
+def test_different_columns_and_kinds_are_refused_before_any_row_leaves(spec):
+    parts = tables()
+    first, *rest = parts["p1"].columns
+    for column, error in [
+        (replace(first, name="other"), MissingColumn),
+        (Column(first.name, np.zeros(parts["p1"].rows, dtype=np.int32), ("x",)), MixedTypes),
+    ]:
+        federation = HorizontalFederation(
+            spec.name, {**parts, "p1": replace(parts["p1"], columns=(column, *rest))}, config()
+        )
+        with pytest.raises(error, match=r"p1|numbers"):
+            federation.train()
+        assert federation.peers.rounds == 0
+        assert not federation.accounts["p0"].events
 
 
 def test_an_introduction_of_another_protocol_is_refused(spec):

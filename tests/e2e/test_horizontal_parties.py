@@ -69,13 +69,13 @@ class Town:
             if name != HUB:
                 self.serve(name)
 
-    def settle(self, name: str, **policy: object) -> None:
+    def settle(self, name: str, listen: str = "127.0.0.1:0", wait_seconds: float = 10.0, **policy: object) -> None:
         names = ("mal", "secagg")
         settings = PartySettings(
             name=name,
             certificates=CertificateSettings(Path(f"{name}.crt"), Path(f"{name}.key"), Path("ca.crt")),
             data=DataSettings(Path(f"{name}.parquet"), id="id", label="late") if name in OWNERS else None,
-            listen="127.0.0.1:0",
+            listen=listen,
             runs=Path(f"runs-{name}"),
             threads=1,
             peers={
@@ -83,7 +83,7 @@ class Town:
                 for helper in HELPERS
                 if helper in self.daemons and name not in (helper, HUB)
             },
-            limits=Limits(wait_seconds=10.0, request_seconds=10.0),
+            limits=Limits(wait_seconds=wait_seconds, request_seconds=10.0),
             policy=Policy(
                 **{
                     "protocols": names,
@@ -184,6 +184,86 @@ def test_a_participant_that_is_gone_is_a_clear_error(town):
     settings = replace(settings, limits=replace(settings.limits, wait_seconds=1.0))
     with HorizontalDriver(settings, load_horizontal_job(job)) as driver, pytest.raises(PeerUnreachable, match="east"):
         driver.train()
+
+
+def watched(town, job, name, change):
+    """The driver, and what it hears of one participant changed: by `change(message)`, before it is asked."""
+    driver = town.driver(job)
+    make = driver._caller
+
+    def caller(party, *rest, **named):
+        found = make(party, *rest, **named)
+        if party == name:
+            send = found.send
+            found.send = lambda message: change(message) or send(message)
+        return found
+
+    driver._caller = caller
+    return driver
+
+
+def test_the_comparer_waits_no_longer_than_its_owner_says_and_the_others_finish(town):
+    """East agrees and is never heard of again: the comparer waits, says who is missing, and the others train."""
+    town.daemons["judge"].stop()
+    port = town.daemons["judge"].port
+    town.settle("judge", listen=f"127.0.0.1:{port}", wait_seconds=0.5)
+    town.serve("judge")
+
+    def gone(message):
+        if message.type_name() == "RowsRequest":
+            raise PeerUnreachable("east is gone")
+
+    with watched(town, town.job("mal"), "east", gone) as driver:
+        _, outcome = driver.train()
+    assert set(outcome.dropped) == {"east"}
+    assert set(outcome.reports) == {"north", "south"}
+    entries = list(read_transcript(town.folder / "runs-north" / "credit" / "transcript"))
+    sent = [entry.message for entry in entries if entry.direction == "sent"]
+    assert sent.count("RowsHeldBack") == sent.count("MaskedRows") == 1
+
+
+def test_a_connection_that_breaks_is_opened_again(town):
+    """secagg: the link is cut in the middle of training; nothing is asked or answered twice."""
+    cut = []
+
+    def break_link(message):
+        if message.type_name() == "SumsRequest" and len(cut) < 2:
+            cut.append(message)
+            if len(cut) == 2:
+                driver._callers[list(driver.others).index("east")].close()
+
+    driver = watched(town, town.job("secagg"), "east", break_link)
+    with driver:
+        run, outcome = driver.train()
+    assert len(cut) == 2
+    assert not outcome.dropped
+    part = run.load_part()
+    assert join({part.party: part}).sha256() == town.simulated("secagg")
+
+
+def test_validation_rows_stay_with_their_participants(town):
+    path = town.job("secagg", config=replace(CONFIG, n_estimators=4))
+    job = replace(load_horizontal_job(path), validation=0.3)
+    path.write_text(commented_toml(job, "A job."))
+    with town.driver(path) as driver:
+        _, outcome = driver.train()
+    assert outcome.metric == "logloss"
+    assert all(result.validation is not None for result in outcome.history)
+    with pytest.raises(ImpossibleSetting, match="validation"):
+        replace(job, validation=0.0, training=replace(job.training, early_stopping_rounds=2))
+
+
+def test_nothing_is_resumed(town):
+    done = subprocess.run(
+        [VEILBOOST, "train", town.job("secagg").name, "--config", f"{HUB}.toml", "--resume"],
+        cwd=town.folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "no checkpoints" in done.stderr
 
 
 def test_only_the_server_drives(town):

@@ -97,7 +97,8 @@ DECISIVE: Mapping[str, tuple[Evidence, ...]] = {
     ),
 }
 # Seconds of a tree over those of `plain`: 5000 rows, two parties of 10 columns, 32 bins, depth 4, default options, one
-# process. Rounded: what a job will take, `veilboost plan` says.
+# process; `elxgb` of five trees, the first under Paillier; `mal` of sixty, all done before the first; horizontal ones
+# with five participants (bench/costs.py). Rounded: what a job will take, `veilboost plan` says.
 COST: Mapping[str, float] = {
     "plain": 1,
     "paillier": 1000,
@@ -108,6 +109,9 @@ COST: Mapping[str, float] = {
     "smm1": 6,
     "smm2": 30,
     "sealed": 6.5,
+    "elxgb": 350,
+    "mal": 3,
+    "secagg": 3,
 }
 
 

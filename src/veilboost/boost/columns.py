@@ -200,8 +200,8 @@ class ColumnBlock:
     def all_rows(self) -> Int32Array:
         return np.arange(self.rows, dtype=np.int32)
 
-    def placed(self, values: Int32Array) -> Int32Array:
-        """Values (trees, rows, 2) that a round brings for all rows, kept where the rows are."""
+    def placed(self, values: AnyArray) -> AnyArray:
+        """Values (trees, rows, ...) that a round brings for all rows, kept where the rows are."""
         return values
 
     def filler(self) -> RowFiller:

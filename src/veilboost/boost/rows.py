@@ -99,6 +99,15 @@ class RowGroups:
         """Add the weight of its node to every row's margin, (trees, rows)."""
         _native.add_to_rows(self.rows, self.begin, self.end, self.group, weight, margin)
 
+    def folded(
+        self, function: Callable[..., Result], arrays: Sequence[AnyArray], combine: Callable[..., Result]
+    ) -> Result:
+        """A function of the rows, as they stand in nodes, and of arrays with an entry for each row.
+
+        Where the rows lie in several places it is called in each, and `combine` makes one of any number of results.
+        """
+        return function(self, *arrays)
+
     def chunks(self) -> Iterator[Int32Array]:
         """`listed()` in pieces, of which one at a time need be here."""
         yield self.listed()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -83,6 +84,8 @@ def plan(
         else:
             stdout().print(f"measured: {', '.join(known)}", soft_wrap=True)
         return
+    if not math.isfinite(rows):
+        raise ImpossibleParameter(f"--rows {rows} is no number of rows")
     columns, count = _columns(features, parties)
     jobs: dict[str, PlannedJob] = {}
     for name in protocol or _fitting(len(features.split(",")), VERTICAL, HORIZONTAL):
@@ -113,7 +116,7 @@ def _fitting(given: int, vertical: Mapping[str, object], horizontal: Mapping[str
 
 def _columns(features: str, parties: int | None) -> tuple[tuple[int, ...], int]:
     try:
-        given = tuple(int(float(word)) for word in features.split(","))
+        given = [int(float(word)) for word in features.split(",")]
     except (ValueError, OverflowError):
         raise ImpossibleParameter(f"--features {features} are no numbers", "write them as 40,60") from None
     if len(given) > 1:
@@ -121,7 +124,7 @@ def _columns(features: str, parties: int | None) -> tuple[tuple[int, ...], int]:
             raise UnsupportedCombination(
                 f"--features names {len(given)} parties and --parties {parties}", "leave --parties out"
             )
-        return given, len(given)
+        return tuple(given), len(given)
     count = 2 if parties is None else parties
     if count < 1:
         raise ImpossibleParameter(f"--parties {count} is less than 1")

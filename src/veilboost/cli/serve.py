@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from veilboost.cli.console import stderr
 from veilboost.cli.predict import Config, Model
-from veilboost.errors import ImpossibleParameter, MissingExtra
+from veilboost.errors import ImpossibleParameter, MissingExtra, UnsupportedCombination
 
 HEALTH_AGE, HEALTH_SECONDS = 10.0, 2.0  # how old an answer of /healthz may be, and how long it may take
 CALL_SECONDS = 3.0  # how long a prediction waits for a party that is away
@@ -65,11 +65,17 @@ def serve(
         if (error.name or "").startswith("veilboost"):
             raise
         raise MissingExtra(f"the service needs {error.name}", "pip install 'veilboost[serve]'") from None
+    from veilboost.party.horizontal_settings import is_horizontal_job
     from veilboost.party.settings import load_party
     from veilboost.service.model import OpenModel
 
     host, port = parse_address(listen)
     token = None if token_file is None else read_token(token_file)
+    if is_horizontal_job(model / "job.toml"):
+        raise UnsupportedCombination(
+            "the model of a job over rows in different hands is whole, and needs no parties to predict with",
+            "use veilboost predict, or veilboost export for XGBoost",
+        )
     opened = OpenModel(load_party(config), model)
     opened.check_servable()
     console = stderr()

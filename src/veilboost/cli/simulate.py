@@ -153,7 +153,8 @@ def simulate(
         typer.Option(
             "--engine",
             metavar="NAME",
-            help="Where parties compute: local, ray (workers on this machine) or ray://HOST:PORT (a cluster).",
+            help="Where parties compute: local, disk or disk:FOLDER (rows in files), ray (workers on this machine) "
+            "or ray://HOST:PORT (a cluster).",
             rich_help_panel=PARTIES,
         ),
     ] = "local",

@@ -76,7 +76,7 @@ def check_job(
     engine: str, protocol: str, engines: Sequence[str], config: TrainingConfig, custom_loss: bool = False
 ) -> None:
     """Refuse at the door what cannot run on an engine; `engines` are those that the protocol runs on."""
-    name = engine.partition("://")[0]
+    name = engine.partition(":")[0]
     if name == LOCAL.name:
         return
     if name not in engines:

@@ -24,6 +24,7 @@ from veilboost.engine.pool import Ref, reduced
 from veilboost.engine.rows import ShardedRows
 from veilboost.engine.shards import ShardedArray, ShardedFiller, ShardedNumbers, Shards
 from veilboost.types import (
+    AnyArray,
     BoolArray,
     Column,
     ColumnKind,
@@ -49,6 +50,7 @@ class ShardedBlock(ColumnBlock):
         config: TrainingConfig,
         weights: Float64Array | None,
         held_out: BoolArray | None,
+        threads: int,
         propose: Callable[[int, Float32Array], Float32Array] | None,
     ) -> ShardedBlock:
         """As `ColumnBlock.build`: the cuts are those of whole columns, each seen by one worker."""
@@ -75,7 +77,7 @@ class ShardedBlock(ColumnBlock):
                 cuts.append(proposed)
         parts = [
             pool.call(
-                work.binned, config, kinds, categories, tuple(cuts), tuple(missing), end - begin,
+                work.binned, config, kinds, categories, tuple(cuts), tuple(missing), end - begin, threads,
                 *(each.parts[shard] for each in values),
             )
             for shard, (begin, end) in enumerate(shards.ranges)
@@ -91,7 +93,7 @@ class ShardedBlock(ColumnBlock):
             shared=_bins_of(shards, parts, layout, cuts),
             max_bin=config.max_bin,
             binning=config.binning,
-            threads=1,
+            threads=threads,
             shards=shards,
             parts=parts,
         )
@@ -115,7 +117,7 @@ class ShardedBlock(ColumnBlock):
     def all_rows(self) -> Int32Array:
         return ShardedNumbers.every(self.shards)  # pyright: ignore[reportReturnType] - stands for an array
 
-    def placed(self, values: Int32Array) -> Int32Array:
+    def placed(self, values: AnyArray) -> AnyArray:
         return self.shards.place(values, axis=1)  # pyright: ignore[reportReturnType] - stands for an array
 
     def filler(self) -> RowFiller:
@@ -135,7 +137,7 @@ class ShardedBlock(ColumnBlock):
             return np.empty(0, dtype=np.uint8)
         if not isinstance(rows, ShardedRows):
             raise TypeError("rows of another engine")
-        return rows.gather(work.route, self.parts, splits)
+        return rows.gather_bits(work.route, self.parts, splits)
 
 
 def _values(shards: Shards, column: Column) -> ShardedArray:

@@ -9,17 +9,17 @@ from functools import cache
 from veilboost.engine.api import LOCAL, Engine
 from veilboost.errors import ImpossibleParameter, UnsupportedCombination
 
-HELP = "local, ray (workers on this machine), or ray://HOST:PORT (a cluster that runs)"
+HELP = "local, disk or disk:FOLDER (rows in files), ray (workers here) or ray://HOST:PORT (a cluster that runs)"
 
 
 def check_engine(name: str, workers: int | None) -> None:
     """Refuse what names no engine, before anything is started."""
-    if name not in {"local", "ray"} and not name.startswith("ray://"):
+    if name not in {"local", "disk", "ray"} and not name.startswith(("ray://", "disk:")):
         raise ImpossibleParameter(f"there is no engine {name!r}", f"use {HELP}")
     if workers is not None and workers < 1:
         raise ImpossibleParameter(f"workers={workers} is less than 1")
-    if workers is not None and name == "local":
-        raise UnsupportedCombination("the engine local has no workers", "set threads, or use the engine ray")
+    if workers is not None and not name.startswith("ray"):
+        raise UnsupportedCombination(f"the engine {name} has no workers", "set threads, or use the engine ray")
 
 
 @contextmanager
@@ -29,7 +29,7 @@ def open_engine(name: str = "local", workers: int | None = None) -> Generator[En
     if name == "local":
         yield LOCAL
         return
-    engine = _on_ray(name, workers)
+    engine = _sharded(name, workers)
     try:
         yield engine
     finally:
@@ -40,12 +40,17 @@ def open_engine(name: str = "local", workers: int | None = None) -> Generator[En
 def lasting_engine(name: str, workers: int | None) -> Engine:
     """The engine that all jobs of this process share, until it ends."""
     check_engine(name, workers)
-    return LOCAL if name == LOCAL.name else _on_ray(name, workers)
+    return LOCAL if name == LOCAL.name else _sharded(name, workers)
 
 
-def _on_ray(name: str, workers: int | None) -> Engine:
-    from veilboost.engine.ray import RayPool
+def _sharded(name: str, workers: int | None) -> Engine:
     from veilboost.engine.sharded import ShardedEngine
+
+    if name.startswith("disk"):
+        from veilboost.engine.disk import DiskPool
+
+        return ShardedEngine(DiskPool(name.partition(":")[2] or None), 1, "disk", own_threads=True)
+    from veilboost.engine.ray import RayPool
 
     pool = RayPool(workers, None if name == "ray" else name)
     return ShardedEngine(pool, pool.size, "ray")

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from veilboost.types import AnyArray, Int64Array
 
 
-def dealt(values: AnyArray, by_shard: Int64Array) -> list[AnyArray]:
+def dealt(values: AnyArray, by_shard: Int64Array) -> Iterator[AnyArray]:
     """One value per row, node after node, dealt out to the shards; `by_shard` (shards, nodes) counts their rows."""
-    if len(by_shard) == 1:
-        return [values]
-    pieces = np.split(values, by_shard.T.ravel().cumsum()[:-1])
-    return [np.concatenate(pieces[shard :: len(by_shard)]) for shard in range(len(by_shard))]
+    for begins, counts in zip(_begins(by_shard), by_shard, strict=True):
+        yield np.concatenate([values[:0], *(values[b : b + c] for b, c in zip(begins, counts, strict=True))])
 
 
-def collected(parts: Sequence[AnyArray], by_shard: Int64Array) -> AnyArray:
-    """The inverse: what shards tell of their rows, node after node."""
-    if len(parts) == 1:
-        return parts[0]
-    pieces = [np.split(part, counts.cumsum()[:-1]) for part, counts in zip(parts, by_shard, strict=True)]
-    return np.concatenate([own[node] for node in range(by_shard.shape[1]) for own in pieces])
+def collected(parts: Iterable[AnyArray], by_shard: Int64Array) -> AnyArray:
+    """The inverse: what shards tell of their rows, node after node. One part at a time need be here."""
+    whole: AnyArray | None = None
+    for part, begins, counts in zip(parts, _begins(by_shard), by_shard, strict=True):
+        if whole is None:
+            whole = np.empty(int(by_shard.sum()), dtype=part.dtype)
+        taken = 0
+        for begin, count in zip(begins, counts, strict=True):
+            whole[begin : begin + count] = part[taken : taken + count]
+            taken += count
+    return np.empty(0) if whole is None else whole
+
+
+def _begins(by_shard: Int64Array) -> Int64Array:
+    """Where in the list of all rows those begin that a shard has of a node: (shards, nodes)."""
+    counts = by_shard.sum(axis=0)
+    return by_shard.cumsum(axis=0) - by_shard + counts.cumsum() - counts

@@ -44,7 +44,7 @@ class RayPool:
             try:
                 if address is None:
                     cores = workers or len(os.sched_getaffinity(0))
-                    self._ray.init(num_cpus=cores, include_dashboard=False, **quiet)
+                    self._ray.init("local", num_cpus=cores, include_dashboard=False, **quiet)
                 else:
                     self._ray.init(address=address, **quiet)
             except (ConnectionError, RuntimeError, ValueError) as error:

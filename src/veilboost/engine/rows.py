@@ -75,10 +75,21 @@ class ShardedRows(RowGroups):
         elif self.size:
             margin.parts = self.shards.each(work.with_leaves, self.parts, self.pick, weight, margin)
 
-    def gather(self, function: Any, *arguments: Any) -> AnyArray:
-        """What a function of shards' rows tells, an entry per row, node after node."""
-        told = self.shards.pool.get(self.shards.each(function, self.parts, self.pick, *arguments))
-        return collected(told, self.by_shard)
+    def gather_bits(self, function: Callable[..., UInt8Array], *arguments: Any) -> UInt8Array:
+        """What a function of shards' rows tells as packed bits, a 0/1 per row, node after node."""
+        told = self.shards.each(function, self.parts, self.pick, *arguments)
+        counts = self.by_shard.sum(axis=1).tolist()
+        packed = (self.shards.pool.get([part])[0] for part in told)
+        bits = (np.unpackbits(part, count=count) for part, count in zip(packed, counts, strict=True))
+        return collected(bits, self.by_shard)
+
+    def folded(
+        self, function: Callable[..., Result], arrays: Sequence[AnyArray], combine: Callable[..., Result]
+    ) -> Result:
+        placed = [self.shards.place(array, axis=1 if len(array.shape) == 3 else 0) for array in arrays]
+        return reduced(
+            self.shards.pool, combine, self.shards.each(work.on_part, function, self.parts, self.pick, *placed)
+        )
 
     def chunks(self) -> Iterator[Int32Array]:
         edges = [*range(0, self.size, CHUNK_ROWS), self.size]

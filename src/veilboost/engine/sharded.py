@@ -20,8 +20,9 @@ MOST_ROWS = 1 << 20  # of a shard: what a worker holds at a time
 class ShardedEngine:
     """At least `shards` shards, and more where they would be large."""
 
-    def __init__(self, pool: Pool, shards: int, name: str) -> None:
-        self._pool, self._shards, self.name = pool, shards, name
+    def __init__(self, pool: Pool, shards: int, name: str, own_threads: bool = False) -> None:
+        """`own_threads`: a piece of work may use the party's threads, as no other runs beside it."""
+        self._pool, self._shards, self.name, self._own_threads = pool, shards, name, own_threads
 
     @property
     def workers(self) -> int:
@@ -38,7 +39,13 @@ class ShardedEngine:
         propose: CutProposal | None = None,
     ) -> ColumnBlock:
         return ShardedBlock.spread(
-            self.cut(rows, *(column.values for column in columns)), columns, config, weights, held_out, propose
+            self.cut(rows, *(column.values for column in columns)),
+            columns,
+            config,
+            weights,
+            held_out,
+            threads if self._own_threads else 1,
+            propose,
         )
 
     def labels(self, y: Float64Array, weight: Float64Array | None, held_out: BoolArray | None) -> LabelRows:

@@ -173,12 +173,14 @@ class ShardedNumbers(ShardedArray):
 
 
 def per_row(function: Callable[..., Any], *arrays: AnyArray) -> Any:
-    """A function of arrays that treats every row by itself, called where the rows are."""
+    """A function of arrays that treats every row by itself, called where the rows are; what it raises, this does."""
     first = arrays[0]
     if not isinstance(first, ShardedArray):
         return function(*arrays)
     placed = [first.shards.place(array, axis=1 if len(array.shape) == 3 else 0) for array in arrays]
-    return first.shards.array(first.shards.each(function, *placed), first.shape, first.dtype, first.axis)
+    parts = first.shards.each(function, *placed)
+    first.shards.pool.get(first.shards.each(work.done, parts))
+    return first.shards.array(parts, first.shape, first.dtype, first.axis)
 
 
 def pieces_of(values: AnyArray, rows: int) -> Iterator[AnyArray]:

@@ -66,7 +66,8 @@ def table_in_place(
     for begin, end in shards.ranges:
         pieces = _pieces(files, begin, end)
         parts.append(shards.pool.call_for(len(wanted) + 4, read_part, pieces, selection, wanted))
-    described = shards.pool.get([part[-1] for part in parts])
+    told = shards.pool.get([part[-1] for part in parts])
+    described = [each for each, _ in told]
     columns = [
         _column(shards, name, [part[k] for part in parts], [each[k] for each in described])
         for k, name in enumerate(wanted)
@@ -81,7 +82,7 @@ def table_in_place(
         return shards.array([part[at] for part in parts], (shards.rows,), dtype)
 
     return PartyTable(
-        ids=rowwise(len(wanted), np.int64),
+        ids=rowwise(len(wanted), np.result_type(*(dtype for _, dtype in told))),
         columns=tuple(column for column in columns if column.name in kept),
         label=None if label is None else rowwise(len(wanted) + 1, np.float64),
         weight=None if weight is None else rowwise(len(wanted) + 2, np.float64),
@@ -107,7 +108,8 @@ def read_part(pieces: Sequence[Piece], selection: Selection, features: Sequence[
             raise UnsupportedCombination("labels of a table that is read by shard are numbers", "write 0 and 1")
     if selection.weight is not None:
         weight = weight_values(selection.weight, table.column(selection.weight))
-    return (*(column.values for column in columns), ids, label, weight, [_described(column) for column in columns])
+    described = [_described(column) for column in columns], ids.dtype
+    return (*(column.values for column in columns), ids, label, weight, described)
 
 
 def _described(column: Column) -> Described:

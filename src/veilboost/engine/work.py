@@ -95,6 +95,16 @@ def window(groups: RowGroups, pick: Pick, skip: Int64Array, take: Int64Array, fi
     return RowGroups(own.rows, begin, begin + take, own.group).listed() + np.int32(first)
 
 
+def on_part(function: Callable[..., Any], groups: RowGroups, pick: Pick, *arrays: Any) -> Any:
+    """A function of a shard's rows and of arrays; a shard's columns count as their bins."""
+    own = [matrix(array) if isinstance(array, ColumnBlock) else array for array in arrays]
+    return function(picked(groups, pick), *own)
+
+
+def done(*_: Any) -> None:
+    """Nothing; but whoever waits for it has waited for the arguments."""
+
+
 def handed_out(
     groups: RowGroups, pick: Pick, skip: Int64Array, take: Int64Array, *arrays: AnyArray | ColumnBlock
 ) -> list[AnyArray]:
@@ -156,10 +166,11 @@ def binned(
     cuts: tuple[Float32Array, ...],
     missing: tuple[bool, ...],
     rows: int,
+    threads: int,
     *values: Float32Array,
 ) -> ColumnBlock:
     """A shard's columns. Values are let go: from here on bins are all that is needed."""
-    return ColumnBlock.with_cuts(values, rows, kinds, categories, cuts, missing, config, 1).without_values()
+    return ColumnBlock.with_cuts(values, rows, kinds, categories, cuts, missing, config, threads).without_values()
 
 
 def subset(block: ColumnBlock, features: Int32Array) -> ColumnBlock:
@@ -175,7 +186,7 @@ def histogram(block: ColumnBlock, groups: RowGroups, pick: Pick, gradients: Int3
 
 
 def route(groups: RowGroups, pick: Pick, block: ColumnBlock, splits: Splits) -> UInt8Array:
-    return block.route(_bins(block), picked(groups, pick), splits)
+    return np.packbits(block.route(_bins(block), picked(groups, pick), splits))
 
 
 def _bins(block: ColumnBlock) -> LevelBins:

@@ -36,7 +36,8 @@ class Parameters(BaseEstimator):
     threads : int
         How many threads a party uses.
     engine : str
-        Where parties compute: "local", "ray" (workers on this machine) or "ray://HOST:PORT" (a cluster).
+        Where parties compute: "local", "disk" or "disk:FOLDER" (rows in files), "ray" (workers on this machine) or
+        "ray://HOST:PORT" (a cluster).
     workers : int, optional
         How many workers the engine "ray" has; unset: one per core.
 

@@ -136,7 +136,9 @@ class PartySettings(Declared):
     )
     threads: int = setting(0, "threads to compute with; 0: one per core", low=0, high=1024)
     engine: str = setting(
-        "local", "where to compute: local, ray (workers on this machine) or ray://HOST:PORT (a cluster of this party's)"
+        "local",
+        "where to compute: local, disk or disk:FOLDER (rows in files), ray (workers on this machine) or "
+        "ray://HOST:PORT (a cluster of this party's)",
     )
     workers: int | None = setting(None, "workers of the engine ray; unset: one per core", low=1, high=100_000)
     peers: Mapping[PartyName, PeerSettings] = setting(dict, "The ways to the other parties.", keys="party")

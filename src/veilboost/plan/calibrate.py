@@ -28,8 +28,11 @@ Costs = Mapping[str, float]  # by unit
 
 @dataclass(frozen=True)
 class Calibration:
-    """Costs of a protocol's units: seconds here and there, bytes sent and answered, rounds, and the largest message."""
+    """Costs of a protocol's units: seconds before the first round and in rounds, here and there; bytes sent and
+    answered, answers waited for, and the largest message."""
 
+    once_here: Costs
+    once_there: Costs
     here: Costs
     there: Costs
     sent: Costs
@@ -58,6 +61,8 @@ def fit(protocol: str, runs: Sequence[Measured]) -> Calibration:
     # A message is at most what a whole tree sends one way.
     shapes = tuple(dict.fromkeys((*spending.sent, *spending.answered)))
     return Calibration(
+        once_here=_solve(spending.once_here, units, [run.once_here for run in runs]),
+        once_there=_solve(spending.once_there, units, [run.once_there for run in runs]),
         here=_solve(spending.here, units, [run.here for run in runs]),
         there=_solve(spending.there, units, [run.there for run in runs]),
         sent=_solve(spending.sent, units, [run.sent for run in runs]),
@@ -85,10 +90,9 @@ def _one_tree(job: PlannedJob) -> PlannedJob:
 def _best(protocol: str, job: PlannedJob) -> Measured:
     """The quicker of two runs, if they are short: the rest is noise."""
     first = measure(protocol, job)
-    if first.here + first.there > 0.5:
+    if first.seconds > 0.5:
         return first
-    second = measure(protocol, job)
-    return min(first, second, key=lambda run: run.here + run.there)
+    return min(first, measure(protocol, job), key=lambda run: run.seconds)
 
 
 def _jobs(protocol: str, spending: Spending) -> Iterator[PlannedJob]:
@@ -102,13 +106,15 @@ def _jobs(protocol: str, spending: Spending) -> Iterator[PlannedJob]:
             yield PlannedJob(scale * rows, (columns,), trees, depth, bins, people)
         return
     for rows, own, other, depth, bins, trees in (
-        (1, 4, 4, 3, 16, 2), (3, 4, 4, 6, 16, 2), (10, 4, 4, 4, 16, 3), (3, 9, 2, 4, 32, 2), (3, 2, 9, 4, 32, 2),
+        (1, 4, 4, 3, 16, 1), (3, 4, 4, 6, 16, 2), (10, 4, 4, 4, 16, 3), (3, 9, 2, 4, 32, 1), (3, 2, 9, 4, 32, 2),
         (1, 4, 8, 5, 64, 3), (10, 6, 6, 5, 32, 2), (1, 2, 2, 4, 16, 6), (far, 5, 7, 5, 32, 1),
     ):  # fmt: skip
         yield PlannedJob(scale * rows, (own, other), min(trees, spending.most_trees), depth, bins)
 
 
 def _solve(names: Sequence[str], units: Sequence[Units], measured: Sequence[float]) -> Costs:
+    if not names:
+        return {}
     optimize: Any = import_module("scipy.optimize")
     target = np.maximum(np.array(measured), 1e-9)
     work = np.array([[each[name] for name in names] for each in units])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from veilboost.boost.booster import RoundResult
 from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
 from veilboost.party.horizontal import SERVER, simulate_horizontal
@@ -25,9 +26,12 @@ _OPTIONS = {"mal": {"guard": "allow"}}
 
 @dataclass(frozen=True)
 class Measured:
-    """Processor seconds of the driving side and of all others together, and what crossed."""
+    """Processor seconds of the driving side and of all others together, before the first round and in all rounds; and
+    what crossed."""
 
     job: PlannedJob
+    once_here: float
+    once_there: float
     here: float
     there: float
     sent: float
@@ -35,8 +39,9 @@ class Measured:
     rounds: float
     largest: float
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+    @property
+    def seconds(self) -> float:
+        return self.once_here + self.once_there + self.here + self.there
 
 
 def measure(protocol: str, job: PlannedJob, seed: int = 0) -> Measured:
@@ -54,20 +59,31 @@ def measure(protocol: str, job: PlannedJob, seed: int = 0) -> Measured:
         options=_OPTIONS.get(protocol, {}),
     )
     tables = _tables(job, seed)
-    began, clock = time.process_time(), time.perf_counter()
+    ends: list[tuple[float, float]] = []  # of rounds: when, and how long it was
+
+    def watch(result: RoundResult) -> None:
+        ends.append((time.time(), result.seconds))
+
+    began, clock = time.process_time(), time.time()
     if job.participants:
-        found = simulate_horizontal(tables, protocol, horizontal_named(protocol).completed(config), threads=1)
+        found = simulate_horizontal(
+            tables, protocol, horizontal_named(protocol).completed(config), threads=1, watcher=watch
+        )
         driver = SERVER
     else:
-        found = simulate_training(tables, DRIVER, protocol, config, threads=1)
+        found = simulate_training(tables, DRIVER, protocol, config, threads=1, watcher=watch)
         driver = DRIVER
-    seconds, clock = time.process_time() - began, time.perf_counter() - clock
+    ended = time.time()
+    busy = (time.process_time() - began) / (ended - clock)  # of a second, less than 1 where others use the machine too
     transcripts = found.transcripts
-    elsewhere = min(1.0, _waited(transcripts[driver].entries) / clock)
+    first = ends[0][0] - ends[0][1]
+    before, after = _waited(transcripts[driver].entries, first)
     return Measured(
         job=job,
-        here=seconds * (1 - elsewhere),
-        there=seconds * elsewhere,
+        once_here=busy * max(0.0, first - clock - before),
+        once_there=busy * before,
+        here=busy * max(0.0, ended - first - after),
+        there=busy * after,
         sent=float(transcripts[driver].bytes_sent()),
         answered=float(_others(transcripts, driver)),
         rounds=float(found.rounds),
@@ -75,21 +91,25 @@ def measure(protocol: str, job: PlannedJob, seed: int = 0) -> Measured:
     )
 
 
-def _others(transcripts: dict[PartyName, Transcript] | Any, driver: PartyName) -> int:
+def _others(transcripts: Mapping[PartyName, Transcript], driver: PartyName) -> int:
     return sum(each.bytes_sent() for name, each in transcripts.items() if name != driver)
 
 
-def _waited(entries: Iterable[Entry]) -> float:
-    """How long at least one request was under way."""
-    under_way: dict[PartyName, float] = {}
-    waited, since = 0.0, 0.0
+def _waited(entries: Iterable[Entry], middle: float) -> tuple[float, float]:
+    """How long at least one request was under way, before and after a time."""
+    under_way: set[PartyName] = set()
+    before, after, since = 0.0, 0.0, 0.0
     for entry in entries:
         if entry.direction == "sent":
             since = since if under_way else entry.when
-            under_way.setdefault(entry.peer, entry.when)
-        elif under_way.pop(entry.peer, None) is not None and not under_way:
-            waited += max(0.0, entry.when - since)
-    return waited
+            under_way.add(entry.peer)
+        elif entry.peer in under_way:
+            under_way.remove(entry.peer)
+            if not under_way and entry.when <= middle:
+                before += max(0.0, entry.when - since)
+            elif not under_way:
+                after += max(0.0, entry.when - since)
+    return before, after
 
 
 def _tables(job: PlannedJob, seed: int) -> dict[PartyName, PartyTable]:

@@ -52,18 +52,20 @@ def predict(protocol: str, job: PlannedJob, costs: Calibration, network: Network
     spending = spending_of(protocol)
     if protocol in HORIZONTAL:
         work = units_of(protocol, job)
-        here, there = _cost(costs.here, work), _cost(costs.there, work)
+        here = _cost(costs.here, work) + _cost(costs.once_here, work)
+        there = _cost(costs.there, work) + _cost(costs.once_there, work)
         sent, answered = _cost(costs.sent, work), _cost(costs.answered, work)
         others = [there / job.participants]
         widest = [job.features[0]]
         rows_there = job.rows / job.participants
     else:
         each = [vertical_units(job, count) for count in job.passive]
-        others = [_cost(costs.there, work) for work in each]
+        others = [_cost(costs.there, work) + _cost(costs.once_there, work) for work in each]
         there = sum(others)
         sent = sum(_cost(costs.sent, work) for work in each)
         answered = sum(_cost(costs.answered, work) for work in each)
-        here = _cost(costs.here, _for_all(each))
+        own_work = _for_all(each)
+        here = _cost(costs.here, own_work) + _cost(costs.once_here, own_work)
         widest = list(job.passive)
         rows_there = float(job.rows)
     rounds = _cost(costs.rounds, units_of(protocol, job))

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-COMMON_A = ("start", "table_a", "levels", "rows", "row_levels", "beyond", "cells_a", "slots_a")
-COMMON_P = ("start", "table_p", "levels", "row_levels", "beyond")
+COMMON_A = ("start", "trees", "levels", "rows", "row_levels", "beyond", "cells_a", "slots_a")
+COMMON_P = ("start", "trees", "levels", "row_levels", "beyond")
 SIDES = ("start", "trees", "levels", "row_levels")  # bytes that tell rows where they went
 MASK_CHUNK = 8e6  # bytes: no message of `masked` is larger
 
 
 @dataclass(frozen=True)
 class Spending:
-    """Units that decide the seconds of the driving side (`here`) and of the other (`there`), and the bytes each sends.
+    """Units that decide the seconds in rounds of the driving side (`here`) and of the other (`there`), the bytes that
+    each sends, and the seconds before the first round (`once_...`).
 
     `scale`: rows of the smallest run that is measured; the largest has `reach` times as many. Rows beyond the
     processor's caches cost more than those within, so cheap protocols reach far.
@@ -27,6 +28,8 @@ class Spending:
     reach: int = 30
     most_trees: int = 6  # of a run that is measured
     largest_message: float = float("inf")
+    once_here: tuple[str, ...] = ("start", "table_a")
+    once_there: tuple[str, ...] = ("start", "table_p")
     steps: tuple[str, ...] = ("start", "trees", "levels")  # what decides how often an answer is waited for
 
 
@@ -47,7 +50,7 @@ VERTICAL: Mapping[str, Spending] = {
         (*SIDES, "slots_p"),
         100,
         reach=10,
-        most_trees=1,
+        most_trees=2,
     ),
     "lattice": Spending(
         (*COMMON_A, "slots_p", "runs", "tiles"),
@@ -76,12 +79,13 @@ VERTICAL: Mapping[str, Spending] = {
         steps=("start", "trees", "levels", "crossed"),
     ),
     "federboost": Spending(
-        (*COMMON_A, "cells", "slots_p", "table_p"),
-        (*COMMON_P,),
+        (*COMMON_A, "cells", "slots_p"),
+        COMMON_P,
         (*SIDES, "rows"),
         (*SIDES, "table_p"),
         20_000,
         reach=60,
+        once_here=("start", "table_a", "table_p"),
     ),
     "smm1": Spending(
         (*COMMON_A, "crossed", "slots_p"),
@@ -105,18 +109,22 @@ VERTICAL: Mapping[str, Spending] = {
 }
 HORIZONTAL: Mapping[str, Spending] = {
     "mal": Spending(
-        ("start", "people", "table", "bins", "trees"),
-        ("people", "extremes", "rows", "table"),
+        ("trees", "bins"),
+        (),
         ("start", "people", "extremes"),
         ("people", "extremes", "rows", "table"),
         4_000,
+        once_here=("start", "people", "table", "bins"),
+        once_there=("people", "extremes", "rows", "table"),
     ),
     "secagg": Spending(
-        ("start", "people", "searches", "levels", "uploads"),
-        ("people", "pairs", "table", "tree_rows", "cells", "levels", "searches", "uploads", "masks"),
+        ("trees", "levels", "uploads"),
+        ("levels", "tree_rows", "cells", "uploads", "masks"),
         ("people", "levels", "searches", "uploads"),
         ("people", "levels", "searches", "uploads"),
         10_000,
+        once_here=("start", "people", "searches"),
+        once_there=("people", "pairs", "table", "searches"),
     ),
 }
 ALL: Mapping[str, Spending] = {**VERTICAL, **HORIZONTAL}

@@ -43,7 +43,8 @@ article{border-top:1px solid var(--line);margin-top:1.5rem}
 ul.plain{margin:.3rem 0;padding-left:1.1rem}
 @media (max-width:44rem){
 table.list,.list caption,.list tbody,.list tr,.list td,.list tbody th{display:block}
-.list thead{position:absolute;left:-99rem}.list tr{border-bottom:2px solid var(--line);padding:.5rem 0}
+.list thead{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}
+.list tr{border-bottom:2px solid var(--line);padding:.5rem 0}
 .list td,.list tbody th{border:0;padding:.12rem 0;text-align:left;white-space:normal}
 .list td[data-label]:not([data-label=""])::before{content:attr(data-label) ": ";color:var(--grey);font-weight:400}}
 @media screen and (prefers-color-scheme:dark){

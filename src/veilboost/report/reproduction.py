@@ -60,7 +60,7 @@ def reproduction_page(targets: Sequence[Target]) -> str:
 def _overview(targets: Sequence[Target]) -> str:
     rows = [
         (
-            Cell(f'<a href="#{_anchor(target)}">{escape(str(target.claim["title"]))}</a>'),
+            Cell(f'<a href="#{_anchor(target)}">{escape(_title(target))}</a>'),
             str(target.claim["paper"]),
             verdict(_HOLDS.get(holds := str(target.claim["holds"]), holds), holds if holds in _HOLDS else "open"),
             str(target.claim["reported"]),
@@ -75,7 +75,7 @@ def _article(target: Target) -> str:
     claim = target.claim
     holds = str(claim["holds"])
     parts = [
-        f"<h3>{escape(str(claim['title']))}</h3>",
+        f"<h3>{escape(_title(target))}</h3>",
         f'<p><span class="verdict {escape(holds)}">{escape(_HOLDS.get(holds, holds))}</span>: '
         f"{escape(str(claim['why']))}</p>",
         words(f"The paper reports: {claim['reported']}"),
@@ -84,7 +84,12 @@ def _article(target: Target) -> str:
         _numbers(target),
         words(_how(claim), "quiet"),
     ]
-    return f'<article id="{_anchor(target)}" aria-label="{escape(str(claim["title"]))}">{"".join(parts)}</article>'
+    return f'<article id="{_anchor(target)}" aria-label="{escape(_title(target))}">{"".join(parts)}</article>'
+
+
+def _title(target: Target) -> str:
+    """Table 3: AUC of six methods."""
+    return f"{str(target.claim['target']).replace('-', ' ').capitalize()}: {target.claim['title']}"
 
 
 def _anchor(target: Target) -> str:
@@ -97,7 +102,7 @@ def _numbers(target: Target) -> str:
     shown = [[_short(cell) for cell in row] for row in target.rows[:_MOST_ROWS]]
     left = len(target.rows) - len(shown)
     caption = "As measured" + (f"; {left} more rows are in {TABLE}" if left > 0 else "")
-    return table(caption, target.headers, shown)
+    return table(caption, [header.replace("_", " ") for header in target.headers], shown)
 
 
 def _how(claim: Mapping[str, Any]) -> str:

@@ -13,8 +13,9 @@ from veilboost.audit.horizontal_sources import views_of_horizontal
 from veilboost.audit.lower_bound import label_lower_bound
 from veilboost.audit.runner import attack
 from veilboost.audit.sources import views_of_simulation, with_kept_keys
-from veilboost.audit.verdicts import DECISIVE, Evidence
+from veilboost.audit.verdicts import COST, DECISIVE, Evidence
 from veilboost.audit.view import Truth, View
+from veilboost.cli.verdict import directions_of
 from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
 from veilboost.party.horizontal import simulate_horizontal
@@ -116,6 +117,14 @@ def test_whatever_is_exposed_has_evidence(protocol: str) -> None:
     exposed = {each for each in statement.directions if statement.worst_for(*each) in FALLEN}
     assert exposed <= told <= set(statement.directions)
     assert {victim for victim, _ in told} == {victim for victim, _ in statement.directions}
+
+
+def test_the_table_of_protocols_is_complete() -> None:
+    for name, spec in SPECS.items():
+        assert COST[name] > 0
+        for way in directions_of(name, spec.statement):
+            exposed = way["status"] in FALLEN
+            assert (way["decisive_attack"] is not None) or not exposed
 
 
 @pytest.mark.parametrize("protocol", SPECS)

@@ -91,10 +91,28 @@ def test_the_peers_table_shows_what_is_known_and_why_the_rest_is_not(results: Mo
     }  # fmt: skip
     found = {
         "machine": MACHINE, "measured": "2026-01-02", "settings": settings, "rows": [row],
-        "skipped": {"another": "no Python 3.10 here"},
+        "skipped": {"another": "no Python 3.10 here"}, "details": {"noisy": {"auc_at_a_thousandth": 0.76, "load": 7.2}},
     }  # fmt: skip
     (tmp_path / "peers.json").write_text(json.dumps(found))
     made = results.page(tmp_path)
     assert "AUC, 3 trees | AUC, 60 trees" in made
     assert re.search(r"\|  \| ours \|.*\| 0\.7832 \|  \| 100 \| 12 \|", made)
+    assert "**The machine was busy** (load 7 on 2 cores)" in made
+    assert "noisy: with a thousandth of that budget its AUC is still 0.7600" in made
     assert "Not measured: another: no Python 3.10 here." in made
+
+
+def test_everything_runs_every_benchmark_by_its_own_options(
+    results: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name in {"everything", "common"}]:
+        monkeypatch.delitem(sys.modules, name)
+    everything = __import__("everything")
+    for name in everything.BENCHES:
+        text = (BENCH / f"{name}.py").read_text()
+        shared = "arguments(" in text  # which has --data
+        for word in everything.BENCHES[name]:
+            assert not word.startswith("--") or word in text or (shared and word == "--data"), (name, word)
+    ours = everything.command("wire", {"data": "DIR"})
+    assert ours[1:] == [str(BENCH / "wire.py"), "--data", "DIR"], "an interpreter that is not there is asked for"
+    assert everything.command("wire", {"data": "DIR", "central": "PY"})[-2:] == ["--xgboost", "PY"]

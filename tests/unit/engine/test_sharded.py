@@ -12,11 +12,18 @@ from hypothesis import strategies as st
 from support import SHORT_KEY, make_columns, make_labels, sha, split_among, train
 from veilboost.config import TrainingConfig
 from veilboost.crypto.lattice import keys
+from veilboost.engine import disk
 from veilboost.engine.api import check_job
 from veilboost.engine.opening import open_engine
 from veilboost.engine.pool import SerialPool
 from veilboost.engine.sharded import ShardedEngine
-from veilboost.errors import ImpossibleParameter, MalformedMessage, UnexpectedMessage, UnsupportedCombination
+from veilboost.errors import (
+    ImpossibleParameter,
+    MalformedMessage,
+    UnexpectedMessage,
+    UnreadableFile,
+    UnsupportedCombination,
+)
 from veilboost.estimators import VerticalClassifier
 from veilboost.protocols.common.lattice_messages import LatticeRequest
 from veilboost.protocols.common.messages import SplitRequest
@@ -92,6 +99,14 @@ def test_ciphertexts_are_the_same_bytes_whoever_encrypts(monkeypatch):
     assert sent(engine=shards(3)) == (expected, model)
     monkeypatch.undo()
     assert sha(train(tables, config, "lattice")) == model
+
+
+def test_every_span_has_a_seed_of_its_own():
+    """Two spans under one seed would show the difference of what they hold."""
+    seed = bytes(range(32))
+    assert keys.span_seed(seed, 0) == seed
+    assert len({keys.span_seed(seed, number) for number in range(1000)}) == 1000
+    assert keys.span_seed(seed, 1) != keys.span_seed(seed[::-1], 1)
 
 
 @pytest.mark.parametrize("engine", [None, 3])
@@ -225,6 +240,21 @@ def test_a_job_goes_on_from_margins_that_were_kept():
     assert join(run(Keeper(kept[0]))).sha256() == whole
 
 
+@pytest.mark.parametrize("protocol", ["plain", "lattice", "paillier", "sealed", "masked", "ldp"])
+def test_rows_on_disk(monkeypatch, tmp_path, protocol):
+    """Every array that has an entry per row is a view of a file."""
+    monkeypatch.setattr(disk, "LEAST_BYTES", 1)
+    tables, config = scene(options=NOISY.get(protocol, {}))
+    made = disk.DiskPool(tmp_path)
+    block = ShardedEngine(made, 2, "disk").columns(tables["p0"].columns, ROWS, config, None, None, 1)
+    assert all(isinstance(part.shared.bins[0].base, np.memmap) for part in block.parts)
+    with open_engine(f"disk:{tmp_path}") as engine:
+        run = train(tables, config, protocol, engine=engine)
+    assert sha(run) == sha(train(tables, config, protocol))
+    assert run.engine == "disk"
+    assert not list(tmp_path.iterdir()), "files without a name go by themselves"
+
+
 # --- the door -------------------------------------------------------------------------------------------------------
 
 
@@ -249,7 +279,13 @@ def test_a_loss_of_ones_own_is_refused_before_anything_starts():
 
 @pytest.mark.parametrize(
     ("engine", "workers", "error"),
-    [("spark", None, ImpossibleParameter), ("ray", 0, ImpossibleParameter), ("local", 3, UnsupportedCombination)],
+    [
+        ("spark", None, ImpossibleParameter),
+        ("ray", 0, ImpossibleParameter),
+        ("local", 3, UnsupportedCombination),
+        ("disk", 3, UnsupportedCombination),
+        ("disk:/no/such/folder", None, UnreadableFile),
+    ],
 )
 def test_engines_that_are_none(engine, workers, error):
     with pytest.raises(error), open_engine(engine, workers):

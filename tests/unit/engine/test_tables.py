@@ -10,12 +10,21 @@ import pytest
 from pyarrow import parquet
 
 from support import sha
+from veilboost.align.preshared import align_by_id
 from veilboost.config import TrainingConfig
 from veilboost.data.load import load_table
+from veilboost.engine.meeting import meet_in_place
 from veilboost.engine.pool import SerialPool
 from veilboost.engine.sharded import ShardedEngine
 from veilboost.engine.tables import table_in_place
-from veilboost.errors import ConstantColumn, InfiniteValues, UnreadableFile, UnsupportedCombination
+from veilboost.errors import (
+    ConstantColumn,
+    DuplicateIds,
+    EmptyIntersection,
+    InfiniteValues,
+    UnreadableFile,
+    UnsupportedCombination,
+)
 from veilboost.party.simulation import simulate_training
 
 ROWS = 230
@@ -81,3 +90,54 @@ def test_what_is_refused_whole_is_refused_by_shard(tmp_path):
 def test_a_column_that_is_constant_in_every_shard_is_not_constant(tmp_path):
     folder = write(tmp_path / "bank", columns(age=np.sort(np.arange(ROWS) // 115).astype(np.float32)))
     assert "age" in table_in_place(shards(2), folder).names
+
+
+# --- rows that find each other ----------------------------------------------------------------------------------------
+
+
+def people(seed, numbers, known=0.7):
+    """Ids of some of 400 people in any order, and what two parties know of them."""
+    rng = np.random.default_rng(seed)
+    chosen = rng.permutation(400)[: int(400 * known)]
+    return chosen, chosen * 7 if numbers else np.array([f"p{k}" for k in chosen])
+
+
+@pytest.mark.parametrize("numbers", [True, False])
+@pytest.mark.parametrize("count", [1, 3, 10])
+def test_rows_meet_by_id_without_one_process_that_sees_all_ids(tmp_path, numbers, count):
+    truth = np.random.default_rng(0).normal(size=(400, 4)).astype(np.float32)
+    label = (truth.sum(axis=1) > 0).astype(np.float64)
+    loaded, spread = {}, {}
+    for number, name in enumerate(("bank", "shop")):
+        chosen, ids = people(number, numbers)
+        values = {"id": ids} | {f"x{2 * number + k}": truth[chosen, 2 * number + k] for k in range(2)}
+        roles = {"id": "id"} | ({"label": "y"} if name == "bank" else {})
+        folder = write(
+            tmp_path / name, values | ({"y": label[chosen]} if name == "bank" else {}), (0, 100, len(chosen))
+        )
+        loaded[name] = load_table(folder, **roles)
+        spread[name] = table_in_place(shards(count), folder, **roles)
+    whole, met = align_by_id(loaded), meet_in_place(spread)
+    assert met["bank"].rows == whole["bank"].rows
+    for name in whole:
+        assert np.asarray(met[name].ids).tolist() == np.asarray(met["bank"].ids).tolist()
+        order, own = np.argsort(whole[name].ids), np.argsort(np.asarray(met[name].ids))
+        for one, other in zip(met[name].columns, whole[name].columns, strict=True):
+            np.testing.assert_array_equal(np.asarray(one.values)[own], other.values[order])
+    config = TrainingConfig(n_estimators=2, max_depth=3, max_bin=8)
+    expected = simulate_training(whole, "bank", "lattice", config)
+    assert sha(simulate_training(met, "bank", "lattice", config, engine=shards(count))) == sha(expected)
+
+
+def test_rows_that_cannot_meet_are_refused(tmp_path):
+    values = np.arange(40.0)
+    same = write(tmp_path / "same", {"id": np.arange(40), "x": values}, (0, 40))
+    other = write(tmp_path / "other", {"id": np.arange(40, 80), "z": values}, (0, 40))
+    twice = write(tmp_path / "twice", {"id": np.arange(40) % 39, "z": values}, (0, 40))
+    read = {folder.name: table_in_place(shards(2), folder, id="id") for folder in (same, other)}
+    with pytest.raises(EmptyIntersection):
+        meet_in_place(read)
+    with pytest.raises(DuplicateIds):
+        meet_in_place({"same": read["same"], "twice": table_in_place(shards(2), twice, id="id")})
+    with pytest.raises(UnsupportedCombination, match="table_in_place"):
+        meet_in_place({"same": load_table(same, id="id")})

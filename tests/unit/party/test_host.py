@@ -22,6 +22,7 @@ from veilboost.party.messages import BeginAlignment, Checkpoint, Finish, Propose
 from veilboost.party.settings import load_party
 from veilboost.protocols.common.messages import BeginTraining, StatisticsRequest
 from veilboost.protocols.plain.messages import PlainRound
+from veilboost.protocols.registry import protocol_named
 from veilboost.wire.codec import Catalogue, decode, encode
 from veilboost.wire.message import Done
 from veilboost.wire.packet import Kind, Packet
@@ -207,7 +208,7 @@ def gradients(number, rows=200):
 
 
 def test_the_driver_is_held_to_what_was_agreed(host, bank):
-    agreed = read_job(job(trees=2)).training
+    agreed = protocol_named("plain").settled(read_job(job(trees=2)).training)
     ask = aligned(host, bank)
     for change in ({"n_estimators": 9999}, {"max_depth": 16}, {"max_bin": 1024}):
         assert code_of(ask(begin(agreed.to_dict() | change))) == "VB-1403"

@@ -28,6 +28,7 @@ from veilboost.model.joined import join
 from veilboost.party.horizontal import HorizontalFederation, simulate_horizontal
 from veilboost.party.simulation import simulate_training
 from veilboost.privacy.event import ExactRelease, RandomizedResponse
+from veilboost.protocols.mal import masks
 from veilboost.protocols.mal.masks import BucketSpace, guard_rows
 from veilboost.protocols.mal.messages import (
     ComparisonKeyRequest,
@@ -168,6 +169,31 @@ def test_projection_is_that_of_the_dense_matrix(seed, rows, columns, width):
     assert np.abs(S @ space.off(values)).max() < 1e-10
     assert np.allclose(space.leverage(), projector.diagonal(), atol=1e-7)
     assert space.rank == np.linalg.matrix_rank(S)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_masks_cancel_where_the_rank_is_hardly_full_or_not(seed):
+    """About as many buckets as rows, and enough of them that the inverse is taken block by block."""
+    rng = np.random.default_rng(seed)
+    rows = 58 + seed
+    buckets = np.minimum(rng.geometric(0.4, size=(rows, 9)), 8).astype(np.uint8)
+    buckets[:, 8] = buckets[:, 7]  # one column tells nothing new
+    widths = np.full(9, 9)
+    space, S = BucketSpace(buckets, widths), dense(buckets, widths)
+    assert space.rank == np.linalg.matrix_rank(S)
+    assert np.abs(S @ space.off(rng.normal(size=rows) * 100)).max() < 1e-8
+    assert space.leverage().sum() == pytest.approx(space.rank, abs=1e-6)
+
+
+@pytest.mark.parametrize("entry", [3.0, -4.5e15, np.nan])
+def test_what_is_no_inverse_is_not_used(monkeypatch, entry):
+    """Rounding lets some matrices pass that have no inverse; what comes out may even be large and negative."""
+    monkeypatch.setattr(masks, "_inverse", lambda matrix: np.full_like(matrix, entry))
+    rng = np.random.default_rng(1)
+    buckets, widths = rng.integers(4, size=(50, 3)).astype(np.uint8), np.full(3, 4)
+    space, S = BucketSpace(buckets, widths), dense(buckets, widths)
+    assert space.rank == np.linalg.matrix_rank(S)
+    assert np.abs(S @ space.off(rng.normal(size=50))).max() < 1e-9
 
 
 def test_the_papers_linear_system_gives_masks_of_the_same_space():
@@ -329,6 +355,14 @@ def test_a_comparer_cannot_make_up_or_swap_values():
 def test_an_extreme_outside_the_agreed_range():
     with pytest.raises(ImpossibleParameter, match="agreed"):
         simulate_horizontal(dealt(whole(), [300, 300]), "mal", config_of({**QUIET, "largest": 0.5}))
+
+
+def test_an_extreme_of_another_participant_outside_the_agreed_range():
+    """A participant that does not keep to the range that all agreed on is found out by the others."""
+    federation = HorizontalFederation("mal", dealt(whole(), [300, 300]), config_of({**QUIET, "largest": 100.0}))
+    federation.participants["p1"]._extremes.values[0, 1] = 1e9
+    with pytest.raises(ImpossibleParameter, match="another participant"):
+        federation.train()
 
 
 def test_the_comparer_serves_one_group_once():

@@ -226,10 +226,11 @@ def test_a_reproduction_is_shown_with_verdicts_in_the_papers_order(tmp_path: Pat
     text = outline(report.html).text
     for told in (
         "does not hold", "holds partly", "not measured", "within the noise", "0.79123", "2 values, the last 0.25",
-        "a processor, cores 2, numpy 2", "--quick", "Data sets not at hand: bank", "plot of figure-9",
+        "Table 2: The title", "a processor, cores 2, numpy 2", "--quick",
+        "Data sets not at hand: bank", "plot of figure-9",
     ):  # fmt: skip
         assert told in text, told
-    heads = re.findall(r"<h3>The title of (.*?)</h3>", report.html)
+    heads = re.findall(r"<h3>[^<]*: The title of (.*?)</h3>", report.html)
     assert heads == ["figure-9", "figure-10", "table-2"]
     assert [each["target"] for each in report.data["targets"]] == heads
 

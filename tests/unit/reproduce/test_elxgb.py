@@ -83,7 +83,7 @@ def test_the_full_sweeps_are_the_papers(monkeypatch: pytest.MonkeyPatch) -> None
     assert [point.value for point in setting.structures(here)] == [2, 3, 4, 5, 6] * 2
     assert [point.value for point in setting.structures(Context(Path("nowhere"), quick=True))] == [2, 5, 6, 2, 3, 6]
     assert (len(setting.seeds(here)), setting.rows_of(here)) == (5, 0)
-    config = setting.job(Point("D", 6))
+    config = setting.job(depth=6)
     assert (config.n_estimators, config.max_depth, config.max_bin, config.learning_rate) == (5, 6, 32, 0.3)
     assert Point("T", 2).depth == 3
     assert Point("epsilon", 4.0).epsilon == 4.0
@@ -109,7 +109,7 @@ def test_only_the_first_tree_of_elxgb_costs_encryption(data: Path) -> None:
     table = Context(data).table("default_credit")
     for scheme, few, many in ((training.ELXGB, 1.0, 1.5), (training.SECUREBOOST, 1.8, 2.2)):
         one, two = (
-            training.training(table, scheme.protocol, setting.job(Point("T", trees), **scheme.options))["megabytes"]
+            training.training(table, scheme.protocol, setting.job(trees, **scheme.options))["megabytes"]
             for trees in (2, 4)
         )
         assert few < two / one < many, scheme.name
@@ -127,3 +127,67 @@ def test_the_short_key_is_never_used_without_being_allowed() -> None:
     for scheme in (*training.SCHEMES, *training.LONG_KEYS):
         if scheme.options.get("key_bits", 2048) < 2048:
             assert scheme.options["allow_insecure_key"] is True
+
+
+# --- verdicts follow the numbers --------------------------------------------------------------------------
+
+
+def costs(ours: float, theirs: float) -> list[Row]:
+    """From T or D = 2 to 6 ELXGB grows by one factor and SecureBoost by another."""
+    return [
+        {"data": "bank", "method": scheme.name, "along": along, "value": value, "cpu_seconds": cost, "megabytes": cost}
+        for scheme, factor in ((training.ELXGB, ours), (training.SECUREBOOST, theirs))
+        for along in ("T", "D")
+        for value, cost in ((2, 1.0), (6, factor))
+    ]
+
+
+def test_training_claims_hold_only_where_elxgb_grows_more_slowly() -> None:
+    assert training.claim_of_seconds(costs(1.1, 3.0)).holds == "yes"
+    assert training.claim_of_seconds(costs(3.0, 1.1)).holds == "partly"
+    assert training.claim_of_bytes(costs(1.1, 3.0)).holds == "yes"
+    assert training.claim_of_bytes(costs(3.0, 1.1)).holds == "partly"
+
+
+def test_accuracy_claim_holds_only_near_xgboost() -> None:
+    def rows(ours: float) -> list[Row]:
+        return [
+            {"data": "bank", "method": name, "along": "epsilon", "value": 2.0, "accuracy": found, "majority": 0.8}
+            for name, found in ((accuracy.ELXGB, ours), (accuracy.CENTRAL, 0.9))
+        ]
+
+    assert accuracy.claim(rows(0.89)).holds == "yes"
+    assert accuracy.claim(rows(0.85)).holds == "partly"
+
+
+def test_a_wrong_score_refutes_the_service() -> None:
+    def rows(exact: float, by_depth: float) -> list[Row]:
+        return [
+            {
+                "data": "bank", "method": inference.SHORT.name, "along": along, "value": value,
+                "cpu_seconds_per_1000": seconds, "exact": exact,
+            }
+            for along, last in (("T", 2.0), ("D", by_depth))
+            for value, seconds in ((2, 1.0), (6, last))
+        ]  # fmt: skip
+
+    assert [inference.claim(rows(*given)).holds for given in ((1.0, 3.0), (1.0, 1.5), (0.0, 3.0))] == [
+        "yes", "partly", "no",
+    ]  # fmt: skip
+
+
+def test_alignment_claim_asks_for_less_than_a_psi() -> None:
+    row = {"parties": 4, "log2_rows": 12, "hash": "hmac-sha512", "paper_elxgb_ms": 6, "paper_mpsi_ms": 1460}
+    assert alignment.claim([{**row, "worst_party_ms": 5.0}]).holds == "yes"
+    assert alignment.claim([{**row, "worst_party_ms": 2000.0}]).holds == "partly"
+
+
+def test_guess_claim_is_refuted_where_not_even_the_first_tree_agrees() -> None:
+    def row(first: float) -> Row:
+        return {
+            "data": "bank", "epsilon": 10.0, "together": 0.9, "tree_1": first, "tree_2": 0.8,
+            "paper_tree_1": 0.877, "paper_tree_2": 0.665,
+        }  # fmt: skip
+
+    assert guesses.claim([row(0.87)]).holds == "partly"
+    assert guesses.claim([row(0.7)]).holds == "no"

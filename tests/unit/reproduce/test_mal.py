@@ -13,7 +13,7 @@ import pytest
 from veilboost.reproduce.context import Context
 from veilboost.reproduce.mal import TARGETS, efficiency, federboost, setting, utility
 from veilboost.reproduce.runner import expected_seconds, reproduce
-from veilboost.reproduce.target import Target
+from veilboost.reproduce.target import Row, Target
 
 ROWS = 400
 
@@ -112,3 +112,46 @@ def test_adding_histograms_up_takes_more_messages_than_mal() -> None:
     mal, added = (federboost.compared(protocol, 1, 200, 0) for protocol in ("mal", "secagg"))
     assert added["messages"] > mal["messages"]
     assert added["line_seconds"] > mal["line_seconds"]
+
+
+# --- verdicts follow the numbers --------------------------------------------------------------------------
+
+
+def areas(central: float, clear: float, noisy: float, data: str = "codrna") -> list[Row]:
+    common = {"data": data, "trees": 10}
+    return [
+        {**common, "method": utility.CENTRAL, "buckets": 0, "epsilon": 0.0, "auc": central},
+        {**common, "method": utility.MAL, "buckets": 6, "epsilon": 0.0, "auc": clear},
+        {**common, "method": utility.MAL, "buckets": 16, "epsilon": 0.0, "auc": clear},
+        {**common, "method": utility.MAL, "buckets": 6, "epsilon": 4.0, "auc": noisy},
+    ]
+
+
+def test_utility_claims_hold_only_near_xgboost_and_without_much_loss() -> None:
+    assert utility.claim_of_figure(areas(90.0, 89.0, 80.0)).holds == "yes"
+    assert utility.claim_of_figure(areas(90.0, 80.0, 80.0)).holds == "no"
+    both = [*areas(90.0, 89.0, 80.0), *areas(90.0, 80.0, 70.0, "susy40k")]
+    assert utility.claim_of_figure(both).holds == "partly"
+    assert utility.claim_of_table(areas(90.0, 89.0, 88.0)).holds == "yes"
+    assert utility.claim_of_table(areas(90.0, 89.0, 80.0)).holds == "no"
+
+
+def test_efficiency_claim_needs_xgboost_beside_it() -> None:
+    mal: Row = {
+        "data": "codrna", "method": efficiency.MAL, "prep_ms": 10.0, "train_ms": 90.0, "prep_kb": 1.0, "train_kb": 2.0,
+        "prep_latency_ms": 200.0, "train_latency_ms": 300.0, "total_ms": 600.0,
+    }  # fmt: skip
+    assert efficiency.claim([mal]).holds == "open"
+    for theirs, holds in ((90.0, "yes"), (20.0, "partly")):
+        central = {"data": "codrna", "method": efficiency.CENTRAL, "total_ms": theirs}
+        assert efficiency.claim([mal, central]).holds == holds
+
+
+def test_the_comparison_is_refuted_where_histograms_are_faster() -> None:
+    common = {"rows": 10, "cpu_seconds": 1.0, "messages": 5.0}
+    for theirs, holds in ((20.0, "partly"), (1.0, "no")):
+        rows: list[Row] = [
+            {**common, "protocol": "mal", "depth": 1, "seconds": 2.0},
+            {**common, "protocol": "secagg", "depth": 1, "seconds": theirs},
+        ]
+        assert federboost.claim(rows).holds == holds

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 
@@ -12,13 +13,14 @@ from veilboost.crypto.paillier.keys import generate_key
 from veilboost.crypto.paillier.owner import Owner
 from veilboost.crypto.paillier.packing import PairPacking
 from veilboost.crypto.paillier.prepared import PreparedRandomness
+from veilboost.engine.shards import per_row
 from veilboost.errors import GradientRange, ImpossibleParameter, MalformedMessage
 from veilboost.protocols.api import ActiveContext
 from veilboost.protocols.common.encrypted import EncryptedActive
 from veilboost.protocols.common.messages import BeginRound, StatisticsRequest
 from veilboost.protocols.common.paillier_messages import PaillierRound, PaillierSums
 from veilboost.protocols.common.paillier_options import options_of
-from veilboost.types import Int64Array, PartyName
+from veilboost.types import BoolArray, Int32Array, Int64Array, PartyName, UInt8Array
 from veilboost.wire.channel import Pending
 
 
@@ -46,12 +48,14 @@ class PaillierActive(EncryptedActive):
     def begin_round(self, start: Round) -> None:
         # g and h in one plaintext (SecureBoost+), encrypted once for all passive parties.
         public = self._owner.public
-        pairs = start.gradients[:, np.sort(start.fit)]
+        fit = np.zeros(start.gradients.shape[1], dtype=np.bool_)
+        fit[np.asarray(start.fit)] = True
+        pairs = start.gradients[:, fit]
         self._packing = PairPacking.for_sums(pairs, pairs.shape[1])
         if not self._packing.fits(public.bits):
             raise GradientRange("sums of the gradients of so many rows do not fit 64 bits", "take fewer gradient_bits")
-        encrypted = self._owner.encrypt(self._packing.pack(pairs.reshape(-1, 2)), Csprng())
-        self._ciphertexts = public.write(encrypted).reshape(*pairs.shape[:2], public.width)
+        encrypt = partial(encrypt_rows, self._owner, self._packing)
+        self._ciphertexts = np.asarray(per_row(encrypt, start.gradients, fit))
         super().begin_round(start)
 
     def round_message(self, start: Round, party: PartyName, opening: BeginRound) -> PaillierRound:
@@ -76,3 +80,10 @@ class PaillierActive(EncryptedActive):
             raise MalformedMessage(f"{name} sent sums for other nodes or bins")
         plaintexts = self._owner.decrypt(public.read_units(answer.packages), self.context.threads)
         return self._packing.unpack(plaintexts, count, public.n).reshape(len(level.build), slots, 2)
+
+
+def encrypt_rows(owner: Owner, packing: PairPacking, gradients: Int32Array, fit: BoolArray) -> UInt8Array:
+    """Ciphertexts (trees, fit rows, bytes) of gradients (trees, rows, 2)."""
+    pairs = gradients[:, fit]
+    encrypted = owner.encrypt(packing.pack(pairs.reshape(-1, 2)), Csprng())
+    return owner.public.write(encrypted).reshape(*pairs.shape[:2], owner.public.width)

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
 import numpy as np
 
 from veilboost.boost.columns import ColumnBlock, LevelBins
@@ -12,13 +17,14 @@ from veilboost.crypto.paillier.halves import Halves, halve
 from veilboost.crypto.paillier.keys import PublicKey, check_public_key
 from veilboost.crypto.paillier.packing import PairPacking
 from veilboost.crypto.paillier.sums import sums_by_label
+from veilboost.engine.shards import per_row
 from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.protocols.api import PassiveContext
 from veilboost.protocols.common.messages import BeginRound
 from veilboost.protocols.common.paillier_messages import PaillierRound, PaillierSums
 from veilboost.protocols.common.paillier_options import options_of
 from veilboost.protocols.common.passive import VerticalPassive
-from veilboost.types import Int32Array
+from veilboost.types import AnyArray, BoolArray, Int32Array, UInt8Array
 
 
 class PaillierPassive(VerticalPassive):
@@ -41,37 +47,34 @@ class PaillierPassive(VerticalPassive):
         packing = PairPacking(message.g_bits, message.h_bits)
         if not packing.fits(key.bits):
             raise MalformedMessage("the fields of a plaintext have impossible sizes")
-        rows = np.arange(self.context.rows)
+        fit = np.ones(self.context.rows, dtype=np.bool_)
         if len(message.fit):
-            rows = rows[np.unpackbits(message.fit, count=len(rows)) == 1]
-        if message.ciphertexts.shape != (self.trees_per_round, len(rows), key.width):
+            fit = np.unpackbits(message.fit, count=len(fit)).astype(np.bool_)
+        if message.ciphertexts.shape != (self.trees_per_round, np.count_nonzero(fit), key.width):
             raise MalformedMessage("the ciphertexts are of another number of rows or classes, or another key")
-        ciphertexts = [halve(key.read(tree), key.n) for tree in message.ciphertexts]
+        every = message.ciphertexts
+        if not fit.all():  # a place for every row, so that rows and ciphertexts are cut into shards alike
+            every = np.zeros((len(every), len(fit), key.width), dtype=np.uint8)
+            every[:, fit] = message.ciphertexts
+        ciphertexts = per_row(partial(read_rows, key), self.block.placed(every), fit)
         if key is not self._key:
             self._key, self._blinder = key, Blinder(key, self._expected_answers(packing, key), Csprng())
         self._packing = packing
         self._ciphertexts = ciphertexts
-        self._place = np.full(self.context.rows, -1, dtype=np.int32)
-        self._place[rows] = np.arange(len(rows), dtype=np.int32)
 
     def statistics(self, block: ColumnBlock, bins: LevelBins, build: RowGroups) -> PaillierSums:
         if self._key is None or self.shuffle is None:
             raise UnexpectedMessage("there are no ciphertexts yet")
-        sums: list[int] = []
-        for begin, end, tree in zip(build.begin, build.end, build.group, strict=True):
-            own = self._node_sums(self._key, block, bins, build.rows[begin:end], int(tree))
-            sums += [own[slot] for slot in self.shuffle.slots.tolist()]
+        by_node = build.folded(
+            partial(sums_of_nodes, self._key, block.layout.widths.tolist()),
+            [self._ciphertexts, *bins.bins],
+            partial(multiplied, self._key.square),
+        )
+        slots: list[int] = self.shuffle.slots.tolist()
+        sums = [own[slot] for own in by_node for slot in slots]
         packing = self._packing
         packages = compress(self._key, sums, packing.width, packing.capacity(self._key.bits), self.context.threads)
         return PaillierSums(self._key.write(self._blinder.blind(packages, Csprng())))
-
-    def _node_sums(self, key: PublicKey, block: ColumnBlock, bins: LevelBins, rows: Int32Array, tree: int) -> list[int]:
-        """SecureBoost Alg. 1 (encrypted statistics per bin), without running totals: these the active party makes."""
-        every = self._ciphertexts[tree]
-        at: list[int] = self._place[rows].tolist()
-        matrix = bins.bins[tree if len(bins.bins) > 1 else 0]
-        chosen = Halves([every.x[k] for k in at], [every.t[k] for k in at])
-        return sums_by_label(key, chosen, matrix[rows], block.layout.widths.tolist())
 
     def _expected_answers(self, packing: PairPacking, key: PublicKey) -> int:
         """About how many packages the job will ask for; decides only how large a table pays."""
@@ -79,3 +82,39 @@ class PaillierPassive(VerticalPassive):
         slots = len(self.context.columns) * self.config.max_bin
         trees = self.config.n_estimators * self.trees_per_round
         return -(-nodes * slots * trees // packing.capacity(key.bits))
+
+
+@dataclass(frozen=True)
+class RowCiphertexts:
+    """The ciphertexts of every tree's fit rows; row r has number `place[r]` among them."""
+
+    trees: list[Halves]
+    place: Int32Array
+    shape: tuple[int, ...]
+
+
+def read_rows(key: PublicKey, ciphertexts: UInt8Array, fit: BoolArray) -> RowCiphertexts:
+    """Ciphertexts (trees, rows, bytes), of which those of fit rows are looked at."""
+    place = (fit.cumsum() - 1).astype(np.int32)
+    return RowCiphertexts([halve(key.read(tree[fit]), key.n) for tree in ciphertexts], place, ciphertexts.shape)
+
+
+def sums_of_nodes(
+    key: PublicKey, widths: Sequence[int], build: RowGroups, ciphertexts: RowCiphertexts, *bins: AnyArray
+) -> list[list[int]]:
+    """SecureBoost Alg. 1 (encrypted statistics per bin), without running totals: these the active party makes."""
+    sums: list[list[int]] = []
+    for node, tree in enumerate(map(int, build.group)):
+        rows, every = build.rows[build.begin[node] : build.end[node]], ciphertexts.trees[tree]
+        at: list[int] = ciphertexts.place[rows].tolist()
+        chosen = Halves([every.x[k] for k in at], [every.t[k] for k in at])
+        sums.append(sums_by_label(key, chosen, bins[tree if len(bins) > 1 else 0][rows], widths))
+    return sums
+
+
+def multiplied(square: int, *parts: list[list[int]]) -> list[list[int]]:
+    """Sums over several lots of rows: ciphertexts are added by multiplying."""
+    return [
+        [functools.reduce(lambda a, b: a * b % square, cells) for cells in zip(*nodes, strict=True)]
+        for nodes in zip(*parts, strict=True)
+    ]

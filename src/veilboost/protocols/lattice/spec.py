@@ -64,5 +64,5 @@ SPEC = ProtocolSpec(
     active=StreamingLatticeActive,
     passive=StreamingLatticePassive,
     security_bits=lambda config: SECURITY_BITS,
-    engines=("local", "ray"),
+    engines=("local", "disk", "ray"),
 )

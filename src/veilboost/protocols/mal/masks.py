@@ -21,6 +21,7 @@ from veilboost.errors import EmptyTable, UnsupportedCombination
 from veilboost.types import BoolArray, Float64Array, Int64Array, UInt8Array
 
 _SMALL_BLOCK = 48
+_MISSED = 1e-7  # how far an inverse may be off
 _TOLERANCE = 1e-9  # of a leverage, and of eigenvalues relative to the largest
 
 
@@ -67,8 +68,11 @@ class BucketSpace:
         small = gram[np.ix_(place, place)]
         inverse = np.zeros_like(gram)
         try:
-            solved = _inverse(small)  # fails where the rank is not full
-            if solved.diagonal().max(initial=0.0) * len(small) * np.finfo(float).eps * counts.max() > _TOLERANCE:
+            solved = _inverse(small)  # fails where the rank is not full, or gives what is no inverse
+            largest_error = np.abs(solved).max(initial=0.0) * len(small) * np.finfo(float).eps * counts.max()
+            probe = np.random.default_rng(0).normal(size=len(small))  # public: it only looks at the arithmetic
+            missed = np.abs(small @ (solved @ probe) - probe).max(initial=0.0)
+            if not (largest_error <= _TOLERANCE and missed <= _MISSED):
                 raise np.linalg.LinAlgError
             inverse[np.ix_(place, place)] = solved
             return inverse, len(place)
@@ -118,7 +122,8 @@ def _inverse(matrix: Float64Array) -> Float64Array:
     half = size // 2
     first = _inverse(matrix[:half, :half])
     across = matrix[half:, :half] @ first
-    second = _inverse(matrix[half:, half:] - across @ matrix[:half, half:])
+    rest = matrix[half:, half:] - across @ matrix[:half, half:]
+    second = _inverse((rest + rest.T) / 2)
     lower = -second @ across
     whole = np.empty_like(matrix)
     whole[half:, half:], whole[half:, :half], whole[:half, half:] = second, lower, lower.T

@@ -71,5 +71,5 @@ SPEC = ProtocolSpec(
     plan=plan,
     calibrate=calibrate,
     sets=False,
-    engines=("local", "ray"),
+    engines=("local", "disk", "ray"),
 )

@@ -65,5 +65,5 @@ SPEC = ProtocolSpec(
     passive=PaillierPassive,
     options=PaillierOptions,
     security_bits=security_bits,
-    engines=("local", "ray"),
+    engines=("local", "disk", "ray"),
 )

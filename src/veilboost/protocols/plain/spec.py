@@ -59,5 +59,5 @@ SPEC = ProtocolSpec(
     ),
     active=PlainActive,
     passive=PlainPassive,
-    engines=("local", "ray"),
+    engines=("local", "disk", "ray"),
 )

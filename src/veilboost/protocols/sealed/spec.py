@@ -119,5 +119,5 @@ SPEC = ProtocolSpec(
     complete=completed,
     security_bits=lambda config: SECURITY_BITS,
     sets=False,
-    engines=("local", "ray"),
+    engines=("local", "disk", "ray"),
 )

@@ -62,9 +62,10 @@ def accuracy(table: PartyTable, protocol: str, config: TrainingConfig, seed: int
 def _measured(context: Context, name: str, method: str, point: Point, seed: int) -> dict[str, float]:
     table = context.table(name, rows_of(context))
     if method == CENTRAL:
-        return accuracy(table, "plain", job(point), seed)
+        return accuracy(table, "plain", job(point.trees, point.depth), seed)
     # Which encryption the first tree has does not change it.
-    return accuracy(table, "elxgb", job(point, backend="lattice", epsilon=point.epsilon), seed)
+    config = job(point.trees, point.depth, backend="lattice", epsilon=point.epsilon)
+    return accuracy(table, "elxgb", config, seed)
 
 
 def cells(context: Context) -> list[Cell]:

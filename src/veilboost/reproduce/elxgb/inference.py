@@ -62,7 +62,7 @@ LATTICE = Service("lattice", "lattice", (200, 20), 0.1)
 def served(table: PartyTable, service: Service, point: Point, users: int) -> dict[str, float]:
     """Seconds of users, active party and CSP together, and whether all scores are those of plain prediction."""
     tables = among(table, PARTIES)
-    run = simulate_training(tables, "party0", "elxgb", job(point, backend="lattice"))
+    run = simulate_training(tables, "party0", "elxgb", job(point.trees, point.depth, backend="lattice"))
     attributes = {name: attributes_of(name, own.columns, "ordinal") for name, own in tables.items()}
     ready = MemoryService(run.parts, "party0", attributes, scheme=service.scheme, **service.keys)
     client = ready.user()

@@ -71,12 +71,12 @@ def rows_of(context: Context) -> int:
     return QUICK_ROWS if context.quick else 0
 
 
-def job(point: Point = DEFAULT, **options: Any) -> TrainingConfig:
+def job(trees: int = TREES, depth: int = DEPTH, **options: Any) -> TrainingConfig:
     """Table 2. The paper has one-number comparisons, so categories are ordinal, and no base score of its own."""
     return TrainingConfig(
         objective="binary",
-        n_estimators=point.trees,
-        max_depth=point.depth,
+        n_estimators=trees,
+        max_depth=depth,
         max_bin=32,
         learning_rate=0.3,
         reg_lambda=1.0,

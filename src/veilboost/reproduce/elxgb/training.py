@@ -87,7 +87,7 @@ def training(table: PartyTable, protocol: str, config: TrainingConfig) -> dict[s
 
 
 def _measured(context: Context, name: str, scheme: Scheme, point: Point, seed: int) -> dict[str, float]:
-    config = replace(job(point, **scheme.options), seed=seed)
+    config = replace(job(point.trees, point.depth, **scheme.options), seed=seed)
     return training(context.table(name, rows_of(context)), scheme.protocol, config)
 
 

@@ -15,7 +15,6 @@ PAPER = "fedxgboost"
 CREDIT_1, CREDIT_2 = "give_credit", "default_credit"
 TREES, DEPTH, BINS = 20, 6, 32
 OWN_COLUMNS = 0.5
-QUICK_ROWS = 10_000
 EPSILONS = (1.0, 3.0)
 MECHANISMS = {"laplace": "LM", "duchi": "DM"}  # the paper's abbreviations
 ORDERS = ("second", "first")

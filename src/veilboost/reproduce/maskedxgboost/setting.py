@@ -6,8 +6,6 @@ active party holds (the first half), and the rows for testing (a fifth).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from veilboost.config import TrainingConfig
 from veilboost.reproduce.context import Context
 
@@ -43,9 +41,3 @@ def rows_of(context: Context) -> int:
 
 def epsilons(context: Context) -> tuple[float, ...]:
     return (0.5, 2.0, 8.0) if context.quick else EPSILONS
-
-
-def listed(words: Iterable[str]) -> str:
-    """`a, b and c`."""
-    every = list(words)
-    return " and ".join([", ".join(every[:-1]), every[-1]]) if len(every) > 1 else "".join(every)

@@ -1,0 +1,242 @@
+"""Work is counted, costs of units are found again, and predictions follow the job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from veilboost.cli.main import app
+from veilboost.errors import ImpossibleParameter, UnreadableFile, UnsupportedCombination
+from veilboost.plan.calibrate import Calibration, calibrate, fit, load_calibrations, save_calibrations, units_of
+from veilboost.plan.job import PlannedJob, tree_shape, vertical_units
+from veilboost.plan.measure import Measured, measure
+from veilboost.plan.predict import predict
+from veilboost.plan.spending import ALL, HORIZONTAL, VERTICAL
+from veilboost.protocols.horizontal_registry import horizontal_protocols
+from veilboost.protocols.registry import all_protocols
+from veilboost.wire.network import Network
+
+pytestmark = pytest.mark.fast
+
+JOB = PlannedJob(10_000, (4, 6), trees=10, depth=5, bins=32)
+NAMES = ("once_here", "once_there", "here", "there", "sent", "answered", "rounds", "largest")
+
+
+def free(protocol: str, **given_: dict[str, float]) -> Calibration:
+    """Nothing costs anything but what is named."""
+    return Calibration(**{name: given_.get(name, {}) for name in NAMES})
+
+
+def test_every_protocol_has_a_cost_model() -> None:
+    own = {name for name, spec in all_protocols().items() if spec.active.__module__.startswith("veilboost.")}
+    assert set(VERTICAL) == own
+    assert set(HORIZONTAL) == set(horizontal_protocols())
+
+
+def test_a_model_names_units_that_are_counted() -> None:
+    for name, spending in ALL.items():
+        job = PlannedJob(1000, (4,), participants=3) if name in HORIZONTAL else JOB
+        work = units_of(name, job)
+        for field in ("here", "there", "sent", "answered", "steps", "once_here", "once_there"):
+            assert set(getattr(spending, field)) <= set(work), (name, field)
+
+
+# --- counting ---------------------------------------------------------------------------------------------
+
+
+def test_a_tree_has_the_shape_that_its_rows_allow() -> None:
+    shape = tree_shape(10_000, 4)
+    assert (shape.nodes, shape.built) == ((1, 2, 4, 8), (1, 1, 2, 4))
+    assert shape.built_rows[0] == 10_000
+    assert tree_shape(40, 6).nodes == (1, 2, 2, 2, 2, 2)  # too few rows to split on
+
+
+def test_work_grows_with_what_it_is_counted_in() -> None:
+    base = vertical_units(JOB, 6)
+    more = vertical_units(PlannedJob(20_000, (4, 6), trees=30, depth=5, bins=32), 6)
+    assert more["rows"] == pytest.approx(6 * base["rows"])
+    assert more["table_p"] == pytest.approx(2 * base["table_p"])
+    assert more["first_rows"] == pytest.approx(2 * base["first_rows"])
+    assert more["start"] == base["start"]
+
+
+@given(st.integers(2, 10**9), st.integers(1, 200), st.integers(1, 8))
+def test_lattice_never_sends_more_runs_than_rows_nor_fewer_than_they_need(rows: int, columns: int, depth: int) -> None:
+    work = vertical_units(PlannedJob(rows, (1, columns), 1, depth, 32), columns)
+    assert work["runs"] * 4096 >= rows
+    assert work["runs"] <= rows * depth + 2**depth
+    assert work["products"] >= max(work["runs"], work["tiles"]) / 2**depth
+
+
+# --- fitting ----------------------------------------------------------------------------------------------
+
+
+def test_costs_are_found_again() -> None:
+    """Runs that cost exactly what units say give those costs back, whatever was not among them."""
+    jobs = [
+        PlannedJob(rows, (own, other), trees, depth, 16)
+        for rows, own, other, depth, trees in (
+            (1000, 2, 2, 2, 1), (3000, 4, 2, 3, 2), (9000, 2, 6, 4, 3), (2000, 8, 3, 5, 4), (50_000, 3, 3, 3, 5),
+            (7000, 3, 9, 6, 1), (800, 5, 5, 4, 7), (400_000, 4, 7, 4, 2),
+        )
+    ]  # fmt: skip
+    runs: list[Measured] = []
+    for job in jobs:
+        work = units_of("plain", job)
+        there = 1e-4 * work["levels"] + 2e-9 * work["cells_p"]
+        runs.append(
+            Measured(job, 1e-3, 1e-8 * work["table_p"], 3e-8 * work["rows"], there, 8 * work["rows"], 5.0, 9.0, 1.0)
+        )
+    costs = fit("plain", runs)
+    later = PlannedJob(2_000_000, (10, 20), 50, 6, 16)
+    work = units_of("plain", later)
+    made = predict("plain", later, costs)
+    assert made.bytes_sent == pytest.approx(8 * work["rows"], rel=1e-3)
+    expected = 1e-3 + 1e-8 * work["table_p"] + 3e-8 * work["rows"] + 1e-4 * work["levels"] + 2e-9 * work["cells_p"]
+    assert made.together == pytest.approx(expected, rel=0.02)
+    assert all(cost >= 0 for cost in costs.here.values())
+
+
+def test_a_run_is_measured_on_both_sides() -> None:
+    job = PlannedJob(2000, (3, 3), trees=2, depth=3, bins=16)
+    found = measure("plain", job)
+    assert found.seconds > 0
+    assert min(found.here, found.there, found.once_here) > 0
+    assert found.sent > 2 * 2000  # gradients of every row
+    assert found.rounds >= 2
+    again = measure("plain", job)
+    assert (again.sent, again.answered, again.largest) == (found.sent, found.answered, found.largest)
+
+
+def test_rows_in_different_hands_are_measured_too() -> None:
+    found = measure("secagg", PlannedJob(600, (3,), trees=2, depth=2, bins=8, participants=3))
+    assert found.there > 0
+    assert found.answered > 0
+
+
+def test_bytes_of_a_job_that_was_not_measured_are_close() -> None:
+    """Seconds depend on the machine's mood; bytes do not."""
+    costs = calibrate("mal")
+    job = PlannedJob(30_000, (7,), trees=3, depth=1, bins=12, participants=5)
+    assert predict("mal", job, costs).bytes_answered == pytest.approx(measure("mal", job).answered, rel=0.1)
+
+
+# --- predicting -------------------------------------------------------------------------------------------
+
+
+def test_parties_work_at_the_same_time_and_share_the_drivers_line() -> None:
+    costs = free("plain", there={"cells_p": 1.0}, sent={"rows": 1.0}, here={"slots_p": 1.0}, rounds={"levels": 1.0})
+    job = PlannedJob(1000, (2, 4, 8), trees=3, depth=4, bins=16)
+    made = predict("plain", job, costs, Network.parse("8kbit,1s"))
+    each = [vertical_units(job, count) for count in (4, 8)]
+    assert made.seconds_others == pytest.approx(each[1]["cells_p"])
+    assert made.together == pytest.approx(made.seconds_here + each[0]["cells_p"] + each[1]["cells_p"])
+    assert made.seconds_here == pytest.approx(each[0]["slots_p"] + each[1]["slots_p"])
+    assert made.bytes_sent == pytest.approx(2 * each[0]["rows"])
+    assert made.seconds_network == pytest.approx(2 * 12 + made.bytes_sent / 1000)
+    assert made.to_dict()["seconds_per_tree"] == pytest.approx(made.seconds / 3)
+
+
+def test_memory_grows_with_rows_and_messages_stay_in_chunks() -> None:
+    small, large = (predict("plain", PlannedJob(n, (4, 40)), free("plain")) for n in (10**6, 10**8))
+    assert large.memory_others > 20 * small.memory_others
+    assert large.memory_others > large.memory_here
+    huge = predict("masked", PlannedJob(10**8, (4, 40)), free("masked", largest={"crossed": 8.0}))
+    assert huge.memory_others < large.memory_others + 20e6
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"rows": 1}, {"features": (3,)}, {"features": (0, 0)}, {"features": (-1, 2)}, {"depth": 0}, {"trees": 0},
+        {"bins": 1},
+    ],
+)  # fmt: skip
+def test_impossible_jobs_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ImpossibleParameter):
+        PlannedJob(**({"rows": 100, "features": (2, 2)} | wrong))
+
+
+# --- kept, and asked for ----------------------------------------------------------------------------------
+
+
+def test_calibrations_are_kept_for_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "cache" / "plan.json"
+    assert load_calibrations(file) == {}
+    save_calibrations(file, {"plain": free("plain", here={"rows": 2.0})})
+    assert load_calibrations(file) == {"plain": free("plain", here={"rows": 2.0})}
+    monkeypatch.setattr("platform.node", lambda: "another machine")
+    assert load_calibrations(file) == {}
+    file.write_text("{")
+    with pytest.raises(UnreadableFile):
+        load_calibrations(file)
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache in which everything is known, so that nothing is measured."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("sys.platform", "linux")
+    rows = {name: free(name, here={"rows": 1e-6} if name in VERTICAL else {"table": 1e-7}) for name in ALL}
+    file = tmp_path / "veilboost" / "plan.json"
+    save_calibrations(file, rows)
+    return file
+
+
+def ask(*words: str) -> Any:
+    import json
+
+    done = CliRunner().invoke(app, ["plan", *words, "--json"])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return json.loads(done.stdout)
+
+
+def test_the_command_tells_every_protocol(kept: Path) -> None:
+    told = ask("--rows", "1e8", "--features", "40,60", "--parties", "2", "--network", "1gbit,20ms")
+    assert [each["protocol"] for each in told["predictions"]] == list(VERTICAL)
+    assert all(each["seconds"] == pytest.approx(1e-6 * 1e8 * 100) for each in told["predictions"])
+    told = ask("--rows", "1000", "--features", "31", "--parties", "3", "--protocol", "secagg", "--protocol", "plain")
+    assert told["features"] == [11, 10, 10]
+    assert {each["protocol"] for each in told["predictions"]} == {"secagg", "plain"}
+    shown = CliRunner().invoke(app, ["plan", "--rows", "1e6", "--features", "4,6", "--protocol", "lattice"])
+    assert "lattice" in shown.stdout
+    assert "without the time on the network" in " ".join(shown.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ((), UnsupportedCombination),
+        (("--rows", "1e6"), UnsupportedCombination),
+        (("--rows", "1e6", "--features", "a,b"), ImpossibleParameter),
+        (("--rows", "1e6", "--features", "3,4", "--parties", "3"), UnsupportedCombination),
+        (("--rows", "1e6", "--features", "3,4", "--protocol", "magic"), ImpossibleParameter),
+        (("--rows", "1e6", "--features", "3,4", "--network", "fast"), ImpossibleParameter),
+        (("--rows", "inf", "--features", "3,4"), ImpossibleParameter),
+    ],
+)
+def test_what_cannot_be_planned_is_refused(kept: Path, words: tuple[str, ...], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        ask(*words)
+
+
+def test_what_is_not_known_is_measured_once(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def measured(name: str, watch: Any = None) -> Calibration:
+        asked.append(name)
+        return free(name, here={"rows": 1.0})
+
+    monkeypatch.setattr("veilboost.plan.calibrate.calibrate", measured)
+    kept.unlink()
+    words = ("--rows", "100", "--features", "3,4", "--protocol", "plain")
+    assert ask(*words) == ask(*words)
+    assert asked == ["plain"]
+    assert ask("--calibrate", "--protocol", "ldp") == {"calibrated": ["ldp"]}
+    assert asked == ["plain", "ldp"]
