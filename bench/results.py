@@ -135,12 +135,13 @@ def _paper(claims: Sequence[Mapping[str, Any]], folder: Path) -> Iterator[str]:
 
 def _peers(result: Mapping[str, Any]) -> Iterator[str]:
     settings = result["settings"]
+    runs = "all in one run" if result["runs"] == 1 else f"in {result['runs']} runs"
     yield "## Peers"
     yield (
         f"Measured on {result['measured']}: {settings['set']}, {settings['rows']} training rows and "
         f"{settings['test_rows']} others for the AUC, two parties (the one with the labels has "
         f"{settings['active_columns']} columns), depth {settings['max_depth']}, {settings['max_bin']} bins, rate "
-        f"{settings['learning_rate']:g}, one thread for each party, all in one run, the best of {settings['repeats']}. "
+        f"{settings['learning_rate']:g}, one thread for each party, {runs}, the best of {settings['repeats']}. "
         f"Slow systems trained {settings['few_trees']} trees. Bytes of systems in several processes are what the "
         "loopback carried; of ours in one process, all messages. Memory is the peak of the largest process. Lines are "
         "those that a user writes for the federation."

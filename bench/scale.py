@@ -1,6 +1,7 @@
 """How a job grows with the rows, on one machine: seconds per row and tree, memory of the driver and of all processes.
 
     python bench/scale.py [--rows 1000000 10000000] [--protocols plain lattice] [--engines ray disk local] [--out DIR]
+        [--plot FILE] [--markdown PAGE]
 
 Two parties, ten made-up columns each, as folders of parquet files; three trees of depth 6. With the engine ray every
 worker reads its shards itself. Each run is a process of its own that is watched from outside, with all processes that
@@ -26,6 +27,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
+from blocks import replace_block, table
 from common import note, report
 from veilboost.report.plots import line_chart
 
@@ -47,8 +49,8 @@ def write(folder: Path, rows: int) -> None:
         y = (direction @ values + 2 * rng.normal(size=count) > 0).astype(np.float64)
         for party, name in enumerate(("bank", "shop")):
             own = range(party * COLUMNS, (party + 1) * COLUMNS)
-            table = {f"x{k}": values[k] for k in own} | ({"y": y} if name == "bank" else {})
-            parquet.write_table(pa.table(table), folder / name / f"{number:05}.parquet", compression="none")
+            columns = {f"x{k}": values[k] for k in own} | ({"y": y} if name == "bank" else {})
+            parquet.write_table(pa.table(columns), folder / name / f"{number:05}.parquet", compression="none")
 
 
 def train(folder: Path, protocol: str, engine: str, workers: int, trees: int, depth: int) -> dict[str, Any]:
@@ -139,6 +141,8 @@ def main() -> None:
     parser.add_argument("--trees", type=int, default=3)
     parser.add_argument("--depth", type=int, default=6)
     parser.add_argument("--out", type=Path, default=Path("scale"))
+    parser.add_argument("--plot", metavar="FILE", type=Path, help="SVG; by default scale.svg in the folder of --out")
+    parser.add_argument("--markdown", metavar="PAGE", type=Path, help="write the table into this page")
     parser.add_argument("--one", nargs=6, help=argparse.SUPPRESS)
     parser.add_argument("--quick", action="store_true", help="20,000 and 40,000 rows, one tree of depth 3")
     choice = parser.parse_args()
@@ -175,7 +179,19 @@ def main() -> None:
         for what, key in (("driver", "driver_mb"), ("all processes", "all_mb"))
     }
     chart = line_chart("Peak memory over rows, engine ray", "million rows", "MB", series)
-    (choice.out / "scale.svg").write_text(chart, encoding="utf-8")
+    (choice.plot or choice.out / "scale.svg").write_text(chart, encoding="utf-8")
+    if choice.markdown is not None:
+        head = ("rows", "protocol", "engine", "workers", "seconds per tree", "microseconds per row and tree",
+                "driver, MB", "all processes, MB", "GB sent")  # fmt: skip
+        lines = [
+            (
+                f"{point['rows']:,}", point["protocol"], point["engine"], str(point["workers"]),
+                f"{point['seconds_per_tree']:.3g}", f"{point['microseconds_per_row_and_tree']:.3g}",
+                f"{point['driver_mb']:.0f}", f"{point['all_mb']:.0f}", f"{point['gigabytes_sent']:.3g}",
+            )
+            for point in points
+        ]  # fmt: skip
+        replace_block(choice.markdown, "scale", table(head, lines))
     report({"benchmark": "scale", "points": points})
 
 

@@ -161,10 +161,11 @@ def main() -> None:
         "trees": choice.trees, "few_trees": choice.few_trees, "max_depth": choice.depth, "max_bin": 32,
         "learning_rate": 0.3, "reg_lambda": 1.0, "active_columns": len(data.columns) // 2, "repeats": choice.repeats,
     }  # fmt: skip
-    record: dict[str, Any] = {"rows": {}, "skipped": {}, "details": {}}
+    record: dict[str, Any] = {"rows": {}, "skipped": {}, "details": {}, "runs": 1}
     if choice.add and (choice.out / "peers.json").exists():
         stored = json.loads((choice.out / "peers.json").read_text())
-        record = {**stored, "rows": dict(zip(stored["details"], stored["rows"], strict=True))}
+        rows = dict(zip(stored["details"], stored["rows"], strict=True))
+        record = {**stored, "rows": rows, "runs": stored["runs"] + 1}
     record |= {
         "benchmark": "peers",
         "machine": machine(),

@@ -90,13 +90,14 @@ def test_the_peers_table_shows_what_is_known_and_why_the_rest_is_not(results: Mo
         "learning_rate": 0.3, "reg_lambda": 1.0, "active_columns": 11, "repeats": 3,
     }  # fmt: skip
     found = {
-        "machine": MACHINE, "measured": "2026-01-02", "settings": settings, "rows": [row],
+        "machine": MACHINE, "measured": "2026-01-02", "runs": 2, "settings": settings, "rows": [row],
         "skipped": {"another": "no Python 3.10 here"}, "details": {"noisy": {"auc_at_a_thousandth": 0.76, "load": 7.2}},
     }  # fmt: skip
     (tmp_path / "peers.json").write_text(json.dumps(found))
     made = results.page(tmp_path)
     assert "AUC, 3 trees | AUC, 60 trees" in made
     assert re.search(r"\|  \| ours \|.*\| 0\.7832 \|  \| 100 \| 12 \|", made)
+    assert "one thread for each party, in 2 runs, the best of 3" in made
     assert "**The machine was busy** (load 7 on 2 cores)" in made
     assert "noisy: with a thousandth of that budget its AUC is still 0.7600" in made
     assert "Not measured: another: no Python 3.10 here." in made
