@@ -109,7 +109,7 @@ def test_sums_of_everything_tell_nothing_of_anyone():
 
 
 def test_labels_that_are_no_classes_and_rows_that_were_dropped_are_left_alone():
-    views, truth = played("mal", dealt(600, 3), {"guard": "drop"}, max_bin=8)
+    views, truth = played("mal", dealt(600, 3), {"guard": "drop", "max_leverage": 0.5}, max_bin=8)
     sent = views["server"].received(MaskedRows, "h1")[0]
     assert len(sent.buckets) < len(truth.labels("h1"))
     assert finding(mal_labels, views, truth) is None

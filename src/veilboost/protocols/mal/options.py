@@ -30,7 +30,7 @@ class MalOptions(ProtocolOptions):
         choices=GUARDS,
     )
     max_leverage: float = param(
-        0.5, "most of a label that the bucket sums may determine by themselves", low=0, high=0.99, low_open=True
+        0.3, "most of a label that the bucket sums may determine by themselves", low=0, high=0.99, low_open=True
     )
     ore: str = param("lewi_wu", "order-revealing encryption of extremes", choices=SCHEMES)
     ore_bits: int = param(64, "bits of an extreme that are compared: 64, or to save time 32 or 16", low=16, high=64)
