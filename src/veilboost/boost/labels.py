@@ -26,6 +26,7 @@ class LabelRows:
         self._y, self._weight, self._validation = y, weight, validation
         self._pool = rows if validation is None else rows[~validation]
         self._held_out = rows[:0] if validation is None else rows[validation]
+        self._own_weight = None if weight is None else weight[self._pool]
 
     @property
     def held_out(self) -> int:
@@ -34,7 +35,7 @@ class LabelRows:
 
     def base_margin(self, objective: Objective, base_score: float | None) -> Float64Array:
         """The margin before the first tree, (K,)."""
-        return objective.base_margin(self._y[self._pool], self._own_weight(), base_score)
+        return objective.base_margin(self._y[self._pool], self._own_weight, base_score)
 
     def first_margin(self, base: Float64Array) -> Float64Array:
         """The margins (K, rows) that training starts from."""
@@ -57,7 +58,7 @@ class LabelRows:
         g, h = objective.gradients(margin, self._y, None)
         if validation is not None:  # rows that are only watched shape nothing, not even the grid, and tell nobody
             g, h = np.where(validation, 0.0, g), np.where(validation, 0.0, h)
-        own, times = self._own_weight(), amplification(config)
+        own, times = self._own_weight, amplification(config)
         weight_bound = times * (1.0 if own is None else float(own.max(initial=0.0)))
         scale = choose_scale(*objective.bounds(1.0, g, h), weight_bound, config.gradient_bits)
         gradients = to_fixed(g, h, scale, weight)
@@ -83,6 +84,3 @@ class LabelRows:
             return None
         own = None if self._weight is None else self._weight[rows]
         return metric.function(self._y[rows], objective.predict(margin[:, rows]), own)
-
-    def _own_weight(self) -> Float64Array | None:
-        return None if self._weight is None else self._weight[self._pool]

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from veilboost.errors import MissingExtra
 from veilboost.report.images import png_of
+from veilboost.report.plain import plain
 from veilboost.reproduce.cells import Cells
 from veilboost.reproduce.context import Context
 from veilboost.reproduce.machine import machine
@@ -122,14 +122,3 @@ def _write(found: Reproduction, folder: Path) -> None:
 
 def _shown(value: Any) -> Any:
     return json.dumps(value) if isinstance(value, (list, tuple, dict)) else value
-
-
-def plain(value: Any) -> Any:
-    """What JSON has no number for becomes null."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in cast(Mapping[Any, Any], value).items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in cast(Sequence[Any], value)]
-    return value

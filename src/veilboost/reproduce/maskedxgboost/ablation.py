@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from veilboost.report.plots import line_chart, sheet
 from veilboost.reproduce.context import PAPER_NAMES, Context
 from veilboost.reproduce.maskedxgboost.curves import READINGS, cells_of, masked_curve
-from veilboost.reproduce.maskedxgboost.setting import APPENDIX, PAPER, SETS
+from veilboost.reproduce.maskedxgboost.setting import APPENDIX, SETS, figure
 from veilboost.reproduce.summary import over_seeds, picked, points
-from veilboost.reproduce.target import Cell, Claim, Row, Target
+from veilboost.reproduce.target import Cell, Claim, Row
 
 PUBLISHED: tuple[Row, ...] = ({"statement": "MaskedXGBoost's utility improves with higher eps_PP"},)
 EPSILONS_PP = (1.0, 2.0, 4.0, 8.0)
@@ -46,7 +47,7 @@ def claim(rows: Sequence[Row]) -> Claim:
     )
 
 
-def plot(rows: Sequence[Row], figure: str) -> str:
+def plot(rows: Sequence[Row], number: str) -> str:
     charts: list[str] = []
     for data in dict.fromkeys(row["data"] for row in rows):
         own = picked(rows, data=data)
@@ -57,22 +58,8 @@ def plot(rows: Sequence[Row], figure: str) -> str:
         name = PAPER_NAMES[data]
         charts.append(line_chart(f"{name}, after 60 trees", "epsilon of the passive party", "AUC", final))
         charts.append(line_chart(f"{name}, epsilon {READINGS[0]}", "trees", "AUC", trees))
-    return sheet(f"MaskedXGBoost, Figure {figure}: eps_PP", charts)
+    return sheet(f"MaskedXGBoost, Figure {number}: eps_PP", charts)
 
 
-def _target(figure: str, sets: tuple[str, ...], group: str = "") -> Target:
-    return Target(
-        PAPER,
-        f"figure-{figure}",
-        "the passive party's epsilon and AUC",
-        sets,
-        PUBLISHED,
-        lambda context: cells(context, sets),
-        table,
-        claim,
-        lambda rows: plot(rows, figure),
-        group,
-    )
-
-
-FIGURE_9, FIGURE_15 = _target("9", SETS[:1]), _target("15", SETS[1:], APPENDIX)
+_figure = partial(figure, "the passive party's epsilon and AUC", PUBLISHED, cells, table, claim, plot)
+FIGURE_9, FIGURE_15 = _figure("9", SETS[:1]), _figure("15", SETS[1:], APPENDIX)

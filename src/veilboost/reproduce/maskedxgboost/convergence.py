@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
 from veilboost.report.plots import line_chart, sheet
 from veilboost.reproduce.context import PAPER_NAMES, Context
 from veilboost.reproduce.maskedxgboost.curves import MASKED, cells_of, with_budget, without_budget
-from veilboost.reproduce.maskedxgboost.setting import APPENDIX, PAPER, SETS
+from veilboost.reproduce.maskedxgboost.setting import APPENDIX, SETS, figure
 from veilboost.reproduce.summary import over_seeds, picked, points
-from veilboost.reproduce.target import Cell, Claim, Row, Target
+from veilboost.reproduce.target import Cell, Claim, Row
 
 PUBLISHED: tuple[Row, ...] = (
     {"statement": "MaskedXGBoost's training is stable and its test AUC rises gradually, higher with more epsilon"},
@@ -57,7 +58,7 @@ def claim(rows: Sequence[Row]) -> Claim:
     )
 
 
-def plot(rows: Sequence[Row], figure: str) -> str:
+def plot(rows: Sequence[Row], number: str) -> str:
     charts: list[str] = []
     for data in dict.fromkeys(row["data"] for row in rows):
         own = picked(rows, data=data)
@@ -65,22 +66,8 @@ def plot(rows: Sequence[Row], figure: str) -> str:
             lines = {row["method"]: points(row["auc"]) for row in own if row["eps_ap"] in (0.0, epsilon)}
             title = f"{PAPER_NAMES[data]}, epsilon {epsilon:g}"
             charts.append(line_chart(title, "trees", "AUC", lines, dashed=(CLEAR,)))
-    return sheet(f"MaskedXGBoost, Figure {figure}: training", charts)
+    return sheet(f"MaskedXGBoost, Figure {number}: training", charts)
 
 
-def _target(figure: str, sets: tuple[str, ...], group: str = "") -> Target:
-    return Target(
-        PAPER,
-        f"figure-{figure}",
-        "AUC after each tree for several budgets",
-        sets,
-        PUBLISHED,
-        lambda context: cells(context, sets),
-        table,
-        claim,
-        lambda rows: plot(rows, figure),
-        group,
-    )
-
-
-FIGURE_5, FIGURE_11 = _target("5", SETS[:1]), _target("11", SETS[1:], APPENDIX)
+_figure = partial(figure, "AUC after each tree for several budgets", PUBLISHED, cells, table, claim, plot)
+FIGURE_5, FIGURE_11 = _figure("5", SETS[:1]), _figure("11", SETS[1:], APPENDIX)

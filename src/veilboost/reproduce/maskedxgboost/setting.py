@@ -6,8 +6,11 @@ active party holds (the first half), and the rows for testing (a fifth).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from veilboost.config import TrainingConfig
 from veilboost.reproduce.context import Context
+from veilboost.reproduce.target import Cell, Claim, Row, Target
 
 PAPER = "maskedxgboost"
 SETS = ("give_credit", "adult", "higgs46k", "bank", "default_credit", "nomao")
@@ -41,3 +44,29 @@ def rows_of(context: Context) -> int:
 
 def epsilons(context: Context) -> tuple[float, ...]:
     return (0.5, 2.0, 8.0) if context.quick else EPSILONS
+
+
+def figure(
+    title: str,
+    published: tuple[Row, ...],
+    cells: Callable[[Context, Sequence[str]], Sequence[Cell]],
+    table: Callable[[Sequence[Row]], Sequence[Row]],
+    claim: Callable[[Sequence[Row]], Claim],
+    plot: Callable[[Sequence[Row], str], str],
+    number: str,
+    sets: tuple[str, ...],
+    group: str = "",
+) -> Target:
+    """A figure that the paper has twice: for some data sets in the text, for the others in an appendix."""
+    return Target(
+        PAPER,
+        f"figure-{number}",
+        title,
+        sets,
+        published,
+        lambda context: cells(context, sets),
+        table,
+        claim,
+        lambda rows: plot(rows, number),
+        group,
+    )

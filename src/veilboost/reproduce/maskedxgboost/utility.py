@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from veilboost.report.plots import line_chart, sheet
 from veilboost.reproduce.context import PAPER_NAMES, Context
@@ -15,9 +16,9 @@ from veilboost.reproduce.maskedxgboost.curves import (
     with_budget,
     without_budget,
 )
-from veilboost.reproduce.maskedxgboost.setting import APPENDIX, FIRST_FOUR, PAPER, THE_OTHERS, epsilons
+from veilboost.reproduce.maskedxgboost.setting import APPENDIX, FIRST_FOUR, THE_OTHERS, epsilons, figure
 from veilboost.reproduce.summary import over_seeds, picked
-from veilboost.reproduce.target import Cell, Claim, Row, Target
+from veilboost.reproduce.target import Cell, Claim, Row
 
 PUBLISHED: tuple[Row, ...] = (
     {"statement": "MaskedXGBoost is far superior to XGBoost-LDP and FedXGBoost-LDP at every epsilon"},
@@ -65,7 +66,7 @@ def claim(rows: Sequence[Row]) -> Claim:
     )
 
 
-def plot(rows: Sequence[Row], figure: str) -> str:
+def plot(rows: Sequence[Row], number: str) -> str:
     charts: list[str] = []
     for data in dict.fromkeys(row["data"] for row in rows):
         own = picked(rows, data=data)
@@ -78,22 +79,8 @@ def plot(rows: Sequence[Row], figure: str) -> str:
             }
             title = f"{PAPER_NAMES[data]}, epsilon {reading}"
             charts.append(line_chart(title, "epsilon of the active party", "AUC", lines, across=levels))
-    return sheet(f"MaskedXGBoost, Figure {figure}: AUC against epsilon", charts)
+    return sheet(f"MaskedXGBoost, Figure {number}: AUC against epsilon", charts)
 
 
-def _target(figure: str, sets: tuple[str, ...], group: str = "") -> Target:
-    return Target(
-        PAPER,
-        f"figure-{figure}",
-        "AUC of five methods against epsilon",
-        sets,
-        PUBLISHED,
-        lambda context: cells(context, sets),
-        table,
-        claim,
-        lambda rows: plot(rows, figure),
-        group,
-    )
-
-
-FIGURE_4, FIGURE_12 = _target("4", FIRST_FOUR), _target("12", THE_OTHERS, APPENDIX)
+_figure = partial(figure, "AUC of five methods against epsilon", PUBLISHED, cells, table, claim, plot)
+FIGURE_4, FIGURE_12 = _figure("4", FIRST_FOUR), _figure("12", THE_OTHERS, APPENDIX)
