@@ -174,7 +174,7 @@ def test_the_summary_for_people(table: Path, tmp_path: Path) -> None:
         assert said in text
     assert "gradient and hessian of every row: in the first round these are the labels" in text
     assert "open: labels of the active side against every passive party" in text
-    assert "plain does not protect the active side's labels and the passive side's features" in text
+    assert "plain does not protect the active side's labels and the active side's features" in text
     assert str(folder) in text
 
 
