@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -46,7 +45,6 @@ class HorizontalChoices:
 
     participants: int | None = None
     buckets: int | None = None
-    eps: float | None = None
     allow_unmasked: bool = False
 
     @property
@@ -56,18 +54,12 @@ class HorizontalChoices:
     def applied(self, spec: HorizontalSpec, config: TrainingConfig) -> TrainingConfig:
         """The configuration with these choices in it, as the protocol completes it."""
         options = dict(config.options)
-        for name, wanted, value in (
-            ("epsilon", self.eps is not None, 0.0 if self.eps == math.inf else self.eps),
-            ("guard", self.allow_unmasked, "allow"),
-        ):
-            if wanted and (name in options or name not in spec.options.names()):
+        if self.allow_unmasked:
+            if "guard" in options or "guard" not in spec.options.names():
                 raise UnsupportedCombination(
-                    f"{spec.name} has no option {name}, or it is given twice", "say it once, to a protocol that has it"
+                    f"{spec.name} has no option guard, or it is given twice", "say it once, to a protocol that has it"
                 )
-            if wanted and value is not None:
-                options[name] = value
-        if self.eps is not None and not self.eps > 0:
-            raise ImpossibleParameter(f"--eps {self.eps:g} is not above 0", "give a number, or inf for no noise")
+            options["guard"] = "allow"
         config = replace(config, options=options)
         return spec.completed(config if self.buckets is None else replace(config, max_bin=self.buckets))
 

@@ -134,7 +134,21 @@ def simulate(
     ] = None,
     eps: Annotated[
         float | None,
-        typer.Option("--eps", help="mal: --option epsilon=..., inf for no noise.", rich_help_panel=PARTIES),
+        typer.Option(
+            "--eps",
+            help="The protocol's epsilon (of labels in sealed, of a release in ldp and elxgb, of a bucket in "
+            "federboost and mal); inf for no noise, where it can be switched off so.",
+            rich_help_panel=PARTIES,
+        ),
+    ] = None,
+    eps_features: Annotated[
+        float | None,
+        typer.Option(
+            "--eps-features",
+            help="sealed: epsilon of the passive parties' statistics.",
+            show_default="off: exact sums",
+            rich_help_panel=PARTIES,
+        ),
     ] = None,
     allow_unmasked: Annotated[
         bool,
@@ -245,10 +259,13 @@ def simulate(
 
         [bold]veilboost simulate --data t.csv --label y --columns a=x,z --columns 'b=*'[/]
 
+        [bold]veilboost simulate --scene --protocol sealed --eps 4 --audit[/]
+
         [bold]veilboost simulate --data t.csv --label y --protocol mal --participants 10 --buckets 18[/]
     """
     from veilboost.cli.experiment import run_experiment, summary
     from veilboost.cli.horizontal import HorizontalChoices, network_summary, run_horizontal, tell_horizontal
+    from veilboost.cli.options import with_budget
     from veilboost.cli.problem import SplitOptions, load_problem
     from veilboost.cli.report import print_report
     from veilboost.cli.tables import TableOptions
@@ -262,7 +279,7 @@ def simulate(
     if threads is not None and threads < 1:
         raise ImpossibleParameter(f"--threads {threads} is less than 1")
     check_engine(engine, workers)
-    choices = HorizontalChoices(participants, buckets, eps, allow_unmasked)
+    choices = HorizontalChoices(participants, buckets, allow_unmasked)
     horizontal = _is_horizontal(protocol, setting)
     # A wrong name should not cost the loading of a large file.
     if horizontal:
@@ -270,15 +287,18 @@ def simulate(
             raise UnsupportedCombination("--engine is for vertical protocols", "leave it out")
         if parties is not None or columns or active is not None:
             raise UnsupportedCombination("--parties, --columns and --active are for columns in different hands")
-        choices.applied(horizontal_named(protocol), config)
+        dealt_out = horizontal_named(protocol)
+        config = with_budget(config, protocol, dealt_out.options, eps, eps_features)
+        choices.applied(dealt_out, config)
         parties = 1
     elif choices.any:
         raise UnsupportedCombination(
-            f"{protocol} is vertical, and --participants, --buckets, --eps and --allow-unmasked are not",
+            f"{protocol} is vertical, and --participants, --buckets and --allow-unmasked are not",
             "choose mal or secagg, or leave them out",
         )
     else:
         spec = protocol_named(protocol)
+        config = with_budget(config, protocol, spec.options, eps, eps_features)
         spec.check(config)
         check_job(engine, spec.name, spec.engines, config)
     options = TableOptions(
