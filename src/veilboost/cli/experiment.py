@@ -113,7 +113,7 @@ def run_experiment(
     return Experiment(
         spec=spec,
         problem=problem,
-        config=config,
+        config=skeleton.config,  # with what the protocol chose for itself
         threads=threads,
         run=run,
         skeleton=skeleton,
