@@ -95,8 +95,9 @@ def _run(target: Target, context: Context, out: Path) -> Reproduction:
     console = stderr()
     for name in context.missing(target.sets):
         console.print(f"{target.name}: skipped {name}: not in {context.data}", soft_wrap=True)
-    expected = seconds_text(expected_seconds(target, context, out))
-    console.print(f"[bold]{target.paper} {target.name}[/]: {target.title}; about {expected}", soft_wrap=True)
+    left = expected_seconds(target, context, out)
+    expected = f"about {seconds_text(left)}" if left else "measured already"
+    console.print(f"[bold]{target.paper} {target.name}[/]: {target.title}; {expected}", soft_wrap=True)
     with _progress() as watch:
         return reproduce(target, context, out, watch)
 
