@@ -15,7 +15,7 @@ from typing import Any
 from common import note, report
 from veilboost.plan.calibrate import calibrate
 from veilboost.plan.job import PlannedJob
-from veilboost.plan.measure import measure
+from veilboost.plan.measure import Measured, measure
 from veilboost.plan.predict import predict
 from veilboost.plan.spending import ALL, HORIZONTAL
 
@@ -44,7 +44,7 @@ def errors_of(protocol: str, decades: tuple[int, ...]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for decade in decades:
         job = held_out_job(protocol, ALL[protocol].scale * decade)
-        measured, expected = measure(protocol, job, seed=1), predict(protocol, job, costs)
+        measured, expected = best_of(protocol, job), predict(protocol, job, costs)
         crossed, told = measured.sent + measured.answered, expected.bytes_sent + expected.bytes_answered
         found.append(
             {
@@ -63,6 +63,14 @@ def errors_of(protocol: str, decades: tuple[int, ...]) -> list[dict[str, Any]]:
             f"bytes off by {told / crossed - 1:+.0%}"
         )
     return found
+
+
+def best_of(protocol: str, job: PlannedJob) -> Measured:
+    """One run; of short ones the best of three, since their first includes what is done once."""
+    runs = [measure(protocol, job, seed=1)]
+    while runs[0].seconds < 1 and len(runs) < 3:
+        runs.append(measure(protocol, job, seed=1))
+    return min(runs, key=lambda run: run.seconds)
 
 
 def held_out_job(protocol: str, rows: int) -> PlannedJob:
