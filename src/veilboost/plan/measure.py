@@ -21,7 +21,7 @@ from veilboost.wire.transcript import Entry, Transcript
 
 DRIVER = "active"
 # What a run may need to be run at all with little data; it does not change what things cost.
-_OPTIONS = {"mal": {"guard": "allow"}}
+_OPTIONS = {"mal": {"guard": "allow"}, "sealed": {"eps": 1000.0}}
 
 
 @dataclass(frozen=True)
