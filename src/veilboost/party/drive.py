@@ -226,7 +226,7 @@ class Driver(Connections):
             self.settings.threads or os.cpu_count() or 1,
             keeper,
             lambda result: self._after_round(run, result),
-            take(self.settings.runs, self.job, booking.randomness),
+            take(self.settings, self.job, booking.randomness),
             booking,
             lasting_engine(self.settings.engine, self.settings.workers),
         )

@@ -9,6 +9,7 @@ from pathlib import Path
 from veilboost.crypto.csprng import Csprng, JobRandomness
 from veilboost.crypto.paillier.keys import generate_key
 from veilboost.crypto.paillier.prepared import PreparedOwner, PreparedRandomness
+from veilboost.engine.api import LOCAL
 from veilboost.errors import CheckpointFailed, MissingLabel, UnsupportedCombination
 from veilboost.party.settings import JobSettings, PartySettings
 from veilboost.protocols.common.paillier_options import options_of
@@ -40,6 +41,11 @@ def prepare(settings: PartySettings, job: JobSettings, trees: int = 1) -> Prepar
             "only Paillier encryption is slow enough to be done beforehand",
             "start the job; backend='lattice' encrypts in milliseconds",
         )
+    if not _encrypts_here(settings):
+        raise UnsupportedCombination(
+            f"the engine {settings.engine} encrypts at its workers, and what lies ready here is of no use to them",
+            "start the job, or use the engine local",
+        )
     options = options_of(job.training)
     key = generate_key(options.key_bits, Csprng(), options.allow_insecure_key)
     owner = PreparedOwner.prepare(key, settings.data.load().rows * trees, Csprng())
@@ -56,10 +62,10 @@ def prepare(settings: PartySettings, job: JobSettings, trees: int = 1) -> Prepar
     return Prepared(file, options.key_bits, owner.left)
 
 
-def take(runs: Path, job: JobSettings, randomness: JobRandomness) -> JobRandomness:
+def take(settings: PartySettings, job: JobSettings, randomness: JobRandomness) -> JobRandomness:
     """The job's randomness with what was prepared for it, which is removed first: it serves one job, once."""
-    file = file_of(runs, job.name)
-    if not file.exists():
+    file = file_of(settings.runs, job.name)
+    if not file.exists() or not _encrypts_here(settings):
         return randomness
     try:
         content = file.read_bytes()
@@ -69,6 +75,10 @@ def take(runs: Path, job: JobSettings, randomness: JobRandomness) -> JobRandomne
     if not _encrypts_by_paillier(job):
         return randomness
     return PreparedRandomness(randomness.key, PreparedOwner.from_bytes(content))
+
+
+def _encrypts_here(settings: PartySettings) -> bool:
+    return settings.engine == LOCAL.name
 
 
 def _encrypts_by_paillier(job: JobSettings) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,13 @@ def test_every_zero_is_used_once_and_what_is_missing_is_encrypted_as_usual():
     assert owner.left == 0
     assert [value % KEY.public.n for value in numbers] == owner.decrypt(found)
     assert len(set(owner.encrypt([1, 1], Csprng()))) == 2
+
+
+def test_a_copy_for_another_process_has_no_stock():
+    owner = PreparedOwner.prepare(KEY, 3, Csprng())
+    copy = pickle.loads(pickle.dumps(owner))  # noqa: S301
+    assert (owner.left, copy.left) == (3, 0), "two copies would use the same zeros"
+    assert owner.decrypt(copy.encrypt([42], Csprng())) == [42]
 
 
 def test_what_is_kept_comes_back_and_nonsense_does_not():
@@ -80,25 +88,35 @@ def written(town, protocol="elxgb", **options):
 def test_what_was_prepared_is_for_its_owner_alone_and_taken_once(town):
     settings, job = load_party(town.folder / "bank.toml"), written(town, **SHORT_KEY)
     plain = JobRandomness()
-    assert take(settings.runs, job, plain) is plain
+    assert take(settings, job, plain) is plain
     made = prepare(settings, job, trees=2)
     assert (made.encryptions, made.key_bits) == (2 * 36, 512)
     assert made.file == file_of(settings.runs, "credit")
     assert made.file.stat().st_mode & 0o777 == 0o600
     assert made.file.parent.stat().st_mode & 0o777 == 0o700
-    taken = take(settings.runs, job, plain)
+    taken = take(settings, job, plain)
     assert isinstance(taken, PreparedRandomness)
     assert (taken.key, taken.owner.left) == (plain.key, 72)
     assert not list(made.file.parent.iterdir())
-    assert take(settings.runs, job, plain) is plain
+    assert take(settings, job, plain) is plain
 
 
 def test_a_job_that_has_changed_to_other_encryption_leaves_nothing_behind(town):
     settings, job = load_party(town.folder / "bank.toml"), written(town, **SHORT_KEY)
     made = prepare(settings, job)
     plain = JobRandomness()
-    assert take(settings.runs, written(town, backend="lattice"), plain) is plain
+    assert take(settings, written(town, backend="lattice"), plain) is plain
     assert not made.file.exists()
+
+
+def test_workers_elsewhere_do_not_get_what_lies_ready_here(town):
+    settings, job = load_party(town.folder / "bank.toml"), written(town, "paillier", **SHORT_KEY)
+    made, plain = prepare(settings, job), JobRandomness()
+    ray = dataclasses.replace(settings, engine="ray")
+    assert take(ray, job, plain) is plain
+    assert made.file.exists()
+    with pytest.raises(UnsupportedCombination, match="workers"):
+        prepare(ray, job)
 
 
 def test_who_cannot_prepare_is_told(town):

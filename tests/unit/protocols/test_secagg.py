@@ -25,10 +25,13 @@ from veilboost.errors import (
 from veilboost.model.joined import join
 from veilboost.party.horizontal import HorizontalFederation, simulate_horizontal
 from veilboost.party.simulation import simulate_training
+from veilboost.privacy.ledger import worst_epsilon
 from veilboost.protocols.horizontal import Trusting
+from veilboost.protocols.horizontal_registry import horizontal_named
 from veilboost.protocols.secagg.exact import SUM_BYTES, as_float, exact_sum, from_residue
 from veilboost.protocols.secagg.messages import (
     CountsRequest,
+    CutsFound,
     MaskedSums,
     ScaleRequest,
     SecaggGroup,
@@ -290,17 +293,68 @@ def test_requests_out_of_turn_or_shape_are_refused():
     federation.train()
     level = next(message for message in seen if isinstance(message, SumsRequest) and message.depth == 1)
     group = next(message for message in seen if isinstance(message, SecaggGroup))
+    cuts = next(message for message in seen if isinstance(message, CutsFound))
+    counts = CountsRequest(99, np.zeros((1, 1), dtype=np.uint32))
     none = np.empty(0, dtype=np.int32)
+    fresh = HorizontalFederation("secagg", dealt(whole(), [150, 150]), config_of(), seed=b"again").participants["p0"]
+    with pytest.raises(UnexpectedMessage):
+        fresh.handle(counts)
     for message, error in [
         (group, UnexpectedMessage),
+        (counts, UnexpectedMessage),
+        (cuts, UnexpectedMessage),
         (replace(level, number=9, depth=0), UnexpectedMessage),
         (level, UnexpectedMessage),
-        (CountsRequest(99, np.zeros((1, 1), dtype=np.uint32)), MalformedMessage),
         (ScaleRequest(none, none, none, none, none, none, none, 7), UnexpectedMessage),
         (MaskedSums(np.empty((0, 0, 2), dtype=np.uint64)), UnexpectedMessage),
     ]:
         with pytest.raises(error):
             handle(message)
+
+
+def joined(federation):
+    """The first participant, as it is when its group has been formed."""
+    told = [federation.participants[name].introduce() for name in ("p0", "p1")]
+    group = SecaggGroup(
+        told[0].schema, ("p0", "p1"), np.stack([each.public for each in told]), tuple(each.evidence for each in told), 0
+    )
+    side = federation.participants["p0"]
+    side.handle(group)
+    return side
+
+
+def test_counts_of_another_number_of_columns_are_refused():
+    side = joined(HorizontalFederation("secagg", dealt(whole(), [150, 150]), config_of()))
+    with pytest.raises(MalformedMessage):
+        side.handle(CountsRequest(99, np.zeros((1, 1), dtype=np.uint32)))
+
+
+def test_no_mask_serves_two_contents():
+    """A server that could tell other margins and ask the same again would subtract the answers: the masks are gone."""
+    table, config = whole(), config_of()
+    seen = []
+    federation = HorizontalFederation("secagg", dealt(table, [150, 150]), config, seed=b"same")
+    handle = federation.participants["p0"].handle
+    federation.participants["p0"].handle = lambda message: seen.append(message) or handle(message)
+    federation.train()
+    cuts = next(message for message in seen if isinstance(message, CutsFound))
+    first = next(message for message in seen if isinstance(message, SumsRequest))
+    answers = []
+    for margin in (cuts.base_margin, cuts.base_margin + 1):
+        side = joined(HorizontalFederation("secagg", dealt(table, [150, 150]), config, seed=b"same"))
+        side.handle(replace(cuts, base_margin=margin))
+        answers.append(side.handle(first).sums)
+    difference = np.abs((answers[0] - answers[1]).view(np.int64).astype(np.float64))
+    assert np.median(difference) > 2**55, "uniform, and not the difference of two histograms"
+
+
+def test_a_finite_budget_is_refused_before_anything_is_read():
+    planned = horizontal_named("secagg").plan(config_of(), 6)
+    assert math.isinf(worst_epsilon(planned, 1e-5))
+    held_out = {name: np.arange(150) >= 120 for name in ("p0", "p1")}
+    federation = HorizontalFederation("secagg", dealt(whole(), [150, 150]), config_of(), held_out=held_out)
+    federation.train()
+    assert set(federation.accounts["p0"].events) == set(planned)
 
 
 def test_a_group_of_one_is_refused_by_the_participant_itself():

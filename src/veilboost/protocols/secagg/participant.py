@@ -17,10 +17,10 @@ from veilboost.crypto.pairwise import KEY_BYTES, PairwiseMasks
 from veilboost.errors import EmptyTable, MalformedMessage, UnexpectedMessage
 from veilboost.fixedpoint import MAX_BITS, Scale, choose_scale, to_fixed
 from veilboost.model.part import Part
-from veilboost.privacy.event import Adjacency, ExactRelease
 from veilboost.protocols.common.schema import Schema, describe, table_in_terms_of
 from veilboost.protocols.common.whole import TrainedModel, block_with_cuts, from_message
 from veilboost.protocols.horizontal import ParticipantContext, ParticipantSide
+from veilboost.protocols.secagg.accounting import releases
 from veilboost.protocols.secagg.exact import SUM_BYTES, exact_sum
 from veilboost.protocols.secagg.messages import (
     CountsRequest,
@@ -46,7 +46,10 @@ from veilboost.wire.message import Done, Message
 
 
 class SecaggParticipant(ParticipantSide):
-    """Answers each request once: a repeated one gets the stored answer, so that no mask serves two contents."""
+    """Answers each request once: a repeated one gets the stored answer.
+
+    Masks are drawn for the whole history of requests, so none serves two contents, whatever the server sends again.
+    """
 
     def __init__(self, context: ParticipantContext) -> None:
         self._context, self._config = context, context.config
@@ -60,6 +63,7 @@ class SecaggParticipant(ParticipantSide):
         self._schema: Schema | None = None
         self._block: ColumnBlock | None = None
         self._last: tuple[bytes, Message] | None = None
+        self._history = b""
         self._part: Part | None = None
         self._round, self._depth, self._ended = -1, 0, True
 
@@ -79,23 +83,23 @@ class SecaggParticipant(ParticipantSide):
         digest = hashlib.sha256(encode(message)).digest()
         if self._last is not None and self._last[0] == digest:
             return self._last[1]
-        answer = self._answer(message, digest)
-        self._last = digest, answer
+        history = hashlib.sha256(self._history + digest).digest()
+        answer = self._answer(message, history)
+        self._last, self._history = (digest, answer), history
         return answer
 
     def _answer(self, message: Message, digest: bytes) -> Message:
         if isinstance(message, SecaggGroup):
             return self._join(message)
-        if self._schema is None:
-            raise UnexpectedMessage(f"{message.type_name()} came before its turn")
+        opening = isinstance(message, TotalsRequest | CountsRequest | CutsFound)
+        if self._schema is None or opening != (self._block is None):
+            raise UnexpectedMessage(f"{message.type_name()} came out of its turn")
         if isinstance(message, TotalsRequest):
             return self._totals(digest)
         if isinstance(message, CountsRequest):
             return self._counts(message, digest)
         if isinstance(message, CutsFound):
             return self._take_cuts(message)
-        if self._block is None:
-            raise UnexpectedMessage(f"{message.type_name()} came before its turn")
         if isinstance(message, ScaleRequest):
             return self._scale(message)
         if isinstance(message, SumsRequest):
@@ -135,16 +139,8 @@ class SecaggParticipant(ParticipantSide):
         self._schema, self._columns, self._label = schema, columns, label
         counted = [column for column in columns if column.categories is None or self._ordinal]
         self._sorted = [_sorted(column, self._fit) for column in counted]
-        for what in ("sums of gradients per node and bin", "counts of values", "the sum of labels"):
-            self._context.account.spend(
-                ExactRelease(
-                    what=f"{what}, added up over all participants",
-                    adjacency=Adjacency.RECORD,
-                    adversary="the server",
-                    protocol="secagg",
-                    release=what,
-                )
-            )
+        for event in releases(watched=bool(len(self._watched))):
+            self._context.account.spend(event)
         return Done()
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from veilboost.privacy.statement import Protection, Statement, Status
 from veilboost.protocols.common.whole import TrainedModel
 from veilboost.protocols.horizontal import HorizontalSpec
+from veilboost.protocols.secagg.accounting import plan
 from veilboost.protocols.secagg.messages import (
     CountsRequest,
     CutsFound,
@@ -71,4 +72,5 @@ SPEC = HorizontalSpec(
     participant=SecaggParticipant,
     fixed=FIXED,
     refuse=refuse,
+    plan=plan,
 )
