@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 
 import numpy as np
@@ -15,8 +16,11 @@ from typer.testing import CliRunner
 from veilboost.cli.main import app
 from veilboost.errors import PeerRefused, PeerUnreachable, UnexpectedMessage, VeilBoostError
 from veilboost.infer.secure.messages import (
+    BlindedNodes,
+    Directions,
     EncryptedNodes,
     NodesRequest,
+    PrepareService,
     SecureQuery,
     SecureScores,
     ServiceKey,
@@ -34,6 +38,7 @@ from veilboost.party.runs import RunFolder
 from veilboost.party.settings import load_job, load_party
 from veilboost.types import Column
 from veilboost.wire.channel import Peers
+from veilboost.wire.message import Done
 
 OWNERS, HELPERS, USERS = ("bank", "shop"), {"ta": "authority", "csp": "csp"}, ("alice",)
 EVERYONE = (*HELPERS, *OWNERS, *USERS)
@@ -197,6 +202,18 @@ def test_an_owner_trusts_the_authority_of_the_job_and_no_other(town):
     other = ServiceClient(load_party(folder / "alice.toml"), OpenService("credit", "ta", "csp"))
     with pytest.raises(PeerRefused, match="VB-1612"):
         Peers({"shop": other.way("shop")}).ask({"shop": NodesRequest()}, EncryptedNodes)
+
+
+def test_who_wakes_the_csp_first_does_not_become_the_active_party(town):
+    """Else whoever may speak to the CSP could have its own ciphertexts decided."""
+    folder, _, _ = town
+    shutil.rmtree(folder / "runs-csp" / "credit" / "service")
+    csp = ServiceClient(load_party(folder / "alice.toml"), OpenService("credit", "ta", "csp")).way("csp")
+    Peers({"csp": csp}).ask({"csp": PrepareService()}, Done)
+    with pytest.raises(PeerRefused, match="does not serve this model"):
+        Peers({"csp": csp}).ask({"csp": BlindedNodes(np.zeros((1, 8), dtype=np.uint8))}, Directions)
+    columns, scores = expected(folder, [5])
+    assert ServiceUser(alice(folder)).predict({column.name: column for column in columns}, 1)[0, 0] == scores[0]
 
 
 def test_an_authority_that_was_started_again_still_knows_and_a_csp_that_is_gone_is_named(town):

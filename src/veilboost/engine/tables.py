@@ -65,7 +65,7 @@ def table_in_place(
     parts: list[list[Ref]] = []
     for begin, end in shards.ranges:
         pieces = _pieces(files, begin, end)
-        parts.append(shards.pool.call_for(len(wanted) + 4, read_part, pieces, selection, wanted))
+        parts.append(shards.pool.call_for(len(wanted) + 4, read_part, pieces, selection, wanted, begin))
     told = shards.pool.get([part[-1] for part in parts])
     described = [each for each, _ in told]
     columns = [
@@ -89,8 +89,8 @@ def table_in_place(
     )
 
 
-def read_part(pieces: Sequence[Piece], selection: Selection, features: Sequence[str]) -> tuple[Any, ...]:
-    """A shard's columns, ids, labels and weights, and what is to be told of its columns."""
+def read_part(pieces: Sequence[Piece], selection: Selection, features: Sequence[str], first: int) -> tuple[Any, ...]:
+    """A shard's columns, ids (by default numbers from `first` on), labels and weights, and what is told of columns."""
     pa = pyarrow()
     names = list(dict.fromkeys([*features, *selection.roles.values()]))
     table = pa.concat_tables([_rows_of(piece, names) for piece in pieces], promote_options="permissive")
@@ -100,7 +100,7 @@ def read_part(pieces: Sequence[Piece], selection: Selection, features: Sequence[
     ]
     ids = None if selection.id is None else id_values(selection.id, table.column(selection.id), typed=True)
     if ids is None:
-        ids = np.arange(table.num_rows, dtype=np.int64)
+        ids = np.arange(first, first + table.num_rows, dtype=np.int64)
     label = weight = None
     if selection.label is not None:
         label, classes = label_values(selection.label, table.column(selection.label), typed=True)

@@ -127,9 +127,10 @@ class ServiceSession:
         with _locks[str(self._folder.path)]:
             if isinstance(message, PrepareService):
                 if not self._folder.exists(_SECRET):
-                    self._folder.write_json("active.json", {"active": peer.party})
+                    told = self._ask_authority(ServiceKeyRequest(), ServiceKey)
                     self._folder.save_known(self._told())
-                    self._folder.write(_SECRET, self._ask_authority(ServiceKeyRequest(), ServiceKey).key.tobytes())
+                    self._folder.write_json("active.json", {"active": told.active})
+                    self._folder.write(_SECRET, told.key.tobytes())
                 return Done()
             if not isinstance(message, BlindedNodes):
                 raise UnexpectedMessage(f"{message.type_name()} is not a request to the CSP")

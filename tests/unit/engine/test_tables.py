@@ -65,6 +65,7 @@ def test_the_same_columns_and_the_same_model(tmp_path, count):
         assert one.categories == other.categories
         np.testing.assert_array_equal(np.asarray(one.values), other.values)
     np.testing.assert_array_equal(np.asarray(parts.label), whole.label)
+    np.testing.assert_array_equal(np.asarray(parts.ids), whole.ids)
     config = TrainingConfig(n_estimators=2, max_depth=3, max_bin=8)
     expected = simulate_training({"bank": whole}, "bank", "plain", config)
     assert sha(simulate_training({"bank": parts}, "bank", "plain", config, engine=shards(count))) == sha(expected)

@@ -44,6 +44,7 @@ class ServiceAuthority:
             return {}
         return {
             "task": asdict(self._task),
+            "active": self._active,
             "registered": {name: Directory(own).to_json() for name, own in self._registered.items()},
             "secret": self._secret.hex(),
             "public": self._public.hex(),
@@ -55,6 +56,7 @@ class ServiceAuthority:
             return
         task = state["task"]
         self._task = PublishTask(tuple(task["parties"]), task["csp"], task["scheme"])
+        self._active = state["active"]
         self._secret, self._public = bytes.fromhex(state["secret"]), bytes.fromhex(state["public"])
         self._registered = {name: _own(text) for name, text in state["registered"].items()}
         self._number(self._task)
@@ -73,7 +75,7 @@ class ServiceAuthority:
         if isinstance(message, ServiceKeyRequest):
             if party != self._task.csp:
                 raise UnexpectedMessage("the secret service key is for the CSP of the task only")
-            return ServiceKey(np.frombuffer(self._secret, np.uint8))
+            return ServiceKey(np.frombuffer(self._secret, np.uint8), self._active)
         raise UnexpectedMessage(f"{message.type_name()} is not a request to the authority")
 
     def _publish(self, party: PartyName, message: PublishTask) -> Done:
@@ -85,7 +87,7 @@ class ServiceAuthority:
         if party not in message.parties or message.csp in message.parties or len(set(message.parties)) < 2:
             raise MalformedMessage("a task needs its active party, another party, and a CSP that is neither")
         self._secret, self._public = generate(message.scheme, self._random, self._key_bits, self._allow_insecure)
-        self._task = message
+        self._task, self._active = message, party
         return Done()
 
     def _register(self, party: PartyName, task: PublishTask, message: RegisterAttributes) -> Done:

@@ -66,10 +66,17 @@ class ServiceKeyRequest(Message):
 
 @dataclass(frozen=True)
 class ServiceKey(Message):
-    """Authority to CSP: the secret service key (section 6.3 says S_KT, Algorithm 5 uses S_KS, and that is meant)."""
+    """Authority to CSP: the secret service key (section 6.3 says S_KT, Algorithm 5 uses S_KS, and that is meant).
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (Reveals("the secret service key: it reads nodes and users' rows", "csp"),)
+    `active` published the task: for nobody else does the CSP decide directions.
+    """
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        Reveals("the secret service key: it reads nodes and users' rows", "csp"),
+        Reveals("who serves the model", "csp"),
+    )
     key: Bytes
+    active: str
 
 
 @dataclass(frozen=True)
