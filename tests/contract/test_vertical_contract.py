@@ -11,6 +11,7 @@ import pytest
 
 import veilboost.party.simulation as simulation_module
 from support import QUIET_OPTIONS, make_columns, make_labels, quick, sha, split_among, train
+from veilboost.boost import sides
 from veilboost.config import TrainingConfig
 from veilboost.errors import UnsupportedCombination, VeilBoostError
 from veilboost.privacy.statement import Status
@@ -64,7 +65,8 @@ OTHER_WAY = {
 }
 
 
-def test_only_declared_messages_travel_and_all_declared_ones_do(spec):
+def test_only_declared_messages_travel_and_all_declared_ones_do(spec, monkeypatch):
+    monkeypatch.setattr(sides, "SIDES_AT_ONCE", 16)
     tables, config = scene("binary", spec)
     run = train(tables, config, spec.name)
     sent = {entry.message for transcript in run.transcripts.values() for entry in transcript.entries}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -13,13 +14,15 @@ from veilboost.boost.rows import RowGroups
 from veilboost.protocols.common.messages import (
     BeginRound,
     BeginTraining,
+    MoreSides,
     ResumeTraining,
+    SidesRequest,
     SplitAnswer,
     SplitRequest,
     StatisticsRequest,
 )
 from veilboost.types import BoolArray, Int32Array, Int64Array, PartyName, UInt8Array
-from veilboost.wire.message import Message
+from veilboost.wire.message import Done, Message
 
 
 @dataclass
@@ -81,6 +84,7 @@ def rounds(view: View, peer: PartyName) -> list[ReplayedRound]:
     """
     found: dict[int, ReplayedRound] = {}
     trees, current = 1, None
+    before: list[MoreSides] = []
     for message in view.with_peer(peer):
         level = current.levels[-1] if current is not None and current.levels else None
         if isinstance(message, BeginTraining):
@@ -90,12 +94,15 @@ def rounds(view: View, peer: PartyName) -> list[ReplayedRound]:
         elif isinstance(message, BeginRound):
             current = found[message.number] = _opened(message, view.rows, trees)
         elif isinstance(message, StatisticsRequest) and current is not None:
-            current.levels.append(_entered(message, current, view.rows))
+            current.levels.append(_entered(_joined(before, message), current, view.rows))
+            before = []
+        elif isinstance(message, MoreSides):
+            before.append(message)
         elif isinstance(message, SplitRequest) and level is not None:
             level.split_request = message
         elif isinstance(message, SplitAnswer) and level is not None:
-            level.split_answer = message
-        elif level is not None:
+            level.split_answer = message if level.split_answer is None else _joined([level.split_answer], message)
+        elif level is not None and not isinstance(message, SidesRequest | Done):
             level.messages.append(message)
     return [found[number] for number in sorted(found)]
 
@@ -137,6 +144,19 @@ def _opened(opening: BeginRound, rows: int, trees: int) -> ReplayedRound:
     return ReplayedRound(opening, fit, trees)
 
 
+_Told = TypeVar("_Told", StatisticsRequest, SplitAnswer)
+
+
+def _joined(before: Sequence[MoreSides | SplitAnswer], last: _Told) -> _Told:
+    """The last of several messages, with the sides of all: their pieces are whole bytes."""
+    told = (*before, last)
+    return replace(
+        last,
+        fit_left=np.concatenate([each.fit_left for each in told]),
+        follow_left=np.concatenate([each.follow_left for each in told]),
+    )
+
+
 def _entered(request: StatisticsRequest, current: ReplayedRound, rows: int) -> ReplayedLevel:
     if not current.levels or request.depth == 0:
         follow = np.setdiff1d(np.arange(rows, dtype=np.int32), current.fit).astype(np.int32)
@@ -153,12 +173,11 @@ def _entered(request: StatisticsRequest, current: ReplayedRound, rows: int) -> R
 
 
 def _children(groups: RowGroups, own: BoolArray, answered: UInt8Array | None, told: UInt8Array) -> RowGroups:
-    left = np.empty(groups.size, dtype=np.uint8)
     here = int(groups.counts[own].sum())
+    parts = [(~own, _bits(told, groups.size - here).view(np.uint8))]
     if answered is not None:
-        groups.put(own, _bits(answered, here).view(np.uint8), left)
-    groups.put(~own, _bits(told, groups.size - here).view(np.uint8), left)
-    return groups.split(left)
+        parts.append((own, _bits(answered, here).view(np.uint8)))
+    return groups.split(groups.laid(parts))
 
 
 def _cut(groups: RowGroups, packed: UInt8Array) -> tuple[list[Int32Array], list[Int32Array]]:

@@ -13,6 +13,7 @@ from veilboost import _native
 from veilboost.boost.cuts import ABOVE_ALL, propose_cuts
 from veilboost.boost.layout import BinLayout
 from veilboost.boost.rows import RowFiller, RowGroups
+from veilboost.boost.sides import Sides
 from veilboost.config import TrainingConfig
 from veilboost.types import (
     AnyArray,
@@ -254,14 +255,14 @@ class ColumnBlock:
     def _bin_numbers(self) -> Int32Array:
         return np.arange(max(self.layout.widest, 1), dtype=np.int32)
 
-    def route(self, bins: LevelBins, rows: RowGroups, splits: Splits) -> UInt8Array:
+    def route(self, bins: LevelBins, rows: RowGroups, splits: Splits) -> Sides:
         """1 for every row of `rows.listed()` that goes left by its node's split."""
-        left = np.empty(rows.size, dtype=np.uint8)
-        if not len(left):
-            return left
+        if not rows.size:
+            return np.empty(0, dtype=np.uint8)
+        routed: list[tuple[BoolArray, Sides]] = []
         for matrix, nodes in _by_matrix(bins, rows):
             part = rows if nodes is None else rows.of(nodes)
-            out = left if nodes is None else np.empty(part.size, dtype=np.uint8)
+            out = np.empty(part.size, dtype=np.uint8)
             picked = slice(None) if nodes is None else nodes
             kernel = _native.route_u8 if matrix.dtype == np.uint8 else _native.route_u16
             kernel(  # pyright: ignore[reportCallIssue]
@@ -273,11 +274,12 @@ class ColumnBlock:
                 splits.left[picked],
                 out,
             )
-            if nodes is not None:
-                chosen = np.zeros(rows.nodes, dtype=np.bool_)
-                chosen[nodes] = True
-                rows.put(chosen, out, left)
-        return left
+            if nodes is None:
+                return out
+            chosen = np.zeros(rows.nodes, dtype=np.bool_)
+            chosen[nodes] = True
+            routed.append((chosen, out))
+        return rows.laid(routed)
 
     def rules_of(self, splits: Splits, bins: LevelBins, positions: Int64Array) -> list[Rule]:
         """The splits of the nodes at these positions of the level as values: thresholds or sets of categories."""

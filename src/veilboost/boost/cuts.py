@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from typing import NamedTuple
+
 import numpy as np
 
-from veilboost.types import Float32Array, Float64Array
+from veilboost.types import Float32Array, Float64Array, Int64Array
 
 ABOVE_ALL = np.float32(np.finfo(np.float32).max)  # the cut that sends every present value left
+
+
+class Ranked(NamedTuple):
+    """What stands at some ranks of a sorted column: the value, the rows before it, and the rows up to its last."""
+
+    value: Float32Array
+    before: Int64Array
+    upto: Int64Array
 
 
 def propose_cuts(values: Float32Array, weights: Float64Array | None, max_bin: int, binning: str) -> Float32Array:
@@ -18,37 +29,69 @@ def propose_cuts(values: Float32Array, weights: Float64Array | None, max_bin: in
     if len(values) == 0:
         return np.empty(0, dtype=np.float32)
     if binning == "width":
-        return _equal_width(values, max_bin)
-    return _quantiles(values, weights, max_bin)
+        return equal_width(float(values.min()), float(values.max()), max_bin)
+    if weights is not None:
+        return _weighted_quantiles(values, weights, max_bin)
+    return _answered(quantiles(len(values), max_bin), np.sort(values))
 
 
-def _equal_width(values: Float32Array, max_bin: int) -> Float32Array:
-    low, high = float(values.min()), float(values.max())
+def equal_width(low: float, high: float, max_bin: int) -> Float32Array:
     edges = low + (high - low) * np.arange(1, max_bin) / max_bin
     cuts = np.unique(edges.astype(np.float32))
     return cuts[cuts > np.float32(low)]
 
 
-def _quantiles(values: Float32Array, weights: Float64Array | None, max_bin: int) -> Float32Array:
-    if weights is None:
-        values = np.sort(values)
-        starts = np.flatnonzero(np.concatenate(([True], values[1:] != values[:-1])))
-        distinct, mass = values[starts], np.diff(np.append(starts, len(values))).astype(np.float64)
-    else:
-        order = np.argsort(values, kind="stable")
-        values = values[order]
-        starts = np.flatnonzero(np.concatenate(([True], values[1:] != values[:-1])))
-        distinct, mass = values[starts], np.add.reduceat(weights[order], starts)
+def quantiles(rows: int, max_bin: int) -> Generator[Int64Array, Ranked, Float32Array]:
+    """The cuts that give bins about equal numbers of rows, for whoever can tell what stands at a rank of the column.
+
+    Asks for ranks, counted from 1 on, is told what stands there, and ends with the cuts. Whole numbers throughout: the
+    cuts do not depend on where the rows are and in which pieces they are counted.
+
+    A value with a fair share of the rows or more ends a bin by itself, and what remains is shared anew among the rest:
+    otherwise one heavy value would swallow several quantiles and leave fewer bins than were asked for. Of the light
+    values those end a bin that complete a share: number ceil(k * light / bins) of the light rows, for every k.
+    """
+    before = upto = last = np.empty(0, dtype=np.int64)  # the rows before and up to every heavy value, in order
+    while light := rows - int((upto - before).sum()):
+        bins = max_bin - len(upto)
+        shares = -(-np.arange(1, bins + 1) * light // bins)
+        # As ranks among all rows: with the heavy ones that stand before. A value with a fair share has one of them.
+        heavy_rows = np.concatenate(([0], (upto - before).cumsum()))
+        found = yield shares + heavy_rows[(before - heavy_rows[:-1]).searchsorted(shares)]
+        heavy = (found.upto - found.before) * bins >= light
+        if not heavy.any():
+            last = found.upto
+            break
+        heavy[1:] &= found.before[1:] != found.before[:-1]  # once, also where it has several of the ranks
+        before = np.sort(np.concatenate((before, found.before[heavy])))
+        upto = np.sort(np.concatenate((upto, found.upto[heavy])))
+    ends = np.union1d(upto, last)[:-1]  # the last bin ends with the last row
+    around = yield np.concatenate((ends, ends + 1))
+    return between(*np.split(around.value, 2))
+
+
+def _answered(search: Generator[Int64Array, Ranked, Float32Array], column: Float32Array) -> Float32Array:
+    """What a search ends with on a sorted column."""
+    ranks = next(search)
+    while True:
+        value = column[ranks - 1]
+        try:
+            ranks = search.send(Ranked(value, column.searchsorted(value), column.searchsorted(value, side="right")))
+        except StopIteration as end:
+            return end.value
+
+
+def _weighted_quantiles(values: Float32Array, weights: Float64Array, max_bin: int) -> Float32Array:
+    order = np.argsort(values, kind="stable")
+    values = values[order]
+    starts = np.flatnonzero(np.concatenate(([True], values[1:] != values[:-1])))
+    distinct, mass = values[starts], np.add.reduceat(weights[order], starts)
     first_of_bin = _first_of_each_bin(mass, max_bin)
     return between(distinct[first_of_bin - 1], distinct[first_of_bin])
 
 
-def _first_of_each_bin(mass: Float64Array, max_bin: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Positions (beside 0) at which a new bin starts, so that bins hold about equal mass.
-
-    A value heavier than a fair share takes a bin of its own, and what remains is shared anew among the rest:
-    otherwise one heavy value would swallow several quantiles and leave fewer bins than were asked for.
-    """
+def _first_of_each_bin(mass: Float64Array, max_bin: int) -> Int64Array:
+    """Positions (beside 0) at which a new bin starts, so that bins hold about equal mass: as `quantiles`, in floats."""
     count = len(mass)
     if count <= max_bin:
         return np.arange(1, count)
@@ -75,4 +118,4 @@ def between(low: Float32Array, high: Float32Array) -> Float32Array:
     """A float32 in (low, high], the midpoint where there is room: no party's cut need be anybody's value."""
     middle = (low.astype(np.float64) + high.astype(np.float64)) / 2
     cut = middle.astype(np.float32)
-    return np.where(cut > low, cut, high).astype(np.float32)
+    return np.where(cut > low, cut, high) + np.float32(0)  # of the two zeros one, whichever stood first

@@ -9,11 +9,12 @@ from typing import Protocol
 import numpy as np
 
 from veilboost.boost.rows import RowGroups
+from veilboost.boost.sides import Sides
 from veilboost.boost.split import LEAST_GAIN, Candidates
 from veilboost.boost.tree import Forest, Tree
 from veilboost.config import TrainingConfig
 from veilboost.fixedpoint import Scale
-from veilboost.types import Float32Array, Float64Array, Int32Array, Int64Array, UInt8Array
+from veilboost.types import Float32Array, Float64Array, Int32Array, Int64Array
 
 _NO_BITS = np.empty(0, dtype=np.uint8)
 _NOWHERE = np.empty(0, dtype=np.int64)
@@ -85,8 +86,8 @@ class SplitFinder(Protocol):
         ...
 
     def select(self, level: Level, offers: Sequence[Candidates]) -> Choices: ...
-    def split(self, level: Level, offers: Sequence[Candidates], choices: Choices) -> tuple[UInt8Array, UInt8Array]:
-        """Left bits of the fit rows and of the follow rows of the chosen nodes, node after node."""
+    def split(self, level: Level, offers: Sequence[Candidates], choices: Choices) -> tuple[Sides, Sides]:
+        """The sides of the fit rows and of the follow rows of the chosen nodes."""
         ...
 
     def leaf_weights(self, totals: Int64Array, scale: Scale) -> Float64Array: ...
@@ -150,8 +151,8 @@ def _next_level(
     level: Level,
     position: Int64Array,
     children: Int32Array,
-    fit_left: UInt8Array,
-    follow_left: UInt8Array,
+    fit_left: Sides,
+    follow_left: Sides,
     start: Round,
     config: TrainingConfig,
     derives_siblings: bool,

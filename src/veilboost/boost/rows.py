@@ -11,6 +11,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 import numpy as np
 
 from veilboost import _native
+from veilboost.boost.sides import Sides, SidesHeard, pieces
 from veilboost.types import AnyArray, BoolArray, Float32Array, Float64Array, Int32Array, Int64Array, UInt8Array
 
 Result = TypeVar("Result")
@@ -68,8 +69,8 @@ class RowGroups:
             return self.rows[:0]
         return np.concatenate([self.rows[b:e] for b, e in zip(self.begin, self.end, strict=True)])
 
-    def split(self, left: UInt8Array) -> RowGroups:
-        """The children of all nodes, left and right of each in turn; `left` has a 0/1 per row of `listed()`."""
+    def split(self, left: Sides) -> RowGroups:
+        """The children of all nodes, left and right of each in turn."""
         group = self.group.repeat(2)
         if not len(left):
             nowhere = np.zeros(len(group), dtype=np.int64)
@@ -79,15 +80,26 @@ class RowGroups:
         _native.split_rows(self.rows, self.begin, self.end, left, children, starts)
         return RowGroups(children, starts[:-1], starts[1:], group)
 
-    def take(self, chosen: BoolArray, whole: UInt8Array) -> UInt8Array:
-        """Of one value per row of `listed()`, those of the chosen nodes."""
+    def take(self, chosen: BoolArray, whole: Sides) -> Sides:
+        """Of the sides of all rows those of the chosen nodes."""
         part = np.empty(int(self.counts[chosen].sum()), dtype=np.uint8)
         _native.take_nodes(self.counts, chosen, whole, part)
         return part
 
-    def put(self, chosen: BoolArray, part: UInt8Array, whole: UInt8Array) -> None:
-        """Lay the values of the chosen nodes at their places in `whole`."""
-        _native.put_nodes(self.counts, chosen, part, whole)
+    def laid(self, parts: Sequence[tuple[BoolArray, Sides]]) -> Sides:
+        """The inverse: the sides of all rows, from those of nodes that are chosen once each."""
+        whole = np.empty(self.size, dtype=np.uint8)
+        for chosen, part in parts:
+            _native.put_nodes(self.counts, chosen, part, whole)
+        return whole
+
+    def told(self, left: Sides) -> Iterator[UInt8Array]:
+        """Sides as they cross, of which one piece at a time need be here."""
+        return pieces(left)
+
+    def heard(self) -> SidesHeard:
+        """What takes such pieces in."""
+        return SidesHeard(self.size)
 
     def totals(self, gradients: Int32Array) -> Int64Array:
         """Sums of (g, h), given as (trees, rows, 2), over the rows of each node: (nodes, 2)."""

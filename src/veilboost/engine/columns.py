@@ -18,8 +18,10 @@ from veilboost.boost.columns import (
 )
 from veilboost.boost.layout import BinLayout
 from veilboost.boost.rows import RowFiller, RowGroups
+from veilboost.boost.sides import Sides
 from veilboost.config import TrainingConfig
 from veilboost.engine import work
+from veilboost.engine.cuts import cuts_in_shards, fit_column, missing_in
 from veilboost.engine.pool import Ref, reduced
 from veilboost.engine.rows import ShardedRows
 from veilboost.engine.shards import ShardedArray, ShardedFiller, ShardedNumbers, Shards
@@ -32,7 +34,6 @@ from veilboost.types import (
     Float64Array,
     Int32Array,
     Int64Array,
-    UInt8Array,
 )
 
 
@@ -53,28 +54,22 @@ class ShardedBlock(ColumnBlock):
         threads: int,
         propose: Callable[[int, Float32Array], Float32Array] | None,
     ) -> ShardedBlock:
-        """As `ColumnBlock.build`: the cuts are those of whole columns, each seen by one worker."""
+        """As `ColumnBlock.build`: the cuts are those of whole columns."""
         pool = shards.pool
         kinds, categories = kinds_of(columns, config)
         values = [_values(shards, column) for column in columns]
-        weight = None if weights is None else shards.place(weights)
+        missing: list[bool] = reduced(pool, work.added, shards.each(missing_in, *values)).tolist()
         masks = None if held_out is None else shards.place(held_out)
-        beside = [*(weight.parts if weight else ()), *(masks.parts if masks else ())]
-        found = [
-            pool.call(work.cuts_of, config, len(shards), weight is not None, masks is not None, *each.parts, *beside)
-            for each in values
-        ]
-        cuts: list[Float32Array] = []
-        missing: list[bool] = []
-        for number, (proposed, has_missing) in enumerate(pool.get(found)):
-            missing.append(has_missing)
-            if kinds[number] is not ColumnKind.NUMERIC:
-                cuts.append(category_cuts(categories[number]))
-            elif propose is not None:
-                whole = np.asarray(values[number])
-                cuts.append(propose(number, whole if held_out is None else whole[~np.asarray(held_out)]))
-            else:
-                cuts.append(proposed)
+        cuts = [category_cuts(count) for count in categories]
+        numeric = [number for number, kind in enumerate(kinds) if kind is ColumnKind.NUMERIC]
+        if propose is None:
+            weight = None if weights is None else shards.place(weights)
+            proposed = cuts_in_shards([values[number] for number in numeric], config, weight, masks)
+            for number, edges in zip(numeric, proposed, strict=True):
+                cuts[number] = edges
+        else:
+            for number in numeric:
+                cuts[number] = propose(number, fit_column(values[number], masks))
         parts = [
             pool.call(
                 work.binned, config, kinds, categories, tuple(cuts), tuple(missing), end - begin, threads,
@@ -132,12 +127,12 @@ class ShardedBlock(ColumnBlock):
         parts = self.shards.each(work.histogram, self.parts, rows.parts, rows.pick, placed)
         return reduced(self.shards.pool, work.added, parts)
 
-    def route(self, bins: LevelBins, rows: RowGroups, splits: Splits) -> UInt8Array:
+    def route(self, bins: LevelBins, rows: RowGroups, splits: Splits) -> Sides:
         if not rows.size:
             return np.empty(0, dtype=np.uint8)
         if not isinstance(rows, ShardedRows):
             raise TypeError("rows of another engine")
-        return rows.gather_bits(work.route, self.parts, splits)
+        return rows.sides_by(work.route, self.parts, splits)
 
 
 def _values(shards: Shards, column: Column) -> ShardedArray:

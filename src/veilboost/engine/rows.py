@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 
 from veilboost.boost.rows import Result, RowGroups
+from veilboost.boost.sides import SIDES_AT_ONCE, Sides, SidesHeard
 from veilboost.engine import work
-from veilboost.engine.order import collected, dealt
+from veilboost.engine.order import collected, window
 from veilboost.engine.pool import Ref, reduced
 from veilboost.engine.shards import ShardedArray, Shards
-from veilboost.types import AnyArray, Float32Array, Float64Array, Int32Array, Int64Array, UInt8Array
+from veilboost.engine.sides import ShardedHeard, ShardedSides, as_sides, in_shards
+from veilboost.types import AnyArray, BoolArray, Float32Array, Float64Array, Int32Array, Int64Array, UInt8Array
 
 CHUNK_ROWS = 1 << 20  # row numbers that are here at a time
 AHEAD = 4  # pieces of work that run while an earlier one's result is used
@@ -54,14 +56,34 @@ class ShardedRows(RowGroups):
     def listed(self) -> Int32Array:
         return self.rows
 
-    def split(self, left: UInt8Array) -> RowGroups:
+    def split(self, left: Sides) -> RowGroups:
         parts: list[Ref] = []
         counts: list[Ref] = []
-        for part, bits in zip(self.parts, dealt(left, self.by_shard), strict=True):
-            children, count = self.shards.pool.call_for(2, work.split, part, self.pick, np.packbits(bits), len(bits))
+        for part, bits in zip(self.parts, self._sides(left).parts, strict=True):
+            children, count = self.shards.pool.call_for(2, work.split, part, self.pick, bits)
             parts.append(children)
             counts.append(count)
         return ShardedRows(self.shards, parts, np.array(self.shards.pool.get(counts)), self.group.repeat(2), None)
+
+    def take(self, chosen: BoolArray, whole: Sides) -> Sides:
+        return self._sides(whole).of_nodes(chosen)
+
+    def laid(self, parts: Sequence[tuple[BoolArray, Sides]]) -> Sides:
+        pieces = [
+            (chosen, in_shards(self.shards, self.by_shard[:, chosen], part)) for chosen, part in parts if chosen.any()
+        ]
+        return ShardedSides.laid(self.shards, self.by_shard, pieces)
+
+    def told(self, left: Sides) -> Iterator[UInt8Array]:
+        sides = self._sides(left)
+        for low in range(0, max(self.size, 1), SIDES_AT_ONCE):
+            yield np.packbits(sides.between(low, low + SIDES_AT_ONCE))
+
+    def heard(self) -> SidesHeard:
+        return ShardedHeard(self.shards, self.by_shard)
+
+    def _sides(self, left: Sides) -> ShardedSides:
+        return in_shards(self.shards, self.by_shard, left)
 
     def totals(self, gradients: Int32Array) -> Int64Array:
         if not self.size:
@@ -75,13 +97,10 @@ class ShardedRows(RowGroups):
         elif self.size:
             margin.parts = self.shards.each(work.with_leaves, self.parts, self.pick, weight, margin)
 
-    def gather_bits(self, function: Callable[..., UInt8Array], *arguments: Any) -> UInt8Array:
-        """What a function of shards' rows tells as packed bits, a 0/1 per row, node after node."""
+    def sides_by(self, function: Callable[..., UInt8Array], *arguments: Any) -> Sides:
+        """The sides of all rows, which a function of a shard's rows tells as packed bits."""
         told = self.shards.each(function, self.parts, self.pick, *arguments)
-        counts = self.by_shard.sum(axis=1).tolist()
-        packed = (self.shards.pool.get([part])[0] for part in told)
-        bits = (np.unpackbits(part, count=count) for part, count in zip(packed, counts, strict=True))
-        return collected(bits, self.by_shard)
+        return as_sides(ShardedSides(self.shards, told, self.by_shard))
 
     def folded(
         self, function: Callable[..., Result], arrays: Sequence[AnyArray], combine: Callable[..., Result]
@@ -95,7 +114,7 @@ class ShardedRows(RowGroups):
         edges = [*range(0, self.size, CHUNK_ROWS), self.size]
         firsts = list(self.shards.edges[:-1])
         for low, high in itertools.pairwise(edges):
-            skip, take = self._window(low, high)
+            skip, take = window(self.by_shard, low, high)
             parts = self.shards.each(work.window, self.parts, self.pick, list(skip), list(take), firsts)
             yield collected(self.shards.pool.get(parts), take)
 
@@ -109,7 +128,7 @@ class ShardedRows(RowGroups):
         for number, (low, high) in enumerate(itertools.pairwise(edges)):
             if len(answers) > AHEAD:
                 yield pool.get([answers.popleft()])[0]
-            skip, take = self._window(low, high)
+            skip, take = window(self.by_shard, low, high)
             having = np.flatnonzero(take.any(axis=1)).tolist() or [0]
             told = [
                 pool.call(
@@ -125,9 +144,3 @@ class ShardedRows(RowGroups):
             answers.append(pool.call(work.put_together, piece(number), take[having], *told))
         while answers:
             yield pool.get([answers.popleft()])[0]
-
-    def _window(self, low: int, high: int) -> tuple[Int64Array, Int64Array]:
-        """The places low .. high of the list of all rows: how many of a node's each shard skips and takes."""
-        before = self.by_shard.cumsum(axis=0) - self.by_shard + self.begin  # where a shard's rows of a node begin
-        first, last = (np.clip(edge - before, 0, self.by_shard) for edge in (low, high))
-        return first, last - first

@@ -183,22 +183,32 @@ def per_row(function: Callable[..., Any], *arrays: AnyArray) -> Any:
     return first.shards.array(parts, first.shape, first.dtype, first.axis)
 
 
+def summed(function: Callable[..., AnyArray], array: AnyArray) -> AnyArray:
+    """A function of an array whose results for pieces add up to that for the whole, called where the rows are."""
+    if not isinstance(array, ShardedArray):
+        return function(array)
+    return reduced(array.shards.pool, work.added, array.shards.each(function, array))
+
+
 def pieces_of(values: AnyArray, rows: int) -> Iterator[AnyArray]:
     """Values (trees, rows, 2) in pieces of so many rows each, and one of what is left."""
     if not isinstance(values, ShardedArray):
         for first in range(0, max(values.shape[1], 1), rows):
             yield values[:, first : first + rows]
         return
-    waiting, count = list[AnyArray](), 0
+    trees, total, *others = values.shape
+    first = filled = 0
+    piece = np.empty((trees, min(rows, total), *others), dtype=values.dtype)
     for part in values.chunks():
-        waiting.append(part)
-        count += part.shape[1]
-        while count >= rows:
-            whole = np.concatenate(waiting, axis=1)
-            yield whole[:, :rows]
-            waiting, count = [whole[:, rows:]], count - rows
-    if count:
-        yield np.concatenate(waiting, axis=1)
+        taken = 0
+        while taken < part.shape[1]:
+            count = min(part.shape[1] - taken, piece.shape[1] - filled)
+            piece[:, filled : filled + count] = part[:, taken : taken + count]
+            taken, filled = taken + count, filled + count
+            if filled == piece.shape[1]:
+                yield piece
+                first, filled = first + filled, 0
+                piece = np.empty((trees, min(rows, total - first), *others), dtype=values.dtype)
 
 
 def seen_values(values: AnyArray) -> AnyArray:

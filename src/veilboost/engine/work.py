@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from veilboost.boost.columns import ColumnBlock, LevelBins, Splits
-from veilboost.boost.cuts import propose_cuts
 from veilboost.boost.objective import Objective
 from veilboost.boost.rows import RowGroups
 from veilboost.config import TrainingConfig
@@ -121,9 +120,38 @@ def put_together(piece: Callable[..., Any], counts: Int64Array, *told: list[AnyA
     return piece(rows, *(np.concatenate(each, axis=1 if each[0].ndim == 3 else 0) for each in zip(*told, strict=True)))
 
 
-def split(groups: RowGroups, pick: Pick, left: UInt8Array, count: int) -> tuple[RowGroups, Int64Array]:
-    children = picked(groups, pick).split(np.unpackbits(left, count=count))
+def split(groups: RowGroups, pick: Pick, left: UInt8Array) -> tuple[RowGroups, Int64Array]:
+    own = picked(groups, pick)
+    children = own.split(np.unpackbits(left, count=own.size))
     return children, children.counts
+
+
+def sides_of_nodes(left: UInt8Array, counts: Int64Array, chosen: BoolArray) -> UInt8Array:
+    """Packed bits of nodes that have so many rows: those of the chosen nodes."""
+    return np.packbits(np.unpackbits(left, count=int(counts.sum()))[chosen.repeat(counts)])
+
+
+def sides_laid(counts: Int64Array, masks: tuple[BoolArray, ...], *parts: UInt8Array) -> UInt8Array:
+    """The inverse: the packed bits of all nodes, from those of nodes that are chosen once each."""
+    whole = np.empty(int(counts.sum()), dtype=np.uint8)
+    for chosen, part in zip(masks, parts, strict=True):
+        whole[chosen.repeat(counts)] = np.unpackbits(part, count=int(counts[chosen].sum()))
+    return np.packbits(whole)
+
+
+def sides_window(left: UInt8Array, counts: Int64Array, skip: Int64Array, take: Int64Array) -> UInt8Array:
+    """Of every node's packed bits `take` after the first `skip`."""
+    place = np.arange(int(counts.sum())) - (counts.cumsum() - counts).repeat(counts)
+    chosen = (place >= skip.repeat(counts)) & (place < (skip + take).repeat(counts))
+    return np.packbits(np.unpackbits(left, count=len(place))[chosen])
+
+
+def sides_joined(*pieces: tuple[UInt8Array, int]) -> UInt8Array:
+    """Packed bits, from pieces of so many rows each, if any."""
+    if len(pieces) == 1:
+        return pieces[0][0]
+    bits = [np.unpackbits(packed, count=rows) for packed, rows in pieces]
+    return np.packbits(np.concatenate([np.empty(0, dtype=np.uint8), *bits]))
 
 
 def totals(groups: RowGroups, pick: Pick, gradients: Int32Array) -> Int64Array:
@@ -137,26 +165,6 @@ def with_leaves(groups: RowGroups, pick: Pick, weight: Float32Array, margin: Flo
 
 
 # --- columns ------------------------------------------------------------------------------------------------
-
-
-def cuts_of(
-    config: TrainingConfig, shards: int, weighted: bool, masked: bool, *parts: AnyArray
-) -> tuple[Float32Array, bool]:
-    """The cuts of one column, and whether a value of it is missing.
-
-    `parts` are the column in all shards, then where there are such the weights, then the masks of rows held out.
-    """
-    values = np.concatenate(parts[:shards])
-    missing = bool(np.isnan(values).any())
-    weights = np.concatenate(parts[shards : 2 * shards]) if weighted else None
-    if masked:
-        fit = ~np.concatenate(parts[-shards:])
-        values, weights = values[fit], None if weights is None else weights[fit]
-    return propose_cuts(values, weights, config.max_bin, config.binning), missing
-
-
-def has_missing(values: Float32Array) -> bool:
-    return bool(np.isnan(values).any())
 
 
 def binned(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import zip_longest
 
 import numpy as np
 
@@ -12,6 +14,7 @@ from veilboost.boost.columns import Rule, in_all_columns
 from veilboost.boost.grower import Choices, Level, Round, best_choices
 from veilboost.boost.layout import BinLayout
 from veilboost.boost.rows import RowGroups
+from veilboost.boost.sides import Sides
 from veilboost.boost.split import Candidates, candidates_from_sums, leaf_weights
 from veilboost.errors import MalformedMessage
 from veilboost.fixedpoint import Scale
@@ -22,7 +25,9 @@ from veilboost.protocols.common.messages import (
     BeginTraining,
     ColumnsOffered,
     EndTraining,
+    MoreSides,
     ResumeTraining,
+    SidesRequest,
     SplitAnswer,
     SplitRequest,
     StatisticsRequest,
@@ -118,15 +123,12 @@ class VerticalActive(ActiveSide):
 
     def candidates(self, level: Level) -> Sequence[Candidates]:
         build = level.build.astype(np.int32)
-        requests: dict[PartyName, StatisticsRequest] = {}
-        for owner, name in enumerate(self.context.order):
-            if owner == self.owner:
-                continue
-            if self._last_split is None:
-                requests[name] = StatisticsRequest(level.depth, _NO_INTS, _NO_BITS, _NO_BITS, build)
-            else:
-                split = self._last_split.choices.position.astype(np.int32)
-                requests[name] = StatisticsRequest(level.depth, split, *self._last_split.untold(owner), build)
+        split, told = self._tell_sides(level.depth)
+        requests = {
+            name: StatisticsRequest(level.depth, split, *told[name], build)
+            for name in self.context.order
+            if name != self.context.party
+        }
         pending = self.ask_statistics(requests)
         self.bins = self.block.level_bins(level.fit, level.follow)
         built = self.block.histogram(self.bins, self.start.gradients, level.fit.of(level.build))
@@ -143,7 +145,7 @@ class VerticalActive(ActiveSide):
     def select(self, level: Level, offers: Sequence[Candidates]) -> Choices:
         return best_choices(level, offers, self.config.gamma)
 
-    def split(self, level: Level, offers: Sequence[Candidates], choices: Choices) -> tuple[UInt8Array, UInt8Array]:
+    def split(self, level: Level, offers: Sequence[Candidates], choices: Choices) -> tuple[Sides, Sides]:
         names = self.context.order
         winners = set(choices.owner.tolist())
         pending = self.context.peers.send(
@@ -158,28 +160,44 @@ class VerticalActive(ActiveSide):
         if len(mine):
             last.take(self.owner, *self._split_own(level, offers[self.owner], choices, mine))
         for name, answer in self.context.peers.collect(pending, SplitAnswer).items():
-            owner = names.index(name)
-            fit_rows, follow_rows = last.rows_of(owner)
-            last.take(
-                owner,
-                _unpack(name, answer.fit_left, fit_rows),
-                _unpack(name, answer.follow_left, follow_rows),
-            )
+            last.take(names.index(name), *self._hear(level.depth, last, name, answer))
         self._last_split = last
-        return last.fit_left, last.follow_left
+        return last.left
 
     def leaf_weights(self, totals: Int64Array, scale: Scale) -> Float64Array:
         return leaf_weights(totals, scale, self.config)
 
     # --- parts of a split -------------------------------------------------------------------------------
 
+    def _tell_sides(self, depth: int) -> tuple[Int32Array, Mapping[PartyName, tuple[UInt8Array, UInt8Array]]]:
+        """Tell every party where the rows of the level above went; the last piece goes with the level's request."""
+        if self._last_split is None:
+            return _NO_INTS, dict.fromkeys(self.context.peers.names, (_NO_BITS, _NO_BITS))
+        split = self._last_split.choices.position.astype(np.int32)
+        pieces = {name: self._last_split.untold(self.context.order.index(name)) for name in self.context.peers.names}
+        last = {name: next(each) for name, each in pieces.items()}
+        while following := {name: piece for name, each in pieces.items() if (piece := next(each, None)) is not None}:
+            self.context.peers.ask({name: MoreSides(depth, split, *last[name]) for name in following}, Done)
+            last |= following
+        return split, last
+
+    def _hear(self, depth: int, last: LastSplit, name: PartyName, answer: SplitAnswer) -> tuple[Sides, Sides]:
+        """The sides that a party's answer tells, and the rest of it piece by piece."""
+        fit, follow = (groups.heard() for groups in last.rows_of(self.context.order.index(name)))
+        while True:
+            try:
+                fit, follow = fit.plus(answer.fit_left), follow.plus(answer.follow_left)
+            except MalformedMessage:
+                raise MalformedMessage(f"{name} sent left/right bits for another number of rows") from None
+            if fit.complete and follow.complete:
+                return fit.whole(), follow.whole()
+            answer = self.context.peers.ask({name: SidesRequest(depth)}, SplitAnswer)[name]
+
     def _tree_of(self, level: Level, positions: Int64Array) -> Int32Array:
         first = self.start.number * self.context.trees_per_round
         return (first + level.fit.group[positions]).astype(np.int32)
 
-    def _split_own(
-        self, level: Level, offer: Candidates, choices: Choices, mine: Int64Array
-    ) -> tuple[UInt8Array, UInt8Array]:
+    def _split_own(self, level: Level, offer: Candidates, choices: Choices, mine: Int64Array) -> tuple[Sides, Sides]:
         positions = choices.position[mine]
         handles = choices.handle[mine]
         sets = offer.left_sets(level.open.searchsorted(positions), handles) if self.block.layout.has_sets else []
@@ -223,38 +241,39 @@ class LastSplit:
     def __init__(self, choices: Choices, fit: RowGroups, follow: RowGroups) -> None:
         self.choices = choices
         self._groups = fit, follow
-        self.fit_left = np.empty(fit.size, dtype=np.uint8)
-        self.follow_left = np.empty(follow.size, dtype=np.uint8)
+        self._told: dict[int, tuple[Sides, Sides]] = {}
 
-    def rows_of(self, owner: int) -> tuple[int, int]:
-        """How many fit and follow rows stand at this owner's nodes."""
-        own = self.choices.owner == owner
-        return int(self._groups[0].counts[own].sum()), int(self._groups[1].counts[own].sum())
+    def rows_of(self, owner: int) -> tuple[RowGroups, RowGroups]:
+        """The fit and follow rows of this owner's nodes."""
+        own = np.flatnonzero(self.choices.owner == owner)
+        return self._groups[0].of(own), self._groups[1].of(own)
 
-    def take(self, owner: int, fit_left: UInt8Array, follow_left: UInt8Array) -> None:
-        own = self.choices.owner == owner
-        for whole, groups, part in zip(
-            (self.fit_left, self.follow_left), self._groups, (fit_left, follow_left), strict=True
-        ):
-            groups.put(own, part, whole)
+    def take(self, owner: int, fit_left: Sides, follow_left: Sides) -> None:
+        self._told[owner] = fit_left, follow_left
 
-    def untold(self, owner: int) -> tuple[UInt8Array, UInt8Array]:
-        """The packed bits of the nodes that this owner did not split itself."""
+    @cached_property
+    def left(self) -> tuple[Sides, Sides]:
+        """The sides of all fit rows and of all follow rows, when all owners have told."""
+        fit, follow = (
+            groups.laid([(self.choices.owner == owner, told[kind]) for owner, told in self._told.items()])
+            for kind, groups in enumerate(self._groups)
+        )
+        return fit, follow
+
+    def untold(self, owner: int) -> Iterator[tuple[UInt8Array, UInt8Array]]:
+        """Pieces of the sides at nodes that this owner did not split itself, of fit and of follow rows."""
         others = self.choices.owner != owner
-        fit, follow = self._groups
-        return np.packbits(fit.take(others, self.fit_left)), np.packbits(follow.take(others, self.follow_left))
+        fit, follow = (
+            groups.of(np.flatnonzero(others)).told(groups.take(others, whole))
+            for groups, whole in zip(self._groups, self.left, strict=True)
+        )
+        return zip_longest(fit, follow, fillvalue=_NO_BITS)
 
 
 def _starts(parts: Sequence[Int32Array]) -> Int32Array:
     starts = np.zeros(len(parts) + 1, dtype=np.int32)
     np.cumsum([part.size for part in parts], out=starts[1:])
     return starts
-
-
-def _unpack(name: PartyName, packed: UInt8Array, count: int) -> UInt8Array:
-    if len(packed) != (count + 7) // 8:
-        raise MalformedMessage(f"{name} sent left/right bits for another number of rows")
-    return np.unpackbits(packed, count=count)
 
 
 def _checked_layout(name: PartyName, offered: ColumnsOffered) -> BinLayout:

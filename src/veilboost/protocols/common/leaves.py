@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from veilboost.boost.rows import RowGroups
-from veilboost.types import Int32Array, Int64Array, UInt8Array
+from veilboost.boost.sides import Sides
+from veilboost.types import Int32Array, Int64Array
 
 
 def node_totals(gradients: Int32Array, groups: RowGroups) -> Int64Array:
@@ -19,7 +20,7 @@ class LeafRows:
     def __init__(self, root: RowGroups) -> None:
         self._here = self._below = root
 
-    def split(self, level: RowGroups, positions: Int64Array, left: UInt8Array) -> None:
+    def split(self, level: RowGroups, positions: Int64Array, left: Sides) -> None:
         """These nodes of a level split; those that stay are its leaves, if there are any."""
         self._below = level.of(positions).split(left)
         stay = np.delete(np.arange(level.nodes), positions)

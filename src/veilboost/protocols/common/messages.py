@@ -61,11 +61,22 @@ class BeginRound(Message):
 
 
 @dataclass(frozen=True)
+class MoreSides(Message):
+    """Active to passive: a piece of what the next `StatisticsRequest` will tell of where rows went, if it is long."""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (Reveals("which rows are together in each node of each tree", "passive"),)
+    depth: int
+    split: Ints
+    fit_left: Bits
+    follow_left: Bits
+
+
+@dataclass(frozen=True)
 class StatisticsRequest(Message):
     """Active to passive: where the rows of the level above went, and which nodes of this level to sum.
 
     `split` are the positions in the level above that were split; the bits cover, in their order, the rows of those
-    nodes that the receiver did not split itself.
+    nodes that the receiver did not split itself, but for those that `MoreSides` told before.
     """
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
@@ -104,13 +115,21 @@ class SplitRequest(Message):
 
 @dataclass(frozen=True)
 class SplitAnswer(Message):
-    """Passive to active: the left/right bits of the nodes' rows, fit rows and follow rows apart."""
+    """Passive to active: the left/right bits of the nodes' rows, fit rows and follow rows apart; a piece if many."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
         Reveals("for every row of the node, on which side of the winning cut its value lies", "active"),
     )
     fit_left: Bits
     follow_left: Bits
+
+
+@dataclass(frozen=True)
+class SidesRequest(Message):
+    """Active to passive: the next piece of your last `SplitAnswer`."""
+
+    reveals: ClassVar[tuple[Reveals, ...]] = ()
+    depth: int
 
 
 @dataclass(frozen=True)

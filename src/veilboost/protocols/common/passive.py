@@ -6,8 +6,8 @@ import copy
 import itertools
 import json
 from abc import abstractmethod
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from veilboost.boost.columns import ColumnBlock, LevelBins, Rule, in_all_columns
 from veilboost.boost.layout import BinLayout
 from veilboost.boost.rows import RowGroups
+from veilboost.boost.sides import Sides, SidesHeard
 from veilboost.config import TrainingConfig
 from veilboost.errors import ImpossibleParameter, MalformedMessage, UnexpectedMessage, VeilBoostError
 from veilboost.model.part import SplitRecords
@@ -24,13 +25,15 @@ from veilboost.protocols.common.messages import (
     BeginTraining,
     ColumnsOffered,
     EndTraining,
+    MoreSides,
     ResumeTraining,
+    SidesRequest,
     SplitAnswer,
     SplitRequest,
     StatisticsRequest,
 )
 from veilboost.protocols.common.shuffle import ColumnShuffle
-from veilboost.types import BoolArray, Float32Array, Int32Array, Int64Array, UInt8Array
+from veilboost.types import Float32Array, Int32Array, Int64Array, UInt8Array
 from veilboost.wire.message import Done, Message
 
 _NO_BITS = np.empty(0, dtype=np.uint8)
@@ -94,6 +97,10 @@ class VerticalPassive(PassiveSide):
             return self._statistics(message, self._round)
         if isinstance(message, SplitRequest):
             return self._split(message, self._round)
+        if isinstance(message, MoreSides):
+            return self._more_sides(message, self._round)
+        if isinstance(message, SidesRequest):
+            return self._next_sides(message, self._round)
         raise UnexpectedMessage(f"{message.type_name()} is not a request to a passive party")
 
     def records(self) -> SplitRecords:
@@ -251,8 +258,19 @@ class VerticalPassive(PassiveSide):
             self._rules[key] = in_all_columns(rule, state.columns)
         fit_left = state.block.route(state.bins, state.fit.of(position), splits)
         follow_left = state.block.route(state.bins, state.follow.of(position), splits)
-        state.remember(position, fit_left, follow_left)
-        return SplitAnswer(np.packbits(fit_left), np.packbits(follow_left))
+        return SplitAnswer(*state.remember(position, fit_left, follow_left))
+
+    def _next_sides(self, message: SidesRequest, state: RoundState) -> SplitAnswer:
+        piece = None if message.depth != state.depth else next(state.untold, None)
+        if piece is None:
+            raise UnexpectedMessage("there are no more left/right bits to tell")
+        return SplitAnswer(*piece)
+
+    def _more_sides(self, message: MoreSides, state: RoundState) -> Done:
+        if not state.summed or message.depth != state.depth + 1:
+            raise UnexpectedMessage("left/right bits of another level")
+        state.hear(message)
+        return Done()
 
 
 class RoundState:
@@ -268,40 +286,73 @@ class RoundState:
         self.follow = follow
         self.depth = 0
         self.summed = False
-        self._own = np.zeros(0, dtype=np.bool_)
-        self._own_fit_left = self._own_follow_left = _NO_BITS
+        self._forget()
+
+    def _forget(self) -> None:
+        """No node of the level is split yet, and nothing is told."""
+        self._own = np.zeros(self.fit.nodes, dtype=np.bool_)
+        self._own_left: tuple[Sides, Sides] = (_NO_BITS, _NO_BITS)
+        self.untold: Iterator[tuple[UInt8Array, UInt8Array]] = iter(())
+        self._heard: Heard | None = None
 
     def enter(self, depth: int, fit: RowGroups, follow: RowGroups) -> None:
         """A level begins: these are its rows, and no node of it is split yet."""
         self.depth, self.fit, self.follow, self.summed = depth, fit, follow, True
         self.bins = self.block.level_bins(fit, follow)
-        self._own = np.zeros(fit.nodes, dtype=np.bool_)
-        self._own_fit_left = self._own_follow_left = _NO_BITS
+        self._forget()
 
-    def remember(self, position: Int64Array, fit_left: UInt8Array, follow_left: UInt8Array) -> None:
-        """These nodes were split here; where their rows went need not be told."""
+    def remember(self, position: Int64Array, fit_left: Sides, follow_left: Sides) -> tuple[UInt8Array, UInt8Array]:
+        """These nodes were split here; where their rows went need not be told. Returns the first piece to tell."""
         self._own[position] = True
-        self._own_fit_left, self._own_follow_left = fit_left, follow_left
+        self._own_left = fit_left, follow_left
+        fit, follow = self.fit.of(position).told(fit_left), self.follow.of(position).told(follow_left)
+        self.untold = itertools.zip_longest(fit, follow, fillvalue=_NO_BITS)
+        return next(self.untold)
+
+    def hear(self, message: MoreSides) -> None:
+        """Keep a piece of what is told of the nodes that others split."""
+        self._heard = self._listening(message.split).plus(message)
+
+    def _listening(self, split: Int32Array) -> Heard:
+        """What was told of these nodes so far."""
+        if self._heard is None:
+            return self._first_heard(split)
+        if not np.array_equal(split, self._heard.split):
+            raise MalformedMessage("pieces of left/right bits are of different nodes")
+        return self._heard
 
     def children(self, message: StatisticsRequest) -> tuple[RowGroups, RowGroups]:
-        """The rows of the next level, from the bits split here and those told."""
+        """The rows of the next level, from the sides split here and those told."""
+        heard = self._listening(message.split).plus(message)
         split = message.split.astype(np.int64)
-        if not _within(split, 0, self.fit.nodes) or (split[1:] <= split[:-1]).any():
-            raise MalformedMessage("a node that was split is not in the level, or named twice")
         own = self._own[split]
+        fit, follow = (
+            groups.of(split).split(groups.of(split).laid([(own, own_left), (~own, told.whole())]))
+            for groups, own_left, told in zip((self.fit, self.follow), self._own_left, heard.sides, strict=True)
+        )
+        return fit, follow
+
+    def _first_heard(self, split: Int32Array) -> Heard:
+        nodes = split.astype(np.int64)
+        if not _within(nodes, 0, self.fit.nodes) or (nodes[1:] <= nodes[:-1]).any():
+            raise MalformedMessage("a node that was split is not in the level, or named twice")
+        own = self._own[nodes]
         if np.count_nonzero(own) != np.count_nonzero(self._own):
             raise MalformedMessage("a node that was split here is missing")
-        return (
-            _merge(self.fit.of(split), own, self._own_fit_left, message.fit_left),
-            _merge(self.follow.of(split), own, self._own_follow_left, message.follow_left),
-        )
+        others = nodes[~own]
+        return Heard(split, (self.fit.of(others).heard(), self.follow.of(others).heard()))
 
 
-def _merge(groups: RowGroups, own: BoolArray, own_left: UInt8Array, told: UInt8Array) -> RowGroups:
-    left = np.empty(groups.size, dtype=np.uint8)
-    groups.put(own, own_left, left)
-    groups.put(~own, _bits(told, groups.size - len(own_left)), left)
-    return groups.split(left)
+@dataclass(frozen=True)
+class Heard:
+    """The sides of fit and follow rows, as far as they are told, at those of the nodes `split` that others split."""
+
+    split: Int32Array
+    sides: tuple[SidesHeard, SidesHeard]
+
+    def plus(self, message: MoreSides | StatisticsRequest) -> Heard:
+        fit, follow = self.sides
+        return Heard(self.split, (fit.plus(message.fit_left), follow.plus(message.follow_left)))
 
 
 def _within(values: Int32Array | Int64Array, low: int, high: int) -> bool:

@@ -9,13 +9,14 @@ import numpy as np
 from veilboost.boost.columns import ColumnBlock, LevelBins
 from veilboost.boost.grower import Choices, Level, Round
 from veilboost.boost.layout import KIND_CODES, BinLayout
+from veilboost.boost.sides import Sides
 from veilboost.boost.split import Candidates
 from veilboost.errors import MalformedMessage
 from veilboost.protocols.common.active import LastSplit, VerticalActive
 from veilboost.protocols.common.messages import BeginRound, StatisticsRequest
 from veilboost.protocols.common.sums import LevelSums
 from veilboost.protocols.federboost.messages import BucketRound, Buckets, BucketSplits, BucketsRequest
-from veilboost.types import AnyArray, BoolArray, Float64Array, PartyName, UInt8Array
+from veilboost.types import AnyArray, BoolArray, Float64Array, PartyName
 from veilboost.wire.channel import Pending
 from veilboost.wire.message import Done
 
@@ -81,7 +82,7 @@ class FederBoostActive(VerticalActive):
             offers[name] = self.score(sums, block.layout, level.totals[level.open])
         return offers
 
-    def split(self, level: Level, offers: Sequence[Candidates], choices: Choices) -> tuple[UInt8Array, UInt8Array]:
+    def split(self, level: Level, offers: Sequence[Candidates], choices: Choices) -> tuple[Sides, Sides]:
         bits = LastSplit(choices, level.fit.of(choices.position), level.follow.of(choices.position))
         told: dict[PartyName, BucketSplits] = {}
         for owner, name in enumerate(self.context.order):
@@ -101,4 +102,4 @@ class FederBoostActive(VerticalActive):
                 block.route(bins, level.follow.of(positions), splits),
             )
         self.context.peers.ask(told, Done)
-        return bits.fit_left, bits.follow_left
+        return bits.left

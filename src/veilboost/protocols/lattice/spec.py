@@ -12,7 +12,9 @@ from veilboost.protocols.common.messages import (
     BeginTraining,
     ColumnsOffered,
     EndTraining,
+    MoreSides,
     ResumeTraining,
+    SidesRequest,
     SplitAnswer,
     SplitRequest,
 )
@@ -57,6 +59,8 @@ SPEC = ProtocolSpec(
         LatticeSums,
         SplitRequest,
         SplitAnswer,
+        SidesRequest,
+        MoreSides,
         ResumeTraining,
         EndTraining,
         Done,

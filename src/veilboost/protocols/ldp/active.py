@@ -11,6 +11,7 @@ import numpy as np
 from veilboost.boost.grower import Choices, Level, Round
 from veilboost.boost.layout import BinLayout
 from veilboost.boost.rows import RowGroups
+from veilboost.boost.sides import Sides
 from veilboost.boost.split import Candidates
 from veilboost.errors import MalformedMessage
 from veilboost.fixedpoint import Scale
@@ -23,7 +24,7 @@ from veilboost.protocols.ldp.accounting import gradient_event, totals_event
 from veilboost.protocols.ldp.messages import LdpRequest, LdpRound, LdpScores
 from veilboost.protocols.ldp.options import LdpOptions, ranges_of
 from veilboost.protocols.ldp.scores import score
-from veilboost.types import BoolArray, Float64Array, Int32Array, Int64Array, PartyName, UInt8Array
+from veilboost.types import BoolArray, Float64Array, Int32Array, Int64Array, PartyName
 from veilboost.wire.channel import Pending
 
 _NOTHING = np.empty((0, 0, 0), dtype=np.int32)
@@ -135,7 +136,7 @@ class LdpActive(VerticalActive):
             offers[name] = Candidates(answer.handle, answer.gain)
         return offers
 
-    def split(self, level: Level, offers: Sequence[Candidates], choices: Choices) -> tuple[UInt8Array, UInt8Array]:
+    def split(self, level: Level, offers: Sequence[Candidates], choices: Choices) -> tuple[Sides, Sides]:
         fit_left, follow_left = super().split(level, offers, choices)
         self._leaves.split(level.fit, choices.position, fit_left)
         return fit_left, follow_left

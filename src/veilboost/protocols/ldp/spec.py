@@ -8,7 +8,9 @@ from veilboost.protocols.common.messages import (
     BeginTraining,
     ColumnsOffered,
     EndTraining,
+    MoreSides,
     ResumeTraining,
+    SidesRequest,
     SplitAnswer,
     SplitRequest,
 )
@@ -57,6 +59,8 @@ SPEC = ProtocolSpec(
         LdpScores,
         SplitRequest,
         SplitAnswer,
+        SidesRequest,
+        MoreSides,
         ResumeTraining,
         EndTraining,
         Done,

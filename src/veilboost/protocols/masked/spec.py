@@ -9,7 +9,9 @@ from veilboost.protocols.common.messages import (
     BeginTraining,
     ColumnsOffered,
     EndTraining,
+    MoreSides,
     ResumeTraining,
+    SidesRequest,
     SplitAnswer,
     SplitRequest,
 )
@@ -60,6 +62,8 @@ SPEC = ProtocolSpec(
         BestGains,
         SplitRequest,
         SplitAnswer,
+        SidesRequest,
+        MoreSides,
         ResumeTraining,
         EndTraining,
         Done,

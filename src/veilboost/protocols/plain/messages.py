@@ -9,7 +9,7 @@ from veilboost.protocols.common.messages import BeginRound
 from veilboost.types import Int32Array, Int64Array
 from veilboost.wire.message import ArraySpec, Message, Reveals
 
-ROWS_AT_ONCE = 1 << 20  # gradients of so many rows are 8 MB a class
+ROWS_AT_ONCE = 1 << 19  # gradients of so many rows are 4 MB a class
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,9 @@ from veilboost.boost.rows import RowGroups
 from veilboost.config import TrainingConfig
 from veilboost.crypto.fingerprint import fingerprint
 from veilboost.crypto.lattice.keys import EncryptedSums, add_to_sums
+from veilboost.engine.shards import summed
 from veilboost.privacy.discrete import discrete_gaussian
-from veilboost.privacy.quantiles import noisy_cuts
+from veilboost.privacy.quantiles import cell_counts, noisy_cuts
 from veilboost.protocols.common.lattice_messages import LatticeSums
 from veilboost.protocols.common.lattice_passive import LatticePassive
 from veilboost.protocols.common.messages import SplitAnswer, SplitRequest
@@ -46,7 +47,7 @@ class SealedPassive(LatticePassive):
 
         def propose(number: int, values: Float32Array) -> Float32Array:
             generator = self.context.randomness.for_request("cuts", number, config.max_bin, self._fit_content)
-            return noisy_cuts(generator, values, config.max_bin, sigma)
+            return noisy_cuts(generator, summed(cell_counts, values), config.max_bin, sigma)
 
         return propose
 

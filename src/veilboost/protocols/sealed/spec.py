@@ -15,7 +15,9 @@ from veilboost.protocols.common.messages import (
     BeginTraining,
     ColumnsOffered,
     EndTraining,
+    MoreSides,
     ResumeTraining,
+    SidesRequest,
     SplitAnswer,
     SplitRequest,
 )
@@ -106,6 +108,8 @@ SPEC = ProtocolSpec(
         LatticeSums,
         SplitRequest,
         SplitAnswer,
+        SidesRequest,
+        MoreSides,
         ResumeTraining,
         EndTraining,
         Done,

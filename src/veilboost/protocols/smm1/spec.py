@@ -11,7 +11,9 @@ from veilboost.protocols.common.messages import (
     BeginTraining,
     ColumnsOffered,
     EndTraining,
+    MoreSides,
     ResumeTraining,
+    SidesRequest,
     SplitAnswer,
     SplitRequest,
 )
@@ -76,6 +78,8 @@ SPEC = ProtocolSpec(
         Smm1Response,
         SplitRequest,
         SplitAnswer,
+        SidesRequest,
+        MoreSides,
         ResumeTraining,
         EndTraining,
         Done,

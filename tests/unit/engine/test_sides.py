@@ -1,0 +1,161 @@
+"""Left/right bits cross in pieces, and lie in shards where the rows do."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support import make_columns, make_labels, sha, split_among, train
+from veilboost.audit.replay import rounds
+from veilboost.audit.sources import views_of_simulation
+from veilboost.boost import sides as boost_sides
+from veilboost.boost.rows import RowGroups
+from veilboost.boost.sides import SidesHeard
+from veilboost.config import TrainingConfig
+from veilboost.engine import rows as engine_rows
+from veilboost.engine import sides as engine_sides
+from veilboost.engine.pool import SerialPool
+from veilboost.engine.sharded import ShardedEngine
+from veilboost.engine.shards import ShardedNumbers, Shards
+from veilboost.errors import MalformedMessage, UnexpectedMessage
+from veilboost.party import simulation
+from veilboost.protocols.common.messages import MoreSides, SidesRequest, SplitAnswer, StatisticsRequest
+from veilboost.wire.memory import MemoryChannel
+
+ROWS = 173
+
+
+@pytest.fixture
+def short_pieces(monkeypatch):
+    for module in (boost_sides, engine_rows, engine_sides):
+        monkeypatch.setattr(module, "SIDES_AT_ONCE", 16)
+
+
+def scene():
+    columns = make_columns(5, ROWS, numeric=4, categorical=1, missing=0.1)
+    tables = split_among(columns, make_labels(5, columns, "binary"), 3)
+    return tables, TrainingConfig(n_estimators=2, max_depth=3, max_bin=8, categories="onehot")
+
+
+def engine(count):
+    return {} if count is None else {"engine": ShardedEngine(SerialPool(), count, "ray")}
+
+
+@pytest.mark.parametrize("count", [None, 3])
+@pytest.mark.parametrize("protocol", ["plain", "lattice"])
+def test_many_rows_are_told_in_pieces(request, protocol, count):
+    tables, config = scene()
+    held_out = np.arange(ROWS) % 4 == 1
+    expected = train(tables, config, protocol, held_out=held_out)
+    request.getfixturevalue("short_pieces")
+    run = train(tables, config, protocol, held_out=held_out, record="payload", **engine(count))
+    assert sha(run) == sha(expected)
+    sent = [message for _, _, message in run.transcripts["p0"].messages]
+    assert {"MoreSides", "SidesRequest"} <= {message.type_name() for message in sent}
+    for message in sent:
+        if isinstance(message, MoreSides | StatisticsRequest | SplitAnswer):
+            assert len(message.fit_left) <= 2
+            assert len(message.follow_left) <= 2
+
+
+def test_an_audit_reads_pieces_as_it_reads_the_whole(request):
+    tables, config = scene()
+
+    def levels(run):
+        views, _ = views_of_simulation(run, tables, config)
+        found = rounds(views["p0"], "p1")
+        return [[(level.fit.listed().tolist(), level.fit.counts.tolist()) for level in one.levels] for one in found]
+
+    expected = levels(train(tables, config, record="payload"))
+    request.getfixturevalue("short_pieces")
+    assert levels(train(tables, config, record="payload")) == expected
+    assert sum(map(len, expected)) > 2
+
+
+@pytest.mark.parametrize("count", [None, 2])
+def test_pieces_that_do_not_fit_are_refused_and_change_nothing(monkeypatch, short_pieces, count):
+    refused = []
+
+    class Meddling(MemoryChannel):
+        def send(self, message):
+            wrong: list[tuple[object, type[Exception]]] = []
+            if isinstance(message, MoreSides):
+                other = (message.split + 1).astype(np.int32)
+                wrong = [
+                    (dataclasses.replace(message, fit_left=message.fit_left[1:]), MalformedMessage),
+                    (dataclasses.replace(message, split=other), MalformedMessage),
+                    (dataclasses.replace(message, depth=message.depth + 1), UnexpectedMessage),
+                ]
+            if isinstance(message, StatisticsRequest) and len(message.fit_left):
+                more = np.concatenate((message.fit_left, message.fit_left))
+                wrong = [
+                    (dataclasses.replace(message, fit_left=message.fit_left[1:]), MalformedMessage),
+                    (dataclasses.replace(message, fit_left=more), MalformedMessage),
+                ]
+            if isinstance(message, SidesRequest):
+                wrong = [(SidesRequest(message.depth + 1), UnexpectedMessage)]
+            for each, error in wrong:
+                with pytest.raises(error):
+                    self._handler(each)
+                refused.append(type(each).__name__)
+            if isinstance(message, StatisticsRequest):  # nothing was split yet
+                super_answer = super().send(message)
+                with pytest.raises(UnexpectedMessage):
+                    self._handler(SidesRequest(message.depth))
+                return super_answer
+            return super().send(message)
+
+    tables, config = scene()
+    expected = sha(train(tables, config))
+    monkeypatch.setattr(simulation, "MemoryChannel", Meddling)
+    assert sha(train(tables, config, **engine(count))) == expected
+    assert set(refused) == {"MoreSides", "StatisticsRequest", "SidesRequest"}
+
+
+def test_sides_that_were_not_told_are_missed():
+    heard = SidesHeard(20)
+    with pytest.raises(MalformedMessage, match="were not told"):
+        heard.whole()
+    assert heard.plus(np.packbits(np.ones(20, np.uint8))).whole().tolist() == [1] * 20
+    assert not heard.complete, "what is heard never changes"
+    assert SidesHeard(0).plus(np.empty(0, np.uint8)).whole().tolist() == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 60), st.integers(1, 9), st.integers(0, 2**16), st.integers(1, 3), st.sampled_from([8, 16, 1 << 21])
+)
+def test_rows_in_shards_say_the_same(rows, count, seed, splits, at_once):
+    """Split, take, lay together, tell and hear: as rows in one place, however rows are cut."""
+    rng = np.random.default_rng(seed)
+    cut = Shards.of(SerialPool(), rows, count)
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (boost_sides, engine_rows, engine_sides):
+            patch.setattr(module, "SIDES_AT_ONCE", at_once)
+        here, there = RowGroups.root(np.arange(rows, dtype=np.int32), 1), ShardedNumbers.every(cut).at_roots(1)
+        for _ in range(splits):
+            left = rng.integers(2, size=here.size).astype(np.uint8)
+            here, there = here.split(left), there.split(left)
+        assert there.listed().tolist() == here.listed().tolist()
+        left = rng.integers(2, size=here.size).astype(np.uint8)
+        chosen = rng.integers(2, size=here.nodes).astype(np.bool_)
+        for groups in (here, there):
+            parts = [(mask, groups.take(mask, left)) for mask in (chosen, ~chosen)]
+            laid = groups.laid(parts)
+            assert np.asarray(laid).tolist() == left.tolist()
+            assert [np.asarray(part).tolist() for _, part in parts] == [
+                left[mask.repeat(here.counts)].tolist() for mask in (chosen, ~chosen)
+            ]
+            pieces = list(groups.told(laid))
+            assert [piece.tolist() for piece in pieces] == [piece.tolist() for piece in here.told(left)]
+            heard = groups.heard()
+            for piece in pieces:
+                assert groups.size == 0 or not heard.complete
+                heard = heard.plus(piece)
+            assert heard.complete
+            assert np.asarray(heard.whole()).tolist() == left.tolist()
+            assert groups.split(heard.whole()).listed().tolist() == here.split(left).listed().tolist()
