@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable
 
 from veilboost.crypto.csprng import Csprng
@@ -45,15 +44,11 @@ class ServiceWay:
             CATALOGUE,
             self._transcript,
             self._settings.limits.wait_seconds,
+            silence=self._settings.limits.request_seconds,
         )
         way = Peers({self._peer: caller})
-        limits = self._settings.limits
-        # A peer that lives and says nothing is given up like one that is gone: users wait behind it.
-        patience = threading.Timer(max(limits.wait_seconds, limits.request_seconds), caller.close)
-        patience.daemon = True
 
         def wait() -> Message:
-            patience.start()
             try:
                 way.ask({self._peer: self._opening}, Accepted)
                 answer = way.ask({self._peer: message}, Message)[self._peer]
@@ -61,7 +56,6 @@ class ServiceWay:
                     way.ask({self._peer: Finish(completed=True)}, Done)
                 return answer
             finally:
-                patience.cancel()
                 caller.close()
 
         return wait

@@ -27,6 +27,7 @@ from veilboost.wire.codec import Catalogue, decode, encode
 from veilboost.wire.link import Link
 from veilboost.wire.message import Message
 from veilboost.wire.packet import Kind, Packet
+from veilboost.wire.patience import Patience
 from veilboost.wire.transcript import Transcript
 
 NO_SESSION = bytes(16)  # in a failure: what arrived could not be read, so nobody knows which session it was
@@ -65,8 +66,13 @@ class Caller:
         clock: Clock | None = None,
         waiting: Waiting | None = None,
         first_number: int = 1,
+        silence: float | None = None,
     ) -> None:
-        """`open_link(seconds)` opens a link within so many seconds; `deadline` bounds each request, in seconds."""
+        """`open_link(seconds)` opens a link within so many seconds.
+
+        `deadline` bounds how long a request waits for a peer that is gone, `silence` for one that is there and says
+        nothing; both in seconds.
+        """
         self.peer = peer
         self._open_link = open_link
         self._session = session
@@ -77,6 +83,7 @@ class Caller:
         self._waiting = waiting
         self._number = first_number - 1
         self._link: Link | None = None
+        self._patience = None if silence is None else Patience(silence, self._hang_up)
 
     def send(self, message: Message) -> Pending:
         self._number += 1
@@ -97,6 +104,17 @@ class Caller:
             self._link.close()
             self._link = None
 
+    def _hang_up(self) -> None:
+        """End the link for whoever waits on it, who then closes it."""
+        if (link := self._link) is not None:
+            link.close()
+
+    def _receive(self, link: Link) -> Packet | None:
+        if self._patience is None:
+            return link.receive()
+        with self._patience.waiting():
+            return link.receive()
+
     def _try_send(self, packet: Packet) -> bool:
         if self._link is None:
             return False
@@ -112,15 +130,20 @@ class Caller:
         while True:
             if sent and self._link is not None:
                 try:
-                    answer = self._link.receive()
+                    answer = self._receive(self._link)
                     while answer is not None and _is_of_earlier(answer, packet):
-                        answer = self._link.receive()
+                        answer = self._receive(self._link)
                     if answer is not None:
                         return self._read(packet, answer)
                     why = "the connection was closed"
                 except (PeerUnreachable, DamagedPacket) as error:
                     why = error.what
                 self.close()
+                if self._patience is not None and self._patience.over:
+                    raise PeerUnreachable(
+                        f"{self.peer} is connected and has not answered within {self._patience.seconds:g} s",
+                        "raise request_seconds under [limits] if its work takes so long, and go on with --resume",
+                    )
                 # Dialling does not fail, the first use does: so this is where a peer that is gone shows.
                 pause = self._pause(pause, why, until)
             left = until - self._clock.now()

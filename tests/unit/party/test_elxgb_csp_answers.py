@@ -85,5 +85,5 @@ def test_a_csp_that_does_not_answer_is_named_when_the_time_is_over():
 
 
 def test_a_csp_that_lives_and_says_nothing_does_not_hold_users_for_ever():
-    with pytest.raises(PeerUnreachable, match="csp did not answer"):
+    with pytest.raises(PeerUnreachable, match="csp is connected and has not answered"):
         ask(lambda _: [], seconds=0.1, open_ended=True)

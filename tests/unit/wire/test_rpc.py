@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from veilboost.errors import (
@@ -18,6 +20,7 @@ from veilboost.infer.messages import BeginPrediction
 from veilboost.wire.codec import Catalogue, encode
 from veilboost.wire.message import Done
 from veilboost.wire.packet import Kind, Packet
+from veilboost.wire.patience import Patience
 from veilboost.wire.rpc import Caller, answer_requests, failure_body
 from veilboost.wire.transcript import Transcript
 
@@ -195,3 +198,53 @@ def test_what_cannot_be_read_is_said_before_the_link_ends():
 def test_a_damaged_answer_is_asked_for_again():
     links = iter([ScriptedLink(lambda packet: DamagedPacket("bad")), ScriptedLink(done)])
     assert isinstance(caller(lambda left: next(links), ManualClock()).send(Done())(), Done)
+
+
+class SilentLink:
+    """Takes requests and says nothing until it is closed."""
+
+    def __init__(self, on_close):
+        self.closed, self.on_close = threading.Event(), on_close
+
+    def send(self, packet):
+        pass
+
+    def receive(self):
+        assert self.closed.wait(30)
+        return self.on_close()
+
+    def close(self):
+        self.closed.set()
+
+
+def _broken():
+    raise PeerUnreachable("cancelled")
+
+
+@pytest.mark.parametrize("on_close", [lambda: None, _broken])
+def test_a_peer_that_lives_and_says_nothing_is_given_up(on_close):
+    channel = caller(lambda left: SilentLink(on_close), None, silence=0.05)
+    with pytest.raises(PeerUnreachable, match="is connected and has not answered within") as refused:
+        channel.send(BeginPrediction(1))()
+    assert "request_seconds" in refused.value.remedy
+
+
+def test_patience_is_for_one_wait_and_not_for_all_of_them():
+    """Waits that are short, however many, never end one; a timer that comes too early looks again."""
+    given_up, timers = [], []
+    patience = Patience(5.0, lambda: given_up.append(True))
+    patience._look_in = timers.append  # a timer that only the test fires
+    with patience.waiting():
+        pass
+    patience._look()
+    assert timers == [5.0]  # nobody waited: it ended
+    with patience.waiting():
+        patience._since -= 2.0
+        patience._look()
+        assert timers[1] == 5.0
+        assert timers[2] == pytest.approx(3.0, abs=0.5)
+        assert not given_up
+        patience._since -= 4.0
+        patience._look()
+    assert given_up
+    assert patience.over
