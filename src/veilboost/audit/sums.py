@@ -148,8 +148,10 @@ class SumsReader:
         if isinstance(answer, PlainSums):
             return answer.sums
         if isinstance(answer, LatticeSums) and isinstance(request, LatticeRequest) and self._key is not None:
+            # Where a level's ciphertexts come in several messages, each is answered for its own blocks.
+            told = [each for each in level.messages if isinstance(each, LatticeSums)]
             by_block = self._key.decrypt(
-                EncryptedSums(answer.sums, answer.masks),
+                EncryptedSums(np.concatenate([e.sums for e in told]), np.concatenate([e.masks for e in told])),
                 request.run,
                 self._layout.slots,
                 Sizes(request.log_delta - 2),

@@ -16,8 +16,11 @@ from veilboost.audit.sums import SumsReader, histograms
 from veilboost.audit.view import Truth, View
 from veilboost.boost.layout import BinLayout
 from veilboost.config import TrainingConfig
+from veilboost.crypto.lattice import keys
 from veilboost.errors import UnreadableFile
 from veilboost.party.simulation import simulate_training
+from veilboost.protocols.common import lattice_active
+from veilboost.protocols.common.lattice_messages import LatticeMore
 from veilboost.protocols.common.messages import BeginRound, ColumnsOffered, SplitAnswer, SplitRequest
 from veilboost.protocols.plain.messages import PlainRound, PlainSums
 from veilboost.wire.codec import Catalogue, decode, encode
@@ -105,8 +108,13 @@ def test_an_active_party_knows_its_own_gradients(parties: int) -> None:
     assert own_gradients(views["p1"]) is None
 
 
-def test_lattice_sums_open_with_the_own_key_alone() -> None:
+@pytest.mark.parametrize("in_pieces", [False, True])
+def test_lattice_sums_open_with_the_own_key_alone(monkeypatch: pytest.MonkeyPatch, in_pieces: bool) -> None:
+    if in_pieces:
+        monkeypatch.setattr(keys, "SPAN_ROWS", 30)
+        monkeypatch.setattr(lattice_active, "BYTES_AT_ONCE", 1)
     views, truth = audited("lattice")
+    assert bool(views["p0"].sent(LatticeMore)) == in_pieces
     plain, _ = audited("plain")
     offered = views["p0"].received(ColumnsOffered)[0]
     reader = SumsReader(views["p0"], BinLayout(offered.offsets, offered.missing, offered.kind))
