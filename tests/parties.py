@@ -109,7 +109,6 @@ class Town:
         self._settings[party] = PartySettings(
             name=party,
             certificates=CertificateSettings(certs / f"{party}.crt", certs / f"{party}.key", certs / "ca.crt"),
-            data=DataSettings(Path(f"{party}.parquet"), id="id", label="label" if party == "bank" else None),
             policy=Policy(
                 **{
                     "protocols": ("plain",),
@@ -119,7 +118,13 @@ class Town:
                 | dict(policy or {})
             ),
             limits=Limits(**{"wait_seconds": 30.0} | dict(limits or {})),
-            **{"listen": "127.0.0.1:0", "runs": Path(f"runs-{party}"), "threads": 1} | changes,
+            **{
+                "data": DataSettings(Path(f"{party}.parquet"), id="id", label="label" if party == "bank" else None),
+                "listen": "127.0.0.1:0",
+                "runs": Path(f"runs-{party}"),
+                "threads": 1,
+            }
+            | changes,
         )
         self._write_settings(party)
 

@@ -130,12 +130,18 @@ def street(tmp_path):
 def test_from_preparation_to_many_users_with_an_owner_offline(street):
     told = street.serve("ta", "csp", "shop")
     assert told["shop"]["policy"]["serve_users"] == ["bank"]
-    ready = street.answer("elxgb", "prepare", "job.toml", "--config", "bank.toml")
-    assert ready["encryptions"] == ROWS
-    assert (street.folder / ready["file"]).stat().st_mode & 0o777 == 0o600
+    ready = {
+        name: street.answer("elxgb", "prepare", "job.toml", "--config", f"{name}.toml") for name in ("bank", "shop")
+    }
+    assert ready["bank"]["encryption"]["encryptions"] == ready["bank"]["ids"]["rows"] == ROWS
+    assert ready["shop"]["encryption"] is None
+    files = [street.folder / made["file"] for each in ready.values() for made in each.values() if made]
+    assert [file.stat().st_mode & 0o777 for file in files] == [0o600] * 3
     done = street.answer("train", "job.toml", "--config", "bank.toml")
     assert {"preparing ids", "aligning rows", "training"} <= set(done["seconds_by_stage"])
-    assert not (street.folder / ready["file"]).exists(), "it is used once"
+    assert done["ids"] == "hashed beforehand"
+    assert RunFolder(street.folder / "runs-shop" / "credit").status["ids"] == "hashed beforehand"
+    assert not any(file.exists() for file in files), "they are used once"
     published = street.answer(
         *("user", "publish", "--config", "bank.toml", "--run", "credit", "--authority", "ta", "--csp", "csp"),
         *("--scheme", "lattice"),

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow.parquet as pq
+
 from parties import CONFIG, Town, make_certificates
-from veilboost.party.settings import ProtocolSettings
+from veilboost.party.settings import DataSettings, ProtocolSettings
 
 
 def test_every_party_chooses_its_own_engine(tmp_path: Path) -> None:
@@ -24,6 +26,30 @@ def test_every_party_chooses_its_own_engine(tmp_path: Path) -> None:
         town.kill(driver)
         town.trained(town.train(job, "--resume"))
         assert town.sha() == town.simulated(config)
+    finally:
+        town.close()
+
+
+def test_tables_that_are_folders_stay_where_they_are(tmp_path: Path) -> None:
+    """Both are read by shard; a party that is killed while it trains comes back to the rows it had found."""
+    (tmp_path / "town").mkdir()
+    town = Town(tmp_path / "town", make_certificates(tmp_path / "certs"), rows=300)
+    try:
+        for party in ("bank", "shop"):
+            whole = pq.read_table(town.folder / f"{party}.parquet")
+            (town.folder / party).mkdir()
+            for number, first in enumerate(range(0, whole.num_rows, 100)):
+                pq.write_table(whole.slice(first, 100), town.folder / party / f"{number}.parquet")
+            data = DataSettings(Path(party), id="id", label="label" if party == "bank" else None)
+            town.settle(party, engine="disk", data=data)
+        driver = town.train(town.write_job(town.serve("shop")))
+        town.until_round(2, driver)
+        town.kill(town.daemons["shop"])
+        town.serve("shop")
+        town.trained(driver)
+        both = ("bank", "shop")
+        assert [town.run_folder(party).lots for party in both] == [1, 1]
+        assert town.sha(parties=both) == town.simulated(parties=both)
     finally:
         town.close()
 

@@ -14,18 +14,21 @@ import pytest
 from pyarrow import parquet
 from typer.testing import CliRunner
 
+from lotted import Lotted, lotted_certificates
 from support import make_columns, make_labels, sha, split_among, train
+from veilboost.align.meeting import meet_in_place
 from veilboost.align.preshared import align_by_id
 from veilboost.cli.main import app
 from veilboost.config import TrainingConfig
 from veilboost.data.load import load_table
-from veilboost.engine import ray, work
-from veilboost.engine.meeting import meet_in_place
+from veilboost.engine import cuts, ray, work
+from veilboost.engine.opening import lasting_engine
 from veilboost.engine.ray import RayPool
 from veilboost.engine.sharded import ShardedEngine
 from veilboost.engine.tables import table_in_place
 from veilboost.errors import MalformedMessage, WorkersLost
 from veilboost.estimators import VerticalClassifier
+from veilboost.party import lots
 
 pytest.importorskip("ray")
 CONFIG = TrainingConfig(n_estimators=1, max_depth=3, max_bin=16)
@@ -61,6 +64,13 @@ def test_every_exact_protocol_gives_the_model_of_one_machine(pool, tables, proto
     assert run.workers > 1, "seven shards keep more than one worker busy"
 
 
+def test_cuts_are_found_by_counting_in_workers(pool, tables, monkeypatch):
+    """As for columns of very many rows, of which no worker holds one whole."""
+    expected = sha(train(tables, CONFIG))
+    monkeypatch.setattr(cuts, "FEW_ROWS", 0)
+    assert sha(train(tables, CONFIG, engine=ShardedEngine(pool, 7, "ray"))) == expected
+
+
 def test_folders_are_read_and_meet_in_workers(pool, tmp_path):
     rng = np.random.default_rng(3)
     values = rng.normal(size=(900, 4)).astype(np.float32)
@@ -80,6 +90,20 @@ def test_folders_are_read_and_meet_in_workers(pool, tmp_path):
         spread[name] = table_in_place(engine, tmp_path / name, **roles)
     met = train(meet_in_place(spread), CONFIG, "lattice", engine=engine)
     assert sha(met) == sha(train(align_by_id(loaded), CONFIG, "lattice"))
+
+
+def test_daemons_leave_their_tables_in_workers_and_align_by_lots(pool, tmp_path, monkeypatch):
+    monkeypatch.setattr(lots, "LOT_ROWS", 100)
+    town = Lotted(tmp_path, lotted_certificates(tmp_path / "certs"))
+    lasting_engine.cache_clear()  # no engine of an earlier cluster
+    try:
+        for owner in ("bank", "shop"):
+            town.settle(owner, engine="ray")
+        assert town.train("first", protocol="lattice") == town.simulated("lattice")
+        assert town.run("shop", "first").lots == 4
+    finally:
+        town.close()
+        lasting_engine.cache_clear()
 
 
 class Killing(RayPool):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from veilboost.align.hashing import Hashing
 from veilboost.align.ids import canonical_ids
 from veilboost.crypto.csprng import Csprng
 from veilboost.crypto.keyed_hash import HASHES
@@ -63,15 +64,17 @@ class AlignContext:
     threads: int = 1
     most_rows: int = MOST_ROWS
     hash: str = HASHES[0]  # the keyed hash of ids, where the way to align has one; the active party's choice counts
+    hashing: Hashing = field(default_factory=Hashing)  # how this party does it
 
 
 @dataclass(frozen=True)
 class HelperContext:
-    """What a third party is given: who may ask it."""
+    """What a third party is given: who may ask it, and a key that it gave them before, which it then uses once."""
 
     parties: tuple[PartyName, ...]
     random: Csprng = field(default_factory=Csprng)
     most_rows: int = MOST_ROWS
+    take_key: Callable[[], bytes | None] = lambda: None
 
 
 class ActiveAligner(ABC):

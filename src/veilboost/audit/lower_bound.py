@@ -27,7 +27,7 @@ from veilboost.crypto.csprng import JobRandomness
 from veilboost.data.table import PartyTable
 from veilboost.errors import ImpossibleParameter
 from veilboost.party.simulation import simulate_training
-from veilboost.privacy.quantiles import noisy_cuts
+from veilboost.privacy.quantiles import cell_counts, noisy_cuts
 from veilboost.protocols.sealed.accounting import cuts_sigma
 from veilboost.protocols.sealed.options import options_of
 from veilboost.types import AnyArray, BoolArray, Column, Float32Array, Float64Array, PartyName
@@ -182,7 +182,8 @@ def _cell_statistic(
     cuts = np.arange(0.5, 3.0, dtype=np.float32)  # one bin for each category
     if truth.tables["shop"].columns[0].categories is None:
         bins, options = truth.config.max_bin, options_of(truth.config)
-        cuts = noisy_cuts(secret.for_request("cuts", 0, bins, b""), columns[side], bins, cuts_sigma(options, columns=1))
+        generator, counts = secret.for_request("cuts", 0, bins, b""), cell_counts(columns[side])
+        cuts = noisy_cuts(generator, counts, bins, cuts_sigma(options, columns=1))
     root = seen.nodes[0]
     unit = np.array([2.0**truth.config.gradient_bits, 1.0])  # noise has the same size in units of the largest value
     here, there = (

@@ -82,12 +82,16 @@ class RowGroups:
 
     def take(self, chosen: BoolArray, whole: Sides) -> Sides:
         """Of the sides of all rows those of the chosen nodes."""
+        if chosen.all():
+            return whole
         part = np.empty(int(self.counts[chosen].sum()), dtype=np.uint8)
         _native.take_nodes(self.counts, chosen, whole, part)
         return part
 
     def laid(self, parts: Sequence[tuple[BoolArray, Sides]]) -> Sides:
         """The inverse: the sides of all rows, from those of nodes that are chosen once each."""
+        if len(parts) == 1 or not self.size:
+            return parts[0][1]
         whole = np.empty(self.size, dtype=np.uint8)
         for chosen, part in parts:
             _native.put_nodes(self.counts, chosen, part, whole)

@@ -145,6 +145,7 @@ def _about(run: RunFolder) -> dict[str, Any]:
         "active": active,
         "rounds": run.rounds if status.get("role") == "active" else None,
         "rows": status.get("rows"),
+        "ids": status.get("ids"),
         "error": status.get("error"),
         "updated": None if updated is None else datetime.fromtimestamp(float(updated)).isoformat(" ", "seconds"),
         "cancelling": (run.cancelled and state not in (*ENDED, INTERRUPTED)) or None,

@@ -154,12 +154,15 @@ def _calibrated(protocols: Sequence[str], again: bool) -> dict[str, Calibration]
     file = cache_file()
     known = load_calibrations(file)
     wanted = [name for name in protocols if again or name not in known]
+    fresh = {} if again else dict(known)  # of which others may be put together
     console = stderr()
     columns = (TextColumn("{task.description}"), BarColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         for name in wanted:
             task = bar.add_task(f"measuring {name}")
-            known[name] = calibrate(name, lambda done, of, task=task: bar.update(task, completed=done, total=of))
+            fresh[name] = known[name] = calibrate(
+                name, lambda done, of, task=task: bar.update(task, completed=done, total=of), fresh
+            )
             bar.remove_task(task)
             with writing(file):
                 save_calibrations(file, known)

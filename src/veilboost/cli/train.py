@@ -92,6 +92,8 @@ def _print(done: Trained) -> None:
     )
     if done.validation is not None:
         console.print(f"{escape(done.metric)} {done.validation:.4f} on the validation rows")
+    if done.ids is not None:
+        console.print(f"ids were {escape(done.ids)}")
     if done.traffic is None:
         console.print('bytes were not counted: the job says record = "none"')
     else:

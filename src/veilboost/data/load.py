@@ -89,11 +89,15 @@ def _complete(selection: Selection, read: Read) -> Selection:
     """Fill in what the caller left to the table: the label of a format that has one, the features."""
     if selection.label is None:
         selection = replace(selection, label=read.label)
+    return replace(selection, features=feature_names(read.table.column_names, selection))
+
+
+def feature_names(names: Iterable[str], selection: Selection) -> tuple[str, ...]:
+    """The features among the columns of a source: those that are named, or all without another role."""
     if selection.features is not None:
-        return selection
+        return selection.features
     taken = set(selection.roles.values())
-    rest = (name for name in read.table.column_names if name not in taken)
-    return replace(selection, features=tuple(name for name in rest if not _INDEX_NAME.fullmatch(name)))
+    return tuple(name for name in names if name not in taken and not _INDEX_NAME.fullmatch(name))
 
 
 def _convert(read: Read, selection: Selection, rules: SchemaRules) -> PartyTable:

@@ -10,6 +10,8 @@ import numpy as np
 from veilboost.errors import MissingColumn, MixedTypes
 from veilboost.types import AnyArray, BoolArray, Column, Float64Array, Int32Array, Int64Array
 
+_AT_ONCE = 1 << 20  # rows for which numbers are drawn
+
 
 @dataclass(frozen=True)
 class PartyTable:
@@ -100,7 +102,16 @@ def _concatenate(first: Column, second: Column) -> Column:
 
 def drawn_rows(ids: AnyArray, share: float, seed: int) -> BoolArray:
     """About this share of the rows, for validation: drawn by their ids, so that their order does not matter."""
-    drawn = np.random.Generator(np.random.PCG64((seed, 1))).random(len(ids)) < share
     found = np.zeros(len(ids), dtype=np.bool_)
-    found[id_order(ids)[drawn]] = True
+    found[id_order(ids)[drawn_places(len(ids), share, seed)]] = True
     return found
+
+
+def drawn_places(rows: int, share: float, seed: int) -> BoolArray:
+    """The same draw for rows that stand in an order of their own."""
+    drawn = np.empty(rows, dtype=np.bool_)
+    random = np.random.Generator(np.random.PCG64((seed, 1)))
+    for first in range(0, rows, _AT_ONCE):
+        part = drawn[first : first + _AT_ONCE]
+        part[:] = random.random(len(part)) < share
+    return drawn

@@ -1,4 +1,4 @@
-"""A folder of parquet files as a party's table, read by shard: no process holds all of it."""
+"""Parquet files as a party's table, read by shard: no process holds all of it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ import numpy as np
 
 from veilboost.data.arrow import pyarrow
 from veilboost.data.columns import feature_column, id_values, label_values, weight_values
-from veilboost.data.schema import SchemaRules, check_columns, check_names
+from veilboost.data.load import feature_names
+from veilboost.data.schema import SchemaRules, check_columns, check_names, check_present, check_roles, check_size
 from veilboost.data.selection import Selection
 from veilboost.data.table import PartyTable
 from veilboost.engine import work
-from veilboost.engine.pool import Ref
+from veilboost.engine.pool import Ref, SerialPool
 from veilboost.engine.sharded import ShardedEngine
 from veilboost.engine.shards import Shards
-from veilboost.errors import UnreadableFile, UnsupportedCombination
-from veilboost.types import AnyArray, Column
+from veilboost.engine.taking import gathered
+from veilboost.errors import MixedTypes, UnreadableFile
+from veilboost.types import AnyArray, Column, Float64Array
 
 
 @dataclass(frozen=True)
@@ -33,12 +35,45 @@ class Piece:
 
 
 @dataclass(frozen=True)
+class Files:
+    """Files in order, with the rows of each, and the columns that all of them have, in types that fit all."""
+
+    rows: tuple[tuple[str, int], ...]
+    schema: Any
+
+    @property
+    def names(self) -> list[str]:
+        return cast("list[str]", self.schema.names)
+
+    @property
+    def total(self) -> int:
+        return sum(rows for _, rows in self.rows)
+
+
+@dataclass(frozen=True)
 class Described:
     """What a shard tells of a column: its categories, or its least and largest value; and whether any is missing."""
 
     categories: tuple[str, ...] | None
     ends: tuple[float, float] | None
     missing: bool
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a shard tells of its columns and ids, and the classes of labels that are text."""
+
+    columns: list[Described]
+    ids: Any
+    classes: tuple[str, ...] | None
+
+
+@dataclass(frozen=True)
+class Joined:
+    """The categories of all shards, and for each shard what its own codes, and -1 for missing, are among them."""
+
+    categories: tuple[str, ...]
+    codes: list[Float64Array]
 
 
 def table_in_place(
@@ -52,22 +87,26 @@ def table_in_place(
     categorical: Sequence[str] = (),
     rules: SchemaRules = SchemaRules(),  # noqa: B008 - frozen
 ) -> PartyTable:
-    """The table in a folder of parquet files, or in a folder that a filesystem known to pyarrow has (`s3://...`).
+    """The table in a parquet file or a folder of them, here or on a filesystem that pyarrow knows (`s3://...`).
 
     Every shard is read by a worker, checked as `load_table` checks, and stays in the engine's store. Files follow
-    each other in the order of their names. Labels are numbers here.
+    each other in the order of their names. That an id repeats is found within a shard, and between shards when rows
+    are aligned.
     """
-    files, names = _files(str(folder))
     selection = Selection(id, label, weight, None if features is None else tuple(features), frozenset(categorical))
-    taken = set(selection.roles.values())
-    wanted = tuple(name for name in names if name not in taken) if features is None else tuple(features)
-    shards = engine.cut(sum(rows for _, rows in files))
+    check_roles(selection)
+    files = _files(str(folder))
+    check_present(files.names, selection)
+    wanted = feature_names(files.names, selection)
+    check_size(files.total, len(wanted), label is not None)
+    shards = engine.cut(files.total)
+    empty = files.schema.empty_table().select(list(dict.fromkeys([*wanted, *selection.roles.values()])))
     parts: list[list[Ref]] = []
     for begin, end in shards.ranges:
-        pieces = _pieces(files, begin, end)
-        parts.append(shards.pool.call_for(len(wanted) + 4, read_part, pieces, selection, wanted, begin))
-    told = shards.pool.get([part[-1] for part in parts])
-    described = [each for each, _ in told]
+        pieces = _pieces(files.rows, begin, end)
+        parts.append(shards.pool.call_for(len(wanted) + 4, read_part, pieces, selection, wanted, begin, empty))
+    told: list[Told] = shards.pool.get([part[-1] for part in parts])
+    described = [each.columns for each in told]
     columns = [
         _column(shards, name, [part[k] for part in parts], [each[k] for each in described])
         for k, name in enumerate(wanted)
@@ -78,22 +117,45 @@ def table_in_place(
         for column in check_columns([_sample(c, [each[k] for each in described]) for k, c in enumerate(columns)], rules)
     }
 
+    check_size(shards.rows, len(kept), label is not None)
+
     def rowwise(at: int, dtype: Any) -> AnyArray:
         return shards.array([part[at] for part in parts], (shards.rows,), dtype)
 
+    classes, labels = None, None if label is None else rowwise(len(wanted) + 1, np.float64)
+    if labels is not None and told[0].classes is not None:
+        known = _joined([each.classes or () for each in told])
+        classes = known.categories
+        labels = shards.array(shards.each(work.recoded, labels, known.codes), (shards.rows,), np.float64)
     return PartyTable(
-        ids=rowwise(len(wanted), np.result_type(*(dtype for _, dtype in told))),
+        ids=rowwise(len(wanted), np.result_type(*(each.ids for each in told))),
         columns=tuple(column for column in columns if column.name in kept),
-        label=None if label is None else rowwise(len(wanted) + 1, np.float64),
+        label=labels,
+        label_classes=classes,
         weight=None if weight is None else rowwise(len(wanted) + 2, np.float64),
     )
 
 
-def read_part(pieces: Sequence[Piece], selection: Selection, features: Sequence[str], first: int) -> tuple[Any, ...]:
-    """A shard's columns, ids (by default numbers from `first` on), labels and weights, and what is told of columns."""
+def table_in_memory(folder: str | Path, **selected: Any) -> PartyTable:
+    """The same table in this process."""
+    return gathered(table_in_place(ShardedEngine(SerialPool(), 1, "local"), folder, **selected))
+
+
+def rows_in_place(folder: str | Path) -> int:
+    """How many rows there are; only the files' heads are read."""
+    return _files(str(folder)).total
+
+
+def read_part(
+    pieces: Sequence[Piece], selection: Selection, features: Sequence[str], first: int, empty: Any
+) -> tuple[Any, ...]:
+    """A shard's columns, ids (by default numbers from `first` on), labels and weights, and what is told of them.
+
+    `empty` is a table of the wanted columns in the types that fit all files.
+    """
     pa = pyarrow()
-    names = list(dict.fromkeys([*features, *selection.roles.values()]))
-    table = pa.concat_tables([_rows_of(piece, names) for piece in pieces], promote_options="permissive")
+    rows = [_rows_of(piece, empty.column_names) for piece in pieces]
+    table = pa.concat_tables([empty, *rows], promote_options="permissive")
     columns = [
         feature_column(name, table.column(name), categorical=name in selection.categorical, typed=True)
         for name in features
@@ -101,15 +163,15 @@ def read_part(pieces: Sequence[Piece], selection: Selection, features: Sequence[
     ids = None if selection.id is None else id_values(selection.id, table.column(selection.id), typed=True)
     if ids is None:
         ids = np.arange(first, first + table.num_rows, dtype=np.int64)
-    label = weight = None
+    label = weight = classes = None
     if selection.label is not None:
         label, classes = label_values(selection.label, table.column(selection.label), typed=True)
         if classes is not None:
-            raise UnsupportedCombination("labels of a table that is read by shard are numbers", "write 0 and 1")
+            label = label.astype(np.int32)
     if selection.weight is not None:
         weight = weight_values(selection.weight, table.column(selection.weight))
-    described = [_described(column) for column in columns], ids.dtype
-    return (*(column.values for column in columns), ids, label, weight, described)
+    told = Told([_described(column) for column in columns], ids.dtype, classes)
+    return (*(column.values for column in columns), ids, label, weight, told)
 
 
 def _described(column: Column) -> Described:
@@ -123,11 +185,15 @@ def _described(column: Column) -> Described:
 def _column(shards: Shards, name: str, parts: Sequence[Ref], told: Sequence[Described]) -> Column:
     if told[0].categories is None:
         return Column(name, shards.array(parts, (shards.rows,), np.float32))
-    known = tuple(sorted({category for each in told for category in each.categories or ()}))
+    known = _joined([each.categories or () for each in told])
+    recoded = shards.each(work.recoded, list(parts), [codes.astype(np.int32) for codes in known.codes])
+    return Column(name, shards.array(recoded, (shards.rows,), np.int32), known.categories)
+
+
+def _joined(found: Sequence[tuple[str, ...]]) -> Joined:
+    known = tuple(sorted({category for each in found for category in each}))
     place = {category: at for at, category in enumerate(known)}
-    codes = [np.array([*(place[c] for c in each.categories or ()), -1], dtype=np.int32) for each in told]
-    recoded = shards.each(work.recoded, list(parts), codes)
-    return Column(name, shards.array(recoded, (shards.rows,), np.int32), known)
+    return Joined(known, [np.array([*(place[c] for c in each), -1], dtype=np.float64) for each in found])
 
 
 def _sample(column: Column, told: Sequence[Described]) -> Column:
@@ -150,11 +216,13 @@ def _opened(path: str) -> Any:
     return pyarrow("parquet").ParquetFile(inner, filesystem=fs)
 
 
-def _files(folder: str) -> tuple[list[tuple[str, int]], list[str]]:
-    """The files of a folder in order, with their rows; and the columns, which all of them have."""
+def _paths(folder: str) -> list[str]:
+    """One file, or those of a folder in order."""
     fs_module = pyarrow("fs")
     try:
         fs, inner = fs_module.FileSystem.from_uri(folder if "://" in folder else Path(folder).resolve().as_uri())
+        if fs.get_file_info(inner).is_file:
+            return [folder]
         found = fs.get_file_info(fs_module.FileSelector(inner))
     except (OSError, ValueError):
         raise UnreadableFile(f"there is no folder {folder!r}") from None
@@ -162,17 +230,28 @@ def _files(folder: str) -> tuple[list[tuple[str, int]], list[str]]:
     paths = sorted(f"{root}/{info.base_name}" for info in found if info.base_name.endswith(".parquet"))
     if not paths:
         raise UnreadableFile(f"there is no .parquet file in {folder!r}")
-    files: list[tuple[str, int]] = []
-    names: list[str] = []
-    for path in paths:
-        with _opened(path) as opened:
-            own = cast("list[str]", opened.schema_arrow.names)
-            check_names(own)
-            if names and set(own) != set(names):
-                raise UnreadableFile(f"the files in {folder!r} differ in their columns")
-            names = names or own
-            files.append((path, int(opened.metadata.num_rows)))
-    return files, names
+    return paths
+
+
+def _files(folder: str) -> Files:
+    pa = pyarrow()
+    rows: list[tuple[str, int]] = []
+    schemas: list[Any] = []
+    for path in _paths(folder):
+        try:
+            with _opened(path) as opened:
+                schema = opened.schema_arrow.remove_metadata()
+                rows.append((path, int(opened.metadata.num_rows)))
+        except (OSError, ValueError):  # whose own words may quote the file
+            raise UnreadableFile(f"{path!r} could not be read as parquet") from None
+        check_names(schema.names)
+        if schemas and set(schema.names) != set(schemas[0].names):
+            raise UnreadableFile(f"the files in {folder!r} differ in their columns")
+        schemas.append(schema)
+    try:
+        return Files(tuple(rows), pa.unify_schemas(schemas, promote_options="permissive"))
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        raise MixedTypes(f"the files in {folder!r} disagree on whether a column is numbers or text") from None
 
 
 def _pieces(files: Sequence[tuple[str, int]], begin: int, end: int) -> list[Piece]:

@@ -8,14 +8,13 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar, cast
 
 from veilboost.config import TrainingConfig
-from veilboost.data.table import PartyTable
-from veilboost.errors import AgainstPolicy, JobExists, UnexpectedMessage
+from veilboost.errors import AgainstPolicy, JobExists
 from veilboost.model.part import Part
 from veilboost.party.booking import Booking
 from veilboost.party.horizontal_settings import HorizontalJob
 from veilboost.party.identity import PeerIdentity
 from veilboost.party.messages import Finish
-from veilboost.party.policy import EVERY, TrainRequest
+from veilboost.party.policy import TrainRequest
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import JobSettings, PartySettings
 from veilboost.types import PartyName
@@ -28,18 +27,6 @@ from veilboost.wire.transcript import Transcript
 
 Job = TypeVar("Job", JobSettings, HorizontalJob)
 Reach = Callable[[PartyName, float], Link]  # a way to another party, within so many seconds
-
-
-def load_allowed(settings: PartySettings) -> PartyTable:
-    """The party's table, if the policy allows its columns."""
-    if settings.data is None:
-        raise UnexpectedMessage("this party has no table")
-    table = settings.data.load()
-    if EVERY not in settings.policy.columns:
-        forbidden = sum(name not in settings.policy.columns for name in table.names)
-        if forbidden:
-            raise AgainstPolicy(f"the policy forbids {forbidden} of the columns", "list them, or leave them out")
-    return table
 
 
 class AnsweringSession(ABC, Generic[Job]):

@@ -14,9 +14,11 @@ from veilboost.align.api import AlignContext
 from veilboost.align.registry import alignment_named
 from veilboost.boost.booster import Progress, RoundResult
 from veilboost.crypto.csprng import Csprng
-from veilboost.data.table import PartyTable, drawn_rows
+from veilboost.data.table import PartyTable, drawn_places, drawn_rows
 from veilboost.engine.api import check_job
 from veilboost.engine.opening import lasting_engine
+from veilboost.engine.shards import ShardedArray
+from veilboost.engine.taking import taken
 from veilboost.errors import (
     JobCancelled,
     JobExists,
@@ -32,22 +34,17 @@ from veilboost.party.daemon import listen_for
 from veilboost.party.elxgb_prepared import take
 from veilboost.party.hub import LinkHub, own_identity
 from veilboost.party.job_session import read_job
-from veilboost.party.messages import (
-    CONTROL_MESSAGES,
-    Accepted,
-    BeginAlignment,
-    Checkpoint,
-    EndAlignment,
-    Finish,
-    Propose,
-)
+from veilboost.party.lots import SALT_BYTES, DrivenLots, agreed_lots, kept_rows, lots_of
+from veilboost.party.messages import CONTROL_MESSAGES, Accepted, Checkpoint, Finish, Propose
+from veilboost.party.own_table import open_table
 from veilboost.party.policy import TrainRequest
+from veilboost.party.prepared_ids import hashing_for
 from veilboost.party.runs import RunFolder
 from veilboost.party.session import TrainingJob, TrainingOutcome, train_active
 from veilboost.party.settings import JobSettings, PartySettings
 from veilboost.protocols.api import ProtocolSpec
 from veilboost.protocols.registry import protocol_named
-from veilboost.types import BoolArray, Int64Array, PartyName, Role
+from veilboost.types import BoolArray, PartyName, Role
 from veilboost.wire.channel import Channel, Peers
 from veilboost.wire.codec import Catalogue
 from veilboost.wire.message import Done
@@ -161,19 +158,14 @@ class Driver(Connections):
             booking.close(run)
 
     def _train_in(self, run: RunFolder, session: bytes, resume: bool, booking: Booking) -> TrainingOutcome:
-        data = self.settings.data
-        if data is None:
+        if self.settings.data is None:
             raise MissingLabel(f"{self.settings.name} has no [data] section")
-        self.watch.stage("reading the table")
-        table = data.load()
-        if table.label is None:
-            raise MissingLabel(f"{self.settings.name} is the active party and has no label")
         record = "payload" if self.job.record == "payload" else "types"
         folder = None if self.job.record == "none" else run.path / "transcript"
         transcript = Transcript(self.settings.name, folder, record)
         peers = {name: self._caller(name, session, transcript) for name in self.others}
         try:
-            return self._train(run, table, peers, resume, booking)
+            return self._train(run, peers, resume, booking)
         except BaseException as error:
             state = "cancelled" if isinstance(error, (JobCancelled, KeyboardInterrupt)) else "failed"
             run.note(state=state, error=str(error) if isinstance(error, VeilBoostError) else type(error).__name__)
@@ -197,38 +189,43 @@ class Driver(Connections):
     def _train(
         self,
         run: RunFolder,
-        table: PartyTable,
         callers: Mapping[PartyName, Caller],
         resume: bool,
         booking: Booking,
     ) -> TrainingOutcome:
+        self.watch.stage("reading the table")
+        table = open_table(self.settings)
+        if table.label is None:
+            raise MissingLabel(f"{self.settings.name} is the active party and has no label")
         self.watch.stage("asking the parties")
         everyone = Peers(dict[PartyName, Channel](callers))
         accepted = everyone.ask(
             {name: Propose(self.job_text(), dry_run=False, resume=resume) for name in self.others}, Accepted
         )
         trainers = Peers({name: callers[name] for name in self.job.order if name != self.job.active})
-        positions = run.alignment if resume else None
-        if positions is None or not all(accepted[name].aligned for name in trainers.names):
-            positions = self._align(run, table, callers, everyone, trainers)
-        aligned = table.take(positions)
-        _own_policy(self.settings, self.job, self.spec, booking.reserve, aligned.rows)
-        run.note(state="training", rows=aligned.rows)
+        if not resume or run.lots is None or not all(accepted[name].aligned for name in trainers.names):
+            lots = agreed_lots(lots_of(table), accepted)
+            salt = booking.randomness.for_request("salt of lots").bytes(SALT_BYTES)
+            self._align(run, table, callers, everyone, trainers, lots, salt)
+        engine = lasting_engine(self.settings.engine, self.settings.workers)
+        table = taken(engine, table, kept_rows(run, table.rows), run.rows)  # the others are let go
+        _own_policy(self.settings, self.job, self.spec, booking.reserve, table.rows)
+        run.note(state="training", rows=table.rows)
         self.watch.stage("training")
         job = TrainingJob(self.spec, self.job.training, self.job.order)
-        keeper = _Keeper(self, run, trainers, aligned, resume)
+        keeper = _Keeper(self, run, trainers, table, resume)
         outcome = train_active(
             job,
             self.settings.name,
-            aligned,
+            table,
             trainers,
-            self._held_out(aligned),
+            self._held_out(table),
             self.settings.threads or os.cpu_count() or 1,
             keeper,
             lambda result: self._after_round(run, result),
             take(self.settings, self.job, booking.randomness),
             booking,
-            lasting_engine(self.settings.engine, self.settings.workers),
+            engine,
         )
         trainers.ask({name: Finish(completed=True) for name in trainers.names}, Done)
         run.save_part(outcome.part)
@@ -242,28 +239,31 @@ class Driver(Connections):
         callers: Mapping[PartyName, Caller],
         everyone: Peers,
         trainers: Peers,
-    ) -> Int64Array:
-        self.watch.stage("preparing ids")  # ELXGB 6.1: hashing, apart from what follows
+        lots: int,
+        salt: bytes,
+    ) -> None:
         run.note(state="aligning")
-        everyone.ask({name: BeginAlignment() for name in everyone.names}, Done)
         helpers: dict[str, Channel] = {
             party.role: callers[name] for name, party in self.job.parties.items() if party.role != "data"
         }
         context = AlignContext(
-            self.settings.name, self.job.order, table.ids, Peers(helpers), threads=self.settings.threads or 1
+            self.settings.name,
+            self.job.order,
+            table.ids,
+            Peers(helpers),
+            threads=self.settings.threads or 1,
+            hashing=hashing_for(self.settings, self.job, run),
         )
-        aligner = self.alignment.active(context, trainers)
-        aligner.prepare()
-        self.watch.stage("aligning rows")
-        alignment = aligner.align()
-        if self.alignment.finds_by_id:
-            alignment = alignment.by_id(table.ids)
-        run.save_alignment(alignment.positions)
-        everyone.ask({name: EndAlignment(alignment.rows) for name in everyone.names}, Done)
-        return alignment.positions
+        driven = DrivenLots(self.alignment, context, trainers, everyone, lots, salt, self.watch.stage)
+        run.save_alignment(driven.rows())
 
     def _held_out(self, table: PartyTable) -> BoolArray | None:
-        return None if self.job.validation <= 0 else drawn_rows(table.ids, self.job.validation, self.job.training.seed)
+        share, seed = self.job.validation, self.job.training.seed
+        if share <= 0:
+            return None
+        if isinstance(table.ids, ShardedArray):  # aligned rows stand in an order that follows from their ids
+            return drawn_places(table.rows, share, seed)
+        return drawn_rows(table.ids, share, seed)
 
     def _after_round(self, run: RunFolder, result: RoundResult) -> None:
         run.add_metric(result)
@@ -284,8 +284,6 @@ class Driver(Connections):
             if (runs / name / "status.json").exists() and RunFolder(runs / name).status.get("state") == "finished":
                 raise JobExists(f"there is a finished run {name!r} already")
             run = RunFolder.create(runs, name, replace=True)
-            for stale in ("metrics.jsonl", "history.json", "alignment.npy"):
-                (run.path / stale).unlink(missing_ok=True)
             run.clear_cancel()
             run.save_job(self.job_text())
         session = Csprng().bytes(16)

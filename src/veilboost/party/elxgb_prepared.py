@@ -1,8 +1,8 @@
-"""What the active party can do before a job starts: draw its key pair and do the slow part of the first encryption."""
+"""What a party can do before a job starts: hash its ids, and as the active one do the slow part of encrypting."""
 
 from __future__ import annotations
 
-import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,75 +10,88 @@ from veilboost.crypto.csprng import Csprng, JobRandomness
 from veilboost.crypto.paillier.keys import generate_key
 from veilboost.crypto.paillier.prepared import PreparedOwner, PreparedRandomness
 from veilboost.engine.api import LOCAL
-from veilboost.errors import CheckpointFailed, MissingLabel, UnsupportedCombination
+from veilboost.errors import ImpossibleParameter, JobExists, MissingLabel, UnsupportedCombination
+from veilboost.party import prepared_files
+from veilboost.party.prepared_ids import ReadyIds, hashes_ids, prepare_ids
+from veilboost.party.runs import RunFolder
 from veilboost.party.settings import JobSettings, PartySettings
 from veilboost.protocols.common.paillier_options import options_of
 from veilboost.protocols.registry import protocol_named
 
-_FOLDER = "prepared"
+IDS, ENCRYPTION = "ids", "encryption"
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """What lies ready, and where."""
+class ReadyEncryptions:
+    """So many encryptions lie in this file, with the key that made them."""
 
     file: Path
     key_bits: int
     encryptions: int
+    seconds: float
 
 
-def file_of(runs: Path, job: str) -> Path:
-    return runs / _FOLDER / f"{job}.key"
+@dataclass(frozen=True)
+class Prepared:
+    """What lies ready; None is what this job, or this party's role in it, has no use for."""
+
+    ids: ReadyIds | None
+    encryption: ReadyEncryptions | None
 
 
-def prepare(settings: PartySettings, job: JobSettings, trees: int = 1) -> Prepared:
-    """Encryptions for all rows that we have, times so many trees: common rows are no more than these."""
+def prepare(settings: PartySettings, job: JobSettings, trees: int = 1, only: str | None = None) -> Prepared:
+    """All that this party can do for the job, or `only` one part of it. Raises where that is nothing."""
+    if only not in (None, IDS, ENCRYPTION):
+        raise ImpossibleParameter(f"{only!r} is nothing to prepare", f"use {IDS} or {ENCRYPTION}")
     protocol_named(job.protocol.name).check(job.training)
+    if RunFolder(settings.runs / job.name).status.get("state") == "finished":
+        raise JobExists(f"{settings.name} has a finished run {job.name!r}")
+    if settings.engine != LOCAL.name:
+        raise UnsupportedCombination(
+            f"the engine {settings.engine} hashes and encrypts where its rows are, and what lies ready here is of no "
+            "use to it",
+            "start the job, or use the engine local",
+        )
+    active = settings.name == job.active
+    ids = only == IDS or (only is None and (hashes_ids(job) or not active))
+    encryption = only == ENCRYPTION or (only is None and active and (_encrypts_by_paillier(job) or not ids))
+    # Ids first: they are quick, and an authority that is not there is found before the slow part begins.
+    return Prepared(
+        prepare_ids(settings, job) if ids else None,
+        prepare_encryption(settings, job, trees) if encryption else None,
+    )
+
+
+def prepare_encryption(settings: PartySettings, job: JobSettings, trees: int = 1) -> ReadyEncryptions:
+    """Encryptions for all rows that we have, times so many trees: common rows are no more than these."""
     if settings.name != job.active or settings.data is None:
-        raise MissingLabel(f"{settings.name} is not the active party of {job.name!r}", f"{job.active} prepares the job")
+        raise MissingLabel(f"{settings.name} is not the active party of {job.name!r}", f"{job.active} encrypts")
     if not _encrypts_by_paillier(job):
         raise UnsupportedCombination(
             "only Paillier encryption is slow enough to be done beforehand",
             "start the job; backend='lattice' encrypts in milliseconds",
         )
-    if not _encrypts_here(settings):
-        raise UnsupportedCombination(
-            f"the engine {settings.engine} encrypts at its workers, and what lies ready here is of no use to them",
-            "start the job, or use the engine local",
-        )
+    began = time.perf_counter()
     options = options_of(job.training)
     key = generate_key(options.key_bits, Csprng(), options.allow_insecure_key)
     owner = PreparedOwner.prepare(key, settings.data.load().rows * trees, Csprng())
-    file = file_of(settings.runs, job.name)
-    partial = file.with_suffix(".partial")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        partial.unlink(missing_ok=True)
-        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as kept:
-            kept.write(owner.to_bytes())
-        os.replace(partial, file)
-    except OSError as error:
-        raise CheckpointFailed(f"what was prepared cannot be written ({error.strerror})") from None
-    return Prepared(file, options.key_bits, owner.left)
+    file = _file(settings, job)
+    prepared_files.keep(file, owner.to_bytes())
+    return ReadyEncryptions(file, options.key_bits, owner.left, time.perf_counter() - began)
 
 
 def take(settings: PartySettings, job: JobSettings, randomness: JobRandomness) -> JobRandomness:
     """The job's randomness with what was prepared for it, which is removed first: it serves one job, once."""
-    file = file_of(settings.runs, job.name)
-    if not file.exists() or not _encrypts_here(settings):
+    if settings.engine != LOCAL.name:
         return randomness
-    try:
-        content = file.read_bytes()
-        file.unlink()
-    except OSError as error:
-        raise CheckpointFailed(f"what was prepared cannot be taken ({error.strerror})") from None
-    if not _encrypts_by_paillier(job):
+    content = prepared_files.take(_file(settings, job))
+    if content is None or not _encrypts_by_paillier(job):
         return randomness
     return PreparedRandomness(randomness.key, PreparedOwner.from_bytes(content))
 
 
-def _encrypts_here(settings: PartySettings) -> bool:
-    return settings.engine == LOCAL.name
+def _file(settings: PartySettings, job: JobSettings) -> Path:
+    return prepared_files.place_of(settings.runs, job.name, "key")
 
 
 def _encrypts_by_paillier(job: JobSettings) -> bool:

@@ -29,13 +29,13 @@ from veilboost.infer.secure.messages import (
 from veilboost.infer.secure.owner import encrypt_part
 from veilboost.infer.secure.server import EncryptedModel
 from veilboost.model.part import Part
-from veilboost.party.answering import load_allowed
 from veilboost.party.elxgb_files import KnownService, ServiceFolder
 from veilboost.party.elxgb_queue import QueuedModel
 from veilboost.party.elxgb_ways import CATALOGUE, ServiceWay
 from veilboost.party.identity import PeerIdentity
 from veilboost.party.job_session import read_job
 from veilboost.party.messages import Accepted, Finish, OpenService
+from veilboost.party.own_table import load_allowed
 from veilboost.party.policy import ServeRequest, decide
 from veilboost.party.prediction_session import spend_predictions
 from veilboost.party.runs import RunFolder

@@ -23,7 +23,8 @@ from veilboost.types import PartyName
 class Trained:
     """What the active party knows when a job has ended well. `traffic` is None where nothing was recorded.
 
-    `seconds` is of this run of the command, `rounds` of all of the job.
+    `seconds` is of this run of the command, `rounds` of all of the job. `ids` says whether they were hashed beforehand,
+    where they are hashed at all.
     """
 
     job: str
@@ -37,6 +38,7 @@ class Trained:
     seconds_by_stage: dict[str, float]
     traffic: dict[PartyName, dict[str, int]] | None
     resumed: bool
+    ids: str | None
 
     def to_dict(self) -> dict[str, Any]:
         return {**vars(self), "run": str(self.run)}
@@ -108,6 +110,7 @@ class Federation:
             seconds_by_stage=view.seconds,
             traffic=self._traffic(),
             resumed=resume,
+            ids=run.status.get("ids"),
         )
 
     def predict(self, frame: Any) -> Prediction:

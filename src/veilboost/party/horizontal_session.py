@@ -7,11 +7,12 @@ import threading
 from veilboost.data.table import drawn_rows
 from veilboost.errors import UnexpectedMessage
 from veilboost.model.part import Part
-from veilboost.party.answering import AnsweringSession, Reach, load_allowed
+from veilboost.party.answering import AnsweringSession, Reach
 from veilboost.party.horizontal_settings import HorizontalJob, read_horizontal_job
 from veilboost.party.hub import own_identity, revoked_at
 from veilboost.party.identity import PeerIdentity
 from veilboost.party.messages import CONTROL_MESSAGES, Accepted, Finish, ProposeHorizontal
+from veilboost.party.own_table import load_allowed
 from veilboost.party.policy import TrainRequest
 from veilboost.party.settings import PartySettings
 from veilboost.party.vouching import CertificateVoucher

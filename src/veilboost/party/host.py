@@ -27,7 +27,15 @@ from veilboost.party.horizontal_session import HorizontalSession
 from veilboost.party.hub import own_identity, revoked_at
 from veilboost.party.identity import Identity, PeerIdentity, check_peer, peer_identity
 from veilboost.party.job_session import JobSession
-from veilboost.party.messages import CONTROL_MESSAGES, OpenService, Propose, ProposeHorizontal, ProposePrediction
+from veilboost.party.key_session import KeySession
+from veilboost.party.messages import (
+    CONTROL_MESSAGES,
+    OpenService,
+    PrepareAlignment,
+    Propose,
+    ProposeHorizontal,
+    ProposePrediction,
+)
 from veilboost.party.prediction_session import PredictionSession
 from veilboost.party.settings import PartySettings
 from veilboost.types import PartyName
@@ -138,6 +146,8 @@ class PartyHost:
             return PredictionSession(self.settings, self.threads, self._reach, packet.session, proposal, peer)
         if isinstance(proposal, OpenService):
             return ServiceSession(self.settings, self.threads, self._reach, proposal, peer)
+        if isinstance(proposal, PrepareAlignment):
+            return KeySession(self.settings, self.threads, self._reach, packet.session, proposal, peer)
         if isinstance(proposal, ProposeHorizontal):
             session = HorizontalSession(self.settings, self.threads, self._reach, packet.session, proposal, peer)
         elif isinstance(proposal, Propose):

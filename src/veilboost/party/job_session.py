@@ -6,19 +6,20 @@ import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-
-from veilboost.align.api import AlignContext, HelperContext, HelperSide, PassiveAligner
+from veilboost.align.api import AlignContext, HelperContext
 from veilboost.align.registry import alignment_named
 from veilboost.data.table import PartyTable
 from veilboost.engine.api import check_job
 from veilboost.engine.opening import lasting_engine
+from veilboost.engine.taking import taken
 from veilboost.errors import JobExists, NothingToResume, UnexpectedMessage, UnreadableSettings
 from veilboost.model.part import Part
-from veilboost.party.answering import AnsweringSession, Reach, load_allowed
+from veilboost.party.answering import AnsweringSession, Reach
 from veilboost.party.booking import Booking, planned
 from veilboost.party.declared import read_section
 from veilboost.party.identity import PeerIdentity
+from veilboost.party.kept_keys import take_key
+from veilboost.party.lots import AnsweredLots, HelpedLots, kept_rows, lots_of
 from veilboost.party.messages import (
     CONTROL_MESSAGES,
     Accepted,
@@ -26,8 +27,11 @@ from veilboost.party.messages import (
     Checkpoint,
     EndAlignment,
     Finish,
+    NextLot,
     Propose,
 )
+from veilboost.party.own_table import open_allowed, wished_lots
+from veilboost.party.prepared_ids import hashing_for
 from veilboost.party.runs import RunFolder
 from veilboost.party.session import PassiveSession
 from veilboost.party.settings import JobSettings, PartySettings
@@ -88,9 +92,10 @@ class JobSession(AnsweringSession[JobSettings]):
     ) -> None:
         job, text = read_job(proposal.job), proposal.job
         super().__init__(settings, threads, reach, session, job, text, proposal.dry_run, proposal.resume, peer)
-        self._table: PartyTable | None = None
-        self._aligner: PassiveAligner | None = None
-        self._helper: HelperSide | None = None
+        self._table: PartyTable | None = None  # until its common rows are taken
+        self._width = 1  # how many columns it has; they are counted when it is read
+        self._lots: AnsweredLots | None = None
+        self._helper: HelpedLots | None = None
         self._training: PassiveSession | None = None
         self._alignment = alignment_named(self.job.alignment)
         self._protocol = protocol_named(self.job.protocol.name)
@@ -106,10 +111,10 @@ class JobSession(AnsweringSession[JobSettings]):
 
     def _decide(self, peer: PeerIdentity, rows: int | None = None, reserve: bool = False) -> None:
         """Ask the policy; again when alignment has counted the rows."""
-        columns, epsilon = 1 if self._table is None else len(self._table.columns), 0.0
+        epsilon = 0.0
         if self.uses_table:
             policy = self.settings.policy
-            epsilon = planned(self._protocol, self.job.training, rows, Role.PASSIVE, policy, columns)
+            epsilon = planned(self._protocol, self.job.training, rows, Role.PASSIVE, policy, self._width)
         request = self._request(peer, self._protocol, Role.PASSIVE, self.job.training, rows, epsilon)
         (self._booking.reserve if reserve else self._booking.consider)(request)
 
@@ -123,7 +128,9 @@ class JobSession(AnsweringSession[JobSettings]):
         if isinstance(message, Propose):
             return self._accept(peer, message)
         if isinstance(message, BeginAlignment):
-            return self._begin_alignment()
+            return self._begin_alignment(message)
+        if isinstance(message, NextLot):
+            return self._next_lot(message)
         if isinstance(message, EndAlignment):
             return self._end_alignment(peer, message)
         if isinstance(message, Checkpoint):
@@ -134,8 +141,8 @@ class JobSession(AnsweringSession[JobSettings]):
             return self._helper.handle(peer.party, message)
         if self._training is not None:
             return self._training.side.handle(message)
-        if self._aligner is not None:
-            return self._aligner.handle(message)
+        if self._lots is not None:
+            return self._lots.handle(message)
         raise UnexpectedMessage(f"{message.type_name()} came before its turn")
 
     def _accept(self, peer: PeerIdentity, message: Propose) -> Accepted:
@@ -145,9 +152,10 @@ class JobSession(AnsweringSession[JobSettings]):
         if not self.uses_table:
             helper = self._alignment.helpers[self.role]
             parties = tuple(name for name in self.job.order)
-            self._helper = helper(HelperContext(parties))
+            context = HelperContext(parties, take_key=lambda: take_key(self.settings, self.job))
+            self._helper = HelpedLots(lambda: helper(context))
             return Accepted(release(), aligned=False)
-        runs = self.settings.runs
+        lots, runs = wished_lots(self.settings), self.settings.runs
         known = (runs / self.job.name / "status.json").exists()
         if known and RunFolder(runs / self.job.name).status.get("active") != self.job.active:
             raise JobExists(f"{self.settings.name} has a run {self.job.name!r} with another active party")
@@ -164,71 +172,80 @@ class JobSession(AnsweringSession[JobSettings]):
             self._decide(peer, reserve=True)
             run = self._new_run()
         self._begin_run(run, state="proposed", role="passive")
-        positions = run.alignment if message.resume else None
-        if positions is not None:
-            self._start_training(positions)
-        return Accepted(release(), aligned=positions is not None)
+        aligned = message.resume and run.lots is not None
+        if aligned:
+            self._start_training(run)
+        return Accepted(release(), aligned, lots)
 
     def _load(self) -> PartyTable:
         if self._table is None:
-            self._table = load_allowed(self.settings).without_label()
+            self._table = open_allowed(self.settings).without_label()
+            self._width = len(self._table.columns)
         return self._table
 
-    def _begin_alignment(self) -> Done:
+    def _begin_alignment(self, message: BeginAlignment) -> Done:
         if self._helper is not None:
+            self._helper.begin(message)
             return Done()
-        if self._run is None:
-            raise UnexpectedMessage("alignment came before the job was accepted")
+        if self._run is None or self._lots is not None:
+            raise UnexpectedMessage("alignment came before the job was accepted, or once more")
         self._run.note(state="aligning")
-        self._aligner = self._alignment.passive(
-            AlignContext(
-                party=self.settings.name,
-                order=self.job.order,
-                ids=self._load().ids,
-                helpers=ways_to_helpers(
-                    self.settings, self.job, self._reach, self._session, self.catalogue, self._transcript
-                ),
-                threads=self._threads,
-            )
+        table = self._load()
+        context = AlignContext(
+            party=self.settings.name,
+            order=self.job.order,
+            ids=table.ids,
+            helpers=ways_to_helpers(
+                self.settings, self.job, self._reach, self._session, self.catalogue, self._transcript
+            ),
+            threads=self._threads,
+            hashing=hashing_for(self.settings, self.job, self._run),
         )
+        self._lots = AnsweredLots(self._alignment, context, message, lots_of(table))
+        self._training = None  # of rows that this party knew, and another has forgotten
+        return Done()
+
+    def _next_lot(self, message: NextLot) -> Done:
+        if self._helper is not None:
+            self._helper.next(message)
+            return Done()
+        if self._lots is None or self._run is None:
+            raise UnexpectedMessage("alignment has not begun")
+        self._run.save_lot(message.number - 1, self._lots.next(message))
         return Done()
 
     def _end_alignment(self, peer: PeerIdentity, message: EndAlignment) -> Done:
         if self._helper is not None:
+            self._helper.end()
             self.over = True
             return Done()
-        if self._aligner is None or self._run is None:
+        if self._lots is None or self._run is None:
             raise UnexpectedMessage("alignment has not begun")
-        alignment = self._aligner.alignment()
-        if alignment.rows != message.rows:
-            raise UnexpectedMessage("the parties found another number of common rows")
-        self._decide(peer, alignment.rows, reserve=True)
-        if self._alignment.finds_by_id:
-            alignment = alignment.by_id(self._load().ids)
-        self._aligner = None
-        self._run.save_alignment(alignment.positions)
-        self._start_training(alignment.positions)
+        positions = self._lots.end(message)
+        self._decide(peer, message.rows, reserve=True)
+        self._run.save_lot(self._lots.last, positions)
+        self._run.end_alignment(self._lots.last + 1)
+        self._lots = None
+        self._start_training(self._run)
         return Done()
 
-    def _start_training(self, positions: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
-        table = self._load()
-        if len(positions) and (positions.min() < 0 or positions.max() >= table.rows):
-            raise NothingToResume("the table has changed since the job began")
+    def _start_training(self, run: RunFolder) -> None:
+        table, engine = self._load(), lasting_engine(self.settings.engine, self.settings.workers)
         self._training = PassiveSession(
             self._protocol,
             self.settings.name,
-            table.take(positions),
+            taken(engine, table, kept_rows(run, table.rows), run.rows),
             self._threads,
             self.job.training,
             self._booking.randomness,
             self._booking,
-            lasting_engine(self.settings.engine, self.settings.workers),
+            engine,
         )
-        if self._run is not None:
-            kept = self._run.load_checkpoint()
-            if kept is not None:
-                self._training.side.restore(kept.records)
-            self._run.note(state="training")
+        self._table = None
+        kept = run.load_checkpoint()
+        if kept is not None:
+            self._training.side.restore(kept.records)
+        run.note(state="training")
 
     def _checkpoint(self) -> Done:
         if self._training is None or self._run is None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar
 
-from veilboost.wire.message import Done, Message, Reveals
+import numpy as np
+
+from veilboost.types import UInt8Array
+from veilboost.wire.message import ArraySpec, Done, Message, Reveals
 
 
 @dataclass(frozen=True)
@@ -36,20 +39,49 @@ class ProposeHorizontal(Message):
 
 @dataclass(frozen=True)
 class Accepted(Message):
-    """The other to the driving party: the owner's policy allows the job."""
+    """The other to the driving party: the owner's policy allows the job.
+
+    `lots`: into how many lots it needs ids to be dealt, so that it can align its own.
+    """
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
         Reveals("that its policy allows the job, and whether its run folder keeps an alignment", "active"),
+        Reveals("about how many million rows it has, where its engine reads its table by shard", "active"),
     )
     release: str
     aligned: bool
+    lots: int = 1
 
 
 @dataclass(frozen=True)
 class BeginAlignment(Message):
-    """Driving party to every other: what follows are the messages of the alignment that the job names."""
+    """Driving party to every other: what follows are the messages of the alignment that the job names.
 
-    reveals: ClassVar[tuple[Reveals, ...]] = ()
+    They are about the ids of lot 0, of `lots` lots into which a hash under `salt` deals them. Only parties with ids
+    are told the salt: others must not know which ids may be in a lot.
+    """
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        Reveals("about how many million rows the largest party has, where a table is read by shard", "passive"),
+        Reveals("about how many million rows the largest party has, where a table is read by shard", "authority"),
+        Reveals("about how many million rows the largest party has, where a table is read by shard", "csp"),
+    )
+    lots: int = 1
+    salt: Annotated[UInt8Array, ArraySpec("uint8", 1)] = field(default_factory=lambda: np.empty(0, dtype=np.uint8))
+
+
+@dataclass(frozen=True)
+class NextLot(Message):
+    """Driving party to every other: `rows` rows of the lot before are common; what follows is about lot `number`.
+
+    What the messages of an alignment tell of a party's rows, such as their number, they tell of every lot by itself.
+    """
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        Reveals("how many rows of each lot of ids are common to all parties", "passive"),
+    )
+    number: int
+    rows: int
 
 
 @dataclass(frozen=True)
@@ -92,6 +124,19 @@ class ProposePrediction(Message):
 
 
 @dataclass(frozen=True)
+class PrepareAlignment(Message):
+    """A party with a table to the authority, before a job runs: the key of its next alignment, please.
+
+    `job` is the job's TOML. The answer is an `AlignmentKey`.
+    """
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        Reveals("which job a party prepares: its name, parties, protocol, alignment and parameters", "authority"),
+    )
+    job: str
+
+
+@dataclass(frozen=True)
 class OpenService(Message):
     """Anyone to a daemon that has a role in secure inference: what follows is about the model of the run `run`.
 
@@ -112,10 +157,12 @@ class OpenService(Message):
 CONTROL_MESSAGES: tuple[type[Message], ...] = (
     Propose,
     ProposePrediction,
+    PrepareAlignment,
     OpenService,
     ProposeHorizontal,
     Accepted,
     BeginAlignment,
+    NextLot,
     EndAlignment,
     Checkpoint,
     Finish,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from veilboost.align.api import AlignContext, Alignment, AlignmentSpec
+from veilboost.align.api import AlignContext, AlignmentSpec
 from veilboost.align.registry import alignment_named
 from veilboost.boost.objective import make_objective
 from veilboost.crypto.csprng import Csprng
@@ -25,18 +25,11 @@ from veilboost.infer.messages import PREDICTION_MESSAGES
 from veilboost.model.part import ColumnInfo, Skeleton
 from veilboost.party.drive import Connections
 from veilboost.party.job_session import read_job
-from veilboost.party.messages import (
-    CONTROL_MESSAGES,
-    Accepted,
-    BeginAlignment,
-    EndAlignment,
-    Finish,
-    Propose,
-    ProposePrediction,
-)
+from veilboost.party.lots import SALT_BYTES, DrivenLots, agreed_lots
+from veilboost.party.messages import CONTROL_MESSAGES, Accepted, Finish, Propose, ProposePrediction
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import DataSettings, PartySettings
-from veilboost.types import AnyArray, Float64Array
+from veilboost.types import AnyArray, Float64Array, Int64Array
 from veilboost.wire.channel import Channel, Peers
 from veilboost.wire.codec import Catalogue
 from veilboost.wire.message import Done
@@ -93,7 +86,7 @@ class LivePredictor:
         owners = [name for name in self.job.order if name != self.settings.name]
         everyone, peers = Peers(dict[str, Channel](callers)), Peers({name: callers[name] for name in owners})
         name = self.run.path.name
-        everyone.ask(
+        accepted = everyone.ask(
             {
                 other: ProposePrediction(name, self._text, table.rows)
                 if other in owners
@@ -104,7 +97,7 @@ class LivePredictor:
         )
         completed = False
         try:
-            margin = self._ask(table, spec, callers, everyone, peers)
+            margin = self._ask(table, spec, callers, everyone, peers, agreed_lots(1, accepted))
             completed = True
         finally:  # whatever happened, nobody keeps a session open for us
             with contextlib.suppress(VeilBoostError):
@@ -112,9 +105,14 @@ class LivePredictor:
         return margin
 
     def _ask(
-        self, table: PartyTable, spec: AlignmentSpec, callers: Mapping[str, Caller], everyone: Peers, peers: Peers
+        self,
+        table: PartyTable,
+        spec: AlignmentSpec,
+        callers: Mapping[str, Caller],
+        everyone: Peers,
+        peers: Peers,
+        lots: int,
     ) -> Float64Array:
-        everyone.ask({other: BeginAlignment() for other in callers}, Done)
         helpers: dict[str, Channel] = {
             party.role: callers[other] for other, party in self.job.parties.items() if party.role != "data"
         }
@@ -125,22 +123,19 @@ class LivePredictor:
             Peers(helpers),
             threads=self.settings.threads or os.cpu_count() or 1,
         )
-        aligner = spec.active(context, peers)
-        aligner.prepare()
-        try:
-            alignment = aligner.align()
-            lost = table.rows - alignment.rows
-        except EmptyIntersection:
-            alignment, lost = Alignment(np.empty(0, dtype=np.int64)), table.rows
+        found: list[Int64Array] = []
+        with contextlib.suppress(EmptyIntersection):
+            found.extend(DrivenLots(spec, context, peers, everyone, lots, Csprng().bytes(SALT_BYTES)).rows())
+        lost = table.rows - sum(map(len, found))
         if lost:
             raise RowsDiffer(
                 f"{lost} of the {table.rows} rows are not known to every party", "predict for people whom all know"
             )
-        everyone.ask({other: EndAlignment(alignment.rows) for other in callers}, Done)
-        aligned = alignment.apply(table)
+        positions = np.concatenate(found)
+        aligned = table.take(positions)
         margin = predict_joint(self.part, aligned.columns, aligned.rows, peers)
         back = np.empty_like(margin)
-        back[:, alignment.positions] = margin
+        back[:, positions] = margin
         return back
 
 

@@ -8,26 +8,30 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from veilboost.align.api import AlignContext, PassiveAligner
+from veilboost.align.api import AlignContext
 from veilboost.align.registry import alignment_named
+from veilboost.engine.opening import lasting_engine
+from veilboost.engine.taking import gathered, taken
 from veilboost.errors import AgainstPolicy, CheckpointFailed, UnexpectedMessage
 from veilboost.infer.messages import PREDICTION_MESSAGES
 from veilboost.infer.responder import PredictionResponder
-from veilboost.party.answering import load_allowed
 from veilboost.party.identity import PeerIdentity
 from veilboost.party.job_session import read_job, ways_to_helpers
+from veilboost.party.lots import AnsweredLots, lots_of
 from veilboost.party.messages import (
     CONTROL_MESSAGES,
     Accepted,
     BeginAlignment,
     EndAlignment,
     Finish,
+    NextLot,
     ProposePrediction,
 )
+from veilboost.party.own_table import open_allowed, wished_lots
 from veilboost.party.policy import PredictRequest, decide
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import PartySettings
-from veilboost.types import PartyName
+from veilboost.types import Int64Array, PartyName
 from veilboost.version import release
 from veilboost.wire.codec import Catalogue, encode
 from veilboost.wire.link import Link
@@ -66,7 +70,8 @@ class PredictionSession:
         self._alignment = alignment_named(self._job.alignment)
         self.catalogue = Catalogue({*CONTROL_MESSAGES, *self._alignment.messages, *PREDICTION_MESSAGES})
         self._transcript = Transcript(settings.name, self._run.path / "predictions")
-        self._aligner: PassiveAligner | None = None
+        self._lots: AnsweredLots | None = None
+        self._found: list[Int64Array] = []
         self._responder: PredictionResponder | None = None
 
     def handle(self, peer: PeerIdentity, message: Message, frame: bytes) -> bytes:
@@ -85,15 +90,11 @@ class PredictionSession:
     def _act(self, peer: PeerIdentity, message: Message) -> Message:
         if isinstance(message, ProposePrediction):
             spend_predictions(self.settings, peer, self._rows)
-            return Accepted(release(), aligned=False)
+            return Accepted(release(), aligned=False, lots=wished_lots(self.settings))
         if isinstance(message, BeginAlignment):
-            self._table = load_allowed(self.settings).without_label()
-            helpers = ways_to_helpers(
-                self.settings, self._job, self._reach, self._session, self.catalogue, self._transcript
-            )
-            self._aligner = self._alignment.passive(
-                AlignContext(self.settings.name, self._job.order, self._table.ids, helpers, threads=self._threads)
-            )
+            return self._begin_alignment(message)
+        if isinstance(message, NextLot):
+            self._found.append(self._begun().next(message))
             return Done()
         if isinstance(message, EndAlignment):
             return self._end_alignment(message)
@@ -102,19 +103,34 @@ class PredictionSession:
             return Done()
         if self._responder is not None:
             return self._responder.handle(message)
-        if self._aligner is not None:
-            return self._aligner.handle(message)
+        if self._lots is not None:
+            return self._lots.handle(message)
         raise UnexpectedMessage(f"{message.type_name()} came before its turn")
 
-    def _end_alignment(self, message: EndAlignment) -> Done:
-        if self._aligner is None:
+    def _begin_alignment(self, message: BeginAlignment) -> Done:
+        if self._lots is not None:
+            raise UnexpectedMessage("alignment has begun already")
+        self._table = open_allowed(self.settings).without_label()
+        helpers = ways_to_helpers(
+            self.settings, self._job, self._reach, self._session, self.catalogue, self._transcript
+        )
+        context = AlignContext(self.settings.name, self._job.order, self._table.ids, helpers, threads=self._threads)
+        self._lots = AnsweredLots(self._alignment, context, message, lots_of(self._table))
+        return Done()
+
+    def _begun(self) -> AnsweredLots:
+        if self._lots is None:
             raise UnexpectedMessage("alignment has not begun")
-        alignment = self._aligner.alignment()
-        if alignment.rows != message.rows or alignment.rows > self._rows:
-            raise UnexpectedMessage("the parties found another number of common rows")
-        rows = alignment.apply(self._table)
+        return self._lots
+
+    def _end_alignment(self, message: EndAlignment) -> Done:
+        if message.rows > self._rows:
+            raise UnexpectedMessage("more rows are common than were to be predicted")
+        positions = [*self._found, self._begun().end(message)]
+        engine = lasting_engine(self.settings.engine, self.settings.workers)
+        rows = gathered(taken(engine, self._table, positions, message.rows))
         self._responder = PredictionResponder(self._run.load_part(), rows.columns, rows.rows)
-        self._aligner = None
+        self._lots = None
         return Done()
 
     def give_up(self) -> None:

@@ -6,13 +6,14 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
 from veilboost.boost.booster import Progress, RoundResult
+from veilboost.engine.shards import ShardedArray
 from veilboost.errors import CheckpointFailed, JobExists, NothingToResume, UnknownRun
 from veilboost.model.part import Part
 from veilboost.model.store import load_part, save_part
@@ -53,10 +54,10 @@ class RunFolder:
 
         The transcript stays and grows: what left then has left.
         """
-        for folder in ("checkpoint", "part"):
+        for folder in ("alignment", "alignment.partial", "checkpoint", "part"):
             if (self.path / folder).exists():
                 shutil.rmtree(self.path / folder)
-        for name in ("alignment.npy", "history.json", "metrics.jsonl", "cancel", "status.json", KEY, LEDGER):
+        for name in ("history.json", "metrics.jsonl", "cancel", "status.json", KEY, LEDGER):
             (self.path / name).unlink(missing_ok=True)
 
     # --- status and job ---------------------------------------------------------------------------------
@@ -121,28 +122,66 @@ class RunFolder:
 
     # --- alignment --------------------------------------------------------------------------------------
 
-    def save_alignment(self, positions: Int64Array) -> None:
-        """The common rows of this run. They may not change within it: the noise of a job is drawn for its rows."""
-        kept = self.alignment
-        if kept is not None and not np.array_equal(kept, positions):
-            raise NothingToResume("the common rows have changed since the job began", "start it under another name")
+    def save_alignment(self, lots: Iterable[Int64Array]) -> int:
+        """The common rows of this run, lot after lot; how many they are."""
+        rows = number = 0
+        for number, positions in enumerate(lots, 1):
+            self.save_lot(number - 1, positions)
+            rows += len(positions)
+        self.end_alignment(number)
+        return rows
+
+    def save_lot(self, number: int, positions: Int64Array) -> None:
+        """Rows of one lot. They may not change within a run: the noise of a job is drawn for its rows."""
+        if self.lots is not None:
+            if number >= self.lots or not np.array_equal(self.lot(number), positions):
+                raise _other_rows()
+            return
+        partial = self.path / "alignment.partial"
         try:
-            partial = self.path / "alignment.partial.npy"
-            np.save(partial, positions, allow_pickle=False)
-            partial.replace(self.path / "alignment.npy")
+            if number == 0:  # what an attempt left that did not come to its end
+                shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(exist_ok=True, mode=0o700)
+            np.save(partial / f"{number}.npy", positions, allow_pickle=False)
+        except OSError as error:
+            raise CheckpointFailed(f"the alignment cannot be written ({error.strerror})") from None
+
+    def end_alignment(self, lots: int) -> None:
+        """All lots are saved: only now the alignment counts as kept."""
+        if self.lots is not None:
+            if self.lots != lots:
+                raise _other_rows()
+            return
+        try:
+            (self.path / "alignment.partial").rename(self.path / "alignment")
         except OSError as error:
             raise CheckpointFailed(f"the alignment cannot be written ({error.strerror})") from None
 
     @property
-    def alignment(self) -> Int64Array | None:
-        path = self.path / "alignment.npy"
-        if not path.exists():
-            return None
+    def lots(self) -> int | None:
+        """In how many lots the common rows are kept; None where they are not."""
+        folder = self.path / "alignment"
+        return len(list(folder.glob("*.npy"))) if folder.exists() else None
+
+    @property
+    def rows(self) -> int:
+        """How many common rows are kept."""
+        return sum(len(self.lot(number)) for number in range(self.lots or 0))
+
+    def lot(self, number: int) -> Int64Array:
+        """The rows of one lot, seen through a memory map."""
         try:
-            positions: Any = np.load(path, allow_pickle=False)
+            positions: Any = np.load(self.path / "alignment" / f"{number}.npy", mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError):
-            return None
-        return positions if positions.dtype == np.int64 and positions.ndim == 1 else None
+            positions = None
+        if positions is None or positions.dtype != np.int64 or positions.ndim != 1:
+            raise NothingToResume(f"the alignment of {self.path.name!r} is not whole")
+        return positions
+
+    @property
+    def alignment(self) -> Int64Array | None:
+        """All common rows."""
+        return None if self.lots is None else np.concatenate([self.lot(number) for number in range(self.lots)])
 
     # --- checkpoints and parts --------------------------------------------------------------------------
 
@@ -153,7 +192,7 @@ class RunFolder:
             folder.mkdir(mode=0o700, exist_ok=True)
             if progress is not None:
                 trees = len(progress.trees)
-                np.save(folder / f"margin-{trees}.npy", progress.margin, allow_pickle=False)
+                _save_margin(folder / f"margin-{trees}.npy", progress.margin)
                 self._write("history.json", json.dumps([list(vars(r).values()) for r in progress.history]).encode())
             save_part(part, folder)
             if progress is not None:  # the part's manifest is what counts; older margins go once it is there
@@ -175,7 +214,7 @@ class RunFolder:
         trees = part.skeleton.trees
         path = self.path / "checkpoint" / f"margin-{len(trees)}.npy"
         try:
-            margin: Float64Array = np.load(path, allow_pickle=False)
+            margin: Float64Array = np.load(path, mmap_mode="c", allow_pickle=False).view(np.ndarray)
             history = [RoundResult(*values) for values in json.loads((self.path / "history.json").read_text())]
         except (OSError, ValueError, TypeError) as error:
             raise NothingToResume(f"the checkpoint of {self.path.name!r} is not whole") from error
@@ -212,6 +251,21 @@ class RunFolder:
             os.replace(partial, self.path / name)
         except OSError as error:
             raise CheckpointFailed(f"{name} cannot be written ({error.strerror})") from None
+
+
+def _other_rows() -> NothingToResume:
+    return NothingToResume("the common rows have changed since the job began", "start it under another name")
+
+
+def _save_margin(path: Path, margin: Float64Array) -> None:
+    """One array of (K, rows); where it lies in shards, one of them is here at a time."""
+    if not isinstance(margin, ShardedArray):
+        np.save(path, margin, allow_pickle=False)
+        return
+    whole = np.lib.format.open_memmap(path, "w+", margin.dtype, margin.shape)
+    for part, (begin, end) in zip(margin.chunks(), margin.shards.ranges, strict=True):
+        whole[:, begin:end] = part
+    whole.flush()
 
 
 def list_runs(runs: Path) -> Iterator[RunFolder]:

@@ -15,8 +15,10 @@ from veilboost.align.registry import all_alignments
 from veilboost.config import TrainingConfig
 from veilboost.data.load import load_table
 from veilboost.data.schema import SchemaRules
+from veilboost.data.sources import FORMATS
 from veilboost.data.table import PartyTable
 from veilboost.engine.opening import check_engine
+from veilboost.engine.tables import table_in_memory
 from veilboost.errors import ImpossibleSetting, ParameterError, UnreadableSettings
 from veilboost.party.declared import Declared, read_section, setting
 from veilboost.party.policy import Policy
@@ -43,6 +45,11 @@ class DataSettings(Declared):
         "one SELECT that duckdb runs, on the database in path or on files that it names by full path",
         example='"SELECT * FROM customers"',
     )
+    uri: str | None = setting(
+        None,
+        "folder of parquet files, or one, on a filesystem that pyarrow knows, in place of path",
+        example='"s3://bank/customers"',
+    )
     format: str | None = setting(
         None, "format of path where its ending does not say", choices=("parquet", "csv", "arrow", "libsvm")
     )
@@ -58,22 +65,37 @@ class DataSettings(Declared):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.path is None and self.sql is None:
-            raise ImpossibleSetting("neither path nor sql is given", "say where the table is")
+        if self.path is None and self.sql is None and self.uri is None:
+            raise ImpossibleSetting("neither path nor uri nor sql is given", "say where the table is")
+        if self.uri is not None and (self.path, self.sql, self.format) != (None, None, None):
+            raise ImpossibleSetting("uri names the table, and so does another key", "leave out path, sql and format")
+
+    @property
+    def parquet(self) -> str | None:
+        """Where the table is, if it is parquet files, which can be read by shard."""
+        if self.uri is not None or self.path is None or self.sql is not None:
+            return self.uri
+        folder = self.format is None and self.path.is_dir()
+        named = FORMATS.get(self.path.suffix.lower()) if self.format is None else self.format
+        return str(self.path) if folder or named == "parquet" else None
+
+    @property
+    def selected(self) -> dict[str, Any]:
+        """What the columns are, as all readers take it."""
+        return {
+            "id": self.id,
+            "label": self.label,
+            "weight": self.weight,
+            "features": self.features,
+            "categorical": self.categorical,
+            "rules": SchemaRules(cast(Any, self.constant)),
+        }
 
     def load(self) -> PartyTable:
-        """Read and check the table."""
-        return load_table(
-            self.path,
-            id=self.id,
-            label=self.label,
-            weight=self.weight,
-            features=self.features,
-            categorical=self.categorical,
-            format=self.format,
-            query=self.sql,
-            rules=SchemaRules(cast(Any, self.constant)),
-        )
+        """Read and check the table, all of it."""
+        if self.uri is not None:
+            return table_in_memory(self.uri, **self.selected)
+        return load_table(self.path, format=self.format, query=self.sql, **self.selected)
 
 
 @dataclass(frozen=True)

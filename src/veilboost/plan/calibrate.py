@@ -7,7 +7,7 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
@@ -15,15 +15,20 @@ from typing import Any, cast
 import numpy as np
 
 from veilboost.errors import ImpossibleParameter, UnreadableFile
-from veilboost.plan.job import PlannedJob, Units, horizontal_units, vertical_units
+from veilboost.plan.job import PlannedJob, horizontal_units, vertical_units
 from veilboost.plan.measure import Measured, measure
-from veilboost.plan.spending import ALL, HORIZONTAL, Spending
+from veilboost.plan.shape import Units
+from veilboost.plan.spending import ALL, HORIZONTAL, IN_TURN, ONCE, Spending, of_first, of_later
 from veilboost.types import Float64Array
 from veilboost.version import release
 
 FILE = "plan.json"
-_FORMAT = "veilboost-plan"
+_FORMAT = "veilboost-plan 2"
 Costs = Mapping[str, float]  # by unit
+# Jobs are run in turns, and the quickest run of each counts: the rest is noise, which comes and goes. Who takes part in
+# a turn, by seconds.
+_TURNS = (float("inf"), 3.0, 0.5)
+_LEAST_SHARE = 0.1  # of a run's seconds: smaller parts of it are fitted no better than parts of this size
 
 
 @dataclass(frozen=True)
@@ -41,16 +46,30 @@ class Calibration:
     largest: Costs
 
 
-def calibrate(protocol: str, watch: Callable[[int, int], None] | None = None) -> Calibration:
-    """Train some small jobs of different shapes, and fit. `watch` is told how many of how many are done."""
+def calibrate(
+    protocol: str,
+    watch: Callable[[int, int], None] | None = None,
+    known: Mapping[str, Calibration] | None = None,
+) -> Calibration:
+    """Train some small jobs of different shapes, and fit. `watch` is told how many of how many are done.
+
+    A protocol whose first tree is another's is put together out of both; what of them is `known` is not measured again.
+    """
     spending = spending_of(protocol)
+    if protocol in IN_TURN:
+        parts = ((known or {}).get(name) or calibrate(name, watch) for name in IN_TURN[protocol])
+        return in_turn(*parts)
     jobs = list(_jobs(protocol, spending))
-    runs: list[Measured] = []
-    for at, job in enumerate(jobs):
-        if watch is not None:
-            watch(at, len(jobs))
-        runs.append(_best(protocol, job))
-    return fit(protocol, runs)
+    best: dict[PlannedJob, Measured] = {}
+    for turn, most in enumerate(_TURNS):
+        for at, job in enumerate(jobs):
+            if watch is not None:
+                watch(turn * len(jobs) + at, len(_TURNS) * len(jobs))
+            if job not in best:
+                best[job] = measure(protocol, job)
+            elif best[job].seconds < most:
+                best[job] = min(best[job], measure(protocol, job), key=lambda run: run.seconds)
+    return fit(protocol, list(best.values()))
 
 
 def fit(protocol: str, runs: Sequence[Measured]) -> Calibration:
@@ -58,18 +77,31 @@ def fit(protocol: str, runs: Sequence[Measured]) -> Calibration:
     spending = spending_of(protocol)
     units = [units_of(protocol, run.job) for run in runs]
     single = [units_of(protocol, _one_tree(run.job)) for run in runs]
+    least = [_LEAST_SHARE * run.seconds for run in runs]
     # A message is at most what a whole tree sends one way.
     shapes = tuple(dict.fromkeys((*spending.sent, *spending.answered)))
     return Calibration(
-        once_here=_solve(spending.once_here, units, [run.once_here for run in runs]),
-        once_there=_solve(spending.once_there, units, [run.once_there for run in runs]),
-        here=_solve(spending.here, units, [run.here for run in runs]),
-        there=_solve(spending.there, units, [run.there for run in runs]),
+        once_here=_solve(spending.once_here, units, [run.once_here for run in runs], least),
+        once_there=_solve(spending.once_there, units, [run.once_there for run in runs], least),
+        here=_solve(spending.here, units, [run.here for run in runs], least),
+        there=_solve(spending.there, units, [run.there for run in runs], least),
         sent=_solve(spending.sent, units, [run.sent for run in runs]),
         answered=_solve(spending.answered, units, [run.answered for run in runs]),
         rounds=_solve(spending.steps, units, [run.rounds for run in runs]),
         largest=_solve(shapes, single, [run.largest for run in runs]),
     )
+
+
+def in_turn(first: Calibration, later: Calibration) -> Calibration:
+    """The first tree, and all that is done once, as in one protocol, all other trees as in another."""
+
+    def joined(name: str) -> Costs:
+        of_one, of_other = getattr(first, name), getattr(later, name)
+        return {of_first(unit): cost for unit, cost in of_one.items()} | {
+            of_later(unit): cost for unit, cost in of_other.items() if unit not in ONCE
+        }
+
+    return Calibration(**{field.name: joined(field.name) for field in fields(Calibration)})
 
 
 def units_of(protocol: str, job: PlannedJob) -> Units:
@@ -87,14 +119,6 @@ def _one_tree(job: PlannedJob) -> PlannedJob:
     return PlannedJob(job.rows, job.features, 1, job.depth, job.bins, job.participants)
 
 
-def _best(protocol: str, job: PlannedJob) -> Measured:
-    """The quicker of two runs, if they are short: the rest is noise."""
-    first = measure(protocol, job)
-    if first.seconds > 0.5:
-        return first
-    return min(first, measure(protocol, job), key=lambda run: run.seconds)
-
-
 def _jobs(protocol: str, spending: Spending) -> Iterator[PlannedJob]:
     """Shapes in which rows, columns, levels, bins and trees differ, so that their costs can be told apart."""
     scale, far = spending.scale, spending.reach
@@ -107,19 +131,23 @@ def _jobs(protocol: str, spending: Spending) -> Iterator[PlannedJob]:
         return
     for rows, own, other, depth, bins, trees in (
         (1, 4, 4, 3, 16, 1), (3, 4, 4, 6, 16, 2), (10, 4, 4, 4, 16, 3), (3, 9, 2, 4, 32, 1), (3, 2, 9, 4, 32, 2),
-        (1, 4, 8, 5, 64, 3), (10, 6, 6, 5, 32, 2), (1, 2, 2, 4, 16, 6), (far, 5, 7, 5, 32, 1),
+        (1, 4, 8, 5, 64, 3), (10, 6, 6, 5, 32, 2), (1, 2, 2, 4, 16, 6), (far, *spending.far),
     ):  # fmt: skip
         yield PlannedJob(scale * rows, (own, other), min(trees, spending.most_trees), depth, bins)
 
 
-def _solve(names: Sequence[str], units: Sequence[Units], measured: Sequence[float]) -> Costs:
+def _solve(
+    names: Sequence[str], units: Sequence[Units], measured: Sequence[float], least: Sequence[float] = ()
+) -> Costs:
+    """`least`: what is less need not be met more closely than this."""
     if not names:
         return {}
     optimize: Any = import_module("scipy.optimize")
     target = np.maximum(np.array(measured), 1e-9)
+    within = np.maximum(target, least) if len(least) else target
     work = np.array([[each[name] for name in names] for each in units])
     scale = np.maximum(work.max(axis=0), 1e-12)
-    found: Float64Array = optimize.nnls(work / scale / target[:, np.newaxis], np.ones(len(target)))[0] / scale
+    found: Float64Array = optimize.nnls(work / scale / within[:, np.newaxis], target / within)[0] / scale
     return dict(zip(names, found.tolist(), strict=True))
 
 

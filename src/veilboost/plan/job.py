@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 from veilboost.crypto.lattice.parameters import DEGREE, rows_per_block, run_length
 from veilboost.errors import ImpossibleParameter
+from veilboost.plan.ciphertexts import ciphertext_units, owner_entries
+from veilboost.plan.kernels import kernel_units
+from veilboost.plan.shape import FIRST_SHARE, LATER_SHARE, Shape, Units, tree_shape
 
-SMALLER_CHILD = 0.35  # of its parent's rows: what is summed below the root, siblings being derived
-FEWEST_ROWS = 16  # a node with fewer is hardly ever split
 CACHED_ROWS = 250_000  # about as many as a processor's caches hold the state of
+CLOSE_ROWS = 32_000  # a column of as many is no more than malloc keeps at hand
 LARGEST_GRADIENT = 1 << 20  # on the fixed-point grid
-
-Units = dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -43,29 +43,14 @@ class PlannedJob:
         return self.features[1:]
 
 
-@dataclass(frozen=True)
-class Shape:
-    """A typical tree: for each level, how many nodes it has, how many are summed, and how many rows stand in these."""
-
-    nodes: tuple[int, ...]
-    built: tuple[int, ...]
-    built_rows: tuple[float, ...]
-
-
-def tree_shape(rows: int, depth: int) -> Shape:
-    """Every node splits while it has rows enough; below the root the smaller child of two is summed."""
-    nodes = [min(1 << level, max(1, rows // FEWEST_ROWS)) for level in range(depth)]
-    built = [1, *(max(1, count // 2) for count in nodes[1:])]
-    return Shape(tuple(nodes), tuple(built), (float(rows), *(SMALLER_CHILD * rows for _ in nodes[1:])))
-
-
 def vertical_units(job: PlannedJob, passive: int) -> Units:
     """The work between the active party and one passive one that has `passive` columns.
 
     start
         Once for the job.
-    table_a, table_p
-        Values that each party bins, once.
+    table_a, table_p, sorted_a, sorted_p, beyond_a, beyond_p
+        Values that each party bins, once; the comparisons that put every column in order for its cuts; and values of
+        rows that the processor's caches do not hold.
     trees, levels
         Times that something is done however many rows there are.
     rows, row_levels, beyond
@@ -75,19 +60,47 @@ def vertical_units(job: PlannedJob, passive: int) -> Units:
         Values that are added to a histogram, at either side; at the active party where it has everyone's bins.
     slots_a, slots_p
         Bins of all summed nodes.
+    all_cells_a, all_cells_p, all_slots_a, all_slots_p
+        The same four where every node is summed, none derived from its sibling.
     crossed
         A number for each row and candidate, at every level.
     runs, tiles, products
         Polynomials that are encrypted, that come back, and multiplications between them (`lattice`).
-    first_...
-        The same of the first tree only.
+    nodes, kernels, masked, blocks, columns, grams, cubes
+        See `kernel_units` (`smm1`, `smm2`).
+    entries, factors, added, multiplied, packages
+        See `owner_entries` and `ciphertext_units` (`paillier`).
+    first_..., later_...
+        The same of the first tree only, and of all others.
     """
-    n, own = float(job.rows), float(job.features[0])
-    shape = tree_shape(job.rows, job.depth)
+    first, later = _one_tree(job, passive, first=True), _one_tree(job, passive, first=False)
+    n, others = float(job.rows), job.trees - 1
+    once: Units = {
+        "start": 1.0,
+        "table_a": n * job.features[0],
+        "table_p": n * passive,
+        "sorted_a": n * job.features[0] * math.log2(n),
+        "sorted_p": n * passive * math.log2(n),
+        "beyond_a": max(0.0, n - CACHED_ROWS) * job.features[0],
+        "beyond_p": max(0.0, n - CACHED_ROWS) * passive,
+        "entries": owner_entries(job.rows, job.trees),
+    }
+    every = {name: count + others * later[name] for name, count in first.items()}
+    return (
+        once
+        | every
+        | {f"first_{name}": count for name, count in first.items()}
+        | {f"later_{name}": others * count for name, count in later.items()}
+    )
+
+
+def _one_tree(job: PlannedJob, passive: int, *, first: bool) -> Units:
+    n, own, levels = float(job.rows), float(job.features[0]), float(job.depth)
+    shape = tree_shape(job.rows, job.depth, FIRST_SHARE if first else LATER_SHARE)
     slots = float(passive * job.bins)
-    built_rows, built, levels = sum(shape.built_rows), float(sum(shape.built)), float(job.depth)
-    runs, tiles, products = _polynomials(shape, max(1, int(slots)), max(1, passive))
-    one_tree: Units = {
+    built_rows, built, nodes = sum(shape.built_rows), float(sum(shape.built)), float(sum(shape.nodes))
+    polynomials = list(level_polynomials(shape, max(1, int(slots)), max(1, passive)))
+    return {
         "trees": 1.0,
         "levels": levels,
         "rows": n,
@@ -98,14 +111,17 @@ def vertical_units(job: PlannedJob, passive: int) -> Units:
         "cells": built_rows * (own + passive),
         "slots_a": built * own * job.bins,
         "slots_p": built * slots,
+        "all_cells_a": n * levels * own,
+        "all_cells_p": n * levels * passive,
+        "all_slots_a": nodes * own * job.bins,
+        "all_slots_p": nodes * slots,
         "crossed": n * levels * slots,
-        "runs": runs,
-        "tiles": tiles,
-        "products": products,
+        "runs": sum(level.runs for level in polynomials),
+        "tiles": sum(level.tiles for level in polynomials),
+        "products": sum(level.products for level in polynomials),
+        **kernel_units(shape, passive, job.bins),
+        **ciphertext_units(job.rows, job.trees, shape, passive, job.bins, first),
     }
-    once: Units = {"start": 1.0, "table_a": n * own, "table_p": n * passive}
-    every = {name: count * job.trees for name, count in one_tree.items()}
-    return once | every | {f"first_{name}": count for name, count in one_tree.items()}
 
 
 def horizontal_units(job: PlannedJob) -> Units:
@@ -114,7 +130,8 @@ def horizontal_units(job: PlannedJob) -> Units:
     pairs
         Participants with one another, once. extremes: columns of all participants.
     table
-        Values of all rows, once. cells: values added to histograms.
+        Values of all rows, once. sorted: comparisons that put them in order at each participant. beyond: those of
+        rows that do not stay in memory that is close. cells: values added to histograms.
     uploads, searches
         Bins that a participant sends for all summed nodes; bins that are counted while cuts are looked for.
     """
@@ -128,6 +145,8 @@ def horizontal_units(job: PlannedJob) -> Units:
         "extremes": people * count,
         "rows": n,
         "table": n * count,
+        "sorted": n * count * math.log2(max(2.0, n / people)),
+        "beyond": max(0.0, n - people * CLOSE_ROWS) * count,
         "trees": float(job.trees),
         "tree_rows": job.trees * n,
         "levels": float(job.trees * job.depth) * people,
@@ -139,22 +158,23 @@ def horizontal_units(job: PlannedJob) -> Units:
     }
 
 
-def _polynomials(shape: Shape, slots: int, features: int) -> tuple[float, float, float]:
-    """Of one tree: runs in, tiles out, and products, as `lattice` cuts nodes into blocks and blocks into runs."""
-    runs = tiles = products = 0.0
-    for rows, count in _blocks(shape, slots, features):
-        run = run_length(int(rows), slots)
-        own_runs, own_tiles = math.ceil(rows / run), math.ceil(slots * run / DEGREE)
-        runs += count * own_runs
-        tiles += count * own_tiles
-        products += count * own_runs * own_tiles
-    return runs, tiles, products
+@dataclass(frozen=True)
+class Polynomials:
+    """Of one level: its rows, runs in, tiles out, and products, as `lattice` cuts nodes into blocks and these into
+    runs."""
+
+    rows: float
+    runs: float
+    tiles: float
+    products: float
 
 
-def _blocks(shape: Shape, slots: int, features: int) -> Iterator[tuple[float, float]]:
-    """Rows of a block, and how many such there are, level by level."""
+def level_polynomials(shape: Shape, slots: int, features: int) -> Iterator[Polynomials]:
     for built, rows in zip(shape.built, shape.built_rows, strict=True):
         node = max(1.0, rows / built)
         largest = rows_per_block(int(node), LARGEST_GRADIENT, slots, features) or int(node)
         pieces = math.ceil(node / largest)
-        yield node / pieces, built * pieces
+        block, count = node / pieces, built * pieces
+        run = run_length(int(block), slots)
+        runs, tiles = math.ceil(block / run), math.ceil(slots * run / DEGREE)
+        yield Polynomials(rows, count * runs, count * tiles, count * runs * tiles)

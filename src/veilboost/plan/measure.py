@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from veilboost.boost.booster import RoundResult
 from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
-from veilboost.party.horizontal import SERVER, simulate_horizontal
-from veilboost.party.simulation import simulate_training
+from veilboost.party.horizontal import SERVER, HorizontalFederation
+from veilboost.party.session import PassiveSession, TrainingJob, train_active
+from veilboost.party.simulation import simulated_randomness
 from veilboost.plan.job import PlannedJob
 from veilboost.protocols.horizontal_registry import horizontal_named
+from veilboost.protocols.registry import protocol_named
 from veilboost.types import Column, PartyName
-from veilboost.wire.transcript import Entry, Transcript
+from veilboost.wire.channel import Channel, Peers, Reply
+from veilboost.wire.codec import Catalogue
+from veilboost.wire.memory import Handler, MemoryChannel
+from veilboost.wire.message import Message
+from veilboost.wire.transcript import Transcript
+
+Result = TypeVar("Result")
 
 DRIVER = "active"
 # What a run may need to be run at all with little data; it does not change what things cost.
@@ -47,8 +55,7 @@ class Measured:
 def measure(protocol: str, job: PlannedJob, seed: int = 0) -> Measured:
     """Train such a job in this process on drawn numbers, one thread at each party.
 
-    Seconds are the processor's, so a busy machine does not matter much; they are divided between the sides as the
-    clock says how long the driver waited.
+    Seconds are the processor's, so a busy machine does not matter much.
     """
     config = TrainingConfig(
         objective="binary",
@@ -58,58 +65,97 @@ def measure(protocol: str, job: PlannedJob, seed: int = 0) -> Measured:
         seed=seed,
         options=_OPTIONS.get(protocol, {}),
     )
-    tables = _tables(job, seed)
-    ends: list[tuple[float, float]] = []  # of rounds: when, and how long it was
-
-    def watch(result: RoundResult) -> None:
-        ends.append((time.time(), result.seconds))
-
-    began, clock = time.process_time(), time.time()
-    if job.participants:
-        found = simulate_horizontal(
-            tables, protocol, horizontal_named(protocol).completed(config), threads=1, watcher=watch
-        )
-        driver = SERVER
-    else:
-        found = simulate_training(tables, DRIVER, protocol, config, threads=1, watcher=watch)
-        driver = DRIVER
-    ended = time.time()
-    busy = (time.process_time() - began) / (ended - clock)  # of a second, less than 1 where others use the machine too
-    transcripts = found.transcripts
-    first = ends[0][0] - ends[0][1]
-    before, after = _waited(transcripts[driver].entries, first)
+    meter = Meter()
+    run = _horizontal if job.participants else _vertical
+    transcripts, driver, rounds = run(protocol, _tables(job, seed), config, meter)
+    once, in_rounds = meter.read()
     return Measured(
         job=job,
-        once_here=busy * max(0.0, first - clock - before),
-        once_there=busy * before,
-        here=busy * max(0.0, ended - first - after),
-        there=busy * after,
+        once_here=once[0],
+        once_there=once[1],
+        here=in_rounds[0],
+        there=in_rounds[1],
         sent=float(transcripts[driver].bytes_sent()),
-        answered=float(_others(transcripts, driver)),
-        rounds=float(found.rounds),
+        answered=float(sum(each.bytes_sent() for name, each in transcripts.items() if name != driver)),
+        rounds=float(rounds),
         largest=float(max(entry.size for entry in transcripts[driver].entries)),
     )
 
 
-def _others(transcripts: Mapping[PartyName, Transcript], driver: PartyName) -> int:
-    return sum(each.bytes_sent() for name, each in transcripts.items() if name != driver)
+class Meter:
+    """Processor seconds of the driver and of the handlers that it waits for, before the first round and from there on.
+
+    The clock is read beside the processor's time wherever a handler begins or ends: where others use the machine too,
+    a second of the clock is worth now more, now less.
+    """
+
+    def __init__(self) -> None:
+        self._stamps: list[tuple[float, float]] = []  # of the clock and of the processor: begin, end, begin, end ...
+        self._first: tuple[float, float] | None = None  # when the first round ended, and how long it was
+        self._begin = self._now()
+
+    def timed(self, handler: Handler) -> Handler:
+        def handle(message: Message) -> Reply:
+            reply = during(lambda: handler(message))
+            return reply if isinstance(reply, Message) else lambda: during(reply)
+
+        def during(work: Callable[[], Result]) -> Result:
+            self._stamps.append(self._now())
+            done = work()
+            self._stamps.append(self._now())
+            return done
+
+        return handle
+
+    def watch(self, result: RoundResult) -> None:
+        if self._first is None:
+            self._first = self._now()[0], result.seconds
+
+    def read(self) -> tuple[tuple[float, float], tuple[float, float]]:
+        """Seconds (here, there) before the first round, and after."""
+        end = self._now()
+        when = end[0] if self._first is None else self._first[0] - self._first[1]
+        stamps = [self._begin, *self._stamps, end]
+        clock, spent = [stamp[0] for stamp in stamps], [stamp[1] for stamp in stamps]
+        middle = float(np.interp(when, clock, spent))
+        handled = [(clock[at + 1], spent[at + 1] - spent[at]) for at in range(1, len(stamps) - 1, 2)]
+        before = sum(seconds for ended, seconds in handled if ended <= when)
+        after = sum(seconds for ended, seconds in handled if ended > when)
+        return (middle - spent[0] - before, before), (spent[-1] - middle - after, after)
+
+    @staticmethod
+    def _now() -> tuple[float, float]:
+        return time.perf_counter(), time.process_time()
 
 
-def _waited(entries: Iterable[Entry], middle: float) -> tuple[float, float]:
-    """How long at least one request was under way, before and after a time."""
-    under_way: set[PartyName] = set()
-    before, after, since = 0.0, 0.0, 0.0
-    for entry in entries:
-        if entry.direction == "sent":
-            since = since if under_way else entry.when
-            under_way.add(entry.peer)
-        elif entry.peer in under_way:
-            under_way.remove(entry.peer)
-            if not under_way and entry.when <= middle:
-                before += max(0.0, entry.when - since)
-            elif not under_way:
-                after += max(0.0, entry.when - since)
-    return before, after
+Run = tuple[Mapping[PartyName, Transcript], PartyName, int]  # and who drove it, in how many exchanges
+
+
+def _vertical(protocol: str, tables: Mapping[PartyName, PartyTable], config: TrainingConfig, meter: Meter) -> Run:
+    """As `simulate_training`, with a meter between the parties."""
+    spec = protocol_named(protocol)
+    transcripts = {name: Transcript(name) for name in tables}
+    secrets = {name: simulated_randomness(config, name) for name in tables}
+    channels: dict[PartyName, Channel] = {}
+    for name, table in tables.items():
+        if name != DRIVER:
+            side = PassiveSession(spec, name, table, randomness=secrets[name]).side
+            channels[name] = MemoryChannel(
+                meter.timed(side.handle), Catalogue(spec.messages), transcripts[DRIVER], transcripts[name]
+            )
+    peers = Peers(channels)
+    job = TrainingJob(spec, config, tuple(tables))
+    train_active(job, DRIVER, tables[DRIVER], peers, watcher=meter.watch, randomness=secrets[DRIVER])
+    return transcripts, DRIVER, peers.rounds
+
+
+def _horizontal(protocol: str, tables: Mapping[PartyName, PartyTable], config: TrainingConfig, meter: Meter) -> Run:
+    completed = horizontal_named(protocol).completed(config)
+    federation = HorizontalFederation(protocol, tables, completed, threads=1, watcher=meter.watch)
+    for side in federation.participants.values():
+        setattr(side, "handle", meter.timed(side.handle))  # noqa: B010 - it is looked up when it is called
+    found = federation.train()
+    return found.transcripts, SERVER, found.rounds
 
 
 def _tables(job: PlannedJob, seed: int) -> dict[PartyName, PartyTable]:
@@ -120,7 +166,7 @@ def _tables(job: PlannedJob, seed: int) -> dict[PartyName, PartyTable]:
         edges = np.cumsum([0, *job.features])
         names = [DRIVER, *(f"passive{at}" for at in range(1, len(job.features)))]
         ids = np.arange(job.rows)
-        tables = {name: PartyTable(ids, whole[edges[at] : edges[at + 1]]) for at, name in enumerate(names)}
+        tables = {name: PartyTable(ids.copy(), whole[edges[at] : edges[at + 1]]) for at, name in enumerate(names)}
         return tables | {DRIVER: PartyTable(ids, tables[DRIVER].columns, label)}
     shares = np.array_split(np.arange(job.rows), job.participants)
     found: dict[PartyName, PartyTable] = {}

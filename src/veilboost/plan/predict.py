@@ -7,20 +7,23 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from veilboost.plan.calibrate import Calibration, Costs, spending_of, units_of
-from veilboost.plan.job import PlannedJob, Units, vertical_units
+from veilboost.plan.job import PlannedJob, vertical_units
+from veilboost.plan.memory import memory_of
+from veilboost.plan.shape import Units
 from veilboost.plan.spending import HORIZONTAL
 from veilboost.wire.network import Network
 
-_PROGRAM = 120e6  # bytes: the interpreter and its libraries
-_RAW, _BINNED = 4, 1  # bytes of a value as it is read, and of its bin
-_ROW = 8 + 8 + 8 + 8 + 8  # label, margin, two gradients of 4, and the row's place in its node twice
+# What the active party does, sends or reads for every passive one apart.
+_FOR_EACH = ("cells", "slots_p", "crossed", "tiles", "masked", "large_masked", "blocks", "block_rows", "block_kernels",
+             "packages")  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Prediction:
     """What a job would take. Seconds of others are those of the slowest: they work at the same time.
 
-    `together` is what all parties would take one after the other in one process, as a simulation does.
+    `together` is what all parties would take one after the other in one process, as a simulation does, and
+    `memory_together` what that process would need.
     """
 
     protocol: str
@@ -32,6 +35,7 @@ class Prediction:
     rounds: float
     memory_here: float
     memory_others: float
+    memory_together: float
     together: float
     trees: int
 
@@ -56,8 +60,6 @@ def predict(protocol: str, job: PlannedJob, costs: Calibration, network: Network
         there = _cost(costs.there, work) + _cost(costs.once_there, work)
         sent, answered = _cost(costs.sent, work), _cost(costs.answered, work)
         others = [there / job.participants]
-        widest = [job.features[0]]
-        rows_there = job.rows / job.participants
     else:
         each = [vertical_units(job, count) for count in job.passive]
         others = [_cost(costs.there, work) + _cost(costs.once_there, work) for work in each]
@@ -66,12 +68,10 @@ def predict(protocol: str, job: PlannedJob, costs: Calibration, network: Network
         answered = sum(_cost(costs.answered, work) for work in each)
         own_work = _for_all(each)
         here = _cost(costs.here, own_work) + _cost(costs.once_here, own_work)
-        widest = list(job.passive)
-        rows_there = float(job.rows)
     rounds = _cost(costs.rounds, units_of(protocol, job))
     single = PlannedJob(job.rows, job.features, 1, job.depth, job.bins, job.participants)
-    message = min(_cost(costs.largest, units_of(protocol, single)), spending.largest_message)
-    own = 0 if protocol in HORIZONTAL else job.features[0]
+    message = min(_cost(costs.largest, units_of(protocol, single)), spending.most_bytes(job.rows))
+    memory = memory_of(protocol, job, message)
     return Prediction(
         protocol=protocol,
         seconds_here=here,
@@ -80,8 +80,9 @@ def predict(protocol: str, job: PlannedJob, costs: Calibration, network: Network
         bytes_sent=sent,
         bytes_answered=answered,
         rounds=rounds,
-        memory_here=_memory(job.rows if own else 0, own, message * max(1, len(job.passive))),
-        memory_others=_memory(rows_there, max(widest), message),
+        memory_here=memory.here,
+        memory_others=memory.others,
+        memory_together=memory.together,
         together=here + there,
         trees=job.trees,
     )
@@ -90,16 +91,12 @@ def predict(protocol: str, job: PlannedJob, costs: Calibration, network: Network
 def _for_all(each: Sequence[Units]) -> Units:
     """The active party's work with all passive ones: its own columns once, what it does for each of them for each."""
     first = dict(each[0])
-    for name in ("cells", "slots_p", "first_slots_p", "crossed", "tiles", "table_p"):
-        first[name] = sum(work[name] for work in each)
+    for name in first:
+        if name == "table_p" or name.removeprefix("first_").removeprefix("later_") in _FOR_EACH:
+            first[name] = sum(work[name] for work in each)
     # Rows are encrypted once, in runs for whoever has most columns.
     first["runs"] = max(work["runs"] for work in each)
     return first
-
-
-def _memory(rows: float, columns: int, message: float) -> float:
-    """A party's table, bins and state of rows, and a message that is made or read while another is there."""
-    return _PROGRAM + rows * (columns * (_RAW + _BINNED) + _ROW) + 2 * message
 
 
 def _cost(costs: Costs, work: Units) -> float:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 COMMON_A = ("start", "trees", "levels", "rows", "row_levels", "beyond", "cells_a", "slots_a")
+ALL_NODES_A = ("start", "trees", "levels", "rows", "row_levels", "beyond", "all_cells_a", "all_slots_a")
 COMMON_P = ("start", "trees", "levels", "row_levels", "beyond")
 SIDES = ("start", "trees", "levels", "row_levels")  # bytes that tell rows where they went
-MASK_CHUNK = 8e6  # bytes: no message of `masked` is larger
+ONCE = ("start", "table_a", "table_p", "sorted_a", "sorted_p", "beyond_a", "beyond_p", "entries")
+
+
+def any_size(rows: int) -> float:
+    return float("inf")
+
+
+def mask_chunk(rows: int) -> float:
+    """Bytes of a chunk of masks: `MaskedOptions.chunk_megabytes`, or a mask for g and one for h if these are more."""
+    return max(8.0 * 2**20, 2 * 4.0 * rows)
 
 
 @dataclass(frozen=True)
@@ -27,14 +37,15 @@ class Spending:
     scale: int
     reach: int = 30
     most_trees: int = 6  # of a run that is measured
-    largest_message: float = float("inf")
-    once_here: tuple[str, ...] = ("start", "table_a")
-    once_there: tuple[str, ...] = ("start", "table_p")
+    far: tuple[int, int, int, int, int] = (5, 7, 5, 32, 1)  # its columns, depth, bins and trees
+    most_bytes: Callable[[int], float] = any_size  # of a message, with so many rows
+    once_here: tuple[str, ...] = ("start", "table_a", "sorted_a", "beyond_a")
+    once_there: tuple[str, ...] = ("start", "table_p", "sorted_p", "beyond_p")
     steps: tuple[str, ...] = ("start", "trees", "levels")  # what decides how often an answer is waited for
 
 
 _LATTICE = ("runs", "tiles", "products")
-VERTICAL: Mapping[str, Spending] = {
+_VERTICAL: dict[str, Spending] = {
     "plain": Spending(
         (*COMMON_A, "slots_p"),
         (*COMMON_P, "cells_p", "slots_p"),
@@ -43,14 +54,18 @@ VERTICAL: Mapping[str, Spending] = {
         20_000,
         reach=60,
     ),
+    # Beside what is done with ciphertexts nothing else counts.
     "paillier": Spending(
-        (*COMMON_A, "slots_p"),
-        (*COMMON_P, "cells_p", "slots_p"),
+        ("rows", "factors", "packages"),
+        ("rows", "added", "multiplied"),
         (*SIDES, "rows"),
-        (*SIDES, "slots_p"),
+        (*SIDES, "packages"),
         100,
-        reach=10,
+        reach=40,
         most_trees=2,
+        far=(2, 6, 2, 8, 1),
+        once_here=("start", "entries"),
+        once_there=("start",),
     ),
     "lattice": Spending(
         (*COMMON_A, "slots_p", "runs", "tiles"),
@@ -66,16 +81,14 @@ VERTICAL: Mapping[str, Spending] = {
         (*SIDES, "tiles", "slots_p"),
         4_000,
     ),
-    "ldp": Spending(
-        (*COMMON_A, "slots_p"), (*COMMON_P, "cells_p", "slots_p"), (*SIDES, "rows"), SIDES, 20_000, reach=60
-    ),
+    "ldp": Spending(ALL_NODES_A, (*COMMON_P, "all_cells_p", "all_slots_p"), (*SIDES, "rows"), SIDES, 20_000, reach=60),
     "masked": Spending(
-        (*COMMON_A, "crossed"),
+        (*ALL_NODES_A, "crossed"),
         (*COMMON_P, "crossed"),
         (*SIDES, "crossed"),
         (*SIDES, "crossed"),
         1_000,
-        largest_message=MASK_CHUNK,
+        most_bytes=mask_chunk,
         steps=("start", "trees", "levels", "crossed"),
     ),
     "federboost": Spending(
@@ -85,26 +98,22 @@ VERTICAL: Mapping[str, Spending] = {
         (*SIDES, "table_p"),
         20_000,
         reach=60,
-        once_here=("start", "table_a", "table_p"),
+        once_here=("start", "table_a", "sorted_a", "beyond_a", "table_p"),
     ),
     "smm1": Spending(
-        (*COMMON_A, "crossed", "slots_p"),
-        (*COMMON_P, "crossed"),
-        (*SIDES, "rows"),
-        (*SIDES, "crossed"),
+        (*COMMON_A, "nodes", "kernels", "masked", "large_masked", "slots_p"),
+        (*COMMON_P, "nodes", "kernels", "masked", "large_masked", "cells_p"),
+        (*SIDES, "nodes", "kernels"),
+        (*SIDES, "masked", "slots_p"),
         2_000,
         reach=60,
     ),
     "smm2": Spending(
-        (*COMMON_A, "crossed", "slots_p"), (*COMMON_P, "crossed"), (*SIDES, "rows"), (*SIDES, "slots_p"), 2_000
-    ),
-    "elxgb": Spending(
-        (*COMMON_A, "slots_p", "first_rows", "first_slots_p"),
-        (*COMMON_P, "cells_p", "slots_p", "first_cells_p", "first_slots_p"),
-        (*SIDES, "rows", "first_rows"),
-        (*SIDES, "first_slots_p"),
-        100,
-        reach=10,
+        (*COMMON_A, "blocks", "block_kernels"),
+        (*COMMON_P, "nodes", "blocks", "block_kernels", "columns", "large_columns", "grams", "cubes", "slots_p"),
+        (*SIDES, "nodes", "block_rows"),
+        (*SIDES, "nodes", "block_kernels"),
+        2_000,
     ),
 }
 HORIZONTAL: Mapping[str, Spending] = {
@@ -115,7 +124,7 @@ HORIZONTAL: Mapping[str, Spending] = {
         ("people", "extremes", "rows", "table"),
         4_000,
         once_here=("start", "people", "table", "bins"),
-        once_there=("people", "extremes", "rows", "table"),
+        once_there=("people", "extremes", "rows", "table", "sorted"),
     ),
     "secagg": Spending(
         ("trees", "levels", "uploads"),
@@ -123,8 +132,41 @@ HORIZONTAL: Mapping[str, Spending] = {
         ("people", "levels", "searches", "uploads"),
         ("people", "levels", "searches", "uploads"),
         10_000,
+        reach=60,
         once_here=("start", "people", "searches"),
-        once_there=("people", "pairs", "table", "searches"),
+        once_there=("people", "pairs", "table", "sorted", "beyond", "searches"),
     ),
+}
+
+# The first tree by one protocol, all others by another: units of either stand apart, and so do their costs.
+IN_TURN: Mapping[str, tuple[str, str]] = {"elxgb": ("paillier", "ldp")}
+
+
+def of_first(unit: str) -> str:
+    """What is done once is done by the protocol of the first tree."""
+    return unit if unit in ONCE else f"first_{unit}"
+
+
+def of_later(unit: str) -> str:
+    return f"later_{unit}"
+
+
+def _in_turn(first: Spending, later: Spending) -> Spending:
+    def joined(name: str) -> tuple[str, ...]:
+        own, other = getattr(first, name), getattr(later, name)
+        return (*map(of_first, own), *(of_later(unit) for unit in other if unit not in ONCE))
+
+    return replace(
+        first,
+        here=joined("here"),
+        there=joined("there"),
+        sent=joined("sent"),
+        answered=joined("answered"),
+        steps=joined("steps"),
+    )
+
+
+VERTICAL: Mapping[str, Spending] = _VERTICAL | {
+    name: _in_turn(_VERTICAL[first], _VERTICAL[later]) for name, (first, later) in IN_TURN.items()
 }
 ALL: Mapping[str, Spending] = {**VERTICAL, **HORIZONTAL}

@@ -16,19 +16,25 @@ LEVELS = 20  # sign, 8 bits of exponent and 11 of mantissa: cuts are good to one
 TABLES = LEVELS + 1  # with the count of all values that are not missing
 
 
-def noisy_cuts(generator: Generator, values: Float32Array, bins: int, sigma: float) -> Float32Array:
-    """Cuts near the quantiles k / bins of the values that are not missing; `sigma` is the noise of every count.
+def cell_counts(values: Float32Array) -> Int64Array:
+    """How many values that are not missing lie in each cell of the last level; for pieces of a column they add up."""
+    cells = _ordered(values[~np.isnan(values)]) >> (32 - LEVELS)
+    return np.bincount(cells, minlength=1 << LEVELS)
+
+
+def noisy_cuts(generator: Generator, counts: Int64Array, bins: int, sigma: float) -> Float32Array:
+    """Cuts near the quantiles k / bins of a column, from its `cell_counts`; `sigma` is the noise of every count.
 
     Where several quantiles fall between the same two cuts, or nowhere, there are fewer.
     """
-    keys = np.sort(_ordered(values[~np.isnan(values)]) >> (32 - LEVELS))
-    total = len(keys) + int(discrete_gaussian(generator, sigma, 1)[0])
+    below = np.concatenate(([0], counts.cumsum()))  # how many values lie in cells before each
+    total = int(below[-1]) + int(discrete_gaussian(generator, sigma, 1)[0])
     rank = np.arange(1, bins) * (max(total, 1) / bins)
     start, before = np.zeros(bins - 1, dtype=np.int64), np.zeros(bins - 1)
     for level in range(1, LEVELS + 1):
         half = 1 << (LEVELS - level)
         nodes, which = np.unique(start, return_inverse=True)
-        left: Int64Array = keys.searchsorted(nodes + half) - keys.searchsorted(nodes)
+        left: Int64Array = below[nodes + half] - below[nodes]
         noisy = np.maximum(left + discrete_gaussian(generator, sigma, len(nodes)), 0)[which]
         right = rank >= before + noisy
         before += np.where(right, noisy, 0)

@@ -89,7 +89,7 @@ def course(owner: PartyName, entries: Iterable[Entry], kind: Callable[[str], Kin
 
 
 def _step(entry: Entry, kind: Kind, level: dict[PartyName, int], current: str | None, leveled: bool) -> str:
-    if kind == "alignment" or entry.message in {"BeginAlignment", "EndAlignment"}:
+    if kind == "alignment" or entry.message in {"BeginAlignment", "NextLot", "EndAlignment"}:
         return ALIGNING
     if not leveled:
         return entry.message

@@ -14,7 +14,7 @@ from parties import CONFIG, Town, make_certificates
 from support import SHORT_KEY
 from veilboost.cli.main import app
 from veilboost.cli.party import _tell
-from veilboost.errors import UnsupportedCombination
+from veilboost.errors import ImpossibleParameter, UnsupportedCombination
 from veilboost.party.hub import own_identity
 from veilboost.party.settings import ProtocolSettings, load_party
 
@@ -36,13 +36,17 @@ def prepare(town, *more, **options):
 
 def test_preparing_says_what_lies_where_in_words_and_as_json(town):
     told = json.loads(prepare(town, "--json", **SHORT_KEY).stdout)
-    assert (told["encryptions"], told["key_bits"]) == (27, 512)
-    assert Path(told["file"]).exists()
+    assert told["ids"] is None, "ecdh hashes none"
+    made = told["encryption"]
+    assert (made["encryptions"], made["key_bits"]) == (27, 512)
+    assert made["seconds"] > 0
+    assert Path(made["file"]).exists()
     again = prepare(town, "--trees", "3", **SHORT_KEY)
     assert again.exit_code == 0
     assert again.stdout.startswith("81 encryptions with a key of 512 bits lie ready in ")
     assert isinstance(prepare(town, backend="lattice").exception, UnsupportedCombination)
     assert prepare(town, "--trees", "0", **SHORT_KEY).exit_code == 2
+    assert isinstance(prepare(town, "--only", "everything", **SHORT_KEY).exception, ImpossibleParameter)
 
 
 def test_a_daemon_says_whose_users_it_serves(town, capsys):

@@ -10,18 +10,21 @@ import pytest
 from pyarrow import parquet
 
 from support import sha
+from veilboost.align.meeting import meet_in_place
 from veilboost.align.preshared import align_by_id
 from veilboost.config import TrainingConfig
 from veilboost.data.load import load_table
-from veilboost.engine.meeting import meet_in_place
 from veilboost.engine.pool import SerialPool
 from veilboost.engine.sharded import ShardedEngine
-from veilboost.engine.tables import table_in_place
+from veilboost.engine.tables import rows_in_place, table_in_memory, table_in_place
 from veilboost.errors import (
     ConstantColumn,
     DuplicateIds,
     EmptyIntersection,
+    IdIsFeature,
     InfiniteValues,
+    MissingColumn,
+    MixedTypes,
     UnreadableFile,
     UnsupportedCombination,
 )
@@ -79,13 +82,53 @@ def test_what_is_refused_whole_is_refused_by_shard(tmp_path):
     infinite[200] = np.inf
     with pytest.raises(InfiniteValues):
         table_in_place(shards(3), write(tmp_path / "infinite", columns(spent=infinite)))
-    with pytest.raises(UnsupportedCombination, match="labels"):
-        table_in_place(shards(3), write(tmp_path / "text", columns()), label="town")
+    several = write(tmp_path / "several", columns())
+    with pytest.raises(MissingColumn):
+        table_in_place(shards(3), several, id="nobody")
+    with pytest.raises(IdIsFeature):
+        table_in_place(shards(3), several, id="town", features=["town"])
+    mixed = write(tmp_path / "mixed", columns())
+    parquet.write_table(pa.table(columns(age=["old"] * ROWS)), mixed / "part-9.parquet")
+    with pytest.raises(MixedTypes, match="numbers or text"):
+        table_in_place(shards(3), mixed)
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "a.parquet").write_text("no parquet")
+    with pytest.raises(UnreadableFile, match="as parquet"):
+        table_in_place(shards(3), tmp_path / "broken")
     with pytest.raises(UnreadableFile, match="no folder"):
         table_in_place(shards(3), tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
     with pytest.raises(UnreadableFile, match=r"no \.parquet file"):
         table_in_place(shards(3), tmp_path / "empty")
+
+
+def test_labels_of_text_are_classes_of_all_shards(tmp_path):
+    folder = write(tmp_path / "bank", columns())
+    whole, parts = load_table(folder, label="town"), table_in_place(shards(7), folder, label="town")
+    assert parts.label_classes == whole.label_classes == ("aachen", "köln", "ulm")
+    np.testing.assert_array_equal(np.asarray(parts.label), whole.label)
+
+
+def test_one_file_and_an_address_are_read_as_folders_are(tmp_path):
+    folder = write(tmp_path / "bank", columns(), cuts=(0, ROWS))
+    whole = load_table(folder)
+    for source in (folder / "part-0.parquet", folder.as_uri(), (folder / "part-0.parquet").as_uri()):
+        assert rows_in_place(source) == ROWS
+        for table in (table_in_place(shards(3), source), table_in_memory(source)):
+            np.testing.assert_array_equal(np.asarray(table.columns[0].values), whole.columns[0].values)
+
+
+def test_types_that_differ_between_files_become_one(tmp_path):
+    """A column without a value in one file has no type there; whole numbers and others are numbers."""
+    values = columns(visits=np.arange(ROWS))
+    folder = write(tmp_path / "bank", values, cuts=(0, 100))
+    rest = {name: column[100:] for name, column in values.items()}
+    rest |= {"town": [None] * (ROWS - 100), "visits": rest["visits"] + 0.5}
+    parquet.write_table(pa.table(rest), folder / "part-9.parquet")
+    whole, parts = load_table(folder), table_in_place(shards(5), folder)
+    for one, other in zip(parts.columns, whole.columns, strict=True):
+        assert one.categories == other.categories
+        np.testing.assert_array_equal(np.asarray(one.values), other.values)
 
 
 def test_a_column_that_is_constant_in_every_shard_is_not_constant(tmp_path):

@@ -289,9 +289,11 @@ def test_other_rows_never_meet_the_noise_of_a_job(pair):
         pair.train(watch=stop_after(2))
     folder = pair.town.run_folder("shop", "first")
     rows = folder.alignment
-    folder.save_alignment(rows)
+    folder.save_alignment([rows])
     with pytest.raises(NothingToResume, match="common rows"):
-        folder.save_alignment(rows[::-1].copy())
+        folder.save_alignment([rows[::-1].copy()])
+    with pytest.raises(NothingToResume, match="common rows"):
+        folder.save_alignment([rows, rows[:0]])
 
 
 def test_a_damaged_ledger_stops_the_job(pair):

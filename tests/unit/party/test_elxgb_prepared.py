@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+import shutil
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,13 @@ from veilboost.crypto.paillier.prepared import PreparedOwner, PreparedRandomness
 from veilboost.errors import (
     CheckpointFailed,
     ImpossibleParameter,
+    JobExists,
     MalformedMessage,
     MissingLabel,
     UnsupportedCombination,
 )
-from veilboost.party.elxgb_prepared import file_of, prepare, take
+from veilboost.party.elxgb_prepared import prepare, prepare_encryption, take
+from veilboost.party.runs import RunFolder
 from veilboost.party.settings import ProtocolSettings, load_job, load_party
 from veilboost.party.simulation import simulate_training, simulated_randomness
 
@@ -89,9 +92,9 @@ def test_what_was_prepared_is_for_its_owner_alone_and_taken_once(town):
     settings, job = load_party(town.folder / "bank.toml"), written(town, **SHORT_KEY)
     plain = JobRandomness()
     assert take(settings, job, plain) is plain
-    made = prepare(settings, job, trees=2)
+    made = prepare_encryption(settings, job, trees=2)
     assert (made.encryptions, made.key_bits) == (2 * 36, 512)
-    assert made.file == file_of(settings.runs, "credit")
+    assert made.file == settings.runs / "prepared" / "credit.key"
     assert made.file.stat().st_mode & 0o777 == 0o600
     assert made.file.parent.stat().st_mode & 0o777 == 0o700
     taken = take(settings, job, plain)
@@ -103,7 +106,7 @@ def test_what_was_prepared_is_for_its_owner_alone_and_taken_once(town):
 
 def test_a_job_that_has_changed_to_other_encryption_leaves_nothing_behind(town):
     settings, job = load_party(town.folder / "bank.toml"), written(town, **SHORT_KEY)
-    made = prepare(settings, job)
+    made = prepare_encryption(settings, job)
     plain = JobRandomness()
     assert take(settings, written(town, backend="lattice"), plain) is plain
     assert not made.file.exists()
@@ -111,11 +114,11 @@ def test_a_job_that_has_changed_to_other_encryption_leaves_nothing_behind(town):
 
 def test_workers_elsewhere_do_not_get_what_lies_ready_here(town):
     settings, job = load_party(town.folder / "bank.toml"), written(town, "paillier", **SHORT_KEY)
-    made, plain = prepare(settings, job), JobRandomness()
+    made, plain = prepare_encryption(settings, job), JobRandomness()
     ray = dataclasses.replace(settings, engine="ray")
     assert take(ray, job, plain) is plain
     assert made.file.exists()
-    with pytest.raises(UnsupportedCombination, match="workers"):
+    with pytest.raises(UnsupportedCombination, match="engine ray"):
         prepare(ray, job)
 
 
@@ -125,11 +128,16 @@ def test_who_cannot_prepare_is_told(town):
         prepare(bank, written(town, backend="lattice"))
     with pytest.raises(UnsupportedCombination):
         prepare(bank, written(town, "plain"))
-    with pytest.raises(MissingLabel, match="bank"):
+    with pytest.raises(MissingLabel, match="bank encrypts"):
+        prepare(shop, written(town, **SHORT_KEY), only="encryption")
+    with pytest.raises(UnsupportedCombination, match="hashes no ids"):
         prepare(shop, written(town, **SHORT_KEY))
     with pytest.raises(ImpossibleParameter):
         prepare(bank, written(town, key_bits=512))
-    (bank.runs).parent.mkdir(exist_ok=True)
+    RunFolder.create(bank.runs, "credit").note(state="finished")
+    with pytest.raises(JobExists):
+        prepare(bank, written(town, **SHORT_KEY))
+    shutil.rmtree(bank.runs)
     bank.runs.write_text("no folder")
     with pytest.raises(CheckpointFailed):
         prepare(bank, written(town, **SHORT_KEY))

@@ -195,7 +195,8 @@ def aligned(host, bank, rows=200):
     session = host._sessions[ask.session]
     assert isinstance(session, JobSession)
     session._decide(bank, rows)
-    session._start_training(np.arange(rows))
+    session._run.save_alignment([np.arange(rows)])
+    session._start_training(session._run)
     return ask
 
 

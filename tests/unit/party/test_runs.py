@@ -56,7 +56,7 @@ def test_status_alignment_and_cancel(tmp_path):
         "trees": 3,
     }
     assert run.alignment is None
-    run.save_alignment(np.array([3, 1, 2]))
+    assert run.save_alignment([np.array([3, 1, 2])]) == 3
     assert run.alignment.tolist() == [3, 1, 2]
     assert not run.cancelled
     run.cancel()

@@ -168,7 +168,7 @@ REFUSED = [
     ("party", 'name = "bank"', 'name = "bank"\nthreads = 1.5', "threads=1.5 is not a whole number"),
     ("party", 'name = "bank"', 'name = "bank"\nthreads = true', "threads=True is not a whole number"),
     ("party", 'name = "bank"', 'name = "shop"', "shop is named among its own peers"),
-    ("party", 'path = "tables/bank.parquet"', "", "[data]: neither path nor sql is given"),
+    ("party", 'path = "tables/bank.parquet"', "", "[data]: neither path nor uri nor sql is given"),
     ("party", 'path = "tables/bank.parquet"', 'path = ""', "[data]: path is empty"),
     ("party", 'path = "tables/bank.parquet"', 'path = "a\\u0000b"', "[data]: path is not text: it has a zero byte"),
     ("party", 'id = "customer_id"', "id = 1", "[data]: id is a number where text is allowed"),

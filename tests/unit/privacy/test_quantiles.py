@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from veilboost.crypto.csprng import Csprng
-from veilboost.privacy.quantiles import LEVELS, noisy_cuts
+from veilboost.privacy.quantiles import LEVELS, cell_counts, noisy_cuts
 
 pytestmark = pytest.mark.fast
 
@@ -22,7 +22,7 @@ SHAPES = {
 @pytest.mark.parametrize("shape", SHAPES)
 def test_bins_hold_about_equally_many_rows_where_values_allow_it(shape):
     values = SHAPES[shape](np.random.default_rng(1)).astype(np.float32)
-    cuts = noisy_cuts(Csprng(b"noise"), values, 16, sigma=20.0)
+    cuts = noisy_cuts(Csprng(b"noise"), cell_counts(values), 16, sigma=20.0)
     assert (np.diff(cuts) > 0).all()
     assert np.isfinite(cuts).all()
     share = np.array([(values < cut).mean() for cut in cuts])
@@ -36,23 +36,23 @@ def test_missing_values_do_not_move_the_quantiles():
     rng = np.random.default_rng(2)
     values = rng.normal(size=20_000).astype(np.float32)
     values[rng.random(20_000) < 0.5] = np.nan
-    cuts = noisy_cuts(Csprng(b"noise"), values, 4, sigma=20.0)
+    cuts = noisy_cuts(Csprng(b"noise"), cell_counts(values), 4, sigma=20.0)
     there = values[~np.isnan(values)]
     assert np.allclose([(there < cut).mean() for cut in cuts], [0.25, 0.5, 0.75], atol=0.03)
 
 
 def test_one_value_is_found_whatever_it_is_and_all_missing_gives_what_noise_gives():
     for value in (0.0, -0.0, 1.5, -3e30, 1e-40):
-        cuts = noisy_cuts(Csprng(b"noise"), np.full(5000, value, dtype=np.float32), 4, sigma=5.0)
+        cuts = noisy_cuts(Csprng(b"noise"), cell_counts(np.full(5000, value, dtype=np.float32)), 4, sigma=5.0)
         assert all(abs(cut - value) <= max(abs(value) / 500, 1e-30) for cut in cuts)
-    nothing = noisy_cuts(Csprng(b"noise"), np.full(50, np.nan, dtype=np.float32), 4, sigma=5.0)
+    nothing = noisy_cuts(Csprng(b"noise"), cell_counts(np.full(50, np.nan, dtype=np.float32)), 4, sigma=5.0)
     assert np.isfinite(nothing).all()
 
 
 def test_noise_moves_the_cuts_and_the_same_noise_gives_the_same():
     values = np.random.default_rng(3).normal(size=2000).astype(np.float32)
-    one, same = (noisy_cuts(Csprng(b"a"), values, 8, sigma=50.0) for _ in range(2))
-    other = noisy_cuts(Csprng(b"b"), values, 8, sigma=50.0)
+    one, same = (noisy_cuts(Csprng(b"a"), cell_counts(values), 8, sigma=50.0) for _ in range(2))
+    other = noisy_cuts(Csprng(b"b"), cell_counts(values), 8, sigma=50.0)
     assert np.array_equal(one, same)
     assert not np.array_equal(one, other)
 

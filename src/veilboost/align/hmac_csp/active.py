@@ -43,6 +43,6 @@ class HmacActive(ActiveAligner):
         if self._hashed is None:
             chosen = self._context.hash
             pending = self._peers.send({name: PrepareHashes(chosen) for name in self._peers.names})
-            self._hashed = HashedIds.prepare(self._context.ids, self._context.helpers, chosen)
+            self._hashed = HashedIds.prepare(self._context, chosen)
             self._peers.collect(pending, Done)
         return self._hashed

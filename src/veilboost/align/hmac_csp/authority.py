@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 
 from veilboost.align.api import HelperContext, HelperSide
@@ -13,15 +15,22 @@ from veilboost.wire.message import Message
 
 
 class Authority(HelperSide):
-    """One key for one alignment. ELXGB 6.1, key distribution: ssk goes to all participants, never to the CSP."""
+    """One key for one alignment. ELXGB 6.1, key distribution: ssk goes to all participants, never to the CSP.
+
+    It is the key that the parties were given beforehand, if there is one, or else a new one.
+    """
 
     def __init__(self, context: HelperContext) -> None:
-        self._parties = context.parties
-        self._key = context.random.bytes(KEY_BYTES)
+        self._context = context
+        self._key: bytes | None = None
+        self._lock = threading.Lock()  # parties ask at the same time, and all must get the same
 
     def handle(self, party: PartyName, message: Message) -> Message:
         if not isinstance(message, KeyRequest):
             raise UnexpectedMessage(f"{message.type_name()} is not a request for a key")
-        if party not in self._parties:
+        if party not in self._context.parties:
             raise UnexpectedMessage("the key is only for the parties of this alignment")
-        return AlignmentKey(np.frombuffer(self._key, np.uint8))
+        with self._lock:
+            if self._key is None:
+                self._key = self._context.take_key() or self._context.random.bytes(KEY_BYTES)
+            return AlignmentKey(np.frombuffer(self._key, np.uint8))

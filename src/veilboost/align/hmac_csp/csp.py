@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from veilboost.align.api import HelperContext, HelperSide
-from veilboost.align.hmac_csp.messages import DIGEST_BYTES, CommonHashes, CommonRequest, HashedRows
+from veilboost.align.hashing import DIGEST_BYTES
+from veilboost.align.hmac_csp.messages import CommonHashes, CommonRequest, HashedRows
 from veilboost.align.keys import contains, strictly_sorted
 from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.types import PartyName, UInt8Array

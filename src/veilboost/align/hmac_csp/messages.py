@@ -8,9 +8,6 @@ from typing import Annotated, ClassVar
 from veilboost.types import UInt8Array
 from veilboost.wire.message import ArraySpec, Message, Reveals
 
-# Two different ids share a digest with probability below N^2 / 2^129, N the number of ids of all parties together:
-# below 2^-89 for a million ids, below 2^-67 for 2^31.
-DIGEST_BYTES = 16
 CHECK_BYTES = 32
 
 Digests = Annotated[UInt8Array, ArraySpec("uint8", 2)]

@@ -23,7 +23,7 @@ class HmacPassive(PassiveAligner):
     def handle(self, message: Message) -> Message:
         hashed, helpers = self._hashed, self._context.helpers
         if isinstance(message, PrepareHashes) and hashed is None:
-            self._hashed = HashedIds.prepare(self._context.ids, helpers, message.hash)
+            self._hashed = HashedIds.prepare(self._context, message.hash)
             return Done()
         if isinstance(message, SubmitHashes) and hashed is not None and not self._submitted:
             hashed.submit(helpers)

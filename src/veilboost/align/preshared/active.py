@@ -29,8 +29,6 @@ class PresharedActive(ActiveAligner):
         if self._ids is None:
             self.prepare()
         ids = self._ids or []
-        if not ids:
-            raise EmptyIntersection("there are no rows")
         salts = {name: self._context.random.bytes(SALT_BYTES) for name in self._peers.names}
         checks = {
             name: OrderCheck(
@@ -44,4 +42,6 @@ class PresharedActive(ActiveAligner):
             expected = order_digest(ids, salts[name], "passive")
             if not hmac.compare_digest(checked_bytes(answer.digest, DIGEST_BYTES), expected):
                 raise RowsDiffer(f"{name} has other rows, or the same in another order")
+        if not ids:  # at all parties, as was just seen
+            raise EmptyIntersection("there are no rows")
         return Alignment(np.arange(len(ids), dtype=np.int64))

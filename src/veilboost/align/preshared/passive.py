@@ -10,7 +10,7 @@ from veilboost.align.api import AlignContext, Alignment, PassiveAligner
 from veilboost.align.ids import canonical_ids
 from veilboost.align.preshared.messages import OrderCheck, OrderConfirmed
 from veilboost.align.preshared.order import DIGEST_BYTES, SALT_BYTES, checked_bytes, order_digest
-from veilboost.errors import RowsDiffer, UnexpectedMessage
+from veilboost.errors import EmptyIntersection, RowsDiffer, UnexpectedMessage
 from veilboost.wire.message import Message
 
 
@@ -36,4 +36,6 @@ class PresharedPassive(PassiveAligner):
     def alignment(self) -> Alignment:
         if not self._confirmed:
             raise UnexpectedMessage("the order of the rows has not been checked yet")
+        if not self._ids:
+            raise EmptyIntersection("there are no rows")
         return Alignment(np.arange(len(self._ids), dtype=np.int64))

@@ -264,7 +264,7 @@ class LastSplit:
         """Pieces of the sides at nodes that this owner did not split itself, of fit and of follow rows."""
         others = self.choices.owner != owner
         fit, follow = (
-            groups.of(np.flatnonzero(others)).told(groups.take(others, whole))
+            (groups if others.all() else groups.of(np.flatnonzero(others))).told(groups.take(others, whole))
             for groups, whole in zip(self._groups, self.left, strict=True)
         )
         return zip_longest(fit, follow, fillvalue=_NO_BITS)

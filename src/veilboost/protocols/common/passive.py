@@ -6,8 +6,8 @@ import copy
 import itertools
 import json
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -15,7 +15,6 @@ import numpy as np
 from veilboost.boost.columns import ColumnBlock, LevelBins, Rule, in_all_columns
 from veilboost.boost.layout import BinLayout
 from veilboost.boost.rows import RowGroups
-from veilboost.boost.sides import Sides, SidesHeard
 from veilboost.config import TrainingConfig
 from veilboost.errors import ImpossibleParameter, MalformedMessage, UnexpectedMessage, VeilBoostError
 from veilboost.model.part import SplitRecords
@@ -32,11 +31,11 @@ from veilboost.protocols.common.messages import (
     SplitRequest,
     StatisticsRequest,
 )
+from veilboost.protocols.common.round_state import RoundState, within
 from veilboost.protocols.common.shuffle import ColumnShuffle
-from veilboost.types import Float32Array, Int32Array, Int64Array, UInt8Array
+from veilboost.types import Float32Array, Int32Array, UInt8Array
 from veilboost.wire.message import Done, Message
 
-_NO_BITS = np.empty(0, dtype=np.uint8)
 CutProposal: TypeAlias = Callable[[int, Float32Array], Float32Array]  # from a column's number and values
 
 
@@ -172,7 +171,7 @@ class VerticalPassive(PassiveSide):
         columns = None
         if not message.all_columns:
             columns = message.columns
-            if not _within(columns, 0, block.layout.features) or len(np.unique(columns)) != len(columns):
+            if not within(columns, 0, block.layout.features) or len(np.unique(columns)) != len(columns):
                 raise MalformedMessage("the round asks for columns that are not there")
             block = block.subset(columns)
         fit, follow = rows, rows[:0]
@@ -218,13 +217,14 @@ class VerticalPassive(PassiveSide):
         elif len(message.split):
             raise UnexpectedMessage("no level was split yet")
         build = message.build.astype(np.int64)
-        if not _within(build, 0, fit.nodes):
+        if not within(build, 0, fit.nodes):
             raise MalformedMessage("a node to sum is not in the level")
-        self.check_request(message, state.block, fit.of(build))
+        summed = fit.of(build)
+        self.check_request(message, state.block, summed)
         entered = self._round = copy.copy(state)
         try:
             entered.enter(message.depth, fit, follow)
-            return self.statistics(entered.block, entered.bins, fit.of(build))
+            return self.statistics(entered.block, entered.bins, summed)
         except VeilBoostError:  # what the kernel refuses leaves no trace either
             self._round = state
             raise
@@ -236,7 +236,7 @@ class VerticalPassive(PassiveSide):
         count = len(position)
         if not count or len(message.tree) != count or len(message.node) != count:
             raise MalformedMessage("a split's arrays are empty or have different lengths")
-        if not _within(position, 0, state.fit.nodes) or (position[1:] <= position[:-1]).any():
+        if not within(position, 0, state.fit.nodes) or (position[1:] <= position[:-1]).any():
             raise MalformedMessage("a node to split is not in the level, or named twice")
         tree = state.number * self.trees_per_round + state.fit.group[position]
         keys = list(zip(message.tree.tolist(), message.node.tolist(), strict=True))
@@ -245,7 +245,7 @@ class VerticalPassive(PassiveSide):
         layout = state.block.layout
         _check_ragged(message.starts, message.handles, count)
         _check_ragged(message.set_starts, message.set_bins, len(message.handles))
-        if (message.starts[1:] == message.starts[:-1]).any() or not _within(message.handles, 0, 2 * layout.slots):
+        if (message.starts[1:] == message.starts[:-1]).any() or not within(message.handles, 0, 2 * layout.slots):
             raise MalformedMessage("a split names a candidate that is not there")
         if self.shuffle is not None:
             message = replace(message, handles=self.shuffle.own_handles(message.handles))
@@ -256,9 +256,7 @@ class VerticalPassive(PassiveSide):
         rules = state.block.rules_of(splits, state.bins, position)
         for key, rule in zip(keys, rules, strict=True):
             self._rules[key] = in_all_columns(rule, state.columns)
-        fit_left = state.block.route(state.bins, state.fit.of(position), splits)
-        follow_left = state.block.route(state.bins, state.follow.of(position), splits)
-        return SplitAnswer(*state.remember(position, fit_left, follow_left))
+        return SplitAnswer(*state.split(position, splits))
 
     def _next_sides(self, message: SidesRequest, state: RoundState) -> SplitAnswer:
         piece = None if message.depth != state.depth else next(state.untold, None)
@@ -271,93 +269,6 @@ class VerticalPassive(PassiveSide):
             raise UnexpectedMessage("left/right bits of another level")
         state.hear(message)
         return Done()
-
-
-class RoundState:
-    """Where the rows are in the trees of the current round."""
-
-    def __init__(
-        self, number: int, block: ColumnBlock, columns: Int32Array | None, fit: RowGroups, follow: RowGroups
-    ) -> None:
-        self.number = number
-        self.block = block
-        self.columns = columns
-        self.fit = fit
-        self.follow = follow
-        self.depth = 0
-        self.summed = False
-        self._forget()
-
-    def _forget(self) -> None:
-        """No node of the level is split yet, and nothing is told."""
-        self._own = np.zeros(self.fit.nodes, dtype=np.bool_)
-        self._own_left: tuple[Sides, Sides] = (_NO_BITS, _NO_BITS)
-        self.untold: Iterator[tuple[UInt8Array, UInt8Array]] = iter(())
-        self._heard: Heard | None = None
-
-    def enter(self, depth: int, fit: RowGroups, follow: RowGroups) -> None:
-        """A level begins: these are its rows, and no node of it is split yet."""
-        self.depth, self.fit, self.follow, self.summed = depth, fit, follow, True
-        self.bins = self.block.level_bins(fit, follow)
-        self._forget()
-
-    def remember(self, position: Int64Array, fit_left: Sides, follow_left: Sides) -> tuple[UInt8Array, UInt8Array]:
-        """These nodes were split here; where their rows went need not be told. Returns the first piece to tell."""
-        self._own[position] = True
-        self._own_left = fit_left, follow_left
-        fit, follow = self.fit.of(position).told(fit_left), self.follow.of(position).told(follow_left)
-        self.untold = itertools.zip_longest(fit, follow, fillvalue=_NO_BITS)
-        return next(self.untold)
-
-    def hear(self, message: MoreSides) -> None:
-        """Keep a piece of what is told of the nodes that others split."""
-        self._heard = self._listening(message.split).plus(message)
-
-    def _listening(self, split: Int32Array) -> Heard:
-        """What was told of these nodes so far."""
-        if self._heard is None:
-            return self._first_heard(split)
-        if not np.array_equal(split, self._heard.split):
-            raise MalformedMessage("pieces of left/right bits are of different nodes")
-        return self._heard
-
-    def children(self, message: StatisticsRequest) -> tuple[RowGroups, RowGroups]:
-        """The rows of the next level, from the sides split here and those told."""
-        heard = self._listening(message.split).plus(message)
-        split = message.split.astype(np.int64)
-        own = self._own[split]
-        fit, follow = (
-            groups.of(split).split(groups.of(split).laid([(own, own_left), (~own, told.whole())]))
-            for groups, own_left, told in zip((self.fit, self.follow), self._own_left, heard.sides, strict=True)
-        )
-        return fit, follow
-
-    def _first_heard(self, split: Int32Array) -> Heard:
-        nodes = split.astype(np.int64)
-        if not _within(nodes, 0, self.fit.nodes) or (nodes[1:] <= nodes[:-1]).any():
-            raise MalformedMessage("a node that was split is not in the level, or named twice")
-        own = self._own[nodes]
-        if np.count_nonzero(own) != np.count_nonzero(self._own):
-            raise MalformedMessage("a node that was split here is missing")
-        others = nodes[~own]
-        return Heard(split, (self.fit.of(others).heard(), self.follow.of(others).heard()))
-
-
-@dataclass(frozen=True)
-class Heard:
-    """The sides of fit and follow rows, as far as they are told, at those of the nodes `split` that others split."""
-
-    split: Int32Array
-    sides: tuple[SidesHeard, SidesHeard]
-
-    def plus(self, message: MoreSides | StatisticsRequest) -> Heard:
-        fit, follow = self.sides
-        return Heard(self.split, (fit.plus(message.fit_left), follow.plus(message.follow_left)))
-
-
-def _within(values: Int32Array | Int64Array, low: int, high: int) -> bool:
-    """Are all values in [low, high)?"""
-    return values.size == 0 or (int(values.min()) >= low and int(values.max()) < high)
 
 
 def _bits(packed: UInt8Array, count: int) -> UInt8Array:
@@ -380,7 +291,7 @@ def _sets_of(message: SplitRequest, handles: Int32Array, layout: BinLayout) -> l
     for k, (low, high) in enumerate(itertools.pairwise(message.starts.tolist())):
         at = low + int(message.handles[low:high].argmin())
         members = message.set_bins[message.set_starts[at] : message.set_starts[at + 1]]
-        if not _within(members, 0, most[k]):
+        if not within(members, 0, most[k]):
             raise MalformedMessage("a split names categories that are not there")
         sets.append(members)
     return sets

@@ -1,0 +1,79 @@
+"""Tables in shards whose rows find each other by id: ids are dealt out by hash, and no process sees all of them.
+
+It is for tables of one owner: every id is seen in the clear by the worker that it falls to.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from veilboost.align.lots import Lot, dealt, members
+from veilboost.data.table import PartyTable, id_order
+from veilboost.engine.shards import ShardedArray, Shards
+from veilboost.engine.taking import Moves, moved
+from veilboost.errors import DuplicateIds, EmptyIntersection, UnsupportedCombination
+from veilboost.types import AnyArray, PartyName
+
+
+def meet_in_place(tables: Mapping[PartyName, PartyTable]) -> dict[PartyName, PartyTable]:
+    """The rows of people whom all tables know, in the same order in all: by lot, and by id within a lot.
+
+    Ids are dealt out to as many lots as there are shards; a lot of all parties meets in one worker. Then the entries
+    of every shard's rows go to their lots, column by column, and lots are the new shards.
+    """
+    ids = {name: _in_shards(table.ids) for name, table in tables.items()}
+    pool = next(iter(ids.values())).shards.pool
+    count = max(len(each.shards) for each in ids.values())
+    numbers = all(each.dtype.kind == "i" for each in ids.values())
+    deals = {name: each.shards.each(dealt, each, count, b"") for name, each in ids.items()}
+    met = [
+        pool.call_for(
+            len(tables) + 1,
+            meet,
+            [len(each.shards) for each in ids.values()],
+            numbers,
+            *(ref for name, each in ids.items() for ref in each.shards.each(members, each, deals[name], lot)),
+        )
+        for lot in range(count)
+    ]
+    sizes = np.array(pool.get([places[-1] for places in met]), dtype=np.int64)
+    if not sizes.sum():
+        raise EmptyIntersection("no person is known to all parties")
+    shards = Shards(pool, (0, *sizes.cumsum().tolist()))
+    return {
+        name: moved(table, shards, [places[at] for places in met]) for at, (name, table) in enumerate(tables.items())
+    }
+
+
+def meet(shards: Sequence[int], numbers: bool, *lots: Lot) -> list[Any]:
+    """For each party and shard which of its rows are known to all, and their places in the lot; then how many."""
+    parties = [lots[low:high] for low, high in itertools.pairwise([0, *itertools.accumulate(shards)])]
+    known = [[lot.ids if numbers else lot.ids.astype(np.str_) for lot in party] for party in parties]
+    for each in map(np.concatenate, known):
+        if len(np.unique(each)) != len(each):
+            raise DuplicateIds("two rows of a table have the same id")
+    common = np.concatenate(known[0])
+    for each in known[1:]:
+        common = np.intersect1d(common, np.concatenate(each), assume_unique=True)
+    common = common[id_order(common)]
+    place = np.argsort(common, kind="stable")  # search goes by value, places by the canonical order
+    told: list[Any] = []
+    for party, ids in zip(parties, known, strict=True):
+        moves: Moves = []
+        for lot, own in zip(party, ids, strict=True):
+            at = common[place].searchsorted(own)
+            inside = np.flatnonzero(at < len(common))
+            found = inside[common[place][at[inside]] == own[inside]]
+            moves.append((lot.rows[found], place[at[found]]))
+        told.append(moves)
+    return [*told, len(common)]
+
+
+def _in_shards(values: AnyArray) -> ShardedArray:
+    if not isinstance(values, ShardedArray):
+        raise UnsupportedCombination("a table that is not in shards", "read it with table_in_place")
+    return values

@@ -1,0 +1,43 @@
+"""A party asks the authority beforehand for the key of a job's alignment, to hash its ids before the job runs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from veilboost.align.hmac_csp.messages import AlignmentKey
+from veilboost.align.hmac_csp.spec import SPEC
+from veilboost.errors import AgainstPolicy
+from veilboost.party.answering import Reach
+from veilboost.party.identity import PeerIdentity
+from veilboost.party.job_session import JobSession
+from veilboost.party.kept_keys import key_for
+from veilboost.party.messages import PrepareAlignment, Propose
+from veilboost.party.settings import PartySettings
+from veilboost.wire.message import Message
+
+
+class KeySession(JobSession):
+    """One question and its answer. The owner's policy decides as it would about the job itself."""
+
+    def __init__(
+        self,
+        settings: PartySettings,
+        threads: int,
+        reach: Reach,
+        session: bytes,
+        asked: PrepareAlignment,
+        peer: PeerIdentity,
+    ) -> None:
+        super().__init__(settings, threads, reach, session, Propose(asked.job, dry_run=True, resume=False), peer)
+
+    def _check_place(self, peer: PeerIdentity) -> None:
+        job, me = self.job, self.settings.name
+        if job.alignment != SPEC.name or me not in job.parties or self.role != "authority":
+            raise AgainstPolicy(f"{me} is not the authority of {job.name!r}", "ask the authority that the job names")
+        # Who asks is what TLS says. The CSP has no table in the job, and must never have the key.
+        if peer.party not in job.order:
+            raise AgainstPolicy(f"{peer.party} has no table in {job.name!r}", "the key is for those whose rows align")
+
+    def _act(self, peer: PeerIdentity, message: Message) -> AlignmentKey:
+        self.over = True
+        return AlignmentKey(np.frombuffer(key_for(self.settings, self.job), np.uint8))

@@ -1,0 +1,229 @@
+"""An alignment, lot after lot: what the active party asks for, and how the others keep step.
+
+A party whose engine reads its table by shard aligns about a million ids at a time, and so do all with it. Among
+parties that hold their tables in memory there is one lot, and an alignment is what it is without lots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from veilboost.align.api import AlignContext, Alignment, AlignmentSpec, HelperSide, PassiveAligner
+from veilboost.align.lots import FEWEST, DealtIds, Lot
+from veilboost.data.table import PartyTable
+from veilboost.engine.shards import ShardedArray
+from veilboost.errors import EmptyIntersection, MalformedMessage, NothingToResume, RowsDiffer, UnexpectedMessage
+from veilboost.party.messages import Accepted, BeginAlignment, EndAlignment, NextLot
+from veilboost.party.runs import RunFolder
+from veilboost.types import Int64Array, PartyName
+from veilboost.wire.channel import Peers
+from veilboost.wire.message import Done, Message
+
+SALT_BYTES = 16
+LOT_ROWS = 1 << 20  # about so many ids are in a party's own process at a time
+MOST_LOTS = 1 << 11  # for all rows that can be numbered with 32 bits
+NOTHING = Alignment(np.empty(0, dtype=np.int64))
+
+
+def lots_for(rows: int) -> int:
+    """How many lots a table of so many rows in shards should have."""
+    return max(1, -(-rows // LOT_ROWS))
+
+
+def lots_of(table: PartyTable) -> int:
+    return lots_for(table.rows) if isinstance(table.ids, ShardedArray) else 1
+
+
+def agreed_lots(own: int, accepted: Mapping[PartyName, Accepted]) -> int:
+    """As many as the party that needs most of them asks for."""
+    for name, answer in accepted.items():
+        if not 1 <= answer.lots <= MOST_LOTS:
+            raise MalformedMessage(f"{name} asks for {answer.lots} lots of ids, which are 1 to {MOST_LOTS}")
+    return max([own, *(answer.lots for answer in accepted.values())])
+
+
+# --- the active party -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DrivenLots:
+    """An alignment that this party drives with its `peers`, and with third parties where the way to align needs them.
+
+    `everyone` are peers and third parties; `context` holds all ids, which may lie in shards.
+    """
+
+    spec: AlignmentSpec
+    context: AlignContext
+    peers: Peers
+    everyone: Peers
+    lots: int
+    salt: bytes
+    stage: Callable[[str], None] = lambda stage: None
+
+    def rows(self) -> Iterator[Int64Array]:
+        """The rows of the own table that are common to all, lot after lot, in the common order.
+
+        Raises
+        ------
+        EmptyIntersection
+            There are none in any lot. No party has been told that the alignment ended.
+        """
+        ids: DealtIds | None = None
+        last = total = 0
+        for number in range(self.lots):
+            which = f" of lot {number + 1} of {self.lots}" if self.lots > 1 else ""
+            self.stage(f"preparing ids{which}")  # ELXGB 6.1: hashing, apart from what follows
+            ids = ids or _dealt(self.spec, self.context, self.lots, self.salt)
+            if number == 0:
+                salt = np.frombuffer(self.salt, dtype=np.uint8)
+                self._tell(BeginAlignment(self.lots, salt), BeginAlignment(self.lots))
+            else:
+                self._tell(NextLot(number, last), NextLot(number, 0))
+            lot = ids.lot(number)
+            aligner = self.spec.active(replace(self.context, ids=lot.ids), self.peers)
+            aligner.prepare()
+            self.stage(f"aligning rows{which}")
+            try:
+                found = _in_order(self.spec, aligner.align(), lot)
+            except EmptyIntersection:  # in this lot
+                found = NOTHING
+            last, total = found.rows, total + found.rows
+            yield lot.rows_of(found)
+        if not total:
+            raise EmptyIntersection(f"the {len(self.peers.names) + 1} parties have no row in common")
+        self._tell(EndAlignment(total), EndAlignment(0))
+
+    def _tell(self, to_peers: Message, to_helpers: Message) -> None:
+        peers = set(self.peers.names)
+        self.everyone.ask({name: to_peers if name in peers else to_helpers for name in self.everyone.names}, Done)
+
+
+# --- the others -----------------------------------------------------------------------------------------------------
+
+
+class _Step:
+    """Where an alignment stands: lots come once each and in order."""
+
+    def __init__(self, message: BeginAlignment, least: int = 1) -> None:
+        if not least <= message.lots <= MOST_LOTS:
+            raise MalformedMessage(f"ids in {message.lots} lots, where {least} to {MOST_LOTS} are possible")
+        self.lots, self.number = message.lots, 0
+
+    def check_next(self, number: int) -> None:
+        if number != self.number + 1 or number >= self.lots:
+            raise UnexpectedMessage(f"lot {number} of {self.lots} came after lot {self.number}")
+
+    def check_last(self) -> None:
+        if self.number + 1 != self.lots:
+            raise UnexpectedMessage(f"the alignment would end after lot {self.number} of {self.lots}")
+
+
+class AnsweredLots:
+    """The alignment at a party that has a table and answers."""
+
+    def __init__(self, spec: AlignmentSpec, context: AlignContext, message: BeginAlignment, least: int) -> None:
+        """`least`: how many lots this party's own table needs."""
+        self._step = _Step(message, least)
+        if len(message.salt) not in {0, SALT_BYTES}:
+            raise MalformedMessage(f"a salt is not of {SALT_BYTES} bytes")
+        self._spec, self._context = spec, context
+        self._ids = _dealt(spec, context, message.lots, message.salt.tobytes())
+        self.total = 0
+        self._open(0)
+
+    def handle(self, message: Message) -> Message:
+        return self._aligner.handle(message)
+
+    def next(self, message: NextLot) -> Int64Array:
+        """The common rows of the lot that ends, and the next one begins."""
+        self._step.check_next(message.number)
+        found = self._closed(message.rows)
+        self._open(message.number)
+        self.total += len(found)
+        return found
+
+    def end(self, message: EndAlignment) -> Int64Array:
+        """The common rows of the last lot; `total` counts those of all."""
+        self._step.check_last()
+        found = self._closed(message.rows - self.total)
+        if not message.rows:
+            raise EmptyIntersection("the parties have no row in common")
+        self.total = message.rows
+        return found
+
+    @property
+    def last(self) -> int:
+        """The number of the last lot."""
+        return self._step.lots - 1
+
+    def _open(self, number: int) -> None:
+        self._lot = self._ids.lot(number)
+        self._aligner: PassiveAligner = self._spec.passive(replace(self._context, ids=self._lot.ids))
+        self._step.number = number
+
+    def _closed(self, rows: int) -> Int64Array:
+        try:
+            found = self._aligner.alignment()
+        except EmptyIntersection:
+            found = NOTHING
+        if found.rows != rows:
+            raise UnexpectedMessage("the parties found another number of common rows")
+        return self._lot.rows_of(_in_order(self._spec, found, self._lot))
+
+
+class HelpedLots:
+    """The alignment at a third party, which is made anew for every lot."""
+
+    def __init__(self, make: Callable[[], HelperSide]) -> None:
+        self._make, self._side = make, make()
+        self._step: _Step | None = None
+
+    def handle(self, party: PartyName, message: Message) -> Message:
+        return self._side.handle(party, message)
+
+    def begin(self, message: BeginAlignment) -> None:
+        if self._step is not None:
+            raise UnexpectedMessage("the alignment has begun already")
+        self._step = _Step(message)
+
+    def next(self, message: NextLot) -> None:
+        step = self._begun()
+        step.check_next(message.number)
+        self._side, step.number = self._make(), message.number
+
+    def end(self) -> None:
+        self._begun().check_last()
+
+    def _begun(self) -> _Step:
+        if self._step is None:
+            raise UnexpectedMessage("the alignment has not begun")
+        return self._step
+
+
+# --- what both do ---------------------------------------------------------------------------------------------------
+
+
+def _dealt(spec: AlignmentSpec, context: AlignContext, lots: int, salt: bytes) -> DealtIds:
+    """A party's ids in lots. Who only compares lists shows lots alone, and none smaller than they must be."""
+    if not spec.finds_by_id and lots > lots_for(len(context.ids)):
+        raise RowsDiffer("a party asks for lots of more rows than there are here")
+    return DealtIds(context.ids, lots, salt, FEWEST if spec.finds_by_id else 0)
+
+
+# --- what was found -------------------------------------------------------------------------------------------------
+
+
+def _in_order(spec: AlignmentSpec, found: Alignment, lot: Lot) -> Alignment:
+    return found.by_id(lot.ids) if spec.finds_by_id else found
+
+
+def kept_rows(run: RunFolder, rows: int) -> Iterator[Int64Array]:
+    """The common rows that a run keeps, lot after lot, of a table of so many rows."""
+    for number in range(run.lots or 0):
+        positions = run.lot(number)
+        if len(positions) and (positions.min() < 0 or positions.max() >= rows):
+            raise NothingToResume("the table has changed since the job began")
+        yield positions

@@ -1,0 +1,111 @@
+"""Where the rows are in the trees of a passive party's round: by node, split by its own cuts and by what it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+
+import numpy as np
+
+from veilboost.boost.columns import ColumnBlock, Splits
+from veilboost.boost.rows import RowGroups
+from veilboost.boost.sides import Sides, SidesHeard
+from veilboost.errors import MalformedMessage
+from veilboost.protocols.common.messages import MoreSides, StatisticsRequest
+from veilboost.types import BoolArray, Int32Array, Int64Array, UInt8Array
+
+_NO_BITS = np.empty(0, dtype=np.uint8)
+
+
+class RoundState:
+    """Where the rows are in the trees of the current round."""
+
+    def __init__(
+        self, number: int, block: ColumnBlock, columns: Int32Array | None, fit: RowGroups, follow: RowGroups
+    ) -> None:
+        self.number = number
+        self.block = block
+        self.columns = columns
+        self.fit = fit
+        self.follow = follow
+        self.depth = 0
+        self.summed = False
+        self._forget()
+
+    def _forget(self) -> None:
+        """No node of the level is split yet, and nothing is told."""
+        self._own = np.zeros(self.fit.nodes, dtype=np.bool_)
+        self._own_left: tuple[Sides, Sides] = (_NO_BITS, _NO_BITS)
+        self.untold: Iterator[tuple[UInt8Array, UInt8Array]] = iter(())
+        self._heard: Heard | None = None
+
+    def enter(self, depth: int, fit: RowGroups, follow: RowGroups) -> None:
+        """A level begins: these are its rows, and no node of it is split yet."""
+        self.depth, self.fit, self.follow, self.summed = depth, fit, follow, True
+        self.bins = self.block.level_bins(fit, follow)
+        self._forget()
+
+    def split(self, position: Int64Array, splits: Splits) -> tuple[UInt8Array, UInt8Array]:
+        """Split these nodes here; where their rows go need not be told. Returns the first piece to tell others."""
+        groups = self.fit.of(position), self.follow.of(position)
+        fit, follow = (self.block.route(self.bins, each, splits) for each in groups)
+        self._own[position] = True
+        self._own_left = fit, follow
+        self.untold = zip_longest(groups[0].told(fit), groups[1].told(follow), fillvalue=_NO_BITS)
+        return next(self.untold)
+
+    def hear(self, message: MoreSides) -> None:
+        """Keep a piece of what is told of the nodes that others split."""
+        self._heard = self._listening(message.split).plus(message)
+
+    def children(self, message: StatisticsRequest) -> tuple[RowGroups, RowGroups]:
+        """The rows of the next level, from the sides split here and those told."""
+        return self._listening(message.split).plus(message).children(self._own_left)
+
+    def _listening(self, split: Int32Array) -> Heard:
+        """What was told of these nodes so far."""
+        if self._heard is not None:
+            if not np.array_equal(split, self._heard.split):
+                raise MalformedMessage("pieces of left/right bits are of different nodes")
+            return self._heard
+        nodes = split.astype(np.int64)
+        if not within(nodes, 0, self.fit.nodes) or (nodes[1:] <= nodes[:-1]).any():
+            raise MalformedMessage("a node that was split is not in the level, or named twice")
+        own = self._own[nodes]
+        count = np.count_nonzero(own)
+        if count != np.count_nonzero(self._own):
+            raise MalformedMessage("a node that was split here is missing")
+        groups = others = self.fit.of(nodes), self.follow.of(nodes)
+        if count:
+            others = self.fit.of(nodes[~own]), self.follow.of(nodes[~own])
+        return Heard(split, own, groups, (others[0].heard(), others[1].heard()))
+
+
+@dataclass(frozen=True)
+class Heard:
+    """Where rows of the nodes `split` go: those of nodes that are `own` is known, of the others as far as it is told.
+
+    `groups` are the fit and the follow rows of all these nodes.
+    """
+
+    split: Int32Array
+    own: BoolArray
+    groups: tuple[RowGroups, RowGroups]
+    sides: tuple[SidesHeard, SidesHeard]
+
+    def plus(self, message: MoreSides | StatisticsRequest) -> Heard:
+        fit, follow = self.sides
+        return replace(self, sides=(fit.plus(message.fit_left), follow.plus(message.follow_left)))
+
+    def children(self, own_left: tuple[Sides, Sides]) -> tuple[RowGroups, RowGroups]:
+        fit, follow = (
+            groups.split(groups.laid([(self.own, known), (~self.own, told.whole())]))
+            for groups, known, told in zip(self.groups, own_left, self.sides, strict=True)
+        )
+        return fit, follow
+
+
+def within(values: Int32Array | Int64Array, low: int, high: int) -> bool:
+    """Are all values in [low, high)?"""
+    return values.size == 0 or (int(values.min()) >= low and int(values.max()) < high)
