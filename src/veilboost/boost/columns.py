@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from veilboost.types import (
     UInt8Array,
 )
 
+CutProposal: TypeAlias = Callable[[int, Float32Array], Float32Array]  # from a column's number and values
 Bins = AnyArray  # uint8, or uint16 where a feature has more than 256 slots
 
 
@@ -96,7 +97,7 @@ class ColumnBlock:
         weights: Float64Array | None = None,
         fit_rows: Int32Array | None = None,
         threads: int = 1,
-        propose: Callable[[int, Float32Array], Float32Array] | None = None,
+        propose: CutProposal | None = None,
     ) -> ColumnBlock:
         """Bin the columns; cuts are proposed from `fit_rows` (all by default), quantiles count `weights`.
 

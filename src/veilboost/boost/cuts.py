@@ -36,6 +36,10 @@ def propose_cuts(values: Float32Array, weights: Float64Array | None, max_bin: in
 
 
 def equal_width(low: float, high: float, max_bin: int) -> Float32Array:
+    """Borders of bins that are equally wide (MAL Alg. 1, lines 10 and 11), as float32, the type of values.
+
+    Where float32 cannot tell two borders apart, or all values are one, there are fewer bins.
+    """
     edges = low + (high - low) * np.arange(1, max_bin) / max_bin
     cuts = np.unique(edges.astype(np.float32))
     return cuts[cuts > np.float32(low)]

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
 
-from veilboost.boost.columns import ColumnBlock
+from veilboost.boost.columns import ColumnBlock, CutProposal
 from veilboost.boost.labels import LabelRows
 from veilboost.config import TrainingConfig
 from veilboost.errors import UnsupportedCombination
-from veilboost.types import BoolArray, Column, Float32Array, Float64Array
-
-CutProposal = Callable[[int, Float32Array], Float32Array]  # from a column's number and values
+from veilboost.types import BoolArray, Column, Float64Array
 
 
 class Engine(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from veilboost.boost.columns import (
     Bins,
     ColumnBlock,
+    CutProposal,
     LevelBins,
     Splits,
     as_float,
@@ -52,7 +53,7 @@ class ShardedBlock(ColumnBlock):
         weights: Float64Array | None,
         held_out: BoolArray | None,
         threads: int,
-        propose: Callable[[int, Float32Array], Float32Array] | None,
+        propose: CutProposal | None,
     ) -> ShardedBlock:
         """As `ColumnBlock.build`: the cuts are those of whole columns."""
         pool = shards.pool

@@ -17,13 +17,14 @@ from veilboost.config import TrainingConfig
 from veilboost.engine import work
 from veilboost.engine.pool import reduced
 from veilboost.engine.shards import ShardedArray, Shards
-from veilboost.types import AnyArray, BoolArray, Float32Array, Float64Array, Int32Array, Int64Array
+from veilboost.ordered import from_ordered, to_ordered
+from veilboost.types import AnyArray, BoolArray, Float32Array, Float64Array, Int64Array, UInt32Array
 
 FEW_ROWS = 1 << 18  # a column of so many is seen whole by one worker: quicker than counting
 COLUMNS_AT_ONCE = 4  # whose sorted values are in the store at one time, beside the columns themselves
 POINTS = 1 << 15  # how many values the shards count against at a time, for each column
 
-CountSearch = Generator[Int32Array, Int64Array, Float32Array]  # asks for counts up to keys, ends with cuts
+CountSearch = Generator[UInt32Array, Int64Array, Float32Array]  # asks for counts up to keys, ends with cuts
 
 
 def cuts_in_shards(
@@ -93,27 +94,29 @@ class _Known:
     """How many values of a column are not above certain keys, as far as shards were asked, in order of keys."""
 
     def __init__(self) -> None:
-        self._keys = np.array([_LEAST - 1], dtype=np.int64)
+        self._keys = np.array([-1], dtype=np.int64)
         self._counts = np.zeros(1, dtype=np.int64)
 
-    def all_rows(self) -> Generator[Int32Array, Int64Array, int]:
-        yield from self._ask(np.linspace(_LEAST, _LARGEST, POINTS, dtype=np.int64))
+    def all_rows(self) -> Generator[UInt32Array, Int64Array, int]:
+        yield from self._ask(np.linspace(0, (1 << 32) - 1, POINTS, dtype=np.int64))
         return int(self._counts[-1])
 
-    def at(self, ranks: Int64Array) -> Generator[Int32Array, Int64Array, Ranked]:
+    def at(self, ranks: Int64Array) -> Generator[UInt32Array, Int64Array, Ranked]:
         """What stands at these ranks: every gap between two keys that has one is divided until it is one key wide."""
         while True:
             place = self._counts.searchsorted(ranks)  # of the first key that so many values are not above
             gaps = place[self._keys[place] - self._keys[place - 1] > 1]
             if not len(gaps):
-                return Ranked(values_of(self._keys[place]), self._counts[place - 1], self._counts[place])
+                return Ranked(
+                    from_ordered(self._keys[place].astype(np.uint32)), self._counts[place - 1], self._counts[place]
+                )
             gaps = np.unique(gaps)
             low, ways = self._keys[gaps - 1], max(POINTS // len(gaps), 2)
             inside = low[:, None] + (self._keys[gaps] - low)[:, None] * np.arange(1, ways) // ways
             yield from self._ask(np.setdiff1d(inside, low))
 
-    def _ask(self, keys: Int64Array) -> Generator[Int32Array, Int64Array, None]:
-        counts = yield keys.astype(np.int32)
+    def _ask(self, keys: Int64Array) -> Generator[UInt32Array, Int64Array, None]:
+        counts = yield keys.astype(np.uint32)
         place = self._keys.searchsorted(keys)
         self._keys, self._counts = np.insert(self._keys, place, keys), np.insert(self._counts, place, counts)
 
@@ -146,22 +149,6 @@ def fit_column(column: ShardedArray, held_out: ShardedArray | None) -> AnyArray:
     return column.shards.array(parts, (rows,), column.dtype)
 
 
-# --- float32 as whole numbers in the same order ---------------------------------------------------------------------
-
-_LEAST, _LARGEST = -(1 << 31), (1 << 31) - 1
-
-
-def keys_of(values: Float32Array) -> Int32Array:
-    """The bits of float32: of negative numbers all but the sign are turned over. The two zeros are one."""
-    bits = (values + np.float32(0)).view(np.int32)
-    return bits ^ ((bits >> 31) & np.int32(_LARGEST))
-
-
-def values_of(keys: AnyArray) -> Float32Array:
-    bits = keys.astype(np.int32)
-    return (bits ^ ((bits >> 31) & np.int32(_LARGEST))).view(np.float32)
-
-
 # --- pieces of work -------------------------------------------------------------------------------------------------
 
 
@@ -174,18 +161,18 @@ def fit_values(held_out: BoolArray | None, values: Float32Array) -> Float32Array
     return values if held_out is None else values[~held_out]
 
 
-def sorted_keys(held_out: BoolArray | None, *columns: Float32Array) -> list[Int32Array]:
+def sorted_keys(held_out: BoolArray | None, *columns: Float32Array) -> list[UInt32Array]:
     """A shard's values that are there and fit on, sorted, column by column."""
-    found: list[Int32Array] = []
+    found: list[UInt32Array] = []
     for values in columns:
         own = fit_values(held_out, values)
-        keys = keys_of(own[~np.isnan(own)])
+        keys = to_ordered(own[~np.isnan(own)])
         keys.sort()
         found.append(keys)
     return found
 
 
-def counted(asked: Sequence[Int32Array], runs: Sequence[Int32Array]) -> Int64Array:
+def counted(asked: Sequence[UInt32Array], runs: Sequence[UInt32Array]) -> Int64Array:
     """How many of a run are not above each of the keys asked for it; run after run."""
     return np.concatenate([run.searchsorted(keys, side="right") for keys, run in zip(asked, runs, strict=True)])
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from veilboost.boost.columns import ColumnBlock
+from veilboost.boost.columns import ColumnBlock, CutProposal
 from veilboost.boost.labels import LabelRows
 from veilboost.config import TrainingConfig
-from veilboost.engine.api import CutProposal
 from veilboost.engine.columns import ShardedBlock
 from veilboost.engine.labels import ShardedLabels
 from veilboost.engine.pool import Pool

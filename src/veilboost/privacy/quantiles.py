@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from veilboost.ordered import from_ordered, to_ordered
 from veilboost.privacy.discrete import discrete_gaussian
 from veilboost.privacy.mechanism import Generator
 from veilboost.types import Float32Array, Int64Array
@@ -18,7 +19,7 @@ TABLES = LEVELS + 1  # with the count of all values that are not missing
 
 def cell_counts(values: Float32Array) -> Int64Array:
     """How many values that are not missing lie in each cell of the last level; for pieces of a column they add up."""
-    cells = _ordered(values[~np.isnan(values)]) >> (32 - LEVELS)
+    cells = to_ordered(values[~np.isnan(values)]) >> np.uint32(32 - LEVELS)
     return np.bincount(cells, minlength=1 << LEVELS)
 
 
@@ -39,16 +40,5 @@ def noisy_cuts(generator: Generator, counts: Int64Array, bins: int, sigma: float
         right = rank >= before + noisy
         before += np.where(right, noisy, 0)
         start += np.where(right, half, 0)
-    cuts = _value(np.unique(start) << (32 - LEVELS))
+    cuts = from_ordered((np.unique(start) << (32 - LEVELS)).astype(np.uint32))
     return cuts[np.isfinite(cuts)]
-
-
-def _ordered(values: Float32Array) -> Int64Array:
-    """Bits of float32 as integers that sort as the numbers do; both zeros are one."""
-    bits = (values + np.float32(0.0)).view(np.uint32).astype(np.int64)
-    return np.where(bits >> 31, 0xFFFFFFFF - bits, bits | 0x80000000)
-
-
-def _value(ordered: Int64Array) -> Float32Array:
-    bits = np.where(ordered >> 31, ordered & 0x7FFFFFFF, 0xFFFFFFFF - ordered)
-    return bits.astype(np.uint32).view(np.float32)

@@ -14,6 +14,7 @@ from veilboost.engine import cuts
 from veilboost.engine.pool import SerialPool
 from veilboost.engine.sharded import ShardedEngine
 from veilboost.engine.shards import Shards
+from veilboost.ordered import from_ordered, to_ordered
 from veilboost.types import Column
 
 pytestmark = pytest.mark.fast
@@ -89,9 +90,9 @@ def test_columns_that_need_different_numbers_of_questions_go_side_by_side(binnin
 @given(st.lists(st.floats(width=32, allow_nan=False), min_size=1))
 def test_keys_keep_the_order_of_values_and_come_back(values):
     column = np.array(values, dtype=np.float32)
-    keys = cuts.keys_of(column)
+    keys = to_ordered(column)
     assert np.array_equal(keys[:, None] < keys, column[:, None] < column)
-    assert np.array_equal(cuts.values_of(keys), column)
+    assert np.array_equal(from_ordered(keys), column)
 
 
 class Watching(SerialPool):

@@ -23,6 +23,7 @@ from veilboost.errors import (
     UnsupportedCombination,
 )
 from veilboost.model.joined import join
+from veilboost.ordered import from_ordered, to_ordered
 from veilboost.party.horizontal import HorizontalFederation, simulate_horizontal
 from veilboost.party.simulation import simulate_training
 from veilboost.privacy.ledger import worst_epsilon
@@ -37,7 +38,7 @@ from veilboost.protocols.secagg.messages import (
     SecaggGroup,
     SumsRequest,
 )
-from veilboost.protocols.secagg.search import find_cuts, from_ordered, to_ordered
+from veilboost.protocols.secagg.search import find_cuts
 
 pytestmark = pytest.mark.fast
 

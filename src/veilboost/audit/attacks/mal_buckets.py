@@ -6,7 +6,7 @@ import numpy as np
 
 from veilboost.audit.result import Outcome, share_right
 from veilboost.audit.view import Truth, View
-from veilboost.protocols.common.whole import equal_width_cuts
+from veilboost.boost.cuts import equal_width
 from veilboost.protocols.mal.messages import MaskedRows
 from veilboost.types import BoolArray, PartyName
 
@@ -27,7 +27,7 @@ def run(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -
         there = np.isfinite(values)
         if there.any():
             # The ranges are told to everybody: they say where buckets begin.
-            cuts = equal_width_cuts(low, high, view.config.max_bin)
+            cuts = equal_width(low, high, view.config.max_bin)
             true = cuts.searchsorted(values[there], side="right")
             hits.append(sent[-1].buckets[there, at] == true)
             fullest.append(float(np.bincount(true).max() / len(true)))

@@ -9,8 +9,8 @@ import numpy as np
 
 from veilboost.audit.view import View
 from veilboost.data.table import PartyTable
+from veilboost.ordered import to_ordered
 from veilboost.protocols.secagg.messages import CountsRequest, MaskedCounts
-from veilboost.protocols.secagg.search import to_ordered
 from veilboost.types import Int64Array, PartyName, UInt32Array, UInt64Array
 
 

@@ -6,13 +6,12 @@ import copy
 import itertools
 import json
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 import numpy as np
 
-from veilboost.boost.columns import ColumnBlock, LevelBins, Rule, in_all_columns
+from veilboost.boost.columns import ColumnBlock, CutProposal, LevelBins, Rule, in_all_columns
 from veilboost.boost.layout import BinLayout
 from veilboost.boost.rows import RowGroups
 from veilboost.config import TrainingConfig
@@ -33,10 +32,8 @@ from veilboost.protocols.common.messages import (
 )
 from veilboost.protocols.common.round_state import RoundState, within
 from veilboost.protocols.common.shuffle import ColumnShuffle
-from veilboost.types import Float32Array, Int32Array, UInt8Array
+from veilboost.types import Int32Array, UInt8Array
 from veilboost.wire.message import Done, Message
-
-CutProposal: TypeAlias = Callable[[int, Float32Array], Float32Array]  # from a column's number and values
 
 
 class VerticalPassive(PassiveSide):

@@ -190,17 +190,6 @@ def block_with_cuts(
     return replace(bare, cuts=edges, layout=layout, shared=shared)
 
 
-def equal_width_cuts(low: float, high: float, buckets: int) -> Float32Array:
-    """Borders b_1 .. b_{q-1} of MAL Alg. 1, lines 10 and 11, as float32, the type of values.
-
-    A bucket holds b_{k-1} <= x < b_k, the last one also its upper end. Where float32 cannot tell two borders apart, or
-    all values are one, there are fewer buckets.
-    """
-    edges = low + (high - low) * np.arange(1, buckets) / buckets
-    cuts = np.unique(edges.astype(np.float32))
-    return cuts[cuts > np.float32(low)]
-
-
 def bare_block(
     schema: Schema, cuts: Sequence[Float32Array], config: TrainingConfig, bins: Any, threads: int
 ) -> ColumnBlock:

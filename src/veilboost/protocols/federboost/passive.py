@@ -12,7 +12,8 @@ from veilboost.boost.rows import RowGroups
 from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.privacy.mechanism import randomized_response
 from veilboost.protocols.common.messages import BeginRound
-from veilboost.protocols.common.passive import RoundState, VerticalPassive
+from veilboost.protocols.common.passive import VerticalPassive
+from veilboost.protocols.common.round_state import RoundState
 from veilboost.protocols.federboost.accounting import bucket_events
 from veilboost.protocols.federboost.messages import BucketRound, Buckets, BucketSplits, BucketsRequest
 from veilboost.protocols.federboost.options import FederBoostOptions

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from veilboost.boost.cuts import equal_width
 from veilboost.protocols.common.schema import Schema
-from veilboost.protocols.common.whole import category_cuts, equal_width_cuts
+from veilboost.protocols.common.whole import category_cuts
 from veilboost.types import Float32Array, Float64Array
 
 
@@ -26,7 +27,7 @@ def cuts_of(schema: Schema, low: Float64Array, high: Float64Array, buckets: int)
             continue
         known = not np.isnan(low[place])
         cuts.append(
-            equal_width_cuts(float(low[place]), float(high[place]), buckets) if known else np.empty(0, dtype=np.float32)
+            equal_width(float(low[place]), float(high[place]), buckets) if known else np.empty(0, dtype=np.float32)
         )
         place += 1
     return cuts

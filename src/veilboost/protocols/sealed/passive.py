@@ -6,7 +6,7 @@ import hashlib
 
 import numpy as np
 
-from veilboost.boost.columns import ColumnBlock, LevelBins
+from veilboost.boost.columns import ColumnBlock, CutProposal, LevelBins
 from veilboost.boost.rows import RowGroups
 from veilboost.config import TrainingConfig
 from veilboost.crypto.fingerprint import fingerprint
@@ -17,7 +17,7 @@ from veilboost.privacy.quantiles import cell_counts, noisy_cuts
 from veilboost.protocols.common.lattice_messages import LatticeSums
 from veilboost.protocols.common.lattice_passive import LatticePassive
 from veilboost.protocols.common.messages import SplitAnswer, SplitRequest
-from veilboost.protocols.common.passive import CutProposal, RoundState
+from veilboost.protocols.common.round_state import RoundState
 from veilboost.protocols.sealed.accounting import (
     cell_sigma,
     cells_event,

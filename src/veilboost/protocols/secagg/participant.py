@@ -17,6 +17,7 @@ from veilboost.crypto.pairwise import KEY_BYTES, PairwiseMasks
 from veilboost.errors import EmptyTable, MalformedMessage, UnexpectedMessage
 from veilboost.fixedpoint import MAX_BITS, Scale, choose_scale, to_fixed
 from veilboost.model.part import Part
+from veilboost.ordered import to_ordered
 from veilboost.protocols.common.schema import Schema, describe, table_in_terms_of
 from veilboost.protocols.common.whole import TrainedModel, block_with_cuts, from_message
 from veilboost.protocols.horizontal import ParticipantContext, ParticipantSide
@@ -39,7 +40,6 @@ from veilboost.protocols.secagg.messages import (
     TotalsRequest,
 )
 from veilboost.protocols.secagg.options import metric_of, objective_of
-from veilboost.protocols.secagg.search import to_ordered
 from veilboost.types import Column, Float32Array, Float64Array, Int32Array, Int64Array, UInt8Array, UInt32Array
 from veilboost.wire.codec import encode
 from veilboost.wire.message import Done, Message

@@ -10,25 +10,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from veilboost.boost.cuts import between
-from veilboost.protocols.common.whole import equal_width_cuts
+from veilboost.boost.cuts import between, equal_width
+from veilboost.ordered import from_ordered
 from veilboost.types import Float32Array, Int64Array, UInt32Array
 
 BITS_AT_ONCE = 4
 _LAST = np.uint32(0xFFFFFFFF)
-_SIGN = np.uint32(0x80000000)
 
 Count = Callable[[UInt32Array], Int64Array]  # (columns, values) -> how many of each column are not above each
-
-
-def to_ordered(values: Float32Array) -> UInt32Array:
-    """float32 as whole numbers in the same order; zero has no sign."""
-    bits = (values + np.float32(0)).view(np.uint32)
-    return np.where(bits & _SIGN, ~bits, bits | _SIGN)
-
-
-def from_ordered(ordered: UInt32Array) -> Float32Array:
-    return np.where(ordered & _SIGN, ordered ^ _SIGN, ~ordered).astype(np.uint32).view(np.float32)
 
 
 def values_at(ranks: Int64Array, count: Count) -> UInt32Array:
@@ -54,7 +43,7 @@ def find_cuts(columns: int, max_bin: int, binning: str, count: Count) -> list[Fl
     if binning == "width":
         ends = from_ordered(values_at(np.stack((np.ones_like(present), present), axis=1), count))
         return [
-            equal_width_cuts(float(low), float(high), max_bin) if there else np.empty(0, dtype=np.float32)
+            equal_width(float(low), float(high), max_bin) if there else np.empty(0, dtype=np.float32)
             for (low, high), there in zip(ends, present > 0, strict=True)
         ]
     share = np.arange(1, max_bin)
