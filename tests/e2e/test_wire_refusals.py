@@ -6,6 +6,7 @@ import os
 import socket
 import ssl
 import struct
+import threading
 from datetime import UTC, datetime, timedelta
 
 import grpc
@@ -24,6 +25,7 @@ from veilboost.party.settings import load_party
 from veilboost.wire.codec import Catalogue, encode
 from veilboost.wire.grpc.chunk import encode_chunk
 from veilboost.wire.grpc.client import METHOD, dial
+from veilboost.wire.grpc.server import LinkServer
 from veilboost.wire.link import to_chunks
 from veilboost.wire.message import Done
 from veilboost.wire.packet import ENVELOPE_SIZE, Kind, Packet
@@ -231,3 +233,29 @@ def test_another_version_is_told_apart(daemon, place, works, monkeypatch):
     monkeypatch.undo()
     assert b"VB-1404" in raw_stream(daemon, place, [encode_chunk((envelope, True))])
     assert WireVersion.code == "VB-1404"
+
+
+def test_a_peer_that_takes_requests_and_never_answers_is_given_up(place):
+    held = threading.Event()
+
+    def never(packet):
+        held.wait(60)
+        return packet
+
+    silent = LinkServer("127.0.0.1:0", tls(place, "shop"), lambda _: "bank", lambda *_: never, 1 << 24)
+    channel = Caller(
+        "shop",
+        lambda left: dial(f"127.0.0.1:{silent.port}", tls(place, "bank"), server_name("shop"), 1 << 24),
+        os.urandom(16),
+        Catalogue(CONTROL_MESSAGES),
+        Transcript("bank"),
+        30.0,
+        silence=0.3,
+    )
+    try:
+        with pytest.raises(PeerUnreachable, match="shop is connected and has not answered"):
+            channel.send(Done())()
+    finally:
+        held.set()
+        channel.close()
+        silent.stop()

@@ -148,7 +148,8 @@ class AnsweringSession(ABC, Generic[Job]):
             self._session,
             self.catalogue,
             self._transcript,
-            self.settings.limits.request_seconds,
+            self.settings.limits.wait_seconds,
+            silence=self.settings.limits.request_seconds,
         )
         self._callers.append(caller)
         return caller

@@ -101,6 +101,7 @@ class Connections:
             seconds,
             waiting=waiting,
             first_number=first_number,
+            silence=self.settings.limits.request_seconds,
         )
         self._callers.append(caller)
         return caller

@@ -73,7 +73,8 @@ def ways_to_helpers(
                 session,
                 catalogue,
                 transcript,
-                settings.limits.request_seconds,
+                settings.limits.wait_seconds,
+                silence=settings.limits.request_seconds,
             )
     return Peers(channels)
 

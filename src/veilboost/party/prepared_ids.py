@@ -89,6 +89,7 @@ def _ask_key(settings: PartySettings, job: JobSettings) -> bytes:
         Catalogue({*CONTROL_MESSAGES, AlignmentKey}),
         Transcript(settings.name),
         limits.connect_seconds,
+        silence=limits.connect_seconds,
     )
     try:
         asked = PrepareAlignment(commented_toml(job, f"The job {job.name}."))

@@ -133,7 +133,9 @@ class Limits(Declared):
 
     max_message_mb: int = setting(1024, "largest message to accept, in megabytes", low=1, high=65_536)
     connect_seconds: float = setting(10.0, "how long one attempt to connect may take", low=0.1, high=3600)
-    request_seconds: float = setting(600.0, "how long a peer may take to answer a request", low=0.1, high=604_800)
+    request_seconds: float = setting(
+        3600.0, "how long a peer that is connected may take to answer a request", low=0.1, high=604_800
+    )
     wait_seconds: float = setting(300.0, "how long to wait for a peer that is gone", low=0, high=604_800)
     keepalive_seconds: float = setting(20.0, "how often to ask a silent peer whether it lives", low=1, high=3600)
 

@@ -71,6 +71,7 @@ class RollCall:
             Catalogue(CONTROL_MESSAGES),
             Transcript(self._settings.name),
             seconds,
+            silence=seconds,
         )
 
     def _is_there(self, caller: Caller) -> bool:
