@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,11 +16,13 @@ from veilboost.party.certs import init_authority, issue
 from veilboost.party.daemon import Daemon
 from veilboost.party.drive import Driver
 from veilboost.party.federation import Federation
+from veilboost.party.messages import Accepted, Propose
 from veilboost.party.predicting import LivePredictor
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import load_job, load_party
 from veilboost.party.simulation import simulate_training
-from veilboost.wire.transcript import read_transcript
+from veilboost.wire.codec import Catalogue
+from veilboost.wire.transcript import Transcript, read_transcript
 
 OWNERS, HELPERS = ("bank", "shop"), {"ta": "authority", "csp": "csp"}
 
@@ -113,6 +117,25 @@ def test_owners_align_through_helpers_train_and_predict(town):
     sent = [e for e in read_transcript(folder / "runs-shop" / "first" / "transcript") if e.peer == "csp"]
     assert sent
     assert all(to == "csp" for entry in sent if entry.direction == "sent" for _, to in entry.reveals)
+
+
+def test_third_parties_that_the_alignment_does_not_need_are_left_alone(town):
+    """A job may name them for secure inference alone."""
+    folder, daemons = town
+    settings = load_party(folder / "bank.toml")
+    job = replace(load_job(folder / "job.toml"), alignment="ecdh")
+    with Driver(settings, job) as driver:
+        asked = driver.caller(
+            "ta", bytes(16), Catalogue([Accepted]), Transcript("bank"), settings.limits.wait_seconds
+        ).send(Propose(driver.job_text(), dry_run=True, resume=False))
+        with pytest.raises(PeerRefused, match="ecdh, which needs no authority"):
+            asked()
+        for name in HELPERS:
+            daemons.pop(name).stop()
+        assert driver.check() == {"shop": None}
+        run, _ = driver.train()
+    some = settings.data.load().take(np.array([399]))
+    assert len(LivePredictor(settings, run).predict(some).scores) == 1
 
 
 def test_a_helper_that_is_gone_is_named(town):

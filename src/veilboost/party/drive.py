@@ -120,6 +120,19 @@ class Connections:
         self.close()
 
 
+def who_answers(job: JobSettings) -> list[PartyName]:
+    """The parties that the active one asks: those with tables, and third parties if rows are aligned with their help.
+
+    A job may name others, for secure inference with its model.
+    """
+    helpers = alignment_named(job.alignment).helpers
+    return [
+        name
+        for name, party in job.parties.items()
+        if name != job.active and (party.role == "data" or party.role in helpers)
+    ]
+
+
 class Driver(Connections):
     """One training job at its active party."""
 
@@ -131,6 +144,10 @@ class Driver(Connections):
         self.alignment = alignment_named(job.alignment)
         _own_policy(settings, job, self.spec, Booking.of_run(settings, job.name, resume=True).consider)
         super().__init__(settings, job)
+
+    @property
+    def others(self) -> list[PartyName]:
+        return who_answers(self.job)
 
     # --- what a person asks for -------------------------------------------------------------------------
 
@@ -245,7 +262,9 @@ class Driver(Connections):
     ) -> None:
         run.note(state="aligning")
         helpers: dict[str, Channel] = {
-            party.role: callers[name] for name, party in self.job.parties.items() if party.role != "data"
+            party.role: callers[name]
+            for name, party in self.job.parties.items()
+            if name in callers and party.role != "data"
         }
         context = AlignContext(
             self.settings.name,

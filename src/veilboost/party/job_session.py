@@ -12,7 +12,13 @@ from veilboost.data.table import PartyTable
 from veilboost.engine.api import check_job
 from veilboost.engine.opening import lasting_engine
 from veilboost.engine.taking import taken
-from veilboost.errors import JobExists, NothingToResume, UnexpectedMessage, UnreadableSettings
+from veilboost.errors import (
+    JobExists,
+    NothingToResume,
+    UnexpectedMessage,
+    UnreadableSettings,
+    UnsupportedCombination,
+)
 from veilboost.model.part import Part
 from veilboost.party.answering import AnsweringSession, Reach
 from veilboost.party.booking import Booking, planned
@@ -103,6 +109,11 @@ class JobSession(AnsweringSession[JobSettings]):
         self._protocol.check(self.job.training)
         check_job(settings.engine, self._protocol.name, self._protocol.engines, self.job.training)
         self._check_place(peer)
+        if not self.uses_table and self.role not in self._alignment.helpers:
+            raise UnsupportedCombination(
+                f"rows are aligned by {self._alignment.name}, which needs no {self.role}",
+                "ask those whom the alignment needs",
+            )
         self._decide(peer)
         self.catalogue = Catalogue({*CONTROL_MESSAGES, *self._alignment.messages, *self._protocol.messages})
 

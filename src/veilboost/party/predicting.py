@@ -23,7 +23,7 @@ from veilboost.errors import EmptyIntersection, ImpossibleSetting, MissingPart, 
 from veilboost.infer.joint import predict_joint
 from veilboost.infer.messages import PREDICTION_MESSAGES
 from veilboost.model.part import ColumnInfo, Skeleton
-from veilboost.party.drive import Connections
+from veilboost.party.drive import Connections, who_answers
 from veilboost.party.job_session import read_job
 from veilboost.party.lots import SALT_BYTES, DrivenLots, agreed_lots
 from veilboost.party.messages import CONTROL_MESSAGES, Accepted, Finish, Propose, ProposePrediction
@@ -81,7 +81,7 @@ class LivePredictor:
         catalogue = Catalogue({*CONTROL_MESSAGES, *spec.messages, *PREDICTION_MESSAGES})
         seconds = self.settings.limits.connect_seconds
         callers = {
-            name: connections.caller(name, session, catalogue, transcript, seconds) for name in connections.others
+            name: connections.caller(name, session, catalogue, transcript, seconds) for name in who_answers(self.job)
         }
         owners = [name for name in self.job.order if name != self.settings.name]
         everyone, peers = Peers(dict[str, Channel](callers)), Peers({name: callers[name] for name in owners})
@@ -114,7 +114,9 @@ class LivePredictor:
         lots: int,
     ) -> Float64Array:
         helpers: dict[str, Channel] = {
-            party.role: callers[other] for other, party in self.job.parties.items() if party.role != "data"
+            party.role: callers[other]
+            for other, party in self.job.parties.items()
+            if other in callers and party.role != "data"
         }
         context = AlignContext(
             self.settings.name,
