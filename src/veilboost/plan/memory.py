@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from veilboost.crypto.lattice.keys import SPAN_ROWS
 from veilboost.crypto.lattice.parameters import DEGREE, POLYNOMIAL_BYTES
@@ -96,14 +97,19 @@ def _masked(job: PlannedJob, passive: int) -> tuple[Room, Room]:
     return Room(0.0, chunk), Room(0.0, 3 * chunk)
 
 
-def _lattice(job: PlannedJob, passive: int) -> tuple[Room, Room]:
+def _lattice(job: PlannedJob, passive: int, streams: bool = True) -> tuple[Room, Room]:
     """The widest level: ciphertexts and masks, each as they are made and as they are sent; and of a span the
-    ciphertexts as they are multiplied, three families of two residues, with the bin of every cell."""
+    ciphertexts as they are multiplied, three families of two residues, with the bin of every cell.
+
+    Where a level streams a message has so many bytes, and the rest of its last span.
+    """
     slots = max(1, passive * job.bins)
     here = there = 0.0
     for level in level_polynomials(tree_shape(job.rows, job.depth, FIRST_SHARE), slots, max(1, passive)):
         span = min(1.0, SPAN_ROWS / level.rows)
-        ciphertexts = min(4 * POLYNOMIAL_BYTES * level.runs, float(BYTES_AT_ONCE))
+        ciphertexts = 4 * POLYNOMIAL_BYTES * level.runs
+        if streams:
+            ciphertexts = min(ciphertexts, BYTES_AT_ONCE + span * ciphertexts / 2)
         masks = POLYNOMIAL_BYTES * level.tiles * min(1.0, ciphertexts / (4 * POLYNOMIAL_BYTES * level.runs))
         loaded = span * (3 * 2 * 8 * DEGREE * level.runs + 4 * passive * level.rows)
         here = max(here, 2 * ciphertexts + masks)
@@ -161,7 +167,7 @@ _VERTICAL: Mapping[str, Callable[[PlannedJob, int], tuple[Room, Room]]] = {
     "plain": _nothing,
     "paillier": _paillier,
     "lattice": _lattice,
-    "sealed": _lattice,
+    "sealed": partial(_lattice, streams=False),
     "ldp": _ldp,
     "masked": _masked,
     "federboost": _federboost,

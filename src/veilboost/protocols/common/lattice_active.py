@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -109,20 +111,26 @@ class LatticeActive(EncryptedActive):
             return partial(encrypt_rows, self._key, *seeds, group[span], own, self._sizes, self.context.threads)
 
         parts = build.together(blocks.edges(spans), [self.start.gradients], piece)
-        self._parts = zip(spans, parts, strict=False)
+        sizes = [blocks.at(span, _NO_ROWS).ciphertext_bytes() for span in spans]
+        self._parts = deque(zip(spans, sizes, strict=True)), parts
         return seed
 
     def next_ciphertexts(self, most: int | None = None) -> UInt8Array:
         """Those of the next spans, all or until there are `most` bytes; `self.told` are their blocks, if any."""
-        first = last = None
-        taken: list[UInt8Array] = []
-        for span, part in self._parts:
-            first, last = span.start if first is None else first, span.stop
-            taken.append(part)
-            if most is not None and sum(len(each) for each in taken) >= most:
-                break
-        self.told = None if first is None else slice(first, last)
-        return taken[0] if len(taken) == 1 else np.concatenate([np.empty(0, dtype=np.uint8), *taken])
+        waiting, parts = self._parts
+        taken, size = list[slice](), 0
+        while waiting and (most is None or size < most):
+            span, own = waiting.popleft()
+            taken.append(span)
+            size += own
+        self.told = slice(taken[0].start, taken[-1].stop) if taken else None
+        if len(taken) == 1:
+            return next(parts)
+        packed, filled = np.empty(size, dtype=np.uint8), 0
+        for part in itertools.islice(parts, len(taken)):
+            packed[filled : filled + len(part)] = part
+            filled += len(part)
+        return packed
 
     def _digest(self, build: RowGroups, blocks: Blocks, group: Int32Array) -> bytes:
         """Of all that is encrypted: other values, or the same in other places, never meet the same randomness."""
