@@ -15,6 +15,7 @@ from veilboost.engine.pool import Ref
 from veilboost.errors import MissingExtra, WorkersLost
 
 RETRIES = 4  # of a task whose worker died
+LOOK_EVERY = 64  # calls after which it is seen who has worked: what nobody asked for yet is kept, with all its inputs
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DISABLE_IMPORT_WARNING": "1", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
 
@@ -89,8 +90,9 @@ class RayPool:
 
     def _note(self, teller: Ref) -> None:
         self._tellers.append(teller)
-        if len(self._tellers) > 2000:
-            self._look()
+        if len(self._tellers) >= LOOK_EVERY:
+            done, self._tellers = self._ray.wait(self._tellers, num_returns=len(self._tellers), timeout=0)
+            self._seen.update(self.get(done))
 
     def _look(self) -> None:
         self._seen.update(self.get(self._tellers))
