@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -179,3 +180,14 @@ def test_the_estimator_and_the_command_line_name_the_engine(pool, tables, tmp_pa
     assert said[0]["workers"] == 1
     assert said[1]["workers"] >= 1  # that really had work; the cluster has three
     assert said[0]["model_sha256"] == said[1]["model_sha256"]
+
+
+def test_threads_share_a_pool(pool):
+    """As the parties of one process do."""
+
+    def ask(number):
+        return len(pool.get([pool.call(work.count_up, number % 7)])[0])
+
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(ask, range(600))) == [number % 7 for number in range(600)]
+    assert pool.workers >= 1

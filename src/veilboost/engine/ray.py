@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -53,7 +54,9 @@ class RayPool:
         self.size: int = workers or int(self._ray.cluster_resources().get("CPU", 1))
         self._run = self._ray.remote(run_and_tell)
         self._run_all = self._ray.remote(run_all_and_tell)
+        self._lock = threading.Lock()
         self._tellers: list[Ref] = []
+        self._look_at = LOOK_EVERY
         self._seen: set[str] = set()
 
     def put(self, value: Any) -> Ref:
@@ -89,11 +92,19 @@ class RayPool:
             self._ray.shutdown()
 
     def _note(self, teller: Ref) -> None:
-        self._tellers.append(teller)
-        if len(self._tellers) >= LOOK_EVERY:
-            done, self._tellers = self._ray.wait(self._tellers, num_returns=len(self._tellers), timeout=0)
-            self._seen.update(self.get(done))
+        with self._lock:  # parties that share a process share its engine
+            self._tellers.append(teller)
+            if len(self._tellers) < self._look_at:
+                return
+            asked, self._tellers = self._tellers, []
+        done, rest = self._ray.wait(asked, num_returns=len(asked), timeout=0)
+        names = self.get(done)
+        with self._lock:
+            self._seen.update(names)
+            self._tellers += rest
+            self._look_at = len(self._tellers) + LOOK_EVERY
 
     def _look(self) -> None:
-        self._seen.update(self.get(self._tellers))
-        self._tellers.clear()
+        with self._lock:
+            asked, self._tellers = self._tellers, []
+        self._seen.update(self.get(asked))
