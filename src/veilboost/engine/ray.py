@@ -18,6 +18,9 @@ from veilboost.errors import MissingExtra, WorkersLost
 RETRIES = 4  # of a task whose worker died
 LOOK_EVERY = 64  # calls after which it is seen who has worked: what nobody asked for yet is kept, with all its inputs
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DISABLE_IMPORT_WARNING": "1", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+# On one machine nothing is lost with another, so how objects were made need not be known for long; and nobody looks at
+# the history of tasks. Both would grow in the driver with shards and trees.
+_FORGETFUL = {"RAY_max_lineage_bytes": "1000000", "RAY_task_events_report_interval_ms": "0"}
 
 
 def run_and_tell(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -34,7 +37,7 @@ class RayPool:
     """A cluster: one of this machine's own with so many workers, or one that runs already at `address`."""
 
     def __init__(self, workers: int | None, address: str | None = None) -> None:
-        for name, value in _QUIET.items():
+        for name, value in (_QUIET | (_FORGETFUL if address is None else {})).items():
             os.environ.setdefault(name, value)
         try:
             self._ray: Any = importlib.import_module("ray")
