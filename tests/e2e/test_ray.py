@@ -191,3 +191,15 @@ def test_threads_share_a_pool(pool):
     with ThreadPoolExecutor(8) as threads:
         assert list(threads.map(ask, range(600))) == [number % 7 for number in range(600)]
     assert pool.workers >= 1
+
+
+def test_work_that_fails_is_told_to_whoever_asks_for_it_alone(pool):
+    def refuse():  # within the test: workers cannot import its module
+        raise MalformedMessage("this piece of work fails")
+
+    failing = pool.call(work.done, pool.call(refuse))
+    for number in range(2 * ray.LOOK_EVERY):
+        assert len(pool.get([pool.call(work.count_up, number)])[0]) == number
+    assert pool.workers >= 1
+    with pytest.raises(MalformedMessage, match="this piece of work fails"):
+        pool.get([failing])

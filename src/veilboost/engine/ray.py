@@ -6,6 +6,7 @@ it; both are Ray's own doing, and neither changes a result, because tasks are pu
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import threading
@@ -101,13 +102,17 @@ class RayPool:
                 return
             asked, self._tellers = self._tellers, []
         done, rest = self._ray.wait(asked, num_returns=len(asked), timeout=0)
-        names = self.get(done)
+        self._hear(done)
         with self._lock:
-            self._seen.update(names)
             self._tellers += rest
             self._look_at = len(self._tellers) + LOOK_EVERY
 
     def _look(self) -> None:
         with self._lock:
             asked, self._tellers = self._tellers, []
-        self._seen.update(self.get(asked))
+        self._hear(asked)
+
+    def _hear(self, tellers: Sequence[Ref]) -> None:
+        for teller in tellers:
+            with contextlib.suppress(Exception):  # work that failed: whoever asks for its value hears why
+                self._seen.add(self.get([teller])[0])
