@@ -66,10 +66,12 @@ def memory_of(protocol: str, job: PlannedJob, message: float) -> Memory:
             for count, (_, there) in zip(job.passive, pairs, strict=True)
         ]
     largest = max(others, key=lambda room: room.kept + room.work)
+    # Beside a passive party that multiplies ciphertexts, the active one in the same process still has them.
+    beside = message if protocol in _STILL_HELD else 0.0
     return Memory(
         here=PROGRAM + own.kept + own.work + message * max(1, len(job.passive)),
         others=PROGRAM + largest.kept + largest.work + message,
-        together=PROGRAM + own.kept + sum(room.kept for room in others) + max(own.work, largest.work),
+        together=PROGRAM + own.kept + sum(room.kept for room in others) + max(own.work, largest.work + beside),
     )
 
 
@@ -175,4 +177,5 @@ _VERTICAL: Mapping[str, Callable[[PlannedJob, int], tuple[Room, Room]]] = {
     "smm2": _smm2,
     "elxgb": _elxgb,
 }
+_STILL_HELD = frozenset({"lattice", "sealed"})
 _HORIZONTAL: Mapping[str, Callable[[PlannedJob], tuple[Room, Room]]] = {"mal": _mal, "secagg": _secagg}

@@ -23,7 +23,6 @@ from veilboost.types import AnyArray, Int32Array, UInt8Array
 from veilboost.wire.message import Message
 
 _NO_ROWS = np.empty(0, dtype=np.int32)
-_NO_BYTES = np.empty(0, dtype=np.uint8)
 
 
 @dataclass(frozen=True)
@@ -120,12 +119,18 @@ class LatticePassive(VerticalPassive):
                 )
             )  # fmt: skip
             first_byte = last_byte
-        answers = list(build.together(blocks.edges(spans), bins.bins, pieces.__getitem__))
-        if len(answers) == 1:
-            return LatticeSums(answers[0].sums, answers[0].masks)
-        empty = np.empty((0, FAMILIES, block.layout.slots), dtype=np.uint64)
-        sums = np.concatenate([empty, *(answer.sums for answer in answers)])
-        return LatticeSums(sums, np.concatenate([_NO_BYTES, *(answer.masks for answer in answers)]))
+        answers = build.together(blocks.edges(spans), bins.bins, pieces.__getitem__)
+        if len(spans) == 1:
+            only = next(answers)
+            return LatticeSums(only.sums, only.masks)
+        sums = np.empty((sum(span.stop - span.start for span in spans), FAMILIES, block.layout.slots), dtype=np.uint64)
+        masks = np.empty(sum(blocks.at(s, _NO_ROWS).mask_bytes(block.layout.slots) for s in spans), dtype=np.uint8)
+        block_at = mask_at = 0
+        for answer in answers:
+            sums[block_at : block_at + len(answer.sums)] = answer.sums
+            masks[mask_at : mask_at + len(answer.masks)] = answer.masks
+            block_at, mask_at = block_at + len(answer.sums), mask_at + len(answer.masks)
+        return LatticeSums(sums, masks)
 
 
 class StreamingLatticePassive(LatticePassive):
