@@ -21,7 +21,7 @@ class Patience:
     @contextmanager
     def waiting(self) -> Generator[None]:
         with self._lock:
-            self._since = time.monotonic()
+            self._since, self.over = time.monotonic(), False  # a timer that came with an answer ended no later wait
             if self._timer is None:
                 self._look_in(self.seconds)
         try:

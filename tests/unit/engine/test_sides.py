@@ -23,10 +23,17 @@ from veilboost.engine.sharded import ShardedEngine
 from veilboost.engine.shards import ShardedNumbers, Shards
 from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.party import simulation
-from veilboost.protocols.common.messages import MoreSides, SidesRequest, SplitAnswer, StatisticsRequest
+from veilboost.protocols.common.messages import (
+    MoreSides,
+    SidesRequest,
+    SplitAnswer,
+    SplitRequest,
+    StatisticsRequest,
+)
 from veilboost.wire.memory import MemoryChannel
 
 ROWS = 173
+NO_BITS = np.empty(0, dtype=np.uint8)
 
 
 @pytest.fixture
@@ -89,6 +96,7 @@ def test_pieces_that_do_not_fit_are_refused_and_change_nothing(monkeypatch, shor
                     (dataclasses.replace(message, fit_left=message.fit_left[1:]), MalformedMessage),
                     (dataclasses.replace(message, split=other), MalformedMessage),
                     (dataclasses.replace(message, depth=message.depth + 1), UnexpectedMessage),
+                    (MoreSides(message.depth, message.split, NO_BITS, NO_BITS), MalformedMessage),
                 ]
             if isinstance(message, StatisticsRequest) and len(message.fit_left):
                 more = np.concatenate((message.fit_left, message.fit_left))
@@ -102,6 +110,13 @@ def test_pieces_that_do_not_fit_are_refused_and_change_nothing(monkeypatch, shor
                 with pytest.raises(error):
                     self._handler(each)
                 refused.append(type(each).__name__)
+            if isinstance(message, SplitRequest):  # a second one, for other nodes of the same level
+                answer = super().send(message)
+                other = dataclasses.replace(message, position=message.position + np.int32(1), node=message.node + 1)
+                with pytest.raises(UnexpectedMessage, match="was split here already"):
+                    self._handler(other)
+                refused.append("SplitRequest")
+                return answer
             if isinstance(message, StatisticsRequest):  # nothing was split yet
                 super_answer = super().send(message)
                 with pytest.raises(UnexpectedMessage):
@@ -113,7 +128,7 @@ def test_pieces_that_do_not_fit_are_refused_and_change_nothing(monkeypatch, shor
     expected = sha(train(tables, config))
     monkeypatch.setattr(simulation, "MemoryChannel", Meddling)
     assert sha(train(tables, config, **engine(count))) == expected
-    assert set(refused) == {"MoreSides", "StatisticsRequest", "SidesRequest"}
+    assert set(refused) == {"MoreSides", "StatisticsRequest", "SplitRequest", "SidesRequest"}
 
 
 def test_sides_that_were_not_told_are_missed():

@@ -248,3 +248,5 @@ def test_patience_is_for_one_wait_and_not_for_all_of_them():
         patience._look()
     assert given_up
     assert patience.over
+    with patience.waiting():  # a new wait begins anew
+        assert not patience.over

@@ -227,8 +227,8 @@ class VerticalPassive(PassiveSide):
             raise
 
     def _split(self, message: SplitRequest, state: RoundState) -> SplitAnswer:
-        if not state.summed or message.depth != state.depth:
-            raise UnexpectedMessage("the split is for another level")
+        if not state.summed or message.depth != state.depth or state.split_here:
+            raise UnexpectedMessage("the split is for another level, or for one that was split here already")
         position = message.position.astype(np.int64)
         count = len(position)
         if not count or len(message.tree) != count or len(message.node) != count:

@@ -46,6 +46,11 @@ class RoundState:
         self.bins = self.block.level_bins(fit, follow)
         self._forget()
 
+    @property
+    def split_here(self) -> bool:
+        """Whether nodes of this level were split here already; all that are, are split by one request."""
+        return bool(self._own.any())
+
     def split(self, position: Int64Array, splits: Splits) -> tuple[UInt8Array, UInt8Array]:
         """Split these nodes here; where their rows go need not be told. Returns the first piece to tell others."""
         groups = self.fit.of(position), self.follow.of(position)
@@ -56,7 +61,9 @@ class RoundState:
         return next(self.untold)
 
     def hear(self, message: MoreSides) -> None:
-        """Keep a piece of what is told of the nodes that others split."""
+        """Keep a piece of what is told of the nodes that others split. Pieces without rows would have no end."""
+        if not len(message.fit_left) and not len(message.follow_left):
+            raise MalformedMessage("a piece of left/right bits is of no rows")
         self._heard = self._listening(message.split).plus(message)
 
     def children(self, message: StatisticsRequest) -> tuple[RowGroups, RowGroups]:
