@@ -21,7 +21,7 @@ LOOK_EVERY = 64  # calls after which it is seen who has worked: what nobody aske
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DISABLE_IMPORT_WARNING": "1", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 # On one machine nothing is lost with another, so how objects were made need not be known for long; and nobody looks at
 # the history of tasks. Both would grow in the driver with shards and trees.
-_FORGETFUL = {"RAY_max_lineage_bytes": "1000000", "RAY_task_events_report_interval_ms": "0"}
+_FORGETFUL = {"max_lineage_bytes": 1_000_000, "task_events_report_interval_ms": 0}
 
 
 def run_and_tell(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -38,7 +38,7 @@ class RayPool:
     """A cluster: one of this machine's own with so many workers, or one that runs already at `address`."""
 
     def __init__(self, workers: int | None, address: str | None = None) -> None:
-        for name, value in (_QUIET | (_FORGETFUL if address is None else {})).items():
+        for name, value in _QUIET.items():
             os.environ.setdefault(name, value)
         try:
             self._ray: Any = importlib.import_module("ray")
@@ -50,7 +50,7 @@ class RayPool:
             try:
                 if address is None:
                     cores = workers or len(os.sched_getaffinity(0))
-                    self._ray.init("local", num_cpus=cores, include_dashboard=False, **quiet)
+                    self._ray.init("local", num_cpus=cores, include_dashboard=False, _system_config=_FORGETFUL, **quiet)
                 else:
                     self._ray.init(address=address, **quiet)
             except (ConnectionError, RuntimeError, ValueError) as error:
