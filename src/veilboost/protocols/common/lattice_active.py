@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -180,13 +180,16 @@ class StreamingLatticeActive(LatticeActive):
         while pending:
             told = self.told or slice(0)
             answers = self.context.peers.collect(pending, LatticeSums)
-            more = self.next_ciphertexts()
-            pending = {}
-            if len(more):
-                pending = self.context.peers.send(dict.fromkeys(answers, LatticeMore(more)))
-            for name, answer in answers.items():
-                np.add.at(sums[name], self._block_node[told], self.decrypt_blocks(name, answer, told))
+            pending = self._send_more(answers)  # peers sum these while we decrypt
+            for name in list(answers):
+                by_block = self.decrypt_blocks(name, answers.pop(name), told)
+                np.add.at(sums[name], self._block_node[told], by_block)
         return sums
+
+    def _send_more(self, names: Iterable[PartyName]) -> Mapping[PartyName, Pending]:
+        """The level's next ciphertexts, if any are left. Nothing here keeps them once they are sent."""
+        more = self.next_ciphertexts()
+        return self.context.peers.send(dict.fromkeys(names, LatticeMore(more))) if len(more) else {}
 
 
 def _cut(build: RowGroups, largest: int) -> tuple[Int32Array, Int64Array]:

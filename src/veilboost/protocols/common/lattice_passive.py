@@ -23,6 +23,7 @@ from veilboost.types import AnyArray, Int32Array, UInt8Array
 from veilboost.wire.message import Message
 
 _NO_ROWS = np.empty(0, dtype=np.int32)
+_NO_BYTES = np.empty(0, dtype=np.uint8)
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,13 @@ class StreamingLatticePassive(LatticePassive):
     """Answers span by span, where a level's ciphertexts come so."""
 
     streams = True
+
+    def statistics(self, block: ColumnBlock, bins: LevelBins, build: RowGroups) -> LatticeSums:
+        try:
+            return super().statistics(block, bins, build)
+        finally:  # what was summed is not kept until more comes
+            read = Ciphertext(self.incoming.ciphertext.seed, _NO_BYTES)
+            self.incoming = replace(self.incoming, ciphertext=read)
 
     def handle(self, message: Message) -> Message:
         if not isinstance(message, LatticeMore):
