@@ -97,9 +97,10 @@ def measured(arguments: list[str]) -> dict[str, Any]:
     driver = together = 0.0
     while child.poll() is None:
         family = _family(child.pid)
-        driver = max(driver, _kilobytes(child.pid, "status", "RssAnon"))
         together = max(together, sum(_kilobytes(pid, "smaps_rollup", "Pss") for pid in family))
-        time.sleep(0.25)
+        for _ in range(8):  # what the driver holds for a moment counts too
+            driver = max(driver, _kilobytes(child.pid, "status", "RssAnon"))
+            time.sleep(0.03)
     told = child.stdout.read() if child.stdout else ""
     if child.returncode:
         raise SystemExit(f"a run failed: {arguments}")

@@ -27,7 +27,7 @@ _FORMAT = "veilboost-plan 2"
 Costs = Mapping[str, float]  # by unit
 # Jobs are run in turns, and the quickest run of each counts: the rest is noise, which comes and goes. Who takes part in
 # a turn, by seconds.
-_TURNS = (float("inf"), 3.0, 0.5)
+_TURNS = (float("inf"), 3.0, 0.5, 0.5, 0.5)
 _LEAST_SHARE = 0.1  # of a run's seconds: smaller parts of it are fitted no better than parts of this size
 
 
@@ -125,7 +125,7 @@ def _jobs(protocol: str, spending: Spending) -> Iterator[PlannedJob]:
     if protocol in HORIZONTAL:
         for rows, people, columns, depth, bins, trees in (
             (1, 3, 4, 2, 8, 2), (3, 6, 4, 3, 16, 4), (10, 4, 8, 4, 16, 2), (3, 4, 12, 3, 8, 3), (10, 8, 4, 3, 32, 2),
-            (far, 4, 6, 3, 16, 2), (1, 10, 6, 5, 16, 2),
+            (far, 4, 6, 3, 16, 2), (far // 2, 3, 9, 4, 32, 3), (1, 10, 6, 5, 16, 2),
         ):  # fmt: skip
             yield PlannedJob(scale * rows, (columns,), trees, depth, bins, people)
         return

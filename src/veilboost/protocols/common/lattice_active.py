@@ -24,6 +24,7 @@ from veilboost.protocols.common.lattice_messages import LatticeMore, LatticeRequ
 from veilboost.protocols.common.messages import BeginRound, StatisticsRequest
 from veilboost.types import Int32Array, Int64Array, PartyName, UInt8Array
 from veilboost.wire.channel import Pending
+from veilboost.wire.pages import own_pages
 
 BYTES_AT_ONCE = 1 << 25  # a message's ciphertexts, about as many as 300,000 rows need
 _ROWS_AT_ONCE = 1 << 20  # whose values are looked at together
@@ -126,7 +127,7 @@ class LatticeActive(EncryptedActive):
         self.told = slice(taken[0].start, taken[-1].stop) if taken else None
         if len(taken) == 1:
             return next(parts)
-        packed, filled = np.empty(size, dtype=np.uint8), 0
+        packed, filled = own_pages(size), 0
         for part in itertools.islice(parts, len(taken)):
             packed[filled : filled + len(part)] = part
             filled += len(part)

@@ -21,6 +21,7 @@ from veilboost.protocols.common.messages import BeginRound, StatisticsRequest
 from veilboost.protocols.common.passive import VerticalPassive
 from veilboost.types import AnyArray, Int32Array, UInt8Array
 from veilboost.wire.message import Message
+from veilboost.wire.pages import own_pages
 
 _NO_ROWS = np.empty(0, dtype=np.int32)
 _NO_BYTES = np.empty(0, dtype=np.uint8)
@@ -125,7 +126,7 @@ class LatticePassive(VerticalPassive):
             only = next(answers)
             return LatticeSums(only.sums, only.masks)
         sums = np.empty((sum(span.stop - span.start for span in spans), FAMILIES, block.layout.slots), dtype=np.uint64)
-        masks = np.empty(sum(blocks.at(s, _NO_ROWS).mask_bytes(block.layout.slots) for s in spans), dtype=np.uint8)
+        masks = own_pages(sum(blocks.at(s, _NO_ROWS).mask_bytes(block.layout.slots) for s in spans))
         block_at = mask_at = 0
         for answer in answers:
             sums[block_at : block_at + len(answer.sums)] = answer.sums
