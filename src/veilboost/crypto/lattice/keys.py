@@ -27,7 +27,7 @@ from veilboost.types import AnyArray, Int32Array, Int64Array, UInt8Array, UInt64
 FAMILIES = 2  # g and h: one mask serves both, each has a secret of its own
 RUN_BYTES = FAMILIES * len(PRIMES) * POLYNOMIAL_BYTES
 KEY_BYTES = RUN_BYTES
-SPAN_ROWS = 1 << 17  # blocks that are worked on together have no more rows than this, unless it is one block
+SPAN_ROWS = 1 << 16  # blocks that are worked on together have no more rows than this, unless it is one block
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from veilboost.types import Int32Array, Int64Array, PartyName, UInt8Array
 from veilboost.wire.channel import Pending
 from veilboost.wire.pages import own_pages
 
-BYTES_AT_ONCE = 1 << 25  # a message's ciphertexts, about as many as 300,000 rows need
+BYTES_AT_ONCE = 1 << 24  # a message's ciphertexts, about as many as 150,000 rows need
 _ROWS_AT_ONCE = 1 << 20  # whose values are looked at together
 _NO_ROWS = np.empty(0, dtype=np.int32)
 
