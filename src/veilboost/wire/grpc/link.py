@@ -55,7 +55,7 @@ class StreamLink:
         except grpc.RpcError as error:
             if self._closed:
                 return None
-            if error.code() is grpc.StatusCode.PERMISSION_DENIED:  # asking again would not help
+            if _code(error) is grpc.StatusCode.PERMISSION_DENIED:  # asking again would not help
                 raise PeerRefused(_reason(error)) from None
             raise PeerUnreachable(_reason(error)) from None
 
@@ -71,9 +71,13 @@ class StreamLink:
             self._hang_up()
 
 
+def _code(error: grpc.RpcError) -> grpc.StatusCode | None:
+    """What a client hears; where a server reads, gRPC tells no more than that the stream broke."""
+    return getattr(error, "code", lambda: None)()
+
+
 def _reason(error: grpc.RpcError) -> str:
     """What gRPC says, in one line; refusals of our own server bear their code in it."""
-    details = getattr(error, "details", lambda: None)()
-    code = getattr(error, "code", lambda: None)()
+    details, code = getattr(error, "details", lambda: None)(), _code(error)
     text = str(details or (code.name if code is not None else "the connection broke"))
     return " ".join(text.split())[:300]
