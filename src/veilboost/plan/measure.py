@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -65,9 +66,10 @@ def measure(protocol: str, job: PlannedJob, seed: int = 0) -> Measured:
         seed=seed,
         options=_OPTIONS.get(protocol, {}),
     )
+    tables = _tables(job, seed)
     meter = Meter()
     run = _horizontal if job.participants else _vertical
-    transcripts, driver, rounds = run(protocol, _tables(job, seed), config, meter)
+    transcripts, driver, rounds = run(protocol, tables, config, meter)
     once, in_rounds = meter.read()
     return Measured(
         job=job,
@@ -96,16 +98,17 @@ class Meter:
 
     def timed(self, handler: Handler) -> Handler:
         def handle(message: Message) -> Reply:
-            reply = during(lambda: handler(message))
-            return reply if isinstance(reply, Message) else lambda: during(reply)
-
-        def during(work: Callable[[], Result]) -> Result:
-            self._stamps.append(self._now())
-            done = work()
-            self._stamps.append(self._now())
-            return done
+            reply = self.elsewhere(lambda: handler(message))
+            return reply if isinstance(reply, Message) else lambda: self.elsewhere(reply)
 
         return handle
+
+    def elsewhere(self, work: Callable[[], Result]) -> Result:
+        """Do what a real driver would have others do."""
+        self._stamps.append(self._now())
+        done = work()
+        self._stamps.append(self._now())
+        return done
 
     def watch(self, result: RoundResult) -> None:
         if self._first is None:
@@ -139,7 +142,8 @@ def _vertical(protocol: str, tables: Mapping[PartyName, PartyTable], config: Tra
     channels: dict[PartyName, Channel] = {}
     for name, table in tables.items():
         if name != DRIVER:
-            side = PassiveSession(spec, name, table, randomness=secrets[name]).side
+            opened = partial(PassiveSession, spec, name, table, randomness=secrets[name])
+            side = meter.elsewhere(opened).side
             channels[name] = MemoryChannel(
                 meter.timed(side.handle), Catalogue(spec.messages), transcripts[DRIVER], transcripts[name]
             )
@@ -151,7 +155,8 @@ def _vertical(protocol: str, tables: Mapping[PartyName, PartyTable], config: Tra
 
 def _horizontal(protocol: str, tables: Mapping[PartyName, PartyTable], config: TrainingConfig, meter: Meter) -> Run:
     completed = horizontal_named(protocol).completed(config)
-    federation = HorizontalFederation(protocol, tables, completed, threads=1, watcher=meter.watch)
+    opened = partial(HorizontalFederation, protocol, tables, completed, threads=1, watcher=meter.watch)
+    federation = meter.elsewhere(opened)  # participants look through their tables
     for side in federation.participants.values():
         setattr(side, "handle", meter.timed(side.handle))  # noqa: B010 - it is looked up when it is called
     found = federation.train()

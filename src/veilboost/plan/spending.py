@@ -118,14 +118,14 @@ _VERTICAL: dict[str, Spending] = {
 }
 HORIZONTAL: Mapping[str, Spending] = {
     "mal": Spending(
-        ("trees", "bins"),
-        (),
+        ("trees", "tree_rows", "bins"),
+        ("people",),
         ("start", "people", "extremes"),
         ("people", "extremes", "rows", "table"),
         4_000,
         reach=100,
         once_here=("start", "people", "table", "bins"),
-        once_there=("people", "extremes", "rows", "table", "sorted", "beyond"),
+        once_there=("people", "extremes", "rows", "table", "sorted"),
     ),
     "secagg": Spending(
         ("trees", "levels", "uploads"),
