@@ -10,15 +10,17 @@ from hypothesis import strategies as st
 from veilboost.crypto.csprng import Csprng
 from veilboost.protocols.common.kernels import KernelOptions, check_kernel, draw_mask, hidden_rows, masked, rounded
 from veilboost.protocols.common.null_space import (
+    _DRAWN,
     UNIT,
     chunked_bin_sums,
     chunked_product,
+    gaussian,
     null_vectors,
     rounding_error,
 )
 from veilboost.protocols.smm1.active import MaskedNode
 from veilboost.protocols.smm1.passive import SplitColumns
-from veilboost.protocols.smm2.blocks import bin_sums, blocks_of_node
+from veilboost.protocols.smm2.blocks import Room, bin_sums, blocks_of_node
 from veilboost.protocols.smm2.options import Smm2Options
 from veilboost.protocols.smm2.secure_kernel import secure_kernel
 
@@ -129,10 +131,10 @@ def test_smm2_sums_are_exact_and_no_row_is_bare(seed, rows, features, width, dec
     pairs = gradients(rng, rows, "general")
     totals = pairs.astype(np.int64).sum(axis=0)
     options = Smm2Options(decoys=decoys)
-    left = []
+    left, room = [], Room()
     for block in blocks_of_node(0, bins, options.columns(rows)):
         assert len(block.cuts) == 1 or block.width <= options.columns(rows)
-        for part, kernel in secure_kernel(block, options, source(seed)):
+        for part, kernel in secure_kernel(block, options, source(seed), room):
             assert kernel.shape == (rows, options.count(rows, 2))
             if rows > 2:
                 check_kernel(kernel)
@@ -184,3 +186,27 @@ def test_sums_between_the_points_of_the_grid_are_refused():
     for wrong in (0.4, np.nan, np.inf, 1e300):
         with pytest.raises(MalformedMessage, match="grid"):
             rounded(np.array([1.0, wrong]))
+
+
+def test_what_the_last_block_left_is_not_in_the_next():
+    room = Room()
+    room.zeros(6, 5)[:] = 7.0
+    assert not room.zeros(4, 5).any()
+    assert not room.zeros(7, 9).any()
+    bins = np.arange(40, dtype=np.uint8)[:, None] % 8
+    (block,) = blocks_of_node(0, bins, 20)
+    room.zeros(40, 99)[:] = np.nan
+    options = Smm2Options()
+    (_, after), (_, fresh) = (secure_kernel(block, options, source(3), each)[0] for each in (room, Room()))
+    assert np.array_equal(after, fresh)
+
+
+@pytest.mark.parametrize("size", [1, _DRAWN - 1, _DRAWN + 1, 2 * _DRAWN + 7])
+def test_normal_values_are_normal_however_many_are_drawn(size):
+    values = gaussian(source(5), size, 1).ravel()
+    assert values.shape == (size,)
+    assert np.isfinite(values).all()
+    assert len(np.unique(values)) == size
+    if size > 1:
+        assert abs(values.mean()) < 6 / np.sqrt(size)
+        assert abs(values.var() - 1) < 9 / np.sqrt(size)

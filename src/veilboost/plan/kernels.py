@@ -11,8 +11,7 @@ from veilboost.protocols.smm2.options import Smm2Options
 LARGE = 4_000_000  # numbers: 32 MB, beyond what caches hold and malloc keeps; its pages are fetched anew each time
 _SMM1, _SMM2 = KernelOptions(), Smm2Options()
 _NAMES: tuple[str, ...] = (
-    "nodes", "kernels", "masked", "large_masked", "blocks", "block_rows", "block_kernels", "columns", "large_columns",
-    "grams", "cubes",
+    "nodes", "kernels", "masked", "large_masked", "blocks", "block_rows", "block_kernels", "columns", "grams", "cubes",
 )  # fmt: skip
 
 
@@ -27,8 +26,8 @@ def kernel_units(shape: Shape, features: int, bins: int) -> Units:
     columns, grams, cubes
         m W, m W^2 and W^3 of a block with W columns, decoys among them: to write them down, to multiply them with one
         another, to solve for their null space.
-    large_masked, large_columns
-        Those of `masked` and `columns` that stand in large arrays.
+    large_masked
+        Those of `masked` that stand in large arrays.
     """
     found = dict.fromkeys(_NAMES, 0.0)
     for built, total in zip(shape.built, shape.built_rows, strict=True):
@@ -44,7 +43,6 @@ def kernel_units(shape: Shape, features: int, bins: int) -> Units:
             found["block_rows"] += built * rows
             found["block_kernels"] += built * rows * _SMM2.count(rows, 2)
             found["columns"] += built * rows * width
-            found["large_columns"] += built * rows * width if rows * width > LARGE else 0.0
             found["grams"] += built * rows * width**2
             found["cubes"] += built * width**3
     return found

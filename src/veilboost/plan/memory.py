@@ -145,10 +145,10 @@ def _smm1(job: PlannedJob, passive: int) -> tuple[Room, Room]:
 
 
 def _smm2(job: PlannedJob, passive: int) -> tuple[Room, Room]:
-    """A block's columns: as they are, without those that are empty, and scaled to unit length."""
+    """The columns of the widest block, whose room is kept for others; kernel vectors while they are made orthogonal."""
     n = float(job.rows)
     _, columns = level_columns(job.rows, passive, job.bins)
-    return Room(0.0, 4 * _KERNEL * n), Room(0.0, 3 * 8 * columns + 2 * _KERNEL * n)
+    return Room(0.0, 4 * _KERNEL * n), Room(8 * columns, 7 * _KERNEL * n)
 
 
 def _mal(job: PlannedJob) -> tuple[Room, Room]:

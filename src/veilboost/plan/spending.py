@@ -110,7 +110,7 @@ _VERTICAL: dict[str, Spending] = {
     ),
     "smm2": Spending(
         (*COMMON_A, "blocks", "block_kernels"),
-        (*COMMON_P, "nodes", "blocks", "block_kernels", "columns", "large_columns", "grams", "cubes", "slots_p"),
+        (*COMMON_P, "nodes", "blocks", "block_kernels", "columns", "grams", "cubes", "slots_p"),
         (*SIDES, "nodes", "block_rows"),
         (*SIDES, "nodes", "block_kernels"),
         2_000,

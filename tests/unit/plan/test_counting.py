@@ -48,7 +48,6 @@ def test_blocks_of_small_nodes_have_kernel_vectors_of_their_own(rows: int, colum
 def test_only_large_arrays_count_as_large() -> None:
     assert kernel_units(tree_shape(2000, 5), 8, 32)["large_masked"] == 0
     work = kernel_units(tree_shape(200_000, 5), 8, 32)
-    assert 0 < work["large_columns"] <= work["columns"]
     assert work["large_masked"] > LARGE
     masked, columns = level_columns(200_000, 8, 32)
     assert masked == pytest.approx(200_000 * 8 * 31)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 from veilboost.boost.booster import RoundResult
 from veilboost.cli.main import app
 from veilboost.errors import ImpossibleParameter, UnreadableFile, UnsupportedCombination
+from veilboost.plan import measure as measuring
 from veilboost.plan.calibrate import Calibration, calibrate, fit, load_calibrations, save_calibrations, units_of
 from veilboost.plan.job import PlannedJob, vertical_units
 from veilboost.plan.measure import Measured, Meter, measure
@@ -140,6 +142,23 @@ def test_a_run_is_measured_on_both_sides() -> None:
     assert found.rounds >= 2
     again = measure("plain", job)
     assert (again.sent, again.answered, again.largest) == (found.sent, found.answered, found.largest)
+
+
+@pytest.mark.parametrize(("protocol", "participants"), [("plain", 0), ("secagg", 3)])
+def test_drawing_numbers_is_no_part_of_a_run(protocol: str, participants: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, drawn = itertools.count(), 1_000_000
+    drawing = measuring._tables  # pyright: ignore[reportPrivateUsage]
+
+    def slowly(job: PlannedJob, seed: int) -> Any:
+        for _ in itertools.islice(clock, drawn):
+            pass
+        return drawing(job, seed)
+
+    monkeypatch.setattr(measuring, "_tables", slowly)
+    monkeypatch.setattr(Meter, "_now", staticmethod(lambda: 2 * (float(next(clock)),)))
+    columns = (3,) if participants else (3, 3)
+    found = measure(protocol, PlannedJob(600, columns, trees=2, depth=2, bins=8, participants=participants))
+    assert 0 < found.seconds < drawn
 
 
 def test_rows_in_different_hands_are_measured_too() -> None:

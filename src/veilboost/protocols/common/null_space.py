@@ -19,16 +19,25 @@ _CHUNK = 256
 _CHUNKED = 288.0  # rounding errors that a chunked sum can add up: a chunk, then NumPy's pairwise sum over chunks
 _RIDGE = 1e-10  # of unit columns; keeps the normal equations solvable where columns depend on each other
 _PASSES = 12
+_DRAWN = 1 << 16  # normal values that are made at once: what that takes stays in the caches
 
 
 def gaussian(source: Csprng, rows: int, columns: int) -> Float64Array:
     """Independent standard normal values, by Box and Muller's transform of 53-bit uniforms."""
-    half = (rows * columns + 1) // 2
-    drawn = np.frombuffer(source.bytes(16 * half), dtype="<u8") >> np.uint64(11)
-    uniform = (drawn.astype(np.float64) + 0.5) * UNIT
-    radius, angle = np.sqrt(-2.0 * np.log(uniform[:half])), 2.0 * math.pi * uniform[half:]
-    values = np.concatenate((radius * np.cos(angle), radius * np.sin(angle)))
-    return values[: rows * columns].reshape(rows, columns)
+    values = np.empty(rows * columns)
+    for first in range(0, len(values), _DRAWN):
+        part = values[first : first + _DRAWN]
+        half = (len(part) + 1) // 2
+        drawn = np.frombuffer(source.bytes(16 * half), dtype="<u8") >> np.uint64(11)
+        uniform = (drawn.astype(np.float64) + 0.5) * UNIT
+        radius, angle = np.sqrt(-2.0 * np.log(uniform[:half])), 2.0 * math.pi * uniform[half:]
+        part[:half] = radius * np.cos(angle)
+        part[half:] = (radius * np.sin(angle))[: len(part) - half]
+    return values.reshape(rows, columns)
+
+
+def lengths(columns: Float64Array) -> Float64Array:
+    return np.sqrt(np.einsum("ij,ij->j", columns, columns))
 
 
 def null_vectors(columns: Float64Array, count: int, source: Csprng) -> Float64Array:
@@ -41,8 +50,8 @@ def null_vectors(columns: Float64Array, count: int, source: Csprng) -> Float64Ar
     ArithmeticError
         If the null space is too small, or rounding did not let the vectors come close enough to it.
     """
-    norm = np.sqrt(np.einsum("ij,ij->j", columns, columns))
-    unit = columns[:, norm > 0] / norm[norm > 0]
+    norm = lengths(columns)
+    unit = columns if np.allclose(norm, 1.0) else columns[:, norm > 0] / norm[norm > 0]  # large ones are not copied
     rows, width = unit.shape
     if width + count > rows:
         raise ArithmeticError("there are too few rows for so many null vectors")

@@ -29,6 +29,21 @@ class CutColumns:
     first_left_out: bool
 
 
+class Room:
+    """Memory for the columns of one block after the other: fresh pages for each cost as much as the arithmetic."""
+
+    def __init__(self) -> None:
+        self._numbers = np.empty(0)
+
+    def zeros(self, rows: int, columns: int) -> Float64Array:
+        """They are those of the last block, and gone with the next."""
+        if len(self._numbers) < rows * columns:
+            self._numbers = np.empty(rows * columns)
+        found = self._numbers[: rows * columns].reshape(rows, columns)
+        found[:] = 0.0
+        return found
+
+
 @dataclass(frozen=True)
 class Block:
     """Columns of one node that share kernel vectors. `groups[i, k]` is the group of row i by the cuts of feature k."""
@@ -41,10 +56,10 @@ class Block:
     def width(self) -> int:
         return sum(len(cut.bins) for cut in self.cuts)
 
-    def matrix(self, extra: int) -> Float64Array:
+    def matrix(self, extra: int, room: Room) -> Float64Array:
         """The block's part of M, with room for `extra` columns after it."""
         rows = len(self.groups)
-        columns = np.zeros((rows, self.width + extra))
+        columns = room.zeros(rows, self.width + extra)
         at = 0
         every = np.arange(rows)
         for k, cut in enumerate(self.cuts):

@@ -13,11 +13,12 @@ from veilboost.boost.rows import RowGroups
 from veilboost.boost.split import Candidates, candidates_from_sums
 from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.fixedpoint import Scale
+from veilboost.protocols.api import PassiveContext
 from veilboost.protocols.common.blas import blas_threads
 from veilboost.protocols.common.kernels import blocks_of, refuse_rows
 from veilboost.protocols.common.messages import BeginRound, SplitRequest, StatisticsRequest
 from veilboost.protocols.common.passive import VerticalPassive
-from veilboost.protocols.smm2.blocks import Block, CutColumns, bin_sums, blocks_of_node
+from veilboost.protocols.smm2.blocks import Block, CutColumns, Room, bin_sums, blocks_of_node
 from veilboost.protocols.smm2.messages import Smm2Gains, Smm2Kernels, Smm2Masked, Smm2Round
 from veilboost.protocols.smm2.nodes import scored_nodes
 from veilboost.protocols.smm2.options import Smm2Options
@@ -33,6 +34,10 @@ class Smm2Passive(VerticalPassive):
 
     _waiting: WaitingLevel | None = None
     _scored: ScoredLevel | None = None
+
+    def __init__(self, context: PassiveContext) -> None:
+        super().__init__(context)
+        self._room = Room()
 
     def handle(self, message: Message) -> Message:
         if isinstance(message, SplitRequest):
@@ -66,7 +71,7 @@ class Smm2Passive(VerticalPassive):
             content = hashlib.sha256(rows.tobytes() + own.tobytes()).digest()
             source = self.context.randomness.for_request("kernel", self._number, self._asked.depth, node, content)
             for each in blocks_of_node(node, own, self._options.columns(len(rows))):
-                found += secure_kernel(each, self._options, source)
+                found += secure_kernel(each, self._options, source, self._room)
         self._waiting = WaitingLevel(self._asked, block.layout, [each for each, _ in found], counts, self._scored)
         self._scored = None
         kernels = [kernel.ravel() for _, kernel in found]
