@@ -48,7 +48,7 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     for name in names:
         began = time.process_time()
-        known[name] = calibrate(name, known=known)
+        known[name] = calibrate(name)
         calibrating[name] = time.process_time() - began
         note(f"{name}: calibrated in {calibrating[name]:.1f} s")
         rows += compared(name, known[name], QUICK if given.quick else DECADES)

@@ -9,6 +9,7 @@ the stated law exactly, at the speed of arrays.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from decimal import Decimal, localcontext
 from fractions import Fraction
 
@@ -20,11 +21,16 @@ from veilboost.types import Float64Array, Int64Array
 
 LARGEST_SCALE = 2.0**40  # beyond it floats decide too little
 _WORD = 64
+_AT_ONCE = 1 << 16  # draws: what they take stays in the caches
 
 
 def discrete_laplace(generator: Generator, scale: float, count: int) -> Int64Array:
     """Integers with P(x) proportional to exp(-|x| / scale)."""
     _check(scale)
+    return _in_turns(lambda some: _laplace(generator, scale, some), count)
+
+
+def _laplace(generator: Generator, scale: float, count: int) -> Int64Array:
     drawn = np.empty(count, dtype=np.int64)
     missing = np.arange(count)
     while missing.size:
@@ -44,12 +50,16 @@ def discrete_laplace_variance(scale: float) -> float:
 def discrete_gaussian(generator: Generator, sigma: float, count: int) -> Int64Array:
     """Integers with P(x) proportional to exp(-x^2 / (2 sigma^2)). The variance is at most sigma^2."""
     _check(sigma)
+    return _in_turns(lambda some: _gaussian(generator, sigma, some), count)
+
+
+def _gaussian(generator: Generator, sigma: float, count: int) -> Int64Array:
     square = Fraction(sigma) ** 2
     proposal = math.floor(sigma) + 1  # CKS Algorithm 3: propose by a discrete Laplace, keep by an exponential coin
     drawn = np.empty(count, dtype=np.int64)
     missing = np.arange(count)
     while missing.size:
-        proposed = discrete_laplace(generator, float(proposal), missing.size)
+        proposed = _laplace(generator, float(proposal), missing.size)
         off = np.abs(proposed) - sigma * sigma / proposal
         exponent = off * off / (2.0 * sigma * sigma)
         coin = words(generator, missing.size)
@@ -117,6 +127,13 @@ class _Uniform:
     def _extend(self) -> None:
         self._value = self._value << _WORD | int(words(self._generator, 1)[0])
         self._bits += _WORD
+
+
+def _in_turns(draw: Callable[[int], Int64Array], count: int) -> Int64Array:
+    drawn = np.empty(count, dtype=np.int64)
+    for first in range(0, count, _AT_ONCE):
+        drawn[first : first + _AT_ONCE] = draw(min(_AT_ONCE, count - first))
+    return drawn
 
 
 def _check(scale: float) -> None:
