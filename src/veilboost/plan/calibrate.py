@@ -27,7 +27,7 @@ _FORMAT = "veilboost-plan 2"
 Costs = Mapping[str, float]  # by unit
 # Jobs are run in turns, and the quickest run of each counts: the rest is noise, which comes and goes. Who takes part in
 # a turn, by seconds.
-_TURNS = (float("inf"), 3.0, 0.5, 0.5, 0.5, 0.1, 0.1, 0.1)
+_TURNS = (float("inf"), 3.0, *3 * (0.5,), *8 * (0.1,))
 _LEAST_SHARE = 0.1  # of a run's seconds: smaller parts of it are fitted no better than parts of this size
 
 

@@ -134,6 +134,8 @@ def horizontal_units(job: PlannedJob) -> Units:
         rows that do not stay in memory that is close. cells: values added to histograms.
     uploads, searches
         Bins that a participant sends for all summed nodes; bins that are counted while cuts are looked for.
+    masks, pair_levels, pair_searches
+        What each participant does for every other one with these bins, and at each level.
     """
     n, count, people = float(job.rows), float(job.features[0]), float(job.participants)
     shape = tree_shape(job.rows, job.depth)
@@ -150,8 +152,10 @@ def horizontal_units(job: PlannedJob) -> Units:
         "trees": float(job.trees),
         "tree_rows": job.trees * n,
         "levels": float(job.trees * job.depth) * people,
+        "pair_levels": float(job.trees * job.depth) * people * people,
         "cells": job.trees * built_rows * count,
         "searches": people * count * job.bins,
+        "pair_searches": people * people * count * job.bins,
         "uploads": people * job.trees * built * count * job.bins,
         "masks": people * people * job.trees * built * count * job.bins,
         "bins": float(job.trees) * count * job.bins,

@@ -129,13 +129,13 @@ HORIZONTAL: Mapping[str, Spending] = {
     ),
     "secagg": Spending(
         ("trees", "levels", "uploads"),
-        ("levels", "tree_rows", "cells", "uploads", "masks"),
+        ("levels", "pair_levels", "tree_rows", "cells", "uploads", "masks"),
         ("people", "levels", "searches", "uploads"),
         ("people", "levels", "searches", "uploads"),
         10_000,
         reach=100,
         once_here=("start", "people", "searches"),
-        once_there=("people", "pairs", "table", "sorted", "beyond", "searches"),
+        once_there=("people", "pairs", "table", "sorted", "beyond", "searches", "pair_searches"),
     ),
 }
 
