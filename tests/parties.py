@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -170,6 +171,7 @@ class Town:
             stderr=subprocess.PIPE,
             text=True,
             env=os.environ | {"COLUMNS": "200"},
+            start_new_session=True,
         )
         self._running.append(process)
         return process
@@ -226,7 +228,8 @@ class Town:
 
     def close(self) -> None:
         for process in self._running:
-            process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # with all that it started
             process.communicate(timeout=DEADLINE)
 
     # --- what is left -----------------------------------------------------------------------------------

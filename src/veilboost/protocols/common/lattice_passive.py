@@ -50,6 +50,7 @@ class LatticePassive(VerticalPassive):
 
     shuffles = True
     streams: ClassVar[bool] = False  # a level's ciphertexts may come in several messages
+    incoming: Incoming
 
     def __init__(self, context: PassiveContext) -> None:
         super().__init__(context)
