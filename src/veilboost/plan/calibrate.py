@@ -23,7 +23,7 @@ from veilboost.types import Float64Array
 from veilboost.version import release
 
 FILE = "plan.json"
-_FORMAT = "veilboost-plan 2"
+_FORMAT = "veilboost-plan 3"
 Costs = Mapping[str, float]  # by unit
 # Jobs are run in turns, and the quickest run of each counts: the rest is noise, which comes and goes. Who takes part in
 # a turn, by seconds.

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from veilboost.crypto.lattice.keys import SPAN_ROWS
+from veilboost.protocols.common.lattice_active import BYTES_AT_ONCE
+
 COMMON_A = ("start", "trees", "levels", "rows", "row_levels", "beyond", "cells_a", "slots_a")
 ALL_NODES_A = ("start", "trees", "levels", "rows", "row_levels", "beyond", "all_cells_a", "all_slots_a")
 COMMON_P = ("start", "trees", "levels", "row_levels", "beyond")
@@ -19,6 +22,11 @@ def any_size(rows: int) -> float:
 def mask_chunk(rows: int) -> float:
     """Bytes of a chunk of masks: `MaskedOptions.chunk_megabytes`, or a mask for g and one for h if these are more."""
     return max(8.0 * 2**20, 2 * 4.0 * rows)
+
+
+def streamed(rows: int) -> float:
+    """Bytes of a message of streamed ciphertexts: the last span is whole, and a row takes up to 100."""
+    return BYTES_AT_ONCE + 100.0 * SPAN_ROWS
 
 
 @dataclass(frozen=True)
@@ -73,6 +81,7 @@ _VERTICAL: dict[str, Spending] = {
         (*SIDES, "runs"),
         (*SIDES, "tiles", "slots_p"),
         4_000,
+        most_bytes=streamed,
     ),
     "sealed": Spending(
         (*COMMON_A, "slots_p", "runs", "tiles"),
