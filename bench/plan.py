@@ -43,15 +43,15 @@ def main() -> None:
     if given.one:
         print(json.dumps(trained(given.one[0], int(given.one[1]))))
         return
-    names, known = given.protocols.split(","), dict[str, Calibration]()
+    names = given.protocols.split(",")
     calibrating: dict[str, float] = {}
     rows: list[dict[str, Any]] = []
     for name in names:
         began = time.process_time()
-        known[name] = calibrate(name)
+        costs = calibrate(name)  # right before its runs: the machine's pace changes
         calibrating[name] = time.process_time() - began
         note(f"{name}: calibrated in {calibrating[name]:.1f} s")
-        rows += compared(name, known[name], QUICK if given.quick else DECADES)
+        rows += compared(name, costs, QUICK if given.quick else DECADES)
     worst = {name: {what: _worst(rows, name, what) for what in WHAT} for name in names}
     if given.markdown is not None:
         replace_block(given.markdown, "plan", as_markdown(rows, calibrating))

@@ -192,6 +192,16 @@ def test_a_protocol_of_two_is_put_together_from_both(monkeypatch: pytest.MonkeyP
 # --- predicting -------------------------------------------------------------------------------------------
 
 
+def test_messages_that_stream_do_not_grow_with_the_rows() -> None:
+    job, costs = PlannedJob(10**9, (4, 6)), {"largest": {"rows": 100.0}}
+    more = {
+        name: predict(name, job, free(name, **costs)).memory_here - predict(name, job, free(name)).memory_here
+        for name in ("lattice", "sealed")
+    }
+    assert 0 < more["lattice"] < 1e8
+    assert more["sealed"] > 9e10  # a level's ciphertexts in one
+
+
 def test_parties_work_at_the_same_time_and_share_the_drivers_line() -> None:
     costs = free("plain", there={"cells_p": 1.0}, sent={"rows": 1.0}, here={"slots_p": 1.0}, rounds={"levels": 1.0})
     job = PlannedJob(1000, (2, 4, 8), trees=3, depth=4, bins=16)

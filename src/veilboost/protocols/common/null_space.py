@@ -51,7 +51,8 @@ def null_vectors(columns: Float64Array, count: int, source: Csprng) -> Float64Ar
         If the null space is too small, or rounding did not let the vectors come close enough to it.
     """
     norm = lengths(columns)
-    unit = columns if np.allclose(norm, 1.0) else columns[:, norm > 0] / norm[norm > 0]  # large ones are not copied
+    scaled = np.allclose(norm, 1.0, rtol=0.0, atol=1e-9)  # such columns may be large: they are not copied
+    unit = columns if scaled else columns[:, norm > 0] / norm[norm > 0]
     rows, width = unit.shape
     if width + count > rows:
         raise ArithmeticError("there are too few rows for so many null vectors")
