@@ -30,6 +30,14 @@ class Patience:
             with self._lock:
                 self._since = None
 
+    def close(self) -> None:
+        """End the timer and its thread. A later wait starts another."""
+        with self._lock:
+            timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+            timer.join()
+
     def _look_in(self, seconds: float) -> None:
         # One timer serves many waits: it looks again when it comes too early, and ends when nobody waits.
         self._timer = threading.Timer(seconds, self._look)
@@ -38,8 +46,8 @@ class Patience:
 
     def _look(self) -> None:
         with self._lock:
-            self._timer = None
-            if self._since is None:
+            closed, self._timer = self._timer is None, None
+            if closed or self._since is None:
                 return
             left = self._since + self.seconds - time.monotonic()
             if left > 0:

@@ -100,6 +100,8 @@ class Caller:
         return self._link is not None
 
     def close(self) -> None:
+        if self._patience is not None:
+            self._patience.close()
         if self._link is not None:
             self._link.close()
             self._link = None

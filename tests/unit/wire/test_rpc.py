@@ -233,7 +233,12 @@ def test_patience_is_for_one_wait_and_not_for_all_of_them():
     """Waits that are short, however many, never end one; a timer that comes too early looks again."""
     given_up, timers = [], []
     patience = Patience(5.0, lambda: given_up.append(True))
-    patience._look_in = timers.append  # a timer that only the test fires
+
+    def look_in(seconds):
+        timers.append(seconds)
+        patience._timer = object()  # a timer that only the test fires
+
+    patience._look_in = look_in
     with patience.waiting():
         pass
     patience._look()
@@ -250,3 +255,23 @@ def test_patience_is_for_one_wait_and_not_for_all_of_them():
     assert patience.over
     with patience.waiting():  # a new wait begins anew
         assert not patience.over
+
+
+def test_a_closed_channel_leaves_no_timer_behind():
+    before = set(threading.enumerate())
+    channel = caller(lambda left: ScriptedLink(done), ManualClock(), silence=3600.0)
+    for _ in range(2):  # a channel that was closed may be used again
+        channel.send(Done())()
+        assert len(set(threading.enumerate()) - before) == 1
+        channel.close()
+        assert set(threading.enumerate()) == before
+
+
+def test_a_timer_that_fires_while_its_channel_closes_starts_no_other():
+    given_up = []
+    patience = Patience(3600.0, lambda: given_up.append(True))
+    with patience.waiting():
+        patience.close()
+        patience._look()  # it had begun before it could be cancelled
+        assert patience._timer is None
+    assert not given_up
