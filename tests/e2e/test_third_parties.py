@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -106,6 +107,8 @@ def test_owners_align_through_helpers_train_and_predict(town):
     again = federation.predict(pq.read_table(folder / "bank.parquet").take([157, 350, 153]))
     assert again.ids.tolist() == ["C0157", "C0350", "C0153"]
     np.testing.assert_array_equal(again.scores, scores)
+    timers = [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
+    assert not timers, "a session that is over leaves a channel to a helper open"
 
     federation.run.note(state="failed")
     changed = (folder / "job.toml").read_text().replace("max_depth = 3", "max_depth = 4")

@@ -44,7 +44,7 @@ from veilboost.party.settings import JobSettings, PartySettings
 from veilboost.protocols.registry import protocol_named
 from veilboost.types import PartyName, Role
 from veilboost.version import release
-from veilboost.wire.channel import Channel, Peers
+from veilboost.wire.channel import Peers
 from veilboost.wire.codec import Catalogue
 from veilboost.wire.link import Link
 from veilboost.wire.message import Done, Message
@@ -68,12 +68,12 @@ def ways_to_helpers(
     session: bytes,
     catalogue: Catalogue,
     transcript: Transcript,
-) -> Peers:
-    """A party's own ways to the third parties that alignment needs, by their role."""
-    channels: dict[str, Channel] = {}
+) -> dict[str, Caller]:
+    """A party's own ways to the third parties that alignment needs, by their role. The caller closes them."""
+    callers: dict[str, Caller] = {}
     for name, party in job.parties.items():
         if party.role != "data":
-            channels[party.role] = Caller(
+            callers[party.role] = Caller(
                 name,
                 lambda seconds, name=name: reach(name, seconds),
                 session,
@@ -82,7 +82,7 @@ def ways_to_helpers(
                 settings.limits.wait_seconds,
                 silence=settings.limits.request_seconds,
             )
-    return Peers(channels)
+    return callers
 
 
 class JobSession(AnsweringSession[JobSettings]):
@@ -203,13 +203,13 @@ class JobSession(AnsweringSession[JobSettings]):
             raise UnexpectedMessage("alignment came before the job was accepted, or once more")
         self._run.note(state="aligning")
         table = self._load()
+        helpers = ways_to_helpers(self.settings, self.job, self._reach, self._session, self.catalogue, self._transcript)
+        self._callers.extend(helpers.values())
         context = AlignContext(
             party=self.settings.name,
             order=self.job.order,
             ids=table.ids,
-            helpers=ways_to_helpers(
-                self.settings, self.job, self._reach, self._session, self.catalogue, self._transcript
-            ),
+            helpers=Peers(helpers),
             threads=self._threads,
             hashing=hashing_for(self.settings, self.job, self._run),
         )

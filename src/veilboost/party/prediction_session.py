@@ -33,9 +33,11 @@ from veilboost.party.runs import RunFolder
 from veilboost.party.settings import PartySettings
 from veilboost.types import Int64Array, PartyName
 from veilboost.version import release
+from veilboost.wire.channel import Peers
 from veilboost.wire.codec import Catalogue, encode
 from veilboost.wire.link import Link
 from veilboost.wire.message import Done, Message
+from veilboost.wire.rpc import Caller
 from veilboost.wire.transcript import Transcript
 
 _COUNTING = threading.Lock()
@@ -70,6 +72,7 @@ class PredictionSession:
         self._alignment = alignment_named(self._job.alignment)
         self.catalogue = Catalogue({*CONTROL_MESSAGES, *self._alignment.messages, *PREDICTION_MESSAGES})
         self._transcript = Transcript(settings.name, self._run.path / "predictions")
+        self._callers: tuple[Caller, ...] = ()
         self._lots: AnsweredLots | None = None
         self._found: list[Int64Array] = []
         self._responder: PredictionResponder | None = None
@@ -84,7 +87,7 @@ class PredictionSession:
         self._transcript.record("received", peer.party, message, len(frame), frame)
         self._transcript.record("sent", peer.party, answer, len(answer_frame), answer_frame)
         if self.over:
-            self._transcript.close()
+            self.give_up()
         return answer_frame
 
     def _act(self, peer: PeerIdentity, message: Message) -> Message:
@@ -114,7 +117,10 @@ class PredictionSession:
         helpers = ways_to_helpers(
             self.settings, self._job, self._reach, self._session, self.catalogue, self._transcript
         )
-        context = AlignContext(self.settings.name, self._job.order, self._table.ids, helpers, threads=self._threads)
+        self._callers = tuple(helpers.values())
+        context = AlignContext(
+            self.settings.name, self._job.order, self._table.ids, Peers(helpers), threads=self._threads
+        )
         self._lots = AnsweredLots(self._alignment, context, message, lots_of(self._table))
         return Done()
 
@@ -134,6 +140,8 @@ class PredictionSession:
         return Done()
 
     def give_up(self) -> None:
+        for caller in self._callers:
+            caller.close()
         self._transcript.close()
         self.over = True
 
