@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from support import make_columns, make_labels
+from scenes import HORIZONTAL_SCENES
+from scenes import horizontal_config as config
+from scenes import horizontal_tables as tables
 from veilboost.config import TrainingConfig
-from veilboost.data.table import PartyTable
 from veilboost.errors import EmptyTable, ImpossibleParameter, MissingColumn, MixedTypes, UnexpectedMessage
 from veilboost.party.horizontal import HorizontalFederation, simulate_horizontal
 from veilboost.privacy.statement import Status
@@ -29,19 +30,7 @@ RARE = {
 }
 
 
-def tables(name: str = "binary", rows: int = 240, participants: int = 3) -> dict[str, PartyTable]:
-    columns = make_columns(5, rows=rows, numeric=3, categorical=1, missing=0.1)
-    label = make_labels(5, columns, name)
-    whole = PartyTable(np.arange(rows), tuple(columns), label)
-    parts = np.array_split(np.arange(rows), participants)
-    return {f"p{at}": whole.take(part) for at, part in enumerate(parts)}
-
-
-def config(name: str = "binary") -> TrainingConfig:
-    return TrainingConfig(objective=name, n_estimators=4, max_depth=3, max_bin=6)
-
-
-@pytest.mark.parametrize("name", ["binary", "multiclass", "regression"])
+@pytest.mark.parametrize("name", HORIZONTAL_SCENES)
 def test_every_participant_ends_with_the_servers_model(spec, name):
     run = HorizontalFederation(spec.name, tables(name), config(name), coded=True).train()
     assert len(run.model.trees) == 4 * run.model.trees_per_round

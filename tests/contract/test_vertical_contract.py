@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import veilboost.party.simulation as simulation_module
-from support import QUIET_OPTIONS, make_columns, make_labels, quick, sha, split_among, train
+from scenes import VERTICAL_SCENES, vertical_scene
+from support import QUIET_OPTIONS, quick, sha, train
 from veilboost.boost import sides
-from veilboost.config import TrainingConfig
 from veilboost.errors import UnsupportedCombination, VeilBoostError
 from veilboost.privacy.statement import Status
 from veilboost.protocols.api import ProtocolSpec
@@ -23,32 +23,15 @@ from veilboost.wire.memory import MemoryChannel
 PROTOCOLS = [spec for spec in all_protocols().values() if spec.setting == "vertical"]
 pytestmark = [pytest.mark.fast, pytest.mark.parametrize("spec", PROTOCOLS, ids=lambda spec: spec.name)]
 
-SCENES = {
-    "binary": {"objective": "binary"},
-    "multiclass": {"objective": "multiclass"},
-    "regression": {"objective": "regression"},
-    "poisson": {"objective": "poisson"},
-    "sampled": {"objective": "binary", "subsample": 0.6, "colsample_bytree": 0.6},
-    "goss": {"objective": "binary", "sampling": "goss", "top_rate": 0.3, "other_rate": 0.1},
-    "local": {"objective": "binary", "proposal": "local"},
-    "onehot": {"objective": "binary", "categories": "onehot"},
-    "ordinal": {"objective": "binary", "categories": "ordinal"},
-    "first order": {"objective": "binary", "order": "first"},
-}
-
 
 def scene(name: str, spec: ProtocolSpec, parties: int = 3):
-    """Tables and parameters, with categories as the protocol takes them."""
-    config = spec.settled(TrainingConfig.from_dict({"n_estimators": 3, "max_depth": 3, "max_bin": 8} | SCENES[name]))
     try:
-        spec.check(quick(config, spec.name))
+        return vertical_scene(name, spec, parties)
     except UnsupportedCombination as refused:
         pytest.skip(str(refused))
-    columns = make_columns(21, rows=150, numeric=4, categorical=2, missing=0.1)
-    return split_among(columns, make_labels(21, columns, config.objective), parties), config
 
 
-@pytest.mark.parametrize("name", SCENES)
+@pytest.mark.parametrize("name", VERTICAL_SCENES)
 def test_an_exact_protocol_and_one_with_its_noise_off_equal_plain(spec, name):
     if not spec.exact and spec.name not in QUIET_OPTIONS:
         pytest.skip("not exact")
