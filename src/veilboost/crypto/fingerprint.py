@@ -6,15 +6,23 @@ import hashlib
 
 from veilboost.types import AnyArray, UInt8Array
 
+_AT_ONCE = 1 << 20  # bytes; the library takes no more than 2^31 - 1 in one call, and 2^61 in all
+
 
 def fingerprint(key: bytes, large: UInt8Array, *rest: AnyArray | bytes) -> bytes:
     """Sixteen bytes of `large` and `rest` together; who does not know the key cannot make others with the same ones."""
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    from cryptography.hazmat.primitives.ciphers import Cipher
+    from cryptography.hazmat.primitives.ciphers.algorithms import AES
+    from cryptography.hazmat.primitives.ciphers.modes import GCM
 
     # One key meets one nonce many times, so the tag itself is never shown: what leaves here is a keyed hash of it.
-    tag = AESGCM(key).encrypt(bytes(12), b"", large.data)
-    digest = hashlib.blake2b(tag, key=key, digest_size=16)
+    mac = Cipher(AES(key), GCM(bytes(12))).encryptor()
+    content = large.reshape(-1).data
+    for begin in range(0, len(content), _AT_ONCE):
+        mac.authenticate_additional_data(content[begin : begin + _AT_ONCE])
+    mac.finalize()
+    digest = hashlib.blake2b(mac.tag, key=key, digest_size=16)
     for part in rest:
-        content = part if isinstance(part, bytes) else part.tobytes()
-        digest.update(len(content).to_bytes(8, "little") + content)
+        small = part if isinstance(part, bytes) else part.tobytes()
+        digest.update(len(small).to_bytes(8, "little") + small)
     return digest.digest()
