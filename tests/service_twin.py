@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
 from veilboost.infer.secure.ring import DEGREE, PRIMES
 
-ROOTS = (4732080483711, 3833382005217, 534283243764, 1507580726352, 3698764195894)
+ROOTS = (4732080483711, 3833382005217, 534283243764, 1507580726352, 3761857733064)
 _BITS = 43
 
 
@@ -91,7 +91,7 @@ def uniform(seed):
     """a of a public key, at the roots: (primes, N)."""
     found = []
     for at, prime in enumerate(PRIMES):
-        words = Stream(seed, at).words(DEGREE + 128) & np.uint64((1 << _BITS) - 1)
+        words = Stream(seed, at).words(DEGREE + 128) & np.uint64((1 << prime.bit_length()) - 1)
         found.append(words[words < prime][:DEGREE])
     return np.stack(found)
 

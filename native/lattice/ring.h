@@ -21,7 +21,7 @@ constexpr unsigned kErrorBits = 21;  // centred binomial: the difference of so m
 // p = 2^bits - fold with fold tiny, so that reducing costs a multiplication and no division; p = 1 modulo 2N.
 struct Prime {
   u64 p;
-  unsigned bits;  // 43 to 50
+  unsigned bits;  // 42 to 50
   u64 fold, root;  // root: of order 2N
   constexpr Prime(u64 p_, unsigned bits_, u64 root_) : p(p_), bits(bits_), fold((u64{1} << bits_) - p_), root(root_) {}
   constexpr u64 mask() const { return (u64{1} << bits) - 1; }
@@ -37,7 +37,7 @@ constexpr u64 reduce(u64 x, const Prime& prime) {
   return once >= prime.p ? once - prime.p : once;
 }
 
-// x mod p for x below 2^112, or below 2^104 where p has 43 bits.
+// x mod p for x below 2^112, or below 2^104 where p has 42 or 43 bits.
 constexpr u64 reduce_wide(u128 x, const Prime& prime) {
   const u128 once = (x & prime.mask()) + (x >> prime.bits) * prime.fold;
   return reduce(static_cast<u64>(once & prime.mask()) + static_cast<u64>(once >> prime.bits) * prime.fold, prime);

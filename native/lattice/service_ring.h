@@ -1,5 +1,6 @@
-// The ring of secure inference: N = 8192 and five primes just under 2^43, log2 q = 215. With ternary secrets at most 218
-// bits are allowed for 128 bits of security (Homomorphic Encryption Standard, 2018).
+// The ring of secure inference: N = 8192, four primes just under 2^43 and one just under 2^42, log2 q = 214. That is the
+// most for 128 bits of classical security with ternary secrets (Bossuat and others, Security Guidelines for Implementing
+// Homomorphic Encryption, 2024).
 #pragma once
 
 #include "ring.h"
@@ -15,7 +16,7 @@ struct ServiceRing {
                                             {8796092792833ull, kResidueBits, 3833382005217ull},
                                             {8796092661761ull, kResidueBits, 534283243764ull},
                                             {8796092399617ull, kResidueBits, 1507580726352ull},
-                                            {8796091957249ull, kResidueBits, 3698764195894ull}};
+                                            {4398046150657ull, kResidueBits - 1, 3761857733064ull}};
   static const Roots<kN>& roots(std::size_t prime);
 };
 

@@ -43,8 +43,8 @@ def distance(hits_of_tiles: list[float], slots_of_tiles: list[int], log_flood: i
     )
 
 
-def test_the_modulus_stays_below_the_standards_bound():
-    """HomomorphicEncryption.org 2018, table 1: N = 4096, ternary secret, 128 bits, log2 q at most 109."""
+def test_the_modulus_stays_below_the_bound_of_the_guidelines():
+    """Guidelines of 2024: N = 4096, ternary secret, 128 bits (classical), errors of 3.19 and more, log2 q up to 106."""
     assert Q.bit_length() == 100
     assert all(pow(base, p - 1, p) == 1 for p in PRIMES for base in (2, 3, 5, 7))
     assert 3.2 <= ERROR_SIGMA < 3.3

@@ -11,6 +11,7 @@ from veilboost._native import ServicePublic, ServiceSecret, lattice_engines
 from veilboost.boost.objective import make_objective
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import Csprng
+from veilboost.crypto.lattice.parameters import ERROR_SIGMA
 from veilboost.errors import MalformedMessage, UnsupportedCombination
 from veilboost.infer.secure import ring
 from veilboost.infer.secure.attributes import attributes_of
@@ -150,7 +151,7 @@ def test_errors_stay_as_far_below_the_scale_as_the_sizes_say():
         residues.append(twin.constant(twin.times(left, right, prime), at))
     error = ring.joined(np.array([residues], dtype=np.uint64))[0] - d0 * d1 * MISSING
     assert 0 < abs(error) < d0 * d1 >> FLOOD
-    assert most_factor_bits(SIZE) == 71
+    assert most_factor_bits(SIZE) == 70
 
 
 def test_what_goes_to_the_csp_looks_fresh_each_time(pair):
@@ -181,3 +182,10 @@ def test_refusals(pair):
     key = generate_pair(Csprng())[1]
     with pytest.raises(UnsupportedCombination):
         LatticePublic(key, ring.DEGREE)
+
+
+def test_the_modulus_stays_below_the_bound_of_the_guidelines():
+    """Guidelines of 2024: N = 8192, ternary secret, 128 bits (classical), errors of 3.19 and more, log2 q up to 214."""
+    assert ring.DEGREE == 8192
+    assert ring.MODULUS.bit_length() <= 214
+    assert ERROR_SIGMA >= 3.19

@@ -1,7 +1,8 @@
 """The ring of lattice encryption as Python sees it: sizes, whole numbers to residues and back, small secrets.
 
-Its polynomials, modulo X^8192 + 1 and five primes of 43 bits, are the native core's. log2 q = 215 with ternary secrets:
-at most 218 bits are allowed for 128 bits of security (Homomorphic Encryption Standard, 2018).
+Its polynomials, modulo X^8192 + 1, four primes of 43 bits and one of 42, are the native core's. log2 q = 214, which is
+the most for 128 bits of classical security with ternary secrets (Bossuat and others, "Security Guidelines for
+Implementing Homomorphic Encryption", 2024).
 """
 
 from __future__ import annotations
