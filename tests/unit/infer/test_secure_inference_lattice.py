@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -21,6 +24,7 @@ from veilboost.infer.secure.lattice import (
     ROW_BYTES,
     LatticePublic,
     LatticeSecret,
+    comparison_distance,
     generate_pair,
     most_factor_bits,
 )
@@ -189,3 +193,49 @@ def test_the_modulus_stays_below_the_bound_of_the_guidelines():
     assert ring.DEGREE == 8192
     assert ring.MODULUS.bit_length() <= 214
     assert ERROR_SIGMA >= 3.19
+
+
+def test_the_page_states_what_errors_can_tell():
+    """Its numbers are those of the code: a change of sizes changes the page."""
+    distance, comparisons = comparison_distance(SIZE), 600
+    page = (Path(__file__).parents[3] / "docs" / "explanation" / "secure-inference.md").read_text(encoding="utf-8")
+
+    def power(value: float) -> str:
+        return f"2^-{math.floor(-math.log2(value) * 10) / 10}"
+
+    def rows(bound: float) -> str:
+        return (
+            f"{math.floor(bound / (comparisons * distance) / 10 ** (digits := 2 if bound < 1 else 4)) * 10**digits:,}"
+        )
+
+    assert f"within {power(distance)} (statistical distance" in page
+    assert page.count(power(comparisons * distance)) == 2
+    assert f"0.01 after {rows(0.01)} rows and 1 after {rows(1)} rows" in page
+    assert f"after {rows(1)} such rows" in page
+    lengths = most_factor_bits(SIZE) - 32
+    assert f"| 1,938 | {lengths} |" in page
+    assert f"about b / {lengths} |" in page
+
+
+def test_errors_move_an_answer_as_little_as_is_stated():
+    """The mean size of real errors, for values as large as they can be, beside the bound on what is expected of it."""
+    secret, public_key = generate_pair(Csprng())
+    public, count = LatticePublic(public_key, SIZE), 6
+    unit = public._d0 * public._d1
+    nodes = twin.unpack(public.encrypt_nodes([(3, 0)] * count)).reshape(count, 4, len(ring.PRIMES), ring.DEGREE)
+    rows = twin.unpack(public.encrypt_rows(np.full((count, SIZE), MISSING))).reshape(
+        count, 2, len(ring.PRIMES), ring.DEGREE
+    )
+    residues = np.empty((count, count, len(ring.PRIMES)), dtype=np.uint64)
+    for at, prime in enumerate(ring.PRIMES):
+        s, p = twin.forward(np.frombuffer(secret, dtype=np.int8), at), np.uint64(prime)
+        left, right = (
+            [(part[0, at] + twin.times(part[1, at], s, prime)) % p for part in parts] for parts in (nodes, rows)
+        )
+        for i, node in enumerate(left):
+            for k, row in enumerate(right):
+                residues[i, k, at] = twin.constant(twin.times(node, row, prime), at)
+    errors = [abs(each - unit * MISSING) / unit for each in ring.joined(residues.reshape(-1, len(ring.PRIMES)))]
+    # Errors of six rows decide the mean. It is above 3 deviations only where their squares add up to 54 or more (chi
+    # square with six degrees: 1e-9), and below 0.02 only where six sizes add up to less than 0.14 (3e-9).
+    assert 0.02 < np.mean(errors) / comparison_distance(SIZE) < 3
