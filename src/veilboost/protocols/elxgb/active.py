@@ -92,9 +92,10 @@ class ElxgbActive(ActiveSide):
         ranges = leaf_ranges(self._context.config, self._context.trees_per_round)
         randomness, number = self._context.randomness, self._round.number
         digest = hashlib.sha256(totals.tobytes() + self._closings.to_bytes(4, "big")).digest()
-        generator = randomness.for_request("elxgb leaves", number, digest)
+        settings = repr((self._options, ranges, scale))
+        generator = randomness.for_request("elxgb leaves", number, settings, digest)
         if not self._closings:  # the leaves of a round are disjoint: one release, whichever level closes them
-            tag = randomness.for_request("elxgb content", digest).bytes(8).hex()
+            tag = randomness.for_request("elxgb content", settings, digest).bytes(8).hex()
             event = leaf_event(self._options, ranges, self._round.trees, f"round {number} leaves", tag)
             self._context.account.spend(event)
         self._closings += 1

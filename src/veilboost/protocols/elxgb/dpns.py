@@ -49,9 +49,11 @@ class DpnsActive(VerticalActive):
         released = np.zeros(clean.shape[:2], dtype=np.bool_)
         released[:, start.fit] = True
         digest = hashlib.sha256(clean.tobytes() + np.packbits(released).tobytes()).digest()
-        # A retry or a resumed job has the same gradients and draws the same noise; other gradients draw another.
-        randomness = self.context.randomness.for_request("elxgb", start.number, digest)
-        tag = self.context.randomness.for_request("elxgb content", digest).bytes(8).hex()
+        settings = repr((self._options, self._ranges, scale))
+        # A retry or a resumed job has the same gradients and draws the same noise. Other gradients draw another, and so
+        # does noise of another size: two sizes of one noise would give the gradients away.
+        randomness = self.context.randomness.for_request("elxgb", start.number, settings, digest)
+        tag = self.context.randomness.for_request("elxgb content", settings, digest).bytes(8).hex()
         name = f"round {start.number} gradients"
         self.context.account.spend(gradient_event(self._options, self._ranges, start.trees, name, tag))
         if perturbation is None:
