@@ -4,6 +4,8 @@
 PYTHON ?= python3
 PROTOCOL ?= lattice
 BIN := .venv/bin
+# `native/lattice` is a folder: without this make would compile lattice.cpp into a program of that name.
+MAKEFLAGS += --no-builtin-rules
 SOURCES := pyproject.toml CMakeLists.txt $(wildcard native/* native/*/*)
 
 .PHONY: demo test fast check browser clean

@@ -89,10 +89,11 @@ def kernel(pairs: np.ndarray, bins: np.ndarray, width: int, run: int, engine: st
     masks = np.empty(blocks.mask_bytes(slots), dtype=np.uint8)
     encrypted = np.empty((1, FAMILIES, slots), dtype=np.uint64)
     sums = np.empty((1, slots, FAMILIES), dtype=np.int64)
+    scales = sizes.log_flood, sizes.log_delta, np.empty((0, FAMILIES, 0), dtype=np.int64)
     steps: dict[str, Callable[[], Any]] = {
         "encrypt": lambda: secret.encrypt(values, zero, *span, sizes.log_delta, seed, noise, ciphertext, 1),
         "sum": lambda: public.sum(
-            ciphertext, seed, [by_row], zero, *span, starts, widths, sizes.log_flood, noise, encrypted, masks, 1
+            ciphertext, seed, [by_row], zero, *span, starts, widths, *scales, noise, encrypted, masks, 1
         ),
         "decrypt": lambda: secret.decrypt(encrypted, masks, runs, sizes.log_delta, sums, 1),
     }

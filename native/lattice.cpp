@@ -169,12 +169,13 @@ class Public {
       throw std::invalid_argument("a public key has another size, or residues out of range");
   }
 
-  // False where a residue of the ciphertexts is out of range.
+  // `added` (blocks, families, slots) is added to the sums; it has no blocks where nothing is. False where a residue of
+  // the ciphertexts is out of range.
   template <class Bin>
   bool sum(In1<std::uint8_t> ciphertext, const nb::bytes& seed, const std::vector<In2<Bin>>& bins,
            In1<std::int32_t> matrix, In1<std::int32_t> rows, In1<std::int64_t> begin, In1<std::int64_t> end,
            In1<std::int32_t> run, In1<std::int32_t> feature_start, In1<std::int32_t> feature_width, unsigned log_flood,
-           const nb::bytes& noise, Out3<u64> sums, Out1<std::uint8_t> masks, std::size_t threads) const {
+           unsigned log_delta, In3<std::int64_t> added, const nb::bytes& noise, Out3<u64> sums, Out1<std::uint8_t> masks, std::size_t threads) const {
     const Blocks blocks{rows, begin, end, run};
     const Cut runs = blocks.runs();
     const std::size_t slots = sums.shape(2), features = feature_start.shape(0);
@@ -182,7 +183,8 @@ class Public {
     const Cut tiles = tiles_of(run, slots);
     if (ciphertext.shape(0) != runs.total() * run_bytes || sums.shape(0) != blocks.size() ||
         sums.shape(1) != families_ || masks.shape(0) != tiles.total() * kPolyBytes ||
-        feature_width.shape(0) != features || matrix.shape(0) != blocks.size() || log_flood > 62)
+        feature_width.shape(0) != features || matrix.shape(0) != blocks.size() || log_flood > 62 ||
+        (added.shape(0) && (added.shape(0) != blocks.size() || added.shape(1) != families_ || added.shape(2) != slots)))
       throw std::invalid_argument("sum: shapes do not fit together");
     for (const auto& each : bins)
       if (each.shape(1) != features) throw std::invalid_argument("sum: bins of other features");
@@ -235,6 +237,8 @@ class Public {
         job.first_tile = (number - jobs.first[at]) * together;
         job.tiles = std::min(together, tiles.first[block + 1] - tiles.first[block] - job.first_tile);
         job.log_flood = log_flood;
+        job.log_delta = log_delta;
+        job.added = added.shape(0) ? added.data() + block * families_ * slots : nullptr;
         job.noise_key = noise_key;
         job.noise_stream = tiles.first[block];
         job.sums = sums.data() + block * families_ * slots;

@@ -13,6 +13,8 @@ from veilboost.crypto.lattice.keys import Blocks
 from veilboost.crypto.lattice.parameters import POLYNOMIAL_BYTES, PRIMES, Sizes, sizes_for
 from veilboost.types import AnyArray, Int32Array, Int64Array, UInt8Array, UInt64Array
 
+NOTHING = np.empty((0, 2, 0), dtype=np.int64)  # to add to sums
+
 
 def seed_named(name: str) -> bytes:
     return hashlib.sha256(name.encode()).digest()
@@ -131,7 +133,12 @@ def encrypt(case: LevelCase, secret: SecretEngine, sizes: Sizes, threads: int = 
 
 
 def encrypted_sums(
-    case: LevelCase, public: PublicEngine, ciphertext: UInt8Array, log_flood: int, threads: int = 1
+    case: LevelCase,
+    public: PublicEngine,
+    ciphertext: UInt8Array,
+    sizes: Sizes,
+    threads: int = 1,
+    added: Int64Array = NOTHING,
 ) -> tuple[UInt64Array, UInt8Array, bool]:
     blocks = case.blocks
     sums = np.zeros((len(blocks.run), case.families, case.slots), dtype=np.uint64)
@@ -147,7 +154,9 @@ def encrypted_sums(
         blocks.run,
         case.starts,
         case.widths,
-        log_flood,
+        sizes.log_flood,
+        sizes.log_delta,
+        added,
         case.seed("noise"),
         sums,
         masks,
@@ -156,12 +165,14 @@ def encrypted_sums(
     return sums, masks, fits
 
 
-def exchange(case: LevelCase, engine: str, threads: int = 1, sizes: Sizes | None = None) -> Exchange:
+def exchange(
+    case: LevelCase, engine: str, threads: int = 1, sizes: Sizes | None = None, added: Int64Array = NOTHING
+) -> Exchange:
     sizes = sizes or case.sizes
     secret, part = keys(case, engine)
     ciphertext = encrypt(case, secret, sizes, threads)
     public = public_engine(case.families, case.seed("public key"), part, engine)
-    sums, masks, fits = encrypted_sums(case, public, ciphertext, sizes.log_flood, threads)
+    sums, masks, fits = encrypted_sums(case, public, ciphertext, sizes, threads, added)
     assert fits
     out = np.zeros((len(case.blocks.run), case.slots, case.families), dtype=np.int64)
     assert secret.decrypt(sums, masks, case.blocks.run, sizes.log_delta, out, threads)

@@ -25,7 +25,8 @@ struct TileJob {
   const std::int32_t* feature_width;
   std::size_t features, slots;
   std::size_t first_tile, tiles;    // those of this job
-  unsigned log_flood;
+  unsigned log_flood, log_delta;
+  const std::int64_t* added;        // families x slots: what is added to the sums, or null for nothing
   const std::uint8_t* noise_key;    // of the level; `noise_stream` + tile is the stream of a tile
   u64 noise_stream;
   u64* sums;                        // families x slots, modulo the first prime

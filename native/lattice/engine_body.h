@@ -326,7 +326,9 @@ void finish_tile(const TileJob& job, std::size_t tile, Word* sums, Word* scratch
       multiply_add(transform_of(j).lanes, hiding, key + (j * parts + f) * kN, sum, sum);
     }
   }
-  // Flood the wanted coefficients, so that their noise says nothing of the tile.
+  // Add what the owner adds at the messages' own scale, modulo q, so that nothing but the new sum appears; then flood the
+  // wanted coefficients, so that their noise says nothing of the tile.
+  const u64 delta[kPrimes] = {power(2, job.log_delta, kPrime[0]), power(2, job.log_delta, kPrime[1])};
   const std::size_t first_slot = tile * in_tile;
   const std::size_t wanted = job.slots - first_slot < in_tile ? job.slots - first_slot : in_tile;
   for (std::size_t f = 0; f < job.families; ++f) {
@@ -336,9 +338,15 @@ void finish_tile(const TileJob& job, std::size_t tile, Word* sums, Word* scratch
     for (std::size_t b = 0; b < wanted; ++b) {
       const u64 bits = source.next() >> (63 - job.log_flood);  // uniform in [-2^log_flood, 2^log_flood)
       const auto flood = static_cast<std::int64_t>(bits) - (std::int64_t{1} << job.log_flood);
-      const u64 x = add(at[0][b], residue(flood, kPrime[0]), kPrime[0]);
-      const u64 y = add(at[1][b], residue(flood, kPrime[1]), kPrime[1]);
-      job.sums[f * job.slots + first_slot + b] = to_first.number(x, y);
+      u64 x[kPrimes];
+      for (std::size_t j = 0; j < kPrimes; ++j) {
+        x[j] = add(at[j][b], residue(flood, kPrime[j]), kPrime[j]);
+        if (job.added) {
+          const u64 value = residue(job.added[f * job.slots + first_slot + b], kPrime[j]);
+          x[j] = add(x[j], multiply(value, delta[j], kPrime[j]), kPrime[j]);
+        }
+      }
+      job.sums[f * job.slots + first_slot + b] = to_first.number(x[0], x[1]);
     }
   }
   Word *x = sums + job.families * kN, *y = sums + (parts + job.families) * kN;

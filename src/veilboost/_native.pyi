@@ -223,6 +223,8 @@ class LatticePublic:
         feature_start: NDArray[int32],
         feature_width: NDArray[int32],
         log_flood: int,
+        log_delta: int,
+        added: NDArray[int64],
         noise: bytes,
         sums: NDArray[uint64],
         masks: NDArray[uint8],

@@ -268,6 +268,11 @@ class PeerRefused(WireError):
     fix = "ask the party's owner; its own message says why"
 
 
+class InconsistentSplit(WireError):
+    code = "VB-1411"
+    fix = "ask the party it names to check its software and its data, then start the job anew under another name"
+
+
 # --- 15xx: arithmetic -------------------------------------------------------------------------------------
 
 

@@ -47,10 +47,14 @@ def exponent_for(bound: float, bits: int) -> int:
     return bits - ceil_log2
 
 
+def weight_bits(weight_bound: float) -> int:
+    """The power of two that no sample weight exceeds; weights below 1 count as 1."""
+    return max(0, math.ceil(math.log2(weight_bound))) if weight_bound > 0 else 0
+
+
 def choose_scale(g_bound: float, h_bound: float, weight_bound: float, bits: int) -> Scale:
     """The grid for gradients of unit weight, coarser where weights would not leave room in 30 bits."""
-    room = MAX_BITS - max(0, math.ceil(math.log2(weight_bound))) if weight_bound > 0 else MAX_BITS
-    bits = min(bits, room)
+    bits = min(bits, MAX_BITS - weight_bits(weight_bound))
     if bits < 1:
         raise GradientRange("the sample weights are so large that no bits are left for gradients")
     return Scale(exponent_for(g_bound, bits), exponent_for(h_bound, bits))

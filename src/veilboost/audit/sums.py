@@ -18,11 +18,14 @@ from veilboost.crypto.lattice.keys import EncryptedSums, SecretKey
 from veilboost.crypto.lattice.parameters import Sizes
 from veilboost.crypto.paillier.packing import PairPacking
 from veilboost.crypto.paillier.prepared import PreparedRandomness
+from veilboost.protocols.common.lattice_blocks import cut_into_blocks, value_bits
 from veilboost.protocols.common.lattice_messages import LatticeRequest, LatticeSums
-from veilboost.protocols.common.messages import BeginRound, ColumnsOffered
+from veilboost.protocols.common.messages import BeginRound, BeginTraining, ColumnsOffered
 from veilboost.protocols.common.paillier_messages import PaillierRound, PaillierSums
 from veilboost.protocols.common.shuffle import ColumnShuffle
 from veilboost.protocols.plain.messages import PlainSums
+from veilboost.protocols.sealed.accounting import noise_bits
+from veilboost.protocols.sealed.options import options_of
 from veilboost.types import BoolArray, Float64Array, Int32Array, Int64Array, PartyName
 
 LINKING, PASSES = 400, 3  # nodes of the nearest rounds that tell which column is which, and how often all are asked
@@ -138,7 +141,11 @@ class SumsReader:
     """Reads a level's answer as the active party did, with its own key where it needs one."""
 
     def __init__(self, view: View, layout: BinLayout) -> None:
-        self._layout = layout
+        self._layout, self._rows = layout, view.rows
+        opening = view.sent(BeginTraining)
+        self._value_bits = value_bits(view.config, opening[0].weight_bits if opening else 0)
+        if view.protocol == "sealed":
+            self._value_bits += noise_bits(options_of(view.config))
         self._key = None if view.secret is None else SecretKey(view.secret.for_request("lattice key"))
         self._owner = view.secret.owner if isinstance(view.secret, PreparedRandomness) else None
 
@@ -157,8 +164,11 @@ class SumsReader:
                 Sizes(request.log_delta - 2),
                 1,
             )
+            node, _ = cut_into_blocks(
+                level.build, self._rows, Sizes(request.log_delta - 2).rows_per_block(self._value_bits)
+            )
             sums = np.zeros((len(request.build), self._layout.slots, 2), dtype=np.int64)
-            np.add.at(sums, request.block_node, by_block)
+            np.add.at(sums, node, by_block)
             return sums
         if isinstance(answer, PaillierSums) and isinstance(opening, PaillierRound) and self._owner is not None:
             public, count = self._owner.public, len(request.build) * self._layout.slots

@@ -90,7 +90,12 @@ class SplitFinder(Protocol):
         """The sides of the fit rows and of the follow rows of the chosen nodes."""
         ...
 
+    def check_split(self, level: Level, choices: Choices, children: Level) -> None:
+        """Compare where the rows of the chosen nodes went with what was known of the splits; raise if it differs."""
+
     def leaf_weights(self, totals: Int64Array, scale: Scale) -> Float64Array: ...
+    def end_round(self) -> None:
+        """All trees of the round are grown; nothing that depends on their leaves has left yet."""
 
 
 def best_choices(level: Level, offers: Sequence[Candidates], gamma: float) -> Choices:
@@ -124,9 +129,12 @@ def grow(finder: SplitFinder, start: Round, config: TrainingConfig, margin: Floa
         cover = level.totals[:, 1].astype(np.float64) * start.scale.h_unit
         if choices is None or not len(position):
             forest.note_level(level.fit.group, cover, weight, _NOWHERE, _NOBODY, cover[:0])
+            finder.end_round()
             return forest.trees()
         children = forest.note_level(level.fit.group, cover, weight, position, choices.owner, choices.gain)
+        parents = level
         level = _next_level(level, position, children, fit_left, follow_left, start, config, finder.derives_siblings)
+        finder.check_split(parents, choices, level)
 
 
 def _first_level(start: Round, config: TrainingConfig) -> Level:

@@ -69,6 +69,11 @@ class RowGroups:
             return self.rows[:0]
         return np.concatenate([self.rows[b:e] for b, e in zip(self.begin, self.end, strict=True)])
 
+    def counts_below(self, nodes: Int32Array, bounds: Int64Array) -> Int64Array:
+        """For each of these nodes and its bound: how many of its rows, which ascend, have a smaller number."""
+        starts = zip(self.begin[nodes].tolist(), self.end[nodes].tolist(), bounds.tolist(), strict=True)
+        return np.array([self.rows[begin:end].searchsorted(bound) for begin, end, bound in starts], dtype=np.int64)
+
     def split(self, left: Sides) -> RowGroups:
         """The children of all nodes, left and right of each in turn."""
         group = self.group.repeat(2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -92,6 +93,27 @@ def candidates_from_sums(
     )
     every = gain.reshape(nodes, 2 * slots) if keep_gains else None
     return Candidates(best_handle, best_gain, order, layout, every)
+
+
+def left_sums(
+    sums: Int64Array, layout: BinLayout, nodes: Int64Array, handles: Int32Array, sets: Sequence[Int32Array]
+) -> tuple[Int64Array, Int64Array]:
+    """What a candidate sends left: the sums (handles, 2) of bin sums (nodes, slots, 2), and how many bins they add up.
+
+    `sets[k]` are the bins that handle k sends left, where it belongs to a set of categories.
+    """
+    feature, place, direction = layout.locate(handles)
+    start, kind = layout.offsets[feature], layout.kind[feature]
+    low = np.where(kind == KIND_CODES[ColumnKind.ONEHOT], start + place, start)
+    high = start + place + 1
+    prefix = np.zeros((sums.shape[0], layout.slots + 1, 2), dtype=np.int64)
+    np.cumsum(sums, axis=1, out=prefix[:, 1:])
+    left, bins = prefix[nodes, high] - prefix[nodes, low], (high - low).astype(np.int64)
+    for k in np.flatnonzero(kind == KIND_CODES[ColumnKind.SETS]).tolist():
+        left[k], bins[k] = sums[nodes[k], start[k] + sets[k]].sum(axis=0), len(sets[k])
+    with_missing = (direction == 1) & (layout.missing[feature] == 1)
+    left[with_missing] += sums[nodes[with_missing], layout.offsets[feature[with_missing] + 1] - 1]
+    return left, bins + with_missing
 
 
 def leaf_weights(totals: Int64Array, scale: Scale, config: TrainingConfig) -> Float64Array:

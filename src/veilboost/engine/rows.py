@@ -56,6 +56,11 @@ class ShardedRows(RowGroups):
     def listed(self) -> Int32Array:
         return self.rows
 
+    def counts_below(self, nodes: Int32Array, bounds: Int64Array) -> Int64Array:
+        within = [bounds - first for first in self.shards.edges[:-1]]  # a shard counts from its own first row
+        counts = self.shards.each(work.counts_below, self.parts, self.pick, nodes, within)
+        return reduced(self.shards.pool, work.added, counts)
+
     def split(self, left: Sides) -> RowGroups:
         parts: list[Ref] = []
         counts: list[Ref] = []

@@ -154,6 +154,10 @@ def sides_joined(*pieces: tuple[UInt8Array, int]) -> UInt8Array:
     return np.packbits(np.concatenate([np.empty(0, dtype=np.uint8), *bits]))
 
 
+def counts_below(groups: RowGroups, pick: Pick, nodes: Int32Array, bounds: Int64Array) -> Int64Array:
+    return picked(groups, pick).counts_below(nodes, bounds)
+
+
 def totals(groups: RowGroups, pick: Pick, gradients: Int32Array) -> Int64Array:
     return picked(groups, pick).totals(gradients)
 

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from veilboost.crypto.lattice.parameters import DEGREE, rows_per_block, run_length
+from veilboost.config import DEFAULTS
+from veilboost.crypto.lattice.parameters import DEGREE, run_length, sizes_for_job
 from veilboost.errors import ImpossibleParameter
 from veilboost.plan.ciphertexts import ciphertext_units, owner_entries
 from veilboost.plan.kernels import kernel_units
@@ -14,7 +15,6 @@ from veilboost.plan.shape import FIRST_SHARE, LATER_SHARE, Shape, Units, tree_sh
 
 CACHED_ROWS = 250_000  # about as many as a processor's caches hold the state of
 CLOSE_ROWS = 32_000  # a column of as many is no more than malloc keeps at hand
-LARGEST_GRADIENT = 1 << 20  # on the fixed-point grid
 
 
 @dataclass(frozen=True)
@@ -174,10 +174,11 @@ class Polynomials:
 
 
 def level_polynomials(shape: Shape, slots: int, features: int) -> Iterator[Polynomials]:
+    sizes = sizes_for_job(int(max(shape.built_rows, default=1.0)), DEFAULTS.gradient_bits, slots, features)
     for built, rows in zip(shape.built, shape.built_rows, strict=True):
         node = max(1.0, rows / built)
-        largest = rows_per_block(int(node), LARGEST_GRADIENT, slots, features) or int(node)
-        pieces = math.ceil(node / largest)
+        most = node if sizes is None else sizes.rows_per_block(DEFAULTS.gradient_bits)
+        pieces = 1 << max(0, math.ceil(math.log2(node / most)))  # halves of halves
         block, count = node / pieces, built * pieces
         run = run_length(int(block), slots)
         runs, tiles = math.ceil(block / run), math.ceil(slots * run / DEGREE)

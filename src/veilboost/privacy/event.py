@@ -22,6 +22,7 @@ class Adjacency(StrEnum):
     LABEL = "label"  # one person's label is another
     ACTIVE_RECORD = "active record"  # one person's label and active features are others
     PASSIVE_RECORD = "passive record"  # one person's passive features are others
+    SAME_SIDES = "passive record, same sides"  # the same, and they lie on the same sides of all cuts that win
     RECORD = "record"  # one person's whole row is another, where participants hold rows
     VECTOR = "vector"  # everything may change: local privacy of whole vectors
 

@@ -199,10 +199,51 @@ def test_other_noise_gives_other_bytes_and_the_same_sums(engine):
     public = public_engine(2, case.seed("public key"), part, engine)
     first = exchange(case, engine)
     other = dataclasses.replace(case, names={"noise": "07" * 32})
-    sums, masks, fits = encrypted_sums(other, public, first.ciphertext, case.sizes.log_flood)
+    sums, masks, fits = encrypted_sums(other, public, first.ciphertext, case.sizes)
     assert fits
     assert not (sums == first.sums).any()
     assert np.mean(masks == first.masks) < 0.01
     out = np.zeros_like(first.decrypted)
     assert secret.decrypt(sums, masks, case.blocks.run, case.sizes.log_delta, out, 1)
     assert np.array_equal(out, case.true_sums())
+
+
+# --- numbers that the holder of the ciphertexts adds ------------------------------------------------------------------
+
+
+@each_engine
+def test_what_is_added_leaves_the_very_bytes_that_larger_values_would(engine):
+    """So the answer tells the new sum and nothing of what was added: the encryption's errors are the same bytes.
+
+    One row of each slot carries what is added there. Noise that is rounded into the answer afterwards differs.
+    """
+    case = make_level(5, (300, 40), (9,), run=(128, 64))
+    rng = np.random.default_rng(5)
+    added = rng.integers(-(2**30), 2**30, (2, 2, case.slots))
+    values = case.values.copy()
+    for block, (begin, end) in enumerate(zip(case.blocks.begin, case.blocks.end, strict=True)):
+        rows = case.blocks.rows[begin:end]
+        slots, first = np.unique(case.bins[0][rows, 0], return_index=True)
+        added[block, :, np.setdiff1d(np.arange(case.slots), slots)] = 0  # a slot without rows has nobody to carry it
+        values[0, rows[first]] += added[block][:, slots].T.astype(np.int32)
+    one = exchange(case, engine, added=added)
+    other = exchange(dataclasses.replace(case, values=values), engine)
+    assert np.array_equal(one.sums, other.sums)
+    assert np.array_equal(one.masks, other.masks)
+    assert np.array_equal(one.decrypted, case.true_sums() + added.transpose(0, 2, 1))
+
+
+@each_engine
+def test_added_numbers_may_be_as_large_as_a_sum(engine):
+    case, sizes = make_level(6, (70,), (3, 2), bits=1), Sizes(57)
+    most = sizes.largest_sum - 200
+    added = np.array([most, -most, 1, 0, -1] * 2).reshape(1, 2, 5)
+    found = exchange(case, engine, sizes=sizes, added=added)
+    assert np.array_equal(found.decrypted, case.true_sums() + added.transpose(0, 2, 1))
+
+
+@each_engine
+def test_added_numbers_of_another_shape_are_refused(engine):
+    case = make_level(6, (70,), (3, 2))
+    with pytest.raises(ValueError):
+        exchange(case, engine, added=np.zeros((1, 2, 4), dtype=np.int64))

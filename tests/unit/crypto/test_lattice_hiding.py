@@ -11,7 +11,7 @@ from veilboost.crypto.lattice.engine import engine_names, public_engine
 from veilboost.crypto.lattice.keys import PublicKey, SecretKey
 from veilboost.crypto.lattice.numpy_engine import NumpyPublic
 from veilboost.crypto.lattice.numpy_ring import rings, to_first_prime, unpack
-from veilboost.crypto.lattice.parameters import DEGREE, PRIMES
+from veilboost.crypto.lattice.parameters import DEGREE, PRIMES, Sizes
 
 pytestmark = pytest.mark.fast
 each_engine = pytest.mark.parametrize("engine", engine_names())
@@ -112,7 +112,7 @@ def test_a_key_with_a_zero_half_would_let_guesses_be_confirmed(monkeypatch):
     _, part = keys(CASE, "numpy")
     public = NumpyPublic(2, CASE.seed("public key"), part)
     monkeypatch.setattr(public, "_key", [np.zeros_like(each) for each in public._key])
-    _, masks, _ = encrypted_sums(CASE, public, exchange(CASE, "numpy").ciphertext, CASE.sizes.log_flood)
+    _, masks, _ = encrypted_sums(CASE, public, exchange(CASE, "numpy").ciphertext, CASE.sizes)
     right, wrong = guesses()
     assert far_from(mask_of(masks), right) < 1e-12
     assert far_from(mask_of(masks), wrong) > 0.45
@@ -123,7 +123,7 @@ def test_a_key_with_a_zero_half_would_let_guesses_be_confirmed(monkeypatch):
 def test_an_answer_is_as_far_from_the_right_guess_as_from_any(engine, zero_key):
     _, part = keys(CASE, engine)
     public = public_engine(2, CASE.seed("public key"), part * 0 if zero_key else part, engine)
-    _, masks, fits = encrypted_sums(CASE, public, exchange(CASE, engine).ciphertext, CASE.sizes.log_flood)
+    _, masks, fits = encrypted_sums(CASE, public, exchange(CASE, engine).ciphertext, CASE.sizes)
     assert fits
     mask = mask_of(masks)
     for guess in guesses():
@@ -151,7 +151,7 @@ def test_noise_that_depends_on_the_tile_is_as_small_as_reckoned_and_buried_by_th
     noises = {}
     for log_flood in (0, CASE.sizes.log_flood):
         seen.clear()
-        encrypted_sums(CASE, public, ciphertext, log_flood)
+        encrypted_sums(CASE, public, ciphertext, Sizes(log_flood))
         noises[log_flood] = noise_of(seen, secret)
     expected = 3.24 * np.sqrt(64 + 2 * DEGREE * 2 / 3)  # what sizes_for reckons with
     assert 0.8 * expected < noises[0].std() < 1.2 * expected

@@ -19,9 +19,9 @@ from veilboost.crypto.lattice.parameters import (
     POLYNOMIAL_BYTES,
     PRIMES,
     Sizes,
-    rows_per_block,
     run_length,
     sizes_for,
+    sizes_for_job,
 )
 
 pytestmark = pytest.mark.fast
@@ -109,19 +109,14 @@ def test_the_largest_sum_is_the_largest_that_cannot_wrap_around(log_flood):
     assert (sizes.largest_sum + 2) * step > Q // 2
 
 
-@given(**shapes, largest=st.integers(0, 2**31))
-def test_a_block_has_the_most_rows_whose_sum_and_flood_fit(rows, slots, features, largest):
-    def fit(count: int) -> bool:
-        sizes = sizes_for(count, slots, features)
-        return count * largest <= sizes.largest_sum and sizes.log_flood <= MOST_LOG_FLOOD
+@given(**shapes, bits=st.integers(0, 31))
+def test_a_job_has_the_least_flood_that_hides_the_sums_of_its_blocks(rows, slots, features, bits):
+    def fits(sizes: Sizes) -> bool:
+        block = min(rows, sizes.largest_sum // 2**bits)
+        return block >= min(rows, LEAST_RUN) and sizes_for(block, slots, features).log_flood <= sizes.log_flood
 
-    found = rows_per_block(rows, largest, slots, features)
-    if found:
-        assert found <= rows
-        assert fit(found)
-        assert found == rows or not fit(found + 1)
-    else:
-        assert not fit(min(rows, LEAST_RUN))
+    fitting = [sizes for sizes in map(Sizes, range(57, MOST_LOG_FLOOD + 1)) if fits(sizes)]
+    assert sizes_for_job(rows, bits, slots, features) == min(fitting, default=None)
 
 
 def test_some_sizes_by_hand():
@@ -129,11 +124,12 @@ def test_some_sizes_by_hand():
     assert sizes_for(24_000, 384, 12) == Sizes(58)
     assert sizes_for(1, 1, 1) == Sizes(57)
     assert Sizes(60).largest_sum == (Q // 2 >> 62) - 1 == 2**37 - 29
-    assert rows_per_block(24_000, 2**20, 384, 12) == 24_000
-    assert rows_per_block(10**6, 2**20, 640, 20) == 2**17 - 1
-    assert rows_per_block(0, 2**20, 384, 12) == 1
-    assert rows_per_block(100, 2**62, 384, 12) == 0
-    assert rows_per_block(100, 2**20, 10**6, 100) == 0
+    assert sizes_for_job(24_000, 20, 384, 12) == Sizes(58)
+    assert Sizes(58).rows_per_block(20) == 2**19 - 1
+    assert sizes_for_job(10**6, 20, 640, 20) == Sizes(60)
+    assert Sizes(60).rows_per_block(20) == 2**17 - 1
+    assert sizes_for_job(100, 62, 384, 12) is None
+    assert sizes_for_job(100, 20, 10**6, 100) is None
 
 
 @given(st.integers(0, 10**7), st.integers(0, 10**5))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lattices import LevelCase, encrypt, encrypted_sums, exchange, keys, make_level, seed_named
+from lattices import NOTHING, LevelCase, encrypt, encrypted_sums, exchange, keys, make_level, seed_named
 from veilboost.crypto.csprng import Csprng
 from veilboost.crypto.lattice.engine import engine_names, public_engine, secret_engine
 from veilboost.crypto.lattice.keys import Blocks, Ciphertext, EncryptedSums, PublicKey, SecretKey
@@ -46,13 +46,13 @@ def test_residues_are_below_their_prime_in_keys_and_ciphertexts(engine, j, place
     ciphertext = encrypt(CASE, secret, CASE.sizes)
     last = len(ciphertext) // POLYNOMIAL_BYTES - 2 + j
     public = public_engine(2, seed, with_residue(part, 2 + j, place, PRIMES[j] - 1), engine)
-    assert encrypted_sums(CASE, public, with_residue(ciphertext, last, place, PRIMES[j] - 1), 57)[2]
+    assert encrypted_sums(CASE, public, with_residue(ciphertext, last, place, PRIMES[j] - 1), Sizes(57))[2]
     for beyond in (PRIMES[j], 2**50 - 1):
         with pytest.raises(ValueError, match="range"):
             public_engine(2, seed, with_residue(part, 2 + j, place, beyond), engine)
         with pytest.raises(MalformedMessage):
             PublicKey(seed, with_residue(part, j, place, beyond), engine)
-        assert not encrypted_sums(CASE, public, with_residue(ciphertext, last, place, beyond), 57)[2]
+        assert not encrypted_sums(CASE, public, with_residue(ciphertext, last, place, beyond), Sizes(57))[2]
 
 
 @each_engine
@@ -87,7 +87,7 @@ def test_seeds_have_32_bytes(engine):
                 encrypt(renamed(name, seed), secret, CASE.sizes)
         for name in ("ciphertext", "noise"):
             with pytest.raises(ValueError):
-                encrypted_sums(renamed(name, seed), public, encrypt(CASE, secret, CASE.sizes), 57)
+                encrypted_sums(renamed(name, seed), public, encrypt(CASE, secret, CASE.sizes), Sizes(57))
 
 
 def renamed(name: str, seed: bytes) -> LevelCase:
@@ -112,7 +112,7 @@ def test_runs_are_powers_of_two_in_range(engine, run):
     with pytest.raises(ValueError):
         public.sum(
             ciphertext, bytes(32), list(CASE.bins), CASE.group, blocks.rows, blocks.begin, blocks.end, runs,
-            CASE.starts, CASE.widths, 57, bytes(32), sums, masks, 1,
+            CASE.starts, CASE.widths, 57, 59, NOTHING, bytes(32), sums, masks, 1,
         )  # fmt: skip
     with pytest.raises(MalformedMessage):
         with_blocks(run=runs).blocks.check()
@@ -141,7 +141,7 @@ def test_blocks_lie_among_the_rows(engine, changed):
     with pytest.raises(ValueError):
         public.sum(
             honest, bytes(32), list(CASE.bins), CASE.group, blocks.rows, blocks.begin, blocks.end, blocks.run,
-            CASE.starts, CASE.widths, 57, bytes(32), np.zeros((2, 2, 11), dtype=np.uint64),
+            CASE.starts, CASE.widths, 57, 59, NOTHING, bytes(32), np.zeros((2, 2, 11), dtype=np.uint64),
             np.zeros(2 * POLYNOMIAL_BYTES, dtype=np.uint8), 1,
         )  # fmt: skip
 
@@ -156,11 +156,11 @@ def test_arrays_of_other_sizes(engine):
         public_engine(2, bytes(32), np.zeros(4 * POLYNOMIAL_BYTES + 1, dtype=np.uint8), engine)
     for wrong in (ciphertext[:-1], ciphertext[: 4 * POLYNOMIAL_BYTES], np.append(ciphertext, np.uint8(0))):
         with pytest.raises(ValueError):
-            encrypted_sums(CASE, public, wrong, 57)
+            encrypted_sums(CASE, public, wrong, Sizes(57))
     with pytest.raises(ValueError):
-        encrypted_sums(dataclasses.replace(CASE, bins=[CASE.bins[0][:, :1].copy()]), public, ciphertext, 57)
+        encrypted_sums(dataclasses.replace(CASE, bins=[CASE.bins[0][:, :1].copy()]), public, ciphertext, Sizes(57))
     with pytest.raises(ValueError):
-        encrypted_sums(CASE, public, ciphertext, 63)
+        encrypted_sums(CASE, public, ciphertext, Sizes(63))
     found = exchange(CASE, engine)
     for sums, masks in (
         (found.sums[:1], found.masks),
@@ -225,7 +225,7 @@ def test_random_bytes_are_refused_or_give_meaningless_sums(engine, data):
         key = public_engine(2, seed_named("any"), data.draw(noise_bytes(4 * POLYNOMIAL_BYTES)), engine)
     except ValueError:
         key = public
-    sums, masks, _ = encrypted_sums(CASE, key, data.draw(noise_bytes(CASE.blocks.ciphertext_bytes())), 57)
+    sums, masks, _ = encrypted_sums(CASE, key, data.draw(noise_bytes(CASE.blocks.ciphertext_bytes())), Sizes(57))
     out = np.zeros((2, 11, 2), dtype=np.int64)
     secret.decrypt(sums, masks, CASE.blocks.run, 59, out, 1)
     secret.decrypt(

@@ -10,9 +10,7 @@ import pytest
 import veilboost.party.simulation as simulation_module
 from support import make_columns, make_labels, sha, split_among, train
 from veilboost.config import TrainingConfig
-from veilboost.crypto.csprng import Csprng, JobRandomness
-from veilboost.crypto.lattice.keys import Blocks, PublicKey, SecretKey, add_to_sums
-from veilboost.crypto.lattice.parameters import sizes_for
+from veilboost.crypto.csprng import JobRandomness
 from veilboost.errors import UnsupportedCombination
 from veilboost.privacy.account import MemoryAccount
 from veilboost.privacy.accountant import compose
@@ -107,27 +105,6 @@ def test_leaves_carry_noise_of_the_stated_size():
     hessian = 300 * 0.25 + 1.0
     sigma = label_noise(SealedOptions(eps=1.0), 1, 1).leaf_sigma
     assert np.std(weights) * hessian == pytest.approx(sigma, rel=0.3)
-
-
-def test_noise_enters_under_encryption_exactly():
-    rng = np.random.default_rng(0)
-    key = SecretKey(Csprng(b"k"))
-    public = PublicKey(key.public_seed, key.public_part)
-    rows, features, bins = 500, 3, 7
-    values = rng.integers(-(2**20), 2**20, size=(1, rows, 2)).astype(np.int32)
-    table = rng.integers(0, bins, size=(rows, features)).astype(np.uint8)
-    sizes = sizes_for(rows, features * bins, features)
-    run = np.array([128], dtype=np.int32)
-    blocks = Blocks(np.arange(rows, dtype=np.int32), np.array([0]), np.array([rows]), run)
-    group = np.zeros(1, dtype=np.int32)
-    sealed = key.encrypt(values, group, blocks, sizes, Csprng(b"e"), 1)
-    starts, widths = np.arange(0, features * bins, bins, dtype=np.int32), np.full(features, bins, dtype=np.int32)
-    answer = public.sum(sealed, blocks, [table], group, starts, widths, sizes, 1)
-    exact = key.decrypt(answer, run, features * bins, sizes, 1)
-    noise = rng.integers(-(2**32), 2**32, size=(1, 2, features * bins))
-    noise[0, 0, :4] = (2**33, -(2**33), 0, 1)
-    noisy = key.decrypt(add_to_sums(answer, noise, sizes), run, features * bins, sizes, 1)
-    assert np.array_equal(noisy - exact, noise.transpose(0, 2, 1))
 
 
 def test_the_same_job_again_meets_the_same_noise_and_another_meets_other():

@@ -57,6 +57,8 @@ class PublicEngine(Protocol):
         feature_start: Int32Array,
         feature_width: Int32Array,
         log_flood: int,
+        log_delta: int,
+        added: Int64Array,
         noise: bytes,
         sums: UInt64Array,
         masks: UInt8Array,

@@ -27,6 +27,7 @@ from veilboost.types import AnyArray, Int32Array, Int64Array, UInt8Array, UInt64
 FAMILIES = 2  # g and h: one mask serves both, each has a secret of its own
 RUN_BYTES = FAMILIES * len(PRIMES) * POLYNOMIAL_BYTES
 KEY_BYTES = RUN_BYTES
+_NOTHING = np.empty((0, FAMILIES, 0), dtype=np.int64)  # to add to sums
 SPAN_ROWS = 1 << 16  # blocks that are worked on together have no more rows than this, unless it is one block
 
 
@@ -195,11 +196,14 @@ class PublicKey:
         sizes: Sizes,
         threads: int,
         noise: bytes | None = None,
+        added: Int64Array | None = None,
     ) -> EncryptedSums:
         """Encrypted sums per block and slot, re-randomised and flooded.
 
         Block k takes its bins from `bins[matrix[k]]` (rows, features); feature f has `widths[f]` slots from
         `starts[f]` on. Masks and noise come from the seed `noise`, which serves once; without it the system draws one.
+        `added` (blocks, families, slots) is added to the sums at the messages' own scale before they are flooded, so
+        that the answer tells nothing but the new sums.
         """
         if len(ciphertext.seed) != SEED_BYTES or len(ciphertext.packed) != blocks.ciphertext_bytes():
             raise MalformedMessage("there are ciphertexts of another number of rows")
@@ -218,6 +222,8 @@ class PublicKey:
             starts,
             widths,
             sizes.log_flood,
+            sizes.log_delta,
+            _NOTHING if added is None else added,
             noise or Csprng().bytes(SEED_BYTES),
             sums,
             masks,
@@ -226,16 +232,3 @@ class PublicKey:
         if not fits:
             raise MalformedMessage("a ciphertext is out of range")
         return EncryptedSums(sums, masks)
-
-
-def add_to_sums(answer: EncryptedSums, values: Int64Array, sizes: Sizes) -> EncryptedSums:
-    """Encrypted sums with `values` (blocks, families, slots) added, by whoever holds them; values below 2^45 in size.
-
-    A sum is scaled by delta / p1 after the modulus switch, a little over a power of two: the value is scaled likewise,
-    and rounding costs less than one of the hundreds of steps between two sums.
-    """
-    first, second = PRIMES
-    shifted = values << (sizes.log_delta - 50)
-    excess = np.rint(shifted * ((2**50 - second) / second)).astype(np.int64)
-    added = (answer.sums.astype(np.int64) + (shifted + excess) % first) % first
-    return EncryptedSums(added.astype(np.uint64), answer.masks)

@@ -130,6 +130,8 @@ class NumpyPublic:
         feature_start: Int32Array,
         feature_width: Int32Array,
         log_flood: int,
+        log_delta: int,
+        added: Int64Array,
         noise: bytes,
         sums: UInt64Array,
         masks: UInt8Array,
@@ -146,6 +148,7 @@ class NumpyPublic:
             and all(each.shape[1] == len(feature_start) for each in bins)
             and len(matrix) == len(begin)
             and 0 <= log_flood <= MOST_LOG_FLOOD
+            and (not len(added) or added.shape == sums.shape)
         )
         _require(fits and len(seed) == len(noise) == SEED_BYTES, "sum: shapes do not fit together")
         packed = ciphertext.reshape(shape)
@@ -166,7 +169,8 @@ class NumpyPublic:
                         product = ring.multiply(ring.forward(polynomials)[:, None], parts).sum(axis=0)
                         carried[:] = ring.add(carried, product % ring.p)
             for tile, total in zip(own_tiles, totals, strict=True):
-                self._finish(tile, total, log_flood, KeyStream(noise, tile.number), sums, masks)
+                more = added[block] if len(added) else None
+                self._finish(tile, total, log_flood, log_delta, more, KeyStream(noise, tile.number), sums, masks)
         return True
 
     def _finish(
@@ -174,11 +178,16 @@ class NumpyPublic:
         tile: _Tile,
         total: UInt64Array,
         log_flood: int,
+        log_delta: int,
+        added: Int64Array | None,
         source: KeyStream,
         sums: UInt64Array,
         masks: UInt8Array,
     ) -> None:
-        """Hide the tile: a public-key encryption of zero over the mask, a flood over what is wanted; then switch."""
+        """Hide the tile: a public-key encryption of zero over the mask, a flood over what is wanted; then switch.
+
+        What is added is scaled like a message, modulo q, before that: nothing but the new sum appears.
+        """
         families, slots = self._families, sums.shape[2]
         mask_error, u = errors(source), ternary(source)
         wanted: list[UInt64Array] = []
@@ -190,6 +199,11 @@ class NumpyPublic:
             mask.append(ring.add(coefficients[families], ring.residues(mask_error)))
         over = flood(source, wanted[0].size, log_flood).reshape(wanted[0].shape)
         flooded = [ring.add(each, ring.residues(over)) for ring, each in zip(rings(), wanted, strict=True)]
+        if added is not None:
+            flooded = [
+                ring.add(each, ring.scale(ring.residues(added[:, tile.slots]), 1 << log_delta))
+                for ring, each in zip(rings(), flooded, strict=True)
+            ]
         sums[tile.block, :, tile.slots] = to_first_prime(flooded[0], flooded[1])
         at = tile.number * POLYNOMIAL_BYTES
         masks[at : at + POLYNOMIAL_BYTES] = pack(to_first_prime(mask[0], mask[1]))

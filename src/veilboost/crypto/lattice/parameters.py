@@ -24,7 +24,7 @@ _TERNARY_VARIANCE = 2 / 3
 _LEAST_LOG_FLOOD = 57  # below it the rounding of the modulus switch, 2^56.9 at eight sigma, would not fit beside it
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class Sizes:
     """Messages are scaled by 2^log_delta, wanted coefficients flooded by 2^log_flood; sums of size up to
     `largest_sum` come back exactly."""
@@ -39,6 +39,10 @@ class Sizes:
     @property
     def largest_sum(self) -> int:
         return (PRIMES[0] * PRIMES[1] // 2 >> self.log_delta) - 1
+
+    def rows_per_block(self, value_bits: int) -> int:
+        """How many rows of values up to 2^value_bits may be summed together."""
+        return self.largest_sum >> value_bits
 
 
 def sizes_for(rows: int, slots: int, features: int, families: int = 2) -> Sizes:
@@ -56,21 +60,18 @@ def sizes_for(rows: int, slots: int, features: int, families: int = 2) -> Sizes:
     return Sizes(max(needed, _LEAST_LOG_FLOOD))
 
 
-def rows_per_block(rows: int, largest_value: int, slots: int, features: int, spare: int = 0) -> int:
-    """How many rows of values up to `largest_value` may be summed under encryption; 0 where not even one run may.
+def sizes_for_job(rows: int, value_bits: int, slots: int, features: int) -> Sizes | None:
+    """The least flooding that hides the sums of a job of so many rows, whose values are at most 2^value_bits in size.
 
-    Fewer rows need less flooding, and that leaves room for larger sums. `spare` is kept free for what is added later.
+    More flooding leaves less room for sums, so that a block has fewer rows and needs less of it. None where there is no
+    room for even one run of rows.
     """
-
-    def fit(count: int) -> bool:
-        sizes = sizes_for(count, slots, features)
-        return sizes.log_flood <= MOST_LOG_FLOOD and count * largest_value + spare <= sizes.largest_sum
-
-    found, beyond = 0, max(rows, 1) + 1
-    while beyond - found > 1:
-        middle = (found + beyond) // 2
-        found, beyond = (middle, beyond) if fit(middle) else (found, middle)
-    return found if found >= min(max(rows, 1), LEAST_RUN) else 0
+    for log_flood in range(_LEAST_LOG_FLOOD, MOST_LOG_FLOOD + 1):
+        sizes = Sizes(log_flood)
+        block = min(rows, sizes.rows_per_block(value_bits))
+        if block >= min(rows, LEAST_RUN) and sizes_for(block, slots, features).log_flood <= log_flood:
+            return sizes
+    return None
 
 
 def run_length(rows: int, slots: int) -> int:

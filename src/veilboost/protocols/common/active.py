@@ -6,7 +6,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 
 import numpy as np
 
@@ -15,9 +15,9 @@ from veilboost.boost.grower import Choices, Level, Round, best_choices
 from veilboost.boost.layout import BinLayout
 from veilboost.boost.rows import RowGroups
 from veilboost.boost.sides import Sides
-from veilboost.boost.split import Candidates, candidates_from_sums, leaf_weights
-from veilboost.errors import MalformedMessage
-from veilboost.fixedpoint import Scale
+from veilboost.boost.split import Candidates, candidates_from_sums, leaf_weights, left_sums
+from veilboost.errors import InconsistentSplit, MalformedMessage
+from veilboost.fixedpoint import Scale, weight_bits
 from veilboost.model.part import SplitRecords
 from veilboost.protocols.api import ActiveContext, ActiveSide
 from veilboost.protocols.common.messages import (
@@ -50,6 +50,8 @@ class VerticalActive(ActiveSide):
         self.derives_siblings = context.config.proposal == "global"
         self.owner = context.order.index(context.party)
         self.layouts: dict[PartyName, BinLayout] = {}
+        self.known_sums: dict[PartyName, Int64Array] = {}  # of the level's open nodes, where a protocol has them
+        self._asked: dict[PartyName, SplitRequest] = {}
         self._rules: dict[tuple[int, int], Rule] = {}
 
     # --- what a protocol supplies ------------------------------------------------------------------------
@@ -73,6 +75,7 @@ class VerticalActive(ActiveSide):
             config=json.dumps(self.config.to_dict()),
             rows=self.context.rows,
             trees_per_round=self.context.trees_per_round,
+            weight_bits=weight_bits(self.context.largest_weight),
             held_out=_NO_BITS if held_out is None else np.packbits(held_out),
             weights=np.empty(0) if bin_weights is None else bin_weights,
         )
@@ -148,13 +151,12 @@ class VerticalActive(ActiveSide):
     def split(self, level: Level, offers: Sequence[Candidates], choices: Choices) -> tuple[Sides, Sides]:
         names = self.context.order
         winners = set(choices.owner.tolist())
-        pending = self.context.peers.send(
-            {
-                name: self._split_request(level, offers[owner], choices, owner)
-                for owner, name in enumerate(names)
-                if owner != self.owner and owner in winners
-            }
-        )
+        self._asked = {
+            name: self._split_request(level, offers[owner], choices, owner)
+            for owner, name in enumerate(names)
+            if owner != self.owner and owner in winners
+        }
+        pending = self.context.peers.send(self._asked)
         last = LastSplit(choices, level.fit.of(choices.position), level.follow.of(choices.position))
         mine = np.flatnonzero(choices.owner == self.owner)
         if len(mine):
@@ -163,6 +165,34 @@ class VerticalActive(ActiveSide):
             last.take(names.index(name), *self._hear(level.depth, last, name, answer))
         self._last_split = last
         return last.left
+
+    def check_split(self, level: Level, choices: Choices, children: Level) -> None:
+        """The rows that a party sends left must add up to the sums by which its candidate won.
+
+        A party that answers with other sums, to learn from whether it wins, is found out when it does.
+        """
+        left = self.left_totals(children)
+        for name, request in self._asked.items():
+            if name not in self.known_sums:  # of this protocol, or this tree, only gains are known
+                continue
+            at = np.flatnonzero(choices.owner == self.context.order.index(name))
+            times = np.diff(request.starts)
+            nodes = level.open.searchsorted(request.position).repeat(times)
+            sets = [request.set_bins[low:high] for low, high in pairwise(request.set_starts.tolist())]
+            told, bins = left_sums(self.known_sums[name], self.round_layouts[name], nodes, request.handles, sets)
+            fits = (np.abs(told - left[at].repeat(times, axis=0)) <= self.tolerance(name, bins)).all(axis=1)
+            if not np.logical_or.reduceat(fits, request.starts[:-1]).all():  # one of the handles that tie
+                raise InconsistentSplit(
+                    f"{name} sent rows left that do not add up to the sums by which its split was chosen"
+                )
+
+    def left_totals(self, children: Level) -> Int64Array:
+        """The sums over the rows that went left, of each node that was split, as `known_sums` has them."""
+        return children.totals[0::2]
+
+    def tolerance(self, name: PartyName, bins: Int64Array) -> Int64Array | int:
+        """How far sums over so many bins may be off, (candidates, 2): not at all where they are exact."""
+        return 0
 
     def leaf_weights(self, totals: Int64Array, scale: Scale) -> Float64Array:
         return leaf_weights(totals, scale, self.config)

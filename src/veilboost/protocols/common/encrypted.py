@@ -43,7 +43,8 @@ class EncryptedActive(VerticalActive):
             known = self.known_totals(level)
             if known is not None:
                 _check_totals(name, sums, layout, known)
-            offers[name] = self.offer(self._sums[name].complete(level, sums), layout, level.totals[level.open])
+            self.known_sums[name] = self._sums[name].complete(level, sums)
+            offers[name] = self.offer(self.known_sums[name], layout, level.totals[level.open])
         return offers
 
     def decrypted(self, level: Level, pending: Mapping[PartyName, Pending]) -> Mapping[PartyName, Int64Array]:

@@ -15,11 +15,13 @@ from veilboost.boost.grower import Level, Round
 from veilboost.boost.rows import RowGroups
 from veilboost.boost.split import Candidates
 from veilboost.crypto.lattice.keys import Blocks, EncryptedSums, SecretKey, span_seed
-from veilboost.crypto.lattice.parameters import SEED_BYTES, Sizes, rows_per_block, run_length, sizes_for
+from veilboost.crypto.lattice.parameters import SEED_BYTES, Sizes, run_length, sizes_for_job
 from veilboost.engine.shards import pieces_of
 from veilboost.errors import UnsupportedCombination
+from veilboost.fixedpoint import weight_bits
 from veilboost.protocols.api import ActiveContext
 from veilboost.protocols.common.encrypted import EncryptedActive
+from veilboost.protocols.common.lattice_blocks import cut_into_blocks, value_bits
 from veilboost.protocols.common.lattice_messages import LatticeMore, LatticeRequest, LatticeRound, LatticeSums
 from veilboost.protocols.common.messages import BeginRound, StatisticsRequest
 from veilboost.types import Int32Array, Int64Array, PartyName, UInt8Array
@@ -42,8 +44,12 @@ class LatticeActive(EncryptedActive):
         self._key = SecretKey(context.randomness.for_request("lattice key"))
         self._key_seed = np.frombuffer(self._key.public_seed, dtype=np.uint8)
 
+    @property
+    def noise_bits(self) -> int:
+        """Bits of room that passive parties have to add noise to a sum."""
+        return 0
+
     def begin_round(self, start: Round) -> None:
-        self._largest = self.largest_value(start)
         content = hashlib.blake2b(digest_size=32)
         for piece in [start.gradients] if start.trees > 1 else pieces_of(start.gradients, _ROWS_AT_ONCE):
             content.update(np.asarray(piece).tobytes())
@@ -66,19 +72,20 @@ class LatticeActive(EncryptedActive):
         layouts = [self.round_layouts[name] for name in requests]
         slots = max(layout.slots for layout in layouts)
         features = max(layout.features for layout in layouts)
-        most_rows = int(build.counts.max(initial=0))
-        largest_block = rows_per_block(most_rows, self._largest, slots, features, self.room_for_noise(features))
-        if not largest_block:
+        bits = value_bits(self.config, weight_bits(self.context.largest_weight)) + self.noise_bits
+        sizes = sizes_for_job(self.context.rows, bits, slots, features)
+        if sizes is None:
             raise UnsupportedCombination(
                 "gradients are too large, or bins too many, to be summed under encryption",
                 "lower gradient_bits, max_bin or the largest weight",
             )
-        self._sizes = sizes_for(largest_block, slots, features)
-        self._block_node, block_rows = _cut(build, largest_block)
+        self.check_sizes(sizes, features)
+        self._sizes = sizes
+        self.block_node, block_rows = cut_into_blocks(build, self.context.rows, sizes.rows_per_block(bits))
         self._run = np.array([run_length(rows, slots) for rows in block_rows.tolist()], dtype=np.int32)
         end = block_rows.cumsum()
         blocks = Blocks(_NO_ROWS, end - block_rows, end, self._run)
-        seed = self._encrypt(build, blocks, build.group[self._block_node])
+        seed = self._encrypt(build, blocks, build.group[self.block_node])
         ciphertext = self.next_ciphertexts()
         return self.context.peers.send(
             {
@@ -89,8 +96,6 @@ class LatticeActive(EncryptedActive):
                     follow_left=request.follow_left,
                     build=request.build,
                     log_delta=self._sizes.log_delta,
-                    block_node=self._block_node,
-                    block_rows=block_rows.astype(np.int32),
                     run=self._run,
                     seed=np.frombuffer(seed, dtype=np.uint8),
                     ciphertext=ciphertext,
@@ -146,20 +151,15 @@ class LatticeActive(EncryptedActive):
         digest.update(bytes([self._sizes.log_delta]))
         return digest.digest()
 
-    def largest_value(self, start: Round) -> int:
-        """What no value exceeds in size. It decides how large nodes are cut into blocks, which every peer sees."""
-        return max(int(start.gradients.max(initial=0)), -int(start.gradients.min(initial=0)), 1)
-
-    def room_for_noise(self, features: int) -> int:
-        """How large a number a passive party of so many columns may add to a sum."""
-        return 0
+    def check_sizes(self, sizes: Sizes, features: int) -> None:
+        """Refuse sizes that leave no room for what a passive party of so many columns adds to sums."""
 
     def decrypt(self, level: Level, name: PartyName, answer: LatticeSums) -> Int64Array:
         by_block = self.decrypt_blocks(name, answer, slice(None))
         if len(by_block) == len(level.build):
             return by_block
         sums = np.zeros((len(level.build), *by_block.shape[1:]), dtype=np.int64)
-        np.add.at(sums, self._block_node, by_block)
+        np.add.at(sums, self.block_node, by_block)
         return sums
 
     def decrypt_blocks(self, name: PartyName, answer: LatticeSums, blocks: slice) -> Int64Array:
@@ -184,24 +184,13 @@ class StreamingLatticeActive(LatticeActive):
             pending = self._send_more(answers)  # peers sum these while we decrypt
             for name in list(answers):
                 by_block = self.decrypt_blocks(name, answers.pop(name), told)
-                np.add.at(sums[name], self._block_node[told], by_block)
+                np.add.at(sums[name], self.block_node[told], by_block)
         return sums
 
     def _send_more(self, names: Iterable[PartyName]) -> Mapping[PartyName, Pending]:
         """The level's next ciphertexts, if any are left. Nothing here keeps them once they are sent."""
         more = self.next_ciphertexts()
         return self.context.peers.send(dict.fromkeys(names, LatticeMore(more))) if len(more) else {}
-
-
-def _cut(build: RowGroups, largest: int) -> tuple[Int32Array, Int64Array]:
-    """Nodes cut into blocks of at most `largest` rows: the node of each block, and its rows."""
-    counts = build.counts
-    pieces = np.maximum(-(-counts // largest), 1)
-    node = np.repeat(np.arange(build.nodes, dtype=np.int32), pieces)
-    rows = np.full(len(node), largest, dtype=np.int64)
-    last = pieces.cumsum() - 1
-    rows[last] = counts - (pieces - 1) * largest
-    return node, rows
 
 
 def encrypt_rows(

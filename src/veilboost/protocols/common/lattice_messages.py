@@ -28,19 +28,16 @@ class LatticeRound(BeginRound):
 class LatticeRequest(StatisticsRequest):
     """Active to passive: a level's request, with the encrypted (g, h) of the rows of the nodes to sum.
 
-    The rows of the nodes, in their order, are cut into blocks: block k belongs to node `build[block_node[k]]`, has
-    `block_rows[k]` rows and lies in ciphertexts of `run[k]` rows each. Consecutive blocks are a span with a seed of its
-    own (see `crypto.lattice.keys`). Of very many spans only the first are here; `LatticeMore` bring the others.
+    The rows of the nodes, in their order, are cut into blocks (see `lattice_blocks`); block k lies in ciphertexts of
+    `run[k]` rows each. Consecutive blocks are a span with a seed of its own (see `crypto.lattice.keys`). Of very many
+    spans only the first are here; `LatticeMore` bring the others.
     """
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
         *StatisticsRequest.reveals,
         Reveals("encrypted gradients: nothing, as long as ring-LWE is hard", "passive"),
-        Reveals("a bound on the size of gradients, where nodes are cut into several blocks", "passive"),
     )
     log_delta: int
-    block_node: Ints
-    block_rows: Ints
     run: Ints
     seed: Bytes
     ciphertext: Bytes
@@ -65,7 +62,7 @@ class LatticeSums(Message):
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
         Reveals("exact sums of gradients and hessians per node and bin of every column, columns shuffled", "active"),
-        Reveals("the same for each block of rows, where a node is cut into several", "active"),
+        Reveals("the same for each range of row numbers, where a node is cut into several blocks", "active"),
     )
     sums: Annotated[UInt64Array, ArraySpec("uint64", 3)]
     masks: Bytes

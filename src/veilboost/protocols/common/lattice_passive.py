@@ -16,10 +16,11 @@ from veilboost.crypto.lattice.keys import FAMILIES, Blocks, Ciphertext, Encrypte
 from veilboost.crypto.lattice.parameters import LEAST_RUN, MOST_LOG_FLOOD, SEED_BYTES, Sizes, sizes_for
 from veilboost.errors import MalformedMessage, UnexpectedMessage, VeilBoostError
 from veilboost.protocols.api import PassiveContext
+from veilboost.protocols.common.lattice_blocks import cut_into_blocks, value_bits
 from veilboost.protocols.common.lattice_messages import LatticeMore, LatticeRequest, LatticeRound, LatticeSums
 from veilboost.protocols.common.messages import BeginRound, StatisticsRequest
 from veilboost.protocols.common.passive import VerticalPassive
-from veilboost.types import AnyArray, Int32Array, UInt8Array
+from veilboost.types import AnyArray, Int32Array, Int64Array, UInt8Array
 from veilboost.wire.message import Message
 from veilboost.wire.pages import own_pages
 
@@ -56,6 +57,11 @@ class LatticePassive(VerticalPassive):
         super().__init__(context)
         self._key: PublicKey | None = None
 
+    @property
+    def noise_bits(self) -> int:
+        """Bits of room for what is added to a sum."""
+        return 0
+
     def open_round(self, message: BeginRound) -> None:
         if not isinstance(message, LatticeRound):
             raise UnexpectedMessage("a round of another protocol")
@@ -66,24 +72,19 @@ class LatticePassive(VerticalPassive):
     def check_request(self, message: StatisticsRequest, block: ColumnBlock, build: RowGroups) -> None:
         if not isinstance(message, LatticeRequest):
             raise UnexpectedMessage("a request of another protocol")
-        node, count, run = message.block_node, message.block_rows.astype(np.int64), message.run
-        if not len(node) == len(count) == len(run) or (count < 0).any():
-            raise MalformedMessage("the blocks of rows do not fit together")
-        if len(node) and ((node[1:] < node[:-1]).any() or node[0] < 0 or node[-1] >= build.nodes):
-            raise MalformedMessage("a block of rows belongs to no node")
-        if not np.array_equal(np.bincount(node, count, build.nodes), build.counts):
-            raise MalformedMessage("the blocks have other rows than the nodes")
-        # An answer grows with the blocks, and sums of few rows tell more: no more of them than sums ever need.
-        if (np.bincount(node, minlength=build.nodes) > np.maximum(-(-build.counts // LEAST_RUN), 1)).any():
-            raise MalformedMessage("a node is cut into more blocks than its rows need")
-        end = count.cumsum()
-        blocks = Blocks(_NO_ROWS, end - count, end, run)
-        blocks.check()
-        layout = block.layout
-        sizes = Sizes(message.log_delta - 2)
-        needed = sizes_for(int(count.max(initial=0)), layout.slots, layout.features)
-        if not needed.log_flood <= sizes.log_flood <= MOST_LOG_FLOOD:
+        layout, rows, sizes = block.layout, self.context.rows, Sizes(message.log_delta - 2)
+        if not 0 <= sizes.log_flood <= MOST_LOG_FLOOD:
             raise MalformedMessage("the values are scaled so that there is no room to flood the sums")
+        # Sums of few rows tell more: how finely nodes are cut follows from public bounds, not from the request.
+        most = sizes.rows_per_block(value_bits(self.config, self.weight_bits) + self.noise_bits)
+        if most < min(rows, LEAST_RUN) or sizes_for(min(rows, most), layout.slots, layout.features) > sizes:
+            raise MalformedMessage("the values are scaled so that there is no room to flood the sums")
+        node, count = cut_into_blocks(build, rows, most)
+        if len(message.run) != len(node):
+            raise MalformedMessage("the ciphertexts are of other blocks of rows")
+        end = count.cumsum()
+        blocks = Blocks(_NO_ROWS, end - count, end, message.run)
+        blocks.check()
         if len(message.seed) != SEED_BYTES:
             raise MalformedMessage("a seed has another size")
         ciphertext = Ciphertext(message.seed.tobytes(), message.ciphertext)
@@ -101,9 +102,14 @@ class LatticePassive(VerticalPassive):
             raise MalformedMessage("there are ciphertexts of another number of rows")
         return last
 
+    def noise(self, blocks: int, slots: int) -> Int64Array | None:
+        """What is added to the level's sums, (blocks, families, slots); None for nothing."""
+        return None
+
     def statistics(self, block: ColumnBlock, bins: LevelBins, build: RowGroups) -> LatticeSums:
         if self._key is None or self.shuffle is None:
             raise UnexpectedMessage("a level came before its round")
+        added = self.noise(len(self.incoming.node), block.layout.slots)
         incoming, group = self.incoming, build.group
         matrix = np.zeros(len(incoming.node), dtype=np.int32) if len(bins.bins) == 1 else group[incoming.node]
         blocks, sizes, key, shuffle = incoming.blocks, incoming.sizes, self._key, self.shuffle
@@ -114,11 +120,11 @@ class LatticePassive(VerticalPassive):
             last_byte = first_byte + own.ciphertext_bytes()
             packed = incoming.ciphertext.packed[first_byte:last_byte]
             part = Ciphertext(span_seed(incoming.ciphertext.seed, number), packed)
-            noise = Csprng().bytes(SEED_BYTES)  # drawn here: work that runs twice floods alike
+            flood = Csprng().bytes(SEED_BYTES)  # drawn here: work that runs twice floods alike
             pieces.append(
                 partial(
-                    sum_rows, key, part, own, matrix[span], shuffle.starts, block.layout.widths, sizes, noise,
-                    self.context.threads,
+                    sum_rows, key, part, own, matrix[span], shuffle.starts, block.layout.widths, sizes, flood,
+                    None if added is None else added[span], self.context.threads,
                 )
             )  # fmt: skip
             first_byte = last_byte
@@ -173,10 +179,11 @@ def sum_rows(
     starts: Int32Array,
     widths: Int32Array,
     sizes: Sizes,
-    noise: bytes,
+    flood: bytes,
+    added: Int64Array | None,
     threads: int,
     rows: Int32Array,
     *bins: AnyArray,
 ) -> EncryptedSums:
     """Encrypted sums of a span of blocks, from the bins of their rows."""
-    return key.sum(ciphertext, replace(blocks, rows=rows), bins, matrix, starts, widths, sizes, threads, noise)
+    return key.sum(ciphertext, replace(blocks, rows=rows), bins, matrix, starts, widths, sizes, threads, flood, added)

@@ -14,16 +14,20 @@ Ints = Annotated[Int32Array, ArraySpec("int32", 1)]
 
 @dataclass(frozen=True)
 class BeginTraining(Message):
-    """Active to passive: a job starts. `config` is JSON; `held_out` and `weights` are empty where there are none."""
+    """Active to passive: a job starts. `config` is JSON; `held_out` and `weights` are empty where there are none.
+
+    No sample weight exceeds 2^weight_bits.
+    """
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
         Reveals("the job's parameters, the number of aligned rows and of trees per round (classes)", "passive"),
         Reveals("which rows are held out for validation", "passive"),
-        Reveals("sample weights, where weighted_bins is on", "passive"),
+        Reveals("sample weights, where weighted_bins is on; otherwise a power of two that bounds them", "passive"),
     )
     config: str
     rows: int
     trees_per_round: int
+    weight_bits: int
     held_out: Bits
     weights: Annotated[Float64Array, ArraySpec("float64", 1)]
 

@@ -16,6 +16,7 @@ from veilboost.boost.layout import BinLayout
 from veilboost.boost.rows import RowGroups
 from veilboost.config import TrainingConfig
 from veilboost.errors import ImpossibleParameter, MalformedMessage, UnexpectedMessage, VeilBoostError
+from veilboost.fixedpoint import MAX_BITS
 from veilboost.model.part import SplitRecords
 from veilboost.protocols.api import PassiveContext, PassiveSide
 from veilboost.protocols.common.messages import (
@@ -129,6 +130,8 @@ class VerticalPassive(PassiveSide):
         rows = self.context.rows
         if message.rows != rows or not 1 <= message.trees_per_round <= 10_000:
             raise MalformedMessage("the job has another number of rows, or an impossible number of classes")
+        if not 0 <= message.weight_bits <= MAX_BITS:
+            raise MalformedMessage("sample weights have an impossible bound")
         if len(message.weights) not in (0, rows):
             raise MalformedMessage("there are not as many weights as rows")
         if not (np.isfinite(message.weights).all() and (message.weights >= 0).all()):
@@ -156,6 +159,7 @@ class VerticalPassive(PassiveSide):
             self.cut_proposal(config, fit_rows),
         )
         self.trees_per_round = message.trees_per_round
+        self.weight_bits = message.weight_bits
         self.config = config
         self._rounds, self._max_depth = config.n_estimators, config.max_depth
         layout = self._block.layout

@@ -82,6 +82,9 @@ class ElxgbActive(ActiveSide):
     def split(self, level: Level, offers: Sequence[Candidates], choices: Choices) -> tuple[UInt8Array, UInt8Array]:
         return self._growing.split(level, offers, choices)
 
+    def check_split(self, level: Level, choices: Choices, children: Level) -> None:
+        self._growing.check_split(level, choices, children)
+
     def leaf_weights(self, totals: Int64Array, scale: Scale) -> Float64Array:
         if self._options.private_leaves and self._options.mechanism != "none":
             totals = self._noisy(totals, scale)

@@ -40,8 +40,9 @@ class PlainActive(VerticalActive):
             layout = self.round_layouts[name]
             if answer.sums.shape != (len(level.build), layout.slots, 2):
                 raise MalformedMessage(f"{name} sent sums for other nodes or bins")
+            self.known_sums[name] = self._sums[name].complete(level, answer.sums)
             offers[name] = candidates_from_sums(
-                self._sums[name].complete(level, answer.sums),
+                self.known_sums[name],
                 layout,
                 level.totals[level.open],
                 self.start.scale,

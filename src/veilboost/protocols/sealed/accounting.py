@@ -5,7 +5,8 @@ one private selection per level of each tree, of epsilon `selection`; one noisy 
 in units of a gradient. The nodes of a level are disjoint in rows, so a person pays for one of each. With several
 classes a label is in two trees of every round, that of its old class and that of its new one.
 
-Passive features (one person's are others), against the active party: discrete Gaussian noise in every cell.
+Passive features (one person's are others, which lie on the same side of every winning cut), against the active party:
+discrete Gaussian noise in every cell.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from veilboost.config import TrainingConfig
+from veilboost.crypto.lattice.parameters import Sizes
+from veilboost.errors import UnsupportedCombination
 from veilboost.privacy.accountant import bisect, compose
 from veilboost.privacy.event import Adjacency, Event, ExactRelease, Exponential, Gaussian
 from veilboost.privacy.quantiles import TABLES
@@ -82,7 +85,7 @@ def cuts_event(options: SealedOptions, columns: int, content: str = "") -> Gauss
     return Gaussian(
         math.sqrt(2.0) / cuts_sigma(options, columns),
         what="the cuts of all columns, by noisy counts",
-        adjacency=Adjacency.PASSIVE_RECORD,
+        adjacency=Adjacency.SAME_SIDES,
         adversary=SEE_FEATURES,
         protocol=NAME,
         release="cuts",
@@ -91,13 +94,36 @@ def cuts_event(options: SealedOptions, columns: int, content: str = "") -> Gauss
     )
 
 
-def cell_sigma(multiplier: float, features: int, depth: int, largest: float) -> float:
-    """The deviation of a cell's noise. A record moves between two bins of each column and, below the root, between two
-    nodes: an L2 distance of sqrt(2 d) times the largest value, doubled there."""
-    return multiplier * math.sqrt(2.0 * features) * (1.0 if depth == 0 else 2.0) * largest
+def cell_sigma(multiplier: float, features: int, largest: float) -> float:
+    """The deviation of a cell's noise. A record moves between two bins of each column, in the node where it stays: an
+    L2 distance of sqrt(2 d) times the largest value."""
+    return multiplier * math.sqrt(2.0 * features) * largest
 
 
-def selection_event(noise: LabelNoise, round_number: int, depth: int, classes: int) -> Exponential:
+def cell_sigmas(config: TrainingConfig, classes: int, features: int) -> tuple[float, float]:
+    """The deviation of the noise in a cell of gradient sums, on the fixed-point grid, and in one of counts."""
+    multiplier = feature_multiplier(options_of(config), config.n_estimators, config.max_depth, classes)
+    return cell_sigma(multiplier, features, float(2**config.gradient_bits)), cell_sigma(multiplier, features, 1.0)
+
+
+def noise_bits(options: SealedOptions) -> int:
+    """Half of the room for sums under encryption is kept for noise, where there is any."""
+    return 1 if options.eps_features > 0 else 0
+
+
+def refuse_noise(config: TrainingConfig, classes: int, features: int, sizes: Sizes) -> None:
+    """Refuse noise that would not fit beside the sums: twelve deviations, which are never met."""
+    if options_of(config).eps_features > 0:
+        largest = 12 * max(cell_sigmas(config, classes, features))
+        if largest > sizes.largest_sum // 2:
+            raise UnsupportedCombination(
+                "sealed: the noise for eps_features does not fit beside the encrypted sums",
+                f"lower gradient_bits to {config.gradient_bits - math.ceil(math.log2(2 * largest / sizes.largest_sum))}"
+                ", raise eps_features, or train fewer trees",
+            )
+
+
+def selection_event(noise: LabelNoise, round_number: int, depth: int, classes: int, content: str = "") -> Exponential:
     return Exponential(
         noise.selection,
         what="the split of every node of a level, privately selected",
@@ -105,11 +131,12 @@ def selection_event(noise: LabelNoise, round_number: int, depth: int, classes: i
         adversary=SEE_LABELS,
         protocol=NAME,
         release=f"round {round_number} level {depth} splits",
+        content=content,
         count=_trees_per_label(classes),
     )
 
 
-def leaf_event(noise: LabelNoise, round_number: int, classes: int) -> Gaussian:
+def leaf_event(noise: LabelNoise, round_number: int, classes: int, content: str = "") -> Gaussian:
     return Gaussian(
         1.0 / noise.leaf_sigma,
         what="the sums of gradients of leaves, with noise",
@@ -117,6 +144,7 @@ def leaf_event(noise: LabelNoise, round_number: int, classes: int) -> Gaussian:
         adversary=SEE_LABELS,
         protocol=NAME,
         release=f"round {round_number} leaves",
+        content=content,
         count=_trees_per_label(classes),
     )
 
@@ -125,7 +153,7 @@ def cells_event(multiplier: float, round_number: int, depth: int, classes: int, 
     return Gaussian(
         math.sqrt(2.0) / multiplier,
         what="sums of gradients and counts per bin, with noise",
-        adjacency=Adjacency.PASSIVE_RECORD,
+        adjacency=Adjacency.SAME_SIDES,
         adversary=SEE_FEATURES,
         protocol=NAME,
         release=f"round {round_number} level {depth} cells",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -10,6 +11,8 @@ import numpy as np
 from veilboost.boost.grower import Choices, Level, Round
 from veilboost.boost.layout import BinLayout
 from veilboost.boost.split import Candidates, candidates_from_sums
+from veilboost.crypto.fingerprint import fingerprint
+from veilboost.crypto.lattice.parameters import Sizes
 from veilboost.engine.shards import per_row
 from veilboost.errors import UnsupportedCombination
 from veilboost.fixedpoint import Scale
@@ -18,14 +21,15 @@ from veilboost.privacy.mechanism import exponential
 from veilboost.protocols.api import ActiveContext
 from veilboost.protocols.common.lattice_active import LatticeActive
 from veilboost.protocols.sealed.accounting import (
-    cell_sigma,
-    feature_multiplier,
+    cell_sigmas,
     label_noise,
     leaf_event,
+    noise_bits,
+    refuse_noise,
     selection_event,
 )
 from veilboost.protocols.sealed.options import options_of
-from veilboost.types import Float64Array, Int32Array, Int64Array
+from veilboost.types import AnyArray, Float64Array, Int32Array, Int64Array, PartyName
 
 
 class SealedActive(LatticeActive):
@@ -45,17 +49,24 @@ class SealedActive(LatticeActive):
     def begin_round(self, start: Round) -> None:
         counted = per_row(_counted, start.gradients)
         self._true_scale = start.scale
-        self._closed = 0
+        self._leaves: list[bytes] = []
+        self._draws = 0  # of noise, at most, in a cell of a level: a node's blocks, and its ancestors' if it is derived
         super().begin_round(replace(start, gradients=counted, scale=Scale(start.scale.g_exponent, 0)))
 
-    def largest_value(self, start: Round) -> int:
-        return 1 << start.scale.g_exponent  # |g| = 1, whatever the labels
+    @property
+    def noise_bits(self) -> int:
+        return noise_bits(self._options)
+
+    def check_sizes(self, sizes: Sizes, features: int) -> None:
+        refuse_noise(self.config, self._classes, features, sizes)
 
     # --- private selection ------------------------------------------------------------------------------
 
     def candidates(self, level: Level) -> Sequence[Candidates]:
         self._totals = level.fit.totals(self.start.gradients)
-        return super().candidates(replace(level, totals=self._totals))
+        offers = super().candidates(replace(level, totals=self._totals))
+        self._draws += int(np.bincount(self.block_node).max(initial=1))
+        return offers
 
     def known_totals(self, level: Level) -> Int64Array | None:
         return None if self._options.eps_features > 0 else super().known_totals(level)
@@ -86,33 +97,47 @@ class SealedActive(LatticeActive):
             sensitivity = 1.0 / np.sqrt(self._options.least_rows + self.config.reg_lambda)
         else:
             sensitivity = 2.0
-        event = selection_event(self._noise, self.start.number, level.depth, self._classes)
-        self.context.account.spend(event)
-        generator = self.context.randomness.for_request("selection", self.start.number, level.depth)
+        # Other answers of a peer, after a resume, are other utilities: they meet other noise and are booked again.
+        number, content = self.start.number, self._content(utility)
+        self.context.account.spend(selection_event(self._noise, number, level.depth, self._classes, content.hex()))
+        generator = self.context.randomness.for_request("selection", number, level.depth, content)
         chosen = exponential(generator, utility[nodes], self._noise.selection, float(sensitivity))
         owner = (first.searchsorted(chosen, side="right") - 1).astype(np.int32)
         handle = (chosen - first[owner]).astype(np.int32)
         # A gain would be a release of its own: the model has none.
         return Choices(level.open[nodes], owner, np.zeros(len(nodes)), handle)
 
-    def room_for_noise(self, features: int) -> int:
+    # --- what a peer's split must add up to ---------------------------------------------------------------
+
+    def left_totals(self, children: Level) -> Int64Array:
+        return np.stack((children.totals[0::2, 0], children.fit.counts[0::2]), axis=1)
+
+    def tolerance(self, name: PartyName, bins: Int64Array) -> Int64Array | int:
+        """Eight deviations of the noise in so many cells: an honest party exceeds them once in 10^15 sums."""
         if self._options.eps_features == 0:
             return 0
-        config = self.context.config
-        multiplier = feature_multiplier(self._options, config.n_estimators, config.max_depth, self._classes)
-        largest = float(2**config.gradient_bits)
-        return int(12 * cell_sigma(multiplier, features, depth=1, largest=largest))  # twelve deviations, never met
+        sigmas = cell_sigmas(self.config, self._classes, self.round_layouts[name].features)
+        return np.ceil(8.0 * np.sqrt(bins * self._draws)[:, None] * np.array(sigmas)).astype(np.int64)
 
     # --- private leaves ---------------------------------------------------------------------------------
 
     def leaf_weights(self, totals: Int64Array, scale: Scale) -> Float64Array:
-        self.context.account.spend(leaf_event(self._noise, self.start.number, self._classes))
-        generator = self.context.randomness.for_request("leaves", self.start.number, self._closed)
-        self._closed += 1  # the leaves of the next level
+        content = self._content(totals)
+        generator = self.context.randomness.for_request("leaves", self.start.number, len(self._leaves), content)
+        self._leaves.append(content)  # those of one level; a person is in one leaf of a tree, whichever level it is on
         sigma = self._noise.leaf_sigma / self._true_scale.g_unit
         noisy = totals.copy()
         noisy[:, 0] += discrete_gaussian(generator, sigma, len(totals))
         return super().leaf_weights(noisy, self._true_scale)
+
+    def end_round(self) -> None:
+        number, content = self.start.number, hashlib.blake2b(b"".join(self._leaves), digest_size=16).hexdigest()
+        self.context.account.spend(leaf_event(self._noise, number, self._classes, content))
+
+    def _content(self, values: AnyArray) -> bytes:
+        """A keyed digest of what noise is drawn for, so that the ledger tells nothing of it."""
+        key = self.context.randomness.for_request("fingerprint").bytes(16)
+        return fingerprint(key, np.ascontiguousarray(values).reshape(-1).view(np.uint8))
 
 
 def _gains(offer: Candidates, nodes: int) -> Float64Array:

@@ -6,29 +6,28 @@ import hashlib
 
 import numpy as np
 
-from veilboost.boost.columns import ColumnBlock, CutProposal, LevelBins
-from veilboost.boost.rows import RowGroups
+from veilboost.boost.columns import CutProposal
 from veilboost.config import TrainingConfig
 from veilboost.crypto.fingerprint import fingerprint
-from veilboost.crypto.lattice.keys import EncryptedSums, add_to_sums
 from veilboost.engine.shards import summed
 from veilboost.privacy.discrete import discrete_gaussian
 from veilboost.privacy.quantiles import cell_counts, noisy_cuts
-from veilboost.protocols.common.lattice_messages import LatticeSums
 from veilboost.protocols.common.lattice_passive import LatticePassive
 from veilboost.protocols.common.messages import SplitAnswer, SplitRequest
 from veilboost.protocols.common.round_state import RoundState
 from veilboost.protocols.sealed.accounting import (
-    cell_sigma,
+    cell_sigmas,
     cells_event,
     cuts_event,
     cuts_sigma,
     exact_cells_event,
     feature_multiplier,
+    noise_bits,
+    refuse_noise,
     sides_event,
 )
 from veilboost.protocols.sealed.options import options_of
-from veilboost.types import Float32Array, Int32Array
+from veilboost.types import Float32Array, Int32Array, Int64Array
 
 
 class SealedPassive(LatticePassive):
@@ -51,28 +50,25 @@ class SealedPassive(LatticePassive):
 
         return propose
 
-    def statistics(self, block: ColumnBlock, bins: LevelBins, build: RowGroups) -> LatticeSums:
+    @property
+    def noise_bits(self) -> int:
+        return noise_bits(options_of(self.config))
+
+    def noise(self, blocks: int, slots: int) -> Int64Array | None:
         options, state = options_of(self.config), self.state
-        classes = 2 if self.trees_per_round == 1 else self.trees_per_round
         if options.eps_features == 0:
             self.context.account.spend(exact_cells_event(state.number, state.depth))
-            return super().statistics(block, bins, build)
-        answer = super().statistics(block, bins, build)
+            return None
+        classes = 2 if self.trees_per_round == 1 else self.trees_per_round
+        refuse_noise(self.config, classes, state.block.layout.features, self.incoming.sizes)
         # The same request again meets the same noise; another meets other noise, which is booked beside the first.
         content = self._content()
         multiplier = feature_multiplier(options, self.config.n_estimators, self.config.max_depth, classes)
         self.context.account.spend(cells_event(multiplier, state.number, state.depth, classes, content.hex()))
-        blocks, _, slots = answer.sums.shape
         generator = self.context.randomness.for_request("cells", state.number, state.depth, content)
-        largest = (float(2**self.config.gradient_bits), 1.0)  # of a gradient on the grid, and of a count
-        noise = [
-            discrete_gaussian(
-                generator, cell_sigma(multiplier, block.layout.features, state.depth, size), blocks * slots
-            ).reshape(blocks, slots)
-            for size in largest
-        ]
-        noisy = add_to_sums(EncryptedSums(answer.sums, answer.masks), np.stack(noise, axis=1), self.incoming.sizes)
-        return LatticeSums(noisy.sums, noisy.masks)
+        sigmas = cell_sigmas(self.config, classes, state.block.layout.features)
+        drawn = [discrete_gaussian(generator, sigma, blocks * slots).reshape(blocks, slots) for sigma in sigmas]
+        return np.stack(drawn, axis=1)
 
     def _content(self) -> bytes:
         """Of all that the answer's exact sums depend on beside our own columns: ciphertexts, rows, columns, cuts."""
