@@ -19,6 +19,7 @@ from veilboost.crypto.lattice.keys import Blocks
 from veilboost.crypto.lattice.parameters import POLYNOMIAL_BYTES, Sizes
 from veilboost.errors import DamagedPacket, MalformedMessage, UnsupportedCombination
 from veilboost.protocols.common import lattice_active
+from veilboost.protocols.common.lattice_blocks import cut_into_blocks
 from veilboost.protocols.common.lattice_messages import LatticeRequest, LatticeRound, LatticeSums
 from veilboost.wire.codec import encode
 from veilboost.wire.link import from_chunks, to_chunks
@@ -45,17 +46,12 @@ def test_every_engine_gives_the_model_of_plain(engine, monkeypatch):
 
 
 def test_nodes_cut_into_blocks_give_the_model_of_plain(monkeypatch):
-    """As where a node has more rows than may be summed at once."""
-    tables, config = scene(rows=500, parties=3)
-    blocks: list[int] = []
-
-    def few(rows, largest_value, slots, features, spare):
-        blocks.append(rows)
-        return min(rows, 70)
-
-    monkeypatch.setattr(lattice_active, "rows_per_block", few)
+    """With 30 bits no more than 1023 rows may be summed at once."""
+    request = first_message(LatticeRequest, monkeypatch, rows=2500, gradient_bits=30)
+    assert len(request.build) == 1
+    assert len(request.run) == 4, "halves of halves"
+    tables, config = scene(rows=2500, parties=3, gradient_bits=30)
     assert sha(train(tables, config, "lattice", threads=2)) == sha(train(tables, config))
-    assert max(blocks) > 140
 
 
 def test_a_wide_table_gives_the_model_of_plain():
@@ -67,7 +63,7 @@ def test_a_wide_table_gives_the_model_of_plain():
 
 
 def test_gradients_beyond_what_can_be_summed_are_refused(monkeypatch):
-    monkeypatch.setattr(lattice_active, "rows_per_block", lambda *_: 0)
+    monkeypatch.setattr(lattice_active, "sizes_for_job", lambda *_: None)
     tables, config = scene()
     with pytest.raises(UnsupportedCombination):
         train(tables, config, "lattice")
@@ -208,17 +204,7 @@ REQUEST_DECEITS = {
     "runs beyond the ring": changed(run=put(0, 8192)),
     "negative runs": changed(run=put(0, -64)),
     "a run short": changed(run=lambda r: r[:-1]),
-    "a row more": changed(block_rows=lambda r: r + np.int32(1)),
-    "rows below none": changed(
-        block_node=one_more, run=one_more, block_rows=lambda r: np.append(r[:-1], [r[-1] + 5, -5]).astype(np.int32)
-    ),
-    "empty blocks": changed(
-        block_node=lambda n: np.repeat(n, 3),
-        run=lambda r: np.repeat(r, 3),
-        block_rows=lambda r: (r[:, None] * np.array([1, 0, 0], dtype=np.int32)).ravel(),
-    ),
-    "a node that is none": changed(block_node=put(-1, 1000)),
-    "a node before the first": changed(block_node=put(0, -1)),
+    "blocks of fewer rows": changed(run=one_more),
     "no room to flood": changed(log_delta=lambda d: d - 10),
     "no message": changed(log_delta=lambda d: 200),
     "a negative scale": changed(log_delta=lambda d: -5),
@@ -259,15 +245,30 @@ def test_ciphertexts_out_of_range_are_refused(monkeypatch):
 
 
 def test_one_row_at_a_time_is_refused(monkeypatch):
-    """Blocks are for large nodes; cut finely enough they would tell every row's bin."""
+    """Blocks are for large nodes; cut finely enough they would tell every row's bin.
 
-    def single_rows(rows, largest_value, slots, features, spare):
-        return 1
-
-    monkeypatch.setattr(lattice_active, "rows_per_block", single_rows)
-    tables, config = scene()
-    with pytest.raises(MalformedMessage, match="more blocks"):
+    The scale decides how many rows a block has, and the request carries the scale: one that leaves room for the sums of
+    fewer than 64 rows is refused.
+    """
+    tables, config = scene(rows=2500, gradient_bits=30)
+    monkeypatch.setattr(lattice_active, "sizes_for_job", lambda *_: Sizes(62))
+    with pytest.raises(MalformedMessage, match="no room"):
         train(tables, config, "lattice")
+
+
+def test_where_a_node_is_cut_depends_on_row_numbers_alone():
+    rng = np.random.default_rng(3)
+    rows = np.flatnonzero(rng.random(5000) < 0.8).astype(np.int32)
+    without = np.delete(rows, 100)
+    for most in (64, 1000, 3999):
+        edges = []
+        for each in (rows, without):
+            node, counts = cut_into_blocks(RowGroups.root(each, 2), 5000, most)
+            assert counts.max() <= most
+            assert np.array_equal(np.bincount(node, counts), [len(each)] * 2)
+            ends = np.cumsum(counts[node == 0])[:-1]
+            edges.append({int(each[end]) for end in ends})
+        assert edges[0] == edges[1], "a row that leaves moves no other to another block"
 
 
 @settings(max_examples=40, deadline=None)
@@ -276,7 +277,7 @@ def test_random_arrays_in_a_request_never_crash(data):
     """Each is refused with a code, or is a request like any other."""
     arrays = st.lists(st.integers(-(2**31), 2**31 - 1), max_size=4).map(lambda x: np.array(x, dtype=np.int32))
     small = st.lists(st.integers(0, 100), max_size=4).map(lambda x: np.array(x, dtype=np.int32))
-    field = data.draw(st.sampled_from(["block_node", "block_rows", "run", "log_delta"]))
+    field = data.draw(st.sampled_from(["run", "log_delta"]))
     value = data.draw(st.integers(-(2**40), 2**40) if field == "log_delta" else arrays | small)
     refused: list[bool] = []
 
