@@ -56,8 +56,8 @@ def test_features_cost_no_more_than_claimed_where_cuts_stay() -> None:
 
 
 def test_a_third_of_the_noise_on_features_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    calibrated = sealed_passive.feature_multiplier
-    monkeypatch.setattr(sealed_passive, "feature_multiplier", lambda *args, **kwargs: calibrated(*args, **kwargs) / 3)
+    calibrated = sealed_passive.cell_sigmas
+    monkeypatch.setattr(sealed_passive, "cell_sigmas", lambda *args: tuple(sigma / 3 for sigma in calibrated(*args)))
     assert feature_lower_bound(1.0, 450, delta=0.05).epsilon > 1.0
 
 

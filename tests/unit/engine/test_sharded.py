@@ -67,6 +67,17 @@ def test_the_model_is_that_of_one_machine(name, protocol):
         assert [each.validation for each in run.history] == [each.validation for each in expected.history]
 
 
+def test_nodes_that_are_cut_into_blocks_are_cut_alike():
+    """With 30 bits no more than 1023 rows may be summed at once."""
+    columns = make_columns(5, 2500, numeric=4, categorical=1, missing=0.1)
+    tables = split_among(columns, make_labels(5, columns), 2)
+    config = dataclasses.replace(CONFIG, gradient_bits=30)
+    expected = train(tables, config, "lattice")
+    assert sha(expected) == sha(train(tables, config))
+    run = train(tables, config, "lattice", engine=shards(3))
+    assert (sha(run), run.bytes_sent) == (sha(expected), expected.bytes_sent)
+
+
 NOISY = {
     "sealed": {"eps_features": 4.0},
     "masked": {},
@@ -92,7 +103,7 @@ def test_ciphertexts_are_the_same_bytes_whoever_encrypts(monkeypatch):
         run = train(tables, config, "lattice", record="payload", **options)
         sent_or_told = [message for _, _, message in run.transcripts["p0"].messages]
         messages = [message for message in sent_or_told if isinstance(message, LatticeRequest)]
-        assert any(len(message.block_rows) > 1 for message in messages)
+        assert any(len(message.run) > 1 for message in messages)
         return [message.ciphertext.tobytes() for message in messages], sha(run)
 
     expected, model = sent()

@@ -17,7 +17,7 @@ from veilboost.boost.rows import RowGroups
 from veilboost.boost.sides import Sides
 from veilboost.boost.split import Candidates, candidates_from_sums, leaf_weights, left_sums
 from veilboost.errors import InconsistentSplit, MalformedMessage
-from veilboost.fixedpoint import Scale, weight_bits
+from veilboost.fixedpoint import MAX_BITS, Scale, weight_bits
 from veilboost.model.part import SplitRecords
 from veilboost.protocols.api import ActiveContext, ActiveSide
 from veilboost.protocols.common.messages import (
@@ -75,7 +75,7 @@ class VerticalActive(ActiveSide):
             config=json.dumps(self.config.to_dict()),
             rows=self.context.rows,
             trees_per_round=self.context.trees_per_round,
-            weight_bits=weight_bits(self.context.largest_weight),
+            weight_bits=min(weight_bits(self.context.largest_weight), MAX_BITS),
             held_out=_NO_BITS if held_out is None else np.packbits(held_out),
             weights=np.empty(0) if bin_weights is None else bin_weights,
         )
