@@ -159,13 +159,14 @@ def main() -> None:
     )
     parser.add_argument("--active-columns", type=float, default=0.0, help="share of columns at the active party")
     parser.add_argument("--only", nargs="*", default=list(SETS))
+    parser.add_argument("--epsilons", nargs="*", type=float, default=list(EPSILONS))
     parser.add_argument("--methods", nargs="*", default=[], help="only methods whose name contains one of these")
     parser.add_argument("--out", type=Path, default=Path("utility"))
     parser.add_argument("--also", nargs="*", type=Path, default=[], help="utility.csv of other parts of the same run")
     parser.add_argument("--markdown", metavar="PAGE", type=Path, help="write the table into this page")
     parser.add_argument("--quick", action="store_true", help="10 trees of depth 4 on 4000 rows, two epsilons")
     given = parser.parse_args()
-    epsilons = EPSILONS
+    epsilons = given.epsilons
     if given.quick:
         given.trees, given.depth, epsilons = 10, 4, (1.0, 8.0)
     config = TrainingConfig(
