@@ -111,6 +111,12 @@ class TrainingConfig(Checked):
     reg_alpha: float = param(0.0, "L1 regularisation of leaf weights", low=0)
     gamma: float = param(0.0, "least loss reduction of a split", low=0)
     min_child_weight: float = param(1.0, "least hessian sum of a child", low=0)
+    min_node_rows: int = param(
+        1,
+        "fewest rows to fit on that a node and its sibling need for sums to be made; with fewer both are leaves",
+        low=1,
+        high=2**31 - 1,
+    )
     max_delta_step: float = param(0.0, "most a leaf may weigh before shrinkage; 0 is no limit", low=0)
     subsample: float = param(1.0, "share of rows drawn for each round", low=0, high=1, low_open=True)
     sampling: str = param(

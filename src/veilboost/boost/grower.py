@@ -148,7 +148,7 @@ def _first_level(start: Round, config: TrainingConfig) -> Level:
         fit=fit,
         follow=follow,
         totals=totals,
-        open=roots[_may_split(fit, totals, start.scale, config)],
+        open=roots[_may_split(fit, 0, totals, start.scale, config)],
         build=roots,
         derive=roots[:0],
         parent=roots[:0],
@@ -176,7 +176,7 @@ def _next_level(
     totals[larger] = level.totals[position] - totals[smaller]
     may_split = np.zeros(fit.nodes, dtype=np.bool_)
     if level.depth + 1 < config.max_depth:
-        may_split = _may_split(fit, totals, start.scale, config)
+        may_split = _may_split(fit, level.depth + 1, totals, start.scale, config)
     if derives_siblings:
         build = smaller[may_split[smaller] | may_split[larger]]
         derive = larger[may_split[larger]]
@@ -196,11 +196,21 @@ def _next_level(
     )
 
 
+def rows_with_sibling(groups: RowGroups, depth: int) -> Int64Array:
+    """How many rows each node of a level has, or its sibling where that has fewer. Roots have no sibling.
+
+    The sums of a sibling follow from those of the node and of the parent, so `min_node_rows` binds both.
+    """
+    counts = groups.counts
+    return counts if depth == 0 else np.minimum(counts[0::2], counts[1::2]).repeat(2)
+
+
 def _may_split(
-    groups: RowGroups, totals: Int64Array, scale: Scale, config: TrainingConfig
+    groups: RowGroups, depth: int, totals: Int64Array, scale: Scale, config: TrainingConfig
 ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Two children need two rows and twice the least hessian."""
-    return (groups.counts >= 2) & (totals[:, 1] * scale.h_unit >= 2 * config.min_child_weight)
+    """Two children need two rows and twice the least hessian; sums need `min_node_rows`."""
+    enough = (groups.counts >= 2) & (rows_with_sibling(groups, depth) >= config.min_node_rows)
+    return enough & (totals[:, 1] * scale.h_unit >= 2 * config.min_child_weight)
 
 
 def _close(

@@ -115,7 +115,12 @@ class _Rows:
         offer = candidates_from_sums(sums, block.layout, whole, scale, config, self._threads)
         for tree in range(len(whole)):
             cover, gain = float(whole[tree, 1] * scale.h_unit), float(offer.best_gain[tree])
-            if block.rows < 2 or cover < 2 * config.min_child_weight or gain <= LEAST_GAIN or gain < config.gamma:
+            if (
+                block.rows < max(2, config.min_node_rows)
+                or cover < 2 * config.min_child_weight
+                or gain <= LEAST_GAIN
+                or gain < config.gamma
+            ):
                 weight = self._weights(whole[tree : tree + 1], scale)
                 trees.append(_leaf(weight, cover))
                 self._margin[tree] += weight[0]

@@ -98,6 +98,7 @@ def _tell(daemon: Daemon, settings: PartySettings, as_json: bool) -> None:
                 "max_trees": policy.max_trees,
                 "max_depth": policy.max_depth,
                 "min_rows": policy.min_rows,
+                "min_node_rows": policy.min_node_rows,
                 "predictions_per_day": policy.predictions_per_day,
                 "export_to": list(policy.export_to),
                 "serve_users": list(policy.serve_users),

@@ -78,6 +78,7 @@ class HorizontalParameters(BaseEstimator):
         reg_alpha: float = DEFAULTS.reg_alpha,
         gamma: float = DEFAULTS.gamma,
         min_child_weight: float = DEFAULTS.min_child_weight,
+        min_node_rows: int = DEFAULTS.min_node_rows,
         max_delta_step: float = DEFAULTS.max_delta_step,
         colsample_bytree: float = DEFAULTS.colsample_bytree,
         scale_pos_weight: float = DEFAULTS.scale_pos_weight,
@@ -104,6 +105,7 @@ class HorizontalParameters(BaseEstimator):
         self.reg_alpha = reg_alpha
         self.gamma = gamma
         self.min_child_weight = min_child_weight
+        self.min_node_rows = min_node_rows
         self.max_delta_step = max_delta_step
         self.colsample_bytree = colsample_bytree
         self.scale_pos_weight = scale_pos_weight

@@ -64,6 +64,7 @@ class Parameters(BaseEstimator):
         reg_alpha: float = DEFAULTS.reg_alpha,
         gamma: float = DEFAULTS.gamma,
         min_child_weight: float = DEFAULTS.min_child_weight,
+        min_node_rows: int = DEFAULTS.min_node_rows,
         max_delta_step: float = DEFAULTS.max_delta_step,
         subsample: float = DEFAULTS.subsample,
         sampling: str = DEFAULTS.sampling,
@@ -100,6 +101,7 @@ class Parameters(BaseEstimator):
         self.reg_alpha = reg_alpha
         self.gamma = gamma
         self.min_child_weight = min_child_weight
+        self.min_node_rows = min_node_rows
         self.max_delta_step = max_delta_step
         self.subsample = subsample
         self.sampling = sampling

@@ -99,6 +99,7 @@ class AnsweringSession(ABC, Generic[Job]):
             columns=() if data is None else tuple(data.features or ()),
             trees=training.n_estimators,
             depth=training.max_depth,
+            min_node_rows=training.min_node_rows,
             rows=rows,
             epsilon=epsilon,
             delta=policy.delta,

@@ -352,6 +352,7 @@ def _own_policy(
             columns=tuple((data.features or ()) if data is not None else ()),
             trees=job.training.n_estimators,
             depth=job.training.max_depth,
+            min_node_rows=job.training.min_node_rows,
             rows=rows,
             epsilon=planned(spec, job.training, rows, Role.ACTIVE, policy),
             delta=policy.delta,

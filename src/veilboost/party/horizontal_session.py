@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 from veilboost.data.table import drawn_rows
 from veilboost.errors import UnexpectedMessage
@@ -59,7 +60,8 @@ class HorizontalSession(AnsweringSession[HorizontalJob]):
         if self.uses_table and self._spec.plan is not None:
             events = self._spec.plan(self._config, columns or known or 1)
         epsilon = worst_epsilon(events, self.settings.policy.delta)
-        return self._request(peer, self._spec, self.role, self._config, rows, epsilon)
+        request = self._request(peer, self._spec, self.role, self._config, rows, epsilon)
+        return request if self._spec.counts_rows else replace(request, min_node_rows=None)
 
     # --- requests ---------------------------------------------------------------------------------------
 

@@ -39,6 +39,9 @@ class Policy(Declared):
     tables: tuple[str, ...] = setting((EVERY,), 'tables that may be used, by their name under [data]; "*" is every one')
     columns: tuple[str, ...] = setting((EVERY,), 'columns that may be used, the label too; "*" is every one')
     min_rows: int = setting(100, "fewest rows a job may train on: sums over few people speak of each", low=1)
+    min_node_rows: int = setting(
+        1, "least min_node_rows of a job: no sums are made of a node with fewer rows, or next to one", low=1
+    )
     max_rows: int = setting(100_000_000, "most rows a job may train on", low=1)
     max_trees: int = setting(1000, "most boosting rounds of a job", low=1)
     max_depth: int = setting(10, "deepest trees of a job", low=1)
@@ -79,12 +82,12 @@ class Policy(Declared):
 class TrainRequest:
     """A training job, as this owner is asked to take part in it.
 
-    `peers` are all other parties, each with the fingerprint of the certificate it showed here, or None where
-    it has not connected. `role` is this owner's. `rows` is None until alignment has counted them; decide
-    again when it has. `table` is None for an owner that helps without one (an authority, a computing
-    service): it has nothing to be exposed. `epsilon` is what the job would spend on this owner's data,
-    `epsilon_spent` what its ledger says was spent before; a protocol without noise spends nothing and is
-    judged by its status.
+    `peers` are all other parties, each with the fingerprint of the certificate it showed here, or None where it has
+    not connected. `role` is this owner's. `rows` is None until alignment has counted them; decide again when it
+    has. `min_node_rows` is the job's, None where nobody in the protocol could honour it. `table` is None for an
+    owner that helps without one (an authority, a computing service): it has nothing to be exposed. `epsilon` is
+    what the job would spend on this owner's data, `epsilon_spent` what its ledger says was spent before; a protocol
+    without noise spends nothing and is judged by its status.
     """
 
     peers: Mapping[PartyName, str | None]
@@ -94,6 +97,7 @@ class TrainRequest:
     columns: tuple[str, ...]
     trees: int
     depth: int
+    min_node_rows: int | None = 1
     rows: int | None = None
     epsilon: float = 0.0
     delta: float = 0.0
@@ -130,11 +134,16 @@ Request: TypeAlias = TrainRequest | PredictRequest | ExportRequest | ServeReques
 
 @dataclass(frozen=True)
 class Objection:
-    """A rule of the policy that a request breaks, and what the owner would change to allow it."""
+    """A rule of the policy that a request breaks, what the owner would change to allow it, and what else would do."""
 
     rule: str
     what: str
     change: str
+    instead: str = ""
+
+    @property
+    def fix(self) -> str:
+        return "; ".join(filter(None, (self.instead, f"the owner can {self.change}")))
 
 
 def decide(policy: Policy, request: Request) -> None:
@@ -146,7 +155,7 @@ def decide(policy: Policy, request: Request) -> None:
         It does not; the text names the first rule that is broken and how the owner would change it.
     """
     for found in objections(policy, request):
-        raise AgainstPolicy(f"the owner's rule {found.rule} forbids it: {found.what}", f"the owner can {found.change}")
+        raise AgainstPolicy(f"the owner's rule {found.rule} forbids it: {found.what}", found.fix)
 
 
 def objections(policy: Policy, request: Request) -> Iterator[Objection]:
@@ -229,6 +238,17 @@ def _data(policy: Policy, request: TrainRequest) -> Iterator[Objection]:
 
 
 def _size(policy: Policy, request: TrainRequest) -> Iterator[Objection]:
+    least = policy.min_node_rows
+    if request.table is not None and least > (request.min_node_rows or 1):
+        counted = request.min_node_rows is not None
+        yield Objection(
+            "min_node_rows",
+            f"the job's {request.min_node_rows} is less than {least}"
+            if counted
+            else f"{request.protocol.name} does not count the rows of a node, of which it wants {least}",
+            "lower min_node_rows under [policy]",
+            f"put min_node_rows = {least} under [training] in the job" if counted else "",
+        )
     if request.rows is not None and not policy.min_rows <= request.rows:
         yield Objection(
             "min_rows", f"{request.rows} rows are fewer than {policy.min_rows}", "lower min_rows under [policy]"

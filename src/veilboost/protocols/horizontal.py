@@ -159,7 +159,8 @@ class HorizontalSpec:
     """A horizontal protocol: its name, what it claims, and how to make its sides.
 
     `exact`: without noise the model equals that of `plain` on pooled rows. `fixed` are training parameters that the
-    protocol does not leave open. `plan` tells what a participant would release of so many columns.
+    protocol does not leave open. `plan` tells what a participant would release of so many columns. `counts_rows`: the
+    server knows how many rows a node has, so that it can honour `min_node_rows`.
     """
 
     name: str
@@ -176,6 +177,7 @@ class HorizontalSpec:
     refuse: Callable[[TrainingConfig], None] | None = None
     plan: Callable[[TrainingConfig, int], Sequence[Event]] | None = None
     setting: Literal["horizontal"] = "horizontal"
+    counts_rows: bool = True
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -187,6 +189,11 @@ class HorizontalSpec:
         if config.categories == "auto":
             config = replace(config, categories="sets")
         self.options.from_dict(config.options)
+        if config.min_node_rows > 1 and not self.counts_rows:
+            raise UnsupportedCombination(
+                f"nobody in {self.name} knows how many rows a node has: the server sees sums of all participants alone",
+                "leave min_node_rows at 1, or use another protocol",
+            )
         if self.refuse is not None:
             self.refuse(config)
         return config

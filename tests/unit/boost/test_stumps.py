@@ -63,12 +63,13 @@ def test_columns_two_at_a_time_give_the_sums_of_each(widths, bits, threads):
 
 @pytest.mark.parametrize("categories", ["sets", "onehot", "ordinal"])
 @pytest.mark.parametrize("name", ["binary", "multiclass", "regression"])
-def test_sums_of_labels_give_the_trees_of_plain(name, categories):
+@pytest.mark.parametrize("least", [1, 400, 401])
+def test_sums_of_labels_give_the_trees_of_plain(name, categories, least):
     columns = make_columns(3, rows=400, numeric=4, categorical=2, missing=0.1)
     label = make_labels(3, columns, name)
     config = TrainingConfig(
         objective=name, n_estimators=12, max_depth=1, max_bin=9, binning="width", categories=categories,
-        colsample_bytree=0.7, gamma=0.5,
+        colsample_bytree=0.7, gamma=0.5, min_node_rows=least,
     )  # fmt: skip
     block = ColumnBlock.build(columns, 400, config)
     objective = make_objective(name, classes=3)

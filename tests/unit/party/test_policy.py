@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
+import tomllib
 from typing import Any
 
 import pytest
 
+from veilboost.config import TrainingConfig
 from veilboost.errors import AgainstPolicy, ImpossibleSetting
 from veilboost.party.policy import (
     ExportRequest,
@@ -42,6 +45,7 @@ POLICY = Policy(
     tables=("main",),
     columns=("age", "visits"),
     min_rows=10,
+    min_node_rows=20,
     max_rows=1000,
     max_trees=50,
     max_depth=6,
@@ -59,6 +63,7 @@ JOB = TrainRequest(
     columns=("age", "visits"),
     trees=50,
     depth=6,
+    min_node_rows=20,
     rows=1000,
     epsilon=1.0,
     delta=1e-6,
@@ -88,6 +93,8 @@ def test_what_the_policy_allows_passes_up_to_its_limits() -> None:
         ("columns", {"columns": ("age", "income")}),
         ("min_rows", {"rows": 9}),
         ("min_rows", {"rows": -1}),
+        ("min_node_rows", {"min_node_rows": 19}),
+        ("min_node_rows", {"min_node_rows": None}),
         ("max_rows", {"rows": 1001}),
         ("max_trees", {"trees": 51}),
         ("max_depth", {"depth": 7}),
@@ -198,3 +205,24 @@ def test_a_refusal_gives_away_neither_columns_nor_what_others_did() -> None:
 def test_an_impossible_policy_is_refused_when_made(wrong: dict[str, Any]) -> None:
     with pytest.raises(ImpossibleSetting, match=next(iter(wrong))):
         Policy(**wrong)
+
+
+def test_the_line_that_a_refusal_asks_for_can_be_put_into_the_job() -> None:
+    small = dataclasses.replace(JOB, min_node_rows=1)
+    with pytest.raises(AgainstPolicy) as refused:
+        decide(POLICY, small)
+    found = re.search(r"put (min_node_rows = \d+) under \[training\] in the job", str(refused.value))
+    assert found is not None
+    training = TrainingConfig.from_dict(tomllib.loads(f"[training]\n{found[1]}")["training"])
+    decide(POLICY, dataclasses.replace(small, min_node_rows=training.min_node_rows))
+
+
+def test_no_line_is_asked_for_where_the_protocol_could_not_take_it() -> None:
+    with pytest.raises(AgainstPolicy) as refused:
+        decide(POLICY, dataclasses.replace(JOB, min_node_rows=None))
+    assert "in the job" not in str(refused.value)
+    assert "lower min_node_rows under [policy]" in str(refused.value)
+
+
+def test_a_helper_without_a_table_has_no_nodes_to_count() -> None:
+    decide(POLICY, dataclasses.replace(JOB, table=None, min_node_rows=1))

@@ -39,6 +39,7 @@ from veilboost.protocols.secagg.messages import (
     SumsRequest,
 )
 from veilboost.protocols.secagg.search import find_cuts
+from veilboost.protocols.secagg.spec import SPEC
 
 pytestmark = pytest.mark.fast
 
@@ -250,6 +251,13 @@ def test_a_column_without_values_has_no_cuts():
 def test_what_it_cannot_do_is_refused_at_the_door(changes):
     with pytest.raises(UnsupportedCombination):
         simulate_horizontal(dealt(whole(), [150, 150]), "secagg", config_of(**changes))
+
+
+def test_rows_of_a_node_are_not_counted_so_their_least_number_is_refused():
+    with pytest.raises(UnsupportedCombination, match="how many rows a node has") as refused:
+        SPEC.completed(config_of(min_node_rows=2))
+    assert "leave min_node_rows at 1" in str(refused.value)
+    SPEC.completed(config_of(min_node_rows=1))
 
 
 def test_one_participant_has_nobody_to_hide_among():

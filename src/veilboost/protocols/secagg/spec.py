@@ -73,4 +73,5 @@ SPEC = HorizontalSpec(
     fixed=FIXED,
     refuse=refuse,
     plan=plan,
+    counts_rows=False,  # a count would be one more sum to show the server
 )
