@@ -47,14 +47,19 @@ def sample_rows(pool: Int32Array, gradients: Int32Array, round_number: int, conf
     return RowSample(drawn, _NOBODY)
 
 
+def one_side_counts(rows: int, config: TrainingConfig) -> tuple[int, int]:
+    """How many of so many rows goss keeps for their gradients, and how many it draws from the rest."""
+    top, others = int(rows * config.top_rate), int(rows * config.other_rate)
+    return (top, others) if top or others else (1, 0)
+
+
 def _one_side(
     pool: Int32Array, gradients: Int32Array, generator: np.random.Generator, config: TrainingConfig
 ) -> RowSample:
     # One sample for all trees of the round, so a row's size is that of its gradients together.
     size = np.abs(gradients[:, pool, 0], dtype=np.int64).sum(axis=0)
-    others = int(len(pool) * config.other_rate)
-    top = int(len(pool) * config.top_rate)
-    drawn = _largest(size, top if top or others else 1)
+    top, others = one_side_counts(len(pool), config)
+    drawn = _largest(size, top)
     rest = (~drawn).nonzero()[0]
     chosen = np.sort(generator.permutation(rest)[:others])
     drawn[chosen] = True

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from veilboost.align.api import AlignContext, HelperContext
 from veilboost.align.registry import alignment_named
-from veilboost.data.table import PartyTable
+from veilboost.data.table import PartyTable, drawn_places
 from veilboost.engine.api import check_job
 from veilboost.engine.opening import lasting_engine
 from veilboost.engine.taking import taken
@@ -243,15 +243,19 @@ class JobSession(AnsweringSession[JobSettings]):
 
     def _start_training(self, run: RunFolder) -> None:
         table, engine = self._load(), lasting_engine(self.settings.engine, self.settings.workers)
+        aligned = taken(engine, table, kept_rows(run, table.rows), run.rows)
+        share, seed = self.job.validation, self.job.training.seed
+        held_out = int(drawn_places(aligned.rows, share, seed).sum()) if share > 0 else 0
         self._training = PassiveSession(
             self._protocol,
             self.settings.name,
-            taken(engine, table, kept_rows(run, table.rows), run.rows),
+            aligned,
             self._threads,
             self.job.training,
             self._booking.randomness,
             self._booking,
             engine,
+            held_out,
         )
         self._table = None
         kept = run.load_checkpoint()

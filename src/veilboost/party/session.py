@@ -154,8 +154,12 @@ class PassiveSession:
         randomness: JobRandomness | None = None,
         account: Account | None = None,
         engine: Engine = LOCAL,
+        held_out: int | None = None,
     ) -> None:
-        """`agreed`: the parameters that the owner's policy was asked about; the driver may not use others."""
+        """`agreed`: the parameters that the owner's policy was asked about; the driver may not use others.
+
+        `held_out` is how many rows the job keeps for validation, where that is agreed too.
+        """
         self._party = party
         self._columns = table.columns
         self.side: PassiveSide = protocol.passive(
@@ -168,6 +172,7 @@ class PassiveSession:
                 randomness or JobRandomness(),
                 account or MemoryAccount(),
                 engine,
+                held_out,
             )
         )
 

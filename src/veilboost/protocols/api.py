@@ -51,7 +51,10 @@ class ActiveContext:
 
 @dataclass(frozen=True)
 class PassiveContext:
-    """What a passive side is given: its own aligned columns, and the parameters that its owner agreed to, if any."""
+    """What a passive side is given: its own aligned columns, and what its owner agreed to, if anything.
+
+    That is the parameters, and how many rows are kept for validation.
+    """
 
     party: PartyName
     columns: tuple[Column, ...]
@@ -61,6 +64,7 @@ class PassiveContext:
     randomness: JobRandomness = field(default_factory=JobRandomness)
     account: Account = field(default_factory=MemoryAccount)
     engine: Engine = LOCAL
+    held_out: int | None = None
 
 
 class ActiveSide(SplitFinder, ABC):

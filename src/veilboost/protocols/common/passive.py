@@ -12,8 +12,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from veilboost.boost.columns import ColumnBlock, CutProposal, LevelBins, Rule, in_all_columns
+from veilboost.boost.grower import rows_with_sibling
 from veilboost.boost.layout import BinLayout
 from veilboost.boost.rows import RowGroups
+from veilboost.boost.sampling import one_side_counts, sample_rows
 from veilboost.config import TrainingConfig
 from veilboost.errors import ImpossibleParameter, MalformedMessage, UnexpectedMessage, VeilBoostError
 from veilboost.fixedpoint import MAX_BITS
@@ -31,10 +33,13 @@ from veilboost.protocols.common.messages import (
     SplitRequest,
     StatisticsRequest,
 )
-from veilboost.protocols.common.round_state import RoundState, within
+from veilboost.protocols.common.round_state import RoundState, increasing, within
 from veilboost.protocols.common.shuffle import ColumnShuffle
-from veilboost.types import Int32Array, UInt8Array
+from veilboost.types import BoolArray, Int32Array, UInt8Array
 from veilboost.wire.message import Done, Message
+
+_ONE_TREE = ("binary", "regression", "poisson")
+_NO_GRADIENTS = np.empty((0, 0, 2), dtype=np.int32)
 
 
 class VerticalPassive(PassiveSide):
@@ -46,6 +51,7 @@ class VerticalPassive(PassiveSide):
     """
 
     shuffles: ClassVar[bool] = False
+    hears_samples: ClassVar[bool] = True  # a round says which rows it samples
 
     def __init__(self, context: PassiveContext) -> None:
         self.context = context
@@ -147,7 +153,14 @@ class VerticalPassive(PassiveSide):
         # The leaf limit alone may differ: a Poisson job's comes from the objective, and leaves are not made here.
         if agreed is not None and replace(config, max_delta_step=agreed.max_delta_step) != agreed:
             raise UnexpectedMessage("the job's parameters are not those that were agreed on")
+        if config.objective in _ONE_TREE and message.trees_per_round != 1:
+            raise MalformedMessage("the job's loss grows one tree per round")
+        if len(message.weights) and not config.weighted_bins:
+            raise MalformedMessage("there are weights, and the job's bins count none")
         held_out = _bits(message.held_out, rows).astype(np.bool_) if len(message.held_out) else None
+        kept = 0 if held_out is None else int(np.count_nonzero(held_out))
+        if self.context.held_out is not None and kept != self.context.held_out:
+            raise MalformedMessage("the job keeps another number of rows for validation")
         fit_rows = None if held_out is None else np.flatnonzero(~held_out).astype(np.int32)
         self._block = self.context.engine.columns(
             self.context.columns,
@@ -161,6 +174,7 @@ class VerticalPassive(PassiveSide):
         self.trees_per_round = message.trees_per_round
         self.weight_bits = message.weight_bits
         self.config = config
+        self._may_fit = np.packbits(np.ones(rows, dtype=np.bool_) if held_out is None else ~held_out)
         self._rounds, self._max_depth = config.n_estimators, config.max_depth
         layout = self._block.layout
         return ColumnsOffered(layout.offsets, layout.missing, layout.kind)
@@ -169,20 +183,28 @@ class VerticalPassive(PassiveSide):
         if message.number != self._next_round or message.number >= self._rounds:
             raise UnexpectedMessage("the round is not the next one")
         rows = block.all_rows()
+        if message.all_columns != (self.config.colsample_bytree >= 1.0):
+            raise MalformedMessage("the round samples columns, and the job does not, or the other way round")
         columns = None
         if not message.all_columns:
             columns = message.columns
-            if not within(columns, 0, block.layout.features) or len(np.unique(columns)) != len(columns):
-                raise MalformedMessage("the round asks for columns that are not there")
+            if not within(columns, 0, block.layout.features) or not increasing(columns):
+                raise MalformedMessage("the round asks for columns that are not there, twice, or out of order")
             block = block.subset(columns)
+        elif len(message.columns):
+            raise MalformedMessage("the round names columns, and takes all")
         fit, follow = rows, rows[:0]
-        if len(message.fit):
-            mask = _bits(message.fit, len(rows)).astype(np.bool_)
+        mask = _bits(message.fit, len(rows)).astype(np.bool_) if len(message.fit) else None
+        if self.hears_samples:
+            self._check_sample(message.number, mask)
+        if mask is not None:
             fit, follow = rows[mask], rows[~mask]
         self.open_round(message)
         if self.shuffles:
             # The same order when a job is taken up again, so that its two versions cannot be compared.
-            drawn = self.context.randomness.for_request("order of columns", message.number)
+            drawn = self.context.randomness.for_request(
+                "order of columns", message.number, b"" if columns is None else columns.tobytes()
+            )
             self.shuffle = ColumnShuffle.draw(block.layout, drawn)
         groups = self.trees_per_round
         self._next_round = message.number + 1
@@ -194,6 +216,22 @@ class VerticalPassive(PassiveSide):
             RowGroups.root(follow, groups),
         )
         return Done()
+
+    def _check_sample(self, number: int, sent: BoolArray | None) -> None:
+        """Refuse rows to fit on that are not the job's: a sender that chose them freely could ask about one person."""
+        expected = _bits(self._may_fit, self.context.rows).astype(np.bool_)
+        sent = np.ones_like(expected) if sent is None else sent
+        if self.config.sampling == "goss":  # which rows these are depends on gradients; how many does not
+            right = not (sent & ~expected).any() and int(sent.sum()) == sum(
+                one_side_counts(int(expected.sum()), self.config)
+            )
+        else:
+            if self.config.subsample < 1.0:
+                pool = np.arange(np.count_nonzero(expected), dtype=np.int32)
+                expected[expected] = sample_rows(pool, _NO_GRADIENTS, number, self.config).drawn
+            right = np.array_equal(sent, expected)
+        if not right:
+            raise MalformedMessage("the rows to fit on are not those that the job samples")
 
     def _resume(self, message: ResumeTraining) -> Done:
         rounds, rest = divmod(message.trees, self.trees_per_round)
@@ -218,8 +256,10 @@ class VerticalPassive(PassiveSide):
         elif len(message.split):
             raise UnexpectedMessage("no level was split yet")
         build = message.build.astype(np.int64)
-        if not within(build, 0, fit.nodes):
-            raise MalformedMessage("a node to sum is not in the level")
+        if not within(build, 0, fit.nodes) or not increasing(build):
+            raise MalformedMessage("a node to sum is not in the level, named twice, or out of order")
+        if (rows_with_sibling(fit, message.depth)[build] < self.config.min_node_rows).any():
+            raise MalformedMessage("a node to sum, or its sibling, has fewer rows than min_node_rows")
         summed = fit.of(build)
         self.check_request(message, state.block, summed)
         entered = self._round = copy.copy(state)
@@ -237,7 +277,7 @@ class VerticalPassive(PassiveSide):
         count = len(position)
         if not count or len(message.tree) != count or len(message.node) != count:
             raise MalformedMessage("a split's arrays are empty or have different lengths")
-        if not within(position, 0, state.fit.nodes) or (position[1:] <= position[:-1]).any():
+        if not within(position, 0, state.fit.nodes) or not increasing(position):
             raise MalformedMessage("a node to split is not in the level, or named twice")
         tree = state.number * self.trees_per_round + state.fit.group[position]
         keys = list(zip(message.tree.tolist(), message.node.tolist(), strict=True))

@@ -77,7 +77,7 @@ class RoundState:
                 raise MalformedMessage("pieces of left/right bits are of different nodes")
             return self._heard
         nodes = split.astype(np.int64)
-        if not within(nodes, 0, self.fit.nodes) or (nodes[1:] <= nodes[:-1]).any():
+        if not within(nodes, 0, self.fit.nodes) or not increasing(nodes):
             raise MalformedMessage("a node that was split is not in the level, or named twice")
         own = self._own[nodes]
         count = np.count_nonzero(own)
@@ -116,3 +116,8 @@ class Heard:
 def within(values: Int32Array | Int64Array, low: int, high: int) -> bool:
     """Are all values in [low, high)?"""
     return values.size == 0 or (int(values.min()) >= low and int(values.max()) < high)
+
+
+def increasing(values: Int32Array | Int64Array) -> bool:
+    """Is every value above the one before, so that none is named twice?"""
+    return bool((values[1:] > values[:-1]).all())

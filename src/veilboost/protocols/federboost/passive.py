@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,8 @@ from veilboost.wire.message import Done, Message
 
 class FederBoostPassive(VerticalPassive):
     """Perturbs every value's bucket once per job, and never sums or routes anything during training."""
+
+    hears_samples: ClassVar[bool] = False
 
     def handle(self, message: Message) -> Message:
         if isinstance(message, BucketsRequest):
