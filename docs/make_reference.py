@@ -338,15 +338,18 @@ def errors_page() -> str:
         "The command line prints that one line on stderr and exits with code 2. In Python, catch the class by name "
         "from `veilboost.errors`; `VeilBoostError` is the root of them all, and errors about input are also "
         "`ValueError`. No message shows a value of anyone's data.",
+        "A message may name columns, tables and files: it is for their owner, in the owner's log, job status and "
+        "terminal. A peer is sent the code and the fixed words of the table below. More is sent only of refusals whose "
+        "text holds nothing of the owner, such as a rule of a policy and the job's own parameters.",
     ]
     for family, members in families.items():
         number = members[0].code.removeprefix("VB-")[:2]
         about = (inspect.getdoc(family) or "").rstrip(".")
-        rows = [(f"[{cls.code}]({cls.code}.md)", f"`{cls.__name__}`", cls.fix) for cls in members]
+        rows = [(f"[{cls.code}]({cls.code}.md)", f"`{cls.__name__}`", cls.summary, cls.fix) for cls in members]
         blocks += [
             f"## {number}xx: {about[0].lower()}{about[1:]}",
             f"All are `{family.__name__}`.",
-            table(("code", "class", "what to do, unless the message says more"), rows),
+            table(("code", "class", "what a peer is told", "what to do, unless the message says more"), rows),
         ]
     return page("Errors", *blocks)
 

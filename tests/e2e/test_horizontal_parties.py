@@ -169,6 +169,19 @@ def test_a_policy_that_does_not_name_the_protocol_refuses(town):
         assert driver.check()["north"] is None
 
 
+def test_a_participants_table_that_is_not_fit_tells_no_names(town):
+    table = pq.read_table(town.folder / "east.parquet")
+    pq.write_table(table.append_column("hiv_status", pa.array(np.ones(table.num_rows))), town.folder / "east.parquet")
+    with town.driver(town.job("secagg")) as driver, pytest.raises(PeerRefused, match="VB-1107") as refused:
+        driver.train()
+    assert "hiv_status" not in str(refused.value)
+    folder = town.folder / f"runs-{HUB}"
+    assert not any(b"hiv_status" in path.read_bytes() for path in folder.rglob("*") if path.is_file())
+    status = RunFolder(town.folder / "runs-east" / "credit").status
+    assert status["state"] == "failed"
+    assert "hiv_status" in status["error"]
+
+
 def test_a_budget_too_small_for_the_columns_refuses_before_anything_is_sent(town):
     town.daemons["east"].stop()
     town.settle("east", epsilon_per_job=1.0)

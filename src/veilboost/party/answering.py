@@ -55,6 +55,7 @@ class AnsweringSession(ABC, Generic[Job]):
         self._text = text
         self._threads, self._reach, self._session = threads, reach, session
         self._run: RunFolder | None = None
+        self._failed = False
         self._transcript = Transcript(settings.name)
         self._booking = Booking.of_run(settings, job.name, resume)
         self._callers: list[Caller] = []
@@ -73,11 +74,15 @@ class AnsweringSession(ABC, Generic[Job]):
         """Whether this party has a part to play, before anything is read or sent."""
         job, me = self.job, self.settings.name
         if peer.party != job.active:
-            raise AgainstPolicy(f"{peer.party} proposes a job that {job.active} would drive", "who drives it proposes")
+            raise AgainstPolicy(
+                f"{peer.party} proposes a job that {job.active} would drive", "who drives it proposes", public=True
+            )
         if me not in job.parties or me == job.active:
-            raise AgainstPolicy(f"{me} has no part to play in this job", "name it under [parties], by its own name")
+            raise AgainstPolicy(
+                f"{me} has no part to play in this job", "name it under [parties], by its own name", public=True
+            )
         if self.uses_table and self.settings.data is None:
-            raise AgainstPolicy(f"{me} has no table", "give it a helper's role, or a [data] section")
+            raise AgainstPolicy(f"{me} has no table", "give it a helper's role, or a [data] section", public=True)
 
     def _request(
         self,
@@ -122,9 +127,15 @@ class AnsweringSession(ABC, Generic[Job]):
     @abstractmethod
     def _act(self, peer: PeerIdentity, message: Message) -> Reply: ...
 
+    def note_error(self, reason: str) -> None:
+        """A request failed here. The peer is told little; the owner finds the whole reason in the run's status."""
+        self._failed = True
+        if self._run is not None:
+            self._run.note(error=reason)
+
     def _refuse_finished(self) -> None:
         if RunFolder(self.settings.runs / self.job.name).status.get("state") == "finished":
-            raise JobExists(f"{self.settings.name} has a finished run {self.job.name!r}")
+            raise JobExists(f"{self.settings.name} has a finished run {self.job.name!r}", public=True)
 
     def _new_run(self) -> RunFolder:
         run = RunFolder.create(self.settings.runs, self.job.name, replace=True)
@@ -135,7 +146,7 @@ class AnsweringSession(ABC, Generic[Job]):
         """From here on the job stands in this folder: its key, who drives it, and every message."""
         self._run = run
         run.save_key(self._booking.randomness.key)
-        run.note(party=self.settings.name, active=self.job.active, session=self._session.hex(), **noted)
+        run.note(party=self.settings.name, active=self.job.active, session=self._session.hex(), error=None, **noted)
         if self.job.record != "none":
             record = "payload" if self.job.record == "payload" else "types"
             self._transcript.close()  # of the same session, where another party was lost and the job proposed again
@@ -162,8 +173,10 @@ class AnsweringSession(ABC, Generic[Job]):
             part = self._finished_part() if message.completed else None
             if part is not None:
                 self._run.save_part(part)
-            state = "failed" if message.completed else "cancelled"
-            self._run.note(state="finished" if part is not None else state)
+            if part is not None:
+                self._run.note(state="finished", error=None)
+            else:
+                self._run.note(state="failed" if message.completed or self._failed else "cancelled")
             self._booking.close(self._run)
         self._let_go()
         return Done()

@@ -307,7 +307,8 @@ class Driver(Connections):
             run.clear_cancel()
             run.save_job(self.job_text())
         session = Csprng().bytes(16)
-        run.note(state="proposed", party=self.settings.name, role="active", session=session.hex(), pid=os.getpid())
+        about = {"party": self.settings.name, "role": "active", "session": session.hex(), "pid": os.getpid()}
+        run.note(state="proposed", error=None, **about)
         return run, session
 
     def job_text(self) -> str:

@@ -135,7 +135,9 @@ class ServiceSession:
             if not isinstance(message, BlindedNodes):
                 raise UnexpectedMessage(f"{message.type_name()} is not a request to the CSP")
             if self._folder.read_json("active.json")["active"] != peer.party:
-                raise AgainstPolicy(f"{peer.party} does not serve this model", "its active party asks the CSP")
+                raise AgainstPolicy(
+                    f"{peer.party} does not serve this model", "its active party asks the CSP", public=True
+                )
             decider = self._decider()
         return decider.handle(message)
 
@@ -143,14 +145,16 @@ class ServiceSession:
         run = RunFolder.open(self.settings.runs, self._opening.run)
         if run.status.get("active") != peer.party or run.status.get("state") != "finished":
             raise AgainstPolicy(
-                f"{peer.party} has no finished model {self._opening.run!r} here", "ask for a model it trained with us"
+                f"{peer.party} has no finished model {self._opening.run!r} here",
+                "ask for a model it trained with us",
+                public=True,
             )
         decide(self.settings.policy, ServeRequest({peer.party: peer.fingerprint or None}, peer.party))
         part, job = run.load_part(), read_job(run.job_text)
         roles = {party.role: name for name, party in job.parties.items()}
         for role, named in (("authority", self._opening.authority), ("csp", self._opening.csp)):
             if roles.get(role, named) != named:  # its key would show our thresholds to whoever is behind it
-                raise AgainstPolicy(f"{named} is not the {role} that the job named", f"name {roles[role]}")
+                raise AgainstPolicy(f"{named} is not the {role} that the job named", f"name {roles[role]}", public=True)
         if isinstance(message, PrepareService):
             own = own_attributes(part, self.settings, job.training)
             return self._ask_authority(RegisterAttributes(own.to_json()), Done)

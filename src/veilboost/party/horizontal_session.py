@@ -6,7 +6,7 @@ import threading
 from dataclasses import replace
 
 from veilboost.data.table import drawn_rows
-from veilboost.errors import UnexpectedMessage
+from veilboost.errors import UnexpectedMessage, VeilBoostError
 from veilboost.model.part import Part
 from veilboost.party.answering import AnsweringSession, Reach
 from veilboost.party.horizontal_settings import HorizontalJob, read_horizontal_job
@@ -101,7 +101,11 @@ class HorizontalSession(AnsweringSession[HorizontalJob]):
     def _begin(self, peer: PeerIdentity) -> ParticipantSide:
         """Read the table, ask the policy with all that is known now, and take part."""
         self._refuse_finished()
-        table = load_allowed(self.settings)
+        try:
+            table = load_allowed(self.settings)
+        except VeilBoostError:  # its owner finds the reason in the run's status
+            self._begin_run(self._new_run(), state="failed", role="participant")
+            raise
         self._booking.reserve(self._asked(peer, table.rows, len(table.columns)))
         self._begin_run(self._new_run(), state="training", role="participant", rows=table.rows)
         return self._spec.participant(

@@ -22,6 +22,7 @@ from veilboost.errors import (
     UnexpectedMessage,
     VeilBoostError,
 )
+from veilboost.party.answering import AnsweringSession
 from veilboost.party.elxgb_session import ServiceSession
 from veilboost.party.horizontal_session import HorizontalSession
 from veilboost.party.hub import own_identity, revoked_at
@@ -69,6 +70,13 @@ def admit_peer(settings: PartySettings, certificate: bytes) -> PeerIdentity:
     return peer
 
 
+def _reason(error: BaseException) -> str:
+    """An unexpected error, for the owner. Its text may hold values of a table, unless the system wrote it."""
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    text = f" ({error})" if isinstance(error, OSError) else ""
+    return f"{type(error).__name__} at {where.filename}:{where.lineno}{text}"
+
+
 class PartyHost:
     """Holds an owner's settings, and a session for every job that runs."""
 
@@ -101,14 +109,11 @@ class PartyHost:
                 if conversation.answer is None:  # nothing to repeat: a peer cannot fill our memory with refusals
                     with self._lock:
                         self._conversations.pop((packet.session, peer.party), None)
-        except VeilBoostError as error:
-            return Packet(Kind.FAILURE, packet.session, packet.number, failure_body(error))
         except Exception as error:
-            # The text of an exception may hold data: only its type and place are told, and only here.
-            where = traceback.extract_tb(error.__traceback__)[-1]
-            print(f"{type(error).__name__} at {where.filename}:{where.lineno}", file=sys.stderr)
-            broken = PeerBroken(f"{self.settings.name} met an error of its own ({type(error).__name__})")
-            return Packet(Kind.FAILURE, packet.session, packet.number, failure_body(broken))
+            coded = error if isinstance(error, VeilBoostError) else PeerBroken(_reason(error))
+            # The owner reads the whole reason here; the peer is told its public form.
+            print(" ".join(f"{self.settings.name} refused {peer.party}: {coded}".split()), file=sys.stderr, flush=True)
+            return Packet(Kind.FAILURE, packet.session, packet.number, failure_body(coded))
 
     def _answer(self, peer: PeerIdentity, packet: Packet, conversation: Conversation) -> Packet:
         if conversation.answer is not None and packet.number == conversation.number:
@@ -124,7 +129,9 @@ class PartyHost:
             raise ReplayedRequest("a request came after its turn")
         try:
             frame = session.handle(peer, decode(packet.body, session.catalogue), packet.body)
-        except BaseException:
+        except BaseException as error:
+            if isinstance(session, AnsweringSession):
+                session.note_error(str(error) if isinstance(error, VeilBoostError) else _reason(error))
             if new:  # a proposal that is refused leaves nothing behind
                 session.give_up()
             raise

@@ -167,11 +167,13 @@ def check_peer(peer: PeerIdentity, policy: Policy, revoked: Revoked, now: dateti
         The policy names no such party, or pins another certificate of it.
     """
     if (now or datetime.now(UTC)) > peer.not_after:
-        raise CertificateExpired(f"the certificate of {peer.party} was valid until {peer.not_after:%Y-%m-%d %H:%M} UTC")
+        raise CertificateExpired(
+            f"the certificate of {peer.party} was valid until {peer.not_after:%Y-%m-%d %H:%M} UTC", public=True
+        )
     if peer.serial in revoked:
-        raise CertificateRevoked(f"the certificate {peer.fingerprint[:16]}... of {peer.party} is revoked")
+        raise CertificateRevoked(f"the certificate {peer.fingerprint[:16]}... of {peer.party} is revoked", public=True)
     if not policy.admits(peer.party, peer.fingerprint):
-        raise UnknownPeer(f"the policy does not name {peer.party} with certificate {peer.fingerprint}")
+        raise UnknownPeer(f"the policy does not name {peer.party} with certificate {peer.fingerprint}", public=True)
 
 
 def load_revoked(path: Path, ca: Path) -> Revoked:

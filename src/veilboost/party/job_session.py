@@ -113,6 +113,7 @@ class JobSession(AnsweringSession[JobSettings]):
             raise UnsupportedCombination(
                 f"rows are aligned by {self._alignment.name}, which needs no {self.role}",
                 "ask those whom the alignment needs",
+                public=True,
             )
         self._decide(peer)
         self.catalogue = Catalogue({*CONTROL_MESSAGES, *self._alignment.messages, *self._protocol.messages})
@@ -173,7 +174,7 @@ class JobSession(AnsweringSession[JobSettings]):
             raise JobExists(f"{self.settings.name} has a run {self.job.name!r} with another active party")
         if message.resume:
             if not known:
-                raise NothingToResume(f"{self.settings.name} has no run {self.job.name!r}")
+                raise NothingToResume(f"{self.settings.name} has no run {self.job.name!r}", public=True)
             self._decide(peer, reserve=True)
             run = RunFolder.open(runs, self.job.name)
         else:

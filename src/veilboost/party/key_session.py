@@ -33,10 +33,14 @@ class KeySession(JobSession):
     def _check_place(self, peer: PeerIdentity) -> None:
         job, me = self.job, self.settings.name
         if job.alignment != SPEC.name or me not in job.parties or self.role != "authority":
-            raise AgainstPolicy(f"{me} is not the authority of {job.name!r}", "ask the authority that the job names")
+            raise AgainstPolicy(
+                f"{me} is not the authority of {job.name!r}", "ask the authority that the job names", public=True
+            )
         # Who asks is what TLS says. The CSP has no table in the job, and must never have the key.
         if peer.party not in job.order:
-            raise AgainstPolicy(f"{peer.party} has no table in {job.name!r}", "the key is for those whose rows align")
+            raise AgainstPolicy(
+                f"{peer.party} has no table in {job.name!r}", "the key is for those whose rows align", public=True
+            )
 
     def _act(self, peer: PeerIdentity, message: Message) -> AlignmentKey:
         self.over = True

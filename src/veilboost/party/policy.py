@@ -1,7 +1,8 @@
 """The owner's word: who may do what with this party's data, as data and one function that decides.
 
-What a refusal says goes to the peer that asked. So it names the rule, but never columns, what was spent
-before, or what other peers did.
+What a refusal says goes to the peer that asked. So it names the rule, but never tables, columns, what was spent
+before, or what other peers did; where it cannot say what is wrong without them, the peer is not told more than that
+the policy forbids it.
 """
 
 from __future__ import annotations
@@ -140,6 +141,7 @@ class Objection:
     what: str
     change: str
     instead: str = ""
+    public: bool = True  # whether it holds nothing of the owner's data
 
     @property
     def fix(self) -> str:
@@ -155,7 +157,7 @@ def decide(policy: Policy, request: Request) -> None:
         It does not; the text names the first rule that is broken and how the owner would change it.
     """
     for found in objections(policy, request):
-        raise AgainstPolicy(f"the owner's rule {found.rule} forbids it: {found.what}", found.fix)
+        raise AgainstPolicy(f"the owner's rule {found.rule} forbids it: {found.what}", found.fix, found.public)
 
 
 def objections(policy: Policy, request: Request) -> Iterator[Objection]:
@@ -226,7 +228,10 @@ def _data(policy: Policy, request: TrainRequest) -> Iterator[Objection]:
         return
     if EVERY not in policy.tables and request.table not in policy.tables:
         yield Objection(
-            "tables", f"it does not name the table {request.table}", f'add "{request.table}" to tables under [policy]'
+            "tables",
+            f"it does not name the table {request.table}",
+            f'add "{request.table}" to tables under [policy]',
+            public=False,
         )
     refused = 0 if EVERY in policy.columns else len(set(request.columns) - set(policy.columns))
     if refused:
@@ -234,6 +239,7 @@ def _data(policy: Policy, request: TrainRequest) -> Iterator[Objection]:
             "columns",
             f"{refused} of the {len(set(request.columns))} columns under [data] are not named",
             "add them to columns under [policy], or leave them out of [data]",
+            public=False,
         )
 
 

@@ -67,7 +67,9 @@ class PredictionSession:
         self._run = RunFolder.open(settings.runs, proposal.run)
         if self._run.status.get("active") != peer.party or self._run.status.get("state") != "finished":
             raise AgainstPolicy(
-                f"{peer.party} has no finished model {proposal.run!r} here", "predict with a model it trained with us"
+                f"{peer.party} has no finished model {proposal.run!r} here",
+                "predict with a model it trained with us",
+                public=True,
             )
         self._alignment = alignment_named(self._job.alignment)
         self.catalogue = Catalogue({*CONTROL_MESSAGES, *self._alignment.messages, *PREDICTION_MESSAGES})

@@ -254,7 +254,8 @@ class RunFolder:
 
 
 def _other_rows() -> NothingToResume:
-    return NothingToResume("the common rows have changed since the job began", "start it under another name")
+    what, fix = "the common rows have changed since the job began", "start it under another name"
+    return NothingToResume(what, fix, public=True)
 
 
 def _save_margin(path: Path, margin: Float64Array) -> None:

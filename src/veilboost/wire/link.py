@@ -47,7 +47,7 @@ def from_chunks(chunks: Iterable[tuple[memoryview, bool]], most: int) -> Iterato
         piece = data
         held += len(piece)
         if held > most:
-            raise OversizedMessage(f"a message of more than {most >> 20} MB arrived")
+            raise OversizedMessage(f"a message of more than {most >> 20} MB arrived", public=True)
         if not pieces:
             kind, session, number = read_envelope(piece)
             piece = piece[ENVELOPE_SIZE:]

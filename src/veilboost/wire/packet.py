@@ -67,7 +67,7 @@ def read_envelope(start: bytes | memoryview) -> tuple[Kind, bytes, int]:
     if magic != MAGIC:
         raise MalformedMessage("something that is not a packet arrived")
     if version != VERSION:
-        raise WireVersion(f"the peer speaks packet version {version}, this side speaks {VERSION}")
+        raise WireVersion(f"the peer speaks packet version {version}, this side speaks {VERSION}", public=True)
     if kind not in Kind._value2member_map_:
         raise MalformedMessage("a packet of an unknown kind arrived")
     return Kind(kind), session, number

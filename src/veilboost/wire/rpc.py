@@ -186,7 +186,13 @@ def _is_of_earlier(answer: Packet, request: Packet) -> bool:
 
 
 def failure_body(error: VeilBoostError) -> bytes:
-    return "\n".join((error.code, error.what, error.remedy)).encode()
+    """What is sent of an error. Whatever crosses comes from here or from `failure_text`, and holds its public form."""
+    return "\n".join((error.code, *error.for_peer())).encode()
+
+
+def failure_text(error: VeilBoostError) -> str:
+    """The same in one line, for a peer that is refused before it could send a packet."""
+    return "; ".join(filter(None, (f"{error.code}: {error.for_peer()[0]}", error.for_peer()[1])))
 
 
 def failure_from(peer: PartyName, body: bytes) -> VeilBoostError:
@@ -195,7 +201,7 @@ def failure_from(peer: PartyName, body: bytes) -> VeilBoostError:
     what, _, remedy = rest.partition("\n")
     known = {cls.code: cls for cls in errors.coded_errors()}.get(code)
     if known is not None and issubclass(known, WireError):
-        return known(f"{peer}: {what}", remedy)
+        return known(f"{peer}: {what}", remedy or None)
     return PeerRefused(f"{peer} refused ({code}: {what})", remedy or None)
 
 

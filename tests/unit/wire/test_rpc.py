@@ -125,9 +125,10 @@ def test_failures_keep_their_meaning():
         return lambda packet: Packet(Kind.FAILURE, packet.session, packet.number, failure_body(error))
 
     channel = caller(lambda left: ScriptedLink(fail(StaleSession("not known"))), ManualClock())
-    with pytest.raises(StaleSession, match="shop: not known"):
+    with pytest.raises(StaleSession, match="shop: the session is not known to the party; resume"):
         channel.send(Done())()
-    channel = caller(lambda left: ScriptedLink(fail(AgainstPolicy("no", "ask the owner"))), ManualClock())
+    refusal = AgainstPolicy("no", "ask the owner", public=True)
+    channel = caller(lambda left: ScriptedLink(fail(refusal)), ManualClock())
     with pytest.raises(PeerRefused, match=r"VB-1410: shop refused .VB-1612: no.; ask the owner"):
         channel.send(Done())()
 
@@ -179,7 +180,7 @@ def test_what_cannot_be_read_is_said_before_the_link_ends():
         sent, finished = None, False
 
         def receive(self):
-            raise OversizedMessage("a message of more than 1 MB arrived")
+            raise OversizedMessage("a message of more than 1 MB arrived", public=True)
 
         def send(self, packet):
             self.sent = packet

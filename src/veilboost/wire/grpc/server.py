@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 import grpc
 
-from veilboost.errors import PeerUnreachable, VeilBoostError
+from veilboost.errors import PeerBroken, PeerUnreachable, VeilBoostError
 from veilboost.wire.grpc.chunk import encode_chunk
 from veilboost.wire.grpc.client import METHOD, TlsFiles, options
 from veilboost.wire.grpc.link import CHUNK_BYTES, StreamLink
 from veilboost.wire.link import to_chunks
 from veilboost.wire.packet import Packet
-from veilboost.wire.rpc import answers
+from veilboost.wire.rpc import answers, failure_text
 
 MAX_LINKS = 64  # streams that may be open at once; a peer needs one or two
 
@@ -60,8 +61,10 @@ class _Handler(grpc.GenericRpcHandler):
         certificates = context.auth_context().get("x509_pem_cert") or [b""]
         try:
             peer = self._admit(certificates[0])
-        except VeilBoostError as error:
-            context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
+        except Exception as error:  # gRPC would send the text of one that is not caught
+            coded = error if isinstance(error, VeilBoostError) else PeerBroken(f"a peer met {type(error).__name__}")
+            print(" ".join(f"refused a connection: {coded}".split()), file=sys.stderr, flush=True)
+            context.abort(grpc.StatusCode.PERMISSION_DENIED, failure_text(coded))
             return
         link = StreamLink(self._most)
         link.attach(incoming, context.cancel)
