@@ -23,25 +23,27 @@ class VeilBoostError(Exception):
     fix
         What to do; the default of the class where it is not given.
     public
-        Whether `what` and `fix` may be sent to a peer. Say so only for a text that holds nothing of the owner: no name
-        of a column, table, file or class, no value, no id, and no count that the job does not reveal anyway.
+        Whether `what` and `fix` may be sent to a peer, or a text to send in their place. It must hold nothing of the
+        owner: no name of a column, table, file or class, no value, no id, no count that the job does not reveal.
     """
 
     code: ClassVar[str] = ""
     summary: ClassVar[str] = ""
     fix: ClassVar[str] = ""
 
-    def __init__(self, what: str, fix: str | None = None, public: bool = False) -> None:
+    def __init__(self, what: str, fix: str | None = None, public: bool | str = False) -> None:
         self.what = what
         self.remedy = fix or self.fix
         self.public = public
         super().__init__(f"{self.code}: {what}; {self.remedy}")
 
-    def __reduce__(self) -> tuple[type[VeilBoostError], tuple[str, str, bool]]:
+    def __reduce__(self) -> tuple[type[VeilBoostError], tuple[str, str, bool | str]]:
         return type(self), (self.what, self.remedy, self.public)  # so that an error of a worker arrives as it left
 
     def for_peer(self) -> tuple[str, str]:
         """What is wrong and what to do, as a peer may read it; the second is empty where only the owner can act."""
+        if isinstance(self.public, str):
+            return self.public, ""
         return (self.what, self.remedy) if self.public else (self.summary, "")
 
 

@@ -254,8 +254,9 @@ class RunFolder:
 
 
 def _other_rows() -> NothingToResume:
-    what, fix = "the common rows have changed since the job began", "start it under another name"
-    return NothingToResume(what, fix, public=True)
+    return NothingToResume(
+        "the common rows have changed since the job began", "start it under another name", public=True
+    )
 
 
 def _save_margin(path: Path, margin: Float64Array) -> None:

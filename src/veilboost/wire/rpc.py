@@ -150,7 +150,10 @@ class Caller:
                 pause = self._pause(pause, why, until)
             left = until - self._clock.now()
             if left <= 0:
-                raise PeerUnreachable(f"{self.peer} did not answer within {self._deadline:g} s ({why})")
+                raise PeerUnreachable(
+                    f"{self.peer} did not answer within {self._deadline:g} s ({why})",
+                    public=f"{self.peer} did not answer",  # why may name addresses
+                )
             try:
                 self._link = self._open_link(left)
                 sent = self._try_send(packet)
