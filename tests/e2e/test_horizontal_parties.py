@@ -140,6 +140,7 @@ def test_everybody_ends_with_the_model_of_a_simulation(town, protocol):
     with town.driver(town.job(protocol)) as driver:
         assert driver.check() == dict.fromkeys(driver.others)
         run, outcome = driver.train()
+    assert list(town.folder.glob("runs-*/**/*key*")) == [], "no job of theirs is ever resumed"
     expected = town.simulated(protocol)
     for folder in (run, *(RunFolder(town.folder / f"runs-{name}" / "credit") for name in OWNERS)):
         part = folder.load_part()

@@ -86,7 +86,6 @@ def view_of_run(folder: Path) -> View:
     opening = next((seen.message for seen in messages if isinstance(seen.message, BeginTraining)), None)
     if opening is None:
         raise UnreadableFile(f"the transcript in {folder} holds no training")
-    key = run.key
     return View(
         party,
         "active" if party == job.active else "passive",
@@ -95,8 +94,6 @@ def view_of_run(folder: Path) -> View:
         opening.rows,
         messages,
         run.load_part(),
-        None,
-        None if key is None else JobRandomness(key),
     )
 
 

@@ -84,15 +84,16 @@ def histograms(view: View, truth: Truth, peer: PartyName, rng: np.random.Generat
     layout = BinLayout(offered[0].offsets, offered[0].missing, offered[0].kind)
     if view.protocol == "sealed":  # it sums (g, 1)
         gradients = [np.stack((each[..., 0], np.ones_like(each[..., 1])), axis=-1) for each in gradients]
-    reader, paillier = SumsReader(view, layout), _PaillierSums(truth.block(peer), len(gradients), rng)
+    reader, again = SumsReader(view, layout), _SumsAgain(truth.block(peer), len(gradients), rng)
+    noised = view.protocol == "sealed" and float(view.config.options.get("eps_features", 0.0)) > 0
     by_round: list[list[Summed]] = []
     played = rounds(view, peer)[: len(gradients)]
     for one in played:
         found: list[Summed] = []
         for depth, level in enumerate(one.levels):
             sums = reader.read(level, one.opening)
-            if sums is None:
-                sums = paillier.make(one.number, level, gradients[one.number])
+            if sums is None and not noised:
+                sums = again.make(one.number, level, gradients[one.number])
             if sums is None:
                 break  # `elxgb` sums its first tree only
             build = level.build
@@ -106,7 +107,7 @@ def histograms(view: View, truth: Truth, peer: PartyName, rng: np.random.Generat
     moved = _unmoved(layout, by_round) if view.protocol == "plain" else _relinked(layout, by_round, view.rows)
     nodes = [replace(node, sums=node.sums[moved[k]]) for k, found in enumerate(by_round) for node in found]
     cuts = [cut for k, order in enumerate(moved) for level in played[k].levels for cut in _cuts(layout, level, order)]
-    return Histograms(layout, nodes, [] if paillier.used else cuts) if nodes else None
+    return Histograms(layout, nodes, [] if again.used else cuts) if nodes else None
 
 
 def equations(nodes: Sequence[Summed], rows: int) -> tuple[Float64Array, Float64Array]:
@@ -178,8 +179,8 @@ class SumsReader:
         return None
 
 
-class _PaillierSums:
-    """The key of `paillier` may live in the active party's memory alone; then its sums are made again.
+class _SumsAgain:
+    """The active party's key ends with its job; then the exact sums that it decrypted are made again.
 
     That what it decrypted are the exact sums, columns in an order of the round's own, is what the protocol's tests say.
     The order is another one here, so the handles of winning cuts mean nothing in it and cuts are not used.
@@ -192,7 +193,7 @@ class _PaillierSums:
         self._shown = [ColumnShuffle.draw(block.layout, Csprng(rng.bytes(16))).slots for _ in range(rounds)]
 
     def make(self, number: int, level: ReplayedLevel, gradients: Int32Array) -> Int64Array | None:
-        if self._block.shared is None or not isinstance(level.answer, PaillierSums):
+        if self._block.shared is None or not isinstance(level.answer, PaillierSums | LatticeSums):
             return None
         self.used = True
         return self._block.histogram(self._block.shared, gradients, level.build)[:, self._shown[number]]

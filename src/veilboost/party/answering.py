@@ -143,9 +143,8 @@ class AnsweringSession(ABC, Generic[Job]):
         return run
 
     def _begin_run(self, run: RunFolder, **noted: Any) -> None:
-        """From here on the job stands in this folder: its key, who drives it, and every message."""
+        """From here on the job stands in this folder: who drives it, and every message."""
         self._run = run
-        run.save_key(self._booking.randomness.key)
         run.note(party=self.settings.name, active=self.job.active, session=self._session.hex(), error=None, **noted)
         if self.job.record != "none":
             record = "payload" if self.job.record == "payload" else "types"
@@ -173,6 +172,7 @@ class AnsweringSession(ABC, Generic[Job]):
             part = self._finished_part() if message.completed else None
             if part is not None:
                 self._run.save_part(part)
+                self._run.forget_key()
             if part is not None:
                 self._run.note(state="finished", error=None)
             else:

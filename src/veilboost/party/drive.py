@@ -247,6 +247,7 @@ class Driver(Connections):
         )
         trainers.ask({name: Finish(completed=True) for name in trainers.names}, Done)
         run.save_part(outcome.part)
+        run.forget_key()
         run.note(state="finished", trees=len(outcome.part.skeleton.trees) if outcome.part.skeleton else 0)
         return outcome
 

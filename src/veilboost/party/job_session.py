@@ -184,6 +184,7 @@ class JobSession(AnsweringSession[JobSettings]):
                 self._booking = Booking.of_run(self.settings, self.job.name, resume=False)
             self._decide(peer, reserve=True)
             run = self._new_run()
+        run.save_key(self._booking.randomness.key)
         self._begin_run(run, state="proposed", role="passive")
         aligned = message.resume and run.lots is not None
         if aligned:

@@ -97,8 +97,21 @@ class RunFolder:
     # --- privacy ----------------------------------------------------------------------------------------
 
     def save_key(self, key: bytes) -> None:
-        """The secret from which this party's noise and masks in this job are drawn: for its owner's eyes only."""
+        """The secret from which this party's noise and masks in this job are drawn, kept for a job that resumes."""
         self._write(KEY, key, mode=0o600)
+
+    def forget_key(self) -> None:
+        """The job has ended: whoever reads the folder later can neither decrypt its messages nor subtract its noise."""
+        try:
+            for name in (KEY, f".{KEY}.partial"):
+                (self.path / name).unlink(missing_ok=True)
+            folder = os.open(self.path, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        except OSError as error:
+            raise CheckpointFailed(f"{KEY} cannot be removed ({error.strerror})") from None
 
     @property
     def key(self) -> bytes | None:

@@ -117,15 +117,22 @@ def test_lattice_sums_open_with_the_own_key_alone(monkeypatch: pytest.MonkeyPatc
     assert bool(views["p0"].sent(LatticeMore)) == in_pieces
     plain, _ = audited("plain")
     offered = views["p0"].received(ColumnsOffered)[0]
-    reader = SumsReader(views["p0"], BinLayout(offered.offsets, offered.missing, offered.kind))
+    layout = BinLayout(offered.offsets, offered.missing, offered.kind)
+    reader, blind = SumsReader(views["p0"], layout), SumsReader(dataclasses.replace(views["p0"], secret=None), layout)
     for one, other in zip(rounds(views["p0"], "p1"), rounds(plain["p0"], "p1"), strict=True):
         for level, clear in zip(one.levels, other.levels, strict=True):
             opened = reader.read(level, one.opening)
             assert opened is not None
             # Columns change places, and nothing else.
             assert np.array_equal(np.sort(opened, axis=1), np.sort(clear.answer.sums, axis=1))  # type: ignore[attr-defined]
-    blind = dataclasses.replace(views["p0"], secret=None)
-    assert histograms(blind, truth, "p1", np.random.default_rng(0)) is None
+            assert blind.read(level, one.opening) is None
+    # A finished job has no key any more: the sums that it decrypted are made again.
+    keyless = dataclasses.replace(views["p0"], secret=None)
+    again = histograms(keyless, truth, "p1", np.random.default_rng(0))
+    read = histograms(views["p0"], truth, "p1", np.random.default_rng(0))
+    assert again is not None
+    assert read is not None
+    assert [node.sums.sum() for node in again.nodes] == [node.sums.sum() for node in read.nodes]
 
 
 def test_paillier_sums_open_with_the_own_key_and_not_without() -> None:

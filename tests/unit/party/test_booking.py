@@ -170,15 +170,12 @@ def test_both_ledgers_hold_what_was_drawn_and_both_runs_say_so(pair):
         kept = folder.ledger
         assert kept["party"] == party
         assert len(kept["events"]) == ROUNDS
-        assert stat.S_IMODE((folder.path / "job.key").stat().st_mode) == 0o600
         told = pair.answer("privacy", "spent", folder.path)
         (composed,) = told["composed"]
         assert composed["epsilon"] == pytest.approx(JOB_COSTS)
         assert told["paper"][0]["epsilon_per_release"] == 1.0
         shown = pair.answer("ledger", "show", "--party", f"{party}.toml")
         assert shown["spent"] == pytest.approx(JOB_COSTS)
-    keys = {pair.town.run_folder(party, "first").key for party in ("bank", "shop")}
-    assert len(keys) == 2
     assert run.status["state"] == "finished"
 
 
@@ -251,6 +248,19 @@ def test_a_resumed_job_draws_the_same_noise_and_spends_once(pair):
     for party in ("bank", "shop"):
         assert len(pair.ledger(party).events()) == ROUNDS
         pair.ledger(party).verify()
+
+
+def test_a_key_ends_with_its_job(pair):
+    with pytest.raises(JobCancelled):
+        pair.train(watch=stop_after(3))
+    folders = {party: pair.town.run_folder(party, "first").path for party in ("bank", "shop")}
+    keys = {(folder / "job.key").read_bytes() for folder in folders.values()}
+    assert len(keys) == 2
+    assert {stat.S_IMODE((folder / "job.key").stat().st_mode) for folder in folders.values()} == {0o600}
+    pair.restart()
+    pair.train(resume=True)
+    for file in pair.folder.rglob("*"):
+        assert not file.is_file() or not any(key in file.read_bytes() for key in keys), file
 
 
 def test_a_job_that_starts_anew_draws_other_noise_and_spends_again(pair):
