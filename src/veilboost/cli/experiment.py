@@ -23,12 +23,12 @@ from veilboost.engine.api import LOCAL, Engine
 from veilboost.errors import UnsupportedCombination
 from veilboost.model.joined import join
 from veilboost.model.part import Skeleton
-from veilboost.party.policy import Policy
 from veilboost.party.simulation import Simulation, simulate_prediction, simulate_training
+from veilboost.privacy.accountant import DEFAULT_DELTA
 from veilboost.privacy.spending import spending
 from veilboost.protocols.api import ProtocolSpec
 from veilboost.protocols.registry import protocol_named
-from veilboost.types import Float64Array, PartyName
+from veilboost.types import Float64Array, PartyName, Role
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ def summary(done: Experiment) -> dict[str, Any]:
         "status": status_of(done.spec.statement),
         "protections": protections_of(done.spec.statement),
         "learned": learned_by(run.transcripts, done.spec.messages),
-        "privacy": spent_by_party(run),
+        "privacy": spent_by_party(done),
         "seed": done.config.seed,
         "threads": done.threads,
         "engine": run.engine,
@@ -190,9 +190,14 @@ def summary(done: Experiment) -> dict[str, Any]:
     } | ({} if done.findings is None else {"findings": [finding.to_dict() for finding in done.findings]})
 
 
-def spent_by_party(run: Simulation) -> Mapping[str, dict[str, Any]]:
-    """Both accountings of what each party released, at the delta that a policy has if nobody chooses one."""
-    return {name: spending(account.events, Policy().delta) for name, account in run.accounts.items()}
+def spent_by_party(done: Experiment) -> Mapping[str, dict[str, Any]]:
+    """Both accountings of what each party released, at the delta of its noise or that of a policy that does not say."""
+    run, spec, config = done.run, done.spec, done.config
+
+    def delta(name: PartyName) -> float:
+        return spec.delta(config, Role.ACTIVE if name == run.active else Role.PASSIVE) or DEFAULT_DELTA
+
+    return {name: spending(account.events, delta(name)) for name, account in run.accounts.items()}
 
 
 def bytes_by_party(run: Simulation) -> Mapping[str, int]:

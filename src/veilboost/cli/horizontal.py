@@ -27,8 +27,8 @@ from veilboost.errors import EmptyTable, ImpossibleParameter, UnsupportedCombina
 from veilboost.model.joined import join
 from veilboost.model.store import save_model
 from veilboost.party.horizontal import HorizontalSimulation, simulate_horizontal
-from veilboost.party.policy import Policy
 from veilboost.party.simulation import simulate_training
+from veilboost.privacy.accountant import DEFAULT_DELTA
 from veilboost.privacy.spending import spending
 from veilboost.protocols.horizontal import HorizontalSpec
 from veilboost.protocols.horizontal_registry import horizontal_named
@@ -205,7 +205,7 @@ def horizontal_summary(done: HorizontalExperiment) -> dict[str, Any]:
         "status": status_of(done.spec.statement),
         "protections": protections_of(done.spec.statement),
         "learned": learned_by(run.transcripts, done.spec.messages),
-        "privacy": {name: spending(account.events, Policy().delta) for name, account in run.accounts.items()},
+        "privacy": {name: spending(account.events, DEFAULT_DELTA) for name, account in run.accounts.items()},
         "seed": done.config.seed,
     } | ({} if done.findings is None else {"findings": findings_list(done.findings)})
 

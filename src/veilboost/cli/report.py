@@ -100,7 +100,7 @@ def _learned(console: Console, done: Experiment) -> None:
 
 
 def _spent(console: Console, done: Experiment) -> None:
-    for name, told in spent_by_party(done.run).items():
+    for name, told in spent_by_party(done).items():
         if told["composed"]:
             console.print(f"\n[bold]What {escape(name)} spent of its privacy[/]")
             print_spending(console, told)

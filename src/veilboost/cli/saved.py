@@ -16,7 +16,7 @@ from veilboost.cli.verdict import learned_by, protections_of
 from veilboost.model.joined import JoinedModel, join
 from veilboost.party.exchange import Exchange
 from veilboost.party.horizontal import SERVER
-from veilboost.party.policy import Policy
+from veilboost.privacy.accountant import DEFAULT_DELTA
 from veilboost.privacy.spending import spending
 from veilboost.report.facts import Facts
 from veilboost.report.model import model_facts
@@ -81,7 +81,7 @@ def facts_of_experiment(done: Experiment) -> Facts:
         bytes_sent=bytes_by_party(run),
         exchanges=_exchanges(run.transcripts, done.spec.messages),
         learned=learned_by(run.transcripts, done.spec.messages),
-        privacy=spent_by_party(run),
+        privacy=spent_by_party(done),
         protections=protections_of(done.spec.statement),
         findings=None if done.findings is None else [found.to_dict() for found in done.findings],
         model=model_facts(joined),
@@ -133,7 +133,7 @@ def facts_of_horizontal(done: HorizontalExperiment, problem: Problem) -> Facts:
         bytes_sent={name: transcript.bytes_sent() for name, transcript in run.transcripts.items()},
         exchanges=_exchanges(run.transcripts, done.spec.messages),
         learned=learned_by(run.transcripts, done.spec.messages),
-        privacy={name: spending(account.events, Policy().delta) for name, account in run.accounts.items()},
+        privacy={name: spending(account.events, DEFAULT_DELTA) for name, account in run.accounts.items()},
         protections=protections_of(done.spec.statement),
         model=model_facts(run.model),
     )

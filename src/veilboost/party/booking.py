@@ -10,7 +10,7 @@ from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import JobRandomness
 from veilboost.party.policy import Policy, TrainRequest, decide
 from veilboost.party.runs import RunFolder
-from veilboost.party.settings import PartySettings
+from veilboost.party.settings import JobSettings, PartySettings
 from veilboost.privacy.event import Event
 from veilboost.privacy.ledger import Ledger, worst_epsilon
 from veilboost.protocols.api import ProtocolSpec
@@ -108,6 +108,20 @@ class Booking:
             "delta": self._policy.delta,
             "events": [event.to_dict() for event in self.ledger.events(self.job)],
         }
+
+
+def with_own_delta(job: JobSettings, spec: ProtocolSpec, policy: Policy) -> JobSettings:
+    """The active party's job with the delta of its policy, where the job does not say."""
+    name, training = spec.delta_option(job.training, Role.ACTIVE), job.training
+    if name is None or name in training.options:
+        return job
+    return replace(job, training=replace(training, options={**training.options, name: policy.delta}))
+
+
+def stated_delta(spec: ProtocolSpec, config: TrainingConfig, role: Role, policy: Policy) -> dict[str, Any]:
+    """What a request says of the job's delta; a protocol that leaves it open takes the policy's."""
+    name, delta = spec.delta_option(config, role), spec.delta(config, role)
+    return {"delta": policy.delta} if name is None else {"delta": delta, "delta_option": name}
 
 
 def planned(

@@ -28,7 +28,7 @@ from veilboost.errors import (
     VeilBoostError,
 )
 from veilboost.model.part import ColumnInfo, Part, Skeleton, SplitRecords
-from veilboost.party.booking import Booking, planned
+from veilboost.party.booking import Booking, planned, stated_delta, with_own_delta
 from veilboost.party.commented import commented_toml
 from veilboost.party.daemon import listen_for
 from veilboost.party.elxgb_prepared import take
@@ -139,6 +139,7 @@ class Driver(Connections):
     def __init__(self, settings: PartySettings, job: JobSettings, watch: Watch | None = None) -> None:
         self.watch = watch or Watch()
         self.spec = protocol_named(job.protocol.name)
+        job = with_own_delta(job, self.spec, settings.policy)
         self.spec.check(job.training)
         check_job(settings.engine, self.spec.name, self.spec.engines, job.training)
         self.alignment = alignment_named(job.alignment)
@@ -357,7 +358,7 @@ def _own_policy(
             min_node_rows=job.training.min_node_rows,
             rows=rows,
             epsilon=planned(spec, job.training, rows, Role.ACTIVE, policy),
-            delta=policy.delta,
+            **stated_delta(spec, job.training, Role.ACTIVE, policy),
         ),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from veilboost.align.api import AlignContext, HelperContext
@@ -21,7 +22,7 @@ from veilboost.errors import (
 )
 from veilboost.model.part import Part
 from veilboost.party.answering import AnsweringSession, Reach
-from veilboost.party.booking import Booking, planned
+from veilboost.party.booking import Booking, planned, stated_delta
 from veilboost.party.declared import read_section
 from veilboost.party.identity import PeerIdentity
 from veilboost.party.kept_keys import take_key
@@ -129,6 +130,10 @@ class JobSession(AnsweringSession[JobSettings]):
             policy = self.settings.policy
             epsilon = planned(self._protocol, self.job.training, rows, Role.PASSIVE, policy, self._width)
         request = self._request(peer, self._protocol, Role.PASSIVE, self.job.training, rows, epsilon)
+        if self.uses_table:
+            request = replace(
+                request, **stated_delta(self._protocol, self.job.training, Role.PASSIVE, self.settings.policy)
+            )
         (self._booking.reserve if reserve else self._booking.consider)(request)
 
     # --- requests ---------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from veilboost.errors import AgainstPolicy
 from veilboost.party.declared import Declared, setting
+from veilboost.privacy.accountant import DEFAULT_DELTA
 from veilboost.privacy.statement import Status
 from veilboost.protocols.api import ProtocolSpec
 from veilboost.types import PartyName
@@ -52,7 +53,9 @@ class Policy(Declared):
     epsilon_total: float | None = setting(
         None, "most epsilon that all jobs together may spend on this table; unset: no limit", low=0, example="8.0"
     )
-    delta: float = setting(1e-6, "most delta of a job that spends epsilon", low=0, high=1)
+    delta: float = setting(
+        DEFAULT_DELTA, "the delta at which a job spends epsilon on this table; its noise is made for it", low=0, high=1
+    )
     predictions_per_day: int = setting(100_000, "most rows to help predict in a day, for all peers together", low=0)
     export_to: tuple[str, ...] = setting(
         (),
@@ -88,7 +91,8 @@ class TrainRequest:
     has. `min_node_rows` is the job's, None where nobody in the protocol could honour it. `table` is None for an
     owner that helps without one (an authority, a computing service): it has nothing to be exposed. `epsilon` is
     what the job would spend on this owner's data, `epsilon_spent` what its ledger says was spent before; a protocol
-    without noise spends nothing and is judged by its status.
+    without noise spends nothing and is judged by its status. `delta` is what the job's noise on this owner's data is
+    made for, by the option of the protocol that `delta_option` names.
     """
 
     peers: Mapping[PartyName, str | None]
@@ -102,6 +106,7 @@ class TrainRequest:
     rows: int | None = None
     epsilon: float = 0.0
     delta: float = 0.0
+    delta_option: str = "delta"
     epsilon_spent: float = 0.0
 
 
@@ -272,6 +277,13 @@ def _size(policy: Policy, request: TrainRequest) -> Iterator[Objection]:
 def _budget(policy: Policy, request: TrainRequest) -> Iterator[Objection]:
     # Each comparison is written so that a negative or not-a-number epsilon cannot pass.
     job, total = policy.epsilon_per_job, policy.epsilon_total
+    if request.epsilon != 0 and request.delta != policy.delta:  # first: at another delta, epsilon is another number
+        yield Objection(
+            "delta",
+            f"the job's {request.delta_option} is {request.delta!r}, and the policy's delta {policy.delta!r}",
+            f"set delta = {request.delta!r} under [policy]; "
+            f"otherwise write {request.delta_option} = {policy.delta!r} under [training.options] of the job",
+        )
     if job is not None and not 0 <= request.epsilon <= job:
         yield Objection(
             "epsilon_per_job",
@@ -283,8 +295,4 @@ def _budget(policy: Policy, request: TrainRequest) -> Iterator[Objection]:
             "epsilon_total",
             f"epsilon {request.epsilon:g} is more than is left of {total:g}",
             "raise epsilon_total under [policy]; what was spent cannot be taken back",
-        )
-    if request.epsilon != 0 and not 0 <= request.delta <= policy.delta:
-        yield Objection(
-            "delta", f"delta {request.delta:g} is not within {policy.delta:g}", "raise delta under [policy]"
         )

@@ -20,6 +20,7 @@ from veilboost.types import Float64Array
 
 _Key = TypeVar("_Key")
 _ORDERS: Float64Array = 1.0 + np.geomspace(1e-3, 1e6, 4000)  # of Renyi divergence
+DEFAULT_DELTA = 1e-5  # of a policy that does not say, and of a job without a policy
 LARGEST_PLD = 2000.0  # an epsilon beyond it is no protection, and a distribution of losses not worth its memory
 
 

@@ -123,7 +123,8 @@ class ProtocolSpec:
 
     `exact`: the model equals that of `plain` bit for bit under the same parameters. `options` are its own
     parameters; `refuse` raises where a configuration does not fit it. `plan` tells what a job will release, before it
-    starts; `calibrate` turns budgets into options; `complete` fills in what depends on the number of rows;
+    starts; `calibrate` turns budgets into options; `delta_option` names the option with the delta of all releases of a
+    role's data together, if there is one; `complete` fills in what depends on the number of rows;
     `security_bits` is the strength of its encryption, where it encrypts; `sets`: it can send sets of categories left;
     `engines` are those that a party's own arithmetic may run on.
     """
@@ -141,6 +142,7 @@ class ProtocolSpec:
     refuse: Callable[[TrainingConfig], None] | None = None
     plan: Plan | None = None
     calibrate: Callable[[CalibrationRequest], Mapping[str, Any]] | None = None
+    delta_option: Callable[[TrainingConfig, Role], str | None] = lambda config, role: None
     complete: Callable[[TrainingConfig, int], TrainingConfig] | None = None
     security_bits: Callable[[TrainingConfig], int] | None = None
     sets: bool = True
@@ -156,6 +158,11 @@ class ProtocolSpec:
         """The configuration with what the protocol chooses for so many rows; all parties choose alike."""
         config = self.settled(config)
         return config if self.complete is None else self.complete(config, rows)
+
+    def delta(self, config: TrainingConfig, role: Role) -> float | None:
+        """The delta for which a job's noise on this role's data is made; None where no option says so."""
+        name = self.delta_option(config, role)
+        return None if name is None else float(getattr(self.options.from_dict(config.options), name))
 
     def check(self, config: TrainingConfig) -> None:
         """Refuse what this protocol cannot do, at the door: unknown or impossible options, combinations."""

@@ -17,7 +17,7 @@ from veilboost.party.daemon import Daemon
 from veilboost.party.drive import Driver, Watch
 from veilboost.party.settings import load_job, load_party
 from veilboost.party.simulation import simulate_training
-from veilboost.privacy.accountant import gaussian_epsilon
+from veilboost.privacy.accountant import DEFAULT_DELTA, gaussian_epsilon
 from veilboost.privacy.event import Adjacency, Gaussian
 from veilboost.privacy.ledger import Ledger
 from veilboost.protocols import registry
@@ -26,7 +26,7 @@ from veilboost.protocols.plain.passive import PlainPassive
 from veilboost.protocols.plain.spec import SPEC as PLAIN
 from veilboost.types import Role
 
-DELTA = 1e-6  # a policy's own
+DELTA = DEFAULT_DELTA  # a policy's own
 NOISE = 0.3
 ROUNDS = CONFIG.n_estimators
 

@@ -223,7 +223,6 @@ def test_calibrated_options_keep_to_the_budget(options):
     ("request_", "hint"),
     [
         ({"epsilon_passive": 1.0}, "active"),
-        ({"epsilon_active": 1.0}, "delta"),
         ({"epsilon_active": 1.0, "delta_active": 1e-5, "options": {"paper_form": True}}, "exact"),
         ({"epsilon_active": 1.0, "delta_active": 1e-5, "options": {"mechanism": "none"}}, "exact"),
     ],

@@ -9,7 +9,7 @@ from typing import Any
 
 from veilboost.config import TrainingConfig
 from veilboost.errors import ImpossibleParameter
-from veilboost.privacy.accountant import gaussian_epsilon
+from veilboost.privacy.accountant import DEFAULT_DELTA, gaussian_epsilon
 from veilboost.privacy.calibrate import CalibrationRequest, gaussian_sigma
 from veilboost.privacy.event import Adjacency, Event, ExactRelease, Gaussian
 from veilboost.protocols.common.perturb import Ranges, multiplier
@@ -81,7 +81,7 @@ def calibrate(request: CalibrationRequest) -> Mapping[str, Any]:
     options = ElxgbOptions.from_dict({**request.options, "mechanism": "gaussian"})
     channels, later = 2, max(request.trees - 1, 1)
     releases = later * (2 if options.private_leaves else 1)
-    delta = options.delta if request.delta_active is None else request.delta_active
+    delta = DEFAULT_DELTA if request.delta_active is None else request.delta_active  # of all releases together
     if request.guess is not None:
         if not 0.5 < request.guess < 1:
             raise ImpossibleParameter(
@@ -96,7 +96,8 @@ def calibrate(request: CalibrationRequest) -> Mapping[str, Any]:
         "options": {**request.options, "mechanism": "gaussian", "noise_multiplier": found},
         "noise": {"sigma_g": 2.0 * options.clip * found, "sigma_h": (options.clip_hessian or 0.25) * found},
         "releases": releases,
-        "epsilon_of_each_number": gaussian_epsilon(1.0 / found, delta),
+        "epsilon_of_each_number": gaussian_epsilon(1.0 / found, options.delta),
+        "delta_of_each_number": options.delta,
         "epsilon_of_all": gaussian_epsilon(math.sqrt(releases * channels) / found, delta),
         "delta": delta,
         "guess_by_one_tree": guess_probability(found),

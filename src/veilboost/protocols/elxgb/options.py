@@ -21,7 +21,13 @@ class ElxgbOptions(PaillierOptions):
     backend: str = param("paillier", "encryption of the first tree", choices=BACKENDS)
     mechanism: str = param("gaussian", "noise on the gradients of later trees", choices=MECHANISMS)
     epsilon: float = param(10.0, "what one release of one number of a person costs", low=0, low_open=True)
-    delta: float = param(1e-4, "delta of a release", low=0, high=1, low_open=True)
+    delta: float = param(
+        1e-4,
+        "delta of one number of one person, as in the paper; totals are composed at the policy's delta",
+        low=0,
+        high=1,
+        low_open=True,
+    )
     noise_multiplier: float = param(0.0, "sigma over the range of a number; 0: from epsilon and delta", low=0)
     clip: float = param(0.5, "gradients are cut off at plus and minus this before noise", low=0, low_open=True)
     clip_hessian: float = param(0.0, "hessians are cut off at this before noise; 0: the range of the loss", low=0)

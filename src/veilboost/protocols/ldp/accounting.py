@@ -8,6 +8,7 @@ from typing import Any
 
 from veilboost.config import TrainingConfig
 from veilboost.errors import ImpossibleParameter
+from veilboost.privacy.accountant import DEFAULT_DELTA
 from veilboost.privacy.calibrate import CalibrationRequest, gaussian_sigma, local_epsilon
 from veilboost.privacy.event import Adjacency, Duchi, Event, ExactRelease, Gaussian, Hybrid, Laplace, Piecewise
 from veilboost.protocols.common.perturb import multiplier
@@ -91,9 +92,8 @@ def calibrate(request: CalibrationRequest) -> Mapping[str, Any]:
     chosen = {"mechanism": options.mechanism, "per_node": options.per_node, "score": options.score}
     found: dict[str, Any] = {**request.options, **chosen}
     if options.mechanism == "gaussian":
-        if request.delta_active is None:
-            raise ImpossibleParameter("Gaussian noise needs a delta", "give the active party's delta")
-        found["noise_multiplier"] = gaussian_sigma(request.epsilon_active, request.delta_active, releases=releases)
+        delta = DEFAULT_DELTA if request.delta_active is None else request.delta_active
+        found["noise_multiplier"] = gaussian_sigma(request.epsilon_active, delta, releases=releases)
         each = found["noise_multiplier"] * math.sqrt(ranges.channels)
         noise = {"sigma_g": 2 * ranges.g * each} | ({} if ranges.h is None else {"sigma_h": ranges.h * each})
     else:

@@ -19,7 +19,13 @@ class LdpOptions(ProtocolOptions):
 
     mechanism: str = param("gaussian", "noise on each person's gradient", choices=MECHANISMS)
     epsilon: float = param(1.0, "what one release of one person's gradient and hessian costs", low=0, low_open=True)
-    delta: float = param(1e-3, "delta of a release (gaussian)", low=0, high=1, low_open=True)
+    delta: float = param(
+        1e-3,
+        "delta of one release (gaussian), as in the paper; totals are composed at the policy's delta",
+        low=0,
+        high=1,
+        low_open=True,
+    )
     noise_multiplier: float = param(
         0.0, "sigma over the sensitivity of a release (gaussian); 0: from epsilon and delta", low=0
     )

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 
 from veilboost.config import DEFAULTS, ProtocolOptions, TrainingConfig, param
 from veilboost.errors import UnsupportedCombination
+from veilboost.privacy.accountant import DEFAULT_DELTA
+from veilboost.types import Role
 
 UTILITIES = ("root", "square")
 
@@ -21,11 +23,23 @@ class SealedOptions(ProtocolOptions):
         low_open=True,
         high=1000,
     )
-    delta: float = param(1e-5, "label delta", low=0, low_open=True, high=0.1)
+    delta: float = param(
+        DEFAULT_DELTA,
+        "label delta; between parties it is that of the active party's policy, and need not be given",
+        low=0,
+        low_open=True,
+        high=0.1,
+    )
     eps_features: float = param(
         0.0, "epsilon of the passive statistics that the active party sees; 0: exact sums", low=0, high=1000
     )
-    delta_features: float = param(1e-5, "delta of the passive statistics", low=0, low_open=True, high=0.1)
+    delta_features: float = param(
+        DEFAULT_DELTA,
+        "delta of the passive statistics; between parties it must be that of the passive parties' policies",
+        low=0,
+        low_open=True,
+        high=0.1,
+    )
     utility: str = param(
         "root", "what private selection prefers by: the root of the gain, or the gain", choices=UTILITIES
     )
@@ -37,6 +51,13 @@ class SealedOptions(ProtocolOptions):
 
 def options_of(config: TrainingConfig) -> SealedOptions:
     return SealedOptions.from_dict(config.options)
+
+
+def delta_option(config: TrainingConfig, role: Role) -> str | None:
+    """Which option is the delta of a role's data; statistics without noise have none."""
+    if role is Role.ACTIVE:
+        return "delta"
+    return "delta_features" if options_of(config).eps_features > 0 else None
 
 
 def refuse(config: TrainingConfig) -> None:

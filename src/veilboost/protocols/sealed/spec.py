@@ -24,7 +24,7 @@ from veilboost.protocols.common.messages import (
 from veilboost.protocols.common.statements import OWN_SIDES
 from veilboost.protocols.sealed.accounting import feature_multiplier, label_noise, plan
 from veilboost.protocols.sealed.active import SealedActive
-from veilboost.protocols.sealed.options import SealedOptions, completed, options_of, refuse
+from veilboost.protocols.sealed.options import SealedOptions, completed, delta_option, options_of, refuse
 from veilboost.protocols.sealed.passive import SealedPassive
 from veilboost.wire.message import Done
 
@@ -121,6 +121,7 @@ SPEC = ProtocolSpec(
     refuse=refuse,
     plan=plan,
     calibrate=calibrate,
+    delta_option=delta_option,
     complete=completed,
     security_bits=lambda config: SECURITY_BITS,
     sets=False,
