@@ -25,7 +25,7 @@ CONFIG = TrainingConfig(objective="binary", max_bin=8)
 
 
 class Pair:
-    """A bank that drives and a shop that answers, over TLS, with policies that name sealed and are default otherwise."""
+    """A bank that drives and a shop that answers, over TLS; their policies name sealed and are default otherwise."""
 
     def __init__(self, folder: Path, certificates: Path) -> None:
         self.folder = folder
