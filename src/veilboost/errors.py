@@ -330,6 +330,7 @@ class PeerRefused(WireError):
 
 class InconsistentSplit(WireError):
     code = "VB-1411"
+    summary = "a split does not add up to the sums by which it was chosen"
     fix = "ask the party it names to check its software and its data, then start the job anew under another name"
 
 
