@@ -33,7 +33,7 @@ from common import DEFAULT_DATA, machine, note, today
 
 ROOT = Path(__file__).resolve().parents[1]
 WORKER = ROOT / "bench" / "against_worker.py"
-TREES = {"plain": 100, "lattice": 8, "tls": 8, "sealed": 8, "secagg": 60}  # of one measurement
+TREES = {"plain": 400, "lattice": 8, "tls": 8, "sealed": 8, "secagg": 200}  # of one measurement
 FEWEST_ROUNDS = 6  # with fewer, no interval holds the median with a probability of 95 %
 
 
