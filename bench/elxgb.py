@@ -30,9 +30,9 @@ from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import Csprng
 from veilboost.crypto.keyed_hash import KEY_BYTES
 from veilboost.crypto.paillier.keys import generate_key
-from veilboost.crypto.paillier.prepared import PreparedOwner, PreparedRandomness
+from veilboost.crypto.paillier.prepared import PreparedOwner
 from veilboost.data import PartyTable
-from veilboost.party.simulation import simulate_training, simulated_randomness
+from veilboost.party.simulation import simulate_training
 from veilboost.reproduce.elxgb.accuracy import accuracy as measured_accuracy
 from veilboost.reproduce.elxgb.guesses import PAPER_GUESSES, guesses
 from veilboost.reproduce.elxgb.setting import DELTA, PARTIES, SHORT_KEY, job
@@ -101,15 +101,14 @@ def training(table: PartyTable, protocol: str, config: TrainingConfig) -> dict[s
     `processor_seconds` are of training alone, offline and online: other protocols align no faster.
     """
     tables = among(table, PARTIES)
-    randomness = {name: simulated_randomness(config, name) for name in tables}
+    owner = None
     offline: dict[str, dict[str, float]] = {}
     if protocol == "elxgb":
         offline["hashing ids, all parties"], _ = timed(lambda: [hashed(each.ids) for each in tables.values()])
         if config.options.get("backend", "paillier") == "paillier":
             offline["encrypting"], owner = timed(lambda: prepared(table.rows, config))
-            randomness["party0"] = PreparedRandomness(randomness["party0"].key, owner)
     encrypting = offline.get("encrypting", {}).get("processor_seconds", 0.0)
-    online, run = timed(lambda: simulate_training(tables, "party0", protocol, config, threads=2, randomness=randomness))
+    online, run = timed(lambda: simulate_training(tables, "party0", protocol, config, threads=2, prepared=owner))
     return {
         "rows": table.rows,
         "offline": offline,

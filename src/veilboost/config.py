@@ -138,7 +138,9 @@ class TrainingConfig(Checked):
         None, "stop after so many rounds without improvement on the validation rows", low=1
     )
     gradient_bits: int = param(20, "bits of a gradient on the fixed-point grid", low=8, high=30)
-    seed: int = param(0, "seed of row and column sampling, and of hold-out splits", low=0, high=2**53 - 1)
+    seed: int = param(
+        0, "seed of row and column sampling and of hold-out splits; noise is never seeded", low=0, high=2**53 - 1
+    )
 
     options: Mapping[str, OptionValue] = param(dict, "the protocol's own parameters, by name", flag="--option")
 

@@ -64,7 +64,7 @@ def test_the_ledger_knows_what_left(spec):
 
 
 def test_a_seed_repeats_a_run(spec):
-    runs = [simulate_horizontal(tables(), spec.name, config(), seed=b"again") for _ in range(2)]
+    runs = [simulate_horizontal(tables(), spec.name, config(), unsafe_noise_seed=1) for _ in range(2)]
     assert runs[0].model.sha256() == runs[1].model.sha256()
     assert runs[0].bytes_sent == runs[1].bytes_sent
 

@@ -34,7 +34,7 @@ def test_both_ends_replay_the_same_rows(
     config = TrainingConfig(
         n_estimators=2, max_depth=depth, max_bin=4, subsample=subsample, objective=objective, min_child_weight=0.0
     )
-    views, _ = views_of_simulation(train(tables, config, record="payload"), tables, config)
+    views, _ = views_of_simulation(train(tables, config, record="payload"), tables)
     for name in list(tables)[1:]:
         for one, other in zip(rounds(views["p0"], name), rounds(views[name], "p0"), strict=True):
             for level, same in zip(one.levels, other.levels, strict=True):

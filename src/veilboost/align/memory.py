@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from veilboost.align.api import ActiveAligner, AlignContext, Alignment, HelperContext, HelperSide
 from veilboost.align.registry import alignment_named
-from veilboost.crypto.csprng import Csprng
 from veilboost.crypto.keyed_hash import HASHES
 from veilboost.errors import ImpossibleParameter
 from veilboost.types import AnyArray, PartyName
@@ -32,7 +31,7 @@ class MemoryAlignment:
 class MemoryFederation:
     """The roles of one alignment, wired by memory channels; the order of `ids` is the job's order of parties.
 
-    A `seed` makes secrets the same in every run. `around` may wrap each handler, for instance to time it.
+    `around` may wrap each handler, for instance to time it.
     """
 
     def __init__(
@@ -43,7 +42,6 @@ class MemoryFederation:
         *,
         hash: str = HASHES[0],
         threads: int = 1,
-        seed: bytes | None = None,
         around: Around | None = None,
     ) -> None:
         spec = alignment_named(name)
@@ -58,18 +56,14 @@ class MemoryFederation:
             wrapped = around(callee, handler) if around is not None else handler
             return MemoryChannel(wrapped, catalogue, self.transcripts[caller], self.transcripts[callee])
 
-        def random(who: str) -> Csprng:
-            return Csprng(None if seed is None else seed + who.encode())
-
-        helpers = {role: make(HelperContext(order, random(role))) for role, make in spec.helpers.items()}
+        helpers = {role: make(HelperContext(order)) for role, make in spec.helpers.items()}
         contexts = {
             party: AlignContext(
                 party,
                 order,
                 ids[party],
                 Peers({role: channel(party, role, _asked_by(party, side)) for role, side in helpers.items()}),
-                random(party),
-                threads,
+                threads=threads,
                 hash=hash,
             )
             for party in order
@@ -91,10 +85,9 @@ def align_in_memory(
     *,
     hash: str = HASHES[0],
     threads: int = 1,
-    seed: bytes | None = None,
 ) -> MemoryAlignment:
     """Align by the way of this name. For simulations, tests and notebooks."""
-    federation = MemoryFederation(name, ids, active, hash=hash, threads=threads, seed=seed)
+    federation = MemoryFederation(name, ids, active, hash=hash, threads=threads)
     federation.driver.prepare()
     return federation.result(federation.driver.align())
 

@@ -16,7 +16,7 @@ from veilboost.boost.layout import BinLayout
 from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
 from veilboost.party.session import PassiveSession, TrainingJob, train_active
-from veilboost.party.simulation import simulate_training, simulated_randomness
+from veilboost.party.simulation import simulate_training
 from veilboost.protocols.api import ProtocolSpec
 from veilboost.protocols.common.messages import ColumnsOffered
 from veilboost.types import BoolArray, Float64Array, PartyName
@@ -52,7 +52,7 @@ def reverse_sum(tables: Tables, active: PartyName, victim: PartyName, protocol: 
 
     config = replace(config, objective="auto", min_child_weight=0.0, max_depth=1, base_score=0.0)
     run = simulate_training(tables, active, protocol, config, custom_loss=choose, record="payload")
-    views, truth = views_of_simulation(run, tables, config)
+    views, truth = views_of_simulation(run, tables)
     view, block = views[active], truth.block(victim)
     offered = view.received(ColumnsOffered, victim)[0]
     layout = BinLayout(offered.offsets, offered.missing, offered.kind)
@@ -79,15 +79,11 @@ def run_deviating(
 ) -> None:
     """Train with passive parties that see each request through `ask` and send each answer through `answer`."""
     catalogue, here = Catalogue(spec.messages), Transcript(active)
-    sessions = {
-        name: PassiveSession(spec, name, table, randomness=simulated_randomness(config, name))
-        for name, table in tables.items()
-        if name != active
-    }
+    sessions = {name: PassiveSession(spec, name, table) for name, table in tables.items() if name != active}
 
     def channel(name: PartyName, session: PassiveSession) -> MemoryChannel:
         return MemoryChannel(lambda asked: answer(session.side.handle(ask(asked))), catalogue, here, Transcript(name))
 
     peers = Peers({name: channel(name, session) for name, session in sessions.items()})
     job = TrainingJob(spec, config, tuple(tables))
-    train_active(job, active, tables[active], peers, randomness=simulated_randomness(config, active))
+    train_active(job, active, tables[active], peers)

@@ -7,7 +7,6 @@ Clopper-Pearson bounds on its two rates in the others give an epsilon that the t
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -55,18 +54,25 @@ class LowerBound:
         return asdict(self) | {"holds": self.holds}
 
 
-def label_lower_bound(eps: float, repeats: int, seed: int = 0, delta: float = DELTA) -> LowerBound:
+def label_lower_bound(
+    eps: float, repeats: int, seed: int = 0, delta: float = DELTA, confidence: float = CONFIDENCE
+) -> LowerBound:
     """Of one person's label in `sealed`, against whoever has the model and knows all other labels."""
     config = _config({"eps": eps, "delta": delta, "selection_share": 0.01, "least_rows": 5}, seed)
     rng = np.random.default_rng(seed)
     tables = _tables(rng.normal(size=ROWS), (np.arange(ROWS) % 2).astype(np.float64), rng)
     other = {**tables, "bank": _with_other_label(tables["bank"])}
     pair = _collect(tables, other, config, repeats, _label_statistic)
-    return LowerBound("labels", eps, lower_bound(*pair, delta), delta, repeats)
+    return LowerBound("labels", eps, lower_bound(*pair, delta, confidence), delta, repeats, confidence)
 
 
 def feature_lower_bound(
-    eps: float, repeats: int, seed: int = 0, delta: float = DELTA, cuts_move: bool = False
+    eps: float,
+    repeats: int,
+    seed: int = 0,
+    delta: float = DELTA,
+    cuts_move: bool = False,
+    confidence: float = CONFIDENCE,
 ) -> LowerBound:
     """Of one person's passive record in `sealed` with `eps_features`, against the active party and its decrypted sums.
 
@@ -93,7 +99,7 @@ def feature_lower_bound(
     other = {**tables, "shop": _tables(moved, labels, rng, names)["shop"]}
     columns = values.astype(np.float32), moved.astype(np.float32)
     pair = _collect(tables, other, config, repeats, partial(_cell_statistic, columns))
-    return LowerBound("features", eps, lower_bound(*pair, delta), delta, repeats)
+    return LowerBound("features", eps, lower_bound(*pair, delta, confidence), delta, repeats, confidence)
 
 
 def lower_bound(here: Float64Array, there: Float64Array, delta: float, confidence: float = CONFIDENCE) -> float:
@@ -138,15 +144,10 @@ def _collect(
     """
     found: list[list[float]] = [[], []]
     for side, trained in enumerate((tables, other)):
-        for number in range(repeats):
-            # Drawn from the seed, so that an audit can be repeated; every run has secrets of its own.
-            secrets = {
-                name: JobRandomness(hashlib.sha256(f"{config.seed} {side} {number} {name}".encode()).digest())
-                for name in tables
-            }
-            run = simulate_training(trained, "bank", "sealed", config, record="payload", randomness=secrets)
-            views, truth = views_of_simulation(run, tables, config, randomness=secrets)
-            found[side].append(statistic(views, truth, side, secrets["shop"]))
+        for _ in range(repeats):
+            run = simulate_training(trained, "bank", "sealed", config, record="payload")
+            views, truth = views_of_simulation(run, tables)
+            found[side].append(statistic(views, truth, side, run.secrets["shop"]))
     return np.array(found[0]), np.array(found[1])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 from veilboost.audit.result import Finding
@@ -21,7 +20,7 @@ def page(protocol: str, findings: Sequence[Finding], statement: Statement) -> st
             Section(
                 "claims",
                 "What the protocol claims",
-                protections_table([dataclasses.asdict(each) for each in statement.protections]),
+                protections_table([each.to_dict() for each in statement.protections]),
             ),
         ],
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,14 +11,14 @@ import numpy as np
 
 from veilboost.audit.view import Seen, Truth, View
 from veilboost.config import TrainingConfig
-from veilboost.crypto.csprng import Csprng, JobRandomness
+from veilboost.crypto.csprng import Csprng
 from veilboost.crypto.paillier.keys import generate_key
-from veilboost.crypto.paillier.prepared import PreparedOwner, PreparedRandomness
+from veilboost.crypto.paillier.prepared import PreparedOwner
 from veilboost.data.table import PartyTable
 from veilboost.errors import RowsDiffer, UnknownRun, UnreadableFile
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import load_job, load_party
-from veilboost.party.simulation import Simulation, simulated_randomness
+from veilboost.party.simulation import Simulation
 from veilboost.protocols.common.messages import BeginTraining
 from veilboost.protocols.common.paillier_messages import PaillierRound
 from veilboost.protocols.common.paillier_options import options_of
@@ -31,29 +31,23 @@ from veilboost.wire.transcript import Transcript, read_frames
 TRANSCRIPT = "transcript"
 
 
-def with_kept_keys(
-    protocol: str, config: TrainingConfig, names: Iterable[PartyName], active: PartyName
-) -> dict[PartyName, JobRandomness]:
-    """The randomness of a simulation that is to be audited: that of any other, and a Paillier key that is kept.
+def kept_key(protocol: str, config: TrainingConfig) -> PreparedOwner | None:
+    """A Paillier key for the active party of a simulation that is to be audited; None where none is needed.
 
     An active party knows its own key, but `paillier` and `elxgb` leave it nowhere.
     """
-    found: dict[PartyName, JobRandomness] = {name: simulated_randomness(config, name) for name in names}
-    if PaillierRound in protocol_named(protocol).messages:
-        options = options_of(config)
-        key = generate_key(options.key_bits, Csprng(), options.allow_insecure_key)
-        found[active] = PreparedRandomness(found[active].key, PreparedOwner(key, [], Csprng()))
-    return found
+    if PaillierRound not in protocol_named(protocol).messages:
+        return None
+    options = options_of(config)
+    return PreparedOwner(generate_key(options.key_bits, Csprng(), options.allow_insecure_key), [], Csprng())
 
 
 def views_of_simulation(
     run: Simulation,
     tables: Mapping[PartyName, PartyTable],
-    config: TrainingConfig,
     held_out: BoolArray | None = None,
-    randomness: Mapping[PartyName, JobRandomness] | None = None,
 ) -> tuple[dict[PartyName, View], Truth]:
-    """What each party of a vertical simulation saw; it was run with `record="payload"`, and with this randomness."""
+    """What each party of a vertical simulation saw; it was run with `record="payload"`."""
     skeleton = run.parts[run.active].skeleton
     if skeleton is None:
         raise UnreadableFile("a run without a skeleton has not ended")
@@ -67,7 +61,7 @@ def views_of_simulation(
             kept(run.transcripts[name]),
             run.parts[name],
             table,
-            simulated_randomness(config, name) if randomness is None else randomness[name],
+            run.secrets[name],
         )
         for name, table in tables.items()
     }

@@ -17,7 +17,7 @@ from veilboost.cli.baseline import Baseline, active_only, central_xgboost
 from veilboost.cli.problem import Problem, labels
 from veilboost.cli.verdict import learned_by, protections_of, status_of
 from veilboost.config import TrainingConfig
-from veilboost.crypto.csprng import JobRandomness
+from veilboost.crypto.paillier.prepared import PreparedOwner
 from veilboost.data.schema import infer_objective
 from veilboost.engine.api import LOCAL, Engine
 from veilboost.errors import UnsupportedCombination
@@ -26,6 +26,7 @@ from veilboost.model.part import Skeleton
 from veilboost.party.simulation import Simulation, simulate_prediction, simulate_training
 from veilboost.privacy.accountant import DEFAULT_DELTA
 from veilboost.privacy.spending import spending
+from veilboost.privacy.statement import Statement
 from veilboost.protocols.api import ProtocolSpec
 from veilboost.protocols.registry import protocol_named
 from veilboost.types import Float64Array, PartyName, Role
@@ -52,6 +53,11 @@ class Experiment:
     findings: Sequence[Finding] | None = None  # of the audit, where it was asked for
 
     @property
+    def statement(self) -> Statement:
+        """What the protocol claims of this model."""
+        return self.spec.statement.given(self.skeleton.noise)
+
+    @property
     def rounds_trained(self) -> int:
         return len(self.run.history)
 
@@ -74,7 +80,6 @@ def run_experiment(
     spec = protocol_named(protocol)
     config = spec.settled(_completed(config, problem))
     active = problem.active
-    secrets = _kept_keys(protocol, config, problem) if audit else None
     began = time.perf_counter()
     run = simulate_training(
         problem.train,
@@ -85,7 +90,7 @@ def run_experiment(
         threads=threads,
         watcher=watcher,
         record="payload" if audit else "types",
-        randomness=secrets,
+        prepared=_kept_key(protocol, config) if audit else None,
         engine=engine,
     )
     fit_seconds = time.perf_counter() - began
@@ -125,23 +130,21 @@ def run_experiment(
         central=None if xgboost is None else score(xgboost.prediction),
         alone=None if alone is None else score(alone),
         xgboost=xgboost,
-        findings=None if secrets is None else _findings(run, problem, config, secrets),
+        findings=_findings(run, problem, config.seed) if audit else None,
     )
 
 
-def _kept_keys(protocol: str, config: TrainingConfig, problem: Problem) -> Mapping[PartyName, JobRandomness]:
-    from veilboost.audit.sources import with_kept_keys
+def _kept_key(protocol: str, config: TrainingConfig) -> PreparedOwner | None:
+    from veilboost.audit.sources import kept_key
 
-    return with_kept_keys(protocol, config, problem.train, problem.active)
+    return kept_key(protocol, config)
 
 
-def _findings(
-    run: Simulation, problem: Problem, config: TrainingConfig, secrets: Mapping[PartyName, JobRandomness]
-) -> list[Finding]:
+def _findings(run: Simulation, problem: Problem, seed: int) -> list[Finding]:
     from veilboost.audit.runner import audit
     from veilboost.audit.sources import views_of_simulation
 
-    return audit(*views_of_simulation(run, problem.train, config, problem.held_out, secrets), seed=config.seed)
+    return audit(*views_of_simulation(run, problem.train, problem.held_out), seed=seed)
 
 
 def summary(done: Experiment) -> dict[str, Any]:
@@ -179,8 +182,8 @@ def summary(done: Experiment) -> dict[str, Any]:
         "peak_rss_mb": done.peak_rss_mb,
         "model_sha256": done.model_sha256,
         "security_bits": None if done.spec.security_bits is None else done.spec.security_bits(done.config),
-        "status": status_of(done.spec.statement),
-        "protections": protections_of(done.spec.statement),
+        "status": status_of(done.statement),
+        "protections": protections_of(done.statement),
         "learned": learned_by(run.transcripts, done.spec.messages),
         "privacy": spent_by_party(done),
         "seed": done.config.seed,

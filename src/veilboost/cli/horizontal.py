@@ -30,6 +30,7 @@ from veilboost.party.horizontal import HorizontalSimulation, simulate_horizontal
 from veilboost.party.simulation import simulate_training
 from veilboost.privacy.accountant import DEFAULT_DELTA
 from veilboost.privacy.spending import spending
+from veilboost.privacy.statement import Statement
 from veilboost.protocols.horizontal import HorizontalSpec
 from veilboost.protocols.horizontal_registry import horizontal_named
 from veilboost.types import Float64Array, Int64Array, PartyName
@@ -80,6 +81,11 @@ class HorizontalExperiment:
     alone: float | None
     fit_seconds: float
     findings: Sequence[Finding] | None = None  # of the audit, where it was asked for
+
+    @property
+    def statement(self) -> Statement:
+        """What the protocol claims of this model."""
+        return self.spec.statement.given(self.run.model.skeleton.noise)
 
     @property
     def train_seconds(self) -> float:
@@ -202,8 +208,8 @@ def horizontal_summary(done: HorizontalExperiment) -> dict[str, Any]:
         EXPOSED_ROWS: done.exposed_rows,
         "labels_broken": done.exposed_rows > 0,
         "model_sha256": run.model.sha256(),
-        "status": status_of(done.spec.statement),
-        "protections": protections_of(done.spec.statement),
+        "status": status_of(done.statement),
+        "protections": protections_of(done.statement),
         "learned": learned_by(run.transcripts, done.spec.messages),
         "privacy": {name: spending(account.events, DEFAULT_DELTA) for name, account in run.accounts.items()},
         "seed": done.config.seed,
@@ -265,7 +271,7 @@ def print_horizontal(done: HorizontalExperiment, saved: Path | None, network: Ma
     for name, what in list(shown.items())[:2] + [item for item in shown.items() if item[0] in done.spec.helpers]:
         console.print(f"  [bold]{escape(name)}[/]: {escape('; '.join(what)) or 'nothing'}", soft_wrap=True)
     console.print("\n[bold]Verdict[/]")
-    for protection in done.spec.statement.protections:
+    for protection in done.statement.protections:
         console.print(
             f"  {status_text(str(protection.status))} {escape(protection.data)} against "
             f"{escape(protection.adversary)}: {escape(protection.why)}",

@@ -10,10 +10,12 @@ import typer
 from rich.markup import escape
 from rich.padding import Padding
 
-from veilboost.cli.console import bar, make_table, print_json, stdout
+from veilboost.cli.console import bar, make_table, print_json, status_text, stdout
 
 if TYPE_CHECKING:
-    from veilboost.model.part import Part
+    from rich.console import Console
+
+    from veilboost.model.part import Part, Skeleton
 
 INDENT = (0, 0, 0, 2)
 MANIFEST = "manifest.json"
@@ -58,6 +60,7 @@ def _show_model(parts: Mapping[str, Part], kind: str, as_json: bool) -> None:
     if as_json:
         print_json(
             about
+            | _protected(joined.skeleton)
             | {
                 "importance": kind,
                 "importance_by_party": dict(parties),
@@ -73,6 +76,7 @@ def _show_model(parts: Mapping[str, Part], kind: str, as_json: bool) -> None:
     )
     if about["classes"] is not None:
         console.print(f"classes {escape(', '.join(about['classes']))}")
+    _print_protected(console, joined.skeleton)
     table = make_table("party", "columns", "splits", kind, "", numbers=("columns", "splits", kind))
     for name, value in parties:
         count, splits = about["columns"][name], about["splits"][name]
@@ -87,6 +91,26 @@ def _show_model(parts: Mapping[str, Part], kind: str, as_json: bool) -> None:
     console.print()
     console.print(Padding(table, INDENT))
     console.print(f"\nmodel sha256 {about['sha256']}", soft_wrap=True)
+
+
+def _protected(skeleton: Skeleton) -> dict[str, Any]:
+    """Where the noise of the model's training came from, and whom its protocol therefore protects."""
+    from veilboost.cli.verdict import statement_of, status_of
+    from veilboost.errors import UnknownProtocol
+
+    found: dict[str, Any] = {"noise": str(skeleton.noise), "warning": skeleton.noise.warning}
+    try:
+        return found | {"status": status_of(statement_of(skeleton))}
+    except UnknownProtocol:  # of a package that is not installed here
+        return found | {"status": None}
+
+
+def _print_protected(console: Console, skeleton: Skeleton) -> None:
+    told = _protected(skeleton)
+    if told["status"] is not None:
+        console.print(", ".join(f"{victim}: {status_text(status)}" for victim, status in told["status"].items()))
+    if told["warning"] is not None:
+        console.print(f"[bold red]not protected[/]: {escape(told['warning'])}", soft_wrap=True)
 
 
 def _show_part(part: Part, as_json: bool) -> None:
@@ -105,7 +129,7 @@ def _show_part(part: Part, as_json: bool) -> None:
         "trees": None if skeleton is None else len(skeleton.trees),
         "parties": None if skeleton is None else list(skeleton.parties),
         "splits_by_column": [{"column": name, "splits": int(n)} for name, n in zip(names, counts, strict=True)],
-    }
+    } | ({} if skeleton is None else _protected(skeleton))
     if as_json:
         print_json(about)
         return
@@ -121,6 +145,7 @@ def _show_part(part: Part, as_json: bool) -> None:
             f"It is the active party and keeps the shape of {about['trees']} trees with "
             f"{escape(', '.join(skeleton.parties))}."
         )
+        _print_protected(console, skeleton)
     table = make_table("column", "splits", numbers=("splits",))
     for entry in sorted(about["splits_by_column"], key=lambda entry: -entry["splits"]):
         table.add_row(f"[bold]{escape(entry['column'])}[/]", str(entry["splits"]))

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
 from veilboost.cli.console import make_table, print_json, status_text, stdout
+from veilboost.errors import MissingPart, UnknownProtocol
+from veilboost.privacy.statement import Noise
+
+if TYPE_CHECKING:
+    from veilboost.model.part import Skeleton
 
 
 def protocols(
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            "--model", metavar="DIR", help="Only the protocol of this saved model or run, as far as it protects it."
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
 ) -> None:
     """List the protocols and whom they protect.
@@ -21,17 +33,26 @@ def protocols(
     at the stated sizes, [bold red]broken[/] falls to an attack in the test suite,
     [bold red]open[/] claims no protection. Exact ones give the very model of plain.
     The decisive attack is the one that a status rests on: a test runs it.
+    Noise, masks and keys always come from the operating system's generator. A model
+    that was made otherwise is not protected by them, and --model shows it.
 
     Examples:
 
         [bold]veilboost protocols[/]
 
-        [bold]veilboost protocols --json[/]
+        [bold]veilboost protocols --model model --json[/]
     """
     from veilboost.protocols.horizontal_registry import horizontal_protocols
     from veilboost.protocols.registry import all_protocols
 
-    found = [_describe(spec) for spec in (*all_protocols().values(), *horizontal_protocols().values())]
+    specs = {**all_protocols(), **horizontal_protocols()}
+    if model is None:
+        found = [_describe(spec, Noise.SYSTEM) for spec in specs.values()]
+    else:
+        skeleton = _skeleton(model)
+        if skeleton.protocol not in specs:
+            raise UnknownProtocol(f"{model} is a model of {skeleton.protocol!r}, which is not installed")
+        found = [_describe(specs[skeleton.protocol], skeleton.noise)]
     if as_json:
         print_json({"protocols": found})
         return
@@ -55,20 +76,36 @@ def protocols(
     )
     for entry in found:
         about = f"{escape(entry['summary'])} ({escape(entry['source'])})"
-        console.print(f"[bold]{escape(entry['name'])}[/]: {about}", soft_wrap=True)
+        console.print(f"[bold]{escape(entry['name'])}[/]: {about}; noise: {escape(entry['noise'])}", soft_wrap=True)
+        if entry["warning"] is not None:
+            console.print(f"[bold red]not protected[/]: {escape(entry['warning'])}", soft_wrap=True)
 
 
-def _describe(spec: Any) -> dict[str, Any]:
+def _skeleton(folder: Path) -> Skeleton:
+    from veilboost.model.store import load_part, load_parts
+
+    parts = [load_part(folder)] if (folder / "manifest.json").exists() else list(load_parts(folder).values())
+    for part in parts:
+        if part.skeleton is not None:
+            return part.skeleton
+    raise MissingPart(f"{folder} holds no part of an active party, which alone says how it was trained")
+
+
+def _describe(spec: Any, noise: Noise) -> dict[str, Any]:
     from veilboost.audit.verdicts import COST
     from veilboost.cli.verdict import directions_of, protections_of, status_of
 
+    statement = spec.statement.given(noise)
+    drawn = "from the operating system's generator" if noise is Noise.SYSTEM else str(noise)
     return {
         "name": spec.name,
         "setting": spec.setting,
         "exact": spec.exact,
-        "status": status_of(spec.statement),
-        "directions": directions_of(spec.name, spec.statement),
-        "protections": protections_of(spec.statement),
+        "status": status_of(statement),
+        "directions": directions_of(spec.name, statement),
+        "protections": protections_of(statement),
+        "noise": "none in the model" if spec.exact and noise is Noise.SYSTEM else drawn,
+        "warning": noise.warning,
         "cost": COST.get(spec.name),
         "summary": spec.summary,
         "source": spec.source,

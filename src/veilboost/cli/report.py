@@ -108,7 +108,7 @@ def _spent(console: Console, done: Experiment) -> None:
 
 def _verdict(console: Console, done: Experiment) -> None:
     console.print("\n[bold]Verdict[/]")
-    protections = done.spec.statement.protections
+    protections = done.statement.protections
     for item in protections:
         console.print(
             Padding(

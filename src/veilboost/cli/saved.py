@@ -18,7 +18,7 @@ from veilboost.party.exchange import Exchange
 from veilboost.party.horizontal import SERVER
 from veilboost.privacy.accountant import DEFAULT_DELTA
 from veilboost.privacy.spending import spending
-from veilboost.report.facts import Facts
+from veilboost.report.facts import SIMULATED, Facts
 from veilboost.report.model import model_facts
 from veilboost.report.runs import training_facts
 from veilboost.report.steps import course, kind_of
@@ -51,7 +51,7 @@ def facts_of_experiment(done: Experiment) -> Facts:
     }
     return Facts(
         title=f"A simulated federation by {done.spec.name}",
-        source="veilboost simulate",
+        source=SIMULATED,
         protocol=done.spec.name,
         summary=done.spec.summary,
         settings={
@@ -82,7 +82,7 @@ def facts_of_experiment(done: Experiment) -> Facts:
         exchanges=_exchanges(run.transcripts, done.spec.messages),
         learned=learned_by(run.transcripts, done.spec.messages),
         privacy=spent_by_party(done),
-        protections=protections_of(done.spec.statement),
+        protections=protections_of(done.statement),
         findings=None if done.findings is None else [found.to_dict() for found in done.findings],
         model=model_facts(joined),
     )
@@ -103,7 +103,7 @@ def facts_of_horizontal(done: HorizontalExperiment, problem: Problem) -> Facts:
     }
     return Facts(
         title=f"A simulated federation by {done.spec.name}",
-        source="veilboost simulate",
+        source=SIMULATED,
         protocol=done.spec.name,
         summary=done.spec.summary,
         settings={"rows trained on": sum(done.rows.values()), "rows tested on": done.test_rows}
@@ -134,7 +134,7 @@ def facts_of_horizontal(done: HorizontalExperiment, problem: Problem) -> Facts:
         exchanges=_exchanges(run.transcripts, done.spec.messages),
         learned=learned_by(run.transcripts, done.spec.messages),
         privacy={name: spending(account.events, DEFAULT_DELTA) for name, account in run.accounts.items()},
-        protections=protections_of(done.spec.statement),
+        protections=protections_of(done.statement),
         model=model_facts(run.model),
     )
 

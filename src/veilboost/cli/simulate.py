@@ -321,7 +321,7 @@ def simulate(
                 problem, protocol, config, choices, threads or _cores(), not no_baselines, watcher, attacked
             )
         if audit_html is not None:
-            _write_page(audit_html, protocol, dealt.findings or (), dealt.spec.statement)
+            _write_page(audit_html, protocol, dealt.findings or (), dealt.statement)
         tell_horizontal(dealt, network, save, as_json)
         if out is not None:
             from veilboost.cli.saved import facts_of_horizontal
@@ -347,7 +347,7 @@ def simulate(
     if network is not None:
         line = network_summary(network, done.run.rounds, done.run.bytes_sent, done.run.bytes_sent)
     if audit_html is not None:
-        _write_page(audit_html, protocol, done.findings or (), done.spec.statement)
+        _write_page(audit_html, protocol, done.findings or (), done.statement)
     if as_json:
         print_json(summary(done) | {"saved": None if save is None else str(save)} | line)
     else:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any
 
+from veilboost.model.part import Skeleton
 from veilboost.privacy.statement import Statement, Status
 from veilboost.types import PartyName
 from veilboost.wire.message import Message
 from veilboost.wire.transcript import Transcript, by_type
 
 EXPOSED = (Status.BROKEN, Status.OPEN)
+
+
+def statement_of(skeleton: Skeleton) -> Statement:
+    """What the protocol of a model claims, as far as it holds for this model's noise."""
+    from veilboost.protocols.horizontal_registry import horizontal_protocols
+    from veilboost.protocols.registry import protocol_named
+
+    spec = horizontal_protocols().get(skeleton.protocol) or protocol_named(skeleton.protocol)
+    return spec.statement.given(skeleton.noise)
 
 
 def status_of(statement: Statement) -> dict[str, str]:
@@ -36,11 +44,8 @@ def directions_of(protocol: str, statement: Statement) -> list[dict[str, str | N
     ]
 
 
-def protections_of(statement: Statement) -> list[dict[str, Any]]:
-    return [
-        {key: str(value) for key, value in dataclasses.asdict(protection).items()}
-        for protection in statement.protections
-    ]
+def protections_of(statement: Statement) -> list[dict[str, str]]:
+    return [protection.to_dict() for protection in statement.protections]
 
 
 def learned_by(

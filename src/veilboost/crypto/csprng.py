@@ -17,8 +17,8 @@ class Csprng:
     """A source of secret bytes.
 
     Without a seed the bytes come from the operating system. With one they are an expansion of it, the same in
-    every run. A seed is as secret as what it protects: a person's choice of seed is for tests and simulations,
-    the seeds of a party at work come from `JobRandomness`.
+    every run. A seed is as secret as what it protects: it comes from `JobRandomness`, never from a person's choice,
+    except in tests (`unsafe_key`).
     """
 
     def __init__(self, seed: bytes | None = None) -> None:
@@ -68,6 +68,11 @@ class JobRandomness:
     def for_request(self, *parts: Part) -> Csprng:
         """The generator of one request; the same parts give the same bytes, and no other parts do."""
         return Csprng(hmac.digest(self.key, b"".join(_spelled(part) for part in parts), "sha256"))
+
+
+def unsafe_key(seed: int, owner: str) -> bytes:
+    """A key that everyone who knows the seed can compute, so that a test can repeat its noise. It protects nothing."""
+    return hashlib.sha256(f"veilboost unsafe noise seed {seed} {owner}".encode()).digest()
 
 
 def _spelled(part: Part) -> bytes:

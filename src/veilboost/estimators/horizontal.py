@@ -36,6 +36,7 @@ from veilboost.model.joined import JoinedModel, join
 from veilboost.model.part import Part, Skeleton
 from veilboost.model.store import load_parts, save_model
 from veilboost.party.horizontal import HorizontalSimulation, simulate_horizontal
+from veilboost.protocols.horizontal_registry import horizontal_protocols
 from veilboost.types import AnyArray, BoolArray, Float64Array, PartyName
 
 Shares = tuple[dict[PartyName, PartyTable], dict[PartyName, AnyArray]]  # everybody's rows and their labels
@@ -218,6 +219,12 @@ class Horizontal(LabelKind, HorizontalParameters):
         """The last round that the model keeps, counted from 0."""
         check_is_fitted(self)
         return len(self.model_.trees) // self.model_.trees_per_round - 1
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        spec = horizontal_protocols().get(self.protocol)
+        tags.non_deterministic = spec is not None and not spec.exact  # its noise is drawn anew by every fit
+        return tags
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")

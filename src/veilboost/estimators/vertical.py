@@ -46,7 +46,7 @@ from veilboost.model.joined import JoinedModel, join
 from veilboost.model.part import Part, Skeleton
 from veilboost.model.store import load_model, save_model
 from veilboost.party.simulation import Simulation, simulate_prediction, simulate_training
-from veilboost.protocols.registry import protocol_named
+from veilboost.protocols.registry import all_protocols, protocol_named
 from veilboost.types import AnyArray, BoolArray, Float64Array, PartyName
 
 Frames = dict[PartyName, Any]
@@ -204,6 +204,12 @@ class Vertical(LabelKind, Parameters):
         value = {item.column: item.value for item in importance(joined, "total_gain")}
         known = {info.name: value[shown] for info, shown in zip(joined.columns, shown_names(joined), strict=True)}
         return np.array([known.get(name, 0.0) for name in self._names or known], dtype=np.float64)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        spec = all_protocols().get(self.protocol)
+        tags.non_deterministic = spec is not None and not spec.exact  # its noise is drawn anew by every fit
+        return tags
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "parts_")

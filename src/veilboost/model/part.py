@@ -15,6 +15,7 @@ from veilboost.boost.columns import Rule
 from veilboost.boost.tree import Tree
 from veilboost.config import TrainingConfig
 from veilboost.errors import ForeignColumns
+from veilboost.privacy.statement import Noise
 from veilboost.types import BoolArray, Column, Float32Array, Float64Array, Int32Array, PartyName
 
 
@@ -112,6 +113,7 @@ class Skeleton:
     trees: tuple[Tree, ...]
     base_margin: Float64Array
     config: TrainingConfig
+    noise: Noise = Noise.SYSTEM  # where the noise, masks and keys of its training came from
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,10 @@ import io
 import json
 import os
 import tempfile
+import warnings
 import zipfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 from urllib.parse import quote
@@ -26,9 +28,13 @@ from veilboost.boost.tree import LEAF, Tree
 from veilboost.config import OBJECTIVES, TrainingConfig
 from veilboost.errors import DamagedModel, ImpossibleParameter, MissingPart, ModelVersion, UnreadableModel
 from veilboost.model.part import ColumnInfo, Part, Skeleton, SplitRecords
+from veilboost.privacy.statement import Noise
 from veilboost.types import AnyArray, PartyName
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2  # 2: a skeleton says where its noise came from
+# In format 1 the estimators and `simulate` drew the noise of these from the seed that is stored beside it. Horizontal
+# protocols always drew theirs from the operating system.
+ONCE_SEEDED = ("masked", "ldp", "federboost", "elxgb", "sealed")
 _PART, _MODEL = "veilboost-part", "veilboost-model"
 _MANIFEST, _ARRAYS, _INDEX = "manifest.json", "arrays.npz", "index.json"
 _NOT_OURS = "the files are not what VeilBoost writes; get them from their owner again"
@@ -66,7 +72,7 @@ def load_parts(folder: StrPath) -> dict[PartyName, Part]:
     own = Path(folder) / "part"
     if (Path(folder) / _INDEX).exists() or not own.is_dir():
         return load_model(folder)
-    part = load_part(own)
+    part = load_part(own, of_run=True)
     return {part.party: part}
 
 
@@ -98,6 +104,7 @@ def save_part(part: Part, folder: StrPath) -> None:
         trees = part.skeleton.trees
         about = {name: getattr(part.skeleton, name) for name in _ABOUT}
         about["config"] = part.skeleton.config.to_dict()
+        about["noise"] = part.skeleton.noise
         arrays["base_margin"] = part.skeleton.base_margin
         arrays["tree_nodes"] = np.array([tree.nodes for tree in trees])
         for name in _PER_NODE:
@@ -119,8 +126,13 @@ def save_part(part: Part, folder: StrPath) -> None:
     _write_json(Path(folder), _MANIFEST, manifest)
 
 
-def load_part(folder: StrPath) -> Part:
-    """Read one party's part.
+def load_part(folder: StrPath, *, of_run: bool = False) -> Part:
+    """Read one party's part. A warning says so if its noise may be known to others.
+
+    Parameters
+    ----------
+    of_run
+        A daemon or a driver wrote it into the folder of a run: these never drew noise from a seed.
 
     Raises
     ------
@@ -145,6 +157,10 @@ def load_part(folder: StrPath) -> Part:
     columns = _columns(manifest.get("columns"))
     records = _records(arrays, columns)
     skeleton = None if about is None else _skeleton(about, arrays, party, records)
+    if skeleton is not None:
+        skeleton = replace(skeleton, noise=_noise(cast("dict[str, Any]", about), manifest["version"], of_run))
+        if skeleton.noise.warning is not None:
+            warnings.warn(f"{folder}: a {skeleton.protocol} model: {skeleton.noise.warning}", stacklevel=2)
     return Part(party, columns, records, skeleton, share_names is True)
 
 
@@ -218,6 +234,15 @@ def _skeleton(value: object, arrays: _Arrays, party: PartyName, records: SplitRe
     fits = np.array_equal(records.tree, own_tree) and np.array_equal(records.node, own_node)
     _check(fits, "the records are not those of the skeleton")
     return Skeleton(protocol, objective, classes, parties, per_round, trees, base, config)
+
+
+def _noise(about: Mapping[str, Any], version: int, of_run: bool) -> Noise:
+    if version < 2:
+        return Noise.UNKNOWN if about["protocol"] in ONCE_SEEDED and not of_run else Noise.SYSTEM
+    try:
+        return Noise(about.get("noise"))
+    except ValueError as error:
+        raise UnreadableModel("where the noise came from is not said", _NOT_OURS) from error
 
 
 def _trees(arrays: _Arrays, parties: int, max_depth: int) -> tuple[Tree, ...]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from veilboost.boost.booster import Watcher
 from veilboost.config import TrainingConfig
-from veilboost.crypto.csprng import Csprng, JobRandomness
+from veilboost.crypto.csprng import Csprng, JobRandomness, unsafe_key
 from veilboost.data.table import PartyTable
 from veilboost.errors import EmptyTable, ImpossibleParameter
 from veilboost.model.joined import JoinedModel, join
 from veilboost.model.part import Part
+from veilboost.party.simulation import marked_unsafe
 from veilboost.privacy.account import MemoryAccount
 from veilboost.protocols.horizontal import (
     HelperContext,
@@ -56,7 +57,7 @@ class HorizontalSimulation:
 
 
 class HorizontalFederation:
-    """The sides of one job, wired by memory channels. A `seed` makes secrets the same in every run: for tests."""
+    """The sides of one job, wired by memory channels; `unsafe_noise_seed` as in `simulate_horizontal`."""
 
     def __init__(
         self,
@@ -66,11 +67,15 @@ class HorizontalFederation:
         *,
         threads: int = 1,
         watcher: Watcher | None = None,
-        seed: bytes | None = None,
         held_out: Mapping[PartyName, BoolArray] | None = None,
         coded: bool = False,
         record: Record = "types",
+        unsafe_noise_seed: int | None = None,
     ) -> None:
+        def key_of(who: str) -> bytes | None:
+            return None if unsafe_noise_seed is None else unsafe_key(unsafe_noise_seed, who)
+
+        self._unsafe = unsafe_noise_seed is not None
         spec = horizontal_named(protocol)
         config = spec.completed(config)
         _check_tables(tables, spec.roles)
@@ -90,13 +95,16 @@ class HorizontalFederation:
 
         order = tuple(tables)
         for role, make in spec.helpers.items():
-            random = Csprng(None if seed is None else seed + role.encode())
             context = HelperContext(
-                SERVER, order, {name: name for name in spec.helpers}, ways_to_helpers(role), config, random
+                SERVER,
+                order,
+                {name: name for name in spec.helpers},
+                ways_to_helpers(role),
+                config,
+                Csprng(key_of(role)),
             )
             self.helpers[role] = make(context)
         for name, table in tables.items():
-            key = None if seed is None else Csprng(seed + name.encode()).bytes(32)
             self.participants[name] = spec.participant(
                 ParticipantContext(
                     party=name,
@@ -104,7 +112,7 @@ class HorizontalFederation:
                     helpers=ways_to_helpers(name),
                     config=config,
                     threads=threads,
-                    randomness=JobRandomness(key),
+                    randomness=JobRandomness(key_of(name)),
                     account=self.accounts[name],
                     held_out=None if held_out is None else held_out.get(name),
                 )
@@ -138,6 +146,9 @@ class HorizontalFederation:
     def train(self) -> HorizontalSimulation:
         outcome = self.server.train()
         parts = {name: side.part for name, side in self.participants.items()}
+        if self._unsafe:
+            outcome = replace(outcome, part=marked_unsafe(outcome.part))
+            parts = {name: None if part is None else marked_unsafe(part) for name, part in parts.items()}
         return HorizontalSimulation(outcome, parts, self.transcripts, self.accounts, self.peers.rounds)
 
 
@@ -148,13 +159,23 @@ def simulate_horizontal(
     *,
     threads: int = 1,
     watcher: Watcher | None = None,
-    seed: bytes | None = None,
     held_out: Mapping[PartyName, BoolArray] | None = None,
     record: Record = "types",
+    unsafe_noise_seed: int | None = None,
 ) -> HorizontalSimulation:
-    """Train on tables with the same columns and different people; the rows of `held_out` are kept for validation."""
+    """Train on tables with the same columns and different people; the rows of `held_out` are kept for validation.
+
+    Noise, masks and keys come from the operating system; `unsafe_noise_seed` is for tests, as in `simulate_training`.
+    """
     return HorizontalFederation(
-        protocol, tables, config, threads=threads, watcher=watcher, seed=seed, held_out=held_out, record=record
+        protocol,
+        tables,
+        config,
+        threads=threads,
+        watcher=watcher,
+        held_out=held_out,
+        record=record,
+        unsafe_noise_seed=unsafe_noise_seed,
     ).train()
 
 

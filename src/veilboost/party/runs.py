@@ -217,7 +217,7 @@ class RunFolder:
 
     def load_checkpoint(self) -> Part | None:
         folder = self.path / "checkpoint"
-        return load_part(folder) if (folder / "manifest.json").exists() else None
+        return load_part(folder, of_run=True) if (folder / "manifest.json").exists() else None
 
     def load_progress(self) -> tuple[Progress, Part] | None:
         """What the active party needs to go on; None where no tree was finished."""
@@ -241,7 +241,7 @@ class RunFolder:
             raise CheckpointFailed(f"the model part cannot be written ({error.strerror})") from None
 
     def load_part(self) -> Part:
-        return load_part(self.path / "part")
+        return load_part(self.path / "part", of_run=True)
 
     def add_metric(self, result: RoundResult) -> None:
         with (self.path / "metrics.jsonl").open("a") as file:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from veilboost.boost.booster import RoundResult, Watcher
 from veilboost.boost.objective import CustomLoss
 from veilboost.config import TrainingConfig
-from veilboost.crypto.csprng import JobRandomness
+from veilboost.crypto.csprng import JobRandomness, unsafe_key
+from veilboost.crypto.paillier.prepared import PreparedOwner, PreparedRandomness
 from veilboost.data.table import PartyTable
 from veilboost.engine.api import LOCAL, Engine, check_job
 from veilboost.errors import DuplicateColumns, EmptyTable, ImpossibleParameter, MissingLabel, RowsDiffer
@@ -20,6 +20,7 @@ from veilboost.infer.responder import PredictionResponder
 from veilboost.model.part import Part
 from veilboost.party.session import PassiveSession, TrainingJob, train_active
 from veilboost.privacy.account import MemoryAccount
+from veilboost.privacy.statement import Noise
 from veilboost.protocols.registry import protocol_named
 from veilboost.types import BoolArray, Float64Array, PartyName
 from veilboost.wire.channel import Peers
@@ -30,7 +31,7 @@ from veilboost.wire.transcript import Record, Transcript
 
 @dataclass(frozen=True)
 class Simulation:
-    """A finished training run of all parties."""
+    """A finished training run of all parties. `secrets` is what each drew its noise, masks and keys from."""
 
     active: PartyName
     parts: Mapping[PartyName, Part]
@@ -39,6 +40,7 @@ class Simulation:
     transcripts: Mapping[PartyName, Transcript]
     rounds: int
     accounts: Mapping[PartyName, MemoryAccount]
+    secrets: Mapping[PartyName, JobRandomness]
     engine: str = LOCAL.name
     workers: int = 1  # processes that did the parties' own arithmetic
 
@@ -62,13 +64,17 @@ def simulate_training(
     watcher: Watcher | None = None,
     custom_loss: CustomLoss | None = None,
     record: Record = "types",
-    randomness: Mapping[PartyName, JobRandomness] | None = None,
+    prepared: PreparedOwner | None = None,
     engine: Engine = LOCAL,
+    unsafe_noise_seed: int | None = None,
 ) -> Simulation:
     """Train on aligned tables; the order of `tables` is the job's order of parties.
 
-    `record="payload"` keeps all messages in the transcripts, for the audit. Secrets come from the seed, so that a
-    simulation can be repeated, unless `randomness` brings others. All parties' own arithmetic runs on `engine`.
+    `record="payload"` keeps all messages in the transcripts, for the audit. `prepared` is a Paillier key of the active
+    party, made beforehand. All parties' own arithmetic runs on `engine`.
+
+    Noise, masks and keys come from the operating system. `unsafe_noise_seed` is for tests that must repeat them: anyone
+    who knows the number can take the noise off again, and the model says so.
     """
     spec = protocol_named(protocol)
     spec.check(config)
@@ -76,7 +82,9 @@ def simulate_training(
     _check_tables(tables, active)
     transcripts = {name: Transcript(name, record=record) for name in tables}
     accounts = {name: MemoryAccount() for name in tables}
-    secrets = randomness or {name: simulated_randomness(config, name) for name in tables}
+    secrets = {name: _randomness(name, unsafe_noise_seed) for name in tables}
+    if prepared is not None:
+        secrets[active] = PreparedRandomness(secrets[active].key, prepared)
     sessions = {
         name: PassiveSession(spec, name, table, threads, None, secrets[name], accounts[name], engine)
         for name, table in tables.items()
@@ -102,7 +110,8 @@ def simulate_training(
         account=accounts[active],
         engine=engine,
     )
-    parts = {name: outcome.part if name == active else sessions[name].part() for name in tables}
+    own = outcome.part if unsafe_noise_seed is None else marked_unsafe(outcome.part)
+    parts = {name: own if name == active else sessions[name].part() for name in tables}
     return Simulation(
         active,
         parts,
@@ -111,14 +120,21 @@ def simulate_training(
         transcripts,
         peers.rounds,
         accounts,
+        secrets,
         engine.name,
         engine.workers,
     )
 
 
-def simulated_randomness(config: TrainingConfig, party: PartyName) -> JobRandomness:
-    """In one process nobody hides from anybody: the seed gives the noise too, so that a simulation can be repeated."""
-    return JobRandomness(hashlib.sha256(f"simulation {config.seed} {party}".encode()).digest())
+def _randomness(party: PartyName, unsafe_noise_seed: int | None) -> JobRandomness:
+    return JobRandomness(None if unsafe_noise_seed is None else unsafe_key(unsafe_noise_seed, party))
+
+
+def marked_unsafe(part: Part) -> Part:
+    """The part of a model whose noise a test chose: it says so wherever it goes."""
+    if part.skeleton is None:
+        return part
+    return replace(part, skeleton=replace(part.skeleton, noise=Noise.REPRODUCIBLE))
 
 
 def simulate_prediction(

@@ -15,7 +15,6 @@ from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
 from veilboost.party.horizontal import SERVER, HorizontalFederation
 from veilboost.party.session import PassiveSession, TrainingJob, train_active
-from veilboost.party.simulation import simulated_randomness
 from veilboost.plan.job import PlannedJob
 from veilboost.protocols.horizontal_registry import horizontal_named
 from veilboost.protocols.registry import protocol_named
@@ -138,18 +137,17 @@ def _vertical(protocol: str, tables: Mapping[PartyName, PartyTable], config: Tra
     """As `simulate_training`, with a meter between the parties."""
     spec = protocol_named(protocol)
     transcripts = {name: Transcript(name) for name in tables}
-    secrets = {name: simulated_randomness(config, name) for name in tables}
     channels: dict[PartyName, Channel] = {}
     for name, table in tables.items():
         if name != DRIVER:
-            opened = partial(PassiveSession, spec, name, table, randomness=secrets[name])
+            opened = partial(PassiveSession, spec, name, table)
             side = meter.elsewhere(opened).side
             channels[name] = MemoryChannel(
                 meter.timed(side.handle), Catalogue(spec.messages), transcripts[DRIVER], transcripts[name]
             )
     peers = Peers(channels)
     job = TrainingJob(spec, config, tuple(tables))
-    train_active(job, DRIVER, tables[DRIVER], peers, watcher=meter.watch, randomness=secrets[DRIVER])
+    train_active(job, DRIVER, tables[DRIVER], peers, watcher=meter.watch)
     return transcripts, DRIVER, peers.rounds
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 
 
@@ -15,15 +15,43 @@ class Status(StrEnum):
     OPEN = "open"  # no protection is claimed
 
 
+class Noise(StrEnum):
+    """Where the noise, masks and keys of a run came from."""
+
+    SYSTEM = "system"  # the operating system's generator
+    REPRODUCIBLE = "reproducible"  # a number that a test chose
+    UNKNOWN = "unknown"  # an earlier release may have derived them from the seed that is stored in the model
+
+    @property
+    def warning(self) -> str | None:
+        """Why a model of this kind is not protected; None where it is."""
+        return _WARNINGS.get(self)
+
+
+_WARNINGS = {
+    Noise.REPRODUCIBLE: "its noise, masks and keys came from a number that a test chose, so they protect nothing",
+    Noise.UNKNOWN: "an earlier release saved it, and its noise may follow from the seed that is stored in it; "
+    "train it again",
+}
+
+
 @dataclass(frozen=True)
 class Protection:
-    """What happens to one victim's data against one adversary."""
+    """What happens to one victim's data against one adversary.
+
+    `needs_secrets`: it rests on noise, masks or keys, and is void where others can compute them.
+    """
 
     victim: str
     data: str
     adversary: str
     status: Status
     why: str
+    needs_secrets: bool = True
+
+    def to_dict(self) -> dict[str, str]:
+        """What a reader is shown."""
+        return {item.name: str(getattr(self, item.name)) for item in fields(self) if item.name != "needs_secrets"}
 
     @property
     def subject(self) -> str:
@@ -36,6 +64,20 @@ class Statement:
     """All that a protocol claims."""
 
     protections: tuple[Protection, ...]
+
+    def given(self, noise: Noise) -> Statement:
+        """The statement of one model: what rests on secrets is unprotected where these may be known."""
+        why = noise.warning
+        if why is None:
+            return self
+        return Statement(
+            tuple(
+                replace(each, status=Status.OPEN, why=why)
+                if each.needs_secrets and each.status != Status.OPEN
+                else each
+                for each in self.protections
+            )
+        )
 
     def worst_for(self, victim: str, subject: str | None = None) -> Status:
         """The weakest status among this victim's protections; of one subject, if it is named."""

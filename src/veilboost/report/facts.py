@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, cast
 
 from veilboost.errors import UnreadableFile
+from veilboost.model.store import ONCE_SEEDED
+from veilboost.privacy.statement import Noise
+from veilboost.protocols.registry import protocol_named
 from veilboost.report.plain import plain
 
 FILE = "result.json"
 _FORMAT = "veilboost-result"
-_VERSION = 1
+_VERSION = 2  # 2: protections are those of the run's own noise
+SIMULATED = "veilboost simulate"
 _DEFAULTS = ("curves", "round_seconds", "steps", "waiting", "findings", "model", "note")
 
 
@@ -96,6 +100,11 @@ def load_facts(file: Path) -> Facts:
     if not isinstance(found, dict) or cast(dict[str, Any], found).get("format") != _FORMAT:
         raise UnreadableFile(f"{file} is not the result of a run", "simulate with --out DIR writes one")
     given = {key: value for key, value in cast(dict[str, Any], found).items() if key in known}
-    if found["version"] != _VERSION or known - given.keys() - {*_DEFAULTS}:
+    if found["version"] not in (1, _VERSION) or known - given.keys() - {*_DEFAULTS}:
         raise UnreadableFile(f"{file} was written by another version", "simulate again with --out DIR")
-    return Facts(**given)
+    facts = Facts(**given)
+    if found["version"] == 1 and facts.source == SIMULATED and facts.protocol in ONCE_SEEDED:
+        claims = protocol_named(facts.protocol).statement.given(Noise.UNKNOWN)
+        note = f"{facts.note} The model is not protected: {Noise.UNKNOWN.warning}.".strip()
+        facts = replace(facts, protections=[each.to_dict() for each in claims.protections], note=note)
+    return facts

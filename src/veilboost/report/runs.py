@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +14,13 @@ from veilboost.boost.objective import make_objective
 from veilboost.config import TrainingConfig
 from veilboost.errors import UnknownRun, UnreadableFile, VeilBoostError
 from veilboost.model.part import Part
-from veilboost.model.store import load_part
 from veilboost.party.exchange import Exchange, read_entries, read_exchanges, shown_to
 from veilboost.party.horizontal_settings import is_horizontal_job, load_horizontal_job
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import load_job
 from veilboost.privacy.event import event_from_dict
 from veilboost.privacy.spending import spending
-from veilboost.privacy.statement import Statement
+from veilboost.privacy.statement import Noise, Statement
 from veilboost.protocols.horizontal_registry import horizontal_named
 from veilboost.protocols.registry import protocol_named
 from veilboost.report.facts import Facts
@@ -63,6 +62,7 @@ def facts_of_runs(folders: Sequence[Path], findings: Sequence[Mapping[str, Any]]
     every = _united(seen)
     driver = runs.get(job.driver) or next(iter(runs.values()))
     parts = {name: part for name, run in runs.items() if (part := _part(run)) is not None}
+    noise = next((part.skeleton.noise for part in parts.values() if part.skeleton is not None), Noise.SYSTEM)
     metrics = _metrics(driver)
     metric = _metric(job, parts)
     steps = _course(driver, job)
@@ -102,10 +102,10 @@ def facts_of_runs(folders: Sequence[Path], findings: Sequence[Mapping[str, Any]]
         exchanges=[each.to_dict() for each in every],
         learned={name: shown_to(name, every) for name in job.roles},
         privacy={name: told for name, run in runs.items() if (told := _spent(run)) is not None},
-        protections=[{key: str(value) for key, value in asdict(each).items()} for each in job.statement.protections],
+        protections=[each.to_dict() for each in job.statement.given(noise).protections],
         findings=findings,
         model=part_facts(parts) if job.driver in parts or parts else None,
-        note=_note(missing, measured, runs),
+        note=_note(missing, measured, runs, noise),
     )
 
 
@@ -191,8 +191,7 @@ def _course(run: RunFolder, job: _Job) -> Course:
 
 
 def _part(run: RunFolder) -> Part | None:
-    folder = run.path / "part"
-    return load_part(folder) if (folder / "manifest.json").exists() else None
+    return run.load_part() if (run.path / "part" / "manifest.json").exists() else None
 
 
 def _metrics(run: RunFolder) -> list[dict[str, Any]]:
@@ -228,8 +227,10 @@ def _spent(run: RunFolder) -> dict[str, Any] | None:
         ) from error
 
 
-def _note(missing: Sequence[PartyName], measured: Sequence[Any], runs: Mapping[PartyName, RunFolder]) -> str:
-    told: list[str] = []
+def _note(
+    missing: Sequence[PartyName], measured: Sequence[Any], runs: Mapping[PartyName, RunFolder], noise: Noise
+) -> str:
+    told = [] if noise.warning is None else [f"The model is not protected: {noise.warning}."]
     if missing:
         told.append(
             f"Made from what {', '.join(runs)} wrote down. What only {', '.join(missing)} saw is not in it: "

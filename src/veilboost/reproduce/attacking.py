@@ -21,7 +21,7 @@ def attacked(
 ) -> list[Finding]:
     """What these attacks find in one run of two parties, the active one first."""
     run = simulate_training(tables, next(iter(tables)), protocol, config, record="payload")
-    views, truth = views_of_simulation(run, tables, config)
+    views, truth = views_of_simulation(run, tables)
     active, passive = tables
     sides = {"active": active, "passive": passive}
     chances = ((how, views[sides[how.ADVERSARY]], truth, sides[how.VICTIM]) for how in attacks)

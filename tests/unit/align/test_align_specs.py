@@ -62,14 +62,13 @@ def test_an_alignment_takes_the_rows_of_a_table(spec):
 
 
 @every_spec
-def test_a_seed_repeats_a_run_and_secrets_are_fresh_without_one(spec):
+def test_secrets_are_fresh_in_every_run(spec):
     ids = scene(spec)
-    first, second = (align_in_memory(spec.name, ids, "p0", seed=b"s").alignments["p1"].positions for _ in range(2))
-    assert first.tolist() == second.tolist()
+    first, second = (align_in_memory(spec.name, ids, "p0").alignments["p1"].positions for _ in range(2))
+    assert sorted(first.tolist()) == sorted(second.tolist())
     if spec.name != "preshared":
-        third = align_in_memory(spec.name, ids, "p0").alignments["p1"].positions
-        assert sorted(first.tolist()) == sorted(third.tolist())
-        assert first.tolist() != third.tolist(), "the common order depends on fresh secrets"
+        assert len(first) >= 10  # two orders of ten or more rows agree with probability at most 1 / 10! < 3e-7
+        assert first.tolist() != second.tolist(), "the common order depends on fresh secrets"
 
 
 @every_spec

@@ -11,7 +11,7 @@ import pytest
 from support import make_columns, make_labels, split_among, train
 from veilboost.audit.own import leaf_of_rows, own_gradients
 from veilboost.audit.replay import rounds, sides_of
-from veilboost.audit.sources import views_of_simulation, with_kept_keys
+from veilboost.audit.sources import kept_key, views_of_simulation
 from veilboost.audit.sums import SumsReader, histograms
 from veilboost.audit.view import Truth, View
 from veilboost.boost.layout import BinLayout
@@ -35,14 +35,14 @@ def audited(protocol: str = "plain", parties: int = 2, **changes: object) -> tup
     tables = split_among(columns, make_labels(3, columns), parties)
     config = dataclasses.replace(CONFIG, **changes)  # type: ignore[arg-type]
     run = train(tables, config, protocol, record="payload")
-    return views_of_simulation(run, tables, config)
+    return views_of_simulation(run, tables)
 
 
 def test_a_simulation_that_kept_nothing_has_no_views() -> None:
     columns = make_columns(3, 60, 4)
     tables = split_among(columns, make_labels(3, columns), 2)
     with pytest.raises(UnreadableFile, match="not kept"):
-        views_of_simulation(train(tables, CONFIG), tables, CONFIG)
+        views_of_simulation(train(tables, CONFIG), tables)
 
 
 def test_a_view_tells_directions_and_peers_apart() -> None:
@@ -139,14 +139,13 @@ def test_paillier_sums_open_with_the_own_key_and_not_without() -> None:
     columns = make_columns(3, 120, 6)
     tables = split_among(columns, make_labels(3, columns), 2)
     config = dataclasses.replace(CONFIG, n_estimators=2, options={"key_bits": 512, "allow_insecure_key": True})
-    secrets = with_kept_keys("paillier", config, tables, "p0")
-    run = simulate_training(tables, "p0", "paillier", config, record="payload", randomness=secrets)
-    views, truth = views_of_simulation(run, tables, config, randomness=secrets)
+    run = simulate_training(tables, "p0", "paillier", config, record="payload", prepared=kept_key("paillier", config))
+    views, truth = views_of_simulation(run, tables)
     gradients = own_gradients(views["p0"])
     offered = views["p0"].received(ColumnsOffered)[0]
     layout = BinLayout(offered.offsets, offered.missing, offered.kind)
     block = truth.block("p1")
-    blind = SumsReader(dataclasses.replace(views["p0"], secret=secrets["p1"]), layout)
+    blind = SumsReader(dataclasses.replace(views["p0"], secret=run.secrets["p1"]), layout)
     reader = SumsReader(views["p0"], layout)
     assert gradients is not None
     for one in rounds(views["p0"], "p1"):

@@ -73,7 +73,7 @@ def test_an_audit_reads_pieces_as_it_reads_the_whole(request):
     tables, config = scene()
 
     def levels(run):
-        views, _ = views_of_simulation(run, tables, config)
+        views, _ = views_of_simulation(run, tables)
         found = rounds(views["p0"], "p1")
         return [[(level.fit.listed().tolist(), level.fit.counts.tolist()) for level in one.levels] for one in found]
 

@@ -26,7 +26,7 @@ from veilboost.errors import (
 from veilboost.party.elxgb_prepared import prepare, prepare_encryption, take
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import ProtocolSettings, load_job, load_party
-from veilboost.party.simulation import simulate_training, simulated_randomness
+from veilboost.party.simulation import simulate_training
 
 pytestmark = pytest.mark.fast
 KEY = generate_key(512, Csprng(), allow_insecure=True)
@@ -64,15 +64,14 @@ def test_the_model_is_the_same_and_the_stock_is_used(protocol):
     columns = make_columns(3, rows=60, numeric=4)
     tables = split_among(columns, make_labels(3, columns), 2)
     config = TrainingConfig(n_estimators=3, max_depth=2, max_bin=6, categories="ordinal", options=SHORT_KEY)
-    usual = simulate_training(tables, "p0", protocol, config)
+    usual = simulate_training(tables, "p0", protocol, config, unsafe_noise_seed=0)
     owner = PreparedOwner.prepare(KEY, 70, Csprng())
-    randomness = {name: simulated_randomness(config, name) for name in tables}
-    randomness["p0"] = PreparedRandomness(randomness["p0"].key, owner)
-    assert sha(simulate_training(tables, "p0", protocol, config, randomness=randomness)) == sha(usual)
+    again = simulate_training(tables, "p0", protocol, config, prepared=owner, unsafe_noise_seed=0)
+    assert sha(again) == sha(usual)
     assert owner.left == (10 if protocol == "elxgb" else 0)
     longer = dataclasses.replace(config, options={})
     with pytest.raises(ImpossibleParameter, match="key_bits"):
-        simulate_training(tables, "p0", protocol, longer, randomness=randomness)
+        simulate_training(tables, "p0", protocol, longer, prepared=owner)
 
 
 @pytest.fixture

@@ -106,8 +106,9 @@ def test_noise_is_as_wide_as_algorithm_3_says_and_gradients_are_clipped(overhear
     g = first.gradients[0, :, 0] * 2.0**-first.g_exponent
     h = first.gradients[0, :, 1] * 2.0**-first.h_exponent
     signal = np.sign(0.5 - tables["p0"].label) * 0.25  # after one tree all gradients lie beyond the clipping
-    assert np.std(g - signal) == pytest.approx(2.0 * 0.25 * 2.0, rel=0.05)
-    assert np.std(h) == pytest.approx(0.25 * 2.0, rel=0.05)
+    # The deviation of 3000 normal values is known within 1.3 %: 8 % is 6.2 of these, with probability 6e-10 each.
+    assert np.std(g - signal) == pytest.approx(2.0 * 0.25 * 2.0, rel=0.08)
+    assert np.std(h) == pytest.approx(0.25 * 2.0, rel=0.08)
 
 
 def test_every_later_tree_is_booked_before_it_leaves_and_as_planned():
@@ -148,18 +149,20 @@ def test_private_leaves_are_noisy_and_booked():
     assert not np.array_equal(first.weight, other.weight)
 
 
-def test_the_same_job_draws_the_same_noise_and_another_key_another():
+def test_the_same_key_draws_the_same_noise_and_fresh_ones_other():
+    """Two models agree by chance only if all noise of three trees does: far less likely than 1e-6."""
     tables = federation()
     config = job(options={"epsilon": 1.0})
-    assert sha(train(tables, config, "elxgb")) == sha(train(tables, config, "elxgb"))
-    other = job(options={"epsilon": 1.0}, seed=1)
-    assert sha(train(tables, config, "elxgb")) != sha(train(tables, other, "elxgb"))
+    one, same = (train(tables, config, "elxgb", unsafe_noise_seed=0) for _ in range(2))
+    assert sha(one) == sha(same)
+    fresh, other = (train(tables, config, "elxgb") for _ in range(2))
+    assert len({sha(run) for run in (one, fresh, other)}) == 3
 
 
 def test_at_the_published_noise_signs_added_over_trees_tell_labels(overheard):
     """The verdict `broken` of the statement: the simplest attacker, who adds up what it got."""
     tables = federation(rows=2000)
-    train(tables, job(n_estimators=5), "elxgb")
+    train(tables, job(n_estimators=5), "elxgb", unsafe_noise_seed=0)  # an attack's success has no computed probability
     rounds = [message for message in overheard if isinstance(message, NoisyRound)][::2]
     added = sum(message.gradients[0, :, 0].astype(np.int64) for message in rounds)
     assert np.mean((added < 0) == (tables["p0"].label == 1)) > 0.9

@@ -139,7 +139,7 @@ def test_noise_is_drawn_booked_and_the_same_when_asked_again():
 def test_buckets_move_as_often_as_they_should():
     columns = (Column("a", np.linspace(0, 1, 4000, dtype=np.float32)),)
     table = PartyTable(np.arange(4000), columns, (np.arange(4000) % 2).astype(float))
-    federation = HorizontalFederation("mal", {"p": table}, config_of({"epsilon": 1.5}, n_estimators=1), seed=b"s")
+    federation = HorizontalFederation("mal", {"p": table}, config_of({"epsilon": 1.5}, n_estimators=1))
     sent = {}
 
     def watch(_, answer):
@@ -150,7 +150,8 @@ def test_buckets_move_as_often_as_they_should():
     federation.train()
     true = np.minimum(np.arange(4000) * 8 // 4000, 7)
     stay = np.exp(1.5) / (np.exp(1.5) + 7)
-    assert (sent[MaskedRows].buckets[:, 0] == true).mean() == pytest.approx(stay, abs=0.03)
+    # Of 4000 rows the share that stays has deviation 0.0077: 0.05 is 6.4 of them, outside with probability 2e-10.
+    assert (sent[MaskedRows].buckets[:, 0] == true).mean() == pytest.approx(stay, abs=0.05)
 
 
 # --- masks ----------------------------------------------------------------------------------------------------

@@ -93,40 +93,39 @@ def test_with_one_label_flipped_nothing_but_paid_releases_differ(monkeypatch):
 def test_leaves_carry_noise_of_the_stated_size():
     """Of one stump on constant columns the leaf sum is known: what is off is the noise."""
     weights = []
-    for seed in range(60):
-        run = train(
-            tables(rows=300, seed=7),
-            config(n_estimators=1, max_depth=1, seed=seed, learning_rate=1.0, options={"eps": 1.0, "least_rows": 200}),
-            "sealed",
-        )
+    stump = config(n_estimators=1, max_depth=1, learning_rate=1.0, options={"eps": 1.0, "least_rows": 200})
+    for _ in range(60):
+        run = train(tables(rows=300, seed=7), stump, "sealed")
         (tree,) = run.parts["p0"].skeleton.trees
         assert len(tree.weight) == 1, "no child may be so small: the root is a leaf"
         weights.append(float(tree.weight[0]))
     hessian = 300 * 0.25 + 1.0
     sigma = label_noise(SealedOptions(eps=1.0), 1, 1).leaf_sigma
-    assert np.std(weights) * hessian == pytest.approx(sigma, rel=0.3)
+    # Of 60 normal values the deviation is half as large or half as large again with probability 1.4e-7.
+    assert np.std(weights, ddof=1) * hessian == pytest.approx(sigma, rel=0.5)
 
 
-def test_the_same_job_again_meets_the_same_noise_and_another_meets_other():
+def test_the_same_keys_meet_the_same_noise_and_fresh_ones_other():
+    """Two models agree by chance only if some thirty leaves draw the same noise, each with probability below 0.1."""
     noisy = config(options={"eps": 2.0, "eps_features": 8.0, "least_rows": 5})
-    one, same = train(tables(), noisy, "sealed"), train(tables(), noisy, "sealed")
-    other = train(tables(), dataclasses.replace(noisy, seed=1), "sealed")
-    assert sha(one) == sha(same) != sha(other)
+    one, same = (train(tables(), noisy, "sealed", unsafe_noise_seed=0) for _ in range(2))
+    assert sha(one) == sha(same)
     assert one.accounts["p1"].events == same.accounts["p1"].events
+    fresh, other = (train(tables(), noisy, "sealed") for _ in range(2))
+    assert len({sha(run) for run in (one, fresh, other)}) == 3
 
 
 def test_other_answers_of_a_peer_meet_other_label_noise_and_are_booked_again():
     """As when a peer forces a resume and answers differently: the job's key is the same."""
-    secrets = {name: JobRandomness(bytes([at]) * 32) for at, name in enumerate(("p0", "p1"))}
     budget = config(options={"eps": 2.0, "least_rows": 5})
-    one, same = (train(tables(), budget, "sealed", randomness=secrets) for _ in range(2))
+    one, same = (train(tables(), budget, "sealed", unsafe_noise_seed=0) for _ in range(2))
     assert sha(one) == sha(same)
     assert one.accounts["p0"].events == same.accounts["p0"].events
     moved = tables()
     moved["p1"] = dataclasses.replace(
         moved["p1"], columns=[dataclasses.replace(c, values=c.values[::-1].copy()) for c in moved["p1"].columns]
     )
-    other = train(moved, budget, "sealed", randomness=secrets)
+    other = train(moved, budget, "sealed", unsafe_noise_seed=0)
     booked = set(other.accounts["p0"].events) & set(one.accounts["p0"].events)
     assert not booked, "what a person's label is in was released anew"
 
@@ -203,7 +202,8 @@ def test_it_learns():
     from sklearn.metrics import roc_auc_score
 
     data = tables(rows=8000, seed=3)
-    run = train(data, config(n_estimators=10, options={"eps": 4.0}), "sealed")
+    # How well it learns has no computed probability: the noise is the same in every run.
+    run = train(data, config(n_estimators=10, options={"eps": 4.0}), "sealed", unsafe_noise_seed=0)
     from veilboost.party.simulation import simulate_prediction
 
     margin = simulate_prediction(run.parts, "p0", data)[0]

@@ -305,7 +305,7 @@ def test_requests_out_of_turn_or_shape_are_refused():
     cuts = next(message for message in seen if isinstance(message, CutsFound))
     counts = CountsRequest(99, np.zeros((1, 1), dtype=np.uint32))
     none = np.empty(0, dtype=np.int32)
-    fresh = HorizontalFederation("secagg", dealt(whole(), [150, 150]), config_of(), seed=b"again").participants["p0"]
+    fresh = HorizontalFederation("secagg", dealt(whole(), [150, 150]), config_of()).participants["p0"]
     with pytest.raises(UnexpectedMessage):
         fresh.handle(counts)
     for message, error in [
@@ -342,7 +342,7 @@ def test_no_mask_serves_two_contents():
     """A server that could tell other margins and ask the same again would subtract the answers: the masks are gone."""
     table, config = whole(), config_of()
     seen = []
-    federation = HorizontalFederation("secagg", dealt(table, [150, 150]), config, seed=b"same")
+    federation = HorizontalFederation("secagg", dealt(table, [150, 150]), config, unsafe_noise_seed=1)
     handle = federation.participants["p0"].handle
     federation.participants["p0"].handle = lambda message: seen.append(message) or handle(message)
     federation.train()
@@ -350,7 +350,7 @@ def test_no_mask_serves_two_contents():
     first = next(message for message in seen if isinstance(message, SumsRequest))
     answers = []
     for margin in (cuts.base_margin, cuts.base_margin + 1):
-        side = joined(HorizontalFederation("secagg", dealt(table, [150, 150]), config, seed=b"same"))
+        side = joined(HorizontalFederation("secagg", dealt(table, [150, 150]), config, unsafe_noise_seed=1))
         side.handle(replace(cuts, base_margin=margin))
         answers.append(side.handle(first).sums)
     difference = np.abs((answers[0] - answers[1]).view(np.int64).astype(np.float64))

@@ -310,11 +310,11 @@ def test_the_same_job_key_draws_the_same_masks(protocol, monkeypatch):
         return message
 
     meddle(monkeypatch, listen)
-    train(tables(), CONFIG, protocol)
+    train(tables(), CONFIG, protocol, unsafe_noise_seed=0)
     first = list(seen)
     seen.clear()
-    train(tables(), CONFIG, protocol)
+    train(tables(), CONFIG, protocol, unsafe_noise_seed=0)
     assert seen == first
     seen.clear()
-    train(tables(), dataclasses.replace(CONFIG, seed=1), protocol)
-    assert seen[0] != first[0]
+    train(tables(), CONFIG, protocol)
+    assert seen[0] != first[0]  # hundreds of bytes agree by chance with probability below 2^-800

@@ -11,6 +11,7 @@ ROWS_TOGETHER = Protection(
     status=Status.BROKEN,
     why="every node's rows are told in the clear, and rows of a leaf have similar labels: a party that "
     "knows a few labels infers most others",
+    needs_secrets=False,
 )
 
 OWN_SIDES = Protection(
@@ -29,4 +30,5 @@ EXACT_SUMS_OF_FEW_ROWS = Protection(
     status=Status.BROKEN,
     why="with ten rows or fewer to every sum of one bin, over all nodes and trees, linear programming and the "
     "sides of winning cuts recover most rows' bins",
+    needs_secrets=False,
 )

@@ -60,6 +60,7 @@ SPEC = ProtocolSpec(
                 why="exact sums per bin of the first tree, one gain a node of later ones, and the sides of every "
                 "winning cut are sent; with thirty rows or more to every sum of one bin our attacks left most bins "
                 "open",
+                needs_secrets=False,
             ),
             EXACT_SUMS_OF_FEW_ROWS,
         )

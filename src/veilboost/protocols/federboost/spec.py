@@ -26,6 +26,7 @@ SPEC = ProtocolSpec(
                 adversary="every passive party",
                 status=Status.HEURISTIC,
                 why="no gradient, sum or side of a row is sent; which columns and cuts split best is told as it is",
+                needs_secrets=False,
             ),
             Protection(
                 victim="active",
@@ -34,6 +35,7 @@ SPEC = ProtocolSpec(
                 status=Status.HEURISTIC,
                 why="no side of a row and nothing of its own columns is sent; that a passive party's cut wins a node "
                 "depends on them",
+                needs_secrets=False,
             ),
             Protection(
                 victim="passive",

@@ -47,6 +47,7 @@ SPEC = ProtocolSpec(
                 status=Status.HEURISTIC,
                 why="exact sums per bin and the sides of every winning cut are sent; with thirty rows or more to every "
                 "sum of one bin our attacks left most bins open",
+                needs_secrets=False,
             ),
             EXACT_SUMS_OF_FEW_ROWS,
         )

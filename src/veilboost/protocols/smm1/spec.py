@@ -56,6 +56,7 @@ SPEC = ProtocolSpec(
                     "every node's rows are told in the clear, and rows of a leaf have similar labels: a party that "
                     "knows a few labels infers most others"
                 ),
+                needs_secrets=False,
             ),
             OWN_SIDES,
             Protection(

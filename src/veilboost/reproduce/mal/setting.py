@@ -76,8 +76,8 @@ def stumps(table: PartyTable, trees: int, bins: int = 256) -> JoinedModel:
 
 
 def masked(table: PartyTable, config: TrainingConfig, seed: int, participants: int) -> HorizontalSimulation:
-    """A run of `mal`; the seed decides about shares, masks and noise."""
-    return simulate_horizontal(deal(table, participants, seed), "mal", config, seed=b"mal" + seed.to_bytes(4, "little"))
+    """A run of `mal`; the seed decides who has which rows."""
+    return simulate_horizontal(deal(table, participants, seed), "mal", config)
 
 
 def auc_of(model: JoinedModel, test: PartyTable) -> float:
