@@ -80,8 +80,8 @@ SPEC = ProtocolSpec(
                 data="statistics of features, with eps_features on",
                 adversary="the active party, following the protocol",
                 status=Status.SOUND,
-                why="(eps_features, delta_features) differential privacy of cuts and sums, one record replaced by one on "
-                "the same sides of all winning cuts: noisy quantiles, discrete Gaussian noise inside the ciphertexts; "
+                why="(eps_features, delta_features) differential privacy of cuts and sums, one record replaced by one "
+                "on the same sides of all winning cuts: noisy quantiles, discrete Gaussian noise inside the ciphertexts; "
                 "the schema (columns, kinds, categories, which have missing values) is public",
             ),
             Protection(
