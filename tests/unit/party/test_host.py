@@ -201,7 +201,7 @@ def aligned(host, bank, rows=200):
 
 
 def begin(config, rows=200):
-    return BeginTraining(json.dumps(config), rows, 1, np.empty(0, np.uint8), np.empty(0))
+    return BeginTraining(json.dumps(config), rows, 1, 0, np.empty(0, np.uint8), np.empty(0))
 
 
 def gradients(number, rows=200):

@@ -50,7 +50,7 @@ def opened(table, config, key=b"k" * 32):
     account = MemoryAccount()
     context = PassiveContext("p1", table.columns, table.rows, 1, None, JobRandomness(key), account)
     side = SPEC.passive(context)
-    side.handle(BeginTraining(json.dumps(config.to_dict()), table.rows, 1, np.empty(0, dtype=np.uint8), np.empty(0)))
+    side.handle(BeginTraining(json.dumps(config.to_dict()), table.rows, 1, 0, np.empty(0, dtype=np.uint8), np.empty(0)))
     return side, account
 
 

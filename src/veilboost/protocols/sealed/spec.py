@@ -81,8 +81,8 @@ SPEC = ProtocolSpec(
                 adversary="the active party, following the protocol",
                 status=Status.SOUND,
                 why="(eps_features, delta_features) differential privacy of cuts and sums, one record replaced by one "
-                "on the same sides of all winning cuts: noisy quantiles, discrete Gaussian noise inside the ciphertexts; "
-                "the schema (columns, kinds, categories, which have missing values) is public",
+                "on the same sides of all winning cuts: noisy quantiles, discrete Gaussian noise inside the "
+                "ciphertexts; the schema (columns, kinds, categories, which have missing values) is public",
             ),
             Protection(
                 victim="passive",
