@@ -11,8 +11,8 @@ _SUMS = ("sums of gradients per node and bin", "counts of values", "the sum of l
 _METRIC = "the metric of validation rows"
 
 
-def releases(watched: bool) -> Sequence[Event]:
-    """All of a job; `watched`: rows are kept for validation."""
+def releases(watched: bool, content: str = "") -> Sequence[Event]:
+    """All of a job; `watched`: rows are kept for validation. `content`: the digest of the participant's table."""
     return [
         ExactRelease(
             what=f"{what}, added up over all participants",
@@ -20,6 +20,7 @@ def releases(watched: bool) -> Sequence[Event]:
             adversary="the server",
             protocol="secagg",
             release=what,
+            content=content,
         )
         for what in (*_SUMS, *((_METRIC,) if watched else ()))
     ]

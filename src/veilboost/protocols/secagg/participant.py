@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
+from collections.abc import Iterator
 from typing import Any, cast
 
 import numpy as np
@@ -12,12 +13,16 @@ import numpy as np
 from veilboost import _native
 from veilboost.boost.columns import ColumnBlock
 from veilboost.boost.rows import RowGroups
+from veilboost.boost.sampling import sample_columns
 from veilboost.boost.stumps import bins_of
+from veilboost.crypto.content import content_digest
 from veilboost.crypto.pairwise import KEY_BYTES, PairwiseMasks
+from veilboost.data.table import PartyTable
 from veilboost.errors import EmptyTable, MalformedMessage, UnexpectedMessage
 from veilboost.fixedpoint import MAX_BITS, Scale, choose_scale, to_fixed
 from veilboost.model.part import Part
 from veilboost.ordered import to_ordered
+from veilboost.protocols.common.round_state import increasing, within
 from veilboost.protocols.common.schema import Schema, describe, table_in_terms_of
 from veilboost.protocols.common.whole import TrainedModel, block_with_cuts, from_message
 from veilboost.protocols.horizontal import ParticipantContext, ParticipantSide
@@ -40,7 +45,17 @@ from veilboost.protocols.secagg.messages import (
     TotalsRequest,
 )
 from veilboost.protocols.secagg.options import metric_of, objective_of
-from veilboost.types import Column, Float32Array, Float64Array, Int32Array, Int64Array, UInt8Array, UInt32Array
+from veilboost.protocols.secagg.search import MOST_STEPS, most_values
+from veilboost.types import (
+    AnyArray,
+    Column,
+    Float32Array,
+    Float64Array,
+    Int32Array,
+    Int64Array,
+    UInt8Array,
+    UInt32Array,
+)
 from veilboost.wire.codec import encode
 from veilboost.wire.message import Done, Message
 
@@ -59,12 +74,16 @@ class SecaggParticipant(ParticipantSide):
         if not len(self._fit):
             raise EmptyTable("all rows are kept for validation", "keep fewer")
         self._weight = np.ones(rows) if context.table.weight is None else context.table.weight
-        self._masks = PairwiseMasks(context.randomness.for_request("secagg", "private key").bytes(KEY_BYTES))
+        # Requests name the masks, so a job that is taken up again with other rows needs another key.
+        self._content = content_digest(context.randomness, watched, self._weight, *_contents(context.table))
+        private = context.randomness.for_request("secagg", "private key", self._content).bytes(KEY_BYTES)
+        self._masks = PairwiseMasks(private)
         self._schema: Schema | None = None
         self._block: ColumnBlock | None = None
         self._last: tuple[bytes, Message] | None = None
         self._history = b""
         self._part: Part | None = None
+        self._counted = 0
         self._round, self._depth, self._ended = -1, 0, True
 
     @property
@@ -139,7 +158,7 @@ class SecaggParticipant(ParticipantSide):
         self._schema, self._columns, self._label = schema, columns, label
         counted = [column for column in columns if column.categories is None or self._ordinal]
         self._sorted = [_sorted(column, self._fit) for column in counted]
-        for event in releases(watched=bool(len(self._watched))):
+        for event in releases(bool(len(self._watched)), self._content.hex()):
             self._context.account.spend(event)
         return Done()
 
@@ -161,6 +180,11 @@ class SecaggParticipant(ParticipantSide):
     def _counts(self, message: CountsRequest, digest: bytes) -> MaskedCounts:
         if len(message.values) != len(self._sorted):
             raise MalformedMessage("counts are asked for another number of columns")
+        if message.values.shape[1] > most_values(self._config.max_bin):
+            raise MalformedMessage("counts are asked for more values than the search for cuts needs")
+        if message.step != self._counted + 1 or message.step > MOST_STEPS:
+            raise UnexpectedMessage("counts are asked for out of order, or more often than the search for cuts needs")
+        self._counted = message.step
         counts = np.zeros(message.values.shape, dtype=np.uint64)
         for column, (own, values) in enumerate(zip(self._sorted, message.values, strict=True)):
             counts[column] = np.searchsorted(own, values, side="right")
@@ -205,8 +229,8 @@ class SecaggParticipant(ParticipantSide):
             self._open_round(message)
         else:
             self._groups, self._watch = self._follow(message)
-        if len(message.build) and not (0 <= message.build.min() <= message.build.max() < self._groups.nodes):
-            raise MalformedMessage("sums are asked for nodes that are not there")
+        if not within(message.build, 0, self._groups.nodes) or not increasing(message.build):
+            raise MalformedMessage("sums are asked for nodes that are not there, twice, or out of order")
         self._round, self._depth = message.number, message.depth
         block = self._round_block
         sums = block.histogram(bins_of(block), self._gradients, self._groups.of(message.build.astype(np.int64)))
@@ -218,10 +242,11 @@ class SecaggParticipant(ParticipantSide):
         if scale.g_exponent > own.g_exponent or scale.h_exponent > own.h_exponent:
             raise MalformedMessage(f"the grid is too fine for gradients of {MAX_BITS} bits")
         block = cast(ColumnBlock, self._block)
-        if len(message.columns):
-            if not (0 <= message.columns.min() <= message.columns.max() < block.layout.features):
-                raise MalformedMessage("the round is about columns that are not there")
-            block = block.subset(message.columns)
+        columns = sample_columns([block.layout.features], message.number, self._config)[0]
+        if not np.array_equal(message.columns, () if columns is None else columns):
+            raise MalformedMessage("the round is about other columns than the job samples")
+        if columns is not None:
+            block = block.subset(columns)
         self._round_block = block
         unweighted = self._context.table.weight is None
         g[:, self._watched] = h[:, self._watched] = 0.0  # they shape nothing, and may be larger than the grid takes
@@ -271,6 +296,14 @@ class SecaggParticipant(ParticipantSide):
 
     def _weigh(self, leaves: RowGroups, weights: Float32Array) -> None:
         _native.add_to_rows(leaves.rows, leaves.begin, leaves.end, leaves.group, weights, self._margin)
+
+
+def _contents(table: PartyTable) -> Iterator[str | AnyArray]:
+    for column in table.columns:
+        yield repr((column.name, column.categories))
+        yield column.values
+    if table.label is not None:
+        yield table.label
 
 
 def _signed(public: bytes) -> bytes:

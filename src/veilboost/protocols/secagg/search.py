@@ -15,9 +15,15 @@ from veilboost.ordered import from_ordered
 from veilboost.types import Float32Array, Int64Array, UInt32Array
 
 BITS_AT_ONCE = 4
+MOST_STEPS = 2 + 2 * 32 // BITS_AT_ONCE  # the present values, then two searches with a count between them
 _LAST = np.uint32(0xFFFFFFFF)
 
 Count = Callable[[UInt32Array], Int64Array]  # (columns, values) -> how many of each column are not above each
+
+
+def most_values(max_bin: int) -> int:
+    """Of how many values of a column one step asks at most: of every rank's candidates, where equal widths have two."""
+    return ((1 << BITS_AT_ONCE) - 1) * max(max_bin - 1, 2)
 
 
 def values_at(ranks: Int64Array, count: Count) -> UInt32Array:
