@@ -67,6 +67,11 @@ class LevelBins:
     cuts: Sequence[Sequence[Float32Array]]
     per_node: bool
 
+    def of_node(self, groups: RowGroups, node: int) -> Bins:
+        """The bins of one node's rows, (rows, columns)."""
+        matrix = self.bins[int(groups.group[node]) if len(self.bins) > 1 else 0]
+        return matrix[groups.rows[groups.begin[node] : groups.end[node]]]
+
     def cuts_at(self, node: int) -> Sequence[Float32Array]:
         return self.cuts[node if self.per_node else 0]
 

@@ -8,8 +8,6 @@ from veilboost.crypto.csprng import JobRandomness, Part
 from veilboost.crypto.fingerprint import fingerprint
 from veilboost.types import AnyArray
 
-_PIECE = 1 << 28  # bytes of an array that are looked at together
-
 
 def content_digest(randomness: JobRandomness, *parts: Part | AnyArray) -> bytes:
     """Sixteen bytes of all that noise protects and of all that says how it is drawn.
@@ -25,7 +23,5 @@ def content_digest(randomness: JobRandomness, *parts: Part | AnyArray) -> bytes:
             named.append(part)
             continue
         array = np.ascontiguousarray(part)
-        flat = array.reshape(-1).view(np.uint8)
-        named.append(f"{array.dtype.str} {array.shape}")
-        named += [fingerprint(key, flat[first : first + _PIECE]) for first in range(0, len(flat), _PIECE)]
+        named += [f"{array.dtype.str} {array.shape}", fingerprint(key, array.reshape(-1).view(np.uint8))]
     return randomness.for_request("digest of content", *named).bytes(16)

@@ -136,6 +136,39 @@ def test_noise_is_drawn_booked_and_the_same_when_asked_again():
         federation.participants["p0"].handle(replace(ask, participants=("p0",)))
 
 
+def rows_sent(table, epsilon):
+    """What a participant answers whose key is always the same, and its book."""
+    parties = dealt(table, [300, 300])
+    federation = HorizontalFederation("mal", parties, config_of({"epsilon": epsilon, "guard": "allow"}), seed=b"same")
+    sent = []
+    bent(federation.participants["p0"], lambda request, answer: sent.append(answer) or answer)
+    federation.train()
+    return next(answer for answer in sent if isinstance(answer, MaskedRows)), federation.accounts["p0"].events
+
+
+def test_other_rows_within_the_same_ranges_meet_other_noise_and_are_booked_again():
+    """Else two answers, before and after a job is taken up again, differ by what changed and nothing else."""
+    table = whole(missing=0.0, categorical=0)
+    label, values = table.label.copy(), table.columns[0].values.copy()
+    label[7] = 1.0 - label[7]
+    inner = np.argsort(values[:300])[[100, 200]]
+    values[inner] = values[inner[::-1]]
+    moved = replace(table, columns=(replace(table.columns[0], values=values), *table.columns[1:]))
+    first, events = rows_sent(table, 1.0)
+    again, same = rows_sent(table, 1.0)
+    assert np.array_equal(first.buckets, again.buckets)
+    assert np.array_equal(first.labels, again.labels)
+    assert same == events
+    for other, epsilon in ((moved, 1.0), (replace(table, label=label), 1.0), (table, 1.1)):
+        answer, more = rows_sent(other, epsilon)
+        # 1200 cells of 8 buckets: two draws at epsilon 1 differ in 0.85 of them; fails with probability below 1e-200.
+        assert (answer.buckets != first.buckets).mean() > 0.2
+        assert np.abs(answer.labels - first.labels).mean() > 0.1
+        shared = {event.content for event in events} & {event.content for event in more}
+        assert len(shared) <= 1, "the ends of columns alone are the same"
+        assert all(len(event.content) == 32 for event in more)
+
+
 def test_buckets_move_as_often_as_they_should():
     columns = (Column("a", np.linspace(0, 1, 4000, dtype=np.float32)),)
     table = PartyTable(np.arange(4000), columns, (np.arange(4000) % 2).astype(float))

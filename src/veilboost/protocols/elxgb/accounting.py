@@ -21,34 +21,33 @@ _CLEAN = "gradients and hessians of a tree, without noise"
 _LEAVES = "sums of the leaves of a tree, with noise, of which later gradients are made"
 
 
-def _common(what: str, release: str, content: str) -> dict[str, Any]:
+def _common(what: str, release: str) -> dict[str, Any]:
     return {
         "what": what,
         "adjacency": Adjacency.LABEL,
         "adversary": "passive parties",
         "protocol": "elxgb",
         "release": release,
-        "content": content,
     }
 
 
-def gradient_event(options: ElxgbOptions, ranges: Ranges, vectors: int, release: str, content: str = "") -> Event:
+def gradient_event(options: ElxgbOptions, ranges: Ranges, vectors: int, release: str) -> Event:
     """The release of `vectors` noisy vectors, one for each tree that grows.
 
     As in Algorithm 3 each number of a person has noise for (epsilon, delta) by itself; a person's gradient and
     hessian are two such numbers, and the event counts both.
     """
     if options.mechanism == "none":
-        return ExactRelease(**_common(_CLEAN, release, content), count=vectors)
-    common = _common(_NOISY, release, content)
+        return ExactRelease(**_common(_CLEAN, release), count=vectors)
+    common = _common(_NOISY, release)
     if not options.noise_multiplier:
         common |= {"paper_epsilon": options.epsilon * vectors, "paper_delta": min(1.0, options.delta * vectors)}
     return Gaussian(mahalanobis=_distance(options, ranges), count=vectors, **common)
 
 
-def leaf_event(options: ElxgbOptions, ranges: Ranges, vectors: int, release: str, content: str = "") -> Event:
+def leaf_event(options: ElxgbOptions, ranges: Ranges, vectors: int, release: str) -> Event:
     """Leaf sums with noise: a person stands in one leaf of each tree."""
-    return Gaussian(mahalanobis=_distance(options, ranges), count=vectors, **_common(_LEAVES, release, content))
+    return Gaussian(mahalanobis=_distance(options, ranges), count=vectors, **_common(_LEAVES, release))
 
 
 def _distance(options: ElxgbOptions, ranges: Ranges) -> float:

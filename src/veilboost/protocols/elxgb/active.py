@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from veilboost.boost.columns import Rule
 from veilboost.boost.grower import Choices, Level, Round
 from veilboost.boost.split import Candidates, leaf_weights
+from veilboost.crypto.content import content_digest
 from veilboost.fixedpoint import Scale
 from veilboost.model.part import SplitRecords
 from veilboost.privacy.discrete import discrete_gaussian
@@ -70,7 +70,7 @@ class ElxgbActive(ActiveSide):
     def begin_round(self, start: Round) -> None:
         self._growing = self._hens if start.number == 0 else self._dpns
         self.derives_siblings = self._growing.derives_siblings
-        self._round, self._closings = start, 0
+        self._round, self._closings = start, b""
         self._growing.begin_round(start)
 
     def candidates(self, level: Level) -> Sequence[Candidates]:
@@ -90,18 +90,21 @@ class ElxgbActive(ActiveSide):
             totals = self._noisy(totals, scale)
         return leaf_weights(totals, scale, self._context.config)
 
+    def end_round(self) -> None:
+        if self._closings:  # the leaves of a round are disjoint: one release, whichever levels close them
+            ranges = leaf_ranges(self._context.config, self._context.trees_per_round)
+            event = leaf_event(self._options, ranges, self._round.trees, f"round {self._round.number} leaves")
+            self._context.account.spend(dataclasses.replace(event, content=self._closings.hex()))
+
     def _noisy(self, totals: Int64Array, scale: Scale) -> Int64Array:
         """Leaf sums with noise for the whole range of one person's gradient and hessian."""
         ranges = leaf_ranges(self._context.config, self._context.trees_per_round)
         randomness, number = self._context.randomness, self._round.number
-        digest = hashlib.sha256(totals.tobytes() + self._closings.to_bytes(4, "big")).digest()
-        settings = repr((self._options, ranges, scale))
-        generator = randomness.for_request("elxgb leaves", number, settings, digest)
-        if not self._closings:  # the leaves of a round are disjoint: one release, whichever level closes them
-            tag = randomness.for_request("elxgb content", settings, digest).bytes(8).hex()
-            event = leaf_event(self._options, ranges, self._round.trees, f"round {number} leaves", tag)
-            self._context.account.spend(event)
-        self._closings += 1
+        event = leaf_event(self._options, ranges, self._round.trees, f"round {number} leaves")
+        # Of these leaves and of all that were closed before them.
+        law = repr((event, ranges, scale))
+        self._closings = content_digest(randomness, law, self._closings, self._round.gradients, totals)
+        generator = randomness.for_request("elxgb leaves", number, self._closings)
         noisy = totals.copy()
         for at, (width, unit) in enumerate(((2.0 * ranges.g, scale.g_unit), (ranges.h or 0.0, scale.h_unit))):
             if width:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from veilboost.boost.grower import Level, Round
 from veilboost.boost.split import Candidates
+from veilboost.crypto.content import content_digest
 from veilboost.errors import MalformedMessage
 from veilboost.protocols.api import ActiveContext
 from veilboost.protocols.common.active import VerticalActive
@@ -48,14 +48,13 @@ class DpnsActive(VerticalActive):
             clean, scale = perturbation.clean(clean, scale), perturbation.scale()  # Alg. 3, line 2: clipped to C
         released = np.zeros(clean.shape[:2], dtype=np.bool_)
         released[:, start.fit] = True
-        digest = hashlib.sha256(clean.tobytes() + np.packbits(released).tobytes()).digest()
-        settings = repr((self._options, self._ranges, scale))
-        # A retry or a resumed job has the same gradients and draws the same noise. Other gradients draw another, and so
-        # does noise of another size: two sizes of one noise would give the gradients away.
-        randomness = self.context.randomness.for_request("elxgb", start.number, settings, digest)
-        tag = self.context.randomness.for_request("elxgb content", settings, digest).bytes(8).hex()
-        name = f"round {start.number} gradients"
-        self.context.account.spend(gradient_event(self._options, self._ranges, start.trees, name, tag))
+        # A retry or a resumed job has the same gradients and draws the same noise; other gradients, or noise of another
+        # law, draw another.
+        event = gradient_event(self._options, self._ranges, start.trees, f"round {start.number} gradients")
+        law = repr((event, self._ranges, scale))
+        digest = content_digest(self.context.randomness, law, clean, released)
+        randomness = self.context.randomness.for_request("elxgb", start.number, digest)
+        self.context.account.spend(dataclasses.replace(event, content=digest.hex()))
         if perturbation is None:
             self._sent = np.where(released[..., None], clean, np.int32(0))
         else:

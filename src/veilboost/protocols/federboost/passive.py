@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import ClassVar
 
 import numpy as np
@@ -10,6 +9,7 @@ from numpy.typing import NDArray
 
 from veilboost.boost.columns import ColumnBlock, LevelBins, in_all_columns
 from veilboost.boost.rows import RowGroups
+from veilboost.crypto.content import content_digest
 from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.privacy.mechanism import randomized_response
 from veilboost.protocols.common.messages import BeginRound
@@ -50,9 +50,8 @@ class FederBoostPassive(VerticalPassive):
         options = FederBoostOptions.from_dict(self.config.options)
         true = _matrix(block)
         # Drawn once per job: who asks again, or resumes the job, sees the same. Other buckets draw another noise.
-        digest = hashlib.sha256(true.tobytes()).digest()
-        tag = self.context.randomness.for_request("federboost content", digest).bytes(8).hex()
-        for event in bucket_events(options, block.layout, tag):
+        digest = content_digest(self.context.randomness, repr(options), block.layout.widths, true)
+        for event in bucket_events(options, block.layout, digest.hex()):
             self.context.account.spend(event)
         shown = true.astype(np.uint16)
         if options.mechanism == "response":

@@ -31,16 +31,16 @@ def _common(release: str, what: str, content: str = "") -> dict[str, Any]:
     }
 
 
-def gradient_event(options: LdpOptions, ranges: Ranges, vectors: int, release: str, content: str = "") -> Event:
+def gradient_event(options: LdpOptions, ranges: Ranges, vectors: int, release: str) -> Event:
     """The release of `vectors` noisy vectors, in all of which a person stands (one per tree that grows).
 
     Gradient and hessian of a row are numbers of the same person: pure epsilons are counted one by one, a Gaussian
     release holds both.
     """
     if options.mechanism == "none":
-        exact = _common(release, "gradients and hessians, without noise", content)
+        exact = _common(release, "gradients and hessians, without noise")
         return ExactRelease(**exact, count=vectors)
-    common = _common(release, _ONE if ranges.h is None else _BOTH, content)
+    common = _common(release, _ONE if ranges.h is None else _BOTH)
     common["paper_epsilon"] = options.epsilon * vectors  # FedXGBoost Alg. 6: M(g) costs epsilon, whatever came before
     if options.mechanism == "gaussian":
         if options.noise_multiplier:
@@ -54,9 +54,9 @@ def gradient_event(options: LdpOptions, ranges: Ranges, vectors: int, release: s
     return _PURE[options.mechanism](epsilon=each, count=count, **common)
 
 
-def totals_event(release: str) -> Event:
+def totals_event(release: str, content: str = "") -> Event:
     """The exact sums that `paper_form` sends: not private at any epsilon."""
-    return ExactRelease(**_common(release, "exact sums of gradients and hessians of every node"))
+    return ExactRelease(**_common(release, "exact sums of gradients and hessians of every node", content))
 
 
 def plan(config: TrainingConfig, rows: int, role: Role, columns: int = 1) -> Sequence[Event]:

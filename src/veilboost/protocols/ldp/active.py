@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -13,6 +12,7 @@ from veilboost.boost.layout import BinLayout
 from veilboost.boost.rows import RowGroups
 from veilboost.boost.sides import Sides
 from veilboost.boost.split import Candidates
+from veilboost.crypto.content import content_digest
 from veilboost.errors import MalformedMessage
 from veilboost.fixedpoint import Scale
 from veilboost.protocols.api import ActiveContext
@@ -66,12 +66,13 @@ class LdpActive(VerticalActive):
 
     def _release(self, start: Round, name: str, released: BoolArray) -> Round:
         """Book and make what the passive parties see, the same for all of them: two noises could be averaged."""
-        digest = hashlib.sha256(self._clean.tobytes() + np.packbits(released).tobytes()).digest()
-        # A retry or a resumed job has the same gradients and draws the same noise; other gradients draw another.
+        # A retry or a resumed job has the same gradients and draws the same noise; other gradients, or noise of another
+        # law, draw another.
+        event = gradient_event(self._options, self._ranges, start.trees, f"{name} gradients")
+        law = repr((event, self._ranges, start.scale))
+        digest = content_digest(self.context.randomness, law, self._clean, released)
         randomness = self.context.randomness.for_request("ldp", name, digest)
-        tag = self.context.randomness.for_request("ldp content", digest).bytes(8).hex()
-        event = gradient_event(self._options, self._ranges, start.trees, f"{name} gradients", tag)
-        self.context.account.spend(event)
+        self.context.account.spend(replace(event, content=digest.hex()))
         if self._options.mechanism == "none":
             self._sent = np.where(released[..., None], self._clean, np.int32(0))
         else:
@@ -101,8 +102,9 @@ class LdpActive(VerticalActive):
         if self._options.paper_form:  # Alg. 6, lines 1 and 2: G is exact, and sent
             channels = self._clean.shape[2]
             totals[:, :channels] = node_totals(with_counts(self._clean, self.start.scale), level.fit)[:, :channels]
-            self.context.account.spend(totals_event(f"{name} sums"))
             self._told = totals[level.build, :channels]
+            content = content_digest(self.context.randomness, level.build, self._told)
+            self.context.account.spend(totals_event(f"{name} sums", content.hex()))
         return super().candidates(replace(level, totals=totals))
 
     def score(self, sums: Int64Array, layout: BinLayout, totals: Int64Array) -> Candidates:

@@ -74,11 +74,11 @@ def plan(config: TrainingConfig, columns: int) -> Sequence[Event]:
 
 
 def perturb(
-    buckets: UInt8Array, widths: Sequence[int], epsilon: float, randomness: JobRandomness, content: str
+    buckets: UInt8Array, widths: Sequence[int], epsilon: float, randomness: JobRandomness, content: bytes
 ) -> UInt8Array:
     """MAL Alg. 1, line 15: every bucket stays with probability e^eps / (e^eps + q - 1), else becomes any other.
 
-    Drawn from what the ranges are, so that asking twice gives the same rows and nothing to average.
+    Drawn from what the buckets are, so that asking twice gives the same rows and nothing to average.
     """
     if epsilon == 0:
         return buckets

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 
 import numpy as np
 
 from veilboost.boost.stumps import bins_of
+from veilboost.crypto.content import content_digest
 from veilboost.crypto.ore.api import KEY_BYTES, OreKeys
 from veilboost.data.schema import check_labels
 from veilboost.errors import MalformedMessage, UnexpectedMessage, UnsupportedCombination
@@ -80,10 +80,13 @@ class MalParticipant(ParticipantSide):
             return self._answered[1]
         if self._context.party not in request.participants:
             raise UnexpectedMessage("rows are asked for a job without this participant")
+        if len(set(request.participants)) != len(request.participants):
+            raise MalformedMessage("a participant is named twice")
         schema = Schema.from_json(request.schema)
         if self._keys is None:
             self._keys = self._ask_for_keys()
-        spend_extremes(self._context.account, _digest(self._schema.to_json().encode()))
+        shown = content_digest(self._context.randomness, self._extremes.values)
+        spend_extremes(self._context.account, shown.hex())
         sent = self._extremes.encrypted(self._keys, self._context.randomness, request.participants)
         pending = self._context.helpers.send({"comparer": sent})["comparer"]
         return lambda: self._rows_once_compared(request, schema, pending())
@@ -111,16 +114,17 @@ class MalParticipant(ParticipantSide):
         if block.layout.widest > MOST_SLOTS:
             raise UnsupportedCombination(f"a column has more than {MOST_SLOTS} categories", "group rare categories")
         widths = block.layout.widths.astype(np.int64)
-        content = _digest(schema.to_json().encode() + ranges.tobytes())
-        noisy = perturb(bins_of(block).bins[0], widths.tolist(), options.epsilon, context.randomness, content)
+        buckets = bins_of(block).bins[0]
+        content = content_digest(context.randomness, repr(options), widths, buckets, label)
+        noisy = perturb(buckets, widths.tolist(), options.epsilon, context.randomness, content)
         with blas_threads(1):  # the matrices are small: threads would only wait for each other
             guarded = guard_rows(noisy, widths, options.guard, options.max_leverage)
             labels = _label_rows(schema, label)[:, guarded.kept]
             masks = self._masks(guarded.space, labels, content)
-        spend_rows(context.account, widths.tolist(), options.epsilon, content)
+        spend_rows(context.account, widths.tolist(), options.epsilon, content.hex())
         return MaskedRows(guarded.buckets, labels + masks, ranges[:, 0], ranges[:, 1], json.dumps(guarded.report()))
 
-    def _masks(self, space: BucketSpace, labels: Float64Array, content: str) -> Float64Array:
+    def _masks(self, space: BucketSpace, labels: Float64Array, content: bytes) -> Float64Array:
         """MAL Alg. 2, by projection: one mask per class."""
         size = self._options.mask_scale * max(float(labels.std()), 0.1)
         generator = self._context.randomness.for_request("mal", "masks", content)
@@ -131,10 +135,6 @@ class MalParticipant(ParticipantSide):
             raise UnexpectedMessage("a model came before rows were asked for")
         self._part = from_message(message)
         return Done()
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
 
 
 def _label_rows(schema: Schema, label: Float64Array) -> Float64Array:

@@ -29,7 +29,7 @@ def _receiver(maker: str) -> str:
     return "every passive party" if maker == EVERYONE else f"passive party {maker}"
 
 
-def sums_event(maker: str, number: int, depth: int, count: int = 1) -> Event:
+def sums_event(maker: str, number: int, depth: int, content: str = "", count: int = 1) -> Event:
     """G and H of a level's nodes, exact (Alg. 2, line 5)."""
     return ExactRelease(
         what="exact sums of gradients and hessians of every node of a level",
@@ -37,6 +37,7 @@ def sums_event(maker: str, number: int, depth: int, count: int = 1) -> Event:
         adversary=_receiver(maker),
         protocol=MASKED,
         release=f"round {number} level {depth} sums to {maker}",
+        content=content,
         count=count,
     )
 
@@ -48,10 +49,16 @@ def vectors_events(
     number: int,
     depth: int,
     rows: int,
+    candidates: int,
     content: str = "",
     count: int = 1,
+    first: bool = True,
 ) -> list[Event]:
-    """The noised vectors of a level. `rows`: of its largest node."""
+    """The noised vectors of a level, or of one message of those that it takes, of which the first carries the claim.
+
+    `rows`: of the largest node. `candidates`: most vectors of one node; nodes that come in different messages are
+    counted as if a person stood in each.
+    """
     name = f"round {number} level {depth} vectors to {maker}"
     exact = ExactRelease(
         what="gradients under masks, to the party that made them: projection and stacking off span(B) show them",
@@ -61,7 +68,7 @@ def vectors_events(
         release=name,
         content=content,
         count=count,
-        **_claim(noise, config, rows, count),
+        **(_claim(noise, config, rows, count) if first else {}),
     )
     if noise.off:
         return [exact]
@@ -69,9 +76,9 @@ def vectors_events(
     energy = noise.energy
     if noise.options.by_hand:
         energy = energy_of(rows, 0, noise.mu, noise.options.sigma1 or 0.0, noise.options.sigma2 or 0.0)
-    per_level = noise.candidates * (1 if label or config.order == "first" else 2)  # a label moves no hessian of its own
+    vectors = candidates * (1 if label or config.order == "first" else 2)  # a label moves no hessian of its own
     outside = Gaussian(
-        float(np.sqrt(energy * per_level)),
+        float(np.sqrt(energy * vectors)),
         what="gradients and hessians under masks, one vector for each candidate",
         adjacency=Adjacency.LABEL if label else Adjacency.VECTOR,
         adversary=OUTSIDER,
@@ -119,4 +126,5 @@ def plan(config: TrainingConfig, rows: int, role: Role, columns: int = 1) -> Seq
     levels = config.n_estimators * config.max_depth
     if role == Role.PASSIVE:
         return [masks_event(noise, 0, 0, noise.candidates, count=levels)]
-    return [sums_event(EVERYONE, 0, 0, levels), *vectors_events(noise, config, EVERYONE, 0, 0, rows, count=levels)]
+    vectors = vectors_events(noise, config, EVERYONE, 0, 0, rows, noise.candidates, count=levels)
+    return [sums_event(EVERYONE, 0, 0, count=levels), *vectors]

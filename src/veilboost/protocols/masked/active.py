@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -13,6 +12,7 @@ import numpy as np
 from veilboost import _native
 from veilboost.boost.grower import Level, Round
 from veilboost.boost.split import Candidates
+from veilboost.crypto.content import content_digest
 from veilboost.errors import GradientRange, MalformedMessage, UnexpectedMessage
 from veilboost.protocols.api import ActiveContext
 from veilboost.protocols.common.active import VerticalActive
@@ -83,10 +83,15 @@ class MaskedActive(VerticalActive):
         return super().candidates(self._level)
 
     def ask_statistics(self, requests: Mapping[PartyName, StatisticsRequest]) -> Mapping[PartyName, Pending]:
-        totals = self._level.totals[self._level.build].astype(np.float64) * self._units
+        level, randomness = self._level, self.context.randomness
+        totals = level.totals[level.build].astype(np.float64) * self._units
+        rows = self._rows
+        # Of all that noise will protect in this level: which gradients stand in which node.
+        self._content = content_digest(randomness, rows.begin, rows.end, rows.group, rows.rows, self._pairs)
+        told = content_digest(randomness, level.build, totals).hex()
         messages: dict[PartyName, Message] = {}
         for name, request in requests.items():
-            self.context.account.spend(sums_event(name, self.start.number, self._level.depth))
+            self.context.account.spend(sums_event(name, self.start.number, level.depth, told))
             messages[name] = MaskedLevel(
                 request.depth, request.split, request.fit_left, request.follow_left, request.build, totals
             )
@@ -128,17 +133,15 @@ class MaskedActive(VerticalActive):
         counts = rows.counts[nodes]
         if answer.masks.size != noise.vectors * int(counts.sum()):
             raise MalformedMessage(f"{name} sent masks of another shape")
-        content = hashlib.sha256(answer.masks.data).digest()
-        depth = self._level.depth
-        if number == 0:
-            for event in vectors_events(
-                noise, self.config, name, self.start.number, depth, int(rows.counts.max()), content.hex()
-            ):
-                self.context.account.spend(event)
-        kinds = 2 if self._sends_hessians else 1
-        by = self._coefficients(
-            len(nodes), kinds, noise.vectors, (name, self.start.number, depth, number, nodes.tobytes(), content)
-        )
+        kinds, depth = 2 if self._sends_hessians else 1, self._level.depth
+        # The same masks for other gradients meet other coefficients, and other masks for the same gradients too.
+        content = content_digest(self.context.randomness, self._content, kinds, number, nodes, answer.masks)
+        size = int(rows.counts.max()), int(np.bincount(nodes).max())
+        for event in vectors_events(
+            noise, self.config, name, self.start.number, depth, *size, content.hex(), first=number == 0
+        ):
+            self.context.account.spend(event)
+        by = self._coefficients(len(nodes), kinds, noise.vectors, (name, self.start.number, depth, content))
         vectors = np.empty(kinds * int(counts.sum()), dtype=np.float32)
         taken = given = 0
         for node, first, last in _runs(nodes):

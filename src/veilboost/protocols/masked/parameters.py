@@ -39,6 +39,11 @@ class Noise:
     mu: float
     energy: float
 
+    @property
+    def law(self) -> str:
+        """All that the masks' size follows from."""
+        return repr((self.options.sigma1, self.options.sigma2, self.ratio, self.mu, self.energy, self.vectors))
+
     @staticmethod
     def of(config: TrainingConfig, rows: int, candidates: int, trees_per_round: int = 1) -> Noise:
         """For a job of so many rows with a passive party that has at most so many candidates at a node."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import replace
 from functools import cached_property
 
@@ -11,6 +10,7 @@ import numpy as np
 from veilboost.boost.columns import ColumnBlock, LevelBins
 from veilboost.boost.layout import BinLayout
 from veilboost.boost.rows import RowGroups
+from veilboost.crypto.content import content_digest
 from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.protocols.common.messages import BeginRound, ColumnsOffered, SplitRequest, StatisticsRequest
 from veilboost.protocols.common.passive import VerticalPassive
@@ -56,11 +56,13 @@ class MaskedPassive(VerticalPassive):
         self._totals, self._depth, self._build = message.totals, message.depth, message.build
 
     def statistics(self, block: ColumnBlock, bins: LevelBins, build: RowGroups) -> Message:
-        # The same rows in the same nodes draw the same masks again; any others draw others.
-        digest = hashlib.sha256()
-        for part in (build.begin, build.end, build.group, build.listed()):
-            digest.update(part.tobytes())
-        drawn = self.context.randomness.for_request("masks", self._number, self._depth, digest.digest())
+        # The same bins of the same rows in the same nodes draw the same masks again; any others draw others.
+        own = (bins.of_node(build, node) for node in range(build.nodes))
+        columns = b"" if self.state.columns is None else self.state.columns
+        content = content_digest(
+            self.context.randomness, self._noise.law, columns, build.counts, build.group, build.listed(), *own
+        )
+        drawn = self.context.randomness.for_request("masks", self._number, self._depth, content)
         self._level = LevelMasks(
             block,
             bins,
@@ -73,7 +75,7 @@ class MaskedPassive(VerticalPassive):
             self.context.threads,
         )
         self.context.account.spend(
-            masks_event(self._noise, self._number, self._depth, self._level.most_candidates, digest.hexdigest())
+            masks_event(self._noise, self._number, self._depth, self._level.most_candidates, content.hex())
         )
         return self._next(self._level)
 

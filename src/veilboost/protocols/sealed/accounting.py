@@ -81,16 +81,16 @@ def cuts_sigma(options: SealedOptions, columns: int) -> float:
     return math.sqrt(2.0 * TABLES * columns / (CUTS_SHARE * _features_budget(options)))
 
 
-def cuts_event(options: SealedOptions, columns: int, content: str = "") -> Gaussian:
+def cuts_event(options: SealedOptions, columns: int, number: int) -> Gaussian:
+    """The cuts of one of so many columns."""
     return Gaussian(
         math.sqrt(2.0) / cuts_sigma(options, columns),
-        what="the cuts of all columns, by noisy counts",
+        what="the cuts of a column, by noisy counts",
         adjacency=Adjacency.SAME_SIDES,
         adversary=SEE_FEATURES,
         protocol=NAME,
-        release="cuts",
-        content=content,
-        count=TABLES * columns,
+        release=f"cuts of column {number}",
+        count=TABLES,
     )
 
 
@@ -123,7 +123,7 @@ def refuse_noise(config: TrainingConfig, classes: int, features: int, sizes: Siz
             )
 
 
-def selection_event(noise: LabelNoise, round_number: int, depth: int, classes: int, content: str = "") -> Exponential:
+def selection_event(noise: LabelNoise, round_number: int, depth: int, classes: int) -> Exponential:
     return Exponential(
         noise.selection,
         what="the split of every node of a level, privately selected",
@@ -131,12 +131,11 @@ def selection_event(noise: LabelNoise, round_number: int, depth: int, classes: i
         adversary=SEE_LABELS,
         protocol=NAME,
         release=f"round {round_number} level {depth} splits",
-        content=content,
         count=_trees_per_label(classes),
     )
 
 
-def leaf_event(noise: LabelNoise, round_number: int, classes: int, content: str = "") -> Gaussian:
+def leaf_event(noise: LabelNoise, round_number: int, classes: int) -> Gaussian:
     return Gaussian(
         1.0 / noise.leaf_sigma,
         what="the sums of gradients of leaves, with noise",
@@ -144,12 +143,11 @@ def leaf_event(noise: LabelNoise, round_number: int, classes: int, content: str 
         adversary=SEE_LABELS,
         protocol=NAME,
         release=f"round {round_number} leaves",
-        content=content,
         count=_trees_per_label(classes),
     )
 
 
-def cells_event(multiplier: float, round_number: int, depth: int, classes: int, content: str = "") -> Gaussian:
+def cells_event(multiplier: float, round_number: int, depth: int, classes: int) -> Gaussian:
     return Gaussian(
         math.sqrt(2.0) / multiplier,
         what="sums of gradients and counts per bin, with noise",
@@ -157,7 +155,6 @@ def cells_event(multiplier: float, round_number: int, depth: int, classes: int, 
         adversary=SEE_FEATURES,
         protocol=NAME,
         release=f"round {round_number} level {depth} cells",
-        content=content,
         count=1 if classes == 2 else classes,
     )
 
@@ -198,7 +195,7 @@ def plan(config: TrainingConfig, rows: int, role: Role, columns: int = 1) -> Seq
         return [*(exact_cells_event(number, level) for number, level in levels), *sides]
     multiplier = feature_multiplier(options, trees, depth, classes)
     cells = [cells_event(multiplier, number, level, classes) for number, level in levels]
-    return [cuts_event(options, columns), *cells, *sides]
+    return [*(cuts_event(options, columns, number) for number in range(columns)), *cells, *sides]
 
 
 def _trees_per_label(classes: int) -> int:

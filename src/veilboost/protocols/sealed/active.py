@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -11,7 +10,7 @@ import numpy as np
 from veilboost.boost.grower import Choices, Level, Round
 from veilboost.boost.layout import BinLayout
 from veilboost.boost.split import Candidates, candidates_from_sums
-from veilboost.crypto.fingerprint import fingerprint
+from veilboost.crypto.content import content_digest
 from veilboost.crypto.lattice.parameters import Sizes
 from veilboost.engine.shards import per_row
 from veilboost.errors import UnsupportedCombination
@@ -29,7 +28,7 @@ from veilboost.protocols.sealed.accounting import (
     selection_event,
 )
 from veilboost.protocols.sealed.options import options_of
-from veilboost.types import AnyArray, Float64Array, Int32Array, Int64Array, PartyName
+from veilboost.types import Float64Array, Int32Array, Int64Array, PartyName
 
 
 class SealedActive(LatticeActive):
@@ -49,7 +48,7 @@ class SealedActive(LatticeActive):
     def begin_round(self, start: Round) -> None:
         counted = per_row(_counted, start.gradients)
         self._true_scale = start.scale
-        self._leaves: list[bytes] = []
+        self._leaves = b""
         self._draws = 0  # of noise, at most, in a cell of a level: a node's blocks, and its ancestors' if it is derived
         super().begin_round(replace(start, gradients=counted, scale=Scale(start.scale.g_exponent, 0)))
 
@@ -98,9 +97,10 @@ class SealedActive(LatticeActive):
         else:
             sensitivity = 2.0
         # Other answers of a peer, after a resume, are other utilities: they meet other noise and are booked again.
-        number, content = self.start.number, self._content(utility)
-        self.context.account.spend(selection_event(self._noise, number, level.depth, self._classes, content.hex()))
-        generator = self.context.randomness.for_request("selection", number, level.depth, content)
+        event = selection_event(self._noise, self.start.number, level.depth, self._classes)
+        digest = content_digest(self.context.randomness, repr(event), utility)
+        self.context.account.spend(replace(event, content=digest.hex()))
+        generator = self.context.randomness.for_request("selection", digest)
         chosen = exponential(generator, utility[nodes], self._noise.selection, float(sensitivity))
         owner = (first.searchsorted(chosen, side="right") - 1).astype(np.int32)
         handle = (chosen - first[owner]).astype(np.int32)
@@ -122,22 +122,19 @@ class SealedActive(LatticeActive):
     # --- private leaves ---------------------------------------------------------------------------------
 
     def leaf_weights(self, totals: Int64Array, scale: Scale) -> Float64Array:
-        content = self._content(totals)
-        generator = self.context.randomness.for_request("leaves", self.start.number, len(self._leaves), content)
-        self._leaves.append(content)  # those of one level; a person is in one leaf of a tree, whichever level it is on
+        event = leaf_event(self._noise, self.start.number, self._classes)
+        # Of these leaves, and of all that earlier levels closed.
+        self._leaves = content_digest(self.context.randomness, repr(event), self._leaves, totals)
+        generator = self.context.randomness.for_request("leaves", self._leaves)
         sigma = self._noise.leaf_sigma / self._true_scale.g_unit
         noisy = totals.copy()
         noisy[:, 0] += discrete_gaussian(generator, sigma, len(totals))
         return super().leaf_weights(noisy, self._true_scale)
 
     def end_round(self) -> None:
-        number, content = self.start.number, hashlib.blake2b(b"".join(self._leaves), digest_size=16).hexdigest()
-        self.context.account.spend(leaf_event(self._noise, number, self._classes, content))
-
-    def _content(self, values: AnyArray) -> bytes:
-        """A keyed digest of what noise is drawn for, so that the ledger tells nothing of it."""
-        key = self.context.randomness.for_request("fingerprint").bytes(16)
-        return fingerprint(key, np.ascontiguousarray(values).reshape(-1).view(np.uint8))
+        """A person is in one leaf of a tree, whichever level it is on: the leaves of a round are one release."""
+        event = leaf_event(self._noise, self.start.number, self._classes)
+        self.context.account.spend(replace(event, content=self._leaves.hex()))
 
 
 def _gains(offer: Candidates, nodes: int) -> Float64Array:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
+from dataclasses import replace
 
 import numpy as np
 
 from veilboost.boost.columns import CutProposal
 from veilboost.config import TrainingConfig
-from veilboost.crypto.fingerprint import fingerprint
+from veilboost.crypto.content import content_digest
 from veilboost.engine.shards import summed
 from veilboost.privacy.discrete import discrete_gaussian
 from veilboost.privacy.quantiles import cell_counts, noisy_cuts
@@ -37,16 +37,17 @@ class SealedPassive(LatticePassive):
         options = options_of(config)
         if options.eps_features == 0:
             return None
-        # Quantiles of the data would tell of the person whom the noise in the cells hides. Other rows to fit on meet
-        # other noise, and are booked beside the first.
+        # Quantiles of the data would tell of the person whom the noise in the cells hides.
         columns = len(self.context.columns)
-        self._fit_content = b"" if fit_rows is None else hashlib.blake2b(fit_rows.tobytes(), digest_size=16).digest()
-        self.context.account.spend(cuts_event(options, columns, self._fit_content.hex()))
         sigma = cuts_sigma(options, columns)
+        self._cuts = b""
 
         def propose(number: int, values: Float32Array) -> Float32Array:
-            generator = self.context.randomness.for_request("cuts", number, config.max_bin, self._fit_content)
-            return noisy_cuts(generator, summed(cell_counts, values), config.max_bin, sigma)
+            counts, event = summed(cell_counts, values), cuts_event(options, columns, number)
+            digest = content_digest(self.context.randomness, repr(event), config.max_bin, counts)
+            self._cuts += digest
+            self.context.account.spend(replace(event, content=digest.hex()))
+            return noisy_cuts(self.context.randomness.for_request("cuts", digest), counts, config.max_bin, sigma)
 
         return propose
 
@@ -62,30 +63,31 @@ class SealedPassive(LatticePassive):
         classes = 2 if self.trees_per_round == 1 else self.trees_per_round
         refuse_noise(self.config, classes, state.block.layout.features, self.incoming.sizes)
         # The same request again meets the same noise; another meets other noise, which is booked beside the first.
-        content = self._content()
         multiplier = feature_multiplier(options, self.config.n_estimators, self.config.max_depth, classes)
-        self.context.account.spend(cells_event(multiplier, state.number, state.depth, classes, content.hex()))
-        generator = self.context.randomness.for_request("cells", state.number, state.depth, content)
+        event = cells_event(multiplier, state.number, state.depth, classes)
+        digest = self._digest(repr(event))
+        self.context.account.spend(replace(event, content=digest.hex()))
+        generator = self.context.randomness.for_request("cells", digest)
         sigmas = cell_sigmas(self.config, classes, state.block.layout.features)
         drawn = [discrete_gaussian(generator, sigma, blocks * slots).reshape(blocks, slots) for sigma in sigmas]
         return np.stack(drawn, axis=1)
 
-    def _content(self) -> bytes:
-        """Of all that the answer's exact sums depend on beside our own columns: ciphertexts, rows, columns, cuts."""
+    def _digest(self, law: str) -> bytes:
+        """Of all that the answer's exact sums depend on: ciphertexts, rows, columns and their cuts."""
         incoming, columns = self.incoming, self.state.columns
         blocks = incoming.blocks
-        return fingerprint(
-            self.context.randomness.for_request("fingerprint").bytes(16),
+        return content_digest(
+            self.context.randomness,
+            law,
             incoming.ciphertext.packed,
             incoming.ciphertext.seed,
-            bytes([incoming.sizes.log_delta]),
+            incoming.sizes.log_delta,
             incoming.rows.listed(),
             blocks.begin,
             blocks.end,
             blocks.run,
-            incoming.node,
             b"" if columns is None else columns,
-            self._fit_content,
+            self._cuts,
         )
 
     def _split(self, message: SplitRequest, state: RoundState) -> SplitAnswer:

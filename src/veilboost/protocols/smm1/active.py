@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
@@ -11,6 +10,7 @@ import numpy as np
 from veilboost.boost.grower import Level, Round
 from veilboost.boost.layout import BinLayout
 from veilboost.boost.split import Candidates
+from veilboost.crypto.content import content_digest
 from veilboost.crypto.csprng import Csprng
 from veilboost.errors import GradientRange, MalformedMessage
 from veilboost.protocols.api import ActiveContext
@@ -73,7 +73,7 @@ class Smm1Active(EncryptedActive):
         rows = level.fit.rows[level.fit.begin[position] : level.fit.end[position]]
         pairs = self.start.gradients[level.fit.group[position], rows]
         # The same vectors go to all passive parties (Alg. 1, line 2), and again if the level is asked for again.
-        content = hashlib.sha256(rows.tobytes() + pairs.tobytes()).digest()
+        content = content_digest(self.context.randomness, rows, pairs)
         source = self.context.randomness.for_request("kernel", self.start.number, level.depth, position, content)
         return MaskedNode.make(pairs, self._options, source)
 

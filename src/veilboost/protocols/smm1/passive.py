@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
 
 from veilboost.boost.columns import ColumnBlock, LevelBins
 from veilboost.boost.rows import RowGroups
+from veilboost.crypto.content import content_digest
 from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.protocols.common.blas import blas_threads
 from veilboost.protocols.common.kernels import (
@@ -54,35 +55,40 @@ class Smm1Passive(VerticalPassive):
             shapes += [(count, self._options.count(count, 1))] * 2 if two else [(count, self._options.count(count, 2))]
         if len(message.kernel) != sum(count * vectors for count, vectors in shapes):
             raise MalformedMessage("the kernel vectors are of another shape")
-        masks: list[Float64Array] = []
-        for at, kernel in enumerate(blocks_of(message.kernel, shapes)):
+        kernels = list(blocks_of(message.kernel, shapes))
+        for kernel in kernels:
             check_kernel(kernel)
-            content = hashlib.sha256(kernel.tobytes()).digest()
-            source = self.context.randomness.for_request("mask", self._number, message.depth, at, content)
-            masks.append(draw_mask(kernel, self._options, self.config.max_depth, source))
-        node_of = np.repeat(np.arange(build.nodes), 1 + message.halves.astype(np.int64)).tolist()
-        self._revealed.after(build, [(node, mask.shape[1]) for node, mask in zip(node_of, masks, strict=True)])
-        self._masks, self._node_of = masks, node_of
+        self._kernels = kernels
+        self._node_of: list[int] = np.arange(build.nodes).repeat(1 + message.halves.astype(np.int64)).tolist()
 
     def statistics(self, block: ColumnBlock, bins: LevelBins, build: RowGroups) -> Smm1Response:
-        nodes = [self._columns(block, bins, build, node) for node in range(build.nodes)]
-        sizes = [nodes[node].width * len(mask) for node, mask in zip(self._node_of, self._masks, strict=True)]
+        if self.shuffle is None:
+            raise UnexpectedMessage("no round has begun")
+        own = [bins.of_node(build, node) for node in range(build.nodes)]
+        masks = self._draw_masks(build, own)
+        nodes = [SplitColumns(each, self.shuffle.starts) for each in own]
+        sizes = [nodes[node].width * len(mask) for node, mask in zip(self._node_of, masks, strict=True)]
         # All nodes write into one array, which is the largest thing here by far.
         masked = np.empty(sum(sizes))
         at = 0
-        for node, mask, size in zip(self._node_of, self._masks, sizes, strict=True):
+        for node, mask, size in zip(self._node_of, masks, sizes, strict=True):
             nodes[node].mask_into(mask, masked[at : at + size].reshape(nodes[node].width, len(mask)))
             at += size
         starts = np.zeros(build.nodes + 1, dtype=np.int32)
         np.cumsum([len(node.slots) for node in nodes], out=starts[1:])
         return Smm1Response(starts, np.concatenate([node.slots for node in nodes]), masked)
 
-    def _columns(self, block: ColumnBlock, bins: LevelBins, build: RowGroups, node: int) -> SplitColumns:
-        rows = build.rows[build.begin[node] : build.end[node]]
-        matrix = bins.bins[int(build.group[node]) if len(bins.bins) > 1 else 0]
-        if self.shuffle is None:
-            raise UnexpectedMessage("no round has begun")
-        return SplitColumns(matrix[rows], self.shuffle.starts)
+    def _draw_masks(self, build: RowGroups, own: Sequence[AnyArray]) -> list[Float64Array]:
+        masks: list[Float64Array] = []
+        randomness, depth = self.context.randomness, self.state.depth
+        for node, kernel in zip(self._node_of, self._kernels, strict=True):
+            # The same vectors meet the same mask, and for other rows, or other bins of them, another one.
+            rows = build.rows[build.begin[node] : build.end[node]]
+            content = content_digest(randomness, kernel, rows, own[node])
+            source = randomness.for_request("mask", self._number, depth, node, content)
+            masks.append(draw_mask(kernel, self._options, self.config.max_depth, source))
+        self._revealed.after(build, [(node, mask.shape[1]) for node, mask in zip(self._node_of, masks, strict=True)])
+        return masks
 
 
 class SplitColumns:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from veilboost.boost.grower import Level, Round
+from veilboost.boost.rows import RowGroups
 from veilboost.boost.split import Candidates
+from veilboost.crypto.content import content_digest
 from veilboost.errors import MalformedMessage
 from veilboost.protocols.api import ActiveContext
 from veilboost.protocols.common.active import VerticalActive
@@ -27,7 +28,7 @@ from veilboost.protocols.common.messages import BeginRound, StatisticsRequest
 from veilboost.protocols.smm2.messages import Smm2Gains, Smm2Kernels, Smm2Masked, Smm2Round
 from veilboost.protocols.smm2.nodes import scored_nodes
 from veilboost.protocols.smm2.options import Smm2Options
-from veilboost.types import BoolArray, Float64Array, PartyName
+from veilboost.types import BoolArray, Float64Array, Int32Array, PartyName
 from veilboost.wire.channel import Pending
 
 
@@ -80,26 +81,33 @@ class Smm2Active(VerticalActive):
     def _secure_response(self, level: Level, name: PartyName, kernels: Smm2Kernels) -> Smm2Masked:
         """FedXGBoost Alg. 3 for every block."""
         nodes = level.fit.of(level.build)
-        of_block = kernels.node.tolist()
+        of_block: list[int] = kernels.node.tolist()
         if sorted(of_block) != of_block or not set(of_block) <= set(range(nodes.nodes)):
             raise MalformedMessage(f"{name} sent kernel vectors for other nodes")
+        if int(np.bincount(kernels.node, minlength=1).max()) > max(self.round_layouts[name].slots, 1):
+            raise MalformedMessage(f"{name} sent kernel vectors for more split columns than it has")
         counts = nodes.counts.tolist()
         shapes = [(counts[node], self._options.count(counts[node], 2)) for node in of_block]
         if len(kernels.kernel) != sum(rows * vectors for rows, vectors in shapes):
             raise MalformedMessage(f"{name} sent kernel vectors of another shape")
+        pairs = [self._pairs(nodes, node) for node in range(nodes.nodes)]
         masks: list[Float64Array] = []
-        for at, kernel in enumerate(blocks_of(kernels.kernel, shapes)):
+        for node, kernel in zip(of_block, blocks_of(kernels.kernel, shapes), strict=True):
             if kernel.shape[1]:  # two rows have no kernel vectors, and any exact answer about them tells both
                 check_kernel(kernel)
-            content = hashlib.sha256(kernel.tobytes()).digest()
-            source = self.context.randomness.for_request("mask", name, self.start.number, level.depth, at, content)
+            # The same vectors meet the same mask, however often they come, and for other gradients another one.
+            content = content_digest(self.context.randomness, kernel, pairs[node])
+            source = self.context.randomness.for_request("mask", name, self.start.number, level.depth, node, content)
             masks.append(draw_mask(kernel, self._options, self.config.max_depth, source))
         self._revealed[name].after(nodes, [(node, mask.shape[1]) for node, mask in zip(of_block, masks, strict=True)])
         answer = np.empty(2 * sum(rows for rows, _ in shapes))
         at = 0
         for node, mask in zip(of_block, masks, strict=True):
-            rows = nodes.rows[nodes.begin[node] : nodes.end[node]]
-            pairs = self.start.gradients[nodes.group[node], rows].astype(np.float64)
-            answer[at : at + pairs.size] = masked(mask, pairs).ravel()
-            at += pairs.size
+            answer[at : at + pairs[node].size] = masked(mask, pairs[node].astype(np.float64)).ravel()
+            at += pairs[node].size
         return Smm2Masked(level.depth, level.totals[level.build], answer)
+
+    def _pairs(self, nodes: RowGroups, node: int) -> Int32Array:
+        """Gradients and hessians of a node's rows."""
+        rows = nodes.rows[nodes.begin[node] : nodes.end[node]]
+        return self.start.gradients[nodes.group[node], rows]

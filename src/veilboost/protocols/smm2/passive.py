@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,6 +10,7 @@ from veilboost.boost.columns import ColumnBlock, LevelBins
 from veilboost.boost.layout import BinLayout
 from veilboost.boost.rows import RowGroups
 from veilboost.boost.split import Candidates, candidates_from_sums
+from veilboost.crypto.content import content_digest
 from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.fixedpoint import Scale
 from veilboost.protocols.api import PassiveContext
@@ -66,9 +66,9 @@ class Smm2Passive(VerticalPassive):
         counts: list[list[Int64Array]] = []
         for node in range(build.nodes):
             rows = build.rows[build.begin[node] : build.end[node]]
-            own = bins.bins[int(build.group[node]) if len(bins.bins) > 1 else 0][rows]
+            own = bins.of_node(build, node)
             counts.append([np.bincount(own[:, feature]) for feature in range(own.shape[1])])
-            content = hashlib.sha256(rows.tobytes() + own.tobytes()).digest()
+            content = content_digest(self.context.randomness, rows, own)
             source = self.context.randomness.for_request("kernel", self._number, self._asked.depth, node, content)
             for each in blocks_of_node(node, own, self._options.columns(len(rows))):
                 found += secure_kernel(each, self._options, source, self._room)
