@@ -50,5 +50,8 @@ class PredictionResponder:
         records = self._records.find(message.tree, message.node)
         if (records < 0).any():
             raise MalformedMessage("a routing request names a node that is not split here")
+        # So no request asks for more than the splits of all rows.
+        if len(np.unique(records)) != nodes or (counts > rows).any():
+            raise MalformedMessage("a routing request names a node twice, or more rows at a node than there are")
         left = self._records.goes_left(self._values, np.repeat(records, counts), message.rows)
         return RouteAnswer(np.packbits(left))

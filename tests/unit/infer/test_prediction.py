@@ -140,6 +140,8 @@ def test_a_responder_refuses_nonsense():
         dataclasses.replace(good, starts=ints(1, 3)),
         dataclasses.replace(good, node=ints(10_000)),
         dataclasses.replace(good, tree=ints()),
+        RouteRequest(tree.repeat(2), node.repeat(2), ints(0, 1, 3), ints(0, 5, 199)),
+        dataclasses.replace(good, starts=ints(0, 201), rows=ints(*range(200), 0)),
         BeginPrediction(199),
     ):
         with pytest.raises(MalformedMessage):

@@ -332,7 +332,7 @@ def _sets_of(message: SplitRequest, handles: Int32Array, layout: BinLayout) -> l
     for k, (low, high) in enumerate(itertools.pairwise(message.starts.tolist())):
         at = low + int(message.handles[low:high].argmin())
         members = message.set_bins[message.set_starts[at] : message.set_starts[at + 1]]
-        if not within(members, 0, most[k]):
-            raise MalformedMessage("a split names categories that are not there")
+        if not within(members, 0, most[k]) or len(np.unique(members)) != len(members):
+            raise MalformedMessage("a split names categories that are not there, or twice")
         sets.append(members)
     return sets
