@@ -46,9 +46,11 @@ def about() -> None:
 
 @ledger.command()
 def show(party: Party = None, file: File = None, as_json: AsJson = False) -> None:
-    """Show what each job spent, what is set aside, and what is left.
+    """Show what left of a party's data: with noise, and exactly.
 
-    Epsilons of jobs add up, each at the delta of the policy.
+    What left with noise has an epsilon. Epsilons of jobs add up, each at the
+    delta of the policy. What left exactly has no finite epsilon: it is listed
+    by receiver, with how many rows and bins it told of, and how often.
 
     Example:
 
@@ -57,8 +59,11 @@ def show(party: Party = None, file: File = None, as_json: AsJson = False) -> Non
     book, policy = _open(party, file)
     head = book.verify()
     totals = book.totals(policy.delta)
-    kinds = {event.adjacency for event in book.events()}
+    every = book.events()
+    kinds = {event.adjacency for event in every}
     spent = sum(total.counted for total in totals)
+    bounded, exact = sum(total.bounded for total in totals), book.exact()
+    peers = {event.adversary: None for event in every}
     about: dict[str, Any] = {
         "ledger": str(book.path),
         "rows": head.rows,
@@ -67,21 +72,59 @@ def show(party: Party = None, file: File = None, as_json: AsJson = False) -> Non
         "spent": spent,
         "budget": policy.epsilon_total,
         "by_adjacency": {str(kind): book.spent(policy.delta, kind) for kind in sorted(kinds)},
-        "jobs": [{"job": t.job, "releases": t.releases, "epsilon": t.epsilon, "reserved": t.reserved} for t in totals],
+        "bounded": bounded,
+        "by_peer": {
+            peer: {
+                "bounded": book.bounded(policy.delta, peer),
+                "exact_releases": sum(item.times for item in exact if item.to == peer),
+            }
+            for peer in peers
+        },
+        "exact": [vars(item) for item in exact],
+        "jobs": [
+            {
+                "job": t.job,
+                "releases": t.releases,
+                "epsilon": t.epsilon,
+                "reserved": t.reserved,
+                "bounded": t.bounded,
+                "exact_releases": t.exact,
+            }
+            for t in totals
+        ],
     }
     if as_json:
         print_json(about)
         return
     console = stdout()
     console.print(f"[bold]{escape(str(book.path))}[/]: {head.rows} rows, whole\n", soft_wrap=True)
-    numbers = ("releases", "epsilon", "set aside")
+    numbers = ("with noise", "epsilon", "exact", "set aside")
     table = make_table("job", *numbers, numbers=numbers)
     for total in totals:
         aside = epsilon_text(total.reserved) if total.reserved else ""
-        table.add_row(escape(total.job), str(total.releases), epsilon_text(total.epsilon), aside)
+        noised = total.releases - total.exact
+        table.add_row(escape(total.job), str(noised), epsilon_text(total.bounded), str(total.exact), aside)
     console.print(Padding(table, INDENT))
+    numbers = ("epsilon", "exact")
+    table = make_table("to", *numbers, numbers=numbers)
+    for peer, told in about["by_peer"].items():
+        table.add_row(escape(peer), epsilon_text(told["bounded"]), str(told["exact_releases"]))
+    console.print(Padding(table, INDENT))
+    if exact:
+        console.print("\n[bold]Exact, unbounded[/]\n")
+        numbers = ("rows", "bins", "times", "jobs")
+        table = make_table("what", "to", "by", *numbers, numbers=numbers)
+        for item in exact:
+            counts = (str(number or "") for number in (item.rows, item.bins, item.times, item.jobs))
+            table.add_row(escape(item.what), escape(item.to), escape(item.protocol), *counts)
+        console.print(Padding(table, INDENT))
     limit = "no limit is set" if policy.epsilon_total is None else f"of {policy.epsilon_total:g}"
-    console.print(f"\n  in all {epsilon_text(spent)}, each job at delta {policy.delta:g}; {limit}")
+    times = sum(item.times for item in exact)
+    console.print(
+        f"\n  in all: epsilon {bounded:.3f} with noise, each job at delta {policy.delta:g}, {limit}; "
+        f"{times} exact releases",
+        soft_wrap=True,
+    )
 
 
 @ledger.command()

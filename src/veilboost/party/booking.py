@@ -66,8 +66,8 @@ class Booking:
 
     # --- while it runs ------------------------------------------------------------------------------------
 
-    def spend(self, event: Event) -> None:
-        """Book a release. One that the plan did not foresee is booked if the owner's budget has room for it.
+    def spend(self, *events: Event) -> None:
+        """Book releases. One that the plan did not foresee is booked if the owner's budget has room for it.
 
         Raises
         ------
@@ -75,22 +75,22 @@ class Booking:
             It has not; the release must not leave.
         """
         if self._policy.epsilon_per_job is not None or self._policy.epsilon_total is not None:
-            self._check_room(event)
-        self.ledger.append(self.job, event)
+            self._check_room(events)
+        self.ledger.append(self.job, *events)
 
-    def _check_room(self, event: Event) -> None:
+    def _check_room(self, new: Sequence[Event]) -> None:
         if self._request is None:
             raise RuntimeError("a job spends before its owner was asked")
         if self._spent is None:
             self._spent = dict.fromkeys(self.ledger.events(self.job))
-        events = tuple({**self._spent, event: None})
+        events = tuple({**self._spent, **dict.fromkeys(new)})
         delta, planned = self._request.delta, self._request.epsilon
         # The quick bound is enough for almost every release.
         if worst_epsilon(events, delta, convolve=False) > planned:
             needed = worst_epsilon(events, delta)
             if needed > planned:
                 self.reserve(replace(self._request, epsilon=needed))
-        self._spent[event] = None
+        self._spent.update(dict.fromkeys(new))
 
     # --- after it -----------------------------------------------------------------------------------------
 

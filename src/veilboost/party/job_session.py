@@ -263,6 +263,7 @@ class JobSession(AnsweringSession[JobSettings]):
             self._booking,
             engine,
             held_out,
+            self.job.active,
         )
         self._table = None
         kept = run.load_checkpoint()

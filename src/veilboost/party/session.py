@@ -18,8 +18,8 @@ from veilboost.engine.shards import seen_values
 from veilboost.errors import MissingLabel, VeilBoostError
 from veilboost.model.part import ColumnInfo, Part, Skeleton, SplitRecords
 from veilboost.privacy.account import Account, MemoryAccount
-from veilboost.protocols.api import ActiveContext, PassiveContext, PassiveSide, ProtocolSpec
-from veilboost.types import BoolArray, Column, PartyName
+from veilboost.protocols.api import ActiveContext, ExactReleases, PassiveContext, PassiveSide, ProtocolSpec
+from veilboost.types import BoolArray, Column, PartyName, Role
 from veilboost.wire.channel import Peers
 
 
@@ -76,6 +76,7 @@ def train_active(
     """
     if table.label is None:
         raise MissingLabel(f"{party} is the active party and has no label")
+    account = account or MemoryAccount()
     classes, labels = table.label_classes, seen_values(table.label)
     name = job.config.objective if job.config.objective != "auto" else infer_objective(labels, classes)
     if job.custom_loss is None:
@@ -105,8 +106,9 @@ def train_active(
             objective.trees_per_round,
             threads,
             randomness or JobRandomness(),
-            account or MemoryAccount(),
+            account,
             1.0 if table.weight is None else float(table.weight.max(initial=0.0)),
+            ExactReleases(job.protocol, Role.ACTIVE, account, peers.names),
         )
     )
     features = side.begin_training(held_out, bin_weights)
@@ -155,11 +157,14 @@ class PassiveSession:
         account: Account | None = None,
         engine: Engine = LOCAL,
         held_out: int | None = None,
+        active: PartyName = "the active party",
     ) -> None:
         """`agreed`: the parameters that the owner's policy was asked about; the driver may not use others.
 
-        `held_out` is how many rows the job keeps for validation, where that is agreed too.
+        `held_out` is how many rows the job keeps for validation, where that is agreed too; `active` is how the ledger
+        names the driver.
         """
+        account = account or MemoryAccount()
         self._party = party
         self._columns = table.columns
         self.side: PassiveSide = protocol.passive(
@@ -170,9 +175,10 @@ class PassiveSession:
                 threads,
                 None if agreed is None else protocol.completed(agreed, table.rows),
                 randomness or JobRandomness(),
-                account or MemoryAccount(),
+                account,
                 engine,
                 held_out,
+                ExactReleases(protocol, Role.PASSIVE, account, (active,)),
             )
         )
 

@@ -10,8 +10,8 @@ from veilboost.privacy.event import Event
 class Account(Protocol):
     """One party's book for one job."""
 
-    def spend(self, event: Event) -> None:
-        """Book a release, before it leaves.
+    def spend(self, *events: Event) -> None:
+        """Book releases, before they leave.
 
         The same event again (a retry, a resumed job) is the same release and costs nothing: its noise is drawn from
         the same key. An event that differs in anything, under the same release name too, is booked beside it: what
@@ -31,5 +31,6 @@ class MemoryAccount:
         """What was spent, in order."""
         return tuple(self._events)
 
-    def spend(self, event: Event) -> None:
-        self._events.setdefault(event)
+    def spend(self, *events: Event) -> None:
+        for event in events:
+            self._events.setdefault(event)

@@ -164,9 +164,29 @@ class Exponential(Pure):
 
 @dataclass(frozen=True)
 class ExactRelease(Event):
-    """The value itself is shown: no noise, no finite epsilon."""
+    """The value itself is shown: no noise, no finite epsilon.
+
+    Attributes
+    ----------
+    rows, bins
+        Of how many rows, and for how many bins of columns; None where that does not apply.
+    counted
+        Whether an owner's limits on epsilon count it as infinite. What a protocol without noise shows is not counted:
+        the policy judges such a protocol by its status.
+    """
 
     kind: ClassVar[str] = "exact"
+    rows: int | None = None
+    bins: int | None = None
+    counted: bool = True
+
+    def to_dict(self) -> dict[str, Any]:
+        """Without what is not said, so that what earlier releases wrote is spelled as it was."""
+        fields = super().to_dict()
+        return {name: value for name, value in fields.items() if (name, value) not in _NOT_SAID}
+
+
+_NOT_SAID: tuple[tuple[str, Any], ...] = (("rows", None), ("bins", None), ("counted", True))
 
 
 KINDS: Mapping[str, type[Event]] = {

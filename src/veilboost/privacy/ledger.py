@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from veilboost.errors import DamagedLedger, ImpossibleParameter
 from veilboost.privacy.accountant import compose
-from veilboost.privacy.event import Adjacency, Event, event_from_dict
+from veilboost.privacy.event import Adjacency, Event, ExactRelease, event_from_dict
 
 Entry = Literal["spent", "reserved", "closed"]
 FIRST = "0" * 64  # the hash before the first row
@@ -67,16 +67,35 @@ class Head:
 
 @dataclass(frozen=True)
 class JobTotal:
-    """What one job cost: the epsilon of what was spent, and what is still set aside for it."""
+    """What one job cost: the epsilon of what was spent, and what is still set aside for it.
+
+    `epsilon` is what limits count: infinite where a protocol with noise also shows something exactly. `bounded` is the
+    epsilon of what left with noise alone; `exact` counts what left without.
+    """
 
     job: str
     releases: int
     epsilon: float
     reserved: float
+    bounded: float = 0.0
+    exact: int = 0
 
     @property
     def counted(self) -> float:
         return max(self.epsilon, self.reserved)
+
+
+@dataclass(frozen=True)
+class ExactTotal:
+    """One kind of value that left without noise: to whom, by which protocol, of how many rows and bins at most."""
+
+    to: str
+    protocol: str
+    what: str
+    rows: int | None
+    bins: int | None
+    times: int
+    jobs: int
 
 
 class Ledger:
@@ -91,16 +110,18 @@ class Ledger:
 
     # --- writing ----------------------------------------------------------------------------------------
 
-    def append(self, job: str, event: Event) -> bool:
-        """Book a release; False if this job has booked the very same before (a retry), which costs nothing."""
+    def append(self, job: str, *events: Event) -> bool:
+        """Book releases; False if this job has booked the very same before (a retry), which costs nothing."""
+        new = False
         with self._writing() as connection:
-            body = event.canonical()
-            found = connection.execute(
-                "SELECT 1 FROM ledger WHERE entry = 'spent' AND job = ? AND body = ?", (job, body)
-            ).fetchone()
-            if found is None:
-                self._add(connection, job, "spent", body)
-            return found is None
+            for body in [event.canonical() for event in events]:
+                found = connection.execute(
+                    "SELECT 1 FROM ledger WHERE entry = 'spent' AND job = ? AND body = ?", (job, body)
+                ).fetchone()
+                if found is None:
+                    self._add(connection, job, "spent", body)
+                    new = True
+        return new
 
     def reserve(self, job: str, epsilon: float, delta: float, approve: Callable[[], None]) -> int:
         """Set epsilon aside for a job that is about to start, if `approve` does not raise.
@@ -167,6 +188,35 @@ class Ledger:
     def spent(self, delta: float, adjacency: Adjacency | None = None, besides: str | None = None) -> float:
         """What all jobs (but one) cost together, spent or set aside: their epsilons added, at `delta` each."""
         return sum(total.counted for total in self.totals(delta, adjacency) if total.job != besides)
+
+    def bounded(self, delta: float, adversary: str) -> float:
+        """What left with noise to one receiver: the epsilons of all jobs added, at `delta` each."""
+        seen: dict[str, list[Event]] = {}
+        for row in self.rows():
+            if row.entry == "spent":
+                event = event_from_dict(json.loads(row.body))
+                if event.adversary == adversary and not isinstance(event, ExactRelease):
+                    seen.setdefault(row.job, []).append(event)
+        return sum(worst_epsilon(events, delta) for events in seen.values())
+
+    def exact(self) -> tuple[ExactTotal, ...]:
+        """What left without noise, by receiver and kind, over all jobs."""
+        found: dict[tuple[str, str, str], list[tuple[str, ExactRelease]]] = {}
+        for row in self.rows():
+            if row.entry == "spent":
+                event = event_from_dict(json.loads(row.body))
+                if isinstance(event, ExactRelease):
+                    found.setdefault((event.adversary, event.protocol, event.what), []).append((row.job, event))
+        return tuple(
+            ExactTotal(
+                *key,
+                rows=max((event.rows or 0 for _, event in seen), default=0) or None,
+                bins=max((event.bins or 0 for _, event in seen), default=0) or None,
+                times=sum(event.count for _, event in seen),
+                jobs=len({job for job, _ in seen}),
+            )
+            for key, seen in found.items()
+        )
 
     def verify(self) -> Head:
         """The head of a ledger that is whole.
@@ -274,13 +324,21 @@ def _totals(rows: tuple[Row, ...], delta: float, adjacency: Adjacency | None = N
                 events[row.job].append(event)
     reserved = _reserved(rows)
     return tuple(
-        JobTotal(job, sum(event.count for event in seen), worst_epsilon(seen, delta), reserved.get(job, 0.0))
+        JobTotal(
+            job,
+            sum(event.count for event in seen),
+            worst_epsilon(seen, delta),
+            reserved.get(job, 0.0),
+            worst_epsilon([event for event in seen if not isinstance(event, ExactRelease)], delta),
+            sum(event.count for event in seen if isinstance(event, ExactRelease)),
+        )
         for job, seen in events.items()
     )
 
 
 def worst_epsilon(events: Sequence[Event], delta: float, *, convolve: bool = True) -> float:
-    """The epsilon of all events, whoever saw them, under the adjacency where it is largest."""
-    kinds = {event.adjacency for event in events}
-    costs = (compose([e for e in events if e.adjacency is kind], delta, convolve=convolve) for kind in kinds)
+    """The epsilon of all events that limits count, whoever saw them, under the adjacency where it is largest."""
+    counted = [event for event in events if not (isinstance(event, ExactRelease) and not event.counted)]
+    kinds = {event.adjacency for event in counted}
+    costs = (compose([e for e in counted if e.adjacency is kind], delta, convolve=convolve) for kind in kinds)
     return max((cost.epsilon for cost in costs), default=0.0)

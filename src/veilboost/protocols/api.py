@@ -19,7 +19,7 @@ from veilboost.crypto.csprng import JobRandomness
 from veilboost.engine.api import LOCAL, Engine
 from veilboost.model.part import SplitRecords
 from veilboost.privacy.account import Account, MemoryAccount
-from veilboost.privacy.event import Event
+from veilboost.privacy.event import Adjacency, Event, ExactRelease
 from veilboost.privacy.statement import Statement
 from veilboost.types import BoolArray, Column, Float64Array, PartyName, Role
 from veilboost.wire.channel import Peers
@@ -47,6 +47,7 @@ class ActiveContext:
     randomness: JobRandomness = field(default_factory=JobRandomness)
     account: Account = field(default_factory=MemoryAccount)
     largest_weight: float = 1.0  # of a row, where rows have weights
+    exact: ExactReleases | None = None
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ class PassiveContext:
     account: Account = field(default_factory=MemoryAccount)
     engine: Engine = LOCAL
     held_out: int | None = None
+    exact: ExactReleases | None = None
 
 
 class ActiveSide(SplitFinder, ABC):
@@ -124,9 +126,10 @@ class ProtocolSpec:
     `exact`: the model equals that of `plain` bit for bit under the same parameters. `options` are its own
     parameters; `refuse` raises where a configuration does not fit it. `plan` tells what a job will release, before it
     starts; `calibrate` turns budgets into options; `delta_option` names the option with the delta of all releases of a
-    role's data together, if there is one; `complete` fills in what depends on the number of rows;
-    `security_bits` is the strength of its encryption, where it encrypts; `sets`: it can send sets of categories left;
-    `engines` are those that a party's own arithmetic may run on.
+    role's data together, if there is one; `exact_messages` are those that show values without noise in rounds from
+    `first` on, which the sides book, besides what a protocol books itself; `complete` fills in what depends on the
+    number of rows; `security_bits` is the strength of its encryption, where it encrypts; `sets`: it can send sets of
+    categories left; `engines` are those that a party's own arithmetic may run on.
     """
 
     name: str
@@ -143,6 +146,7 @@ class ProtocolSpec:
     plan: Plan | None = None
     calibrate: Callable[[CalibrationRequest], Mapping[str, Any]] | None = None
     delta_option: Callable[[TrainingConfig, Role], str | None] = lambda config, role: None
+    exact_messages: Callable[[TrainingConfig, int], Sequence[type[Message]]] = lambda config, first: ()
     complete: Callable[[TrainingConfig, int], TrainingConfig] | None = None
     security_bits: Callable[[TrainingConfig], int] | None = None
     sets: bool = True
@@ -169,3 +173,47 @@ class ProtocolSpec:
         self.options.from_dict(config.options)
         if self.refuse is not None:
             self.refuse(config)
+
+
+class ExactReleases:
+    """Books what a protocol's rounds show exactly, before they show it.
+
+    Rounds are booked in groups of 1, 2, 4, ... rounds, in one transaction each: a commit for every round would take
+    longer than a quick round. So a job that stops early has booked less than twice the rounds that it showed. A job
+    that resumes books the same groups, which costs nothing.
+    """
+
+    def __init__(self, spec: ProtocolSpec, role: Role, account: Account, peers: Sequence[str]) -> None:
+        self._spec, self._role, self._account, self._peers = spec, role, account, peers
+        self._booked = -1
+
+    def before_round(self, config: TrainingConfig, number: int, rows: int, bins: int) -> None:
+        """Book the group of rounds that this one is in. `bins`: of all columns of this party."""
+        group = (number + 1).bit_length() - 1
+        if group == self._booked:
+            return
+        first = (1 << group) - 1
+        last = min(2 * first, config.n_estimators - 1)
+        plan = () if self._spec.plan is None else self._spec.plan(config, rows, self._role)
+        counted = any(isinstance(event, ExactRelease) for event in plan)
+        receiver = Role.ACTIVE if self._role is Role.PASSIVE else Role.PASSIVE
+        events = [
+            ExactRelease(
+                what=shown.what,
+                adjacency=Adjacency.LABEL if self._role is Role.ACTIVE else Adjacency.PASSIVE_RECORD,
+                adversary=peer,
+                protocol=self._spec.name,
+                release=f"rounds {first} to {last}, to {peer}: {shown.what}",
+                count=last - first + 1,
+                rows=rows,
+                bins=bins if shown.per_bin else None,
+                counted=counted,
+            )
+            for peer in self._peers
+            for message in self._spec.exact_messages(config, first)
+            for shown in message.reveals
+            if shown.exact and shown.to == receiver
+        ]
+        if events:
+            self._account.spend(*events)
+        self._booked = group

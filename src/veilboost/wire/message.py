@@ -8,10 +8,16 @@ from typing import ClassVar
 
 @dataclass(frozen=True)
 class Reveals:
-    """One thing the receiver learns from a message."""
+    """One thing the receiver learns from a message.
+
+    `exact`: a value of the sender's data itself, in the protocols whose spec names the message so. `per_bin`: for every
+    bin of the sender's columns.
+    """
 
     what: str
     to: str
+    exact: bool = False
+    per_bin: bool = False
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from veilboost.types import Role
 
 DELTA = DEFAULT_DELTA  # a policy's own
 NOISE = 0.3
-ROUNDS = CONFIG.n_estimators
+ROUNDS, ROWS = CONFIG.n_estimators, 162  # rounds, and common rows of the two
 
 
 def event(role, number):
@@ -65,7 +65,9 @@ def plan(config, rows, role, columns=1):
     return [event(role, number) for number in range(config.n_estimators)]
 
 
-NOISY = replace(PLAIN, name="noisy", active=NoisyActive, passive=NoisyPassive, plan=plan)
+NOISY = replace(
+    PLAIN, name="noisy", active=NoisyActive, passive=NoisyPassive, plan=plan, exact_messages=lambda config, first: ()
+)
 JOB_COSTS = gaussian_epsilon(NOISE * ROUNDS**0.5, DELTA)
 
 
@@ -179,10 +181,38 @@ def test_both_ledgers_hold_what_was_drawn_and_both_runs_say_so(pair):
     assert run.status["state"] == "finished"
 
 
-def test_a_protocol_without_noise_needs_no_ledger(pair):
-    pair.train(protocol="plain")
-    assert not pair.ledger("bank").path.exists()
-    assert pair.town.run_folder("shop", "first").ledger["events"] == []
+def test_what_a_protocol_without_noise_shows_stands_beside_what_has_an_epsilon(pair):
+    limits = {"epsilon_per_job": JOB_COSTS * 1.01, "epsilon_total": JOB_COSTS * 1.01}
+    pair.settle(bank=limits, shop=limits)
+    pair.train("exact", protocol="plain")  # limits on epsilon do not speak of it
+    pair.train("noisy")
+    for party, peer in (("bank", "shop"), ("shop", "bank")):
+        assert pair.ledger(party).spent(DELTA) == pytest.approx(JOB_COSTS)
+        shown = pair.answer("ledger", "show", "--party", f"{party}.toml")
+        assert shown["spent"] == shown["bounded"] == pytest.approx(JOB_COSTS)
+        assert [(job["exact_releases"] > 0, job["bounded"] > 0) for job in shown["jobs"]] == [
+            (True, False),
+            (False, True),
+        ]
+        assert {item["to"] for item in shown["exact"]} == {peer}
+        assert {(item["rows"], item["times"], item["jobs"]) for item in shown["exact"]} == {(ROWS, ROUNDS, 1)}
+        assert shown["by_peer"][peer] == {"bounded": 0.0, "exact_releases": 2 * ROUNDS}
+        assert shown["by_peer"]["the other party"]["bounded"] == pytest.approx(JOB_COSTS)
+        text = CliRunner().invoke(app, ["ledger", "show", "--party", str(pair.folder / f"{party}.toml")]).stdout
+        assert f"epsilon {JOB_COSTS:.3f} with noise" in text
+        assert f"{2 * ROUNDS} exact releases" in text
+    assert any("sums of gradients" in item["what"] and item["bins"] for item in shown["exact"])
+
+
+def test_a_resumed_job_books_exact_releases_once(pair):
+    with pytest.raises(JobCancelled):
+        pair.train(protocol="plain", watch=stop_after(3))
+    assert {item.times for item in pair.ledger("shop").exact()} == {3}
+    pair.restart()
+    pair.train(protocol="plain", resume=True)
+    for party in ("bank", "shop"):
+        assert {(item.times, item.jobs) for item in pair.ledger(party).exact()} == {(ROUNDS, 1)}
+        pair.ledger(party).verify()
 
 
 @pytest.mark.parametrize("rule", ["epsilon_per_job", "epsilon_total"])

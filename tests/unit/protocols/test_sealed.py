@@ -16,7 +16,7 @@ from veilboost.privacy.account import MemoryAccount
 from veilboost.privacy.accountant import compose
 from veilboost.privacy.event import Adjacency, ExactRelease, Exponential, Gaussian
 from veilboost.protocols.api import PassiveContext
-from veilboost.protocols.common.messages import ResumeTraining, SplitRequest
+from veilboost.protocols.common.messages import ResumeTraining, SplitAnswer, SplitRequest
 from veilboost.protocols.registry import protocol_named
 from veilboost.protocols.sealed.accounting import label_noise, plan
 from veilboost.protocols.sealed.options import SealedOptions, completed
@@ -68,7 +68,10 @@ def test_what_a_passive_party_spends_is_noise_and_the_sides_of_its_cuts():
     planned = plan(noisy, 600, Role.PASSIVE, columns=3)
     assert set(noised) == {event for event in planned if isinstance(event, Gaussian)}
     assert 2.97 < compose(noised, 1e-5).epsilon <= 3.0
-    assert {event for event in spent if not isinstance(event, Gaussian)} <= set(planned)
+    exact = [event for event in spent if not isinstance(event, Gaussian)]
+    assert {event.what for event in exact} == {SplitAnswer.reveals[0].what}
+    assert sum(event.count for event in exact) == noisy.n_estimators
+    assert all(event.counted for event in exact), "limits on epsilon refuse such a job, as its plan says"
 
 
 def test_with_one_label_flipped_nothing_but_paid_releases_differ(monkeypatch):

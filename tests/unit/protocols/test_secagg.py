@@ -400,7 +400,9 @@ def test_a_finite_budget_is_refused_before_anything_is_read():
     held_out = {name: np.arange(150) >= 120 for name in ("p0", "p1")}
     federation = HorizontalFederation("secagg", dealt(whole(), [150, 150]), config_of(), held_out=held_out)
     federation.train()
-    assert {replace(event, content="") for event in federation.accounts["p0"].events} == set(planned)
+    spent = federation.accounts["p0"].events
+    assert {event.rows for event in spent} == {150}
+    assert {replace(event, rows=None, bins=None, content="") for event in spent} == set(planned)
 
 
 def test_a_group_of_one_is_refused_by_the_participant_itself():

@@ -119,6 +119,8 @@ class VerticalActive(ActiveSide):
             chosen = columns[name]
             opening = BeginRound(start.number, fit, chosen is None, _NO_INTS if chosen is None else chosen)
             messages[name] = self.round_message(start, name, opening)
+        if self.context.exact is not None:
+            self.context.exact.before_round(self.config, start.number, self.context.rows, self.block.layout.slots)
         self.context.peers.ask(messages, Done)
         self._last_split: LastSplit | None = None
 

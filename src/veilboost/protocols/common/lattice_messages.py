@@ -61,7 +61,12 @@ class LatticeSums(Message):
     """
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals("exact sums of gradients and hessians per node and bin of every column, columns shuffled", "active"),
+        Reveals(
+            "exact sums of gradients and hessians per node and bin of every column, columns shuffled",
+            "active",
+            exact=True,
+            per_bin=True,
+        ),
         Reveals("the same for each range of row numbers, where a node is cut into several blocks", "active"),
     )
     sums: Annotated[UInt64Array, ArraySpec("uint64", 3)]

@@ -84,7 +84,7 @@ class StatisticsRequest(Message):
     """
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals("which rows are together in each node of each tree", "passive"),
+        Reveals("which rows are together in each node of each tree", "passive", exact=True),
         Reveals("which child of two has fewer rows", "passive"),
     )
     depth: int
@@ -122,7 +122,7 @@ class SplitAnswer(Message):
     """Passive to active: the left/right bits of the nodes' rows, fit rows and follow rows apart; a piece if many."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals("for every row of the node, on which side of the winning cut its value lies", "active"),
+        Reveals("for every row of the node, on which side of the winning cut its value lies", "active", exact=True),
     )
     fit_left: Bits
     follow_left: Bits

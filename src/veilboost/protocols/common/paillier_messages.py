@@ -33,6 +33,8 @@ class PaillierSums(Message):
     """Passive to active: sums of (g, h) per node and bin, node after node, as many to a ciphertext as fit."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals("exact sums of gradients and hessians per node and bin of every column", "active"),
+        Reveals(
+            "exact sums of gradients and hessians per node and bin of every column", "active", exact=True, per_bin=True
+        ),
     )
     packages: Annotated[UInt8Array, ArraySpec("uint8", 2)]

@@ -206,6 +206,8 @@ class VerticalPassive(PassiveSide):
                 "order of columns", message.number, b"" if columns is None else columns.tobytes()
             )
             self.shuffle = ColumnShuffle.draw(block.layout, drawn)
+        if self.context.exact is not None:
+            self.context.exact.before_round(self.config, message.number, self.context.rows, self.block.layout.slots)
         groups = self.trees_per_round
         self._next_round = message.number + 1
         self._round = RoundState(

@@ -28,6 +28,10 @@ class LocalGains(Message):
     """Passive to active: the best gain of every node asked for. By which candidate, stays with its owner."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals("the best gain of every node, from sums of noisy gradients, for every tree after the first", "active"),
+        Reveals(
+            "the best gain of every node, from sums of noisy gradients, for every tree after the first",
+            "active",
+            exact=True,
+        ),
     )
     gain: Annotated[Float64Array, ArraySpec("float64", 1)]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from veilboost.config import TrainingConfig
 from veilboost.privacy.statement import Protection, Statement, Status
 from veilboost.protocols.api import ProtocolSpec
 from veilboost.protocols.common.lattice_messages import LatticeRequest, LatticeRound, LatticeSums
@@ -23,7 +26,17 @@ from veilboost.protocols.elxgb.active import ElxgbActive
 from veilboost.protocols.elxgb.messages import LocalGains, NoisyRound
 from veilboost.protocols.elxgb.options import ElxgbOptions, refuse
 from veilboost.protocols.elxgb.passive import ElxgbPassive
-from veilboost.wire.message import Done
+from veilboost.wire.message import Done, Message
+
+
+def _exact_messages(config: TrainingConfig, first: int) -> Sequence[type[Message]]:
+    """The first tree is summed under encryption; of the others, best gains are told."""
+    if first:
+        return StatisticsRequest, LocalGains, SplitAnswer
+    if ElxgbOptions.from_dict(config.options).backend == "lattice":
+        return LatticeRequest, LatticeSums, SplitAnswer
+    return StatisticsRequest, PaillierSums, SplitAnswer
+
 
 SPEC = ProtocolSpec(
     name="elxgb",
@@ -86,6 +99,7 @@ SPEC = ProtocolSpec(
     ),
     active=ElxgbActive,
     passive=ElxgbPassive,
+    exact_messages=_exact_messages,
     options=ElxgbOptions,
     refuse=refuse,
     plan=plan,

@@ -41,7 +41,7 @@ class BucketSplits(Message):
     """Active to passive: node `node[i]` of tree `tree[i]` splits by your candidate `handles[i]`; keep its threshold."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals("which of its columns and buckets split which node of which tree", "passive"),
+        Reveals("which of its columns and buckets split which node of which tree", "passive", exact=True),
     )
     tree: Ints
     node: Ints

@@ -63,6 +63,7 @@ SPEC = ProtocolSpec(
     ),
     active=FederBoostActive,
     passive=FederBoostPassive,
+    exact_messages=lambda config, first: (BucketSplits,),
     options=FederBoostOptions,
     refuse=refuse,
     plan=plan,

@@ -67,6 +67,7 @@ SPEC = ProtocolSpec(
     ),
     active=StreamingLatticeActive,
     passive=StreamingLatticePassive,
+    exact_messages=lambda config, first: (LatticeRequest, LatticeSums, SplitAnswer),
     security_bits=lambda config: SECURITY_BITS,
     engines=("local", "disk", "ray"),
 )

@@ -33,7 +33,7 @@ class LdpRequest(StatisticsRequest):
     """Active to passive: a level to score. `gradients` and `totals` (nodes, 1 or 2) are empty unless asked for."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals("which rows are together in each node of each tree", "passive"),
+        Reveals("which rows are together in each node of each tree", "passive", exact=True),
         Reveals("with per_node, gradients and hessians of the level's rows with fresh noise", "passive"),
         Reveals("with paper_form, exact sums of gradients and hessians of every node", "passive"),
     )
@@ -46,7 +46,7 @@ class LdpScores(Message):
     """Passive to active: the best candidate of every node and its score."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals("the best candidate of every node and its score, from sums of noisy gradients", "active"),
+        Reveals("the best candidate of every node and its score, from sums of noisy gradients", "active", exact=True),
     )
     handle: Ints
     gain: Annotated[Float64Array, ArraySpec("float64", 1)]

@@ -67,6 +67,7 @@ SPEC = ProtocolSpec(
     ),
     active=LdpActive,
     passive=LdpPassive,
+    exact_messages=lambda config, first: (LdpRequest, LdpScores, SplitAnswer),
     options=LdpOptions,
     refuse=refuse,
     plan=plan,

@@ -17,7 +17,7 @@ from veilboost.types import UInt8Array
 SERVER = "the server"
 
 
-def bucket_event(column: int, categories: int, epsilon: float, content: str = "") -> Event:
+def bucket_event(column: int, categories: int, epsilon: float, content: str = "", rows: int | None = None) -> Event:
     """One column's buckets. A record has one in every column, so its epsilon is that of all columns together."""
     what, release = "the bucket of every row in one column", f"buckets of column {column}"
     if epsilon == 0:
@@ -28,6 +28,8 @@ def bucket_event(column: int, categories: int, epsilon: float, content: str = ""
             protocol="mal",
             release=release,
             content=content,
+            rows=rows,
+            bins=categories,
         )
     return RandomizedResponse(
         what=what,
@@ -42,7 +44,7 @@ def bucket_event(column: int, categories: int, epsilon: float, content: str = ""
     )
 
 
-def label_event(content: str = "") -> Event:
+def label_event(content: str = "", rows: int | None = None, bins: int | None = None) -> Event:
     """Masks cancel in the sums, so no noise covers these."""
     return ExactRelease(
         what="the sum of labels in every bucket",
@@ -51,6 +53,8 @@ def label_event(content: str = "") -> Event:
         protocol="mal",
         release="masked labels",
         content=content,
+        rows=rows,
+        bins=bins,
     )
 
 
@@ -95,9 +99,8 @@ def spend_extremes(account: Account, content: str) -> None:
     account.spend(extremes_event(content))
 
 
-def spend_rows(account: Account, widths: Sequence[int], epsilon: float, content: str) -> None:
+def spend_rows(account: Account, widths: Sequence[int], epsilon: float, content: str, rows: int) -> None:
     """Book buckets and labels, before any of them leaves."""
-    for column, width in enumerate(widths):
-        if width > 1:
-            account.spend(bucket_event(column, width, epsilon, content))
-    account.spend(label_event(content))
+    shown = [(column, width) for column, width in enumerate(widths) if width > 1]
+    buckets = [bucket_event(column, width, epsilon, content, rows) for column, width in shown]
+    account.spend(*buckets, label_event(content, rows, sum(widths)))

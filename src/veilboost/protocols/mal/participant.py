@@ -121,7 +121,7 @@ class MalParticipant(ParticipantSide):
             guarded = guard_rows(noisy, widths, options.guard, options.max_leverage)
             labels = _label_rows(schema, label)[:, guarded.kept]
             masks = self._masks(guarded.space, labels, content)
-        spend_rows(context.account, widths.tolist(), options.epsilon, content.hex())
+        spend_rows(context.account, widths.tolist(), options.epsilon, content.hex(), context.table.rows)
         return MaskedRows(guarded.buckets, labels + masks, ranges[:, 0], ranges[:, 1], json.dumps(guarded.report()))
 
     def _masks(self, space: BucketSpace, labels: Float64Array, content: bytes) -> Float64Array:

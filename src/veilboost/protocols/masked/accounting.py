@@ -8,6 +8,7 @@ it is booked only against somebody who sees the vectors and not the masks.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -106,7 +107,7 @@ def masks_event(noise: Noise, number: int, depth: int, candidates: int, content:
     )
 
 
-def _claim(noise: Noise, config: TrainingConfig, rows: int, count: int) -> dict[str, float]:
+def _claim(noise: Noise, config: TrainingConfig, rows: int, count: int) -> dict[str, Any]:
     """Theorem 2's epsilon and delta of one step, for all `count` of them by basic composition."""
     options = noise.options
     if noise.off or options.budget == "label":

@@ -17,7 +17,7 @@ class MaskedLevel(StatisticsRequest):
     """Active to passive: a level begins. `totals` are G and H of the nodes of `build` (Alg. 2, line 5: H sums h)."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals("which rows are together in each node of each tree", "passive"),
+        Reveals("which rows are together in each node of each tree", "passive", exact=True),
         Reveals("which nodes may still split", "passive"),
         Reveals(
             "exact sums of gradients and hessians of every node: at the first root, how many labels are 1", "passive"

@@ -70,6 +70,7 @@ SPEC = ProtocolSpec(
     ),
     active=MaskedActive,
     passive=MaskedPassive,
+    exact_messages=lambda config, first: (MaskedLevel, SplitAnswer),
     options=MaskedOptions,
     refuse=refuse,
     plan=plan,

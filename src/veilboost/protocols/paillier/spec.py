@@ -68,6 +68,7 @@ SPEC = ProtocolSpec(
     ),
     active=PaillierActive,
     passive=PaillierPassive,
+    exact_messages=lambda config, first: (StatisticsRequest, PaillierSums, SplitAnswer),
     options=PaillierOptions,
     security_bits=security_bits,
     engines=("local", "disk", "ray"),

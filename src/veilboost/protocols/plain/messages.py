@@ -21,7 +21,7 @@ class PlainRound(BeginRound):
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
         *BeginRound.reveals,
-        Reveals("gradient and hessian of every row: in the first round these are the labels", "passive"),
+        Reveals("gradient and hessian of every row: in the first round these are the labels", "passive", exact=True),
     )
     gradients: Annotated[Int32Array, ArraySpec("int32", 3)]
 
@@ -31,7 +31,7 @@ class MoreGradients(Message):
     """Active to passive: gradients of the rows that follow those told so far, (trees, rows, 2)."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals("gradient and hessian of every row: in the first round these are the labels", "passive"),
+        Reveals("gradient and hessian of every row: in the first round these are the labels", "passive", exact=True),
     )
     gradients: Annotated[Int32Array, ArraySpec("int32", 3)]
 
@@ -41,6 +41,8 @@ class PlainSums(Message):
     """Passive to active: sums of (g, h) per node and bin."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals("exact sums of gradients and hessians per node and bin of every column", "active"),
+        Reveals(
+            "exact sums of gradients and hessians per node and bin of every column", "active", exact=True, per_bin=True
+        ),
     )
     sums: Annotated[Int64Array, ArraySpec("int64", 3)]

@@ -63,5 +63,6 @@ SPEC = ProtocolSpec(
     ),
     active=PlainActive,
     passive=PlainPassive,
+    exact_messages=lambda config, first: (PlainRound, StatisticsRequest, PlainSums, SplitAnswer),
     engines=("local", "disk", "ray"),
 )

@@ -13,18 +13,14 @@ from veilboost.engine.shards import summed
 from veilboost.privacy.discrete import discrete_gaussian
 from veilboost.privacy.quantiles import cell_counts, noisy_cuts
 from veilboost.protocols.common.lattice_passive import LatticePassive
-from veilboost.protocols.common.messages import SplitAnswer, SplitRequest
-from veilboost.protocols.common.round_state import RoundState
 from veilboost.protocols.sealed.accounting import (
     cell_sigmas,
     cells_event,
     cuts_event,
     cuts_sigma,
-    exact_cells_event,
     feature_multiplier,
     noise_bits,
     refuse_noise,
-    sides_event,
 )
 from veilboost.protocols.sealed.options import options_of
 from veilboost.types import Float32Array, Int32Array, Int64Array
@@ -58,7 +54,6 @@ class SealedPassive(LatticePassive):
     def noise(self, blocks: int, slots: int) -> Int64Array | None:
         options, state = options_of(self.config), self.state
         if options.eps_features == 0:
-            self.context.account.spend(exact_cells_event(state.number, state.depth))
             return None
         classes = 2 if self.trees_per_round == 1 else self.trees_per_round
         refuse_noise(self.config, classes, state.block.layout.features, self.incoming.sizes)
@@ -89,8 +84,3 @@ class SealedPassive(LatticePassive):
             b"" if columns is None else columns,
             self._cuts,
         )
-
-    def _split(self, message: SplitRequest, state: RoundState) -> SplitAnswer:
-        answer = super()._split(message, state)
-        self.context.account.spend(sides_event(state.number, state.depth))
-        return answer

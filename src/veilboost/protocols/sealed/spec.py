@@ -122,6 +122,10 @@ SPEC = ProtocolSpec(
     plan=plan,
     calibrate=calibrate,
     delta_option=delta_option,
+    # Which rows are together follows from private selections, which are booked as such.
+    exact_messages=lambda config, first: (
+        (LatticeSums, SplitAnswer) if options_of(config).eps_features == 0 else (SplitAnswer,)
+    ),
     complete=completed,
     security_bits=lambda config: SECURITY_BITS,
     sets=False,

@@ -158,8 +158,9 @@ class SecaggParticipant(ParticipantSide):
         self._schema, self._columns, self._label = schema, columns, label
         counted = [column for column in columns if column.categories is None or self._ordinal]
         self._sorted = [_sorted(column, self._fit) for column in counted]
-        for event in releases(bool(len(self._watched)), self._content.hex()):
-            self._context.account.spend(event)
+        rows, watched = self._context.table.rows, bool(len(self._watched))
+        content = self._content.hex()
+        self._context.account.spend(*releases(self._config, watched, rows, len(columns), content))
         return Done()
 
     @property

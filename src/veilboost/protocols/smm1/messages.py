@@ -20,7 +20,11 @@ class Smm1Request(StatisticsRequest):
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
         *StatisticsRequest.reveals,
-        Reveals("for every node that is summed, vectors orthogonal to its gradients and to its hessians", "passive"),
+        Reveals(
+            "for every node that is summed, vectors orthogonal to its gradients and to its hessians",
+            "passive",
+            exact=True,
+        ),
         Reveals("in which nodes one row's gradient stands apart from all others", "passive"),
     )
     halves: Annotated[UInt8Array, ArraySpec("uint8", 1)]
@@ -37,8 +41,15 @@ class Smm1Response(Message):
     """
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals("exact sums of gradients and hessians per node and bin of every column", "active"),
-        Reveals("which rows are in which bin, under a mask that linear programming removes", "active"),
+        Reveals(
+            "exact sums of gradients and hessians per node and bin of every column", "active", exact=True, per_bin=True
+        ),
+        Reveals(
+            "which rows are in which bin, under a mask that linear programming removes",
+            "active",
+            exact=True,
+            per_bin=True,
+        ),
     )
     starts: Ints
     slots: Ints

@@ -87,6 +87,7 @@ SPEC = ProtocolSpec(
     ),
     active=Smm1Active,
     passive=Smm1Passive,
+    exact_messages=lambda config, first: (Smm1Request, Smm1Response, SplitAnswer),
     options=KernelOptions,
     refuse=_refuse,
 )

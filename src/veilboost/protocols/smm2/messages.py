@@ -33,7 +33,12 @@ class Smm2Kernels(Message):
     """
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals("for every node, vectors orthogonal to its split columns and to decoys among them", "active"),
+        Reveals(
+            "for every node, vectors orthogonal to its split columns and to decoys among them",
+            "active",
+            exact=True,
+            per_bin=True,
+        ),
         Reveals("into how many blocks the split columns of a node were divided", "active"),
     )
     node: Ints
@@ -45,9 +50,9 @@ class Smm2Masked(Message):
     """Active to passive: totals (nodes, 2) and, block after block, masked gradients and hessians (Alg. 4, line 5)."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals("exact sums of gradients and hessians of every node", "passive"),
+        Reveals("exact sums of gradients and hessians of every node", "passive", exact=True),
         Reveals("exact sums of gradients and hessians per node and bin of its own columns", "passive"),
-        Reveals("gradient and hessian of every row, under a mask that linear algebra removes", "passive"),
+        Reveals("gradient and hessian of every row, under a mask that linear algebra removes", "passive", exact=True),
     )
     depth: int
     totals: Annotated[Int64Array, ArraySpec("int64", 2)]
@@ -58,5 +63,7 @@ class Smm2Masked(Message):
 class Smm2Gains(Message):
     """Passive to active: the loss reduction of its best split of each node (Alg. 4, line 18), which split it keeps."""
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (Reveals("the loss reduction of its best split of every node", "active"),)
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        Reveals("the loss reduction of its best split of every node", "active", exact=True),
+    )
     gain: Floats

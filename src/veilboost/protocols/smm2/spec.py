@@ -78,6 +78,7 @@ SPEC = ProtocolSpec(
     ),
     active=Smm2Active,
     passive=Smm2Passive,
+    exact_messages=lambda config, first: (StatisticsRequest, Smm2Kernels, Smm2Masked, Smm2Gains, SplitAnswer),
     options=Smm2Options,
     refuse=_refuse,
 )
