@@ -12,6 +12,7 @@ from veilboost.party.horizontal import simulate_horizontal
 from veilboost.protocols.api import ProtocolSpec
 from veilboost.protocols.horizontal_registry import horizontal_protocols
 from veilboost.protocols.registry import all_protocols
+from veilboost.protocols.validation import ResolvedJob, validate
 
 VERTICAL_SCENES = {
     "binary": {"objective": "binary"},
@@ -38,7 +39,7 @@ def vertical_scene(name: str, spec: ProtocolSpec, parties: int = 3) -> tuple[dic
     """
     parameters = {"n_estimators": 3, "max_depth": 3, "max_bin": 8} | VERTICAL_SCENES[name]
     config = spec.settled(TrainingConfig.from_dict(parameters))
-    spec.check(quick(config, spec.name))
+    validate(ResolvedJob(spec, quick(config, spec.name)))
     columns = make_columns(21, rows=150, numeric=4, categorical=2, missing=0.1)
     return split_among(columns, make_labels(21, columns, config.objective), parties), config
 

@@ -11,6 +11,7 @@ from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
 from veilboost.model.joined import join
 from veilboost.party.simulation import Simulation, simulate_training
+from veilboost.protocols.registry import protocol_named
 from veilboost.types import AnyArray, Column
 
 
@@ -78,7 +79,16 @@ def quick(config: TrainingConfig, protocol: str) -> TrainingConfig:
 def train(
     tables: dict[str, PartyTable], config: TrainingConfig, protocol: str = "plain", **options: object
 ) -> Simulation:
-    return simulate_training(tables, next(iter(tables)), protocol, quick(config, protocol), **options)  # type: ignore
+    active = next(iter(tables))
+    options.setdefault("classes", declared(tables[active], config, protocol))
+    return simulate_training(tables, active, protocol, quick(config, protocol), **options)  # type: ignore
+
+
+def declared(table: PartyTable, config: TrainingConfig, protocol: str) -> tuple[str, ...] | None:
+    """The classes of numbered labels, where the protocol wants them declared."""
+    if config.objective != "multiclass" or not protocol_named(protocol).declared_classes:
+        return None
+    return tuple(str(code) for code in range(int(table.label.max()) + 1))  # type: ignore[union-attr]
 
 
 def sha(simulation: Simulation) -> str:

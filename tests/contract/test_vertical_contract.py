@@ -11,7 +11,7 @@ import pytest
 
 import veilboost.party.simulation as simulation_module
 from scenes import VERTICAL_SCENES, vertical_scene
-from support import QUIET_OPTIONS, quick, sha, train
+from support import QUIET_OPTIONS, declared, quick, sha, train
 from veilboost.boost import sides
 from veilboost.crypto.csprng import JobRandomness, unsafe_key
 from veilboost.errors import UnsupportedCombination, VeilBoostError
@@ -103,7 +103,8 @@ def test_an_interrupted_job_goes_on_to_the_same_model(spec):
         peers = Peers(
             {name: MemoryChannel(s.side.handle, catalogue, here, Transcript(name)) for name, s in sessions.items()}
         )
-        job = TrainingJob(spec, quick(config, spec.name), tuple(tables))
+        classes = declared(tables["p0"], config, spec.name)
+        job = TrainingJob(spec, quick(config, spec.name), tuple(tables), classes=classes)
         try:
             outcome = train_active(job, "p0", tables["p0"], peers, keeper=keeper, randomness=keys["p0"])
         except Interrupted:

@@ -12,6 +12,7 @@ from support import QUICK_OPTIONS
 from veilboost.errors import UnsupportedCombination
 from veilboost.party.settings import ProtocolSettings
 from veilboost.protocols.registry import all_protocols
+from veilboost.protocols.validation import ResolvedJob, validate
 
 SPECS = [spec for spec in all_protocols().values() if spec.setting == "vertical" and spec.name != "plain"]
 
@@ -33,7 +34,7 @@ def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
 def test_a_job_over_tls(town: Town, spec) -> None:
     config = replace(CONFIG, n_estimators=3, options=QUICK_OPTIONS.get(spec.name, {}))
     try:
-        spec.check(config)
+        validate(ResolvedJob(spec, config))
     except UnsupportedCombination:
         config = replace(config, categories="ordinal")
     addresses = {party: town.address(party) for party in ("shop", "telecom")}

@@ -66,6 +66,8 @@ class Objective(ABC):
         What XGBoost calls the loss; None if it has no name there.
     default_metric
         The metric that `eval_metric="auto"` means.
+    bounded
+        Whether every first derivative is within [-1, 1], whatever the labels and without weights.
     max_delta_step
         The most a leaf may weigh before shrinkage, 0 for no limit. It is what the caller asked for, except
         that Poisson turns 0 into XGBoost's 0.7, which there limits the leaves as well as damping the hessian.
@@ -74,6 +76,7 @@ class Objective(ABC):
     name: ClassVar[str]
     xgboost_name: ClassVar[str | None]
     default_metric: ClassVar[str]
+    bounded: ClassVar[bool] = False
     trees_per_round: int = 1
 
     def __init__(self, order: str = "second", max_delta_step: float = 0.0) -> None:
@@ -213,6 +216,7 @@ class BinaryLogistic(Objective):
     name = "binary"
     xgboost_name = "binary:logistic"
     default_metric = "auc"
+    bounded = True
 
     def __init__(self, order: str = "second", max_delta_step: float = 0.0, scale_pos_weight: float = 1.0) -> None:
         super().__init__(order, max_delta_step)
@@ -267,6 +271,7 @@ class MulticlassSoftmax(Objective):
     name = "multiclass"
     xgboost_name = "multi:softprob"
     default_metric = "mlogloss"
+    bounded = True
 
     def __init__(self, classes: int, order: str = "second", max_delta_step: float = 0.0) -> None:
         super().__init__(order, max_delta_step)

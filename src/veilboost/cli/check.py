@@ -25,8 +25,9 @@ def check(
 ) -> None:
     """Ask every party whether it can be reached and would take part in a job.
 
-    A dry run: no table is read, nothing is spent or kept. The exit code is 0
-    only if all parties accept.
+    A dry run: this party reads its own table and checks the job as train would,
+    the others read nothing, and nothing is spent or kept. The exit code is 0 only if
+    all parties accept.
 
     Example:
 

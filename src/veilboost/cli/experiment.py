@@ -6,7 +6,7 @@ import resource
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from veilboost.audit.result import Finding
@@ -14,11 +14,10 @@ from veilboost.boost.booster import Watcher
 from veilboost.boost.metrics import Metric, metric_named
 from veilboost.boost.objective import make_objective
 from veilboost.cli.baseline import Baseline, active_only, central_xgboost
-from veilboost.cli.problem import Problem, labels
+from veilboost.cli.problem import Problem, labels, with_declared
 from veilboost.cli.verdict import learned_by, protections_of, status_of
 from veilboost.config import TrainingConfig
 from veilboost.crypto.paillier.prepared import PreparedOwner
-from veilboost.data.schema import infer_objective
 from veilboost.engine.api import LOCAL, Engine
 from veilboost.errors import UnsupportedCombination
 from veilboost.model.joined import join
@@ -29,6 +28,7 @@ from veilboost.privacy.spending import spending
 from veilboost.privacy.statement import Statement
 from veilboost.protocols.api import ProtocolSpec
 from veilboost.protocols.registry import protocol_named
+from veilboost.protocols.validation import resolve
 from veilboost.types import Float64Array, PartyName, Role
 
 
@@ -75,11 +75,20 @@ def run_experiment(
     watcher: Watcher | None = None,
     audit: bool = False,
     engine: Engine = LOCAL,
+    classes: Sequence[str] | None = None,
 ) -> Experiment:
     """Train and test a federation; then, if asked, the same without the others and with all columns in one hand."""
     spec = protocol_named(protocol)
-    config = spec.settled(_completed(config, problem))
+    if config.early_stopping_rounds is not None and problem.held_out is None:
+        raise UnsupportedCombination(
+            "--early-stopping-rounds needs validation rows", "keep some apart with --validation-size 0.2"
+        )
+    if classes is not None:
+        problem = with_declared(problem, classes)
     active = problem.active
+    labels(problem.train, active)
+    resolved = resolve(spec, config, problem.train[active], engine=engine.name, classes=classes)
+    config = spec.settled(resolved.config)
     began = time.perf_counter()
     run = simulate_training(
         problem.train,
@@ -89,6 +98,7 @@ def run_experiment(
         held_out=problem.held_out,
         threads=threads,
         watcher=watcher,
+        classes=classes,
         record="payload" if audit else "types",
         prepared=_kept_key(protocol, config) if audit else None,
         engine=engine,
@@ -205,18 +215,6 @@ def spent_by_party(done: Experiment) -> Mapping[str, dict[str, Any]]:
 
 def bytes_by_party(run: Simulation) -> Mapping[str, int]:
     return {name: transcript.bytes_sent() for name, transcript in run.transcripts.items()}
-
-
-def _completed(config: TrainingConfig, problem: Problem) -> TrainingConfig:
-    """Decide what was left to the labels, and refuse what needs validation rows where there are none."""
-    if config.early_stopping_rounds is not None and problem.held_out is None:
-        raise UnsupportedCombination(
-            "--early-stopping-rounds needs validation rows", "keep some apart with --validation-size 0.2"
-        )
-    if config.objective != "auto":
-        return config
-    table = problem.train[problem.active]
-    return replace(config, objective=infer_objective(labels(problem.train, problem.active), table.label_classes))
 
 
 def _peak_rss_mb() -> float:

@@ -15,6 +15,7 @@ from veilboost.errors import (
     MissingLabel,
     UnsupportedCombination,
 )
+from veilboost.protocols.validation import with_classes
 from veilboost.types import BoolArray, Float64Array, PartyName
 
 DEFAULT_TEST_SIZE = 0.2
@@ -66,6 +67,15 @@ def labels(tables: Tables, active: PartyName) -> Float64Array:
     if found is None:
         raise MissingLabel(f"no label column of the active party {active!r} is named", "name it with --label")
     return found
+
+
+def with_declared(problem: Problem, classes: Sequence[str]) -> Problem:
+    """The problem with its labels as codes of the declared classes."""
+    train, test = (
+        {**tables, problem.active: with_classes(tables[problem.active], classes)}
+        for tables in (problem.train, problem.test)
+    )
+    return replace(problem, train=train, test=test)
 
 
 def draw_rows(rows: int, share: float, key: Sequence[int]) -> BoolArray:

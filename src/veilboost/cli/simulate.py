@@ -50,6 +50,15 @@ def simulate(
     label: Annotated[
         str | None, typer.Option("--label", metavar="COLUMN", help="What to predict.", rich_help_panel=DATA)
     ] = None,
+    classes: Annotated[
+        str | None,
+        typer.Option(
+            "--classes",
+            metavar="NAME,...",
+            help="The label's classes, where they may not come from the labels (sealed).",
+            rich_help_panel=DATA,
+        ),
+    ] = None,
     id: Annotated[
         str | None, typer.Option("--id", metavar="COLUMN", help="Whose row it is.", rich_help_panel=DATA)
     ] = None,
@@ -269,7 +278,6 @@ def simulate(
     from veilboost.cli.problem import SplitOptions, load_problem
     from veilboost.cli.report import print_report
     from veilboost.cli.tables import TableOptions
-    from veilboost.engine.api import check_job
     from veilboost.engine.opening import check_engine, open_engine
     from veilboost.protocols.horizontal_registry import horizontal_named
     from veilboost.protocols.registry import protocol_named
@@ -285,6 +293,8 @@ def simulate(
     if horizontal:
         if engine != "local":
             raise UnsupportedCombination("--engine is for vertical protocols", "leave it out")
+        if classes is not None:
+            raise UnsupportedCombination("--classes is for vertical protocols", "leave it out")
         if parties is not None or columns or active is not None:
             raise UnsupportedCombination("--parties, --columns and --active are for columns in different hands")
         dealt_out = horizontal_named(protocol)
@@ -299,8 +309,7 @@ def simulate(
     else:
         spec = protocol_named(protocol)
         config = with_budget(config, protocol, spec.options, eps, eps_features)
-        spec.check(config)
-        check_job(engine, spec.name, spec.engines, config)
+        spec.options.from_dict(config.options)
     options = TableOptions(
         data=data or (),
         dataset=SCENE if scene else dataset,
@@ -331,7 +340,15 @@ def simulate(
         return
     with _progress(config.n_estimators, shown=not as_json) as watcher, open_engine(engine, workers) as opened:
         done = run_experiment(
-            problem, protocol, config, threads or _cores(), not no_baselines, watcher, attacked, opened
+            problem,
+            protocol,
+            config,
+            threads or _cores(),
+            not no_baselines,
+            watcher,
+            attacked,
+            opened,
+            None if classes is None else classes.split(","),
         )
     if save is not None:
         from veilboost.model.store import save_model

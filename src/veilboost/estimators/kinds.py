@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -88,8 +88,9 @@ class Classifier(ClassifierMixin, LabelKind):
         kind = kind_of_labels(y)
         if kind not in ("binary", "multiclass"):
             raise LabelOutOfRange(f"Unknown label type: {kind}", f"give classes, or use {self.other} for numbers")
-        classes = np.unique(y)
-        if len(classes) < 2:
+        declared = getattr(self, "classes", None)
+        classes = np.unique(y) if declared is None else _declared(declared, y)
+        if declared is None and len(classes) < 2:
             raise LabelOutOfRange(
                 f"the labels hold only one class ({len(y)} rows)", "give rows of at least two classes"
             )
@@ -101,7 +102,8 @@ class Classifier(ClassifierMixin, LabelKind):
             return np.array([code[name] for name in y.tolist()], dtype=np.float64)
         except KeyError:
             raise LabelOutOfRange(
-                "a label to validate on is of a class that training does not know", "drop such rows"
+                "a label is of a class that is not declared, or that training does not know",
+                "add it to classes, or drop such rows",
             ) from None
 
     def _objective_name(self, labels: Labels) -> str:
@@ -132,6 +134,16 @@ class Classifier(ClassifierMixin, LabelKind):
         return stored
 
 
+def _declared(classes: Sequence[Any], y: AnyArray) -> AnyArray:
+    """The declared classes in the type of the labels; a class is named by its value or by its text."""
+    known = {str(value): value for value in np.unique(y).tolist()}
+    values = [known.get(str(value), value) for value in classes]
+    try:
+        return np.array(values, dtype=y.dtype if y.dtype.kind in "biufO" else None)
+    except (TypeError, ValueError):
+        raise LabelOutOfRange("the labels are numbers, and declared classes are not") from None
+
+
 class Regressor(RegressorMixin, LabelKind):
     """How much."""
 
@@ -141,6 +153,8 @@ class Regressor(RegressorMixin, LabelKind):
         return make_objective("poisson" if self._skeleton.objective == "poisson" else "regression").predict(margin)
 
     def _learn_labels(self, y: AnyArray) -> Labels:
+        if getattr(self, "classes", None) is not None:
+            raise ImpossibleParameter("classes are for a classifier", f"use {self.other}, or leave classes out")
         return Labels(self._encode_labels(y, None), None)
 
     def _encode_labels(self, y: AnyArray, classes: AnyArray | None) -> Float64Array:

@@ -31,6 +31,9 @@ class Parameters(BaseEstimator):
         Columns to take as categories although they hold numbers (text always is categories).
     objective : str or callable
         The loss to minimise, or a user's own `(margin, y) -> (g, h)`.
+    classes : sequence, optional
+        The classes of a classifier, where they may not come from the labels: `sealed` needs them, unless `objective` is
+        "binary" and labels are 0 and 1. A label outside of them is refused; a class that no label has is fine.
     options : mapping, optional
         The protocol's own parameters, as `{"key_bits": 3072}`.
     threads : int
@@ -53,6 +56,7 @@ class Parameters(BaseEstimator):
         id: str | None = None,
         categorical: Sequence[Any] = (),
         objective: str | Callable[..., Any] = DEFAULTS.objective,
+        classes: Sequence[Any] | None = None,
         n_estimators: int = DEFAULTS.n_estimators,
         max_depth: int = DEFAULTS.max_depth,
         learning_rate: float = DEFAULTS.learning_rate,
@@ -90,6 +94,7 @@ class Parameters(BaseEstimator):
         self.id = id
         self.categorical = categorical
         self.objective = objective
+        self.classes = classes
         self.n_estimators = n_estimators
         self.max_depth = max_depth
         self.learning_rate = learning_rate

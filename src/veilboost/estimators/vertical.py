@@ -10,7 +10,6 @@ from typing import Any, Self, cast
 import numpy as np
 
 from veilboost.config import TrainingConfig
-from veilboost.engine.api import check_job
 from veilboost.engine.opening import check_engine, open_engine
 from veilboost.errors import (
     ForeignColumns,
@@ -47,6 +46,7 @@ from veilboost.model.part import Part, Skeleton
 from veilboost.model.store import load_model, save_model
 from veilboost.party.simulation import Simulation, simulate_prediction, simulate_training
 from veilboost.protocols.registry import all_protocols, protocol_named
+from veilboost.protocols.validation import resolve
 from veilboost.types import AnyArray, BoolArray, Float64Array, PartyName
 
 Frames = dict[PartyName, Any]
@@ -108,7 +108,9 @@ class Vertical(LabelKind, Parameters):
         if eval_set is not None:
             tables, held_out = self._with_validation(tables, active, labels, eval_set, names)
         spec, config = protocol_named(self.protocol), self._config(labels)
-        check_job(self.engine, spec.name, spec.engines, config, callable(self.objective))
+        custom_loss = self.objective if callable(self.objective) else None
+        classes = None if self.classes is None else labels.names
+        resolve(spec, config, tables[active], engine=self.engine, custom_loss=custom_loss, classes=classes)
         with open_engine(self.engine, self.workers) as engine:
             simulation = simulate_training(
                 tables,
@@ -117,7 +119,8 @@ class Vertical(LabelKind, Parameters):
                 config,
                 held_out=held_out,
                 threads=self.threads,
-                custom_loss=self.objective if callable(self.objective) else None,
+                custom_loss=custom_loss,
+                classes=classes,
                 engine=engine,
             )
         self._adopt(simulation.parts, active, names, labels.classes)
@@ -313,4 +316,7 @@ class Vertical(LabelKind, Parameters):
 
     def _config(self, labels: Labels) -> TrainingConfig:
         values = {name: getattr(self, name) for name in TrainingConfig.names()}
-        return TrainingConfig.from_dict(values | {"objective": self._objective_name(labels)})
+        objective = self._objective_name(labels)
+        if self.objective == "auto" and labels.classes is not None:
+            objective = "auto"  # what the labels decide is not declared
+        return TrainingConfig.from_dict(values | {"objective": objective})

@@ -15,7 +15,6 @@ from veilboost.align.registry import alignment_named
 from veilboost.boost.booster import Progress, RoundResult
 from veilboost.crypto.csprng import Csprng
 from veilboost.data.table import PartyTable, drawn_places, drawn_rows
-from veilboost.engine.api import check_job
 from veilboost.engine.opening import lasting_engine
 from veilboost.engine.shards import ShardedArray
 from veilboost.engine.taking import taken
@@ -44,6 +43,7 @@ from veilboost.party.session import TrainingJob, TrainingOutcome, train_active
 from veilboost.party.settings import JobSettings, PartySettings
 from veilboost.protocols.api import ProtocolSpec
 from veilboost.protocols.registry import protocol_named
+from veilboost.protocols.validation import resolve
 from veilboost.types import BoolArray, PartyName, Role
 from veilboost.wire.channel import Channel, Peers
 from veilboost.wire.codec import Catalogue
@@ -140,11 +140,10 @@ class Driver(Connections):
         self.watch = watch or Watch()
         self.spec = protocol_named(job.protocol.name)
         job = with_own_delta(job, self.spec, settings.policy)
-        self.spec.check(job.training)
-        check_job(settings.engine, self.spec.name, self.spec.engines, job.training)
         self.alignment = alignment_named(job.alignment)
         _own_policy(settings, job, self.spec, Booking.of_run(settings, job.name, resume=True).consider)
-        super().__init__(settings, job)
+        super().__init__(settings, job.shared())
+        self._classes = job.classes
 
     @property
     def others(self) -> list[PartyName]:
@@ -153,7 +152,15 @@ class Driver(Connections):
     # --- what a person asks for -------------------------------------------------------------------------
 
     def check(self) -> dict[PartyName, str | None]:
-        """Would every party take part? None if so, else its own words. Nothing is read, spent or kept."""
+        """Would every party take part? None if so, else its own words. Only the own table is read; nothing is spent
+        or kept.
+
+        Raises
+        ------
+        VeilBoostError
+            This party's own labels or parameters do not fit, as `train` would say.
+        """
+        self._resolved()
         answers: dict[PartyName, str | None] = {}
         for name in self.others:
             caller = self._caller(name, Csprng().bytes(16), Transcript(self.settings.name), patient=False)
@@ -166,25 +173,36 @@ class Driver(Connections):
 
     def train(self, resume: bool = False) -> tuple[RunFolder, TrainingOutcome]:
         """Train, or go on with an interrupted run of the same name."""
+        self.watch.stage("reading the table")
+        table = self._resolved()
         booking = Booking.of_run(self.settings, self.job.name, resume)
         _own_policy(self.settings, self.job, self.spec, booking.reserve)  # before an earlier run is replaced
         run: RunFolder | None = None
         try:
             run, session = self._run_folder(resume)
             run.save_key(booking.randomness.key)
-            return run, self._train_in(run, session, resume, booking)
+            return run, self._train_in(run, session, resume, booking, table)
         finally:
             booking.close(run)
 
-    def _train_in(self, run: RunFolder, session: bytes, resume: bool, booking: Booking) -> TrainingOutcome:
+    def _resolved(self) -> PartyTable:
+        """Read the own table and settle what its labels decide: what is proposed from here on says it."""
         if self.settings.data is None:
             raise MissingLabel(f"{self.settings.name} has no [data] section")
+        table = open_table(self.settings)
+        job = resolve(self.spec, self.job.training, table, engine=self.settings.engine, classes=self._classes)
+        self.job = replace(self.job, training=job.config)
+        return table
+
+    def _train_in(
+        self, run: RunFolder, session: bytes, resume: bool, booking: Booking, table: PartyTable
+    ) -> TrainingOutcome:
         record = "payload" if self.job.record == "payload" else "types"
         folder = None if self.job.record == "none" else run.path / "transcript"
         transcript = Transcript(self.settings.name, folder, record)
         peers = {name: self._caller(name, session, transcript) for name in self.others}
         try:
-            return self._train(run, peers, resume, booking)
+            return self._train(run, peers, resume, booking, table)
         except BaseException as error:
             state = "cancelled" if isinstance(error, (JobCancelled, KeyboardInterrupt)) else "failed"
             run.note(state=state, error=str(error) if isinstance(error, VeilBoostError) else type(error).__name__)
@@ -211,11 +229,8 @@ class Driver(Connections):
         callers: Mapping[PartyName, Caller],
         resume: bool,
         booking: Booking,
+        table: PartyTable,
     ) -> TrainingOutcome:
-        self.watch.stage("reading the table")
-        table = open_table(self.settings)
-        if table.label is None:
-            raise MissingLabel(f"{self.settings.name} is the active party and has no label")
         self.watch.stage("asking the parties")
         everyone = Peers(dict[PartyName, Channel](callers))
         accepted = everyone.ask(
@@ -231,7 +246,7 @@ class Driver(Connections):
         _own_policy(self.settings, self.job, self.spec, booking.reserve, table.rows)
         run.note(state="training", rows=table.rows)
         self.watch.stage("training")
-        job = TrainingJob(self.spec, self.job.training, self.job.order)
+        job = TrainingJob(self.spec, self.job.training, self.job.order, classes=self._classes)
         keeper = _Keeper(self, run, trainers, table, resume)
         outcome = train_active(
             job,
@@ -299,7 +314,8 @@ class Driver(Connections):
             run = RunFolder.open(runs, name)
             if run.status.get("state") == "finished":
                 raise NothingToResume(f"the run {name!r} is finished")
-            if _without_addresses(read_job(run.job_text)) != _without_addresses(self.job):
+            same_classes = run.status.get("classes") == _listed(self._classes)
+            if not same_classes or _without_addresses(read_job(run.job_text)) != _without_addresses(self.job):
                 raise NothingToResume(f"the job {name!r} has changed since it began", "start it under another name")
             run.clear_cancel()
         else:
@@ -307,7 +323,8 @@ class Driver(Connections):
                 raise JobExists(f"there is a finished run {name!r} already")
             run = RunFolder.create(runs, name, replace=True)
             run.clear_cancel()
-            run.save_job(self.job_text())
+            run.save_job(self.job_text())  # as others may read it: predictions propose it again
+            run.note(classes=_listed(self._classes))
         session = Csprng().bytes(16)
         about = {"party": self.settings.name, "role": "active", "session": session.hex(), "pid": os.getpid()}
         run.note(state="proposed", error=None, **about)
@@ -326,6 +343,10 @@ class Driver(Connections):
             limits.wait_seconds if patient else limits.connect_seconds,
             self.watch.waiting,
         )
+
+
+def _listed(classes: tuple[str, ...] | None) -> list[str] | None:
+    return None if classes is None else list(classes)
 
 
 def _without_addresses(job: JobSettings) -> JobSettings:
@@ -383,7 +404,7 @@ class _Keeper:
         job = self._driver.job
         skeleton = Skeleton(
             protocol=self._driver.spec.name,
-            objective=job.training.objective if job.training.objective != "auto" else "regression",
+            objective=job.training.objective,
             classes=None,
             parties=job.order,
             trees_per_round=int(progress.margin.shape[0]),

@@ -17,6 +17,7 @@ from veilboost.party.runs import RunFolder
 from veilboost.party.settings import JobSettings, PartySettings
 from veilboost.protocols.common.paillier_options import options_of
 from veilboost.protocols.registry import protocol_named
+from veilboost.protocols.validation import ResolvedJob, validate
 
 IDS, ENCRYPTION = "ids", "encryption"
 
@@ -43,7 +44,7 @@ def prepare(settings: PartySettings, job: JobSettings, trees: int = 1, only: str
     """All that this party can do for the job, or `only` one part of it. Raises where that is nothing."""
     if only not in (None, IDS, ENCRYPTION):
         raise ImpossibleParameter(f"{only!r} is nothing to prepare", f"use {IDS} or {ENCRYPTION}")
-    protocol_named(job.protocol.name).check(job.training)
+    validate(ResolvedJob(protocol_named(job.protocol.name), job.training, settings.engine))
     if RunFolder(settings.runs / job.name).status.get("state") == "finished":
         raise JobExists(f"{settings.name} has a finished run {job.name!r}")
     if settings.engine != LOCAL.name:

@@ -78,7 +78,7 @@ class Federation:
         return RunFolder.open(self.party.runs, self.job.name)
 
     def check(self) -> dict[PartyName, str | None]:
-        """Would every other party take part? None if so, else why not. Nothing is read, spent or kept."""
+        """Would every other party take part? None if so, else why not. Nothing is spent or kept."""
         with Driver(self.party, self.job) as driver:
             return driver.check()
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from veilboost.align.api import AlignContext, HelperContext
 from veilboost.align.registry import alignment_named
 from veilboost.data.table import PartyTable, drawn_places
-from veilboost.engine.api import check_job
 from veilboost.engine.opening import lasting_engine
 from veilboost.engine.taking import taken
 from veilboost.errors import (
@@ -43,6 +42,7 @@ from veilboost.party.runs import RunFolder
 from veilboost.party.session import PassiveSession
 from veilboost.party.settings import JobSettings, PartySettings
 from veilboost.protocols.registry import protocol_named
+from veilboost.protocols.validation import ResolvedJob, validate
 from veilboost.types import PartyName, Role
 from veilboost.version import release
 from veilboost.wire.channel import Peers
@@ -107,8 +107,7 @@ class JobSession(AnsweringSession[JobSettings]):
         self._training: PassiveSession | None = None
         self._alignment = alignment_named(self.job.alignment)
         self._protocol = protocol_named(self.job.protocol.name)
-        self._protocol.check(self.job.training)
-        check_job(settings.engine, self._protocol.name, self._protocol.engines, self.job.training)
+        validate(ResolvedJob(self._protocol, self.job.training, settings.engine))
         self._check_place(peer)
         if not self.uses_table and self.role not in self._alignment.helpers:
             raise UnsupportedCombination(

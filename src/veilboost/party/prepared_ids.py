@@ -92,7 +92,7 @@ def _ask_key(settings: PartySettings, job: JobSettings) -> bytes:
         silence=limits.connect_seconds,
     )
     try:
-        asked = PrepareAlignment(commented_toml(job, f"The job {job.name}."))
+        asked = PrepareAlignment(commented_toml(job.shared(), f"The job {job.name}."))
         return key_in(Peers({authority: caller}).ask({authority: asked}, AlignmentKey)[authority])
     finally:
         caller.close()

@@ -11,26 +11,29 @@ from veilboost.boost.metrics import check_metric_fits, metric_named
 from veilboost.boost.objective import CustomLoss, make_objective
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import JobRandomness
-from veilboost.data.schema import check_labels, infer_objective
 from veilboost.data.table import PartyTable
 from veilboost.engine.api import LOCAL, Engine
-from veilboost.engine.shards import seen_values
-from veilboost.errors import MissingLabel, VeilBoostError
+from veilboost.errors import VeilBoostError
 from veilboost.model.part import ColumnInfo, Part, Skeleton, SplitRecords
 from veilboost.privacy.account import Account, MemoryAccount
 from veilboost.protocols.api import ActiveContext, ExactReleases, PassiveContext, PassiveSide, ProtocolSpec
+from veilboost.protocols.validation import resolve
 from veilboost.types import BoolArray, Column, PartyName, Role
 from veilboost.wire.channel import Peers
 
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """What the parties train: by which protocol, with which parameters, in which canonical order of parties."""
+    """What the parties train: by which protocol, with which parameters, in which canonical order of parties.
+
+    `classes` are those that the active party declares; no other party learns their names.
+    """
 
     protocol: ProtocolSpec
     config: TrainingConfig
     order: tuple[PartyName, ...]
     custom_loss: CustomLoss | None = None
+    classes: tuple[str, ...] | None = None
 
 
 class Keeper(Protocol):
@@ -74,25 +77,22 @@ def train_active(
     Noise is drawn from `randomness`, fresh if not given, and booked in `account`. What is done row by row runs on
     `engine`.
     """
-    if table.label is None:
-        raise MissingLabel(f"{party} is the active party and has no label")
     account = account or MemoryAccount()
-    classes, labels = table.label_classes, seen_values(table.label)
-    name = job.config.objective if job.config.objective != "auto" else infer_objective(labels, classes)
-    if job.custom_loss is None:
-        check_labels(labels, name, classes)
-    kinds = len(classes) if classes is not None else int(labels.max(initial=0)) + 1
+    resolved = resolve(
+        job.protocol, job.config, table, engine=engine.name, custom_loss=job.custom_loss, classes=job.classes
+    )
+    table, config = resolved.table or table, resolved.config
     objective = make_objective(
-        name if job.custom_loss is None else "custom",
-        classes=kinds,
-        scale_pos_weight=job.config.scale_pos_weight,
-        max_delta_step=job.config.max_delta_step,
-        order=job.config.order,
+        config.objective if job.custom_loss is None else "custom",
+        classes=resolved.kinds,
+        scale_pos_weight=config.scale_pos_weight,
+        max_delta_step=config.max_delta_step,
+        order=config.order,
         custom=job.custom_loss,
     )
-    metric = metric_named(objective.default_metric if job.config.eval_metric == "auto" else job.config.eval_metric)
+    metric = metric_named(objective.default_metric if config.eval_metric == "auto" else config.eval_metric)
     check_metric_fits(metric.name, objective.name)
-    config = job.protocol.completed(replace(job.config, max_delta_step=objective.max_delta_step), table.rows)
+    config = job.protocol.completed(replace(config, max_delta_step=objective.max_delta_step), table.rows)
     bin_weights = table.weight if config.weighted_bins else None
     block = engine.columns(table.columns, table.rows, config, bin_weights, held_out, threads)
     side = job.protocol.active(
@@ -108,6 +108,7 @@ def train_active(
             randomness or JobRandomness(),
             account,
             1.0 if table.weight is None else float(table.weight.max(initial=0.0)),
+            objective.bounded,
             ExactReleases(job.protocol, Role.ACTIVE, account, peers.names),
         )
     )
@@ -126,13 +127,13 @@ def train_active(
             return True
 
         hooks = Hooks(watcher, lambda progress: keeper.keep(progress, side.records()), recover)
-    people = engine.labels(table.label, table.weight, held_out)
+    people = engine.labels(resolved.labels, table.weight, held_out)
     ensemble = train(side, features, people, objective, metric, config, hooks, progress)
     records = side.end_training(len(ensemble.trees))
     skeleton = Skeleton(
         protocol=job.protocol.name,
         objective=objective.name,
-        classes=classes,
+        classes=resolved.classes,
         parties=job.order,
         trees_per_round=objective.trees_per_round,
         trees=tuple(ensemble.trees),

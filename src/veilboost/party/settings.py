@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -218,6 +218,11 @@ class JobSettings(Declared):
         choices=tuple(all_alignments()),
     )
     validation: float = setting(0.0, "share of the rows kept to validate on", low=0, high=0.9)
+    classes: tuple[str, ...] | None = setting(
+        None,
+        "the label's classes, where they may not come from the labels (sealed); never sent to another party",
+        example='["no", "yes"]',
+    )
     record: str = setting(
         "types", "what each party writes down of its messages: nothing, kind and size, or all of it", choices=RECORDS
     )
@@ -240,6 +245,10 @@ class JobSettings(Declared):
                 )
         if self.training.early_stopping_rounds is not None and self.validation == 0:
             raise ImpossibleSetting("early_stopping_rounds needs validation rows", "set validation, as in 0.2")
+
+    def shared(self, training: TrainingConfig | None = None) -> JobSettings:
+        """The job as other parties may read it: class names are the active party's own data."""
+        return replace(self, classes=None, training=training or self.training)
 
     def _check_ways(self) -> None:
         for name, party in self.parties.items():

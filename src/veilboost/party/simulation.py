@@ -11,7 +11,7 @@ from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import JobRandomness, unsafe_key
 from veilboost.crypto.paillier.prepared import PreparedOwner, PreparedRandomness
 from veilboost.data.table import PartyTable
-from veilboost.engine.api import LOCAL, Engine, check_job
+from veilboost.engine.api import LOCAL, Engine
 from veilboost.errors import DuplicateColumns, EmptyTable, ImpossibleParameter, MissingLabel, RowsDiffer
 from veilboost.infer.joint import predict_joint
 from veilboost.infer.messages import PREDICTION_MESSAGES
@@ -22,6 +22,7 @@ from veilboost.party.session import PassiveSession, TrainingJob, train_active
 from veilboost.privacy.account import MemoryAccount
 from veilboost.privacy.statement import Noise
 from veilboost.protocols.registry import protocol_named
+from veilboost.protocols.validation import resolve
 from veilboost.types import BoolArray, Float64Array, PartyName
 from veilboost.wire.channel import Peers
 from veilboost.wire.codec import Catalogue
@@ -63,6 +64,7 @@ def simulate_training(
     threads: int = 1,
     watcher: Watcher | None = None,
     custom_loss: CustomLoss | None = None,
+    classes: Sequence[str] | None = None,
     record: Record = "types",
     prepared: PreparedOwner | None = None,
     engine: Engine = LOCAL,
@@ -70,6 +72,7 @@ def simulate_training(
 ) -> Simulation:
     """Train on aligned tables; the order of `tables` is the job's order of parties.
 
+    `classes` declares the names of the label's classes, where they may not come from the labels.
     `record="payload"` keeps all messages in the transcripts, for the audit. `prepared` is a Paillier key of the active
     party, made beforehand. All parties' own arithmetic runs on `engine`.
 
@@ -77,9 +80,8 @@ def simulate_training(
     who knows the number can take the noise off again, and the model says so.
     """
     spec = protocol_named(protocol)
-    spec.check(config)
-    check_job(engine.name, spec.name, spec.engines, config, custom_loss is not None)
     _check_tables(tables, active)
+    resolve(spec, config, tables[active], engine=engine.name, custom_loss=custom_loss, classes=classes)
     transcripts = {name: Transcript(name, record=record) for name in tables}
     accounts = {name: MemoryAccount() for name in tables}
     secrets = {name: _randomness(name, unsafe_noise_seed) for name in tables}
@@ -97,7 +99,7 @@ def simulate_training(
             for name, session in sessions.items()
         }
     )
-    job = TrainingJob(spec, config, tuple(tables), custom_loss)
+    job = TrainingJob(spec, config, tuple(tables), custom_loss, None if classes is None else tuple(classes))
     outcome = train_active(
         job,
         active,

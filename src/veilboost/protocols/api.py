@@ -47,6 +47,7 @@ class ActiveContext:
     randomness: JobRandomness = field(default_factory=JobRandomness)
     account: Account = field(default_factory=MemoryAccount)
     largest_weight: float = 1.0  # of a row, where rows have weights
+    bounded: bool = False  # whether the loss keeps every gradient within [-1, 1], whatever the labels
     exact: ExactReleases | None = None
 
 
@@ -129,7 +130,8 @@ class ProtocolSpec:
     role's data together, if there is one; `exact_messages` are those that show values without noise in rounds from
     `first` on, which the sides book, besides what a protocol books itself; `complete` fills in what depends on the
     number of rows; `security_bits` is the strength of its encryption, where it encrypts; `sets`: it can send sets of
-    categories left; `engines` are those that a party's own arithmetic may run on.
+    categories left; `engines` are those that a party's own arithmetic may run on; `declared_classes`: its claims hold
+    only for a classification whose classes do not come from the labels.
     """
 
     name: str
@@ -151,6 +153,7 @@ class ProtocolSpec:
     security_bits: Callable[[TrainingConfig], int] | None = None
     sets: bool = True
     engines: tuple[str, ...] = ("local",)
+    declared_classes: bool = False
 
     def settled(self, config: TrainingConfig) -> TrainingConfig:
         """The configuration with what follows from the protocol alone."""
@@ -167,12 +170,6 @@ class ProtocolSpec:
         """The delta for which a job's noise on this role's data is made; None where no option says so."""
         name = self.delta_option(config, role)
         return None if name is None else float(getattr(self.options.from_dict(config.options), name))
-
-    def check(self, config: TrainingConfig) -> None:
-        """Refuse what this protocol cannot do, at the door: unknown or impossible options, combinations."""
-        self.options.from_dict(config.options)
-        if self.refuse is not None:
-            self.refuse(config)
 
 
 class ExactReleases:

@@ -23,6 +23,7 @@ from veilboost.protocols.elxgb.accounting import guess_probability, plan
 from veilboost.protocols.elxgb.clock import LateParties
 from veilboost.protocols.elxgb.messages import LocalGains, NoisyRound
 from veilboost.protocols.elxgb.spec import SPEC
+from veilboost.protocols.validation import ResolvedJob, validate
 from veilboost.types import Role
 from veilboost.wire.memory import MemoryChannel
 
@@ -242,7 +243,7 @@ def test_with_time_for_all_the_clock_changes_nothing():
 )
 def test_what_does_not_fit_is_refused_at_the_door(settings, error):
     with pytest.raises(error):
-        SPEC.check(job(**settings))
+        validate(ResolvedJob(SPEC, job(**settings)))
 
 
 def test_a_split_of_a_later_tree_names_no_candidate(monkeypatch):

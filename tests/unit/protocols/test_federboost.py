@@ -24,6 +24,7 @@ from veilboost.protocols.api import PassiveContext
 from veilboost.protocols.common.messages import BeginTraining
 from veilboost.protocols.federboost.messages import Buckets, BucketSplits, BucketsRequest
 from veilboost.protocols.federboost.spec import SPEC
+from veilboost.protocols.validation import ResolvedJob, validate
 from veilboost.types import Column, Role
 from veilboost.wire.memory import MemoryChannel
 
@@ -228,7 +229,7 @@ def test_calibrated_options_keep_to_the_budget():
     for delta in (None, 1e-6):
         asked = CalibrationRequest(1000, 20, 16, 60, 6, epsilon_passive=4.0, delta_passive=delta)
         found = SPEC.calibrate(asked)
-        SPEC.check(job(options=found["options"]))
+        validate(ResolvedJob(SPEC, job(options=found["options"])))
         event = SPEC.plan(job(options=found["options"]), 1000, Role.PASSIVE)[0]
         spent = compose([dataclasses.replace(event, count=20)], delta or 1e-6)
         assert (spent.basic if delta is None else spent.epsilon) <= 4.0 * (1 + 1e-9)

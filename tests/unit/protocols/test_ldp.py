@@ -22,6 +22,7 @@ from veilboost.protocols.ldp.messages import LdpRequest, LdpRound, LdpScores
 from veilboost.protocols.ldp.options import LdpOptions, Ranges, ranges_of
 from veilboost.protocols.ldp.spec import SPEC
 from veilboost.protocols.registry import all_protocols
+from veilboost.protocols.validation import ResolvedJob, validate
 from veilboost.types import Role
 from veilboost.wire.memory import MemoryChannel
 
@@ -214,7 +215,7 @@ def test_calibrated_options_keep_to_the_budget(options):
     asked = CalibrationRequest(1000, 5, 32, 60, 6, epsilon_active=4.0, delta_active=1e-5, options=options)
     found = SPEC.calibrate(asked)
     config = job(n_estimators=60, max_depth=6, min_child_weight=0.0, base_score=0.5, options=found["options"])
-    SPEC.check(config)
+    validate(ResolvedJob(SPEC, config))
     spent = compose(SPEC.plan(config, 1000, Role.ACTIVE), 1e-5).epsilon
     assert 3.5 < spent <= 4.0 * (1 + 1e-9)
 

@@ -27,6 +27,7 @@ from veilboost.protocols.masked.options import PAPER_SETTING, MaskedOptions
 from veilboost.protocols.masked.parameters import Noise
 from veilboost.protocols.masked.spec import SPEC
 from veilboost.protocols.registry import all_protocols
+from veilboost.protocols.validation import ResolvedJob, validate
 from veilboost.types import Column, Role
 from veilboost.wire.memory import MemoryChannel
 
@@ -452,7 +453,7 @@ def test_calibration_tells_parameters_and_the_expected_error():
 def test_the_papers_setting_is_one_vector_and_the_printed_ratio():
     config = config_of(**{key: PAPER_SETTING[key] for key in ("n_estimators", "max_depth")}).to_dict()
     config = TrainingConfig.from_dict(config | {"options": dict(PAPER_SETTING["options"])})
-    SPEC.check(config)
+    validate(ResolvedJob(SPEC, config))
     noise = Noise.of(config, 32_651, 32)
     assert noise.vectors == 1
     assert noise.ratio == pytest.approx(0.033, rel=0.03)

@@ -20,6 +20,7 @@ from veilboost.protocols.common.messages import ResumeTraining, SplitAnswer, Spl
 from veilboost.protocols.registry import protocol_named
 from veilboost.protocols.sealed.accounting import label_noise, plan
 from veilboost.protocols.sealed.options import SealedOptions, completed
+from veilboost.protocols.validation import ResolvedJob, validate
 from veilboost.types import Role
 from veilboost.wire.memory import MemoryChannel
 
@@ -182,7 +183,7 @@ def test_the_same_ciphertexts_for_other_rows_meet_other_noise_and_are_booked_aga
 )
 def test_what_would_let_labels_out_is_refused(changes):
     with pytest.raises(UnsupportedCombination):
-        SPEC.check(config(**changes))
+        validate(ResolvedJob(SPEC, config(**changes)))
 
 
 def test_weights_are_refused_before_anything_is_sent():

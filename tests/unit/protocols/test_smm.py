@@ -19,6 +19,7 @@ from veilboost.errors import (
     UnsupportedCombination,
 )
 from veilboost.protocols.registry import protocol_named
+from veilboost.protocols.validation import ResolvedJob, validate
 from veilboost.wire.memory import MemoryChannel
 from veilboost.wire.message import Message
 
@@ -271,13 +272,13 @@ def test_smm2_messages_of_another_form_are_refused(kind, field, change, monkeypa
 def test_a_bound_that_cannot_be_kept_is_refused_before_the_job(protocol):
     spec = protocol_named(protocol)
     with pytest.raises(UnsupportedCombination, match=r"revealed=0\.5"):
-        spec.check(dataclasses.replace(CONFIG, options={"revealed": 0.5}))
-    spec.check(dataclasses.replace(CONFIG, options={"revealed": 0.5, "share": 0.9, "r": 1000}))
+        validate(ResolvedJob(spec, dataclasses.replace(CONFIG, options={"revealed": 0.5})))
+    validate(ResolvedJob(spec, dataclasses.replace(CONFIG, options={"revealed": 0.5, "share": 0.9, "r": 1000})))
     with pytest.raises(ImpossibleParameter, match="167 kernel vectors for 200 rows"):
         train(tables(), dataclasses.replace(CONFIG, options={"revealed": 0.5, "share": 0.9, "r": 100}), protocol)
     for wrong in ({"r": 0}, {"share": 0.0}, {"share": 1.5}, {"kernel": 3}, {"rotate": 1}):
         with pytest.raises(ImpossibleParameter):
-            spec.check(dataclasses.replace(CONFIG, options=wrong))
+            validate(ResolvedJob(spec, dataclasses.replace(CONFIG, options=wrong)))
 
 
 def test_a_bound_is_kept_over_blocks_and_levels():

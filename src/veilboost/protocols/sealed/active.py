@@ -36,6 +36,8 @@ class SealedActive(LatticeActive):
 
     def __init__(self, context: ActiveContext) -> None:
         super().__init__(context)
+        if not context.bounded or context.trees_per_round == 2:
+            raise UnsupportedCombination("sealed: gradients must be at most 1, as those of binary or multiclass are")
         if context.largest_weight > 1.0:
             raise UnsupportedCombination("sealed: a row that weighs more than 1 moves more than the noise hides")
         self._options = options_of(context.config)

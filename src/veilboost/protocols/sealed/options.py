@@ -63,7 +63,6 @@ def delta_option(config: TrainingConfig, role: Role) -> str | None:
 def refuse(config: TrainingConfig) -> None:
     """Whatever would let a label out beside the paid ways (the proof names each)."""
     problems = {
-        config.objective not in {"auto", "binary", "multiclass"}: "labels are classes: others have no bound",
         config.categories == "sets": "categories='sets' orders categories by their labels; use onehot or ordinal",
         config.early_stopping_rounds is not None: "early stopping looks at labels",
         config.gamma > 0: "gamma stops by a gain that is not private",

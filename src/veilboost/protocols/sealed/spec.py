@@ -130,4 +130,5 @@ SPEC = ProtocolSpec(
     security_bits=lambda config: SECURITY_BITS,
     sets=False,
     engines=("local", "disk", "ray"),
+    declared_classes=True,
 )

@@ -1,0 +1,175 @@
+"""The one check that every job passes, whoever starts it: an estimator, a simulation, a driver or a daemon."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import cast
+
+import numpy as np
+
+from veilboost.boost.objective import CustomLoss
+from veilboost.config import TrainingConfig
+from veilboost.data.schema import check_label_present, check_labels, infer_objective
+from veilboost.data.table import PartyTable
+from veilboost.engine.api import LOCAL, check_job
+from veilboost.engine.shards import per_row, seen_values
+from veilboost.errors import ImpossibleParameter, LabelOutOfRange, MissingLabel, UnsupportedCombination
+from veilboost.protocols.api import ProtocolSpec
+from veilboost.types import AnyArray, Float64Array
+
+CLASSIFICATIONS = ("binary", "multiclass")  # their gradients are at most 1, whatever the labels
+_ZERO_ONE = (None, ("0", "1"), ("0.0", "1.0"))  # names of the classes 0 and 1; None where they are numbers
+
+
+@dataclass(frozen=True)
+class ResolvedJob:
+    """A job with everything decided that its claims depend on.
+
+    `classes` are the class names at the party that holds the labels, and `declared` says that they do not come from the
+    labels. `table` is the label party's, with labels as training takes them. Other parties have neither.
+    """
+
+    spec: ProtocolSpec
+    config: TrainingConfig
+    engine: str = LOCAL.name
+    custom_loss: CustomLoss | None = None
+    classes: tuple[str, ...] | None = None
+    declared: bool = True
+    table: PartyTable | None = None
+
+    @property
+    def labels(self) -> Float64Array:
+        if self.table is None or self.table.label is None:
+            raise MissingLabel("the active party has no label")
+        return self.table.label
+
+    @property
+    def kinds(self) -> int:
+        """How many classes there are; of numbers it says nothing."""
+        return len(self.classes) if self.classes is not None else int(seen_values(self.labels).max(initial=0)) + 1
+
+
+def resolve(
+    spec: ProtocolSpec,
+    config: TrainingConfig,
+    table: PartyTable,
+    *,
+    engine: str = LOCAL.name,
+    custom_loss: CustomLoss | None = None,
+    classes: Sequence[str] | None = None,
+) -> ResolvedJob:
+    """Decide what the labels decide, and check the job.
+
+    Parameters
+    ----------
+    table
+        The active party's, with its label.
+    classes
+        The class names that its owner declares, in the order of their trees. A declared class that no label has is
+        fine; a label outside of them is refused.
+
+    Raises
+    ------
+    MissingLabel
+        The table has no label.
+    LabelOutOfRange
+        The labels do not fit the objective or the declared classes.
+    UnsupportedCombination
+        The protocol, the engine or the loss do not go together.
+    """
+    if table.label is None:
+        raise MissingLabel("the active party has no label")
+    if classes is not None:
+        table = with_classes(table, classes)
+    labels, found = seen_values(cast(Float64Array, table.label)), table.label_classes
+    objective = config.objective if config.objective != "auto" else infer_objective(labels, found)
+    if custom_loss is None:
+        if classes is None:
+            check_labels(labels, objective, found)
+        elif objective not in CLASSIFICATIONS or (objective == "binary") != (len(classes) == 2):
+            raise UnsupportedCombination(
+                f"{len(classes)} classes are declared, and objective is {objective!r}",
+                'set objective to "binary" for two classes and to "multiclass" for more, or leave it at "auto"',
+            )
+    declared = classes is not None or (config.objective == "binary" and found in _ZERO_ONE)
+    config = replace(config, objective=objective)
+    job = ResolvedJob(spec, config, engine, custom_loss, found, declared, table)
+    validate(job)
+    return job
+
+
+def validate(job: ResolvedJob) -> None:
+    """Refuse what the protocol, the engine or the protocol's claims do not allow."""
+    spec, config = job.spec, job.config
+    spec.options.from_dict(config.options)
+    if spec.refuse is not None:
+        spec.refuse(config)
+    check_job(job.engine, spec.name, spec.engines, config, job.custom_loss is not None)
+    if spec.declared_classes:
+        _check_claims(job)
+
+
+def _check_claims(job: ResolvedJob) -> None:
+    """The claim is about one label's influence: the loss must bound it, and the labels may not choose the trees."""
+    name, objective = job.spec.name, job.config.objective
+    if job.custom_loss is not None:
+        raise UnsupportedCombination(
+            f"{name} needs a loss whose gradients are at most 1, and of a custom objective nobody knows that",
+            'set objective to "binary" or "multiclass", or use the protocol lattice',
+        )
+    if objective == "auto":
+        raise UnsupportedCombination(
+            f'{name} needs to know the loss before labels are seen, and objective is "auto"',
+            'set objective to "binary" or "multiclass" under [training]',
+        )
+    if objective not in CLASSIFICATIONS:
+        raise UnsupportedCombination(
+            f"{name} predicts classes, because other labels have no bound, and objective is {objective!r}",
+            "predict classes, or use the protocol lattice",
+        )
+    if not job.declared:
+        raise UnsupportedCombination(
+            f"{name} needs declared classes: which there are would otherwise tell of labels", _line(job)
+        )
+    if objective == "multiclass" and job.table is not None and job.kinds < 3:
+        raise UnsupportedCombination(f"{name} takes two classes as one tree a round", 'set objective to "binary"')
+
+
+def _line(job: ResolvedJob) -> str:
+    """What to add. It names the owner's classes, and only its own process shows it."""
+    if job.config.objective == "binary" and job.classes in _ZERO_ONE:
+        return 'add objective = "binary" (in a job under [training]; to simulate: --objective binary)'
+    names = job.classes or tuple(str(code) for code in range(job.kinds))
+    return f"add classes = {json.dumps(names, ensure_ascii=False)} (to simulate: --classes {','.join(names)})"
+
+
+def with_classes(table: PartyTable, classes: Sequence[str]) -> PartyTable:
+    """The table with its labels as codes of the declared classes."""
+    names = tuple(classes)
+    if len(names) < 2 or len(set(names)) < len(names):
+        raise ImpossibleParameter("fewer than two classes are declared, or one twice", "name every class once")
+    if table.label is None or table.label_classes == names:
+        return table
+    check_label_present(seen_values(table.label), None)
+    if table.label_classes is None:
+        try:
+            values = np.array([float(name) for name in names])
+        except ValueError:
+            raise LabelOutOfRange("the labels are numbers, and declared classes are not") from None
+    else:
+        position = {name: code for code, name in enumerate(table.label_classes)}
+        values = np.array([position.get(name, -1.0 - at) for at, name in enumerate(names)], dtype=np.float64)
+    unknown = len(np.setdiff1d(np.unique(seen_values(table.label)), values))
+    if unknown:
+        raise LabelOutOfRange(
+            f"the labels hold values outside the declared classes: {unknown}", "add them to classes, or drop these rows"
+        )
+    return replace(table, label=per_row(partial(_coded, values), table.label), label_classes=names)
+
+
+def _coded(values: Float64Array, label: AnyArray) -> Float64Array:
+    order = np.argsort(values)
+    return order[np.searchsorted(values[order], label)].astype(np.float64)
