@@ -268,7 +268,7 @@ def simulate(
 
         [bold]veilboost simulate --data t.csv --label y --columns a=x,z --columns 'b=*'[/]
 
-        [bold]veilboost simulate --scene --protocol sealed --eps 4 --audit[/]
+        [bold]veilboost simulate --scene --protocol sealed --objective binary --eps 4[/]
 
         [bold]veilboost simulate --data t.csv --label y --protocol mal --participants 10 --buckets 18[/]
     """

@@ -48,6 +48,7 @@ def finished(protocol: str, roots: bool = False) -> tuple[dict[str, View], Truth
     label = (values[0] + 0.7 * values[1] + 0.6 * values[3] > 0).astype(np.float64)
     tables = split_among([Column(f"n{k}", column) for k, column in enumerate(values)], label, 2)
     config = TrainingConfig(
+        objective="binary",
         n_estimators=100 if roots else 15,
         max_depth=1 if roots else 2 if protocol == "masked" else 4,
         max_bin=256 if protocol == "federboost" else 8,

@@ -1,0 +1,97 @@
+"""Over TLS: `check` and `train` refuse alike, a daemon refuses a proposal made by hand, and class names stay home."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from parties import CONFIG, PARTIES, Town, make_certificates
+from veilboost.config import TrainingConfig
+from veilboost.party.drive import Driver
+from veilboost.party.settings import ProtocolSettings, load_job, load_party
+
+NAMES = ("sealed", "lattice")
+SMALL = replace(CONFIG, n_estimators=2, categories="ordinal", objective="auto")
+CLASSES = ("hiv-negative", "hiv-positive", "hiv-unknown")
+
+
+@pytest.fixture(scope="module")
+def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
+    folder = tmp_path_factory.mktemp("town")
+    made = Town(folder, make_certificates(folder / "certs"), rows=120, overlap=False)
+    for party in PARTIES:
+        made.settle(party, policy={"protocols": NAMES, "accept_exposed": NAMES})
+    made.serve("shop", "telecom")
+    yield made
+    made.close()
+
+
+def labelled(town: Town, label: object) -> None:
+    table = pq.read_table(town.folder / "bank.parquet").drop_columns(["label"])
+    pq.write_table(table.append_column("label", pa.array(label)), town.folder / "bank.parquet")
+
+
+def written(town: Town, name: str, protocol: str = "sealed", config: TrainingConfig = SMALL) -> Path:
+    addresses = {party: town.address(party) for party in ("shop", "telecom")}
+    return town.write_job(addresses, name, config, protocol=ProtocolSettings(protocol), record="payload")
+
+
+def test_check_and_train_refuse_a_regression_and_the_hint_works(town: Town) -> None:
+    labelled(town, np.linspace(-1e4, 1e4, 120))
+    job = written(town, "amounts")
+    for command in ("check", "train"):
+        told = town.refused(command, job.name, "--config", "bank.toml")
+        assert told.startswith("VB-1004: ")
+        assert "regression" in told
+        assert "lattice" in told
+    assert not (town.folder / "runs-bank" / "amounts").exists(), "nothing was proposed, kept or spent"
+    assert not (town.folder / "runs-shop" / "amounts").exists()
+    job = written(town, "amounts", "lattice")
+    assert town.answer("check", job.name, "--config", "bank.toml")["ready"]
+    assert town.answer("train", job.name, "--config", "bank.toml")["rounds"] == 2
+
+
+def test_undeclared_classes_are_refused_and_declared_ones_stay_home(town: Town) -> None:
+    labelled(town, np.array(CLASSES)[np.arange(120) % 3])
+    job = written(town, "kinds")
+    for command in ("check", "train"):
+        told = town.refused(command, job.name, "--config", "bank.toml")
+        assert told.startswith("VB-1004: ")
+    line = re.search(r"(classes = \[.*\]) \(", told)
+    assert line is not None
+    job.write_text(f"{line[1]}\n{job.read_text()}".replace("# classes =", "#"))
+    assert town.answer("check", job.name, "--config", "bank.toml")["ready"]
+    assert town.answer("train", job.name, "--config", "bank.toml")["rounds"] == 2
+    kept = [file for party in ("shop", "telecom") for file in (town.folder / f"runs-{party}" / "kinds").rglob("*")]
+    contents = b"".join(file.read_bytes() for file in kept if file.is_file())
+    assert b"multiclass" in contents, "the objective is told"
+    assert b"hiv" not in contents, "what the classes are called is not"
+    sent = (town.folder / "runs-bank" / "kinds" / "job.toml").read_text()  # predictions propose this text again
+    assert "hiv" not in sent
+
+
+def test_zero_and_one_are_declared_by_the_objective(town: Town) -> None:
+    labelled(town, np.arange(120) % 2)
+    job = written(town, "flags")
+    assert 'objective = "binary"' in town.refused("check", job.name, "--config", "bank.toml")
+    job = written(town, "flags", config=replace(SMALL, objective="binary"))
+    assert town.answer("train", job.name, "--config", "bank.toml")["rounds"] == 2
+
+
+def test_a_daemon_refuses_a_proposal_that_its_driver_did_not_check(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    labelled(town, np.arange(120) % 2)
+    monkeypatch.setattr(Driver, "_resolved", lambda self: None)
+    for objective in ("auto", "regression"):
+        job = written(town, "bent", config=replace(SMALL, objective=objective))
+        with Driver(load_party(town.folder / "bank.toml"), load_job(job)) as driver:
+            answers = driver.check()
+        for told in answers.values():
+            assert told is not None
+            assert "VB-1004" in told
