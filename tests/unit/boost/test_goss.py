@@ -16,6 +16,7 @@ from sklearn.model_selection import train_test_split
 
 from support import make_columns, make_labels, sha, split_among, train
 from veilboost.boost import booster
+from veilboost.boost.grower import SplitFinder
 from veilboost.boost.labels import LabelRows
 from veilboost.boost.metrics import metric_named
 from veilboost.boost.objective import make_objective
@@ -33,7 +34,7 @@ def goss(top_rate: float = 0.2, other_rate: float = 0.1, **others) -> TrainingCo
     return TrainingConfig(sampling="goss", top_rate=top_rate, other_rate=other_rate, **others)
 
 
-class Listening:
+class Listening(SplitFinder):
     """A finder that notes how rounds begin. With a large `min_child_weight` it is never asked for a split."""
 
     derives_siblings = True

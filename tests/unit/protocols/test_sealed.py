@@ -66,9 +66,10 @@ def test_what_a_passive_party_spends_is_noise_and_the_sides_of_its_cuts():
     run = train(tables(), noisy, "sealed")
     spent = run.accounts["p1"].events
     noised = [dataclasses.replace(event, content="") for event in spent if isinstance(event, Gaussian)]
-    planned = plan(noisy, 600, Role.PASSIVE, columns=3)
-    assert set(noised) == {event for event in planned if isinstance(event, Gaussian)}
-    assert 2.97 < compose(noised, 1e-5).epsilon <= 3.0
+    planned = [event for event in plan(noisy, 600, Role.PASSIVE, columns=3) if isinstance(event, Gaussian)]
+    assert {event.release for event in noised} >= {"round 0 level 0 cells", "cuts of column 0"}
+    assert set(noised) <= set(planned), "a tree may end before its last level"
+    assert 2.97 < compose(planned, 1e-5).epsilon <= 3.0
     exact = [event for event in spent if not isinstance(event, Gaussian)]
     assert {event.what for event in exact} == {SplitAnswer.reveals[0].what}
     assert sum(event.count for event in exact) == noisy.n_estimators
