@@ -6,6 +6,7 @@ answer is a packet; nothing that arrives can end the party.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -131,7 +132,8 @@ class PartyHost:
             frame = session.handle(peer, decode(packet.body, session.catalogue), packet.body)
         except BaseException as error:
             if isinstance(session, AnsweringSession):
-                session.note_error(str(error) if isinstance(error, VeilBoostError) else _reason(error))
+                with contextlib.suppress(VeilBoostError):  # the disk may be what is wrong; the log has it in any case
+                    session.note_error(str(error) if isinstance(error, VeilBoostError) else _reason(error))
             if new:  # a proposal that is refused leaves nothing behind
                 session.give_up()
             raise
