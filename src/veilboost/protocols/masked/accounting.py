@@ -27,7 +27,7 @@ EVERYONE = ""
 
 
 def _receiver(maker: str) -> str:
-    return "every passive party" if maker == EVERYONE else f"passive party {maker}"
+    return "every passive party" if maker == EVERYONE else maker
 
 
 def sums_event(maker: str, number: int, depth: int, content: str = "", count: int = 1) -> Event:
