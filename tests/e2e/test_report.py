@@ -184,7 +184,7 @@ def test_the_content_is_there_for_all_who_read(demo_page: Path, window: browser.
         "PlainSums",
         "missed_payments",
         "does not protect",
-        "Nothing with noise",
+        "without noise, to",
     ):
         assert told in seen, told
     drawn = window.run("return [...document.querySelectorAll('figure title')].map(t => t.textContent).join()")

@@ -22,12 +22,13 @@ from veilboost.audit.sums import histograms
 from veilboost.audit.view import Truth, View
 from veilboost.boost.objective import sigmoid
 from veilboost.config import TrainingConfig
+from veilboost.crypto.content import content_digest
 from veilboost.crypto.csprng import JobRandomness
 from veilboost.data.table import PartyTable
 from veilboost.errors import ImpossibleParameter
 from veilboost.party.simulation import simulate_training
 from veilboost.privacy.quantiles import cell_counts, noisy_cuts
-from veilboost.protocols.sealed.accounting import cuts_sigma
+from veilboost.protocols.sealed.accounting import cuts_event, cuts_sigma
 from veilboost.protocols.sealed.options import options_of
 from veilboost.types import AnyArray, BoolArray, Column, Float32Array, Float64Array, PartyName
 
@@ -183,8 +184,9 @@ def _cell_statistic(
     cuts = np.arange(0.5, 3.0, dtype=np.float32)  # one bin for each category
     if truth.tables["shop"].columns[0].categories is None:
         bins, options = truth.config.max_bin, options_of(truth.config)
-        generator, counts = secret.for_request("cuts", 0, bins, b""), cell_counts(columns[side])
-        cuts = noisy_cuts(generator, counts, bins, cuts_sigma(options, columns=1))
+        counts = cell_counts(columns[side])
+        digest = content_digest(secret, repr(cuts_event(options, columns=1, number=0)), bins, counts)
+        cuts = noisy_cuts(secret.for_request("cuts", digest), counts, bins, cuts_sigma(options, columns=1))
     root = seen.nodes[0]
     unit = np.array([2.0**truth.config.gradient_bits, 1.0])  # noise has the same size in units of the largest value
     here, there = (

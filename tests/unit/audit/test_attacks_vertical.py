@@ -26,7 +26,9 @@ from veilboost.audit.view import Truth, View
 from veilboost.config import TrainingConfig
 from veilboost.party.simulation import simulate_training
 
-CONFIG = TrainingConfig(n_estimators=12, max_depth=3, max_bin=8, learning_rate=0.3, categories="onehot")
+CONFIG = TrainingConfig(
+    objective="binary", n_estimators=12, max_depth=3, max_bin=8, learning_rate=0.3, categories="onehot"
+)
 
 
 def audited(protocol: str, rows: int = 240, seed: int = 1, **changes: object) -> tuple[dict[str, View], Truth]:

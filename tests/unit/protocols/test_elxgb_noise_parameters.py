@@ -66,11 +66,16 @@ def leaf_noise(monkeypatch, options):
     monkeypatch.setattr(active._hens, "begin_round", lambda begun: None)
     active.begin_round(start(0))
     noise = active.leaf_weights(np.zeros((ROWS, 2), dtype=np.int64), SCALE)[:, 0]
+    active.end_round()
     return noise.astype(np.float64), active._context.account.events
 
 
-@pytest.mark.parametrize("noise_of", [gradient_noise, leaf_noise])
-@pytest.mark.parametrize("other", OTHERS, ids=lambda other: next(iter(other)))
+@pytest.mark.parametrize(
+    ("noise_of", "other"),
+    # Leaves are not clipped: their noise has the same law whatever the clipping.
+    [*((gradient_noise, other) for other in OTHERS), *((leaf_noise, other) for other in OTHERS[:3])],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else value.__name__,
+)
 def test_noise_of_other_parameters_is_other_noise(monkeypatch, noise_of, other):
     """Otherwise two releases are two equations with one unknown: the label."""
     (first, booked), (second, also) = (noise_of(monkeypatch, options) for options in ({}, other))

@@ -324,7 +324,7 @@ def test_requests_out_of_turn_or_shape_are_refused():
 @pytest.mark.parametrize("changes", [{}, {"colsample_bytree": 0.5}])
 def test_lists_that_name_nodes_or_columns_otherwise_than_the_job_are_refused(changes):
     table, config = dealt(whole(), [150, 150]), config_of(n_estimators=1, max_depth=1, **changes)
-    federation, seen = HorizontalFederation("secagg", table, config, seed=b"same"), []
+    federation, seen = HorizontalFederation("secagg", table, config, unsafe_noise_seed=1), []
     handle = federation.participants["p0"].handle
     federation.participants["p0"].handle = lambda message: seen.append(message) or handle(message)
     federation.train()
@@ -335,7 +335,7 @@ def test_lists_that_name_nodes_or_columns_otherwise_than_the_job_are_refused(cha
         {"columns": np.array([0], dtype=np.int32)},
         {"columns": np.append(first.columns, first.columns[:1]) if changes else np.arange(2, dtype=np.int32)},
     ):
-        side = HorizontalFederation("secagg", table, config, seed=b"same").participants["p0"]
+        side = HorizontalFederation("secagg", table, config, unsafe_noise_seed=1).participants["p0"]
         side.introduce()
         for message in seen[: seen.index(first)]:
             side.handle(message)
