@@ -154,9 +154,8 @@ def main() -> None:
     parser.add_argument("--depth", type=int, default=6)
     parser.add_argument("--max-bin", type=int, default=32)
     parser.add_argument("--learning-rate", type=float, default=0.1)
-    parser.add_argument(
-        "--seeds", type=int, default=1, help="divisions into training and test rows; each draws new noise"
-    )
+    parser.add_argument("--seeds", type=int, default=1, help="divisions into training and test rows")
+    parser.add_argument("--drawings", type=int, default=1, help="runs on each division; each draws new noise")
     parser.add_argument("--active-columns", type=float, default=0.0, help="share of columns at the active party")
     parser.add_argument("--only", nargs="*", default=list(SETS))
     parser.add_argument("--epsilons", nargs="*", type=float, default=list(EPSILONS))
@@ -199,7 +198,11 @@ def main() -> None:
                 if given.methods and not any(part in curve.name for part in given.methods):
                     continue
                 job = replace(config, options=curve.options, **curve.settings)
-                found = [measured(table, given.active_columns, seed, curve, job) for seed in range(given.seeds)]
+                found = [
+                    measured(table, given.active_columns, seed, curve, job)
+                    for seed in range(given.seeds)
+                    for _ in range(given.drawings if epsilon else 1)
+                ]
                 row = {
                     "data": name,
                     "method": curve.name,
@@ -215,7 +218,8 @@ def main() -> None:
                 rows.append(row)
                 writer.writerow(row)
                 file.flush()
-                note(f"{name:15s} {curve.name:28s} {curve.reading:12s} eps {epsilon:<4g} AUC {row['auc']:.4f}")
+                found_auc = f"AUC {row['auc']:.4f} +- {row['deviation']:.4f}"
+                note(f"{name:15s} {curve.name:28s} {curve.reading:12s} eps {epsilon:<4g} {found_auc}")
     every = [*(row for part in given.also for row in earlier(part)), *rows]
     rows = list({(row["data"], row["method"], row["reading"], row["epsilon"]): row for row in every}.values())
     draw(rows, given.out / "utility.svg")
@@ -223,7 +227,7 @@ def main() -> None:
         replace_block(given.markdown, "utility", markdown(rows))
     settings = {
         key: getattr(given, key)
-        for key in ("trees", "depth", "max_bin", "learning_rate", "seeds", "quick", "active_columns")
+        for key in ("trees", "depth", "max_bin", "learning_rate", "seeds", "drawings", "quick", "active_columns")
     }
     told = [{**row, "true": None if math.isinf(row["true"]) else row["true"]} for row in rows]  # JSON has no infinity
     report({"benchmark": "utility", "settings": settings, "delta": DELTA, "rows": told})

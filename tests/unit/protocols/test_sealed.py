@@ -6,9 +6,15 @@ import dataclasses
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import veilboost.party.simulation as simulation_module
 from support import make_columns, make_labels, sha, split_among, train
+from veilboost.audit.replay import rounds
+from veilboost.audit.sources import views_of_simulation
+from veilboost.boost.layout import BinLayout
+from veilboost.boost.split import left_sums
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import JobRandomness
 from veilboost.errors import UnsupportedCombination
@@ -19,9 +25,10 @@ from veilboost.protocols.api import PassiveContext
 from veilboost.protocols.common.messages import ResumeTraining, SplitAnswer, SplitRequest
 from veilboost.protocols.registry import protocol_named
 from veilboost.protocols.sealed.accounting import label_noise, plan
+from veilboost.protocols.sealed.active import _left_counts
 from veilboost.protocols.sealed.options import SealedOptions, completed
 from veilboost.protocols.validation import ResolvedJob, validate
-from veilboost.types import Role
+from veilboost.types import ColumnKind, Role
 from veilboost.wire.memory import MemoryChannel
 
 pytestmark = pytest.mark.fast
@@ -93,6 +100,34 @@ def test_with_one_label_flipped_nothing_but_paid_releases_differ(monkeypatch):
     assert all(named)
     assert (skeleton.base_margin == 0).all()
     assert all((tree.gain == 0).all() for tree in skeleton.trees)
+
+
+@given(st.integers(0, 2**32), st.integers(1, 3))
+def test_rows_that_candidates_send_left_are_counted_as_they_are_split(seed, nodes):
+    rng = np.random.default_rng(seed)
+    kinds = [ColumnKind.NUMERIC, ColumnKind.ONEHOT, ColumnKind.NUMERIC]
+    layout = BinLayout.of(rng.integers(1, 6, 3).tolist(), rng.integers(0, 2, 3).astype(bool).tolist(), kinds)
+    sums = rng.integers(0, 50, (nodes, layout.slots, 2))
+    handles = np.arange(2 * layout.slots, dtype=np.int32)
+    found = _left_counts(sums[..., 1], layout)
+    for node in range(nodes):
+        expected, _ = left_sums(sums, layout, np.full(len(handles), node), handles, [])
+        assert np.array_equal(found[node], expected[:, 1])
+
+
+@pytest.mark.parametrize("least_rows", [5, 60])
+def test_a_child_has_its_least_rows_and_a_twentieth_of_its_node(least_rows):
+    """By these the sensitivity of the selection is bounded."""
+    run = train(tables(rows=900), config(options={"eps": 0.5, "least_rows": least_rows}), "sealed", record="payload")
+    views, _ = views_of_simulation(run, tables(rows=900))
+    splits = [
+        (len(left), len(right))
+        for each in rounds(views["p0"], "p1")
+        for level in each.levels
+        for _, _, left, right in level.sides()
+    ]
+    assert len(splits) > 3
+    assert all(min(pair) >= max(least_rows, sum(pair) / 20) for pair in splits)
 
 
 def test_leaves_carry_noise_of_the_stated_size():

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from veilboost.boost.grower import Choices, Level, Round
-from veilboost.boost.layout import BinLayout
+from veilboost.boost.layout import KIND_CODES, BinLayout
 from veilboost.boost.split import Candidates, candidates_from_sums
 from veilboost.crypto.content import content_digest
 from veilboost.crypto.lattice.parameters import Sizes
@@ -28,7 +28,9 @@ from veilboost.protocols.sealed.accounting import (
     selection_event,
 )
 from veilboost.protocols.sealed.options import options_of
-from veilboost.types import Float64Array, Int32Array, Int64Array, PartyName
+from veilboost.types import ColumnKind, Float64Array, Int32Array, Int64Array, PartyName
+
+LEAST_SHARE = 1 / 20  # of a node's rows, for each child
 
 
 class SealedActive(LatticeActive):
@@ -74,9 +76,16 @@ class SealedActive(LatticeActive):
 
     def score(self, sums: Int64Array, layout: BinLayout, totals: Int64Array) -> Candidates:
         """Gains with counts in place of hessians, of all candidates; ties are not named, they would tell of labels."""
-        return candidates_from_sums(
+        offer = candidates_from_sums(
             sums, layout, totals, self.start.scale, self._scoring, self.context.threads, keep_gains=True
         )
+        rows, left = totals[:, 1, None], _left_counts(sums[..., 1], layout)
+        enough = np.minimum(left, rows - left) >= self._least(rows)
+        return replace(offer, gain=np.where(enough, _gains(offer, len(sums)), -np.inf))
+
+    def _least(self, rows: Int64Array) -> Float64Array:
+        """The least rows of a child of a node of so many: the more there are, the less one label moves the utility."""
+        return np.maximum(self._options.least_rows, LEAST_SHARE * rows)
 
     def offer(self, sums: Int64Array, layout: BinLayout, totals: Int64Array) -> Candidates:
         return self.score(sums, layout, totals)
@@ -95,15 +104,16 @@ class SealedActive(LatticeActive):
         if self._options.utility == "root":
             with np.errstate(invalid="ignore"):
                 utility = np.where(np.isfinite(utility), np.sqrt(np.maximum(utility, 0.0)), -np.inf)
-            sensitivity = 1.0 / np.sqrt(self._options.least_rows + self.config.reg_lambda)
+            sensitivity = 1.0 / np.sqrt(self._least(n) + self.config.reg_lambda)
         else:
-            sensitivity = 2.0
+            sensitivity = np.full(len(n), 2.0)
+        utility = utility / sensitivity[:, None]
         # Other answers of a peer, after a resume, are other utilities: they meet other noise and are booked again.
         event = selection_event(self._noise, self.start.number, level.depth, self._classes)
         digest = content_digest(self.context.randomness, repr(event), utility)
         self.context.account.spend(replace(event, content=digest.hex()))
         generator = self.context.randomness.for_request("selection", digest)
-        chosen = exponential(generator, utility[nodes], self._noise.selection, float(sensitivity))
+        chosen = exponential(generator, utility[nodes], self._noise.selection, sensitivity=1.0)
         owner = (first.searchsorted(chosen, side="right") - 1).astype(np.int32)
         handle = (chosen - first[owner]).astype(np.int32)
         # A gain would be a release of its own: the model has none.
@@ -141,6 +151,18 @@ class SealedActive(LatticeActive):
 
 def _gains(offer: Candidates, nodes: int) -> Float64Array:
     return np.empty((nodes, 0)) if offer.gain is None else offer.gain
+
+
+def _left_counts(counts: Int64Array, layout: BinLayout) -> Int64Array:
+    """How many rows each candidate sends left, (nodes, handles), from the rows in each bin; no column has sets."""
+    slot = np.arange(layout.slots)
+    feature = np.repeat(np.arange(layout.features), layout.widths)
+    first = np.where(layout.kind[feature] == KIND_CODES[ColumnKind.ONEHOT], slot, layout.offsets[feature])
+    below = np.zeros((len(counts), layout.slots + 1), dtype=np.int64)
+    np.cumsum(counts, axis=1, out=below[:, 1:])
+    left = below[:, slot + 1] - below[:, first]
+    missing = counts[:, layout.offsets[feature + 1] - 1] * layout.missing[feature]
+    return np.stack((left, left + missing), axis=2).reshape(len(counts), 2 * layout.slots)
 
 
 def _counted(gradients: Int32Array) -> Int32Array:
