@@ -177,13 +177,17 @@ class VerticalActive(ActiveSide):
         for name, request in self._asked.items():
             if name not in self.known_sums:  # of this protocol, or this tree, only gains are known
                 continue
-            at = np.flatnonzero(choices.owner == self.context.order.index(name))
-            times = np.diff(request.starts)
-            nodes = level.open.searchsorted(request.position).repeat(times)
-            sets = [request.set_bins[low:high] for low, high in pairwise(request.set_starts.tolist())]
-            told, bins = left_sums(self.known_sums[name], self.round_layouts[name], nodes, request.handles, sets)
-            fits = (np.abs(told - left[at].repeat(times, axis=0)) <= self.tolerance(name, bins)).all(axis=1)
-            if not np.logical_or.reduceat(fits, request.starts[:-1]).all():  # one of the handles that tie
+            found, layout = left[choices.owner == self.context.order.index(name)], self.round_layouts[name]
+            nodes, starts = level.open.searchsorted(request.position), request.starts
+            if len(request.handles) > len(nodes):  # ties: one of them was taken
+                times = starts[1:] - starts[:-1]
+                nodes, found = nodes.repeat(times), found.repeat(times, axis=0)
+            sets: list[Int32Array] = []
+            if layout.has_sets:
+                sets = [request.set_bins[low:high] for low, high in pairwise(request.set_starts.tolist())]
+            told, bins = left_sums(self.known_sums[name], layout, nodes, request.handles, sets)
+            fits = (np.abs(told - found) <= self.tolerance(name, bins)).all(axis=1)
+            if not np.logical_or.reduceat(fits, starts[:-1]).all():
                 raise InconsistentSplit(
                     f"{name} sent rows left that do not add up to the sums by which its split was chosen"
                 )
