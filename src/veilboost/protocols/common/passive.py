@@ -174,7 +174,7 @@ class VerticalPassive(PassiveSide):
         self.trees_per_round = message.trees_per_round
         self.weight_bits = message.weight_bits
         self.config = config
-        self._may_fit = np.packbits(np.ones(rows, dtype=np.bool_) if held_out is None else ~held_out)
+        self._may_fit = None if held_out is None else np.packbits(~held_out)
         self._rounds, self._max_depth = config.n_estimators, config.max_depth
         layout = self._block.layout
         return ColumnsOffered(layout.offsets, layout.missing, layout.kind)
@@ -221,7 +221,10 @@ class VerticalPassive(PassiveSide):
 
     def _check_sample(self, number: int, sent: BoolArray | None) -> None:
         """Refuse rows to fit on that are not the job's: a sender that chose them freely could ask about one person."""
-        expected = _bits(self._may_fit, self.context.rows).astype(np.bool_)
+        rows, may_fit = self.context.rows, self._may_fit
+        if sent is None and may_fit is None and self.config.subsample >= 1.0 and self.config.sampling == "uniform":
+            return  # all rows, as the job says; nothing need be written down for each of them
+        expected = np.ones(rows, dtype=np.bool_) if may_fit is None else _bits(may_fit, rows).astype(np.bool_)
         sent = np.ones_like(expected) if sent is None else sent
         if self.config.sampling == "goss":  # which rows these are depends on gradients; how many does not
             right = not (sent & ~expected).any() and int(sent.sum()) == sum(
