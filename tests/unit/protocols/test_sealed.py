@@ -130,6 +130,20 @@ def test_a_child_has_its_least_rows_and_a_twentieth_of_its_node(least_rows):
     assert all(min(pair) >= max(least_rows, sum(pair) / 20) for pair in splits)
 
 
+def test_the_active_party_may_train_alone():
+    columns = make_columns(5, rows=300, numeric=4)
+    run = train(split_among(columns, make_labels(5, columns), 1), config(options={"eps": 2.0}), "sealed")
+    assert len(run.parts["p0"].skeleton.trees) == 4
+
+
+def test_noise_that_does_not_fit_is_refused_and_the_hint_works():
+    job = config(n_estimators=1, max_depth=1, gradient_bits=30, options={"eps": 2.0, "eps_features": 1e-3})
+    with pytest.raises(UnsupportedCombination, match="does not fit") as refused:
+        train(tables(), job, "sealed")
+    bits = int(refused.value.remedy.split("gradient_bits to ")[1].split(",")[0])
+    train(tables(), dataclasses.replace(job, gradient_bits=bits), "sealed")
+
+
 def test_leaves_carry_noise_of_the_stated_size():
     """Of one stump on constant columns the leaf sum is known: what is off is the noise."""
     weights = []

@@ -43,6 +43,7 @@ class LatticeActive(EncryptedActive):
         # From the job's own key, so that a job that goes on after an interruption encrypts as before.
         self._key = SecretKey(context.randomness.for_request("lattice key"))
         self._key_seed = np.frombuffer(self._key.public_seed, dtype=np.uint8)
+        self.block_node = _NO_ROWS  # the node of each block of the level; none where nobody is asked
 
     @property
     def noise_bits(self) -> int:
