@@ -21,8 +21,7 @@ from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
 from veilboost.party.horizontal import simulate_horizontal
 from veilboost.party.simulation import simulate_training
-from veilboost.protocols.horizontal_registry import horizontal_protocols
-from veilboost.protocols.registry import all_protocols
+from veilboost.protocols.registry import all_protocols, protocols_of
 from veilboost.types import Column
 
 ROWS, COLUMNS, PARTICIPANTS, MAL_TREES = 5000, 20, 5, 60
@@ -38,7 +37,7 @@ def data() -> tuple[list[Column], np.ndarray]:
 def seconds_of_a_tree(protocol: str, config: TrainingConfig) -> float:
     columns, label = data()
     ids = np.arange(ROWS)
-    if protocol in horizontal_protocols():
+    if protocol in protocols_of("horizontal"):
         shares = np.array_split(ids, PARTICIPANTS)
         tables = {
             f"h{k}": PartyTable(at, tuple(Column(c.name, c.values[at]) for c in columns), label[at])
@@ -57,7 +56,7 @@ def seconds_of_a_tree(protocol: str, config: TrainingConfig) -> float:
 
 
 def main() -> None:
-    every = [*all_protocols(), *horizontal_protocols()]
+    every = [*all_protocols()]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--protocols", default=",".join(every))
     parser.add_argument("--trees", type=int, default=5)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-import veilboost.protocols.common.paillier_passive as passive_module
+import veilboost.protocols.paillier.passive as passive_module
 from common import among, arguments, hold_out, load, note, report
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import Csprng

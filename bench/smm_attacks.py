@@ -16,10 +16,10 @@ from scipy.optimize import linprog
 
 from common import note, report
 from veilboost.crypto.csprng import Csprng
-from veilboost.protocols.common.kernels import KernelOptions, draw_mask, masked
-from veilboost.protocols.common.null_space import null_vectors
 from veilboost.protocols.smm1.active import MaskedNode
 from veilboost.protocols.smm1.passive import SplitColumns
+from veilboost.protocols.vertical.kernels import KernelOptions, draw_mask, masked
+from veilboost.protocols.vertical.null_space import null_vectors
 
 SHARES = (0.02, 0.1, 0.3, 0.45, 0.55, 0.7, 0.9)
 ANCHORS = 20  # rows whose labels the attacker knows

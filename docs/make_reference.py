@@ -30,9 +30,7 @@ from veilboost.infer.messages import PREDICTION_MESSAGES
 from veilboost.infer.secure.messages import SECURE_MESSAGES
 from veilboost.party.messages import CONTROL_MESSAGES
 from veilboost.privacy.statement import Statement
-from veilboost.protocols.api import ProtocolSpec
-from veilboost.protocols.horizontal_registry import horizontal_protocols
-from veilboost.protocols.registry import all_protocols
+from veilboost.protocols.registry import BUILT_IN, all_protocols
 from veilboost.wire.message import ArraySpec, Message
 
 REFERENCE = Path(__file__).resolve().parent / "reference"
@@ -55,7 +53,7 @@ def page(title: str, *blocks: str | Sequence[str]) -> str:
 
 def _options_tables() -> list[str | Sequence[str]]:
     blocks: list[str | Sequence[str]] = []
-    for spec in (*all_protocols().values(), *horizontal_protocols().values()):
+    for spec in all_protocols().values():
         rows = [
             (
                 f"`{item.name}`",
@@ -143,11 +141,6 @@ def _documented(cls: type) -> dict[str, tuple[str, str]]:
 # --- messages ---------------------------------------------------------------------------------------------
 
 
-def own_protocols() -> list[ProtocolSpec]:
-    """Those of this repository, and not what other installed packages bring."""
-    return [spec for spec in all_protocols().values() if spec.active.__module__.startswith("veilboost.")]
-
-
 def messages_page() -> str:
     blocks: list[str | Sequence[str]] = [
         "Every message that can cross between parties: its fields, and what its receiver learns from it. The texts "
@@ -155,17 +148,10 @@ def messages_page() -> str:
         "message becomes bytes is told in [the wire format](../explanation/the-wire-format.md).",
     ]
     shown: set[type[Message]] = set()
-    for spec in own_protocols():
-        blocks += [f"## Protocol `{spec.name}`", _sentence(spec.summary), _protections(spec.statement)]
+    for spec in BUILT_IN:
+        name = f"`{spec.name}`" if spec.setting == "vertical" else f"`{spec.name}` (rows in different hands)"
+        blocks += [f"## Protocol {name}", _sentence(spec.summary), _protections(spec.statement)]
         blocks += _messages(spec.messages, shown)
-    for spec in horizontal_protocols().values():
-        if spec.server.__module__.startswith("veilboost."):
-            blocks += [
-                f"## Protocol `{spec.name}` (rows in different hands)",
-                _sentence(spec.summary),
-                _protections(spec.statement),
-            ]
-            blocks += _messages(spec.messages, shown)
     blocks += [
         "## Prediction",
         "The same for models of every protocol. Routed prediction uses `BeginPrediction`, `RouteRequest` and "

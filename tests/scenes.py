@@ -9,9 +9,8 @@ from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
 from veilboost.errors import UnsupportedCombination
 from veilboost.party.horizontal import simulate_horizontal
-from veilboost.protocols.api import ProtocolSpec
-from veilboost.protocols.horizontal_registry import horizontal_protocols
-from veilboost.protocols.registry import all_protocols
+from veilboost.protocols.registry import all_protocols, protocols_of
+from veilboost.protocols.spec import ProtocolSpec
 from veilboost.protocols.validation import ResolvedJob, validate
 
 VERTICAL_SCENES = {
@@ -58,7 +57,7 @@ def horizontal_config(name: str = "binary") -> TrainingConfig:
 
 def exact_models(protocol: str) -> dict[str, str]:
     """The hash of what each scene's model computes, by scene, for a protocol that gives the same one every time."""
-    if protocol in horizontal_protocols():
+    if protocol in protocols_of("horizontal"):
         runs = {
             name: simulate_horizontal(horizontal_tables(name), protocol, horizontal_config(name))
             for name in HORIZONTAL_SCENES
@@ -75,4 +74,4 @@ def exact_models(protocol: str) -> dict[str, str]:
 
 
 def exact_protocols() -> list[str]:
-    return [spec.name for spec in (all_protocols() | horizontal_protocols()).values() if spec.exact]
+    return [spec.name for spec in all_protocols().values() if spec.exact]

@@ -23,10 +23,12 @@ Float64Array: TypeAlias = NDArray[np.float64]
 
 
 class Role(StrEnum):
-    """Who a party is in a vertical job."""
+    """Who a party with data, or the driver, is in a job; a protocol may have helpers besides."""
 
     ACTIVE = "active"
     PASSIVE = "passive"
+    SERVER = "server"
+    PARTICIPANT = "participant"
 
 
 class ColumnKind(StrEnum):

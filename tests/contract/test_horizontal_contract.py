@@ -17,10 +17,10 @@ from veilboost.config import TrainingConfig
 from veilboost.errors import EmptyTable, ImpossibleParameter, MissingColumn, MixedTypes, UnexpectedMessage
 from veilboost.party.horizontal import HorizontalFederation, simulate_horizontal
 from veilboost.privacy.statement import Status
-from veilboost.protocols.horizontal_registry import horizontal_protocols
+from veilboost.protocols.registry import protocols_of
 from veilboost.types import Column
 
-PROTOCOLS = list(horizontal_protocols().values())
+PROTOCOLS = list(protocols_of("horizontal").values())
 pytestmark = [pytest.mark.fast, pytest.mark.parametrize("spec", PROTOCOLS, ids=lambda spec: spec.name)]
 
 # Messages that a run of two bounded losses does not need.
@@ -107,7 +107,7 @@ def test_an_introduction_of_another_protocol_is_refused(spec):
 
 def test_the_statement_speaks_for_participants_and_the_page_repeats_it(spec):
     assert spec.statement.worst_for("participant") in tuple(Status)
-    folder = Path(inspect.getfile(spec.server)).parent
+    folder = Path(inspect.getfile(spec.roles["server"])).parent
     text = (folder / "LEAKAGE.md").read_text(encoding="utf-8")
     assert importlib.resources.files(f"veilboost.protocols.{spec.name}").joinpath("LEAKAGE.md").is_file()
     for message in spec.messages:

@@ -16,12 +16,12 @@ from veilboost.boost import sides
 from veilboost.crypto.csprng import JobRandomness, unsafe_key
 from veilboost.errors import UnsupportedCombination, VeilBoostError
 from veilboost.privacy.statement import Status
-from veilboost.protocols.api import ProtocolSpec
-from veilboost.protocols.registry import all_protocols
+from veilboost.protocols.registry import protocols_of
+from veilboost.protocols.spec import ProtocolSpec
 from veilboost.types import Role
 from veilboost.wire.memory import MemoryChannel
 
-PROTOCOLS = [spec for spec in all_protocols().values() if spec.setting == "vertical"]
+PROTOCOLS = list(protocols_of("vertical").values())
 pytestmark = [pytest.mark.fast, pytest.mark.parametrize("spec", PROTOCOLS, ids=lambda spec: spec.name)]
 
 
@@ -177,7 +177,7 @@ def test_every_message_says_what_it_reveals_and_to_whom(spec):
 
 
 def test_the_statement_covers_both_sides(spec):
-    for victim in Role:
+    for victim in (Role.ACTIVE, Role.PASSIVE):
         assert spec.statement.worst_for(victim) in set(Status)
     for protection in spec.statement.protections:
         assert protection.why
@@ -235,9 +235,9 @@ def test_requests_out_of_turn_are_refused(spec, monkeypatch):
     for _, message in seen:
         with pytest.raises(VeilBoostError):
             handler(message)  # the job has ended
-    from veilboost.protocols.api import PassiveContext
+    from veilboost.protocols.vertical.roles import PassiveContext
 
-    fresh = spec.passive(PassiveContext("p1", tables["p1"].columns, tables["p1"].rows, 1))
+    fresh = spec.roles["passive"](PassiveContext("p1", tables["p1"].columns, tables["p1"].rows, 1))
     for _, message in seen[1:]:
         with pytest.raises(VeilBoostError):
             fresh.handle(message)  # the job has not begun

@@ -11,10 +11,10 @@ from parties import CONFIG, PARTIES, Town, make_certificates
 from support import QUICK_OPTIONS
 from veilboost.errors import UnsupportedCombination
 from veilboost.party.settings import ProtocolSettings
-from veilboost.protocols.registry import all_protocols
+from veilboost.protocols.registry import protocols_of
 from veilboost.protocols.validation import ResolvedJob, validate
 
-SPECS = [spec for spec in all_protocols().values() if spec.setting == "vertical" and spec.name != "plain"]
+SPECS = [spec for spec in protocols_of("vertical").values() if spec.name != "plain"]
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from veilboost.crypto.csprng import Csprng
 from veilboost.fixedpoint import MAX_BITS, Scale
 from veilboost.privacy.mechanism import duchi_variance, hybrid_variance, piecewise_variance
-from veilboost.protocols.common.perturb import Noise, Perturbation, multiplier
 from veilboost.protocols.ldp.options import LdpOptions, Ranges
+from veilboost.protocols.vertical.perturb import Noise, Perturbation, multiplier
 
 MECHANISMS = ("gaussian", "laplace", "duchi", "piecewise", "hybrid")
 DRAWS = 8000

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from support import QUIET_OPTIONS, make_columns, make_labels, sha, split_among, train
 from veilboost.config import TrainingConfig
-from veilboost.protocols.common.passive import VerticalPassive
-from veilboost.protocols.registry import all_protocols
+from veilboost.protocols.registry import protocols_of
+from veilboost.protocols.vertical.passive import VerticalPassive
 
 pytestmark = pytest.mark.fast
 
 ROWS = 120
-EXACT = [spec.name for spec in all_protocols().values() if spec.exact and spec.name != "plain"]
+EXACT = [spec.name for spec in protocols_of("vertical").values() if spec.exact and spec.name != "plain"]
 
 
 def scene(seed, objective="binary", **changes):

@@ -8,8 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from veilboost.crypto.csprng import Csprng
-from veilboost.protocols.common.kernels import KernelOptions, check_kernel, draw_mask, hidden_rows, masked, rounded
-from veilboost.protocols.common.null_space import (
+from veilboost.protocols.smm1.active import MaskedNode
+from veilboost.protocols.smm1.passive import SplitColumns
+from veilboost.protocols.smm2.blocks import Room, bin_sums, blocks_of_node
+from veilboost.protocols.smm2.options import Smm2Options
+from veilboost.protocols.smm2.secure_kernel import secure_kernel
+from veilboost.protocols.vertical.kernels import KernelOptions, check_kernel, draw_mask, hidden_rows, masked, rounded
+from veilboost.protocols.vertical.null_space import (
     _DRAWN,
     UNIT,
     chunked_bin_sums,
@@ -18,11 +23,6 @@ from veilboost.protocols.common.null_space import (
     null_vectors,
     rounding_error,
 )
-from veilboost.protocols.smm1.active import MaskedNode
-from veilboost.protocols.smm1.passive import SplitColumns
-from veilboost.protocols.smm2.blocks import Room, bin_sums, blocks_of_node
-from veilboost.protocols.smm2.options import Smm2Options
-from veilboost.protocols.smm2.secure_kernel import secure_kernel
 
 pytestmark = pytest.mark.fast
 seeds = st.integers(0, 2**32 - 1)

@@ -23,9 +23,8 @@ from veilboost.errors import VeilBoostError, coded_errors
 from veilboost.infer.messages import PREDICTION_MESSAGES
 from veilboost.infer.secure.messages import SECURE_MESSAGES
 from veilboost.party.messages import CONTROL_MESSAGES
-from veilboost.protocols.api import ProtocolSpec
-from veilboost.protocols.horizontal_registry import horizontal_protocols
-from veilboost.protocols.registry import all_protocols
+from veilboost.protocols.registry import BUILT_IN, all_protocols
+from veilboost.protocols.spec import ProtocolSpec
 from veilboost.wire.message import Message
 
 pytestmark = pytest.mark.fast
@@ -58,10 +57,6 @@ def load_generator() -> ModuleType:
 GENERATOR = load_generator()
 
 
-def own_protocols() -> list[ProtocolSpec]:
-    return [spec for spec in all_protocols().values() if spec.active.__module__.startswith("veilboost.")]
-
-
 # --- generated pages --------------------------------------------------------------------------------------
 
 
@@ -73,7 +68,7 @@ def test_generated_page_is_what_the_source_makes_now(page: str) -> None:
 
 def test_every_message_is_in_the_reference() -> None:
     text = (DOCS / "reference" / "messages.md").read_text(encoding="utf-8")
-    specs = (*own_protocols(), *horizontal_protocols().values(), *all_alignments().values())
+    specs = (*BUILT_IN, *all_alignments().values())
     outside = (*PREDICTION_MESSAGES, *SECURE_MESSAGES, *CONTROL_MESSAGES)
     for message in (*outside, *(each for spec in specs for each in spec.messages)):
         assert text.count(f"### `{message.type_name()}`\n") == 1
@@ -125,7 +120,7 @@ def test_every_message_class_says_for_itself_what_it_reveals() -> None:
             assert item.to in RECEIVERS
 
 
-@pytest.mark.parametrize("spec", [*own_protocols(), *all_alignments().values()], ids=lambda spec: spec.name)
+@pytest.mark.parametrize("spec", [*BUILT_IN, *all_alignments().values()], ids=lambda spec: spec.name)
 def test_leakage_page_names_every_message_and_repeats_what_it_reveals(spec: ProtocolSpec | AlignmentSpec) -> None:
     home = "protocols" if isinstance(spec, ProtocolSpec) else "align"
     text = (REPOSITORY / "src" / "veilboost" / home / spec.name / "LEAKAGE.md").read_text(encoding="utf-8")

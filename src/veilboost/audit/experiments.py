@@ -17,8 +17,8 @@ from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
 from veilboost.party.session import PassiveSession, TrainingJob, train_active
 from veilboost.party.simulation import simulate_training
-from veilboost.protocols.api import ProtocolSpec
-from veilboost.protocols.common.messages import ColumnsOffered
+from veilboost.protocols.spec import ProtocolSpec
+from veilboost.protocols.vertical.messages import ColumnsOffered
 from veilboost.types import BoolArray, Float64Array, PartyName
 from veilboost.wire.channel import Peers
 from veilboost.wire.codec import Catalogue

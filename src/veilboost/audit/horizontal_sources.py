@@ -15,7 +15,8 @@ from veilboost.party.horizontal import SERVER, HorizontalSimulation
 from veilboost.party.horizontal_settings import load_horizontal_job
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import load_party
-from veilboost.protocols.horizontal_registry import horizontal_named
+from veilboost.protocols.registry import protocol_named
+from veilboost.protocols.validation import settle
 from veilboost.types import PartyName
 
 
@@ -23,7 +24,7 @@ def views_of_horizontal(
     run: HorizontalSimulation, tables: Mapping[PartyName, PartyTable], protocol: str, config: TrainingConfig
 ) -> tuple[dict[PartyName, View], Truth]:
     """What the server, each participant and each helper of a horizontal simulation saw."""
-    completed = horizontal_named(protocol).completed(config)
+    completed = settle(protocol_named(protocol, "horizontal"), config)
     every = sum(table.rows for table in tables.values())
     views: dict[PartyName, View] = {}
     for name, transcript in run.transcripts.items():
@@ -41,8 +42,8 @@ def views_of_horizontal_runs(folders: Sequence[Path], parties: Sequence[Path]) -
     Participants train on all of their rows, so there is nothing to align. A helper keeps no run folder.
     """
     job = load_horizontal_job(folders[0] / "job.toml")
-    spec = horizontal_named(job.protocol)
-    config = spec.completed(job.training)
+    spec = protocol_named(job.protocol, "horizontal")
+    config = settle(spec, job.training)
     tables: dict[PartyName, PartyTable] = {}
     for file in parties:
         settings = load_party(file)

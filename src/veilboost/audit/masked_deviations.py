@@ -106,7 +106,8 @@ def _first_root(
             seen(message)
         return message
 
-    spec = replace(protocol_named("masked"), active=side)
+    spec = protocol_named("masked")
+    spec = replace(spec, roles={**spec.roles, "active": side})
     run_deviating(tables, active, spec, replace(config, n_estimators=1, max_depth=1), ask, answer)
 
 

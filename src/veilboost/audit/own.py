@@ -12,7 +12,7 @@ from veilboost.boost.objective import make_objective
 from veilboost.boost.tree import LEAF
 from veilboost.fixedpoint import choose_scale, to_fixed
 from veilboost.model.part import Skeleton, SplitRecords
-from veilboost.protocols.common.messages import BeginTraining
+from veilboost.protocols.vertical.messages import BeginTraining
 from veilboost.types import BoolArray, Float32Array, Int32Array, PartyName
 
 

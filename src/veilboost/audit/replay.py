@@ -11,7 +11,7 @@ import numpy as np
 
 from veilboost.audit.view import View
 from veilboost.boost.rows import RowGroups
-from veilboost.protocols.common.messages import (
+from veilboost.protocols.vertical.messages import (
     BeginRound,
     BeginTraining,
     MoreSides,

@@ -19,10 +19,10 @@ from veilboost.errors import RowsDiffer, UnknownRun, UnreadableFile
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import load_job, load_party
 from veilboost.party.simulation import Simulation
-from veilboost.protocols.common.messages import BeginTraining
-from veilboost.protocols.common.paillier_messages import PaillierRound
-from veilboost.protocols.common.paillier_options import options_of
+from veilboost.protocols.paillier.messages import PaillierRound
+from veilboost.protocols.paillier.options import options_of
 from veilboost.protocols.registry import protocol_named
+from veilboost.protocols.vertical.messages import BeginTraining
 from veilboost.types import BoolArray, PartyName
 from veilboost.wire.codec import Catalogue, decode
 from veilboost.wire.message import Message

@@ -18,14 +18,14 @@ from veilboost.crypto.lattice.keys import EncryptedSums, SecretKey
 from veilboost.crypto.lattice.parameters import Sizes
 from veilboost.crypto.paillier.packing import PairPacking
 from veilboost.crypto.paillier.prepared import PreparedRandomness
-from veilboost.protocols.common.lattice_blocks import cut_into_blocks, value_bits
-from veilboost.protocols.common.lattice_messages import LatticeRequest, LatticeSums
-from veilboost.protocols.common.messages import BeginRound, BeginTraining, ColumnsOffered
-from veilboost.protocols.common.paillier_messages import PaillierRound, PaillierSums
-from veilboost.protocols.common.shuffle import ColumnShuffle
+from veilboost.protocols.lattice.blocks import cut_into_blocks, value_bits
+from veilboost.protocols.lattice.messages import LatticeRequest, LatticeSums
+from veilboost.protocols.paillier.messages import PaillierRound, PaillierSums
 from veilboost.protocols.plain.messages import PlainSums
 from veilboost.protocols.sealed.accounting import noise_bits
 from veilboost.protocols.sealed.options import options_of
+from veilboost.protocols.vertical.messages import BeginRound, BeginTraining, ColumnsOffered
+from veilboost.protocols.vertical.shuffle import ColumnShuffle
 from veilboost.types import BoolArray, Float64Array, Int32Array, Int64Array, PartyName
 
 LINKING, PASSES = 400, 3  # nodes of the nearest rounds that tell which column is which, and how often all are asked

@@ -85,13 +85,12 @@ def audit(
     from veilboost.audit.runner import audit as attack_all
     from veilboost.audit.sources import views_of_runs
     from veilboost.party.horizontal_settings import is_horizontal_job
-    from veilboost.protocols.horizontal_registry import horizontal_named
     from veilboost.protocols.registry import protocol_named
 
     horizontal = is_horizontal_job(runs[0] / "job.toml")
     views, known = views_of_horizontal_runs(runs, truth) if horizontal else views_of_runs(runs, truth)
     protocol = next(iter(views.values())).protocol
-    statement = (horizontal_named(protocol) if horizontal else protocol_named(protocol)).statement
+    statement = protocol_named(protocol).statement
     findings = attack_all(views, known, seed)
     show_findings(protocol, findings, statement, html, as_json)
 

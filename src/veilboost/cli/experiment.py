@@ -26,8 +26,8 @@ from veilboost.party.simulation import Simulation, simulate_prediction, simulate
 from veilboost.privacy.accountant import DEFAULT_DELTA
 from veilboost.privacy.spending import spending
 from veilboost.privacy.statement import Statement
-from veilboost.protocols.api import ProtocolSpec
 from veilboost.protocols.registry import protocol_named
+from veilboost.protocols.spec import ProtocolSpec
 from veilboost.protocols.validation import resolve
 from veilboost.types import Float64Array, PartyName, Role
 

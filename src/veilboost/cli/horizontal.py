@@ -31,8 +31,9 @@ from veilboost.party.simulation import simulate_training
 from veilboost.privacy.accountant import DEFAULT_DELTA
 from veilboost.privacy.spending import spending
 from veilboost.privacy.statement import Statement
-from veilboost.protocols.horizontal import HorizontalSpec
-from veilboost.protocols.horizontal_registry import horizontal_named
+from veilboost.protocols.registry import protocol_named
+from veilboost.protocols.spec import ProtocolSpec
+from veilboost.protocols.validation import settle
 from veilboost.types import Float64Array, Int64Array, PartyName
 from veilboost.wire.network import Network, turns
 
@@ -52,7 +53,7 @@ class HorizontalChoices:
     def any(self) -> bool:
         return self != HorizontalChoices()
 
-    def applied(self, spec: HorizontalSpec, config: TrainingConfig) -> TrainingConfig:
+    def applied(self, spec: ProtocolSpec, config: TrainingConfig) -> TrainingConfig:
         """The configuration with these choices in it, as the protocol completes it."""
         options = dict(config.options)
         if self.allow_unmasked:
@@ -62,14 +63,14 @@ class HorizontalChoices:
                 )
             options["guard"] = "allow"
         config = replace(config, options=options)
-        return spec.completed(config if self.buckets is None else replace(config, max_bin=self.buckets))
+        return settle(spec, config if self.buckets is None else replace(config, max_bin=self.buckets))
 
 
 @dataclass(frozen=True)
 class HorizontalExperiment:
     """A finished run with all that was measured."""
 
-    spec: HorizontalSpec
+    spec: ProtocolSpec
     config: TrainingConfig
     run: HorizontalSimulation
     rows: Mapping[PartyName, int]
@@ -107,7 +108,7 @@ def run_horizontal(
     audit: bool = False,
 ) -> HorizontalExperiment:
     """Deal the rows out, train, test; then, if asked, the same with all rows in one hand and with one share alone."""
-    spec = horizontal_named(protocol)
+    spec = protocol_named(protocol, "horizontal")
     table, test = problem.train[problem.active], problem.test[problem.active]
     target = labels(problem.train, problem.active)
     if config.objective == "auto":

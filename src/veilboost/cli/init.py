@@ -152,10 +152,10 @@ def job(
         [bold]veilboost init job credit --protocol secagg --party hub --party north=north.example:7400 --party south[/]
     """
     from veilboost.party.settings import JobParty, JobSettings, ProtocolSettings
-    from veilboost.protocols.horizontal_registry import horizontal_protocols
+    from veilboost.protocols.registry import protocols_of
 
     title, file = f"The training job {name}.", out or Path(f"{name}.toml")
-    if protocol in horizontal_protocols():
+    if protocol in protocols_of("horizontal"):
         _write(_horizontal(name, protocol, party), title, file, force, as_json)
         return
     parties = _named(party or EXAMPLE_PARTIES, "--party")
@@ -175,10 +175,10 @@ def job(
 def _horizontal(name: str, protocol: str, given: Sequence[str] | None) -> HorizontalJob:
     """A job over rows in different hands; without parties, one of a server, two participants and the helpers."""
     from veilboost.party.horizontal_settings import HorizontalJob, HorizontalParty
-    from veilboost.protocols.horizontal_registry import horizontal_named
+    from veilboost.protocols.registry import protocol_named
 
     if not given:
-        helpers = [f"{role}:{role}" for role in horizontal_named(protocol).helpers]
+        helpers = [f"{role}:{role}" for role in protocol_named(protocol, "horizontal").helpers]
         others = (f"{who}=127.0.0.1:{7401 + at}" for at, who in enumerate(["north", "south", *helpers]))
         given = ["hub", *others]
     parties: dict[str, HorizontalParty] = {}

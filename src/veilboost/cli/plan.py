@@ -137,11 +137,11 @@ def _job(
 ) -> PlannedJob:
     from veilboost.plan.job import PlannedJob
     from veilboost.plan.spending import HORIZONTAL
-    from veilboost.protocols.horizontal_registry import horizontal_named
+    from veilboost.protocols.registry import protocol_named
 
     if protocol not in HORIZONTAL:
         return PlannedJob(rows, tuple(columns), trees, depth, bins)
-    fixed = int(horizontal_named(protocol).fixed.get("max_depth", depth))
+    fixed = int(protocol_named(protocol, "horizontal").fixed.get("max_depth", depth))
     return PlannedJob(rows, (sum(columns),), trees, fixed, bins, parties)
 
 

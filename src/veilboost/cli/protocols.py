@@ -42,10 +42,9 @@ def protocols(
 
         [bold]veilboost protocols --model model --json[/]
     """
-    from veilboost.protocols.horizontal_registry import horizontal_protocols
     from veilboost.protocols.registry import all_protocols
 
-    specs = {**all_protocols(), **horizontal_protocols()}
+    specs = all_protocols()
     if model is None:
         found = [_describe(spec, Noise.SYSTEM) for spec in specs.values()]
     else:

@@ -279,7 +279,6 @@ def simulate(
     from veilboost.cli.report import print_report
     from veilboost.cli.tables import TableOptions
     from veilboost.engine.opening import check_engine, open_engine
-    from veilboost.protocols.horizontal_registry import horizontal_named
     from veilboost.protocols.registry import protocol_named
 
     if scene and dataset is not None:
@@ -297,7 +296,7 @@ def simulate(
             raise UnsupportedCombination("--classes is for vertical protocols", "leave it out")
         if parties is not None or columns or active is not None:
             raise UnsupportedCombination("--parties, --columns and --active are for columns in different hands")
-        dealt_out = horizontal_named(protocol)
+        dealt_out = protocol_named(protocol, "horizontal")
         config = with_budget(config, protocol, dealt_out.options, eps, eps_features)
         choices.applied(dealt_out, config)
         parties = 1
@@ -387,9 +386,9 @@ def _write_page(file: Path, protocol: str, findings: Sequence[Finding], statemen
 
 def _is_horizontal(protocol: str, setting: str | None) -> bool:
     """Where rows are in different hands: what the protocol is for, and what was said must agree."""
-    from veilboost.protocols.horizontal_registry import horizontal_protocols
+    from veilboost.protocols.registry import protocols_of
 
-    found = protocol in horizontal_protocols()
+    found = protocol in protocols_of("horizontal")
     if setting not in {None, "vertical", "horizontal"}:
         raise ImpossibleParameter(f"--setting {setting} is neither vertical nor horizontal")
     if setting is not None and (setting == "horizontal") != found:

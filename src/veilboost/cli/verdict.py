@@ -15,10 +15,9 @@ EXPOSED = (Status.BROKEN, Status.OPEN)
 
 def statement_of(skeleton: Skeleton) -> Statement:
     """What the protocol of a model claims, as far as it holds for this model's noise."""
-    from veilboost.protocols.horizontal_registry import horizontal_protocols
     from veilboost.protocols.registry import protocol_named
 
-    spec = horizontal_protocols().get(skeleton.protocol) or protocol_named(skeleton.protocol)
+    spec = protocol_named(skeleton.protocol)
     return spec.statement.given(skeleton.noise)
 
 

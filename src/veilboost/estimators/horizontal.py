@@ -36,7 +36,7 @@ from veilboost.model.joined import JoinedModel, join
 from veilboost.model.part import Part, Skeleton
 from veilboost.model.store import load_parts, save_model
 from veilboost.party.horizontal import HorizontalSimulation, simulate_horizontal
-from veilboost.protocols.horizontal_registry import horizontal_protocols
+from veilboost.protocols.registry import protocols_of
 from veilboost.types import AnyArray, BoolArray, Float64Array, PartyName
 
 Shares = tuple[dict[PartyName, PartyTable], dict[PartyName, AnyArray]]  # everybody's rows and their labels
@@ -222,7 +222,7 @@ class Horizontal(LabelKind, HorizontalParameters):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        spec = horizontal_protocols().get(self.protocol)
+        spec = protocols_of("horizontal").get(self.protocol)
         tags.non_deterministic = spec is not None and not spec.exact  # its noise is drawn anew by every fit
         return tags
 

@@ -45,7 +45,7 @@ from veilboost.model.joined import JoinedModel, join
 from veilboost.model.part import Part, Skeleton
 from veilboost.model.store import load_model, save_model
 from veilboost.party.simulation import Simulation, simulate_prediction, simulate_training
-from veilboost.protocols.registry import all_protocols, protocol_named
+from veilboost.protocols.registry import protocol_named, protocols_of
 from veilboost.protocols.validation import resolve
 from veilboost.types import AnyArray, BoolArray, Float64Array, PartyName
 
@@ -210,7 +210,7 @@ class Vertical(LabelKind, Parameters):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        spec = all_protocols().get(self.protocol)
+        spec = protocols_of("vertical").get(self.protocol)
         tags.non_deterministic = spec is not None and not spec.exact  # its noise is drawn anew by every fit
         return tags
 

@@ -13,7 +13,7 @@ from veilboost.party.runs import RunFolder
 from veilboost.party.settings import JobSettings, PartySettings
 from veilboost.privacy.event import Event
 from veilboost.privacy.ledger import Ledger, worst_epsilon
-from veilboost.protocols.api import ProtocolSpec
+from veilboost.protocols.spec import ProtocolSpec
 from veilboost.types import Role
 
 

@@ -41,8 +41,8 @@ from veilboost.party.prepared_ids import hashing_for
 from veilboost.party.runs import RunFolder
 from veilboost.party.session import TrainingJob, TrainingOutcome, train_active
 from veilboost.party.settings import JobSettings, PartySettings
-from veilboost.protocols.api import ProtocolSpec
 from veilboost.protocols.registry import protocol_named
+from veilboost.protocols.spec import ProtocolSpec
 from veilboost.protocols.validation import resolve
 from veilboost.types import BoolArray, PartyName, Role
 from veilboost.wire.channel import Channel, Peers

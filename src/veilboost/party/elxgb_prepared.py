@@ -15,7 +15,7 @@ from veilboost.party import prepared_files
 from veilboost.party.prepared_ids import ReadyIds, hashes_ids, prepare_ids
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import JobSettings, PartySettings
-from veilboost.protocols.common.paillier_options import options_of
+from veilboost.protocols.paillier.options import options_of
 from veilboost.protocols.registry import protocol_named
 from veilboost.protocols.validation import ResolvedJob, validate
 

@@ -14,15 +14,17 @@ from veilboost.model.joined import JoinedModel, join
 from veilboost.model.part import Part
 from veilboost.party.simulation import marked_unsafe
 from veilboost.privacy.account import MemoryAccount
-from veilboost.protocols.horizontal import (
+from veilboost.protocols.horizontal.roles import (
     HelperContext,
     HelperSide,
     HorizontalOutcome,
     ParticipantContext,
     ParticipantSide,
     ServerContext,
+    ServerSide,
 )
-from veilboost.protocols.horizontal_registry import horizontal_named
+from veilboost.protocols.registry import protocol_named
+from veilboost.protocols.validation import settle
 from veilboost.types import BoolArray, PartyName
 from veilboost.wire.channel import Channel, Peers, Reply
 from veilboost.wire.codec import Catalogue, frame_size
@@ -76,9 +78,9 @@ class HorizontalFederation:
             return None if unsafe_noise_seed is None else unsafe_key(unsafe_noise_seed, who)
 
         self._unsafe = unsafe_noise_seed is not None
-        spec = horizontal_named(protocol)
-        config = spec.completed(config)
-        _check_tables(tables, spec.roles)
+        spec = protocol_named(protocol, "horizontal")
+        config = settle(spec, config)
+        _check_tables(tables, tuple(spec.roles))
         self.participants: dict[PartyName, ParticipantSide] = {}
         self.helpers: dict[str, HelperSide] = {}
         self.accounts = {name: MemoryAccount() for name in tables}
@@ -94,7 +96,7 @@ class HorizontalFederation:
             )
 
         order = tuple(tables)
-        for role, make in spec.helpers.items():
+        for role in spec.helpers:
             context = HelperContext(
                 SERVER,
                 order,
@@ -103,9 +105,9 @@ class HorizontalFederation:
                 config,
                 Csprng(key_of(role)),
             )
-            self.helpers[role] = make(context)
+            self.helpers[role] = spec.roles[role](context)
         for name, table in tables.items():
-            self.participants[name] = spec.participant(
+            self.participants[name] = spec.roles["participant"](
                 ParticipantContext(
                     party=name,
                     table=table,
@@ -119,7 +121,9 @@ class HorizontalFederation:
             )
         self.peers = Peers({name: channel(SERVER, name, self._answered_by(name)) for name in tables})
         told = {name: self._introduced(name) for name in tables}
-        self.server = spec.server(ServerContext(SERVER, self.peers, told, config, threads, watcher))
+        self.server: ServerSide = spec.roles["server"](
+            ServerContext(SERVER, self.peers, told, config, threads, watcher)
+        )
 
     def _introduced(self, name: PartyName) -> Message:
         """What a participant tells when it agrees; between organisations its answer to the proposal of the job."""

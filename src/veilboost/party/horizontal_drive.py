@@ -17,8 +17,9 @@ from veilboost.party.messages import CONTROL_MESSAGES, Accepted, Finish, Propose
 from veilboost.party.policy import TrainRequest, decide
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import PartySettings
-from veilboost.protocols.horizontal import LOST, HorizontalOutcome, ServerContext
-from veilboost.protocols.horizontal_registry import horizontal_named
+from veilboost.protocols.horizontal.roles import LOST, HorizontalOutcome, ServerContext
+from veilboost.protocols.registry import protocol_named
+from veilboost.protocols.validation import settle
 from veilboost.types import PartyName
 from veilboost.wire.channel import Channel, Peers
 from veilboost.wire.codec import Catalogue
@@ -33,15 +34,15 @@ class HorizontalDriver(Connections):
     def __init__(self, settings: PartySettings, job: HorizontalJob, watch: Watch | None = None) -> None:
         self.watch = watch or Watch()
         self.horizontal = job
-        self.spec = horizontal_named(job.protocol)
-        self.config = self.spec.completed(job.training)
+        self.spec = protocol_named(job.protocol, "horizontal")
+        self.config = settle(self.spec, job.training)
         if settings.name != job.server:
             raise AgainstPolicy(f"{settings.name} is not the server of {job.name!r}", f"{job.server} starts the job")
         decide(
             settings.policy,
             TrainRequest(
                 peers={name: None for name in job.parties if name != job.server},
-                protocol=cast(Any, self.spec),
+                protocol=self.spec,
                 role="server",
                 table=None,
                 columns=(),
@@ -102,7 +103,7 @@ class HorizontalDriver(Connections):
                 raise JobCancelled(f"the job {self.horizontal.name!r} was cancelled")
 
         context = ServerContext(self.settings.name, participants, introductions, self.config, threads, after_round)
-        outcome = self.spec.server(context).train()
+        outcome = self.spec.roles["server"](context).train()
         for name in callers:
             if name not in outcome.dropped:
                 with contextlib.suppress(*LOST):  # it has the model; that the job is over it will see by the silence

@@ -18,8 +18,9 @@ from veilboost.party.policy import TrainRequest
 from veilboost.party.settings import PartySettings
 from veilboost.party.vouching import CertificateVoucher
 from veilboost.privacy.ledger import worst_epsilon
-from veilboost.protocols.horizontal import HelperContext, HelperSide, ParticipantContext, ParticipantSide
-from veilboost.protocols.horizontal_registry import horizontal_named
+from veilboost.protocols.horizontal.roles import HelperContext, HelperSide, ParticipantContext, ParticipantSide
+from veilboost.protocols.registry import protocol_named
+from veilboost.protocols.validation import settle
 from veilboost.version import release
 from veilboost.wire.channel import Peers, Reply
 from veilboost.wire.codec import Catalogue
@@ -40,8 +41,8 @@ class HorizontalSession(AnsweringSession[HorizontalJob]):
     ) -> None:
         job, text = read_horizontal_job(proposal.job), proposal.job
         super().__init__(settings, threads, reach, session, job, text, proposal.dry_run, False, peer)
-        self._spec = horizontal_named(job.protocol)
-        self._config = self._spec.completed(job.training)
+        self._spec = protocol_named(job.protocol, "horizontal")
+        self._config = settle(self._spec, job.training)
         self.catalogue = Catalogue({*CONTROL_MESSAGES, *self._spec.messages})
         self._lock = threading.Lock()  # several participants ask one helper at a time
         self._participant: ParticipantSide | None = None
@@ -58,7 +59,7 @@ class HorizontalSession(AnsweringSession[HorizontalJob]):
         known = len(data.features or ()) if data is not None else 0
         events = ()
         if self.uses_table and self._spec.plan is not None:
-            events = self._spec.plan(self._config, columns or known or 1)
+            events = self._spec.plan(self._config, rows or 0, self._spec.data_role, columns or known or 1)
         epsilon = worst_epsilon(events, self.settings.policy.delta)
         request = self._request(peer, self._spec, self.role, self._config, rows, epsilon)
         return request if self._spec.counts_rows else replace(request, min_node_rows=None)
@@ -86,7 +87,7 @@ class HorizontalSession(AnsweringSession[HorizontalJob]):
                 self._participant = self._begin(peer)
             return self._participant.introduce()
         elif self._helper is None:
-            self._helper = self._spec.helpers[self.role](
+            self._helper = self._spec.roles[self.role](
                 HelperContext(
                     self.job.server,
                     self.job.participants,
@@ -108,7 +109,7 @@ class HorizontalSession(AnsweringSession[HorizontalJob]):
             raise
         self._booking.reserve(self._asked(peer, table.rows, len(table.columns)))
         self._begin_run(self._new_run(), state="training", role="participant", rows=table.rows)
-        return self._spec.participant(
+        return self._spec.roles["participant"](
             ParticipantContext(
                 party=self.settings.name,
                 table=table,

@@ -15,10 +15,10 @@ from veilboost.config import TrainingConfig
 from veilboost.errors import ImpossibleSetting, UnreadableSettings
 from veilboost.party.declared import Declared, read_section, setting
 from veilboost.party.settings import CONNECTS, LARGEST_FILE, RECORDS
-from veilboost.protocols.horizontal_registry import horizontal_named, horizontal_protocols
+from veilboost.protocols.registry import protocol_named, protocols_of
 from veilboost.types import PartyName
 
-_ROLES = tuple(dict.fromkeys(role for spec in horizontal_protocols().values() for role in spec.roles))
+_ROLES = tuple(dict.fromkeys(role for spec in protocols_of("horizontal").values() for role in spec.roles))
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class HorizontalJob(Declared):
     validation: float = setting(
         0.0, "share of its rows that each participant keeps to validate on (secagg)", low=0, high=0.9
     )
-    protocol: str = setting("mal", "how rows are protected", choices=tuple(horizontal_protocols()))
+    protocol: str = setting("mal", "how rows are protected", choices=tuple(protocols_of("horizontal")))
     record: str = setting(
         "types", "what each party writes down of its messages: nothing, kind and size, or all of it", choices=RECORDS
     )
@@ -61,7 +61,7 @@ class HorizontalJob(Declared):
             raise ImpossibleSetting("there is no participant", "name those that have rows under [parties]")
         if self.training.early_stopping_rounds is not None and self.validation == 0:
             raise ImpossibleSetting("early_stopping_rounds needs validation rows", "set validation, as in 0.2")
-        spec = horizontal_named(self.protocol)
+        spec = protocol_named(self.protocol, "horizontal")
         for role in spec.helpers:
             if sum(party.role == role for party in self.parties.values()) != 1:
                 raise ImpossibleSetting(

@@ -15,7 +15,7 @@ from veilboost.errors import AgainstPolicy
 from veilboost.party.declared import Declared, setting
 from veilboost.privacy.accountant import DEFAULT_DELTA
 from veilboost.privacy.statement import Status
-from veilboost.protocols.api import ProtocolSpec
+from veilboost.protocols.spec import ProtocolSpec
 from veilboost.types import PartyName
 
 ANY = "any"

@@ -79,7 +79,7 @@ def simulate_training(
     Noise, masks and keys come from the operating system. `unsafe_noise_seed` is for tests that must repeat them: anyone
     who knows the number can take the noise off again, and the model says so.
     """
-    spec = protocol_named(protocol)
+    spec = protocol_named(protocol, "vertical")
     _check_tables(tables, active)
     resolve(spec, config, tables[active], engine=engine.name, custom_loss=custom_loss, classes=classes)
     transcripts = {name: Transcript(name, record=record) for name in tables}

@@ -6,7 +6,7 @@ import math
 
 from veilboost.crypto.paillier.residues import MARGIN, window_for
 from veilboost.plan.shape import Shape, Units
-from veilboost.protocols.common.paillier_options import PaillierOptions
+from veilboost.protocols.paillier.options import PaillierOptions
 
 _KEY_BITS = PaillierOptions().key_bits
 _OWNER, _OTHER = _KEY_BITS // 2 + MARGIN, _KEY_BITS + MARGIN  # bits of an exponent: modulo a prime's square, modulo n^2

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from veilboost.plan.shape import Shape, Units
-from veilboost.protocols.common.kernels import KernelOptions
 from veilboost.protocols.smm2.options import Smm2Options
+from veilboost.protocols.vertical.kernels import KernelOptions
 
 LARGE = 4_000_000  # numbers: 32 MB, beyond what caches hold and malloc keeps; its pages are fetched anew each time
 _SMM1, _SMM2 = KernelOptions(), Smm2Options()

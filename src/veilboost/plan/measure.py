@@ -16,8 +16,8 @@ from veilboost.data.table import PartyTable
 from veilboost.party.horizontal import SERVER, HorizontalFederation
 from veilboost.party.session import PassiveSession, TrainingJob, train_active
 from veilboost.plan.job import PlannedJob
-from veilboost.protocols.horizontal_registry import horizontal_named
 from veilboost.protocols.registry import protocol_named
+from veilboost.protocols.validation import settle
 from veilboost.types import Column, PartyName
 from veilboost.wire.channel import Channel, Peers, Reply
 from veilboost.wire.codec import Catalogue
@@ -152,7 +152,7 @@ def _vertical(protocol: str, tables: Mapping[PartyName, PartyTable], config: Tra
 
 
 def _horizontal(protocol: str, tables: Mapping[PartyName, PartyTable], config: TrainingConfig, meter: Meter) -> Run:
-    completed = horizontal_named(protocol).completed(config)
+    completed = settle(protocol_named(protocol, "horizontal"), config)
     opened = partial(HorizontalFederation, protocol, tables, completed, threads=1, watcher=meter.watch)
     federation = meter.elsewhere(opened)  # participants look through their tables
     for side in federation.participants.values():

@@ -13,7 +13,7 @@ from veilboost.plan.job import PlannedJob, level_polynomials
 from veilboost.plan.kernels import level_columns
 from veilboost.plan.shape import FIRST_SHARE, tree_shape
 from veilboost.plan.spending import HORIZONTAL, mask_chunk
-from veilboost.protocols.common.lattice_active import BYTES_AT_ONCE
+from veilboost.protocols.lattice.active import BYTES_AT_ONCE
 
 PROGRAM = 60e6  # the interpreter and its libraries
 _VALUE, _BIN = 4, 1

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from veilboost.crypto.lattice.keys import SPAN_ROWS
-from veilboost.protocols.common.lattice_active import BYTES_AT_ONCE
+from veilboost.protocols.lattice.active import BYTES_AT_ONCE
 
 COMMON_A = ("start", "trees", "levels", "rows", "row_levels", "beyond", "cells_a", "slots_a")
 ALL_NODES_A = ("start", "trees", "levels", "rows", "row_levels", "beyond", "all_cells_a", "all_slots_a")

@@ -17,7 +17,7 @@ from veilboost.data.table import PartyTable
 from veilboost.engine.api import LOCAL, check_job
 from veilboost.engine.shards import per_row, seen_values
 from veilboost.errors import ImpossibleParameter, LabelOutOfRange, MissingLabel, UnsupportedCombination
-from veilboost.protocols.api import ProtocolSpec
+from veilboost.protocols.spec import ProtocolSpec
 from veilboost.types import AnyArray, Float64Array
 
 CLASSIFICATIONS = ("binary", "multiclass")  # their gradients are at most 1, whatever the labels
@@ -104,12 +104,29 @@ def resolve(
 def validate(job: ResolvedJob) -> None:
     """Refuse what the protocol, the engine or the protocol's claims do not allow."""
     spec, config = job.spec, job.config
-    spec.options.from_dict(config.options)
-    if spec.refuse is not None:
-        spec.refuse(config)
+    check_config(spec, config)
     check_job(job.engine, spec.name, spec.engines, config, job.custom_loss is not None)
     if spec.declared_classes:
         _check_claims(job)
+
+
+def check_config(spec: ProtocolSpec, config: TrainingConfig) -> None:
+    """Refuse parameters that the protocol cannot do."""
+    spec.options.from_dict(config.options)
+    if config.min_node_rows > 1 and not spec.counts_rows:
+        raise UnsupportedCombination(
+            f"nobody in {spec.name} knows how many rows a node has: the server sees sums of all participants alone",
+            "leave min_node_rows at 1, or use another protocol",
+        )
+    if spec.refuse is not None:
+        spec.refuse(config)
+
+
+def settle(spec: ProtocolSpec, config: TrainingConfig) -> TrainingConfig:
+    """The parameters with those that the protocol fixes; what it cannot do is refused here, before any work."""
+    config = spec.settled(config)
+    check_config(spec, config)
+    return config
 
 
 def _check_claims(job: ResolvedJob) -> None:

@@ -21,7 +21,6 @@ from veilboost.party.settings import load_job
 from veilboost.privacy.event import event_from_dict
 from veilboost.privacy.spending import spending
 from veilboost.privacy.statement import Noise, Statement
-from veilboost.protocols.horizontal_registry import horizontal_named
 from veilboost.protocols.registry import protocol_named
 from veilboost.report.facts import Facts
 from veilboost.report.model import part_facts
@@ -128,7 +127,7 @@ def _read_job(run: RunFolder) -> _Job:
     file = run.path / "job.toml"
     if is_horizontal_job(file):
         job = load_horizontal_job(file)
-        spec = horizontal_named(job.protocol)
+        spec = protocol_named(job.protocol, "horizontal")
         roles = {name: party.role for name, party in job.parties.items()}
         messages, alignment, about = spec.messages, (), {"participants": len(job.participants)}
         named = job.protocol

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from veilboost.protocols.common.messages import BeginRound, EndTraining, StatisticsRequest
+from veilboost.protocols.vertical.messages import BeginRound, EndTraining, StatisticsRequest
 from veilboost.types import PartyName
 from veilboost.wire.message import Message
 from veilboost.wire.transcript import Direction, Entry

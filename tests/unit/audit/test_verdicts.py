@@ -21,7 +21,6 @@ from veilboost.data.table import PartyTable
 from veilboost.party.horizontal import simulate_horizontal
 from veilboost.party.simulation import simulate_training
 from veilboost.privacy.statement import Status
-from veilboost.protocols.horizontal_registry import horizontal_protocols
 from veilboost.protocols.registry import all_protocols
 from veilboost.types import Column
 
@@ -36,7 +35,7 @@ ROOTS = ("masked", "passive")
 ROWS = {"elxgb": 200, "masked": 300, "smm1": 200, "smm2": 300, "federboost": 400}
 
 
-SPECS = all_protocols() | horizontal_protocols()
+SPECS = all_protocols()
 
 
 @cache

@@ -19,10 +19,10 @@ from veilboost.config import TrainingConfig
 from veilboost.crypto.lattice import keys
 from veilboost.errors import UnreadableFile
 from veilboost.party.simulation import simulate_training
-from veilboost.protocols.common import lattice_active
-from veilboost.protocols.common.lattice_messages import LatticeMore
-from veilboost.protocols.common.messages import BeginRound, ColumnsOffered, SplitAnswer, SplitRequest
+from veilboost.protocols.lattice import active as lattice_active
+from veilboost.protocols.lattice.messages import LatticeMore
 from veilboost.protocols.plain.messages import PlainRound, PlainSums
+from veilboost.protocols.vertical.messages import BeginRound, ColumnsOffered, SplitAnswer, SplitRequest
 from veilboost.wire.codec import Catalogue, decode, encode
 from veilboost.wire.message import Done
 from veilboost.wire.transcript import Transcript, read_frames

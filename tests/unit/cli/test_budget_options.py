@@ -7,7 +7,6 @@ import pytest
 from veilboost.cli.options import with_budget
 from veilboost.config import TrainingConfig
 from veilboost.errors import ImpossibleParameter, UnsupportedCombination
-from veilboost.protocols.horizontal_registry import horizontal_named
 from veilboost.protocols.registry import protocol_named
 
 
@@ -28,7 +27,7 @@ def test_a_budget_becomes_the_option_of_the_protocol(protocol, eps, eps_features
 
 
 def test_rows_in_different_hands_too():
-    assert with_budget(TrainingConfig(), "mal", horizontal_named("mal").options, 4.0, None).options == {"epsilon": 4.0}
+    assert with_budget(TrainingConfig(), "mal", protocol_named("mal").options, 4.0, None).options == {"epsilon": 4.0}
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from veilboost.errors import ImpossibleParameter, MissingPart, UnknownProtocol, 
 from veilboost.party.horizontal import simulate_horizontal
 from veilboost.party.horizontal_settings import load_horizontal_job
 from veilboost.party.runs import RunFolder
-from veilboost.protocols.horizontal_registry import horizontal_named
 from veilboost.protocols.registry import protocol_named
 from veilboost.wire.network import Network
 from veilboost.wire.transcript import Entry
@@ -167,14 +166,14 @@ def test_a_file_for_a_job_over_rows_is_written(tmp_path, protocol):
     run("init", "job", "credit", "--protocol", protocol, "--out", file, "--json")
     job = load_horizontal_job(file)
     assert (job.server, job.participants) == ("hub", ("north", "south"))
-    assert set(job.helpers) == set(horizontal_named(protocol).helpers)
+    assert set(job.helpers) == set(protocol_named(protocol, "horizontal").helpers)
     with pytest.raises(ImpossibleParameter, match="role"):
         run("init", "job", "credit", "--protocol", protocol, "--out", file, "--party", "hub", "--party", "a:judge=b:1")
 
 
 def test_a_horizontal_name_where_columns_are_divided():
-    with pytest.raises(UnknownProtocol, match="rows in different hands"):
-        protocol_named("mal")
+    with pytest.raises(UnknownProtocol, match="horizontal"):
+        protocol_named("mal", "vertical")
 
 
 def test_networks():

@@ -25,9 +25,9 @@ from veilboost.errors import (
     UnsupportedCombination,
 )
 from veilboost.estimators import VerticalClassifier
-from veilboost.protocols.common.lattice_messages import LatticeRequest
-from veilboost.protocols.common.messages import SplitRequest
-from veilboost.protocols.registry import all_protocols
+from veilboost.protocols.lattice.messages import LatticeRequest
+from veilboost.protocols.registry import protocol_named, protocols_of
+from veilboost.protocols.vertical.messages import SplitRequest
 
 ROWS = 173
 SHARDS = [1, 2, 3, 7]
@@ -123,7 +123,7 @@ def test_every_span_has_a_seed_of_its_own():
 @pytest.mark.parametrize("engine", [None, 3])
 def test_very_many_rows_come_in_several_messages(monkeypatch, engine):
     """Bounds that are small here: the model is the same, and more messages travel."""
-    from veilboost.protocols.common import lattice_active
+    from veilboost.protocols.lattice import active as lattice_active
     from veilboost.protocols.plain import active, passive
 
     options = {} if engine is None else {"engine": shards(engine)}
@@ -142,8 +142,8 @@ def test_very_many_rows_come_in_several_messages(monkeypatch, engine):
 
 def test_what_comes_in_several_messages_must_fit(monkeypatch):
     from veilboost.party import simulation
-    from veilboost.protocols.common import lattice_active
-    from veilboost.protocols.common.lattice_messages import LatticeMore
+    from veilboost.protocols.lattice import active as lattice_active
+    from veilboost.protocols.lattice.messages import LatticeMore
     from veilboost.protocols.plain import active, passive
     from veilboost.protocols.plain.messages import MoreGradients
     from veilboost.wire.memory import MemoryChannel
@@ -205,7 +205,6 @@ def test_any_cut_of_any_rows(seed, rows, count, distinct, held):
 
 def test_a_job_goes_on_from_margins_that_were_kept():
     from veilboost.party.session import PassiveSession, TrainingJob, train_active
-    from veilboost.protocols.registry import protocol_named
     from veilboost.wire.channel import Peers
     from veilboost.wire.codec import Catalogue
     from veilboost.wire.memory import MemoryChannel
@@ -268,7 +267,7 @@ def test_rows_on_disk(monkeypatch, tmp_path, protocol):
 # --- the door -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [name for name, spec in all_protocols().items() if "ray" not in spec.engines])
+@pytest.mark.parametrize("name", [name for name, spec in protocols_of("vertical").items() if "ray" not in spec.engines])
 def test_a_protocol_that_cannot_run_says_so(name):
     tables, config = scene()
     with pytest.raises(UnsupportedCombination, match=f"{name} does not run on the engine ray"):

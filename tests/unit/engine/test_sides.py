@@ -23,7 +23,7 @@ from veilboost.engine.sharded import ShardedEngine
 from veilboost.engine.shards import ShardedNumbers, Shards
 from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.party import simulation
-from veilboost.protocols.common.messages import (
+from veilboost.protocols.vertical.messages import (
     MoreSides,
     SidesRequest,
     SplitAnswer,

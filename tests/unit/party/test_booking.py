@@ -66,7 +66,11 @@ def plan(config, rows, role, columns=1):
 
 
 NOISY = replace(
-    PLAIN, name="noisy", active=NoisyActive, passive=NoisyPassive, plan=plan, exact_messages=lambda config, first: ()
+    PLAIN,
+    name="noisy",
+    roles={"active": NoisyActive, "passive": NoisyPassive},
+    plan=plan,
+    exact_messages=lambda config, first: (),
 )
 JOB_COSTS = gaussian_epsilon(NOISE * ROUNDS**0.5, DELTA)
 

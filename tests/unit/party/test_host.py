@@ -20,9 +20,9 @@ from veilboost.party.host import PartyHost
 from veilboost.party.job_session import read_job
 from veilboost.party.messages import BeginAlignment, Checkpoint, Finish, Propose
 from veilboost.party.settings import load_party
-from veilboost.protocols.common.messages import BeginTraining, StatisticsRequest
 from veilboost.protocols.plain.messages import PlainRound
 from veilboost.protocols.registry import protocol_named
+from veilboost.protocols.vertical.messages import BeginTraining, StatisticsRequest
 from veilboost.wire.codec import Catalogue, decode, encode
 from veilboost.wire.message import Done
 from veilboost.wire.packet import Kind, Packet

@@ -97,12 +97,11 @@ def keys_of(section: type) -> list[str]:
 def test_no_option_key_or_parameter_reaches_it() -> None:
     from veilboost.party.horizontal_settings import HorizontalJob
     from veilboost.party.settings import JobSettings, PartySettings
-    from veilboost.protocols.horizontal_registry import horizontal_protocols
     from veilboost.protocols.registry import all_protocols
 
     options = options_of(get_command(app))
     keys = [key for section in (PartySettings, JobSettings, HorizontalJob) for key in keys_of(section)]
-    specs = (*all_protocols().values(), *horizontal_protocols().values())
+    specs = all_protocols().values()
     keys += [name for spec in specs for name in spec.options.names()]
     estimators = (VerticalClassifier, VerticalRegressor, HorizontalClassifier, HorizontalRegressor)
     parameters = [name for each in estimators for name in each().get_params()]
@@ -239,11 +238,10 @@ def test_results_of_the_first_format_claim_nothing_where_noise_was_seeded(tmp_pa
 def test_every_protocol_with_noise_was_once_seeded_and_claims_nothing_then() -> None:
     from veilboost.model.store import ONCE_SEEDED
     from veilboost.privacy.statement import Noise
-    from veilboost.protocols.horizontal_registry import horizontal_protocols
-    from veilboost.protocols.registry import all_protocols
+    from veilboost.protocols.registry import all_protocols, protocols_of
 
-    assert {name for name, spec in all_protocols().items() if not spec.exact} == set(ONCE_SEEDED)
-    for spec in (*all_protocols().values(), *horizontal_protocols().values()):
+    assert {name for name, spec in protocols_of("vertical").items() if not spec.exact} == set(ONCE_SEEDED)
+    for spec in all_protocols().values():
         assert spec.statement.given(Noise.SYSTEM) == spec.statement
         for before, after in zip(
             spec.statement.protections, spec.statement.given(Noise.REPRODUCIBLE).protections, strict=True

@@ -21,8 +21,8 @@ from veilboost.party.policy import (
     objections,
 )
 from veilboost.privacy.statement import Protection, Statement, Status
-from veilboost.protocols.api import ProtocolSpec
 from veilboost.protocols.plain.spec import SPEC as PLAIN
+from veilboost.protocols.spec import ProtocolSpec
 
 pytestmark = pytest.mark.fast
 

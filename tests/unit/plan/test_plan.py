@@ -22,8 +22,7 @@ from veilboost.plan.measure import Measured, Meter, measure
 from veilboost.plan.predict import predict
 from veilboost.plan.shape import tree_shape
 from veilboost.plan.spending import ALL, HORIZONTAL, VERTICAL
-from veilboost.protocols.horizontal_registry import horizontal_protocols
-from veilboost.protocols.registry import all_protocols
+from veilboost.protocols.registry import BUILT_IN, protocols_of
 from veilboost.wire.message import Done
 from veilboost.wire.network import Network
 
@@ -39,9 +38,9 @@ def free(protocol: str, **given_: dict[str, float]) -> Calibration:
 
 
 def test_every_protocol_has_a_cost_model() -> None:
-    own = {name for name, spec in all_protocols().items() if spec.active.__module__.startswith("veilboost.")}
+    own = {spec.name for spec in BUILT_IN if spec.setting == "vertical"}
     assert set(VERTICAL) == own
-    assert set(HORIZONTAL) == set(horizontal_protocols())
+    assert set(HORIZONTAL) == set(protocols_of("horizontal"))
 
 
 def test_a_model_names_units_that_are_counted() -> None:

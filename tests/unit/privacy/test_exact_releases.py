@@ -13,8 +13,8 @@ from veilboost.party.simulation import simulate_training
 from veilboost.privacy.account import MemoryAccount
 from veilboost.privacy.event import Adjacency, ExactRelease, Gaussian, event_from_dict
 from veilboost.privacy.ledger import Ledger, worst_epsilon
-from veilboost.protocols.api import ExactReleases
-from veilboost.protocols.registry import all_protocols, protocol_named
+from veilboost.protocols.registry import protocol_named, protocols_of
+from veilboost.protocols.vertical.roles import ExactReleases
 from veilboost.types import Role
 
 ABOUT = {"adjacency": Adjacency.LABEL, "adversary": "shop", "protocol": "plain", "release": "all", "what": "gradients"}
@@ -70,7 +70,7 @@ def test_every_protocol_books_what_it_shows(protocol: str, active: list[str], pa
 
 @pytest.mark.fast
 def test_every_vertical_protocol_says_what_it_shows() -> None:
-    for name, spec in all_protocols().items():
+    for name, spec in protocols_of("vertical").items():
         config = TrainingConfig(options={"backend": "lattice"} if name == "elxgb" else {})
         shown = spec.exact_messages(config, 0)
         assert set(shown) <= set(spec.messages)

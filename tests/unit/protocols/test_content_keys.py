@@ -18,8 +18,9 @@ from veilboost.fixedpoint import Scale
 from veilboost.privacy.account import MemoryAccount
 from veilboost.protocols.elxgb.active import ElxgbActive
 from veilboost.protocols.elxgb.options import ElxgbOptions
-from veilboost.protocols.horizontal import ParticipantContext
+from veilboost.protocols.horizontal.roles import ParticipantContext
 from veilboost.protocols.secagg.spec import SPEC as SECAGG
+from veilboost.protocols.validation import settle
 from veilboost.types import Column
 from veilboost.wire.channel import Peers
 
@@ -172,13 +173,13 @@ def test_a_participant_with_another_table_has_another_key_for_its_masks():
             party="a",
             table=each,
             helpers=Peers({}),
-            config=SECAGG.completed(TrainingConfig(objective="binary")),
+            config=settle(SECAGG, TrainingConfig(objective="binary")),
             threads=1,
             randomness=JobRandomness(KEY),
             account=MemoryAccount(),
             held_out=held_out,
         )
-        return SECAGG.participant(context).introduce().public.tobytes()
+        return SECAGG.roles["participant"](context).introduce().public.tobytes()
 
     assert public(table) == public(table)
     others = [

@@ -18,12 +18,12 @@ from veilboost.model.joined import join
 from veilboost.privacy.accountant import compose
 from veilboost.privacy.calibrate import CalibrationRequest
 from veilboost.privacy.event import ExactRelease, Gaussian
-from veilboost.protocols.common.messages import SplitRequest, StatisticsRequest
 from veilboost.protocols.elxgb.accounting import guess_probability, plan
 from veilboost.protocols.elxgb.clock import LateParties
 from veilboost.protocols.elxgb.messages import LocalGains, NoisyRound
 from veilboost.protocols.elxgb.spec import SPEC
 from veilboost.protocols.validation import ResolvedJob, validate
+from veilboost.protocols.vertical.messages import SplitRequest, StatisticsRequest
 from veilboost.types import Role
 from veilboost.wire.memory import MemoryChannel
 

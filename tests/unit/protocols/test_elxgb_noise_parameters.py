@@ -11,10 +11,10 @@ from veilboost.boost.grower import Round
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import JobRandomness
 from veilboost.fixedpoint import Scale
-from veilboost.protocols.api import ActiveContext
-from veilboost.protocols.common.active import VerticalActive
 from veilboost.protocols.elxgb.active import ElxgbActive
 from veilboost.protocols.elxgb.dpns import DpnsActive
+from veilboost.protocols.vertical.active import VerticalActive
+from veilboost.protocols.vertical.roles import ActiveContext
 from veilboost.wire.channel import Peers
 
 pytestmark = pytest.mark.fast

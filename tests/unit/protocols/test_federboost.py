@@ -20,11 +20,11 @@ from veilboost.privacy.accountant import compose
 from veilboost.privacy.calibrate import CalibrationRequest
 from veilboost.privacy.event import Adjacency, ExactRelease, RandomizedResponse
 from veilboost.privacy.mechanism import keep_probability
-from veilboost.protocols.api import PassiveContext
-from veilboost.protocols.common.messages import BeginTraining
 from veilboost.protocols.federboost.messages import Buckets, BucketSplits, BucketsRequest
 from veilboost.protocols.federboost.spec import SPEC
 from veilboost.protocols.validation import ResolvedJob, validate
+from veilboost.protocols.vertical.messages import BeginTraining
+from veilboost.protocols.vertical.roles import PassiveContext
 from veilboost.types import Column, Role
 from veilboost.wire.memory import MemoryChannel
 
@@ -50,7 +50,7 @@ def opened(table, config, key=b"k" * 32):
 
     account = MemoryAccount()
     context = PassiveContext("p1", table.columns, table.rows, 1, None, JobRandomness(key), account)
-    side = SPEC.passive(context)
+    side = SPEC.roles["passive"](context)
     side.handle(BeginTraining(json.dumps(config.to_dict()), table.rows, 1, 0, np.empty(0, dtype=np.uint8), np.empty(0)))
     return side, account
 

@@ -18,9 +18,9 @@ from veilboost.errors import (
 )
 from veilboost.model.joined import join
 from veilboost.party.horizontal import simulate_horizontal
-from veilboost.protocols.common.schema import Schema, describe, table_in_terms_of, unify
-from veilboost.protocols.common.whole import from_message, to_message
-from veilboost.protocols.horizontal import ask_those_there
+from veilboost.protocols.horizontal.roles import ask_those_there
+from veilboost.protocols.horizontal.schema import Schema, describe, table_in_terms_of, unify
+from veilboost.protocols.horizontal.whole import from_message, to_message
 from veilboost.protocols.mal.messages import KeysRequest
 from veilboost.types import Column
 from veilboost.wire.channel import Peers

@@ -18,9 +18,9 @@ from veilboost.crypto.lattice.engine import VARIABLE, engine_names
 from veilboost.crypto.lattice.keys import Blocks
 from veilboost.crypto.lattice.parameters import POLYNOMIAL_BYTES, Sizes
 from veilboost.errors import DamagedPacket, MalformedMessage, UnsupportedCombination
-from veilboost.protocols.common import lattice_active
-from veilboost.protocols.common.lattice_blocks import cut_into_blocks
-from veilboost.protocols.common.lattice_messages import LatticeRequest, LatticeRound, LatticeSums
+from veilboost.protocols.lattice import active as lattice_active
+from veilboost.protocols.lattice.blocks import cut_into_blocks
+from veilboost.protocols.lattice.messages import LatticeRequest, LatticeRound, LatticeSums
 from veilboost.wire.codec import encode
 from veilboost.wire.link import from_chunks, to_chunks
 from veilboost.wire.memory import MemoryChannel
@@ -330,7 +330,7 @@ def test_other_values_or_places_never_meet_the_same_randomness():
 
 def test_the_same_request_twice_is_masked_anew(monkeypatch):
     seen: list[tuple[LatticeSums, LatticeSums]] = []
-    from veilboost.protocols.common.lattice_passive import LatticePassive
+    from veilboost.protocols.lattice.passive import LatticePassive
 
     honest = LatticePassive.statistics
 

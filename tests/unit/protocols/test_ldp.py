@@ -50,9 +50,9 @@ def keyed(monkeypatch):
         account = MemoryAccount()
 
         def active(context):
-            return SPEC.active(dataclasses.replace(context, randomness=JobRandomness(key), account=account))
+            return SPEC.roles["active"](dataclasses.replace(context, randomness=JobRandomness(key), account=account))
 
-        monkeypatch.setitem(all_protocols(), "ldp", dataclasses.replace(SPEC, active=active))
+        monkeypatch.setitem(all_protocols(), "ldp", dataclasses.replace(SPEC, roles={**SPEC.roles, "active": active}))
         return simulate_training(tables, "p0", "ldp", config, **more), account.events
 
     return run

@@ -334,11 +334,11 @@ class Book:
 def booked(config: TrainingConfig, monkeypatch):
     """The events of the active party (with one passive one) and of the passive one."""
     books = {"active": Book(), "passive": Book()}
-    spec = dataclasses.replace(
-        SPEC,
-        active=lambda context: SPEC.active(dataclasses.replace(context, account=books["active"])),
-        passive=lambda context: SPEC.passive(dataclasses.replace(context, account=books["passive"])),
-    )
+    roles = {
+        role: lambda context, role=role: SPEC.roles[role](dataclasses.replace(context, account=books[role]))
+        for role in books
+    }
+    spec = dataclasses.replace(SPEC, roles=roles)
     monkeypatch.setitem(all_protocols(), "masked", spec)
     train(scene(), config, "masked")
     return books["active"].events, books["passive"].events

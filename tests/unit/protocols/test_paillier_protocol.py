@@ -14,9 +14,9 @@ from support import make_columns, make_labels, sha, split_among, train
 from veilboost.config import TrainingConfig
 from veilboost.crypto.paillier.integers import to_bytes
 from veilboost.errors import ImpossibleParameter, MalformedMessage
-from veilboost.protocols.common.messages import StatisticsRequest
-from veilboost.protocols.common.paillier_active import PaillierActive
-from veilboost.protocols.common.paillier_messages import PaillierRound, PaillierSums
+from veilboost.protocols.paillier.active import PaillierActive
+from veilboost.protocols.paillier.messages import PaillierRound, PaillierSums
+from veilboost.protocols.vertical.messages import StatisticsRequest
 from veilboost.types import Column
 from veilboost.wire.memory import MemoryChannel
 
@@ -225,7 +225,7 @@ def test_few_rows_for_each_sum_tell_who_is_in_a_bin(monkeypatch):
 def test_answers_are_masked_anew_each_time(monkeypatch):
     """The same request answered twice: other bytes, the same sums."""
     seen: list[tuple[bytes, bytes]] = []
-    from veilboost.protocols.common.paillier_passive import PaillierPassive
+    from veilboost.protocols.paillier.passive import PaillierPassive
 
     honest = PaillierPassive.statistics
 

@@ -14,16 +14,16 @@ from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import JobRandomness
 from veilboost.errors import MalformedMessage
 from veilboost.privacy.account import MemoryAccount
-from veilboost.protocols.api import PassiveContext
-from veilboost.protocols.common.messages import BeginRound, BeginTraining, StatisticsRequest
 from veilboost.protocols.plain.spec import SPEC as PLAIN
-from veilboost.protocols.registry import all_protocols
+from veilboost.protocols.registry import protocols_of
+from veilboost.protocols.vertical.messages import BeginRound, BeginTraining, StatisticsRequest
+from veilboost.protocols.vertical.roles import PassiveContext
 from veilboost.wire.memory import MemoryChannel
 
 pytestmark = pytest.mark.fast
 
 ROWS = 150
-SUMMING = [name for name, spec in all_protocols().items() if spec.setting == "vertical" and name != "federboost"]
+SUMMING = [name for name, spec in protocols_of("vertical").items() if name != "federboost"]
 
 
 def scene(**changes):
@@ -112,7 +112,7 @@ def opened(config, held_out=None, trees=1, weights=(), agreed=None):
     context = PassiveContext(
         "p1", table.columns, ROWS, 1, None, JobRandomness(bytes(32)), MemoryAccount(), held_out=agreed
     )
-    side = PLAIN.passive(context)
+    side = PLAIN.roles["passive"](context)
     bits = np.empty(0, dtype=np.uint8) if held_out is None else np.packbits(held_out)
     side.handle(BeginTraining(json.dumps(config.to_dict()), ROWS, trees, 0, bits, np.array(weights, dtype=np.float64)))
     return side

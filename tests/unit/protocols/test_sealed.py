@@ -21,13 +21,13 @@ from veilboost.errors import UnsupportedCombination
 from veilboost.privacy.account import MemoryAccount
 from veilboost.privacy.accountant import compose
 from veilboost.privacy.event import Adjacency, ExactRelease, Exponential, Gaussian
-from veilboost.protocols.api import PassiveContext
-from veilboost.protocols.common.messages import ResumeTraining, SplitAnswer, SplitRequest
 from veilboost.protocols.registry import protocol_named
 from veilboost.protocols.sealed.accounting import label_noise, plan
 from veilboost.protocols.sealed.active import _left_counts
 from veilboost.protocols.sealed.options import SealedOptions, completed
 from veilboost.protocols.validation import ResolvedJob, validate
+from veilboost.protocols.vertical.messages import ResumeTraining, SplitAnswer, SplitRequest
+from veilboost.protocols.vertical.roles import PassiveContext
 from veilboost.types import ColumnKind, Role
 from veilboost.wire.memory import MemoryChannel
 
@@ -197,7 +197,9 @@ def test_the_same_ciphertexts_for_other_rows_meet_other_noise_and_are_booked_aga
     noisy = config(n_estimators=1, max_depth=1, subsample=0.5, options={"eps": 2.0, "eps_features": 8.0})
     train(tables(), noisy, "sealed")
     account = MemoryAccount()
-    side = SPEC.passive(PassiveContext("p1", tables()["p1"].columns, 600, 1, None, JobRandomness(bytes(32)), account))
+    side = SPEC.roles["passive"](
+        PassiveContext("p1", tables()["p1"].columns, 600, 1, None, JobRandomness(bytes(32)), account)
+    )
     begin, opening, request = sent[:3]
 
     def cells():

@@ -27,8 +27,8 @@ from veilboost.ordered import from_ordered, to_ordered
 from veilboost.party.horizontal import HorizontalFederation, simulate_horizontal
 from veilboost.party.simulation import simulate_training
 from veilboost.privacy.ledger import worst_epsilon
-from veilboost.protocols.horizontal import Trusting
-from veilboost.protocols.horizontal_registry import horizontal_named
+from veilboost.protocols.horizontal.roles import Trusting
+from veilboost.protocols.registry import protocol_named
 from veilboost.protocols.secagg.exact import SUM_BYTES, as_float, exact_sum, from_residue
 from veilboost.protocols.secagg.messages import (
     CountsRequest,
@@ -40,6 +40,8 @@ from veilboost.protocols.secagg.messages import (
 )
 from veilboost.protocols.secagg.search import MOST_STEPS, find_cuts, most_values
 from veilboost.protocols.secagg.spec import SPEC
+from veilboost.protocols.validation import settle
+from veilboost.types import Role
 
 pytestmark = pytest.mark.fast
 
@@ -255,9 +257,9 @@ def test_what_it_cannot_do_is_refused_at_the_door(changes):
 
 def test_rows_of_a_node_are_not_counted_so_their_least_number_is_refused():
     with pytest.raises(UnsupportedCombination, match="how many rows a node has") as refused:
-        SPEC.completed(config_of(min_node_rows=2))
+        settle(SPEC, config_of(min_node_rows=2))
     assert "leave min_node_rows at 1" in str(refused.value)
-    SPEC.completed(config_of(min_node_rows=1))
+    settle(SPEC, config_of(min_node_rows=1))
 
 
 def test_one_participant_has_nobody_to_hide_among():
@@ -395,7 +397,7 @@ def test_no_mask_serves_two_contents():
 
 
 def test_a_finite_budget_is_refused_before_anything_is_read():
-    planned = horizontal_named("secagg").plan(config_of(), 6)
+    planned = protocol_named("secagg", "horizontal").plan(config_of(), 100, Role.PARTICIPANT, 6)
     assert math.isinf(worst_epsilon(planned, 1e-5))
     held_out = {name: np.arange(150) >= 120 for name in ("p0", "p1")}
     federation = HorizontalFederation("secagg", dealt(whole(), [150, 150]), config_of(), held_out=held_out)

@@ -13,9 +13,9 @@ from veilboost.boost.layout import BinLayout
 from veilboost.boost.split import left_sums
 from veilboost.config import TrainingConfig
 from veilboost.errors import InconsistentSplit
-from veilboost.protocols.common.messages import SplitAnswer
 from veilboost.protocols.plain.messages import PlainSums
 from veilboost.protocols.sealed.passive import SealedPassive
+from veilboost.protocols.vertical.messages import SplitAnswer
 from veilboost.types import ColumnKind
 from veilboost.wire.memory import MemoryChannel
 

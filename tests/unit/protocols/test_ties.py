@@ -11,7 +11,7 @@ import veilboost.protocols.plain.active as plain_active
 from support import make_columns, make_labels, sha, split_among, train
 from veilboost.boost.split import candidates_from_sums
 from veilboost.config import TrainingConfig
-from veilboost.protocols.common.messages import SplitRequest
+from veilboost.protocols.vertical.messages import SplitRequest
 from veilboost.wire.memory import MemoryChannel
 
 pytestmark = pytest.mark.fast

@@ -9,10 +9,10 @@ import numpy as np
 from veilboost.audit.attacks.masked_answers import masked_node
 from veilboost.audit.replay import ReplayedRound, rounds
 from veilboost.audit.view import Truth, View
-from veilboost.protocols.common.messages import ColumnsOffered
 from veilboost.protocols.masked.candidates import rows_left
 from veilboost.protocols.masked.options import MaskedOptions
 from veilboost.protocols.masked.parameters import Noise
+from veilboost.protocols.vertical.messages import ColumnsOffered
 from veilboost.types import BoolArray, Float64Array, Int64Array, PartyName
 
 _SURE = 5.0  # of the standard errors of a level

@@ -12,9 +12,9 @@ from veilboost.audit.attacks.projector_program import two_valued, used_vectors
 from veilboost.audit.replay import ReplayedLevel, rounds
 from veilboost.audit.result import Outcome, share_right
 from veilboost.audit.view import Truth, View
-from veilboost.protocols.common.kernels import KernelOptions
-from veilboost.protocols.common.messages import ColumnsOffered
 from veilboost.protocols.smm1.messages import Smm1Request, Smm1Response
+from veilboost.protocols.vertical.kernels import KernelOptions
+from veilboost.protocols.vertical.messages import ColumnsOffered
 from veilboost.types import Float64Array, Int64Array, PartyName
 
 NAME = "masked columns by linear programming"

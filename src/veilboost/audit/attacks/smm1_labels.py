@@ -14,8 +14,8 @@ from veilboost.audit.replay import rounds
 from veilboost.audit.result import Outcome
 from veilboost.audit.solvers import between
 from veilboost.audit.view import Truth, View
-from veilboost.protocols.common.kernels import KernelOptions
 from veilboost.protocols.smm1.messages import Smm1Request
+from veilboost.protocols.vertical.kernels import KernelOptions
 from veilboost.types import PartyName
 
 NAME = "kernel vectors with some labels known"

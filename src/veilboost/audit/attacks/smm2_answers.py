@@ -8,9 +8,9 @@ import numpy as np
 
 from veilboost.audit.attacks.projector_program import used_vectors
 from veilboost.audit.replay import ReplayedLevel
-from veilboost.protocols.common.kernels import blocks_of
 from veilboost.protocols.smm2.messages import Smm2Kernels, Smm2Masked
 from veilboost.protocols.smm2.options import Smm2Options
+from veilboost.protocols.vertical.kernels import blocks_of
 from veilboost.types import Float64Array, Int32Array, Int64Array
 
 

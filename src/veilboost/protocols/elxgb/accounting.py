@@ -12,8 +12,8 @@ from veilboost.errors import ImpossibleParameter
 from veilboost.privacy.accountant import DEFAULT_DELTA, gaussian_epsilon
 from veilboost.privacy.calibrate import CalibrationRequest, gaussian_sigma
 from veilboost.privacy.event import Adjacency, Event, ExactRelease, Gaussian
-from veilboost.protocols.common.perturb import Ranges, multiplier
 from veilboost.protocols.elxgb.options import ElxgbOptions, leaf_ranges, ranges_of
+from veilboost.protocols.vertical.perturb import Ranges, multiplier
 from veilboost.types import Role
 
 _NOISY = "gradients and hessians of a tree, with noise that hides all of their ranges"

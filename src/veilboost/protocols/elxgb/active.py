@@ -14,16 +14,16 @@ from veilboost.crypto.content import content_digest
 from veilboost.fixedpoint import Scale
 from veilboost.model.part import SplitRecords
 from veilboost.privacy.discrete import discrete_gaussian
-from veilboost.protocols.api import ActiveContext, ActiveSide
-from veilboost.protocols.common.active import VerticalActive
-from veilboost.protocols.common.encrypted import EncryptedActive
-from veilboost.protocols.common.lattice_active import LatticeActive
-from veilboost.protocols.common.paillier_active import PaillierActive
-from veilboost.protocols.common.perturb import multiplier
 from veilboost.protocols.elxgb.accounting import leaf_event
 from veilboost.protocols.elxgb.clock import ClockedPeers
 from veilboost.protocols.elxgb.dpns import DpnsActive
 from veilboost.protocols.elxgb.options import ElxgbOptions, leaf_ranges
+from veilboost.protocols.lattice.active import LatticeActive
+from veilboost.protocols.paillier.active import PaillierActive
+from veilboost.protocols.vertical.active import VerticalActive
+from veilboost.protocols.vertical.encrypted import EncryptedActive
+from veilboost.protocols.vertical.perturb import multiplier
+from veilboost.protocols.vertical.roles import ActiveContext, ActiveSide
 from veilboost.types import BoolArray, Float64Array, Int64Array, UInt8Array
 
 _HENS: dict[str, type[EncryptedActive]] = {"paillier": PaillierActive, "lattice": LatticeActive}

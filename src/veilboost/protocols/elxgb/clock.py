@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 from veilboost.errors import UnexpectedMessage
-from veilboost.protocols.common.messages import StatisticsRequest
+from veilboost.protocols.vertical.messages import StatisticsRequest
 from veilboost.types import PartyName
 from veilboost.wire.channel import Answer, Peers, Pending
 from veilboost.wire.message import Message

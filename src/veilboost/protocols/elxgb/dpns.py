@@ -12,14 +12,14 @@ from veilboost.boost.grower import Level, Round
 from veilboost.boost.split import Candidates
 from veilboost.crypto.content import content_digest
 from veilboost.errors import MalformedMessage
-from veilboost.protocols.api import ActiveContext
-from veilboost.protocols.common.active import VerticalActive
-from veilboost.protocols.common.leaves import node_totals
-from veilboost.protocols.common.messages import BeginRound, StatisticsRequest
-from veilboost.protocols.common.perturb import Perturbation, multiplier, with_counts
 from veilboost.protocols.elxgb.accounting import gradient_event
 from veilboost.protocols.elxgb.messages import LocalGains, NoisyRound
 from veilboost.protocols.elxgb.options import ElxgbOptions, ranges_of
+from veilboost.protocols.vertical.active import VerticalActive
+from veilboost.protocols.vertical.leaves import node_totals
+from veilboost.protocols.vertical.messages import BeginRound, StatisticsRequest
+from veilboost.protocols.vertical.perturb import Perturbation, multiplier, with_counts
+from veilboost.protocols.vertical.roles import ActiveContext
 from veilboost.types import PartyName
 from veilboost.wire.channel import Pending
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from veilboost.config import TrainingConfig, param
 from veilboost.errors import ImpossibleParameter, UnsupportedCombination
-from veilboost.protocols.common.paillier_options import PaillierOptions
-from veilboost.protocols.common.perturb import Ranges
+from veilboost.protocols.paillier.options import PaillierOptions
+from veilboost.protocols.vertical.perturb import Ranges
 
 BACKENDS = ("paillier", "lattice")
 MECHANISMS = ("gaussian", "none")

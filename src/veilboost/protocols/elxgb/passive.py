@@ -14,15 +14,15 @@ from veilboost.boost.split import candidates_from_sums
 from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.fixedpoint import MAX_BITS, Scale
 from veilboost.model.part import SplitRecords
-from veilboost.protocols.api import PassiveContext, PassiveSide
-from veilboost.protocols.common.lattice_passive import LatticePassive
-from veilboost.protocols.common.leaves import node_totals
-from veilboost.protocols.common.messages import BeginRound, BeginTraining, SplitRequest, StatisticsRequest
-from veilboost.protocols.common.paillier_passive import PaillierPassive
-from veilboost.protocols.common.passive import VerticalPassive
-from veilboost.protocols.common.perturb import with_counts
 from veilboost.protocols.elxgb.messages import LocalGains, NoisyRound
 from veilboost.protocols.elxgb.options import ElxgbOptions
+from veilboost.protocols.lattice.passive import LatticePassive
+from veilboost.protocols.paillier.passive import PaillierPassive
+from veilboost.protocols.vertical.leaves import node_totals
+from veilboost.protocols.vertical.messages import BeginRound, BeginTraining, SplitRequest, StatisticsRequest
+from veilboost.protocols.vertical.passive import VerticalPassive
+from veilboost.protocols.vertical.perturb import with_counts
+from veilboost.protocols.vertical.roles import PassiveContext, PassiveSide
 from veilboost.types import Int32Array
 from veilboost.wire.message import Message
 

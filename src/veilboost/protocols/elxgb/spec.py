@@ -6,9 +6,15 @@ from collections.abc import Sequence
 
 from veilboost.config import TrainingConfig
 from veilboost.privacy.statement import Protection, Statement, Status
-from veilboost.protocols.api import ProtocolSpec
-from veilboost.protocols.common.lattice_messages import LatticeRequest, LatticeRound, LatticeSums
-from veilboost.protocols.common.messages import (
+from veilboost.protocols.elxgb.accounting import calibrate, plan
+from veilboost.protocols.elxgb.active import ElxgbActive
+from veilboost.protocols.elxgb.messages import LocalGains, NoisyRound
+from veilboost.protocols.elxgb.options import ElxgbOptions, refuse
+from veilboost.protocols.elxgb.passive import ElxgbPassive
+from veilboost.protocols.lattice.messages import LatticeRequest, LatticeRound, LatticeSums
+from veilboost.protocols.paillier.messages import PaillierRound, PaillierSums
+from veilboost.protocols.spec import ProtocolSpec
+from veilboost.protocols.vertical.messages import (
     BeginTraining,
     ColumnsOffered,
     EndTraining,
@@ -19,13 +25,7 @@ from veilboost.protocols.common.messages import (
     SplitRequest,
     StatisticsRequest,
 )
-from veilboost.protocols.common.paillier_messages import PaillierRound, PaillierSums
-from veilboost.protocols.common.statements import EXACT_SUMS_OF_FEW_ROWS, OWN_SIDES, ROWS_TOGETHER
-from veilboost.protocols.elxgb.accounting import calibrate, plan
-from veilboost.protocols.elxgb.active import ElxgbActive
-from veilboost.protocols.elxgb.messages import LocalGains, NoisyRound
-from veilboost.protocols.elxgb.options import ElxgbOptions, refuse
-from veilboost.protocols.elxgb.passive import ElxgbPassive
+from veilboost.protocols.vertical.statements import EXACT_SUMS_OF_FEW_ROWS, OWN_SIDES, ROWS_TOGETHER
 from veilboost.wire.message import Done, Message
 
 
@@ -97,8 +97,7 @@ SPEC = ProtocolSpec(
         EndTraining,
         Done,
     ),
-    active=ElxgbActive,
-    passive=ElxgbPassive,
+    roles={"active": ElxgbActive, "passive": ElxgbPassive},
     exact_messages=_exact_messages,
     options=ElxgbOptions,
     refuse=refuse,

@@ -12,10 +12,10 @@ from veilboost.boost.layout import KIND_CODES, BinLayout
 from veilboost.boost.sides import Sides
 from veilboost.boost.split import Candidates
 from veilboost.errors import MalformedMessage
-from veilboost.protocols.common.active import LastSplit, VerticalActive
-from veilboost.protocols.common.messages import BeginRound, StatisticsRequest
-from veilboost.protocols.common.sums import LevelSums
 from veilboost.protocols.federboost.messages import BucketRound, Buckets, BucketSplits, BucketsRequest
+from veilboost.protocols.vertical.active import LastSplit, VerticalActive
+from veilboost.protocols.vertical.messages import BeginRound, StatisticsRequest
+from veilboost.protocols.vertical.sums import LevelSums
 from veilboost.types import AnyArray, BoolArray, Float64Array, PartyName
 from veilboost.wire.channel import Pending
 from veilboost.wire.message import Done

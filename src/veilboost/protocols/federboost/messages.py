@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from veilboost.protocols.common.messages import BeginRound, Ints
+from veilboost.protocols.vertical.messages import BeginRound, Ints
 from veilboost.wire.message import ArraySpec, Message, Reveals
 
 

@@ -12,12 +12,12 @@ from veilboost.boost.rows import RowGroups
 from veilboost.crypto.content import content_digest
 from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.privacy.mechanism import randomized_response
-from veilboost.protocols.common.messages import BeginRound
-from veilboost.protocols.common.passive import VerticalPassive
-from veilboost.protocols.common.round_state import RoundState
 from veilboost.protocols.federboost.accounting import bucket_events
 from veilboost.protocols.federboost.messages import BucketRound, Buckets, BucketSplits, BucketsRequest
 from veilboost.protocols.federboost.options import FederBoostOptions
+from veilboost.protocols.vertical.messages import BeginRound
+from veilboost.protocols.vertical.passive import VerticalPassive
+from veilboost.protocols.vertical.round_state import RoundState
 from veilboost.wire.message import Done, Message
 
 

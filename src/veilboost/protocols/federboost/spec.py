@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from veilboost.privacy.statement import Protection, Statement, Status
-from veilboost.protocols.api import ProtocolSpec
-from veilboost.protocols.common.messages import BeginTraining, ColumnsOffered, EndTraining, ResumeTraining
 from veilboost.protocols.federboost.accounting import calibrate, plan
 from veilboost.protocols.federboost.active import FederBoostActive
 from veilboost.protocols.federboost.messages import BucketRound, Buckets, BucketSplits, BucketsRequest
 from veilboost.protocols.federboost.options import FederBoostOptions, refuse
 from veilboost.protocols.federboost.passive import FederBoostPassive
+from veilboost.protocols.spec import ProtocolSpec
+from veilboost.protocols.vertical.messages import BeginTraining, ColumnsOffered, EndTraining, ResumeTraining
 from veilboost.wire.message import Done
 
 SPEC = ProtocolSpec(
@@ -61,8 +61,7 @@ SPEC = ProtocolSpec(
         EndTraining,
         Done,
     ),
-    active=FederBoostActive,
-    passive=FederBoostPassive,
+    roles={"active": FederBoostActive, "passive": FederBoostPassive},
     exact_messages=lambda config, first: (BucketSplits,),
     options=FederBoostOptions,
     refuse=refuse,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from veilboost.crypto.lattice.parameters import SECURITY_BITS
 from veilboost.privacy.statement import Protection, Statement, Status
-from veilboost.protocols.api import ProtocolSpec
-from veilboost.protocols.common.lattice_active import StreamingLatticeActive
-from veilboost.protocols.common.lattice_messages import LatticeMore, LatticeRequest, LatticeRound, LatticeSums
-from veilboost.protocols.common.lattice_passive import StreamingLatticePassive
-from veilboost.protocols.common.messages import (
+from veilboost.protocols.lattice.active import StreamingLatticeActive
+from veilboost.protocols.lattice.messages import LatticeMore, LatticeRequest, LatticeRound, LatticeSums
+from veilboost.protocols.lattice.passive import StreamingLatticePassive
+from veilboost.protocols.spec import ProtocolSpec
+from veilboost.protocols.vertical.messages import (
     BeginTraining,
     ColumnsOffered,
     EndTraining,
@@ -18,7 +18,7 @@ from veilboost.protocols.common.messages import (
     SplitAnswer,
     SplitRequest,
 )
-from veilboost.protocols.common.statements import EXACT_SUMS_OF_FEW_ROWS, OWN_SIDES, ROWS_TOGETHER
+from veilboost.protocols.vertical.statements import EXACT_SUMS_OF_FEW_ROWS, OWN_SIDES, ROWS_TOGETHER
 from veilboost.wire.message import Done
 
 SPEC = ProtocolSpec(
@@ -65,8 +65,7 @@ SPEC = ProtocolSpec(
         EndTraining,
         Done,
     ),
-    active=StreamingLatticeActive,
-    passive=StreamingLatticePassive,
+    roles={"active": StreamingLatticeActive, "passive": StreamingLatticePassive},
     exact_messages=lambda config, first: (LatticeRequest, LatticeSums, SplitAnswer),
     security_bits=lambda config: SECURITY_BITS,
     engines=("local", "disk", "ray"),

@@ -11,8 +11,8 @@ from veilboost.errors import ImpossibleParameter
 from veilboost.privacy.accountant import DEFAULT_DELTA
 from veilboost.privacy.calibrate import CalibrationRequest, gaussian_sigma, local_epsilon
 from veilboost.privacy.event import Adjacency, Duchi, Event, ExactRelease, Gaussian, Hybrid, Laplace, Piecewise
-from veilboost.protocols.common.perturb import multiplier
 from veilboost.protocols.ldp.options import LdpOptions, Ranges, ranges_of, refuse
+from veilboost.protocols.vertical.perturb import multiplier
 from veilboost.types import Role
 
 _PURE = {"duchi": Duchi, "piecewise": Piecewise, "hybrid": Hybrid}

@@ -15,15 +15,15 @@ from veilboost.boost.split import Candidates
 from veilboost.crypto.content import content_digest
 from veilboost.errors import MalformedMessage
 from veilboost.fixedpoint import Scale
-from veilboost.protocols.api import ActiveContext
-from veilboost.protocols.common.active import VerticalActive
-from veilboost.protocols.common.leaves import LeafRows, node_totals
-from veilboost.protocols.common.messages import BeginRound, StatisticsRequest
-from veilboost.protocols.common.perturb import Perturbation, with_counts
 from veilboost.protocols.ldp.accounting import gradient_event, totals_event
 from veilboost.protocols.ldp.messages import LdpRequest, LdpRound, LdpScores
 from veilboost.protocols.ldp.options import LdpOptions, ranges_of
 from veilboost.protocols.ldp.scores import score
+from veilboost.protocols.vertical.active import VerticalActive
+from veilboost.protocols.vertical.leaves import LeafRows, node_totals
+from veilboost.protocols.vertical.messages import BeginRound, StatisticsRequest
+from veilboost.protocols.vertical.perturb import Perturbation, with_counts
+from veilboost.protocols.vertical.roles import ActiveContext
 from veilboost.types import BoolArray, Float64Array, Int32Array, Int64Array, PartyName
 from veilboost.wire.channel import Pending
 

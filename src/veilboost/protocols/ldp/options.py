@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from veilboost.config import ProtocolOptions, TrainingConfig, param
 from veilboost.errors import ImpossibleParameter, UnsupportedCombination
-from veilboost.protocols.common.perturb import Ranges
+from veilboost.protocols.vertical.perturb import Ranges
 
 MECHANISMS = ("gaussian", "laplace", "duchi", "piecewise", "hybrid", "none")
 SCORES = ("second", "first")

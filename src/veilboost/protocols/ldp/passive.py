@@ -6,13 +6,13 @@ from veilboost.boost.columns import ColumnBlock, LevelBins
 from veilboost.boost.rows import RowGroups
 from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.fixedpoint import MAX_BITS, Scale
-from veilboost.protocols.common.leaves import node_totals
-from veilboost.protocols.common.messages import BeginRound, StatisticsRequest
-from veilboost.protocols.common.passive import VerticalPassive
-from veilboost.protocols.common.perturb import with_counts
 from veilboost.protocols.ldp.messages import LdpRequest, LdpRound, LdpScores
 from veilboost.protocols.ldp.options import LdpOptions
 from veilboost.protocols.ldp.scores import score
+from veilboost.protocols.vertical.leaves import node_totals
+from veilboost.protocols.vertical.messages import BeginRound, StatisticsRequest
+from veilboost.protocols.vertical.passive import VerticalPassive
+from veilboost.protocols.vertical.perturb import with_counts
 from veilboost.types import Int32Array
 
 

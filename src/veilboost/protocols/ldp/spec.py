@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from veilboost.privacy.statement import Protection, Statement, Status
-from veilboost.protocols.api import ProtocolSpec
-from veilboost.protocols.common.messages import (
+from veilboost.protocols.ldp.accounting import calibrate, plan
+from veilboost.protocols.ldp.active import LdpActive
+from veilboost.protocols.ldp.messages import LdpRequest, LdpRound, LdpScores
+from veilboost.protocols.ldp.options import LdpOptions, refuse
+from veilboost.protocols.ldp.passive import LdpPassive
+from veilboost.protocols.spec import ProtocolSpec
+from veilboost.protocols.vertical.messages import (
     BeginTraining,
     ColumnsOffered,
     EndTraining,
@@ -14,12 +19,7 @@ from veilboost.protocols.common.messages import (
     SplitAnswer,
     SplitRequest,
 )
-from veilboost.protocols.common.statements import OWN_SIDES
-from veilboost.protocols.ldp.accounting import calibrate, plan
-from veilboost.protocols.ldp.active import LdpActive
-from veilboost.protocols.ldp.messages import LdpRequest, LdpRound, LdpScores
-from veilboost.protocols.ldp.options import LdpOptions, refuse
-from veilboost.protocols.ldp.passive import LdpPassive
+from veilboost.protocols.vertical.statements import OWN_SIDES
 from veilboost.wire.message import Done
 
 SPEC = ProtocolSpec(
@@ -65,8 +65,7 @@ SPEC = ProtocolSpec(
         EndTraining,
         Done,
     ),
-    active=LdpActive,
-    passive=LdpPassive,
+    roles={"active": LdpActive, "passive": LdpPassive},
     exact_messages=lambda config, first: (LdpRequest, LdpScores, SplitAnswer),
     options=LdpOptions,
     refuse=refuse,

@@ -12,7 +12,7 @@ from veilboost.privacy.account import Account
 from veilboost.privacy.event import Adjacency, Event, ExactRelease, RandomizedResponse
 from veilboost.privacy.mechanism import randomized_response
 from veilboost.protocols.mal.options import MalOptions
-from veilboost.types import UInt8Array
+from veilboost.types import Role, UInt8Array
 
 SERVER = "the server"
 
@@ -70,7 +70,7 @@ def extremes_event(content: str = "") -> Event:
     )
 
 
-def plan(config: TrainingConfig, columns: int) -> Sequence[Event]:
+def plan(config: TrainingConfig, rows: int, role: Role, columns: int = 1) -> Sequence[Event]:
     """What a participant would release of so many columns."""
     epsilon = MalOptions.from_dict(config.options).epsilon
     buckets = (bucket_event(column, config.max_bin, epsilon) for column in range(columns))

@@ -6,7 +6,7 @@ import numpy as np
 
 from veilboost.crypto.ore.api import keygen
 from veilboost.errors import UnexpectedMessage
-from veilboost.protocols.horizontal import HelperContext, HelperSide
+from veilboost.protocols.horizontal.roles import HelperContext, HelperSide
 from veilboost.protocols.mal.messages import ComparisonKey, ComparisonKeyRequest, KeysRequest, SessionKeys
 from veilboost.types import PartyName, UInt8Array
 from veilboost.wire.message import Message

@@ -14,7 +14,7 @@ from veilboost.crypto.ore.api import KEY_BYTES, derive
 from veilboost.crypto.ore.schemes import scheme_named
 from veilboost.crypto.ore.value import SEALED_BYTES
 from veilboost.errors import MalformedMessage, UnexpectedMessage
-from veilboost.protocols.horizontal import HelperContext, HelperSide
+from veilboost.protocols.horizontal.roles import HelperContext, HelperSide
 from veilboost.protocols.mal.extremes import SIDES
 from veilboost.protocols.mal.messages import (
     ComparisonKey,

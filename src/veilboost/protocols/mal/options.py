@@ -9,7 +9,7 @@ from veilboost.boost.stumps import LOSSES
 from veilboost.config import ProtocolOptions, TrainingConfig, param
 from veilboost.crypto.ore.schemes import SCHEMES, scheme_named
 from veilboost.errors import UnsupportedCombination
-from veilboost.protocols.horizontal import refuse_sampling
+from veilboost.protocols.horizontal.roles import refuse_sampling
 
 MOST_SLOTS = 256  # buckets travel as bytes
 GUARDS = ("merge", "drop", "refuse", "allow")

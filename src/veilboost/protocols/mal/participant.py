@@ -13,10 +13,9 @@ from veilboost.data.schema import check_labels
 from veilboost.errors import MalformedMessage, UnexpectedMessage, UnsupportedCombination
 from veilboost.model.part import Part
 from veilboost.privacy.mechanism import gaussian
-from veilboost.protocols.common.blas import blas_threads
-from veilboost.protocols.common.schema import Schema, describe, table_in_terms_of
-from veilboost.protocols.common.whole import TrainedModel, block_with_cuts, from_message
-from veilboost.protocols.horizontal import ParticipantContext, ParticipantSide
+from veilboost.protocols.horizontal.roles import ParticipantContext, ParticipantSide
+from veilboost.protocols.horizontal.schema import Schema, describe, table_in_terms_of
+from veilboost.protocols.horizontal.whole import TrainedModel, block_with_cuts, from_message
 from veilboost.protocols.mal.accounting import perturb, spend_extremes, spend_rows
 from veilboost.protocols.mal.extremes import Extremes
 from veilboost.protocols.mal.masks import BucketSpace, guard_rows
@@ -32,6 +31,7 @@ from veilboost.protocols.mal.messages import (
 )
 from veilboost.protocols.mal.options import MOST_SLOTS, MalOptions
 from veilboost.protocols.mal.ranges import cuts_of, numeric_columns
+from veilboost.protocols.vertical.blas import blas_threads
 from veilboost.types import Float64Array
 from veilboost.wire.channel import Reply
 from veilboost.wire.message import Done, Message

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from veilboost.boost.cuts import equal_width
-from veilboost.protocols.common.schema import Schema
-from veilboost.protocols.common.whole import category_cuts
+from veilboost.protocols.horizontal.schema import Schema
+from veilboost.protocols.horizontal.whole import category_cuts
 from veilboost.types import Float32Array, Float64Array
 
 

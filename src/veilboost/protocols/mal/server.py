@@ -13,15 +13,15 @@ from veilboost.boost.objective import Objective, make_objective
 from veilboost.boost.stumps import sums_by_slot, train_stumps
 from veilboost.errors import EmptyTable, LabelOutOfRange, MalformedMessage, PeerUnreachable
 from veilboost.model.part import SplitRecords
-from veilboost.protocols.common.schema import Schema, unify
-from veilboost.protocols.common.whole import bare_block, make_whole, to_message
-from veilboost.protocols.horizontal import (
+from veilboost.protocols.horizontal.roles import (
     HorizontalOutcome,
     ServerContext,
     ServerSide,
     ask_those_there,
     introduction,
 )
+from veilboost.protocols.horizontal.schema import Schema, unify
+from veilboost.protocols.horizontal.whole import bare_block, make_whole, to_message
 from veilboost.protocols.mal.messages import MalColumns, MaskedRows, RowsHeldBack, RowsRequest
 from veilboost.protocols.mal.options import MalOptions
 from veilboost.protocols.mal.ranges import cuts_of, numeric_columns

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from veilboost.privacy.statement import Protection, Statement, Status
-from veilboost.protocols.common.whole import TrainedModel
-from veilboost.protocols.horizontal import HorizontalSpec
+from veilboost.protocols.horizontal.whole import TrainedModel
 from veilboost.protocols.mal.accounting import plan
 from veilboost.protocols.mal.authority import MalAuthority
 from veilboost.protocols.mal.comparer import MalComparer
@@ -24,10 +23,12 @@ from veilboost.protocols.mal.messages import (
 from veilboost.protocols.mal.options import FIXED, MalOptions, refuse
 from veilboost.protocols.mal.participant import MalParticipant
 from veilboost.protocols.mal.server import MalServer
+from veilboost.protocols.spec import ProtocolSpec
 from veilboost.wire.message import Done
 
-SPEC = HorizontalSpec(
+SPEC = ProtocolSpec(
     name="mal",
+    setting="horizontal",
     summary="rows by bucket under randomized response, labels under masks that cancel, trees of depth 1, two rounds",
     source="MAL (Zha, Lin, Huang, Liu)",
     exact=False,
@@ -89,9 +90,9 @@ SPEC = HorizontalSpec(
         TrainedModel,
         Done,
     ),
-    server=MalServer,
-    participant=MalParticipant,
-    helpers={"comparer": MalComparer, "authority": MalAuthority},
+    roles={"server": MalServer, "participant": MalParticipant, "comparer": MalComparer, "authority": MalAuthority},
+    driver="server",
+    helpers=("comparer", "authority"),
     options=MalOptions,
     fixed=FIXED,
     refuse=refuse,

@@ -14,14 +14,14 @@ from veilboost.boost.grower import Level, Round
 from veilboost.boost.split import Candidates
 from veilboost.crypto.content import content_digest
 from veilboost.errors import GradientRange, MalformedMessage, UnexpectedMessage
-from veilboost.protocols.api import ActiveContext
-from veilboost.protocols.common.active import VerticalActive
-from veilboost.protocols.common.messages import BeginRound, StatisticsRequest
 from veilboost.protocols.masked.accounting import sums_event, vectors_events
 from veilboost.protocols.masked.checking import check_cover, check_masks
 from veilboost.protocols.masked.messages import BestGains, MaskedLevel, Masks, NoisedVectors
 from veilboost.protocols.masked.options import MaskedOptions
 from veilboost.protocols.masked.parameters import Noise, gradient_bound, layout_bound
+from veilboost.protocols.vertical.active import VerticalActive
+from veilboost.protocols.vertical.messages import BeginRound, StatisticsRequest
+from veilboost.protocols.vertical.roles import ActiveContext
 from veilboost.types import BoolArray, Float64Array, Int32Array, Int64Array, PartyName
 from veilboost.wire.channel import Pending
 from veilboost.wire.message import Message

@@ -17,12 +17,12 @@ from veilboost.boost.columns import ColumnBlock, LevelBins
 from veilboost.boost.grower import Round
 from veilboost.boost.rows import RowGroups
 from veilboost.errors import UnexpectedMessage
-from veilboost.protocols.common.messages import BeginRound
 from veilboost.protocols.masked.active import MaskedActive
 from veilboost.protocols.masked.candidates import left_of, noisy_gains, rows_left
 from veilboost.protocols.masked.messages import BestGains, Masks, NoisedVectors
 from veilboost.protocols.masked.passive import MaskedPassive
 from veilboost.protocols.masked.spec import SPEC
+from veilboost.protocols.vertical.messages import BeginRound
 from veilboost.types import Float64Array, Int32Array, PartyName
 from veilboost.wire.message import ArraySpec, Message, Reveals
 
@@ -108,6 +108,5 @@ LAW = replace(
     name="masked-law",
     summary="experiments only: the noise that masked leaves in sums, on gradients in the clear",
     messages=(*(m for m in SPEC.messages if m not in (BeginRound, Masks, NoisedVectors)), ClearRound),
-    active=LawActive,
-    passive=LawPassive,
+    roles={"active": LawActive, "passive": LawPassive},
 )

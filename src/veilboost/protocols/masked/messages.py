@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from veilboost.protocols.common.messages import Ints, StatisticsRequest
+from veilboost.protocols.vertical.messages import Ints, StatisticsRequest
 from veilboost.types import Float32Array, Float64Array
 from veilboost.wire.message import ArraySpec, Message, Reveals
 

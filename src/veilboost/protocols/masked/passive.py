@@ -12,12 +12,12 @@ from veilboost.boost.layout import BinLayout
 from veilboost.boost.rows import RowGroups
 from veilboost.crypto.content import content_digest
 from veilboost.errors import MalformedMessage, UnexpectedMessage
-from veilboost.protocols.common.messages import BeginRound, ColumnsOffered, SplitRequest, StatisticsRequest
-from veilboost.protocols.common.passive import VerticalPassive
 from veilboost.protocols.masked.accounting import masks_event
 from veilboost.protocols.masked.messages import MaskedLevel, NoisedVectors
 from veilboost.protocols.masked.parameters import Noise, layout_bound
 from veilboost.protocols.masked.streaming import LevelMasks
+from veilboost.protocols.vertical.messages import BeginRound, ColumnsOffered, SplitRequest, StatisticsRequest
+from veilboost.protocols.vertical.passive import VerticalPassive
 from veilboost.types import Int32Array
 from veilboost.wire.message import Message
 

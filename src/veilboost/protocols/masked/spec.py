@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from veilboost.privacy.statement import Protection, Statement, Status
-from veilboost.protocols.api import ProtocolSpec
-from veilboost.protocols.common.messages import (
+from veilboost.protocols.masked.accounting import plan
+from veilboost.protocols.masked.active import MaskedActive
+from veilboost.protocols.masked.calibration import calibrate
+from veilboost.protocols.masked.messages import BestGains, MaskedLevel, Masks, NoisedVectors
+from veilboost.protocols.masked.options import MaskedOptions, refuse
+from veilboost.protocols.masked.passive import MaskedPassive
+from veilboost.protocols.spec import ProtocolSpec
+from veilboost.protocols.vertical.messages import (
     BeginRound,
     BeginTraining,
     ColumnsOffered,
@@ -15,13 +21,7 @@ from veilboost.protocols.common.messages import (
     SplitAnswer,
     SplitRequest,
 )
-from veilboost.protocols.common.statements import OWN_SIDES
-from veilboost.protocols.masked.accounting import plan
-from veilboost.protocols.masked.active import MaskedActive
-from veilboost.protocols.masked.calibration import calibrate
-from veilboost.protocols.masked.messages import BestGains, MaskedLevel, Masks, NoisedVectors
-from veilboost.protocols.masked.options import MaskedOptions, refuse
-from veilboost.protocols.masked.passive import MaskedPassive
+from veilboost.protocols.vertical.statements import OWN_SIDES
 from veilboost.wire.message import Done
 
 SPEC = ProtocolSpec(
@@ -68,8 +68,7 @@ SPEC = ProtocolSpec(
         EndTraining,
         Done,
     ),
-    active=MaskedActive,
-    passive=MaskedPassive,
+    roles={"active": MaskedActive, "passive": MaskedPassive},
     exact_messages=lambda config, first: (MaskedLevel, SplitAnswer),
     options=MaskedOptions,
     refuse=refuse,

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from veilboost.privacy.statement import Protection, Statement, Status
-from veilboost.protocols.api import ProtocolSpec
-from veilboost.protocols.common.messages import (
+from veilboost.protocols.paillier.active import PaillierActive
+from veilboost.protocols.paillier.messages import PaillierRound, PaillierSums
+from veilboost.protocols.paillier.options import PaillierOptions, security_bits
+from veilboost.protocols.paillier.passive import PaillierPassive
+from veilboost.protocols.spec import ProtocolSpec
+from veilboost.protocols.vertical.messages import (
     BeginTraining,
     ColumnsOffered,
     EndTraining,
@@ -15,11 +19,7 @@ from veilboost.protocols.common.messages import (
     SplitRequest,
     StatisticsRequest,
 )
-from veilboost.protocols.common.paillier_active import PaillierActive
-from veilboost.protocols.common.paillier_messages import PaillierRound, PaillierSums
-from veilboost.protocols.common.paillier_options import PaillierOptions, security_bits
-from veilboost.protocols.common.paillier_passive import PaillierPassive
-from veilboost.protocols.common.statements import EXACT_SUMS_OF_FEW_ROWS, OWN_SIDES, ROWS_TOGETHER
+from veilboost.protocols.vertical.statements import EXACT_SUMS_OF_FEW_ROWS, OWN_SIDES, ROWS_TOGETHER
 from veilboost.wire.message import Done
 
 SPEC = ProtocolSpec(
@@ -66,8 +66,7 @@ SPEC = ProtocolSpec(
         EndTraining,
         Done,
     ),
-    active=PaillierActive,
-    passive=PaillierPassive,
+    roles={"active": PaillierActive, "passive": PaillierPassive},
     exact_messages=lambda config, first: (StatisticsRequest, PaillierSums, SplitAnswer),
     options=PaillierOptions,
     security_bits=security_bits,

@@ -8,10 +8,10 @@ from veilboost.boost.grower import Level, Round
 from veilboost.boost.split import Candidates, candidates_from_sums
 from veilboost.engine.shards import pieces_of
 from veilboost.errors import MalformedMessage
-from veilboost.protocols.common.active import VerticalActive
-from veilboost.protocols.common.messages import BeginRound, StatisticsRequest
-from veilboost.protocols.common.sums import LevelSums
 from veilboost.protocols.plain.messages import ROWS_AT_ONCE, MoreGradients, PlainRound, PlainSums
+from veilboost.protocols.vertical.active import VerticalActive
+from veilboost.protocols.vertical.messages import BeginRound, StatisticsRequest
+from veilboost.protocols.vertical.sums import LevelSums
 from veilboost.types import PartyName
 from veilboost.wire.channel import Pending
 from veilboost.wire.message import Done

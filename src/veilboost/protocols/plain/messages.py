@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from veilboost.protocols.common.messages import BeginRound
+from veilboost.protocols.vertical.messages import BeginRound
 from veilboost.types import Int32Array, Int64Array
 from veilboost.wire.message import ArraySpec, Message, Reveals
 

@@ -6,9 +6,9 @@ from veilboost.boost.columns import ColumnBlock, LevelBins
 from veilboost.boost.rows import RowFiller, RowGroups
 from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.fixedpoint import MAX_BITS
-from veilboost.protocols.common.messages import BeginRound, StatisticsRequest
-from veilboost.protocols.common.passive import VerticalPassive
 from veilboost.protocols.plain.messages import ROWS_AT_ONCE, MoreGradients, PlainRound, PlainSums
+from veilboost.protocols.vertical.messages import BeginRound, StatisticsRequest
+from veilboost.protocols.vertical.passive import VerticalPassive
 from veilboost.types import Int32Array
 from veilboost.wire.message import Done, Message
 

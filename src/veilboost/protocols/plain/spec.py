@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from veilboost.privacy.statement import Protection, Statement, Status
-from veilboost.protocols.api import ProtocolSpec
-from veilboost.protocols.common.messages import (
+from veilboost.protocols.plain.active import PlainActive
+from veilboost.protocols.plain.messages import MoreGradients, PlainRound, PlainSums
+from veilboost.protocols.plain.passive import PlainPassive
+from veilboost.protocols.spec import ProtocolSpec
+from veilboost.protocols.vertical.messages import (
     BeginTraining,
     ColumnsOffered,
     EndTraining,
@@ -15,10 +18,7 @@ from veilboost.protocols.common.messages import (
     SplitRequest,
     StatisticsRequest,
 )
-from veilboost.protocols.common.statements import OWN_SIDES
-from veilboost.protocols.plain.active import PlainActive
-from veilboost.protocols.plain.messages import MoreGradients, PlainRound, PlainSums
-from veilboost.protocols.plain.passive import PlainPassive
+from veilboost.protocols.vertical.statements import OWN_SIDES
 from veilboost.wire.message import Done
 
 SPEC = ProtocolSpec(
@@ -61,8 +61,7 @@ SPEC = ProtocolSpec(
         EndTraining,
         Done,
     ),
-    active=PlainActive,
-    passive=PlainPassive,
+    roles={"active": PlainActive, "passive": PlainPassive},
     exact_messages=lambda config, first: (PlainRound, StatisticsRequest, PlainSums, SplitAnswer),
     engines=("local", "disk", "ray"),
 )

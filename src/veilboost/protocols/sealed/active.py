@@ -17,8 +17,7 @@ from veilboost.errors import UnsupportedCombination
 from veilboost.fixedpoint import Scale
 from veilboost.privacy.discrete import discrete_gaussian
 from veilboost.privacy.mechanism import exponential
-from veilboost.protocols.api import ActiveContext
-from veilboost.protocols.common.lattice_active import LatticeActive
+from veilboost.protocols.lattice.active import LatticeActive
 from veilboost.protocols.sealed.accounting import (
     cell_sigmas,
     label_noise,
@@ -28,6 +27,7 @@ from veilboost.protocols.sealed.accounting import (
     selection_event,
 )
 from veilboost.protocols.sealed.options import options_of
+from veilboost.protocols.vertical.roles import ActiveContext
 from veilboost.types import ColumnKind, Float64Array, Int32Array, Int64Array, PartyName
 
 LEAST_SHARE = 1 / 20  # of a node's rows, for each child

@@ -12,7 +12,7 @@ from veilboost.crypto.content import content_digest
 from veilboost.engine.shards import summed
 from veilboost.privacy.discrete import discrete_gaussian
 from veilboost.privacy.quantiles import cell_counts, noisy_cuts
-from veilboost.protocols.common.lattice_passive import LatticePassive
+from veilboost.protocols.lattice.passive import LatticePassive
 from veilboost.protocols.sealed.accounting import (
     cell_sigmas,
     cells_event,

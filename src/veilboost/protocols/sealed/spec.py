@@ -9,9 +9,13 @@ from veilboost.config import TrainingConfig
 from veilboost.crypto.lattice.parameters import SECURITY_BITS
 from veilboost.privacy.calibrate import CalibrationRequest
 from veilboost.privacy.statement import Protection, Statement, Status
-from veilboost.protocols.api import ProtocolSpec
-from veilboost.protocols.common.lattice_messages import LatticeRequest, LatticeRound, LatticeSums
-from veilboost.protocols.common.messages import (
+from veilboost.protocols.lattice.messages import LatticeRequest, LatticeRound, LatticeSums
+from veilboost.protocols.sealed.accounting import feature_multiplier, label_noise, plan
+from veilboost.protocols.sealed.active import SealedActive
+from veilboost.protocols.sealed.options import SealedOptions, completed, delta_option, options_of, refuse
+from veilboost.protocols.sealed.passive import SealedPassive
+from veilboost.protocols.spec import ProtocolSpec
+from veilboost.protocols.vertical.messages import (
     BeginTraining,
     ColumnsOffered,
     EndTraining,
@@ -21,11 +25,7 @@ from veilboost.protocols.common.messages import (
     SplitAnswer,
     SplitRequest,
 )
-from veilboost.protocols.common.statements import OWN_SIDES
-from veilboost.protocols.sealed.accounting import feature_multiplier, label_noise, plan
-from veilboost.protocols.sealed.active import SealedActive
-from veilboost.protocols.sealed.options import SealedOptions, completed, delta_option, options_of, refuse
-from veilboost.protocols.sealed.passive import SealedPassive
+from veilboost.protocols.vertical.statements import OWN_SIDES
 from veilboost.wire.message import Done
 
 
@@ -115,8 +115,7 @@ SPEC = ProtocolSpec(
         EndTraining,
         Done,
     ),
-    active=SealedActive,
-    passive=SealedPassive,
+    roles={"active": SealedActive, "passive": SealedPassive},
     options=SealedOptions,
     refuse=refuse,
     plan=plan,

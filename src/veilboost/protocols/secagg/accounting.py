@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from veilboost.config import TrainingConfig
 from veilboost.privacy.event import Adjacency, Event, ExactRelease
+from veilboost.types import Role
 
 _SUMS = "sums of gradients per node and bin"
 _ONCE = ("counts of values", "the sum of labels")
@@ -36,6 +37,6 @@ def releases(
     ]
 
 
-def plan(config: TrainingConfig, columns: int) -> Sequence[Event]:
+def plan(config: TrainingConfig, rows: int, role: Role, columns: int = 1) -> Sequence[Event]:
     """What a participant would release, of however many columns; which rows are kept apart is not known yet."""
     return releases(config, watched=True)

@@ -16,7 +16,7 @@ from veilboost.boost.stumps import bins_of
 from veilboost.boost.tree import Forest, Tree
 from veilboost.config import TrainingConfig
 from veilboost.fixedpoint import Scale
-from veilboost.protocols.common.sums import LevelSums
+from veilboost.protocols.vertical.sums import LevelSums
 from veilboost.types import Float32Array, Int32Array, Int64Array
 
 _NO_INTS = np.empty(0, dtype=np.int32)

@@ -6,8 +6,8 @@ from veilboost.boost.metrics import Metric, metric_named
 from veilboost.boost.objective import Objective, make_objective
 from veilboost.config import TrainingConfig
 from veilboost.errors import UnsupportedCombination
-from veilboost.protocols.common.schema import Schema
-from veilboost.protocols.horizontal import refuse_sampling
+from veilboost.protocols.horizontal.roles import refuse_sampling
+from veilboost.protocols.horizontal.schema import Schema
 
 FIXED = {"proposal": "global"}
 

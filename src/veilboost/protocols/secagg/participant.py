@@ -22,10 +22,9 @@ from veilboost.errors import EmptyTable, MalformedMessage, UnexpectedMessage
 from veilboost.fixedpoint import MAX_BITS, Scale, choose_scale, to_fixed
 from veilboost.model.part import Part
 from veilboost.ordered import to_ordered
-from veilboost.protocols.common.round_state import increasing, within
-from veilboost.protocols.common.schema import Schema, describe, table_in_terms_of
-from veilboost.protocols.common.whole import TrainedModel, block_with_cuts, from_message
-from veilboost.protocols.horizontal import ParticipantContext, ParticipantSide
+from veilboost.protocols.horizontal.roles import ParticipantContext, ParticipantSide
+from veilboost.protocols.horizontal.schema import Schema, describe, table_in_terms_of
+from veilboost.protocols.horizontal.whole import TrainedModel, block_with_cuts, from_message
 from veilboost.protocols.secagg.accounting import releases
 from veilboost.protocols.secagg.exact import SUM_BYTES, exact_sum
 from veilboost.protocols.secagg.messages import (
@@ -46,6 +45,7 @@ from veilboost.protocols.secagg.messages import (
 )
 from veilboost.protocols.secagg.options import metric_of, objective_of
 from veilboost.protocols.secagg.search import MOST_STEPS, most_values
+from veilboost.protocols.vertical.round_state import increasing, within
 from veilboost.types import (
     AnyArray,
     Column,

@@ -16,15 +16,15 @@ from veilboost.crypto.pairwise import KEY_BYTES
 from veilboost.errors import EmptyTable, ImpossibleParameter, MalformedMessage, PeerUnreachable
 from veilboost.fixedpoint import MAX_BITS, Scale, choose_scale
 from veilboost.model.part import SplitRecords
-from veilboost.protocols.common.schema import Schema, unify
-from veilboost.protocols.common.whole import bare_block, category_cuts, make_whole, to_message
-from veilboost.protocols.horizontal import (
+from veilboost.protocols.horizontal.roles import (
     HorizontalOutcome,
     ServerContext,
     ServerSide,
     ask_those_there,
     introduction,
 )
+from veilboost.protocols.horizontal.schema import Schema, unify
+from veilboost.protocols.horizontal.whole import bare_block, category_cuts, make_whole, to_message
 from veilboost.protocols.secagg.exact import SUM_BYTES, as_float, from_residue
 from veilboost.protocols.secagg.grower import Grower, Told
 from veilboost.protocols.secagg.messages import (

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from veilboost.privacy.statement import Protection, Statement, Status
-from veilboost.protocols.common.whole import TrainedModel
-from veilboost.protocols.horizontal import HorizontalSpec
+from veilboost.protocols.horizontal.whole import TrainedModel
 from veilboost.protocols.secagg.accounting import plan
 from veilboost.protocols.secagg.messages import (
     CountsRequest,
@@ -24,10 +23,12 @@ from veilboost.protocols.secagg.messages import (
 from veilboost.protocols.secagg.options import FIXED, refuse
 from veilboost.protocols.secagg.participant import SecaggParticipant
 from veilboost.protocols.secagg.server import SecaggServer
+from veilboost.protocols.spec import ProtocolSpec
 from veilboost.wire.message import Done
 
-SPEC = HorizontalSpec(
+SPEC = ProtocolSpec(
     name="secagg",
+    setting="horizontal",
     summary="histograms of all participants summed under pairwise masks: exact, any depth",
     source="FederBoost's horizontal way; Bonawitz and others' masks, without recovery of lost participants",
     exact=True,
@@ -68,8 +69,8 @@ SPEC = HorizontalSpec(
         TrainedModel,
         Done,
     ),
-    server=SecaggServer,
-    participant=SecaggParticipant,
+    roles={"server": SecaggServer, "participant": SecaggParticipant},
+    driver="server",
     fixed=FIXED,
     refuse=refuse,
     plan=plan,

@@ -13,10 +13,10 @@ from veilboost.boost.split import Candidates
 from veilboost.crypto.content import content_digest
 from veilboost.crypto.csprng import Csprng
 from veilboost.errors import GradientRange, MalformedMessage
-from veilboost.protocols.api import ActiveContext
-from veilboost.protocols.common.blas import blas_threads
-from veilboost.protocols.common.encrypted import EncryptedActive
-from veilboost.protocols.common.kernels import (
+from veilboost.protocols.smm1.messages import Smm1Request, Smm1Response
+from veilboost.protocols.vertical.blas import blas_threads
+from veilboost.protocols.vertical.encrypted import EncryptedActive
+from veilboost.protocols.vertical.kernels import (
     KernelOptions,
     blocks_of,
     hidden_rows,
@@ -25,9 +25,9 @@ from veilboost.protocols.common.kernels import (
     rounded,
     without_single_rows,
 )
-from veilboost.protocols.common.messages import BeginRound, StatisticsRequest
-from veilboost.protocols.common.null_space import chunked_product, null_vectors
-from veilboost.protocols.smm1.messages import Smm1Request, Smm1Response
+from veilboost.protocols.vertical.messages import BeginRound, StatisticsRequest
+from veilboost.protocols.vertical.null_space import chunked_product, null_vectors
+from veilboost.protocols.vertical.roles import ActiveContext
 from veilboost.types import BoolArray, Float64Array, Int32Array, Int64Array, PartyName
 from veilboost.wire.channel import Pending
 from veilboost.wire.message import Message

@@ -11,8 +11,9 @@ from veilboost.boost.columns import ColumnBlock, LevelBins
 from veilboost.boost.rows import RowGroups
 from veilboost.crypto.content import content_digest
 from veilboost.errors import MalformedMessage, UnexpectedMessage
-from veilboost.protocols.common.blas import blas_threads
-from veilboost.protocols.common.kernels import (
+from veilboost.protocols.smm1.messages import Smm1Request, Smm1Response
+from veilboost.protocols.vertical.blas import blas_threads
+from veilboost.protocols.vertical.kernels import (
     KernelOptions,
     RevealedRank,
     blocks_of,
@@ -20,9 +21,8 @@ from veilboost.protocols.common.kernels import (
     draw_mask,
     refuse_rows,
 )
-from veilboost.protocols.common.messages import BeginRound, StatisticsRequest
-from veilboost.protocols.common.passive import VerticalPassive
-from veilboost.protocols.smm1.messages import Smm1Request, Smm1Response
+from veilboost.protocols.vertical.messages import BeginRound, StatisticsRequest
+from veilboost.protocols.vertical.passive import VerticalPassive
 from veilboost.types import AnyArray, Float64Array, Int32Array, Int64Array
 from veilboost.wire.message import Message
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from veilboost.config import TrainingConfig
 from veilboost.privacy.statement import Protection, Statement, Status
-from veilboost.protocols.api import ProtocolSpec
-from veilboost.protocols.common.kernels import KernelOptions, refuse
-from veilboost.protocols.common.messages import (
+from veilboost.protocols.smm1.active import Smm1Active
+from veilboost.protocols.smm1.messages import Smm1Request, Smm1Response
+from veilboost.protocols.smm1.passive import Smm1Passive
+from veilboost.protocols.spec import ProtocolSpec
+from veilboost.protocols.vertical.kernels import KernelOptions, refuse
+from veilboost.protocols.vertical.messages import (
     BeginRound,
     BeginTraining,
     ColumnsOffered,
@@ -17,10 +20,7 @@ from veilboost.protocols.common.messages import (
     SplitAnswer,
     SplitRequest,
 )
-from veilboost.protocols.common.statements import OWN_SIDES
-from veilboost.protocols.smm1.active import Smm1Active
-from veilboost.protocols.smm1.messages import Smm1Request, Smm1Response
-from veilboost.protocols.smm1.passive import Smm1Passive
+from veilboost.protocols.vertical.statements import OWN_SIDES
 from veilboost.wire.message import Done
 
 
@@ -85,8 +85,7 @@ SPEC = ProtocolSpec(
         EndTraining,
         Done,
     ),
-    active=Smm1Active,
-    passive=Smm1Passive,
+    roles={"active": Smm1Active, "passive": Smm1Passive},
     exact_messages=lambda config, first: (Smm1Request, Smm1Response, SplitAnswer),
     options=KernelOptions,
     refuse=_refuse,

@@ -11,10 +11,12 @@ from veilboost.boost.rows import RowGroups
 from veilboost.boost.split import Candidates
 from veilboost.crypto.content import content_digest
 from veilboost.errors import MalformedMessage
-from veilboost.protocols.api import ActiveContext
-from veilboost.protocols.common.active import VerticalActive
-from veilboost.protocols.common.blas import blas_threads
-from veilboost.protocols.common.kernels import (
+from veilboost.protocols.smm2.messages import Smm2Gains, Smm2Kernels, Smm2Masked, Smm2Round
+from veilboost.protocols.smm2.nodes import scored_nodes
+from veilboost.protocols.smm2.options import Smm2Options
+from veilboost.protocols.vertical.active import VerticalActive
+from veilboost.protocols.vertical.blas import blas_threads
+from veilboost.protocols.vertical.kernels import (
     RevealedRank,
     blocks_of,
     check_kernel,
@@ -24,10 +26,8 @@ from veilboost.protocols.common.kernels import (
     refuse_rows,
     without_single_rows,
 )
-from veilboost.protocols.common.messages import BeginRound, StatisticsRequest
-from veilboost.protocols.smm2.messages import Smm2Gains, Smm2Kernels, Smm2Masked, Smm2Round
-from veilboost.protocols.smm2.nodes import scored_nodes
-from veilboost.protocols.smm2.options import Smm2Options
+from veilboost.protocols.vertical.messages import BeginRound, StatisticsRequest
+from veilboost.protocols.vertical.roles import ActiveContext
 from veilboost.types import BoolArray, Float64Array, Int32Array, PartyName
 from veilboost.wire.channel import Pending
 

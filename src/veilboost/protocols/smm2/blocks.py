@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from veilboost.protocols.common.kernels import rounded
-from veilboost.protocols.common.null_space import chunked_bin_sums
+from veilboost.protocols.vertical.kernels import rounded
+from veilboost.protocols.vertical.null_space import chunked_bin_sums
 from veilboost.types import AnyArray, Float64Array, Int64Array
 
 

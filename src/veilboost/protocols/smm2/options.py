@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from veilboost.config import param
-from veilboost.protocols.common.kernels import KernelOptions
+from veilboost.protocols.vertical.kernels import KernelOptions
 
 DECOYS = ("random", "nested")
 

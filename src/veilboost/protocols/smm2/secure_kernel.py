@@ -6,10 +6,10 @@ import numpy as np
 
 from veilboost.crypto.csprng import Csprng
 from veilboost.errors import UnsupportedCombination
-from veilboost.protocols.common.kernels import hidden_rows
-from veilboost.protocols.common.null_space import gaussian, lengths, null_vectors
 from veilboost.protocols.smm2.blocks import Block, Room
 from veilboost.protocols.smm2.options import Smm2Options
+from veilboost.protocols.vertical.kernels import hidden_rows
+from veilboost.protocols.vertical.null_space import gaussian, lengths, null_vectors
 from veilboost.types import BoolArray, Float64Array
 
 _TRIES = 20

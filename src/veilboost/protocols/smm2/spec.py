@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from veilboost.config import TrainingConfig
 from veilboost.privacy.statement import Protection, Statement, Status
-from veilboost.protocols.api import ProtocolSpec
-from veilboost.protocols.common.kernels import refuse
-from veilboost.protocols.common.messages import (
+from veilboost.protocols.smm2.active import Smm2Active
+from veilboost.protocols.smm2.messages import Smm2Gains, Smm2Kernels, Smm2Masked, Smm2Round
+from veilboost.protocols.smm2.options import Smm2Options
+from veilboost.protocols.smm2.passive import Smm2Passive
+from veilboost.protocols.spec import ProtocolSpec
+from veilboost.protocols.vertical.kernels import refuse
+from veilboost.protocols.vertical.messages import (
     BeginTraining,
     ColumnsOffered,
     EndTraining,
@@ -17,11 +21,7 @@ from veilboost.protocols.common.messages import (
     SplitRequest,
     StatisticsRequest,
 )
-from veilboost.protocols.common.statements import OWN_SIDES
-from veilboost.protocols.smm2.active import Smm2Active
-from veilboost.protocols.smm2.messages import Smm2Gains, Smm2Kernels, Smm2Masked, Smm2Round
-from veilboost.protocols.smm2.options import Smm2Options
-from veilboost.protocols.smm2.passive import Smm2Passive
+from veilboost.protocols.vertical.statements import OWN_SIDES
 from veilboost.wire.message import Done
 
 
@@ -76,8 +76,7 @@ SPEC = ProtocolSpec(
         EndTraining,
         Done,
     ),
-    active=Smm2Active,
-    passive=Smm2Passive,
+    roles={"active": Smm2Active, "passive": Smm2Passive},
     exact_messages=lambda config, first: (StatisticsRequest, Smm2Kernels, Smm2Masked, Smm2Gains, SplitAnswer),
     options=Smm2Options,
     refuse=_refuse,

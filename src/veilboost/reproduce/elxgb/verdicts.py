@@ -8,7 +8,7 @@ from typing import Any
 
 from veilboost.audit.verdicts import decisive
 from veilboost.privacy.statement import Status
-from veilboost.protocols.registry import all_protocols
+from veilboost.protocols.registry import all_protocols, protocols_of
 from veilboost.report.plots import table_chart
 from veilboost.reproduce.context import Context
 from veilboost.reproduce.elxgb.setting import PAPER
@@ -56,7 +56,7 @@ def _stated(name: str) -> dict[str, Any]:
 
 
 def cells(context: Context) -> list[Cell]:
-    return [Cell({"protocol": name}, partial(_stated, name), 0.1) for name in all_protocols()]
+    return [Cell({"protocol": name}, partial(_stated, name), 0.1) for name in protocols_of("vertical")]
 
 
 def table(measured: Sequence[Row]) -> list[Row]:

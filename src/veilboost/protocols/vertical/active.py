@@ -19,8 +19,7 @@ from veilboost.boost.split import Candidates, candidates_from_sums, leaf_weights
 from veilboost.errors import InconsistentSplit, MalformedMessage
 from veilboost.fixedpoint import MAX_BITS, Scale, weight_bits
 from veilboost.model.part import SplitRecords
-from veilboost.protocols.api import ActiveContext, ActiveSide
-from veilboost.protocols.common.messages import (
+from veilboost.protocols.vertical.messages import (
     BeginRound,
     BeginTraining,
     ColumnsOffered,
@@ -32,7 +31,8 @@ from veilboost.protocols.common.messages import (
     SplitRequest,
     StatisticsRequest,
 )
-from veilboost.protocols.common.sums import LevelSums
+from veilboost.protocols.vertical.roles import ActiveContext, ActiveSide
+from veilboost.protocols.vertical.sums import LevelSums
 from veilboost.types import BoolArray, Float64Array, Int32Array, Int64Array, PartyName, UInt8Array
 from veilboost.wire.channel import Pending
 from veilboost.wire.message import Done

@@ -13,8 +13,8 @@ from veilboost.boost.grower import Level, Round
 from veilboost.boost.layout import BinLayout
 from veilboost.boost.split import Candidates, candidates_from_sums
 from veilboost.errors import MalformedMessage
-from veilboost.protocols.common.active import VerticalActive
-from veilboost.protocols.common.sums import LevelSums
+from veilboost.protocols.vertical.active import VerticalActive
+from veilboost.protocols.vertical.sums import LevelSums
 from veilboost.types import Int64Array, PartyName
 from veilboost.wire.channel import Pending
 from veilboost.wire.message import Message

@@ -1,4 +1,4 @@
-"""What a horizontal protocol is: the same columns, different people.
+"""The roles of a horizontal job: the same columns, different people.
 
 A server drives and has no table. Participants hold rows with labels. When one agrees to a job it introduces itself: a
 message about its columns, no row yet. Then it answers requests, a message in and a message out. Helpers (a comparer, an
@@ -10,12 +10,12 @@ holds a socket, so the same code runs in a test, a simulation and a daemon.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol, TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
 
 from veilboost.boost.booster import RoundResult, Watcher
-from veilboost.config import ProtocolOptions, TrainingConfig
+from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import Csprng, JobRandomness
 from veilboost.data.table import PartyTable
 from veilboost.errors import (
@@ -27,8 +27,6 @@ from veilboost.errors import (
 )
 from veilboost.model.part import Part
 from veilboost.privacy.account import Account, MemoryAccount
-from veilboost.privacy.event import Event
-from veilboost.privacy.statement import Statement
 from veilboost.types import BoolArray, PartyName
 from veilboost.wire.channel import Peers, Pending, Reply
 from veilboost.wire.message import Message
@@ -152,51 +150,6 @@ class HelperSide(ABC):
 
     def close(self) -> None:  # noqa: B027 - most have nothing to end
         """The job is over: nobody need wait any more."""
-
-
-@dataclass(frozen=True)
-class HorizontalSpec:
-    """A horizontal protocol: its name, what it claims, and how to make its sides.
-
-    `exact`: without noise the model equals that of `plain` on pooled rows. `fixed` are training parameters that the
-    protocol does not leave open. `plan` tells what a participant would release of so many columns. `counts_rows`: the
-    server knows how many rows a node has, so that it can honour `min_node_rows`.
-    """
-
-    name: str
-    summary: str
-    source: str
-    exact: bool
-    statement: Statement
-    messages: tuple[type[Message], ...]
-    server: Callable[[ServerContext], ServerSide]
-    participant: Callable[[ParticipantContext], ParticipantSide]
-    helpers: Mapping[str, Callable[[HelperContext], HelperSide]] = field(default_factory=dict[str, Any])
-    options: type[ProtocolOptions] = ProtocolOptions
-    fixed: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    refuse: Callable[[TrainingConfig], None] | None = None
-    plan: Callable[[TrainingConfig, int], Sequence[Event]] | None = None
-    setting: Literal["horizontal"] = "horizontal"
-    counts_rows: bool = True
-
-    @property
-    def roles(self) -> tuple[str, ...]:
-        return ("server", "participant", *self.helpers)
-
-    def completed(self, config: TrainingConfig) -> TrainingConfig:
-        """The parameters with those that this protocol fixes; what it cannot do is refused here, at the door."""
-        config = replace(config, **self.fixed)
-        if config.categories == "auto":
-            config = replace(config, categories="sets")
-        self.options.from_dict(config.options)
-        if config.min_node_rows > 1 and not self.counts_rows:
-            raise UnsupportedCombination(
-                f"nobody in {self.name} knows how many rows a node has: the server sees sums of all participants alone",
-                "leave min_node_rows at 1, or use another protocol",
-            )
-        if self.refuse is not None:
-            self.refuse(config)
-        return config
 
 
 def refuse_sampling(config: TrainingConfig, protocol: str) -> None:

@@ -17,7 +17,7 @@ from veilboost.boost.rows import RowGroups
 from veilboost.config import ProtocolOptions, TrainingConfig, param
 from veilboost.crypto.csprng import Csprng
 from veilboost.errors import GradientRange, ImpossibleParameter, MalformedMessage, UnsupportedCombination
-from veilboost.protocols.common.null_space import gaussian, rounding_error
+from veilboost.protocols.vertical.null_space import gaussian, rounding_error
 from veilboost.types import BoolArray, Float64Array, Int32Array, Int64Array
 
 _DRAWS = 20

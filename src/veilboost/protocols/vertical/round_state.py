@@ -12,7 +12,7 @@ from veilboost.boost.columns import ColumnBlock, Splits
 from veilboost.boost.rows import RowGroups
 from veilboost.boost.sides import Sides, SidesHeard
 from veilboost.errors import MalformedMessage
-from veilboost.protocols.common.messages import MoreSides, StatisticsRequest
+from veilboost.protocols.vertical.messages import MoreSides, StatisticsRequest
 from veilboost.types import BoolArray, Int32Array, Int64Array, UInt8Array
 
 _NO_BITS = np.empty(0, dtype=np.uint8)

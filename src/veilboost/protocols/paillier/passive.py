@@ -19,11 +19,11 @@ from veilboost.crypto.paillier.packing import PairPacking
 from veilboost.crypto.paillier.sums import sums_by_label
 from veilboost.engine.shards import per_row
 from veilboost.errors import MalformedMessage, UnexpectedMessage
-from veilboost.protocols.api import PassiveContext
-from veilboost.protocols.common.messages import BeginRound
-from veilboost.protocols.common.paillier_messages import PaillierRound, PaillierSums
-from veilboost.protocols.common.paillier_options import options_of
-from veilboost.protocols.common.passive import VerticalPassive
+from veilboost.protocols.paillier.messages import PaillierRound, PaillierSums
+from veilboost.protocols.paillier.options import options_of
+from veilboost.protocols.vertical.messages import BeginRound
+from veilboost.protocols.vertical.passive import VerticalPassive
+from veilboost.protocols.vertical.roles import PassiveContext
 from veilboost.types import AnyArray, BoolArray, Int32Array, UInt8Array
 
 

@@ -15,11 +15,11 @@ from veilboost.crypto.paillier.packing import PairPacking
 from veilboost.crypto.paillier.prepared import PreparedRandomness
 from veilboost.engine.shards import per_row
 from veilboost.errors import GradientRange, ImpossibleParameter, MalformedMessage
-from veilboost.protocols.api import ActiveContext
-from veilboost.protocols.common.encrypted import EncryptedActive
-from veilboost.protocols.common.messages import BeginRound, StatisticsRequest
-from veilboost.protocols.common.paillier_messages import PaillierRound, PaillierSums
-from veilboost.protocols.common.paillier_options import options_of
+from veilboost.protocols.paillier.messages import PaillierRound, PaillierSums
+from veilboost.protocols.paillier.options import options_of
+from veilboost.protocols.vertical.encrypted import EncryptedActive
+from veilboost.protocols.vertical.messages import BeginRound, StatisticsRequest
+from veilboost.protocols.vertical.roles import ActiveContext
 from veilboost.types import BoolArray, Int32Array, Int64Array, PartyName, UInt8Array
 from veilboost.wire.channel import Pending
 

@@ -1,4 +1,4 @@
-"""What a protocol is: its spec, and the two sides of a vertical job.
+"""The two roles of a vertical job: what they are given, and what they do.
 
 The active side is the `SplitFinder` of a growing tree: it is asked for candidates, selects, splits and weighs
 leaves, each a method that a protocol may replace. The passive side is driven by requests, a message in and a
@@ -8,25 +8,21 @@ message out, and holds no sockets; so the same code runs in a test, a simulation
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from veilboost.boost.columns import ColumnBlock
 from veilboost.boost.grower import SplitFinder
-from veilboost.config import ProtocolOptions, TrainingConfig
+from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import JobRandomness
 from veilboost.engine.api import LOCAL, Engine
 from veilboost.model.part import SplitRecords
 from veilboost.privacy.account import Account, MemoryAccount
-from veilboost.privacy.event import Adjacency, Event, ExactRelease
-from veilboost.privacy.statement import Statement
+from veilboost.privacy.event import Adjacency, ExactRelease
+from veilboost.protocols.spec import ProtocolSpec
 from veilboost.types import BoolArray, Column, Float64Array, PartyName, Role
 from veilboost.wire.channel import Peers
 from veilboost.wire.message import Message
-
-if TYPE_CHECKING:
-    from veilboost.privacy.calibrate import CalibrationRequest
 
 
 @dataclass(frozen=True)
@@ -112,64 +108,6 @@ class PassiveSide(ABC):
     @abstractmethod
     def finished(self) -> bool:
         """Has the job ended?"""
-
-
-class Plan(Protocol):
-    """What a party of a role would release of so many rows and columns of its own, before the job starts."""
-
-    def __call__(self, config: TrainingConfig, rows: int, role: Role, columns: int = 1) -> Sequence[Event]: ...
-
-
-@dataclass(frozen=True)
-class ProtocolSpec:
-    """A protocol: its name, what it claims, and how to make its sides.
-
-    `exact`: the model equals that of `plain` bit for bit under the same parameters. `options` are its own
-    parameters; `refuse` raises where a configuration does not fit it. `plan` tells what a job will release, before it
-    starts; `calibrate` turns budgets into options; `delta_option` names the option with the delta of all releases of a
-    role's data together, if there is one; `exact_messages` are those that show values without noise in rounds from
-    `first` on, which the sides book, besides what a protocol books itself; `complete` fills in what depends on the
-    number of rows; `security_bits` is the strength of its encryption, where it encrypts; `sets`: it can send sets of
-    categories left; `engines` are those that a party's own arithmetic may run on; `declared_classes`: its claims hold
-    only for a classification whose classes do not come from the labels.
-    """
-
-    name: str
-    setting: Literal["vertical", "horizontal"]
-    summary: str
-    source: str
-    exact: bool
-    statement: Statement
-    messages: tuple[type[Message], ...]
-    active: Callable[[ActiveContext], ActiveSide]
-    passive: Callable[[PassiveContext], PassiveSide]
-    options: type[ProtocolOptions] = ProtocolOptions
-    refuse: Callable[[TrainingConfig], None] | None = None
-    plan: Plan | None = None
-    calibrate: Callable[[CalibrationRequest], Mapping[str, Any]] | None = None
-    delta_option: Callable[[TrainingConfig, Role], str | None] = lambda config, role: None
-    exact_messages: Callable[[TrainingConfig, int], Sequence[type[Message]]] = lambda config, first: ()
-    complete: Callable[[TrainingConfig, int], TrainingConfig] | None = None
-    security_bits: Callable[[TrainingConfig], int] | None = None
-    sets: bool = True
-    engines: tuple[str, ...] = ("local",)
-    declared_classes: bool = False
-
-    def settled(self, config: TrainingConfig) -> TrainingConfig:
-        """The configuration with what follows from the protocol alone."""
-        if config.categories != "auto":
-            return config
-        return replace(config, categories="sets" if self.sets else "onehot")
-
-    def completed(self, config: TrainingConfig, rows: int) -> TrainingConfig:
-        """The configuration with what the protocol chooses for so many rows; all parties choose alike."""
-        config = self.settled(config)
-        return config if self.complete is None else self.complete(config, rows)
-
-    def delta(self, config: TrainingConfig, role: Role) -> float | None:
-        """The delta for which a job's noise on this role's data is made; None where no option says so."""
-        name = self.delta_option(config, role)
-        return None if name is None else float(getattr(self.options.from_dict(config.options), name))
 
 
 class ExactReleases:

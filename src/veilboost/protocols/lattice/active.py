@@ -19,11 +19,11 @@ from veilboost.crypto.lattice.parameters import SEED_BYTES, Sizes, run_length, s
 from veilboost.engine.shards import pieces_of
 from veilboost.errors import UnsupportedCombination
 from veilboost.fixedpoint import weight_bits
-from veilboost.protocols.api import ActiveContext
-from veilboost.protocols.common.encrypted import EncryptedActive
-from veilboost.protocols.common.lattice_blocks import cut_into_blocks, value_bits
-from veilboost.protocols.common.lattice_messages import LatticeMore, LatticeRequest, LatticeRound, LatticeSums
-from veilboost.protocols.common.messages import BeginRound, StatisticsRequest
+from veilboost.protocols.lattice.blocks import cut_into_blocks, value_bits
+from veilboost.protocols.lattice.messages import LatticeMore, LatticeRequest, LatticeRound, LatticeSums
+from veilboost.protocols.vertical.encrypted import EncryptedActive
+from veilboost.protocols.vertical.messages import BeginRound, StatisticsRequest
+from veilboost.protocols.vertical.roles import ActiveContext
 from veilboost.types import Int32Array, Int64Array, PartyName, UInt8Array
 from veilboost.wire.channel import Pending
 from veilboost.wire.pages import own_pages

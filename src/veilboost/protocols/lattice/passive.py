@@ -15,11 +15,11 @@ from veilboost.crypto.csprng import Csprng
 from veilboost.crypto.lattice.keys import FAMILIES, Blocks, Ciphertext, EncryptedSums, PublicKey, span_seed
 from veilboost.crypto.lattice.parameters import LEAST_RUN, MOST_LOG_FLOOD, SEED_BYTES, Sizes, sizes_for
 from veilboost.errors import MalformedMessage, UnexpectedMessage, VeilBoostError
-from veilboost.protocols.api import PassiveContext
-from veilboost.protocols.common.lattice_blocks import cut_into_blocks, value_bits
-from veilboost.protocols.common.lattice_messages import LatticeMore, LatticeRequest, LatticeRound, LatticeSums
-from veilboost.protocols.common.messages import BeginRound, StatisticsRequest
-from veilboost.protocols.common.passive import VerticalPassive
+from veilboost.protocols.lattice.blocks import cut_into_blocks, value_bits
+from veilboost.protocols.lattice.messages import LatticeMore, LatticeRequest, LatticeRound, LatticeSums
+from veilboost.protocols.vertical.messages import BeginRound, StatisticsRequest
+from veilboost.protocols.vertical.passive import VerticalPassive
+from veilboost.protocols.vertical.roles import PassiveContext
 from veilboost.types import AnyArray, Int32Array, Int64Array, UInt8Array
 from veilboost.wire.message import Message
 from veilboost.wire.pages import own_pages

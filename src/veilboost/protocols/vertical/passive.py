@@ -20,8 +20,7 @@ from veilboost.config import TrainingConfig
 from veilboost.errors import ImpossibleParameter, MalformedMessage, UnexpectedMessage, VeilBoostError
 from veilboost.fixedpoint import MAX_BITS
 from veilboost.model.part import SplitRecords
-from veilboost.protocols.api import PassiveContext, PassiveSide
-from veilboost.protocols.common.messages import (
+from veilboost.protocols.vertical.messages import (
     BeginRound,
     BeginTraining,
     ColumnsOffered,
@@ -33,8 +32,9 @@ from veilboost.protocols.common.messages import (
     SplitRequest,
     StatisticsRequest,
 )
-from veilboost.protocols.common.round_state import RoundState, increasing, within
-from veilboost.protocols.common.shuffle import ColumnShuffle
+from veilboost.protocols.vertical.roles import PassiveContext, PassiveSide
+from veilboost.protocols.vertical.round_state import RoundState, increasing, within
+from veilboost.protocols.vertical.shuffle import ColumnShuffle
 from veilboost.types import BoolArray, Int32Array, UInt8Array
 from veilboost.wire.message import Done, Message
 

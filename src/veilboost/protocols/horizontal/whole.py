@@ -16,7 +16,7 @@ from veilboost.boost.tree import LEAF, Tree
 from veilboost.config import TrainingConfig
 from veilboost.errors import MalformedMessage, VeilBoostError
 from veilboost.model.part import ColumnInfo, Part, Skeleton, SplitRecords
-from veilboost.protocols.common.schema import Schema
+from veilboost.protocols.horizontal.schema import Schema
 from veilboost.types import BoolArray, Column, ColumnKind, Float32Array, Float64Array, Int32Array, UInt8Array
 from veilboost.wire.message import ArraySpec, Message, Reveals
 

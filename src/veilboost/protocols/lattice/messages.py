@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from veilboost.protocols.common.messages import BeginRound, Ints, StatisticsRequest
+from veilboost.protocols.vertical.messages import BeginRound, Ints, StatisticsRequest
 from veilboost.types import UInt8Array, UInt64Array
 from veilboost.wire.message import ArraySpec, Message, Reveals
 

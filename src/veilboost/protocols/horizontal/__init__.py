@@ -1,0 +1,1 @@
+"""What the roles of horizontal protocols share."""

@@ -1,0 +1,91 @@
+"""What a protocol is: one description for vertical and horizontal protocols alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from veilboost.config import ProtocolOptions, TrainingConfig
+from veilboost.privacy.event import Event
+from veilboost.privacy.statement import Statement
+from veilboost.types import Role
+from veilboost.wire.message import Message
+
+if TYPE_CHECKING:
+    from veilboost.privacy.calibrate import CalibrationRequest
+
+Setting = Literal["vertical", "horizontal"]
+RoleFactory = Callable[[Any], Any]  # a context of `vertical.roles` or `horizontal.roles` to the role
+
+
+class Plan(Protocol):
+    """What a party of a role would release of so many rows and columns of its own, before the job starts."""
+
+    def __call__(self, config: TrainingConfig, rows: int, role: Role, columns: int = 1) -> Sequence[Event]: ...
+
+
+@dataclass(frozen=True)
+class ProtocolSpec:
+    """A protocol: its name, what it claims, and how to make its roles.
+
+    `roles` maps every role's name to what makes it. `driver` is the role that drives the job, `helpers` are those
+    without a table; the one that is left, `data_role`, holds tables and answers. `exact`: the model equals that of
+    `plain` bit for bit under the same parameters, without noise and on pooled rows where the setting is horizontal.
+    `options` are the protocol's own parameters; `fixed` are training parameters that it does not leave open; `refuse`
+    raises where a configuration does not fit it. `plan` tells what a job will release, before it starts; `calibrate`
+    turns budgets into options; `delta_option` names the option with the delta of all releases of a role's data
+    together, if there is one; `exact_messages` are those that show values without noise in rounds from `first` on,
+    which the roles book, besides what a protocol books itself; `complete` fills in what depends on the number of rows;
+    `security_bits` is the strength of its encryption, where it encrypts; `sets`: it can send sets of categories left;
+    `engines` are those that a party's own arithmetic may run on; `declared_classes`: its claims hold only for a
+    classification whose classes do not come from the labels; `counts_rows`: whoever chooses splits knows how many rows
+    a node has, and can honour `min_node_rows`.
+    """
+
+    name: str
+    setting: Setting
+    summary: str
+    source: str
+    exact: bool
+    statement: Statement
+    messages: tuple[type[Message], ...]
+    roles: Mapping[str, RoleFactory]
+    driver: str = Role.ACTIVE
+    helpers: tuple[str, ...] = ()
+    options: type[ProtocolOptions] = ProtocolOptions
+    fixed: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    refuse: Callable[[TrainingConfig], None] | None = None
+    plan: Plan | None = None
+    calibrate: Callable[[CalibrationRequest], Mapping[str, Any]] | None = None
+    delta_option: Callable[[TrainingConfig, Role], str | None] = lambda config, role: None
+    exact_messages: Callable[[TrainingConfig, int], Sequence[type[Message]]] = lambda config, first: ()
+    complete: Callable[[TrainingConfig, int], TrainingConfig] | None = None
+    security_bits: Callable[[TrainingConfig], int] | None = None
+    sets: bool = True
+    engines: tuple[str, ...] = ("local",)
+    declared_classes: bool = False
+    counts_rows: bool = True
+
+    @property
+    def data_role(self) -> Role:
+        """The role of the parties that hold tables and answer."""
+        (name,) = (name for name in self.roles if name != self.driver and name not in self.helpers)
+        return Role(name)
+
+    def settled(self, config: TrainingConfig) -> TrainingConfig:
+        """The configuration with what follows from the protocol alone."""
+        config = replace(config, **self.fixed)
+        if config.categories != "auto":
+            return config
+        return replace(config, categories="sets" if self.sets else "onehot")
+
+    def completed(self, config: TrainingConfig, rows: int) -> TrainingConfig:
+        """The configuration with what the protocol chooses for so many rows; all parties choose alike."""
+        config = self.settled(config)
+        return config if self.complete is None else self.complete(config, rows)
+
+    def delta(self, config: TrainingConfig, role: Role) -> float | None:
+        """The delta for which a job's noise on this role's data is made; None where no option says so."""
+        name = self.delta_option(config, role)
+        return None if name is None else float(getattr(self.options.from_dict(config.options), name))
