@@ -8,6 +8,7 @@ trains 1 tree and then 1 + TREES trees; the difference leaves out bins, keys and
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -23,6 +24,15 @@ import pyarrow.parquet as pq
 COMMAND = str(Path(sys.executable).parent / "veilboost")
 # Not the default depth, in whose place `sealed` takes another.
 TRAINING = {"objective": "binary", "max_depth": 5, "max_bin": 32}
+
+
+# An older commit names the active party and the protocol in another way.
+OLD_GRAMMAR = importlib.util.find_spec("veilboost.party.job") is None
+JOB_HEAD = (
+    'active = "bank"\nalignment = "preshared"\n[protocol]\nname = "lattice"\n[parties.bank]'
+    if OLD_GRAMMAR
+    else 'protocol = "lattice"\nalignment = "preshared"\n[parties.bank]\nrole = "active"'
+)
 
 
 def in_process(bench: str, data: Path) -> Callable[[int], float]:
@@ -88,13 +98,9 @@ accept_exposed = ["lattice"]
         training = "\n".join(f"{key} = {json.dumps(value)}" for key, value in TRAINING.items())
         (folder / "job.toml").write_text(f"""
 name = "trees{trees}"
-active = "bank"
-alignment = "preshared"
-[parties.bank]
+{JOB_HEAD}
 [parties.shop]
 address = "{address}"
-[protocol]
-name = "lattice"
 [training]
 n_estimators = {trees}
 {training}

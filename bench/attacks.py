@@ -37,7 +37,7 @@ from veilboost.audit.result import Finding, over_runs
 from veilboost.audit.runner import audit, combined
 from veilboost.config import TrainingConfig
 from veilboost.data import PartyTable
-from veilboost.party.horizontal import simulate_horizontal
+from veilboost.party.simulation import SERVER, simulate_training
 from veilboost.protocols.masked.options import PAPER_SETTING, MaskedOptions
 from veilboost.protocols.masked.theorem2 import advanced_share
 from veilboost.reproduce.attacking import attacked
@@ -93,7 +93,7 @@ def against_mal(table: PartyTable, seeds: int) -> dict[str, list[Finding]]:
             shares = np.array_split(np.random.default_rng(seed).permutation(table.rows), PARTICIPANTS)
             tables = {f"participant{at}": table.take(np.sort(share)) for at, share in enumerate(shares)}
             config = TrainingConfig(objective="binary", n_estimators=2, max_bin=16, seed=seed, options=options)
-            run = simulate_horizontal(tables, "mal", config, record="payload")
+            run = simulate_training(tables, SERVER, "mal", config, record="payload")
             every += audit(*views_of_horizontal(run, tables, "mal", config), seed=seed)
         names = dict.fromkeys(finding.attack for finding in every)
         found[label] = [over_runs([finding for finding in every if finding.attack == name]) for name in names]

@@ -19,8 +19,7 @@ import numpy as np
 
 from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
-from veilboost.party.horizontal import simulate_horizontal
-from veilboost.party.simulation import simulate_training
+from veilboost.party.simulation import SERVER, simulate_training
 from veilboost.protocols.registry import all_protocols, protocols_of
 from veilboost.types import Column
 
@@ -45,9 +44,9 @@ def seconds_of_a_tree(protocol: str, config: TrainingConfig) -> float:
         }
         if protocol == "mal":
             began = time.perf_counter()
-            simulate_horizontal(tables, protocol, replace(config, n_estimators=MAL_TREES))
+            simulate_training(tables, SERVER, protocol, replace(config, n_estimators=MAL_TREES))
             return (time.perf_counter() - began) / MAL_TREES
-        done = simulate_horizontal(tables, protocol, config)
+        done = simulate_training(tables, SERVER, protocol, config)
         return float(np.mean([each.seconds for each in done.outcome.history]))
     half = COLUMNS // 2
     tables = {"a": PartyTable(ids, tuple(columns[:half]), label), "b": PartyTable(ids, tuple(columns[half:]))}

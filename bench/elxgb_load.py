@@ -17,11 +17,12 @@ from veilboost.data import PartyTable
 from veilboost.infer.secure.user import ServiceUser
 from veilboost.party.certs import init_authority, issue
 from veilboost.party.daemon import Daemon
-from veilboost.party.drive import Driver
 from veilboost.party.elxgb_publish import publish
 from veilboost.party.elxgb_ways import ServiceClient
+from veilboost.party.federation import coordinate
+from veilboost.party.job import load_job
 from veilboost.party.messages import OpenService
-from veilboost.party.settings import load_job, load_party
+from veilboost.party.settings import load_party
 from veilboost.wire.channel import Peers
 
 HELPERS = {"ta": "authority", "csp": "csp"}
@@ -73,14 +74,14 @@ def load_over_tls(table: PartyTable, at_once: int = 32) -> dict[str, Any]:
             for each in ("shop", *HELPERS)
         )
         (folder / "job.toml").write_text(
-            f'name = "load"\nactive = "bank"\nalignment = "hmac_csp"\n[parties.bank]\n{parties}'
+            f'name = "load"\nalignment = "hmac_csp"\n[parties.bank]\nrole = "active"\n{parties}'
             '[protocol]\nname = "elxgb"\n[training]\nobjective = "binary"\nn_estimators = 5\nmax_depth = 3\n'
             'max_bin = 32\ncategories = "ordinal"\n[training.options]\nbackend = "lattice"\n'
         )
         daemons = {each: Daemon(load_party(folder / f"{each}.toml")) for each in ("ta", "csp", "shop")}
         try:
             bank = load_party(folder / "bank.toml")
-            with Driver(bank, load_job(folder / "job.toml")) as driver:
+            with coordinate(bank, load_job(folder / "job.toml")) as driver:
                 driver.train()
             known = publish(bank, "load", "ta", "csp", "lattice")
             daemons.pop("shop").stop()

@@ -20,8 +20,7 @@ from common import DEFAULT_DATA, among, load, note
 from veilboost.config import TrainingConfig
 from veilboost.data import PartyTable
 from veilboost.model.joined import join
-from veilboost.party.horizontal import simulate_horizontal
-from veilboost.party.simulation import simulate_training
+from veilboost.party.simulation import SERVER, simulate_training
 
 RECORD = Path(__file__).with_suffix(".json")
 SETS = {"default_credit": "binary", "adult": "binary", "california_housing": "regression"}
@@ -34,7 +33,7 @@ def model_hash(table: PartyTable, objective: str, protocol: str) -> str:
     if protocol == "secagg":
         rows = np.array_split(np.arange(table.rows), 3)
         tables = {f"participant{at}": table.take(part) for at, part in enumerate(rows)}
-        return simulate_horizontal(tables, protocol, config).model.sha256()
+        return simulate_training(tables, SERVER, protocol, config).model.sha256()
     return join(simulate_training(among(table, 2), "party0", protocol, config, threads=1).parts).sha256()
 
 

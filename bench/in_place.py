@@ -29,17 +29,10 @@ from veilboost.config import TrainingConfig
 from veilboost.model.joined import join
 from veilboost.party.certs import init_authority, issue
 from veilboost.party.commented import commented_toml
+from veilboost.party.job import Job, JobParty
 from veilboost.party.policy import Policy
 from veilboost.party.runs import RunFolder
-from veilboost.party.settings import (
-    CertificateSettings,
-    DataSettings,
-    JobParty,
-    JobSettings,
-    PartySettings,
-    PeerSettings,
-    ProtocolSettings,
-)
+from veilboost.party.settings import CertificateSettings, DataSettings, PartySettings, PeerSettings
 
 OWNERS, HELPERS = ("bank", "shop"), {"ta": "authority", "csp": "csp"}
 EVERYONE = (*HELPERS, *OWNERS)
@@ -99,13 +92,12 @@ def run(folder: Path, tables: Path, engine: str, protocol: str, trees: int) -> d
                 daemon = start(name, "party", "serve", "--config", f"{name}.toml")
                 assert daemon.stdout is not None
                 ports[name] = json.loads(daemon.stdout.readline())["address"]
-        job = JobSettings(
+        job = Job(
             name="first",
-            active="bank",
-            parties={"bank": JobParty()}
-            | {name: JobParty(ports[name], role=HELPERS.get(name, "data")) for name in ("shop", *HELPERS)},
+            parties={"bank": JobParty(role="active")}
+            | {name: JobParty(ports[name], role=HELPERS.get(name, "passive")) for name in ("shop", *HELPERS)},
             alignment="hmac_csp",
-            protocol=ProtocolSettings(protocol),
+            protocol=protocol,
             training=TrainingConfig(objective="binary", n_estimators=trees, max_depth=6, max_bin=64),
         )
         (folder / "job.toml").write_text(commented_toml(job, "the job"))

@@ -25,8 +25,7 @@ from veilboost.boost.metrics import metric_named
 from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
 from veilboost.model.joined import JoinedModel, join
-from veilboost.party.horizontal import HorizontalSimulation, simulate_horizontal
-from veilboost.party.simulation import simulate_training
+from veilboost.party.simulation import SERVER, Simulation, simulate_training
 from veilboost.reproduce.context import PAPER_NAMES as TITLES
 from veilboost.reproduce.mal.efficiency import LINE
 from veilboost.reproduce.mal.efficiency import PUBLISHED as TABLE_3
@@ -59,7 +58,7 @@ def published(name: str, trees: int) -> dict[str, Any]:
     return {"mal_best": row["best"], "q": row["best_buckets"], "xgboost": row["xgboost"], "table2": table_2}
 
 
-def first_trees(run: HorizontalSimulation, trees: int) -> JoinedModel:
+def first_trees(run: Simulation, trees: int) -> JoinedModel:
     """The model after so many trees: boosting only adds."""
     part, records = run.outcome.part, run.outcome.part.records
     kept = {
@@ -93,7 +92,7 @@ def drawn(train: PartyTable, test: PartyTable, counts: Sequence[int], draws: int
     found: dict[int, list[float]] = {count: [] for count in counts}
     for draw in range(draws):
         config = config_of(max(counts), buckets, epsilon, guard)
-        run = simulate_horizontal(deal(train, 10, draw), "mal", config)
+        run = simulate_training(deal(train, 10, draw), SERVER, "mal", config)
         for count in counts:
             found[count].append(score(first_trees(run, count), test))
     return found
@@ -148,10 +147,10 @@ def timing(folder, repeats: int) -> list[dict]:
     for name in SETS:
         train, _ = split(folder, name)
         parts, config = deal(train, 10), config_of(500, 18, 4.0)
-        simulate_horizontal(parts, "mal", config_of(2, 18, 4.0))  # loads what is loaded when first used
+        simulate_training(parts, SERVER, "mal", config_of(2, 18, 4.0))  # loads what is loaded when first used
         ours, theirs = [], []
         for _ in range(repeats):  # in turn, so that what else the machine does falls on both alike
-            ours.append(processor_seconds(partial(simulate_horizontal, parts, "mal", config)))
+            ours.append(processor_seconds(partial(simulate_training, parts, "mal", config)))
             theirs.append(processor_seconds(partial(depth_one, train, 500, 18))[0])
         seconds, run = min(ours, key=lambda pair: pair[0])
         entries = run.transcripts["p0"].entries
@@ -175,7 +174,7 @@ def scale(repeats: int) -> dict:
     """32 participants, 193333 rows of SUSY's shape, 60 trees (the paper: 5.23 s with network; FederBoost 3103 s)."""
     parts = deal(susy_like(193_333), 32)
     config = config_of(60, 18, 4.0)
-    runs = [processor_seconds(partial(simulate_horizontal, parts, "mal", config)) for _ in range(repeats)]
+    runs = [processor_seconds(partial(simulate_training, parts, "mal", config)) for _ in range(repeats)]
     seconds, run = min(runs, key=lambda pair: pair[0])
     note(f"32 participants: {seconds:.2f} processor seconds")
     return {"cpu_seconds": seconds, "bytes": run.bytes_sent, "paper_seconds_with_network": 5.23}
@@ -191,7 +190,7 @@ def exact(folder) -> list[dict]:
         expected = join(simulate_training({"all": train}, "all", "plain", plain).parts).sha256()
         for participants in (1, 10, 32):
             began = time.perf_counter()
-            run = simulate_horizontal(deal(train, participants), "mal", config)
+            run = simulate_training(deal(train, participants), SERVER, "mal", config)
             same = run.model.sha256() == expected
             rows.append(
                 {"set": name, "participants": participants, "same": same, "seconds": time.perf_counter() - began}

@@ -27,9 +27,10 @@ from veilboost.data import PartyTable
 from veilboost.model.joined import join
 from veilboost.party.certs import init_authority, issue
 from veilboost.party.daemon import Daemon
-from veilboost.party.drive import Driver
+from veilboost.party.federation import coordinate
+from veilboost.party.job import load_job
 from veilboost.party.runs import RunFolder
-from veilboost.party.settings import load_job, load_party
+from veilboost.party.settings import load_party
 from veilboost.report.plots import line_chart, sheet
 from veilboost.reproduce.measure import cost_apart
 from veilboost.reproduce.tables import synthetic
@@ -122,11 +123,10 @@ def over_tls(table: PartyTable, protocol: str, config: TrainingConfig) -> dict[s
         with served(folder / "party1.toml") as port:
             (folder / "job.toml").write_text(f"""
 name = "bench"
-active = "party0"
 alignment = "preshared"
-[protocol]
-name = "{protocol}"
+protocol = "{protocol}"
 [parties.party0]
+role = "active"
 [parties.party1]
 address = "127.0.0.1:{port}"
 [training]
@@ -135,7 +135,7 @@ n_estimators = {config.n_estimators}
 max_depth = {config.max_depth}
 max_bin = {config.max_bin}
 """)
-            with Driver(load_party(folder / "party0.toml"), load_job(folder / "job.toml")) as driver:
+            with coordinate(load_party(folder / "party0.toml"), load_job(folder / "job.toml")) as driver:
                 _, outcome = driver.train()
         parts = {party: RunFolder(folder / f"runs-{party}" / "bench").load_part() for party in ("party0", "party1")}
         return {

@@ -28,11 +28,12 @@ from veilboost.config import TrainingConfig
 from veilboost.model.joined import join
 from veilboost.party.certs import init_authority, issue, load_identity
 from veilboost.party.daemon import Daemon
-from veilboost.party.drive import Driver
+from veilboost.party.federation import coordinate
 from veilboost.party.hub import tls_files
 from veilboost.party.identity import peer_identity, server_name
+from veilboost.party.job import load_job
 from veilboost.party.runs import RunFolder
-from veilboost.party.settings import load_job, load_party
+from veilboost.party.settings import load_party
 from veilboost.party.simulation import simulate_training
 from veilboost.types import UInt8Array
 from veilboost.wire.codec import Catalogue, encode
@@ -152,13 +153,12 @@ def training(
     process.start()
     (folder / "job.toml").write_text(f"""
 name = "bench"
-active = "bank"
 alignment = "preshared"
+protocol = "{protocol}"
 [parties.bank]
+role = "active"
 [parties.shop]
 address = "127.0.0.1:{ours.recv()}"
-[protocol]
-name = "{protocol}"
 [training]
 objective = "{objective}"
 n_estimators = {trees}
@@ -168,7 +168,7 @@ max_bin = 32
 {own_options}
 """)
     settings, job = load_party(folder / "bank.toml"), load_job(folder / "job.toml")
-    with Driver(settings, job) as driver:
+    with coordinate(settings, job) as driver:
         began = time.perf_counter()
         _, outcome = driver.train()
         whole = time.perf_counter() - began

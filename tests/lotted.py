@@ -15,10 +15,12 @@ from veilboost.config import TrainingConfig
 from veilboost.data.load import load_table
 from veilboost.model.joined import join
 from veilboost.party.certs import init_authority, issue
+from veilboost.party.coordinator import Coordinator, Watch
 from veilboost.party.daemon import Daemon
-from veilboost.party.drive import Driver, Watch
+from veilboost.party.federation import coordinate
+from veilboost.party.job import load_job
 from veilboost.party.runs import RunFolder
-from veilboost.party.settings import PartySettings, load_job, load_party
+from veilboost.party.settings import PartySettings, load_party
 from veilboost.party.simulation import simulate_training
 
 OWNERS, HELPERS = ("bank", "shop"), {"ta": "authority", "csp": "csp"}
@@ -106,17 +108,17 @@ class Lotted:
         config: TrainingConfig = CONFIG,
         watch: Watch | None = None,
         **changes: object,
-    ) -> Driver:
+    ) -> Coordinator:
         ways = "".join(
             f'[parties.{other}]\naddress = "127.0.0.1:{self._daemons[other].port}"\n'
             + (f'role = "{HELPERS[other]}"\n' if other in HELPERS else "")
             for other in (["shop", *HELPERS] if alignment == "hmac_csp" else ["shop"])
         )
         file = self.folder / f"{name}.job.toml"
-        file.write_text(f'name = "{name}"\nactive = "bank"\nalignment = "{alignment}"\n[parties.bank]\n{ways}')
+        file.write_text(f'name = "{name}"\nalignment = "{alignment}"\n[parties.bank]\nrole = "active"\n{ways}')
         job = load_job(file)
-        job = replace(job, training=config, protocol=replace(job.protocol, name=protocol), **changes)
-        return Driver(self.party("bank"), job, watch)
+        job = replace(job, training=config, protocol=protocol, **changes)
+        return coordinate(self.party("bank"), job, watch)
 
     def train(self, name: str, resume: bool = False, **options: object) -> str:
         """Train, and the fingerprint of the model."""

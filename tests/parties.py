@@ -25,17 +25,10 @@ from veilboost.config import TrainingConfig
 from veilboost.model.joined import join
 from veilboost.party.certs import init_authority, issue
 from veilboost.party.commented import commented_toml
+from veilboost.party.job import Job, JobParty
 from veilboost.party.policy import Policy
 from veilboost.party.runs import RunFolder
-from veilboost.party.settings import (
-    CertificateSettings,
-    DataSettings,
-    JobParty,
-    JobSettings,
-    Limits,
-    PartySettings,
-    PeerSettings,
-)
+from veilboost.party.settings import CertificateSettings, DataSettings, Limits, PartySettings, PeerSettings
 from veilboost.party.simulation import simulate_training
 
 VEILBOOST = Path(sys.executable).parent / "veilboost"
@@ -142,11 +135,11 @@ class Town:
         **changes: Any,
     ) -> Path:
         """A job of the bank with the named parties; those of `dialled_by` dial the bank."""
-        parties = {"bank": JobParty(address=self._settings["bank"].listen if dialled_by else None)}
+        parties = {"bank": JobParty(self._settings["bank"].listen if dialled_by else None, role="active")}
         parties |= {party: JobParty(address) for party, address in addresses.items()}
         parties |= {party: JobParty(connect="in") for party in dialled_by}
         ordered = {party: parties[party] for party in PARTIES if party in parties}
-        job = JobSettings(name=name, active="bank", parties=ordered, training=config, **{"alignment": "ecdh"} | changes)
+        job = Job(name=name, parties=ordered, training=config, **{"alignment": "ecdh"} | changes)
         file = self.folder / f"{name}.toml"
         file.write_text(commented_toml(job, f"The job {name}."))
         return file

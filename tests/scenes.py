@@ -8,7 +8,7 @@ from support import make_columns, make_labels, quick, sha, split_among, train
 from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
 from veilboost.errors import UnsupportedCombination
-from veilboost.party.horizontal import simulate_horizontal
+from veilboost.party.simulation import SERVER, simulate_training
 from veilboost.protocols.registry import all_protocols, protocols_of
 from veilboost.protocols.spec import ProtocolSpec
 from veilboost.protocols.validation import ResolvedJob, validate
@@ -59,7 +59,7 @@ def exact_models(protocol: str) -> dict[str, str]:
     """The hash of what each scene's model computes, by scene, for a protocol that gives the same one every time."""
     if protocol in protocols_of("horizontal"):
         runs = {
-            name: simulate_horizontal(horizontal_tables(name), protocol, horizontal_config(name))
+            name: simulate_training(horizontal_tables(name), SERVER, protocol, horizontal_config(name))
             for name in HORIZONTAL_SCENES
         }
         return {name: run.model.sha256() for name, run in runs.items()}

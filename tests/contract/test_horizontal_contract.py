@@ -15,7 +15,7 @@ from scenes import horizontal_config as config
 from scenes import horizontal_tables as tables
 from veilboost.config import TrainingConfig
 from veilboost.errors import EmptyTable, ImpossibleParameter, MissingColumn, MixedTypes, UnexpectedMessage
-from veilboost.party.horizontal import HorizontalFederation, simulate_horizontal
+from veilboost.party.simulation import SERVER, HorizontalFederation, simulate_training
 from veilboost.privacy.statement import Status
 from veilboost.protocols.registry import protocols_of
 from veilboost.types import Column
@@ -42,13 +42,13 @@ def test_every_participant_ends_with_the_servers_model(spec, name):
 
 
 def test_only_declared_messages_travel_and_all_declared_ones_do(spec):
-    run = simulate_horizontal(tables(), spec.name, config())
+    run = simulate_training(tables(), SERVER, spec.name, config())
     sent = {entry.message for transcript in run.transcripts.values() for entry in transcript.entries}
     assert sent | RARE[spec.name] == {message.type_name() for message in spec.messages}
 
 
 def test_messages_reach_whom_their_classes_say(spec):
-    run = simulate_horizontal(tables(), spec.name, config())
+    run = simulate_training(tables(), SERVER, spec.name, config())
     reveals = {message.type_name(): {item.to for item in message.reveals} for message in spec.messages}
     roles = {name: name if name in spec.roles else "participant" for name in run.transcripts}
     for name, transcript in run.transcripts.items():
@@ -58,25 +58,25 @@ def test_messages_reach_whom_their_classes_say(spec):
 
 
 def test_the_ledger_knows_what_left(spec):
-    run = simulate_horizontal(tables(), spec.name, config())
+    run = simulate_training(tables(), SERVER, spec.name, config())
     assert all(account.events for account in run.accounts.values())
     assert all(event.protocol == spec.name for account in run.accounts.values() for event in account.events)
 
 
 def test_a_seed_repeats_a_run(spec):
-    runs = [simulate_horizontal(tables(), spec.name, config(), unsafe_noise_seed=1) for _ in range(2)]
+    runs = [simulate_training(tables(), SERVER, spec.name, config(), unsafe_noise_seed=1) for _ in range(2)]
     assert runs[0].model.sha256() == runs[1].model.sha256()
     assert runs[0].bytes_sent == runs[1].bytes_sent
 
 
 def test_impossible_federations_are_refused(spec):
     with pytest.raises(EmptyTable):
-        simulate_horizontal({}, spec.name, config())
+        simulate_training({}, SERVER, spec.name, config())
     with pytest.raises(ImpossibleParameter, match="role"):
-        simulate_horizontal({"server": tables()["p0"]}, spec.name, config())
+        simulate_training({"server": tables()["p0"]}, SERVER, spec.name, config())
     with pytest.raises(ImpossibleParameter):
-        simulate_horizontal(
-            tables(), spec.name, TrainingConfig.from_dict(config().to_dict() | {"options": {"no_such": 1}})
+        simulate_training(
+            tables(), SERVER, spec.name, TrainingConfig.from_dict(config().to_dict() | {"options": {"no_such": 1}})
         )
 
 

@@ -61,7 +61,7 @@ def test_only_declared_messages_travel_and_all_declared_ones_do(spec, monkeypatc
 
 def test_an_interrupted_job_goes_on_to_the_same_model(spec):
     """A keeper that loses the run after two rounds, and then a fresh start of all sides."""
-    from veilboost.party.session import PassiveSession, TrainingJob, train_active
+    from veilboost.party.vertical.training import PassiveSession, TrainingJob, train_active
     from veilboost.wire.channel import Peers
     from veilboost.wire.codec import Catalogue
     from veilboost.wire.transcript import Transcript

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from veilboost.party.certs import load_identity, load_revoked
+from veilboost.party.job import load_job
 from veilboost.party.policy import Policy
-from veilboost.party.settings import PeerSettings, load_job, load_party
+from veilboost.party.settings import PeerSettings, load_party
 
 VEILBOOST = Path(sys.executable).parent / "veilboost"
 HOW_TO = Path(__file__).resolve().parents[2] / "docs" / "how-to"

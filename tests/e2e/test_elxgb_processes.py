@@ -52,7 +52,7 @@ class Street:
             for name, role in (("shop", "data"), ("ta", "authority"), ("csp", "csp"))
         )
         (folder / "job.toml").write_text(
-            f'name = "credit"\nactive = "bank"\nalignment = "hmac_csp"\n[parties.bank]\n{parties}'
+            f'name = "credit"\nalignment = "hmac_csp"\n[parties.bank]\nrole = "active"\n{parties}'
             '[protocol]\nname = "elxgb"\n'
             '[training]\nobjective = "binary"\nn_estimators = 2\nmax_depth = 2\nmax_bin = 8\ncategories = "ordinal"\n'
             "[training.options]\nkey_bits = 512\nallow_insecure_key = true\n"

@@ -30,12 +30,13 @@ from veilboost.infer.secure.user import ServiceUser
 from veilboost.model.joined import join
 from veilboost.party.certs import init_authority, issue
 from veilboost.party.daemon import Daemon
-from veilboost.party.drive import Driver
 from veilboost.party.elxgb_publish import publish
 from veilboost.party.elxgb_ways import ServiceClient
+from veilboost.party.federation import coordinate
+from veilboost.party.job import load_job
 from veilboost.party.messages import OpenService
 from veilboost.party.runs import RunFolder
-from veilboost.party.settings import load_job, load_party
+from veilboost.party.settings import load_party
 from veilboost.types import Column
 from veilboost.wire.channel import Peers
 from veilboost.wire.message import Done
@@ -97,12 +98,12 @@ def town(tmp_path_factory):
         for name in ("shop", *HELPERS)
     )
     (folder / "job.toml").write_text(
-        f'name = "credit"\nactive = "bank"\nalignment = "hmac_csp"\n[parties.bank]\n{ways}'
+        f'name = "credit"\nalignment = "hmac_csp"\n[parties.bank]\nrole = "active"\n{ways}'
         '[protocol]\nname = "elxgb"\n'
         '[training]\nobjective = "binary"\nn_estimators = 2\nmax_depth = 2\nmax_bin = 8\ncategories = "onehot"\n'
         '[training.options]\nbackend = "lattice"\n'
     )
-    with Driver(bank, load_job(folder / "job.toml")) as driver:
+    with coordinate(bank, load_job(folder / "job.toml")) as driver:
         driver.train()
     published = publish(bank, "credit", "ta", "csp", "lattice")
     assert published.directory.size == 1 + 2 + 2 * 2  # a category with missing values has two numbers a name

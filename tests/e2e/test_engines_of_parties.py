@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from parties import CONFIG, Town, make_certificates
-from veilboost.party.settings import DataSettings, ProtocolSettings
+from veilboost.party.settings import DataSettings
 
 
 def test_every_party_chooses_its_own_engine(tmp_path: Path) -> None:
@@ -20,7 +20,7 @@ def test_every_party_chooses_its_own_engine(tmp_path: Path) -> None:
         for party, engine in engines.items():
             town.settle(party, {"protocols": ("lattice",), "accept_exposed": ("lattice",)}, engine=engine)
         config = replace(CONFIG, n_estimators=6)
-        job = town.write_job(town.serve("shop", "telecom"), config=config, protocol=ProtocolSettings("lattice"))
+        job = town.write_job(town.serve("shop", "telecom"), config=config, protocol="lattice")
         driver = town.train(job)
         town.until_round(2, driver)
         town.kill(driver)
@@ -61,7 +61,7 @@ def test_an_engine_that_cannot_run_the_protocol_refuses_the_job(tmp_path: Path) 
         for party in ("bank", "shop", "telecom"):
             engine = "disk" if party == "shop" else "local"
             town.settle(party, {"protocols": ("smm1",), "accept_exposed": ("smm1",)}, engine=engine)
-        job = town.write_job(town.serve("shop", "telecom"), protocol=ProtocolSettings("smm1"))
+        job = town.write_job(town.serve("shop", "telecom"), protocol="smm1")
         refused = town.refused("train", job, "--config", town.folder / "bank.toml")
         assert "VB-1004" in refused
         assert "two settings do not go together" in refused, "which, the owner reads"

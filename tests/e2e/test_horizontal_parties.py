@@ -19,25 +19,14 @@ from veilboost.errors import AgainstPolicy, ImpossibleSetting, JobExists, PeerRe
 from veilboost.model.joined import join
 from veilboost.party.certs import init_authority, issue
 from veilboost.party.commented import commented_toml
+from veilboost.party.coordinator import Coordinator
 from veilboost.party.daemon import Daemon
-from veilboost.party.horizontal import simulate_horizontal
-from veilboost.party.horizontal_drive import HorizontalDriver
-from veilboost.party.horizontal_settings import (
-    HorizontalJob,
-    HorizontalParty,
-    is_horizontal_job,
-    load_horizontal_job,
-)
+from veilboost.party.federation import coordinate
+from veilboost.party.job import Job, JobParty, load_job
 from veilboost.party.policy import Policy
 from veilboost.party.runs import RunFolder
-from veilboost.party.settings import (
-    CertificateSettings,
-    DataSettings,
-    Limits,
-    PartySettings,
-    PeerSettings,
-    load_party,
-)
+from veilboost.party.settings import CertificateSettings, DataSettings, Limits, PartySettings, PeerSettings, load_party
+from veilboost.party.simulation import SERVER, simulate_training
 from veilboost.wire.transcript import read_transcript
 
 VEILBOOST = Path(sys.executable).parent / "veilboost"
@@ -100,19 +89,19 @@ class Town:
 
     def job(self, protocol: str, name: str = "credit", config: TrainingConfig = CONFIG) -> Path:
         helpers = HELPERS if protocol == "mal" else {}
-        parties = {HUB: HorizontalParty(role="server", connect="in")}
+        parties = {HUB: JobParty(role="server", connect="in")}
         for other in (*OWNERS, *helpers):
             address = f"127.0.0.1:{self.daemons[other].port}"
-            parties[other] = HorizontalParty(address, role=helpers.get(other, "participant"))
+            parties[other] = JobParty(address, role=helpers.get(other, "participant"))
         if protocol == "secagg":
             config = replace(config, options={})
-        job = HorizontalJob(name=name, server=HUB, parties=parties, protocol=protocol, training=config)
+        job = Job(name=name, parties=parties, protocol=protocol, training=config)
         path = self.folder / f"{name}.toml"
         path.write_text(commented_toml(job, "A job."))
         return path
 
-    def driver(self, job: Path) -> HorizontalDriver:
-        return HorizontalDriver(load_party(self.folder / f"{HUB}.toml"), load_horizontal_job(job))
+    def driver(self, job: Path) -> Coordinator:
+        return coordinate(load_party(self.folder / f"{HUB}.toml"), load_job(job))
 
     def simulated(self, protocol: str, config: TrainingConfig = CONFIG) -> str:
         tables = {}
@@ -121,7 +110,7 @@ class Town:
             tables[name] = settings.data.load()
         if protocol == "secagg":
             config = replace(config, options={})
-        return simulate_horizontal(tables, protocol, config).model.sha256()
+        return simulate_training(tables, SERVER, protocol, config).model.sha256()
 
     def close(self) -> None:
         for daemon in self.daemons.values():
@@ -196,7 +185,7 @@ def test_a_participant_that_is_gone_is_a_clear_error(town):
     town.daemons["east"].stop()
     settings = load_party(town.folder / f"{HUB}.toml")
     settings = replace(settings, limits=replace(settings.limits, wait_seconds=1.0))
-    with HorizontalDriver(settings, load_horizontal_job(job)) as driver, pytest.raises(PeerUnreachable, match="east"):
+    with coordinate(settings, load_job(job)) as driver, pytest.raises(PeerUnreachable, match="east"):
         driver.train()
 
 
@@ -257,7 +246,7 @@ def test_a_connection_that_breaks_is_opened_again(town):
 
 def test_validation_rows_stay_with_their_participants(town):
     path = town.job("secagg", config=replace(CONFIG, n_estimators=4))
-    job = replace(load_horizontal_job(path), validation=0.3)
+    job = replace(load_job(path), validation=0.3)
     path.write_text(commented_toml(job, "A job."))
     with town.driver(path) as driver:
         _, outcome = driver.train()
@@ -281,14 +270,13 @@ def test_nothing_is_resumed(town):
 
 
 def test_only_the_server_drives(town):
-    job = load_horizontal_job(town.job("mal"))
+    job = load_job(town.job("mal"))
     with pytest.raises(AgainstPolicy):
-        HorizontalDriver(load_party(town.folder / "north.toml"), job)
+        coordinate(load_party(town.folder / "north.toml"), job)
 
 
 def test_the_command_line_trains_at_the_server(town):
     job = town.job("mal")
-    assert is_horizontal_job(job)
     done = subprocess.run(
         [VEILBOOST, "train", job.name, "--config", f"{HUB}.toml", "--json"],
         cwd=town.folder,
@@ -320,13 +308,14 @@ def test_the_command_line_trains_at_the_server(town):
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"server": "north"}, "server"),
+        ({"without": HUB}, "0 parties have role = 'server'"),
+        ({"alignment": "ecdh"}, "leave alignment out"),
         ({"protocol": "mal", "without": "judge"}, "comparer"),
         ({"protocol": "secagg"}, "role"),
     ],
 )
 def test_impossible_jobs_are_refused(town, change, text):
-    job = load_horizontal_job(town.job("mal"))
+    job = load_job(town.job("mal"))
     without = change.pop("without", None)
     parties = {name: party for name, party in job.parties.items() if name != without}
     with pytest.raises(ImpossibleSetting, match=text):
@@ -335,5 +324,4 @@ def test_impossible_jobs_are_refused(town, change, text):
 
 def test_every_refusal_is_coded(town):
     with pytest.raises(VeilBoostError, match="VB-"):
-        load_horizontal_job(town.folder / "nothing.toml")
-    assert not is_horizontal_job(town.folder / "nothing.toml")
+        load_job(town.folder / "nothing.toml")

@@ -14,9 +14,10 @@ import pyarrow.parquet as pq
 from veilboost.model.joined import join
 from veilboost.party.certs import init_authority, issue
 from veilboost.party.daemon import Daemon
-from veilboost.party.drive import Driver
+from veilboost.party.federation import coordinate
+from veilboost.party.job import load_job
 from veilboost.party.runs import RunFolder
-from veilboost.party.settings import load_job, load_party
+from veilboost.party.settings import load_party
 from veilboost.party.simulation import simulate_training
 
 PARTIES = ["bank", *(f"shop{k}" for k in range(8))]
@@ -74,8 +75,8 @@ def test_eight_passive_parties_and_job_after_job(tmp_path):
             )
             (tmp_path / "job.toml").write_text(f"""
 name = "job{number}"
-active = "bank"
 [parties.bank]
+role = "active"
 {addresses}
 [training]
 objective = "binary"
@@ -83,7 +84,7 @@ n_estimators = 4
 max_depth = 3
 """)
             job = load_job(tmp_path / "job.toml")
-            with Driver(load_party(tmp_path / "bank.toml"), job) as driver:
+            with coordinate(load_party(tmp_path / "bank.toml"), job) as driver:
                 driver.train()
             after.append((*resources(), resident_mb()))
     finally:

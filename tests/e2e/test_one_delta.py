@@ -13,9 +13,10 @@ from parties import Town, make_certificates
 from veilboost.config import TrainingConfig
 from veilboost.errors import AgainstPolicy, PeerRefused
 from veilboost.party.daemon import Daemon
-from veilboost.party.drive import Driver
+from veilboost.party.federation import coordinate
+from veilboost.party.job import load_job
 from veilboost.party.policy import Policy
-from veilboost.party.settings import load_job, load_party
+from veilboost.party.settings import load_party
 from veilboost.privacy.accountant import DEFAULT_DELTA
 from veilboost.privacy.event import ExactRelease
 from veilboost.privacy.ledger import Ledger, worst_epsilon
@@ -42,8 +43,8 @@ class Pair:
         try:
             address = {"shop": f"127.0.0.1:{daemon.port}"}
             job = load_job(self.town.write_job(address, config=replace(CONFIG, options=options)))
-            job = replace(job, protocol=replace(job.protocol, name="sealed"))
-            with Driver(load_party(self.folder / "bank.toml"), job) as driver:
+            job = replace(job, protocol="sealed")
+            with coordinate(load_party(self.folder / "bank.toml"), job) as driver:
                 _, outcome = driver.train()
         finally:
             daemon.stop()

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from parties import CONFIG, Town, make_certificates
-from veilboost.party.settings import ProtocolSettings
 
 SHORT = {"key_bits": 512, "allow_insecure_key": True}
 
@@ -21,7 +20,7 @@ def test_parties_over_tls_train_the_model_of_plain_and_resume(tmp_path: Path) ->
         job = town.write_job(
             town.serve("shop", "telecom"),
             config=replace(plain, options=SHORT),
-            protocol=ProtocolSettings("paillier"),
+            protocol="paillier",
         )
         driver = town.train(job)
         town.until_round(2, driver)

@@ -30,24 +30,16 @@ from veilboost.party import prepared_ids
 from veilboost.party.certs import issue
 from veilboost.party.commented import commented_toml
 from veilboost.party.daemon import Daemon
-from veilboost.party.drive import Driver
 from veilboost.party.elxgb_prepared import prepare
+from veilboost.party.federation import coordinate
 from veilboost.party.hub import LinkHub, own_identity
+from veilboost.party.job import Job, JobParty
 from veilboost.party.kept_keys import key_for, take_key
 from veilboost.party.messages import CONTROL_MESSAGES, PrepareAlignment
 from veilboost.party.policy import Policy
 from veilboost.party.prepared_ids import prepare_ids
 from veilboost.party.runs import RunFolder
-from veilboost.party.settings import (
-    CertificateSettings,
-    DataSettings,
-    JobParty,
-    JobSettings,
-    Limits,
-    PartySettings,
-    PeerSettings,
-    ProtocolSettings,
-)
+from veilboost.party.settings import CertificateSettings, DataSettings, Limits, PartySettings, PeerSettings
 from veilboost.wire.channel import Peers
 from veilboost.wire.codec import Catalogue
 from veilboost.wire.rpc import Caller
@@ -119,16 +111,16 @@ class Market:
         self.serve(name)
 
     def job(self, name="first", **changes):
-        parties = {"bank": JobParty()} | {
-            other: JobParty(f"127.0.0.1:{daemon.port}", role=HELPERS.get(other, "data"))
+        parties = {"bank": JobParty(role="active")} | {
+            other: JobParty(f"127.0.0.1:{daemon.port}", role=HELPERS.get(other, "passive"))
             for other, daemon in self.daemons.items()
         }
         training = TrainingConfig(objective="binary", n_estimators=3, max_depth=2, max_bin=8, subsample=0.8)
         options = {"alignment": "hmac_csp", "training": training, "parties": parties}
-        return JobSettings(name=name, active="bank", **options | changes)
+        return Job(name=name, **options | changes)
 
     def train(self, job):
-        with Driver(self.settings["bank"], job) as driver:
+        with coordinate(self.settings["bank"], job) as driver:
             driver.train()
         return join({name: self.run(name, job).load_part() for name in OWNERS}).sha256()
 
@@ -226,7 +218,7 @@ def test_ids_that_have_changed_since_are_hashed_anew(market, hashings):
 
 
 def test_ids_that_are_aligned_in_lots_are_hashed_lot_by_lot(market, hashings, monkeypatch):
-    monkeypatch.setattr("veilboost.party.lots.LOT_ROWS", 100)
+    monkeypatch.setattr("veilboost.party.vertical.lots.LOT_ROWS", 100)
     rows = 160  # two lots, with ids enough in each to be dealt
     for name in OWNERS:
         market.write(name, [f"c{k:03d}" for k in range(rows)], np.arange(rows) % 7)
@@ -303,7 +295,7 @@ def test_only_those_whose_rows_align_get_the_key(market):
 def test_the_authoritys_owner_decides_as_about_the_job(market):
     job, ta, shop = market.job(), market.settings["ta"], market.settings["shop"]
     for refused, why in (
-        (market.job(protocol=ProtocolSettings("lattice")), "protocols forbids it"),
+        (market.job(protocol="lattice"), "protocols forbids it"),
         (as_role(job, nobody="data"), "does not name nobody"),
         (market.job(alignment="ecdh"), "ta is not the authority"),
         (as_role(job, ta="data", stranger="authority"), "ta is not the authority"),

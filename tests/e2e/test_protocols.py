@@ -10,7 +10,6 @@ import pytest
 from parties import CONFIG, PARTIES, Town, make_certificates
 from support import QUICK_OPTIONS
 from veilboost.errors import UnsupportedCombination
-from veilboost.party.settings import ProtocolSettings
 from veilboost.protocols.registry import protocols_of
 from veilboost.protocols.validation import ResolvedJob, validate
 
@@ -38,7 +37,7 @@ def test_a_job_over_tls(town: Town, spec) -> None:
     except UnsupportedCombination:
         config = replace(config, categories="ordinal")
     addresses = {party: town.address(party) for party in ("shop", "telecom")}
-    job = town.write_job(addresses, spec.name, config, protocol=ProtocolSettings(spec.name))
+    job = town.write_job(addresses, spec.name, config, protocol=spec.name)
     done = town.answer("train", job.name, "--config", "bank.toml")
     assert done["rounds"] == 3
     if spec.exact or spec.name in QUICK_OPTIONS:

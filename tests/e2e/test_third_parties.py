@@ -15,12 +15,12 @@ from veilboost.errors import NothingToResume, PeerRefused, VeilBoostError
 from veilboost.model.joined import join
 from veilboost.party.certs import init_authority, issue
 from veilboost.party.daemon import Daemon
-from veilboost.party.drive import Driver
-from veilboost.party.federation import Federation
+from veilboost.party.federation import Federation, coordinate
+from veilboost.party.job import load_job
 from veilboost.party.messages import Accepted, Propose
 from veilboost.party.predicting import LivePredictor
 from veilboost.party.runs import RunFolder
-from veilboost.party.settings import load_job, load_party
+from veilboost.party.settings import load_party
 from veilboost.party.simulation import simulate_training
 from veilboost.wire.codec import Catalogue
 from veilboost.wire.transcript import Transcript, read_transcript
@@ -78,7 +78,7 @@ accept_exposed = ["plain"]
         for name, daemon in daemons.items()
     )
     (tmp_path / "job.toml").write_text(
-        f'name = "first"\nactive = "bank"\nalignment = "hmac_csp"\n[parties.bank]\n{ways}'
+        f'name = "first"\nalignment = "hmac_csp"\n[parties.bank]\nrole = "active"\n{ways}'
         '[training]\nobjective = "binary"\nn_estimators = 4\nmax_depth = 3\nsubsample = 0.7\n'
     )
     yield tmp_path, daemons
@@ -89,7 +89,7 @@ accept_exposed = ["plain"]
 def test_owners_align_through_helpers_train_and_predict(town):
     folder, _ = town
     settings, job = load_party(folder / "bank.toml"), load_job(folder / "job.toml")
-    with Driver(settings, job) as driver:
+    with coordinate(settings, job) as driver:
         assert driver.check() == dict.fromkeys(("ta", "csp", "shop"))
         driver.train()
     parts = {name: RunFolder(folder / f"runs-{name}" / "first").load_part() for name in OWNERS}
@@ -127,7 +127,7 @@ def test_third_parties_that_the_alignment_does_not_need_are_left_alone(town):
     folder, daemons = town
     settings = load_party(folder / "bank.toml")
     job = replace(load_job(folder / "job.toml"), alignment="ecdh")
-    with Driver(settings, job) as driver:
+    with coordinate(settings, job) as driver:
         asked = driver.caller(
             "ta", bytes(16), Catalogue([Accepted]), Transcript("bank"), settings.limits.wait_seconds
         ).send(Propose(driver.job_text(), dry_run=True, resume=False))
@@ -144,7 +144,7 @@ def test_third_parties_that_the_alignment_does_not_need_are_left_alone(town):
 def test_a_helper_that_is_gone_is_named(town):
     folder, daemons = town
     daemons.pop("csp").stop()
-    with Driver(load_party(folder / "bank.toml"), load_job(folder / "job.toml")) as driver:
+    with coordinate(load_party(folder / "bank.toml"), load_job(folder / "job.toml")) as driver:
         answers = driver.check()
         assert answers["shop"] is None
         assert "csp" in answers["csp"]
@@ -154,7 +154,7 @@ def test_a_helper_that_is_gone_is_named(town):
 def test_rows_that_a_party_does_not_know_cannot_be_predicted(town):
     folder, _ = town
     settings, job = load_party(folder / "bank.toml"), load_job(folder / "job.toml")
-    with Driver(settings, job) as driver:
+    with coordinate(settings, job) as driver:
         driver.train()
     stranger = settings.data.load().take(np.array([0, 399]))  # the first is the bank's alone
     predictor = LivePredictor(settings, RunFolder.open(folder / "runs-bank", "first"))

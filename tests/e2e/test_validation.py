@@ -14,8 +14,10 @@ import pytest
 
 from parties import CONFIG, PARTIES, Town, make_certificates
 from veilboost.config import TrainingConfig
-from veilboost.party.drive import Driver
-from veilboost.party.settings import ProtocolSettings, load_job, load_party
+from veilboost.party.federation import coordinate
+from veilboost.party.job import load_job
+from veilboost.party.settings import load_party
+from veilboost.party.vertical.coordinator import VerticalCoordinator
 
 NAMES = ("sealed", "lattice")
 SMALL = replace(CONFIG, n_estimators=2, categories="ordinal", objective="auto")
@@ -40,7 +42,7 @@ def labelled(town: Town, label: object) -> None:
 
 def written(town: Town, name: str, protocol: str = "sealed", config: TrainingConfig = SMALL) -> Path:
     addresses = {party: town.address(party) for party in ("shop", "telecom")}
-    return town.write_job(addresses, name, config, protocol=ProtocolSettings(protocol), record="payload")
+    return town.write_job(addresses, name, config, protocol=protocol, record="payload")
 
 
 def test_check_and_train_refuse_a_regression_and_the_hint_works(town: Town) -> None:
@@ -88,10 +90,10 @@ def test_zero_and_one_are_declared_by_the_objective(town: Town) -> None:
 
 def test_a_daemon_refuses_a_proposal_that_its_driver_did_not_check(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
     labelled(town, np.arange(120) % 2)
-    monkeypatch.setattr(Driver, "_resolved", lambda self: None)
+    monkeypatch.setattr(VerticalCoordinator, "_prepare", lambda self, resume: None)
     for objective in ("auto", "regression"):
         job = written(town, "bent", config=replace(SMALL, objective=objective))
-        with Driver(load_party(town.folder / "bank.toml"), load_job(job)) as driver:
+        with coordinate(load_party(town.folder / "bank.toml"), load_job(job)) as driver:
             answers = driver.check()
         for told in answers.values():
             assert told is not None

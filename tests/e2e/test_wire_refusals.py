@@ -34,8 +34,8 @@ from veilboost.wire.transcript import Transcript
 
 JOB = """
 name = "first"
-active = "bank"
 [parties.bank]
+role = "active"
 [parties.shop]
 address = "127.0.0.1:1"
 """

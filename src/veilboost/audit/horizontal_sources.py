@@ -11,17 +11,17 @@ from veilboost.audit.view import Truth, View
 from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
 from veilboost.errors import UnknownRun, UnreadableFile
-from veilboost.party.horizontal import SERVER, HorizontalSimulation
-from veilboost.party.horizontal_settings import load_horizontal_job
+from veilboost.party.job import load_job
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import load_party
+from veilboost.party.simulation import SERVER, Simulation
 from veilboost.protocols.registry import protocol_named
 from veilboost.protocols.validation import settle
 from veilboost.types import PartyName
 
 
 def views_of_horizontal(
-    run: HorizontalSimulation, tables: Mapping[PartyName, PartyTable], protocol: str, config: TrainingConfig
+    run: Simulation, tables: Mapping[PartyName, PartyTable], protocol: str, config: TrainingConfig
 ) -> tuple[dict[PartyName, View], Truth]:
     """What the server, each participant and each helper of a horizontal simulation saw."""
     completed = settle(protocol_named(protocol, "horizontal"), config)
@@ -41,25 +41,25 @@ def views_of_horizontal_runs(folders: Sequence[Path], parties: Sequence[Path]) -
 
     Participants train on all of their rows, so there is nothing to align. A helper keeps no run folder.
     """
-    job = load_horizontal_job(folders[0] / "job.toml")
+    job = load_job(folders[0] / "job.toml")
     spec = protocol_named(job.protocol, "horizontal")
     config = settle(spec, job.training)
     tables: dict[PartyName, PartyTable] = {}
     for file in parties:
         settings = load_party(file)
-        if settings.data is None or settings.name not in job.participants:
+        if settings.data is None or settings.name not in job.owners:
             raise UnknownRun(f"{settings.name} is no participant of {job.name!r}, or has no table")
         tables[settings.name] = settings.data.load()
     views: dict[PartyName, View] = {}
     for folder in folders:
         run = RunFolder(folder)
         party = run.status.get("party")
-        if not isinstance(party, str) or load_horizontal_job(folder / "job.toml").name != job.name:
+        if not isinstance(party, str) or load_job(folder / "job.toml").name != job.name:
             raise UnknownRun(f"{folder} is not the folder of a run of {job.name!r}")
         messages = seen_in(folder, spec.messages)
         if not messages:
             raise UnreadableFile(f"the transcript in {folder} holds no training")
         rows = tables[party].rows if party in tables else sum(table.rows for table in tables.values())
-        view = View(party, job.parties[party].role, spec.name, config, rows, messages, run.load_part())
+        view = View(party, job.role_of(party), spec.name, config, rows, messages, run.load_part())
         views[party] = replace(view, own=tables.get(party))
     return views, Truth(tables, dict.fromkeys(tables, "participant"), config)

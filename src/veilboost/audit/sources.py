@@ -16,8 +16,9 @@ from veilboost.crypto.paillier.keys import generate_key
 from veilboost.crypto.paillier.prepared import PreparedOwner
 from veilboost.data.table import PartyTable
 from veilboost.errors import RowsDiffer, UnknownRun, UnreadableFile
+from veilboost.party.job import load_job
 from veilboost.party.runs import RunFolder
-from veilboost.party.settings import load_job, load_party
+from veilboost.party.settings import load_party
 from veilboost.party.simulation import Simulation
 from veilboost.protocols.paillier.messages import PaillierRound
 from veilboost.protocols.paillier.options import options_of
@@ -48,13 +49,13 @@ def views_of_simulation(
     held_out: BoolArray | None = None,
 ) -> tuple[dict[PartyName, View], Truth]:
     """What each party of a vertical simulation saw; it was run with `record="payload"`."""
-    skeleton = run.parts[run.active].skeleton
+    skeleton = run.parts[run.driver].skeleton
     if skeleton is None:
         raise UnreadableFile("a run without a skeleton has not ended")
     views = {
         name: View(
             name,
-            "active" if name == run.active else "passive",
+            "active" if name == run.driver else "passive",
             skeleton.protocol,
             skeleton.config,
             table.rows,
@@ -75,14 +76,14 @@ def view_of_run(folder: Path) -> View:
     if not isinstance(party, str):
         raise UnknownRun(f"{folder} is not the folder of a run")
     job = load_job(folder / "job.toml")
-    spec = protocol_named(job.protocol.name)
+    spec = protocol_named(job.protocol)
     messages = seen_in(folder, spec.messages)
     opening = next((seen.message for seen in messages if isinstance(seen.message, BeginTraining)), None)
     if opening is None:
         raise UnreadableFile(f"the transcript in {folder} holds no training")
     return View(
         party,
-        "active" if party == job.active else "passive",
+        job.role_of(party),
         spec.name,
         TrainingConfig.from_dict(json.loads(opening.config)),
         opening.rows,
@@ -116,7 +117,7 @@ def views_of_runs(folders: Sequence[Path], parties: Sequence[Path]) -> tuple[dic
     held_out = None
     if len(opening.held_out):
         held_out = np.unpackbits(opening.held_out, count=first.rows).astype(np.bool_)
-    roles = {name: "active" if name == job.active else "passive" for name in tables}
+    roles = {name: job.role_of(name) for name in tables}
     return views, Truth(tables, roles, first.config, held_out)
 
 

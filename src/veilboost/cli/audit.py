@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from veilboost.audit.result import Finding
     from veilboost.config import TrainingConfig
     from veilboost.data.table import PartyTable
-    from veilboost.party.horizontal import HorizontalSimulation
+    from veilboost.party.simulation import Simulation
     from veilboost.privacy.statement import Statement
     from veilboost.types import PartyName
 
@@ -84,10 +84,10 @@ def audit(
     from veilboost.audit.horizontal_sources import views_of_horizontal_runs
     from veilboost.audit.runner import audit as attack_all
     from veilboost.audit.sources import views_of_runs
-    from veilboost.party.horizontal_settings import is_horizontal_job
+    from veilboost.party.job import load_job
     from veilboost.protocols.registry import protocol_named
 
-    horizontal = is_horizontal_job(runs[0] / "job.toml")
+    horizontal = load_job(runs[0] / "job.toml").spec.setting == "horizontal"
     views, known = views_of_horizontal_runs(runs, truth) if horizontal else views_of_runs(runs, truth)
     protocol = next(iter(views.values())).protocol
     statement = protocol_named(protocol).statement
@@ -96,7 +96,7 @@ def audit(
 
 
 def horizontal_findings(
-    run: HorizontalSimulation, tables: Mapping[PartyName, PartyTable], protocol: str, config: TrainingConfig
+    run: Simulation, tables: Mapping[PartyName, PartyTable], protocol: str, config: TrainingConfig
 ) -> list[Finding]:
     """What attacks with the views of a horizontal simulation find; it was run with `record="payload"`."""
     from veilboost.audit.horizontal_sources import views_of_horizontal

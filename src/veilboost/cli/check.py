@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.markup import escape
 
 from veilboost.cli.console import make_table, print_json, stdout
 from veilboost.cli.train import Config, Job
-
-if TYPE_CHECKING:
-    from veilboost.types import PartyName
 
 NOT_ALL = 1
 
@@ -33,7 +28,11 @@ def check(
 
         [bold]veilboost check credit.toml --config bank.toml[/]
     """
-    name, me, parties, answers = _asked(job, config)
+    from veilboost.party.federation import Federation
+
+    federation = Federation(job, config)
+    name, me, parties = federation.job.name, federation.party.name, federation.job.parties
+    answers = federation.check()
     ready = all(why is None for why in answers.values())
     if as_json:
         found = {
@@ -59,20 +58,3 @@ def check(
         console.print(f"\n{count} of {len(answers)} parties accept the job {escape(name)}")
     if not ready:
         raise typer.Exit(NOT_ALL)
-
-
-def _asked(job: Path, config: Path) -> tuple[str, PartyName, Mapping[PartyName, Any], dict[PartyName, str | None]]:
-    """The job's name, this party's, all parties, and what each says."""
-    from veilboost.party.horizontal_settings import is_horizontal_job, load_horizontal_job
-
-    if is_horizontal_job(job):
-        from veilboost.party.horizontal_drive import HorizontalDriver
-        from veilboost.party.settings import load_party
-
-        wanted, own = load_horizontal_job(job), load_party(config)
-        with HorizontalDriver(own, wanted) as driver:
-            return wanted.name, own.name, wanted.parties, driver.check()
-    from veilboost.party.federation import Federation
-
-    federation = Federation(job, config)
-    return federation.job.name, federation.party.name, federation.job.parties, federation.check()

@@ -13,16 +13,10 @@ from veilboost.data.arrow import ArrowTable, pyarrow
 from veilboost.data.scenes import ID, LABEL, make_scene
 from veilboost.party.certs import init_authority, issue
 from veilboost.party.commented import commented_toml
+from veilboost.party.job import Job, JobParty
 from veilboost.party.keyfiles import make_private_folder, write_private
 from veilboost.party.policy import ANY, Policy
-from veilboost.party.settings import (
-    CertificateSettings,
-    DataSettings,
-    JobParty,
-    JobSettings,
-    PartySettings,
-    ProtocolSettings,
-)
+from veilboost.party.settings import CertificateSettings, DataSettings, PartySettings
 from veilboost.types import AnyArray, BoolArray, PartyName
 
 ACTIVE, JOB = "bank", "credit"
@@ -56,12 +50,11 @@ def write_parties(folder: Path, protocol: str) -> tuple[PartyName, ...]:
 def write_job(folder: Path, protocol: str, addresses: Mapping[PartyName, str]) -> Path:
     """Write the job, now that it is known where the others listen."""
     others = {party: JobParty(address) for party, address in addresses.items()}
-    job = JobSettings(
+    job = Job(
         name=JOB,
-        active=ACTIVE,
-        parties={ACTIVE: JobParty(), **others},
+        parties={ACTIVE: JobParty(role="active"), **others},
         alignment="ecdh",
-        protocol=ProtocolSettings(protocol),
+        protocol=protocol,
         training=TRAINING,
     )
     file = folder / "job.toml"

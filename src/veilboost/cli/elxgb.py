@@ -63,7 +63,8 @@ def prepare(
         [bold]veilboost elxgb prepare credit.toml --config bank.toml --trees 20[/]
     """
     from veilboost.party.elxgb_prepared import prepare as prepare_job
-    from veilboost.party.settings import load_job, load_party
+    from veilboost.party.job import load_job
+    from veilboost.party.settings import load_party
 
     made = prepare_job(load_party(config), load_job(job), trees, only)
     if as_json:

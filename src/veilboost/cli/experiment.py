@@ -208,7 +208,7 @@ def spent_by_party(done: Experiment) -> Mapping[str, dict[str, Any]]:
     run, spec, config = done.run, done.spec, done.config
 
     def delta(name: PartyName) -> float:
-        return spec.delta(config, Role.ACTIVE if name == run.active else Role.PASSIVE) or DEFAULT_DELTA
+        return spec.delta(config, Role.ACTIVE if name == run.driver else Role.PASSIVE) or DEFAULT_DELTA
 
     return {name: spending(account.events, delta(name)) for name, account in run.accounts.items()}
 

@@ -26,8 +26,7 @@ from veilboost.data.schema import infer_objective
 from veilboost.errors import EmptyTable, ImpossibleParameter, UnsupportedCombination
 from veilboost.model.joined import join
 from veilboost.model.store import save_model
-from veilboost.party.horizontal import HorizontalSimulation, simulate_horizontal
-from veilboost.party.simulation import simulate_training
+from veilboost.party.simulation import SERVER, Simulation, simulate_training
 from veilboost.privacy.accountant import DEFAULT_DELTA
 from veilboost.privacy.spending import spending
 from veilboost.privacy.statement import Statement
@@ -72,7 +71,7 @@ class HorizontalExperiment:
 
     spec: ProtocolSpec
     config: TrainingConfig
-    run: HorizontalSimulation
+    run: Simulation
     rows: Mapping[PartyName, int]
     test_rows: int
     metric: str
@@ -119,8 +118,9 @@ def run_horizontal(
     watched = problem.held_out
     held_out = None if watched is None else {name: watched[share] for name, share in shares.items()}
     began = time.perf_counter()
-    run = simulate_horizontal(
+    run = simulate_training(
         parts,
+        SERVER,
         protocol,
         config,
         threads=threads,

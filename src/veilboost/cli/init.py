@@ -15,7 +15,7 @@ from veilboost.cli.console import print_json, stdout, writing
 from veilboost.errors import ImpossibleParameter, ImpossibleSetting, UnsupportedCombination
 
 if TYPE_CHECKING:
-    from veilboost.party.horizontal_settings import HorizontalJob
+    from veilboost.protocols.spec import ProtocolSpec
 
 init = typer.Typer(
     no_args_is_help=True,
@@ -127,7 +127,7 @@ def job(
             "--party",
             metavar="NAME[:ROLE][=HOST:PORT]",
             help="A party and where it listens; without address it dials the one that drives. Repeatable; the first "
-            "drives (the active party, or the server). ROLE: of a helper, where rows are in different hands.",
+            "drives (the active party, or the server). ROLE: of a helper of the protocol or of the alignment.",
             show_default="bank and shop on this machine; hub, north, south and helpers",
         ),
     ] = None,
@@ -140,8 +140,8 @@ def job(
 ) -> None:
     """Write a training job: the parties, the protocol, every parameter of boosting.
 
-    With a protocol over rows in different hands (mal, secagg) the file names a
-    server, participants and the helpers that the protocol needs.
+    Every party has a role: active or passive, or, with a horizontal protocol
+    (mal, secagg), server, participant or a helper that the protocol needs.
 
     Examples:
 
@@ -149,47 +149,35 @@ def job(
 
         [bold]veilboost init job credit --party bank=bank.example:7400 --party shop[/]
 
-        [bold]veilboost init job credit --protocol secagg --party hub --party north=north.example:7400 --party south[/]
+        [bold]veilboost init job credit --protocol secagg --party hub --party north=n.io:7400 --party south=s.io:7400[/]
     """
-    from veilboost.party.settings import JobParty, JobSettings, ProtocolSettings
-    from veilboost.protocols.registry import protocols_of
-
-    title, file = f"The training job {name}.", out or Path(f"{name}.toml")
-    if protocol in protocols_of("horizontal"):
-        _write(_horizontal(name, protocol, party), title, file, force, as_json)
-        return
-    parties = _named(party or EXAMPLE_PARTIES, "--party")
-    active = next(iter(parties))
-    try:
-        settings = JobSettings(
-            name=name,
-            active=active,
-            parties={who: JobParty(where, "out" if where or who == active else "in") for who, where in parties.items()},
-            protocol=ProtocolSettings(protocol) if protocol else ProtocolSettings(),
-        )
-    except ImpossibleSetting as error:
-        raise ImpossibleParameter(error.what, error.remedy) from None
-    _write(settings, title, file, force, as_json)
-
-
-def _horizontal(name: str, protocol: str, given: Sequence[str] | None) -> HorizontalJob:
-    """A job over rows in different hands; without parties, one of a server, two participants and the helpers."""
-    from veilboost.party.horizontal_settings import HorizontalJob, HorizontalParty
+    from veilboost.party.job import Job, JobParty
     from veilboost.protocols.registry import protocol_named
 
-    if not given:
-        helpers = [f"{role}:{role}" for role in protocol_named(protocol, "horizontal").helpers]
-        others = (f"{who}=127.0.0.1:{7401 + at}" for at, who in enumerate(["north", "south", *helpers]))
-        given = ["hub", *others]
-    parties: dict[str, HorizontalParty] = {}
+    spec = protocol_named(protocol or "plain")
+    named = _named(party or _example(spec), "--party")
+    driver = next(iter(named)).partition(":")[0]
     try:
-        for who, where in _named(given, "--party").items():
-            party, _, role = who.partition(":")
-            role = role or ("participant" if parties else "server")
-            parties[party] = HorizontalParty(where, "out" if where else "in", role)
-        return HorizontalJob(name=name, server=next(iter(parties)), parties=parties, protocol=protocol)
+        parties = {
+            who.partition(":")[0]: JobParty(
+                where,
+                "out" if where or who.partition(":")[0] == driver else "in",
+                who.partition(":")[2] or (spec.driver if who.partition(":")[0] == driver else spec.data_role),
+            )
+            for who, where in named.items()
+        }
+        settings = Job(name=name, parties=parties, protocol=spec.name)
     except ImpossibleSetting as error:
         raise ImpossibleParameter(error.what, error.remedy) from None
+    _write(settings, f"The training job {name}.", out or Path(f"{name}.toml"), force, as_json)
+
+
+def _example(spec: ProtocolSpec) -> list[str]:
+    """Parties on this machine, where none are given: the driver, two with tables, and the protocol's helpers."""
+    if spec.setting == "vertical":
+        return list(EXAMPLE_PARTIES)
+    others = ["north", "south", *(f"{role}:{role}" for role in spec.helpers)]
+    return ["hub", *(f"{who}=127.0.0.1:{7401 + at}" for at, who in enumerate(others))]
 
 
 def _named(values: Sequence[str], option: str) -> dict[str, str | None]:

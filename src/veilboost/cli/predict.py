@@ -39,7 +39,7 @@ def predict(
 
         [bold]veilboost predict --model runs/credit --config bank.toml --data new.parquet --out scores.parquet[/]
     """
-    from veilboost.party.horizontal_settings import is_horizontal_job
+    from veilboost.party.job import load_job
     from veilboost.party.settings import load_party
     from veilboost.service.model import OpenModel
     from veilboost.service.peers import names_of
@@ -49,7 +49,8 @@ def predict(
     # All that this machine can check comes first: what parties are asked counts against their day's limit.
     check_ending(out)
     _check_place(data, out)
-    opened = (WholeModel if is_horizontal_job(model / "job.toml") else OpenModel)(load_party(config), model)
+    whole = load_job(model / "job.toml").spec.setting == "horizontal"
+    opened = (WholeModel if whole else OpenModel)(load_party(config), model)
     info = opened.info
     with _stage(f"reading {data}"):
         table = opened.load(data)

@@ -15,7 +15,7 @@ from veilboost.cli.tables import Tables
 from veilboost.cli.verdict import learned_by, protections_of
 from veilboost.model.joined import JoinedModel, join
 from veilboost.party.exchange import Exchange
-from veilboost.party.horizontal import SERVER
+from veilboost.party.simulation import SERVER
 from veilboost.privacy.accountant import DEFAULT_DELTA
 from veilboost.privacy.spending import spending
 from veilboost.report.facts import SIMULATED, Facts

@@ -65,13 +65,13 @@ def serve(
         if (error.name or "").startswith("veilboost"):
             raise
         raise MissingExtra(f"the service needs {error.name}", "pip install 'veilboost[serve]'") from None
-    from veilboost.party.horizontal_settings import is_horizontal_job
+    from veilboost.party.job import load_job
     from veilboost.party.settings import load_party
     from veilboost.service.model import OpenModel
 
     host, port = parse_address(listen)
     token = None if token_file is None else read_token(token_file)
-    if is_horizontal_job(model / "job.toml"):
+    if load_job(model / "job.toml").spec.setting == "horizontal":
         raise UnsupportedCombination(
             "the model of a job over rows in different hands is whole, and needs no parties to predict with",
             "use veilboost predict, or veilboost export for XGBoost",

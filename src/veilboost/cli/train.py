@@ -28,14 +28,14 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run of this job.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")] = False,
 ) -> None:
-    """Train a model with the other parties. Run it at the party that has the label.
+    """Train a model with the other parties. Run it at the party that drives the job.
 
     The others run [bold]veilboost party serve[/]. Each party keeps its own part of the
     model in its runs folder. After every round all parties keep what they have:
     a run that was interrupted goes on with --resume, to the same model.
 
-    A job whose file names a server is one over rows in different hands: run it
-    at the server. The model then is at every participant.
+    The active party, which has the label, drives a vertical job; the server drives
+    a horizontal one, whose model is at every participant afterwards.
 
     Examples:
 
@@ -44,13 +44,7 @@ def train(
         [bold]veilboost train credit.toml --config bank.toml --resume[/]
     """
     from veilboost.party.federation import Federation
-    from veilboost.party.horizontal_settings import is_horizontal_job
 
-    if is_horizontal_job(job):
-        from veilboost.cli.horizontal_train import train_horizontally
-
-        train_horizontally(job, config, resume, as_json)
-        return
     federation = Federation(job, config)
     again = f"veilboost train {shlex.quote(str(job))} --config {shlex.quote(str(config))}"
     try:
@@ -86,11 +80,14 @@ def rounds_kept(federation: Federation) -> int:
 
 def _print(done: Trained) -> None:
     console = stdout()
+    on = f"on {done.rows} rows" if done.rows else f"with {len(done.participants) - len(done.dropped)} participants"
     console.print(
-        f"[bold]{escape(done.job)}[/] is trained: {done.rounds} rounds on {done.rows} rows "
+        f"[bold]{escape(done.job)}[/] is trained: {done.rounds} rounds {on} "
         f"in {seconds_text(done.seconds)}{' (since it was resumed)' if done.resumed else ''}"
     )
-    if done.validation is not None:
+    for name, why in done.dropped.items():
+        console.print(f"{escape(name)} was lost on the way: {escape(why)}", soft_wrap=True)
+    if done.validation is not None and done.metric is not None:
         console.print(f"{escape(done.metric)} {done.validation:.4f} on the validation rows")
     if done.ids is not None:
         console.print(f"ids were {escape(done.ids)}")

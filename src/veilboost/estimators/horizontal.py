@@ -35,7 +35,7 @@ from veilboost.model.export import export_xgboost
 from veilboost.model.joined import JoinedModel, join
 from veilboost.model.part import Part, Skeleton
 from veilboost.model.store import load_parts, save_model
-from veilboost.party.horizontal import HorizontalSimulation, simulate_horizontal
+from veilboost.party.simulation import SERVER, Simulation, simulate_training
 from veilboost.protocols.registry import protocols_of
 from veilboost.types import AnyArray, BoolArray, Float64Array, PartyName
 
@@ -124,7 +124,7 @@ class Horizontal(LabelKind, HorizontalParameters):
     """Fitting, saving and what a fitted estimator knows. The subclasses say what labels and predictions are."""
 
     model_: JoinedModel
-    simulation_: HorizontalSimulation
+    simulation_: Simulation
     evals_result_: dict[str, list[float]]
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, eval_set: tuple[Any, Any] | None = None) -> Self:
@@ -162,7 +162,7 @@ class Horizontal(LabelKind, HorizontalParameters):
             tables, held_out = self._with_validation(tables, labels, eval_set)
         values = {name: getattr(self, name) for name in TrainingConfig.names() if hasattr(self, name)}
         config = TrainingConfig.from_dict(values | {"objective": self._objective_name(labels)})
-        run = simulate_horizontal(tables, self.protocol, config, threads=self.threads, held_out=held_out)
+        run = simulate_training(tables, SERVER, self.protocol, config, threads=self.threads, held_out=held_out)
         self.simulation_ = run
         self._adopt(run.model, labels.classes)
         curve = [result.validation for result in run.outcome.history if result.validation is not None]

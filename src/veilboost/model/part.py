@@ -7,10 +7,12 @@ skeleton: the shape of the trees, who owns each split, and the leaf weights.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
+from veilboost.boost.booster import RoundResult
 from veilboost.boost.columns import Rule
 from veilboost.boost.tree import Tree
 from veilboost.config import TrainingConfig
@@ -158,3 +160,18 @@ def _encode(info: ColumnInfo, column: Column) -> Float32Array:
     codes = {category: code for code, category in enumerate(info.categories)}
     table = np.array([codes.get(category, np.nan) for category in column.categories] + [np.nan], dtype=np.float32)
     return table[column.values]  # the last entry serves the missing code -1
+
+
+@dataclass(frozen=True)
+class TrainingOutcome:
+    """What the driver of a job has when training ends.
+
+    `reports` is what participants tell of how they protected their rows; `dropped` are those that were lost on the way,
+    with the reason. `metric` is how validation rows were measured, if there were any.
+    """
+
+    part: Part
+    history: Sequence[RoundResult]
+    reports: Mapping[PartyName, Mapping[str, Any]] = field(default_factory=dict[PartyName, Mapping[str, Any]])
+    dropped: Mapping[PartyName, str] = field(default_factory=dict[PartyName, str])
+    metric: str | None = None

@@ -8,9 +8,10 @@ from typing import Any
 
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import JobRandomness
+from veilboost.party.job import Job
 from veilboost.party.policy import Policy, TrainRequest, decide
 from veilboost.party.runs import RunFolder
-from veilboost.party.settings import JobSettings, PartySettings
+from veilboost.party.settings import PartySettings
 from veilboost.privacy.event import Event
 from veilboost.privacy.ledger import Ledger, worst_epsilon
 from veilboost.protocols.spec import ProtocolSpec
@@ -110,7 +111,7 @@ class Booking:
         }
 
 
-def with_own_delta(job: JobSettings, spec: ProtocolSpec, policy: Policy) -> JobSettings:
+def with_own_delta(job: Job, spec: ProtocolSpec, policy: Policy) -> Job:
     """The active party's job with the delta of its policy, where the job does not say."""
     name, training = spec.delta_option(job.training, Role.ACTIVE), job.training
     if name is None or name in training.options:

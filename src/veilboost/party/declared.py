@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from veilboost.config import ParameterInfo, checked_parameter
-from veilboost.errors import ImpossibleSetting, ParameterError
+from veilboost.errors import ImpossibleSetting, ParameterError, UnknownProtocol
 
 Section = TypeVar("Section")
 
@@ -201,6 +201,8 @@ def read_section(cls: type[Section], values: Mapping[str, Any], file: Path, sect
     }
     try:
         return cls(**found)
+    except UnknownProtocol as error:
+        raise UnknownProtocol(f"{where}: {error.what}", error.remedy) from None
     except (ImpossibleSetting, ParameterError) as error:
         raise ImpossibleSetting(f"{where}: {error.what}", error.remedy) from None
     except OverflowError:

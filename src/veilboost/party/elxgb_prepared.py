@@ -12,9 +12,10 @@ from veilboost.crypto.paillier.prepared import PreparedOwner, PreparedRandomness
 from veilboost.engine.api import LOCAL
 from veilboost.errors import ImpossibleParameter, JobExists, MissingLabel, UnsupportedCombination
 from veilboost.party import prepared_files
+from veilboost.party.job import Job
 from veilboost.party.prepared_ids import ReadyIds, hashes_ids, prepare_ids
 from veilboost.party.runs import RunFolder
-from veilboost.party.settings import JobSettings, PartySettings
+from veilboost.party.settings import PartySettings
 from veilboost.protocols.paillier.options import options_of
 from veilboost.protocols.registry import protocol_named
 from veilboost.protocols.validation import ResolvedJob, validate
@@ -40,11 +41,11 @@ class Prepared:
     encryption: ReadyEncryptions | None
 
 
-def prepare(settings: PartySettings, job: JobSettings, trees: int = 1, only: str | None = None) -> Prepared:
+def prepare(settings: PartySettings, job: Job, trees: int = 1, only: str | None = None) -> Prepared:
     """All that this party can do for the job, or `only` one part of it. Raises where that is nothing."""
     if only not in (None, IDS, ENCRYPTION):
         raise ImpossibleParameter(f"{only!r} is nothing to prepare", f"use {IDS} or {ENCRYPTION}")
-    validate(ResolvedJob(protocol_named(job.protocol.name), job.training, settings.engine))
+    validate(ResolvedJob(protocol_named(job.protocol), job.training, settings.engine))
     if RunFolder(settings.runs / job.name).status.get("state") == "finished":
         raise JobExists(f"{settings.name} has a finished run {job.name!r}")
     if settings.engine != LOCAL.name:
@@ -53,7 +54,7 @@ def prepare(settings: PartySettings, job: JobSettings, trees: int = 1, only: str
             "use to it",
             "start the job, or use the engine local",
         )
-    active = settings.name == job.active
+    active = settings.name == job.driver
     ids = only == IDS or (only is None and (hashes_ids(job) or not active))
     encryption = only == ENCRYPTION or (only is None and active and (_encrypts_by_paillier(job) or not ids))
     # Ids first: they are quick, and an authority that is not there is found before the slow part begins.
@@ -63,10 +64,10 @@ def prepare(settings: PartySettings, job: JobSettings, trees: int = 1, only: str
     )
 
 
-def prepare_encryption(settings: PartySettings, job: JobSettings, trees: int = 1) -> ReadyEncryptions:
+def prepare_encryption(settings: PartySettings, job: Job, trees: int = 1) -> ReadyEncryptions:
     """Encryptions for all rows that we have, times so many trees: common rows are no more than these."""
-    if settings.name != job.active or settings.data is None:
-        raise MissingLabel(f"{settings.name} is not the active party of {job.name!r}", f"{job.active} encrypts")
+    if settings.name != job.driver or settings.data is None:
+        raise MissingLabel(f"{settings.name} is not the active party of {job.name!r}", f"{job.driver} encrypts")
     if not _encrypts_by_paillier(job):
         raise UnsupportedCombination(
             "only Paillier encryption is slow enough to be done beforehand",
@@ -81,7 +82,7 @@ def prepare_encryption(settings: PartySettings, job: JobSettings, trees: int = 1
     return ReadyEncryptions(file, options.key_bits, owner.left, time.perf_counter() - began)
 
 
-def take(settings: PartySettings, job: JobSettings, randomness: JobRandomness) -> JobRandomness:
+def take(settings: PartySettings, job: Job, randomness: JobRandomness) -> JobRandomness:
     """The job's randomness with what was prepared for it, which is removed first: it serves one job, once."""
     if settings.engine != LOCAL.name:
         return randomness
@@ -91,10 +92,10 @@ def take(settings: PartySettings, job: JobSettings, randomness: JobRandomness) -
     return PreparedRandomness(randomness.key, PreparedOwner.from_bytes(content))
 
 
-def _file(settings: PartySettings, job: JobSettings) -> Path:
+def _file(settings: PartySettings, job: Job) -> Path:
     return prepared_files.place_of(settings.runs, job.name, "key")
 
 
-def _encrypts_by_paillier(job: JobSettings) -> bool:
-    name = job.protocol.name
+def _encrypts_by_paillier(job: Job) -> bool:
+    name = job.protocol
     return name == "paillier" or (name == "elxgb" and job.training.options.get("backend", "paillier") == "paillier")

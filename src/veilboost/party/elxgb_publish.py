@@ -18,7 +18,7 @@ from veilboost.infer.secure.owner import encrypt_part
 from veilboost.party.elxgb_files import KnownService, ServiceFolder
 from veilboost.party.elxgb_session import own_attributes
 from veilboost.party.elxgb_ways import ServiceClient
-from veilboost.party.job_session import read_job
+from veilboost.party.job import read_job
 from veilboost.party.messages import OpenService
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import PartySettings

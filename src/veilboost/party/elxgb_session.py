@@ -33,7 +33,7 @@ from veilboost.party.elxgb_files import KnownService, ServiceFolder
 from veilboost.party.elxgb_queue import QueuedModel
 from veilboost.party.elxgb_ways import CATALOGUE, ServiceWay
 from veilboost.party.identity import PeerIdentity
-from veilboost.party.job_session import read_job
+from veilboost.party.job import read_job
 from veilboost.party.messages import Accepted, Finish, OpenService
 from veilboost.party.own_table import load_allowed
 from veilboost.party.policy import ServeRequest, decide

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from veilboost.errors import UnknownRun, UnreadableFile, VeilBoostError
+from veilboost.party.job import load_job
 from veilboost.party.runs import RunFolder
-from veilboost.party.settings import JobSettings, load_job
 from veilboost.types import PartyName
 from veilboost.wire.transcript import ENTRIES, Entry, read_transcript
 
@@ -119,10 +119,7 @@ def shown_to(party: PartyName, exchanges: Sequence[Exchange]) -> list[str]:
 def _roles(folder: Path) -> Mapping[PartyName, str]:
     """Which role each party has, as messages name roles; empty where the job cannot be read."""
     try:
-        job: JobSettings = load_job(folder / "job.toml")
+        job = load_job(folder / "job.toml")
     except VeilBoostError:
         return {}
-    return {
-        name: "active" if name == job.active else "passive" if party.role == "data" else party.role
-        for name, party in job.parties.items()
-    }
+    return {name: job.role_of(name) for name in job.parties}

@@ -1,8 +1,9 @@
-"""A federation of real parties, driven from a notebook or a program by its active party."""
+"""A federation of real parties, driven from a notebook or a program."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,42 +11,61 @@ from typing import Any
 from rich.console import Console
 
 from veilboost.errors import ImpossibleSetting, UnreadableFile
-from veilboost.party.drive import Driver
+from veilboost.party.coordinator import Coordinator, Watch
 from veilboost.party.exchange import read_exchanges, traffic_by_peer, traffic_dict
+from veilboost.party.horizontal.coordinator import HorizontalCoordinator
+from veilboost.party.job import Job, load_job
 from veilboost.party.live import LiveView
 from veilboost.party.predicting import LivePredictor, Prediction, load_rows
 from veilboost.party.runs import RunFolder
-from veilboost.party.settings import JobSettings, PartySettings, load_job, load_party
+from veilboost.party.settings import PartySettings, load_party
+from veilboost.party.vertical.coordinator import VerticalCoordinator
+from veilboost.protocols.spec import Setting
 from veilboost.types import PartyName
+
+_COORDINATORS: Mapping[Setting, type[Coordinator]] = {
+    "vertical": VerticalCoordinator,
+    "horizontal": HorizontalCoordinator,
+}
+
+
+def coordinate(settings: PartySettings, job: Job, watch: Watch | None = None) -> Coordinator:
+    """What drives this job at its driver."""
+    return _COORDINATORS[job.spec.setting](settings, job, watch)
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What the active party knows when a job has ended well. `traffic` is None where nothing was recorded.
+    """What the driver knows when a job has ended well. `traffic` is None where nothing was recorded.
 
-    `seconds` is of this run of the command, `rounds` of all of the job. `ids` says whether they were hashed beforehand,
-    where they are hashed at all.
+    `rows` are those of the driver's own table, none at a server. `seconds` is of this run of the command, `rounds` of
+    all of the job. `ids` says whether they were hashed beforehand, where they are hashed at all. `dropped` are
+    participants that were lost on the way, `reports` is what the others tell of how they protected their rows.
     """
 
     job: str
+    protocol: str
     party: PartyName
+    participants: list[PartyName]
     run: Path
     rows: int
     rounds: int
-    metric: str
+    metric: str | None
     validation: float | None
     seconds: float
     seconds_by_stage: dict[str, float]
     traffic: dict[PartyName, dict[str, int]] | None
     resumed: bool
     ids: str | None
+    dropped: dict[PartyName, str]
+    reports: dict[PartyName, dict[str, Any]]
 
     def to_dict(self) -> dict[str, Any]:
         return {**vars(self), "run": str(self.run)}
 
 
 class Federation:
-    """A job between real parties, seen from its active party.
+    """A job between real parties, seen from the party that drives it: the active one, or the server.
 
     The other parties run `veilboost party serve`.
 
@@ -54,7 +74,7 @@ class Federation:
     job_file : str or Path
         The job, as `veilboost init job` writes it.
     party_file : str or Path
-        The settings of the active party, as `veilboost init party` writes them.
+        The settings of the party that drives, as `veilboost init party` writes them.
 
     Examples
     --------
@@ -66,7 +86,7 @@ class Federation:
     """
 
     def __init__(self, job_file: str | Path, party_file: str | Path) -> None:
-        self.job: JobSettings = load_job(job_file)
+        self.job: Job = load_job(job_file)
         self.party: PartySettings = load_party(party_file)
 
     def __repr__(self) -> str:
@@ -79,8 +99,8 @@ class Federation:
 
     def check(self) -> dict[PartyName, str | None]:
         """Would every other party take part? None if so, else why not. Nothing is spent or kept."""
-        with Driver(self.party, self.job) as driver:
-            return driver.check()
+        with coordinate(self.party, self.job) as coordinator:
+            return coordinator.check()
 
     def train(self, resume: bool = False, progress: bool = True, console: Console | None = None) -> Trained:
         """Train with all parties, or go on with a run that was interrupted.
@@ -96,11 +116,13 @@ class Federation:
         """
         began = time.perf_counter()
         view = LiveView(self.job.training.n_estimators, console or _console(), shown=progress)
-        with Driver(self.party, self.job, view.watch) as driver, view:
-            run, outcome = driver.train(resume)
+        with coordinate(self.party, self.job, view.watch) as coordinator, view:
+            run, outcome = coordinator.train(resume)
         return Trained(
             job=self.job.name,
+            protocol=self.job.protocol,
             party=self.party.name,
+            participants=list(self.job.owners),
             run=run.path,
             rows=int(run.status.get("rows", 0)),
             rounds=len(outcome.history),
@@ -111,6 +133,8 @@ class Federation:
             traffic=self._traffic(),
             resumed=resume,
             ids=run.status.get("ids"),
+            dropped=dict(outcome.dropped),
+            reports={name: dict(report) for name, report in outcome.reports.items()},
         )
 
     def predict(self, frame: Any) -> Prediction:

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from veilboost.errors import (
@@ -23,23 +23,24 @@ from veilboost.errors import (
     UnexpectedMessage,
     VeilBoostError,
 )
-from veilboost.party.answering import AnsweringSession
 from veilboost.party.elxgb_session import ServiceSession
-from veilboost.party.horizontal_session import HorizontalSession
+from veilboost.party.horizontal.session import HorizontalSession
 from veilboost.party.hub import own_identity, revoked_at
 from veilboost.party.identity import Identity, PeerIdentity, check_peer, peer_identity
-from veilboost.party.job_session import JobSession
+from veilboost.party.job import read_job
 from veilboost.party.key_session import KeySession
 from veilboost.party.messages import (
     CONTROL_MESSAGES,
     OpenService,
     PrepareAlignment,
     Propose,
-    ProposeHorizontal,
     ProposePrediction,
 )
 from veilboost.party.prediction_session import PredictionSession
+from veilboost.party.session import TrainingSession
 from veilboost.party.settings import PartySettings
+from veilboost.party.vertical.session import VerticalSession
+from veilboost.protocols.spec import Setting
 from veilboost.types import PartyName
 from veilboost.wire.codec import Catalogue, decode
 from veilboost.wire.link import Link
@@ -60,7 +61,7 @@ class Conversation:
 
 
 Reach = Callable[[PartyName, float], Link]  # a way to another party, within so many seconds
-TrainingSession = JobSession | HorizontalSession
+_TRAINING: Mapping[Setting, type[TrainingSession]] = {"vertical": VerticalSession, "horizontal": HorizontalSession}
 Session = TrainingSession | PredictionSession | ServiceSession
 
 
@@ -131,7 +132,7 @@ class PartyHost:
         try:
             frame = session.handle(peer, decode(packet.body, session.catalogue), packet.body)
         except BaseException as error:
-            if isinstance(session, AnsweringSession):
+            if isinstance(session, TrainingSession):
                 with contextlib.suppress(VeilBoostError):  # the disk may be what is wrong; the log has it in any case
                     session.note_error(str(error) if isinstance(error, VeilBoostError) else _reason(error))
             if new:  # a proposal that is refused leaves nothing behind
@@ -157,12 +158,11 @@ class PartyHost:
             return ServiceSession(self.settings, self.threads, self._reach, proposal, peer)
         if isinstance(proposal, PrepareAlignment):
             return KeySession(self.settings, self.threads, self._reach, packet.session, proposal, peer)
-        if isinstance(proposal, ProposeHorizontal):
-            session = HorizontalSession(self.settings, self.threads, self._reach, packet.session, proposal, peer)
-        elif isinstance(proposal, Propose):
-            session = JobSession(self.settings, self.threads, self._reach, packet.session, proposal, peer)
-        else:
+        if not isinstance(proposal, Propose):
             raise StaleSession("the session is not known here: it has ended, or this party was started anew")
+        job = read_job(proposal.job)
+        opened = _TRAINING[job.spec.setting]
+        session = opened(self.settings, self.threads, self._reach, packet.session, job, proposal, peer)
         for other in self._rivals(session):
             same_job = other.job.name == session.job.name and other.proposer == session.proposer
             if not same_job and not self._is_silent(other):

@@ -9,13 +9,14 @@ from typing import Any, cast
 
 from veilboost.crypto.csprng import Csprng
 from veilboost.crypto.keyed_hash import KEY_BYTES
+from veilboost.party.job import Job
 from veilboost.party.prepared_files import keep, kept, place_of, take
-from veilboost.party.settings import JobSettings, PartySettings
+from veilboost.party.settings import PartySettings
 
 _making = threading.Lock()  # all parties of a job get the same key, also those that ask at the same time
 
 
-def key_for(settings: PartySettings, job: JobSettings) -> bytes:
+def key_for(settings: PartySettings, job: Job) -> bytes:
     """The key of this job's next alignment, made when the first party asks for it."""
     file = _file(settings, job)
     with _making:
@@ -26,21 +27,21 @@ def key_for(settings: PartySettings, job: JobSettings) -> bytes:
         return key
 
 
-def take_key(settings: PartySettings, job: JobSettings) -> bytes | None:
+def take_key(settings: PartySettings, job: Job) -> bytes | None:
     """The key that the parties of this alignment may have, which from now on is not kept; None: there is none."""
     return _read(take(_file(settings, job)), job)
 
 
-def _file(settings: PartySettings, job: JobSettings) -> Path:
+def _file(settings: PartySettings, job: Job) -> Path:
     return place_of(settings.runs, job.name, "alignment")
 
 
-def _parties(job: JobSettings) -> dict[str, Any]:
+def _parties(job: Job) -> dict[str, Any]:
     """Who aligns, and in which role: a key is never used among others than those it was made for."""
-    return {"active": job.active, "roles": {name: party.role for name, party in job.parties.items()}}
+    return {"active": job.driver, "roles": {name: party.role for name, party in job.parties.items()}}
 
 
-def _read(content: bytes | None, job: JobSettings) -> bytes | None:
+def _read(content: bytes | None, job: Job) -> bytes | None:
     """The key, if it was made for these parties. A file that is damaged holds none."""
     try:
         found = cast("dict[str, Any]", json.loads(content or b"{}"))

@@ -7,16 +7,17 @@ import numpy as np
 from veilboost.align.hmac_csp.messages import AlignmentKey
 from veilboost.align.hmac_csp.spec import SPEC
 from veilboost.errors import AgainstPolicy
-from veilboost.party.answering import Reach
 from veilboost.party.identity import PeerIdentity
-from veilboost.party.job_session import JobSession
+from veilboost.party.job import read_job
 from veilboost.party.kept_keys import key_for
 from veilboost.party.messages import PrepareAlignment, Propose
+from veilboost.party.session import Reach
 from veilboost.party.settings import PartySettings
+from veilboost.party.vertical.session import VerticalSession
 from veilboost.wire.message import Message
 
 
-class KeySession(JobSession):
+class KeySession(VerticalSession):
     """One question and its answer. The owner's policy decides as it would about the job itself."""
 
     def __init__(
@@ -28,7 +29,8 @@ class KeySession(JobSession):
         asked: PrepareAlignment,
         peer: PeerIdentity,
     ) -> None:
-        super().__init__(settings, threads, reach, session, Propose(asked.job, dry_run=True, resume=False), peer)
+        proposal = Propose(asked.job, dry_run=True, resume=False)
+        super().__init__(settings, threads, reach, session, read_job(asked.job), proposal, peer)
 
     def _check_place(self, peer: PeerIdentity) -> None:
         job, me = self.job, self.settings.name
@@ -37,7 +39,7 @@ class KeySession(JobSession):
                 f"{me} is not the authority of {job.name!r}", "ask the authority that the job names", public=True
             )
         # Who asks is what TLS says. The CSP has no table in the job, and must never have the key.
-        if peer.party not in job.order:
+        if peer.party not in job.owners:
             raise AgainstPolicy(
                 f"{peer.party} has no table in {job.name!r}", "the key is for those whose rows align", public=True
             )

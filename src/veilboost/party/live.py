@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from veilboost.boost.booster import RoundResult
-from veilboost.party.drive import Watch
+from veilboost.party.coordinator import Watch
 from veilboost.types import PartyName
 
 BAR_WIDTH = 40

@@ -20,21 +20,11 @@ class Propose(Message):
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
         Reveals("the job: its name, parties, protocol, alignment and parameters", "passive"),
-    )
-    job: str
-    dry_run: bool
-    resume: bool
-
-
-@dataclass(frozen=True)
-class ProposeHorizontal(Message):
-    """Server to every other party: a job over rows in different hands, as TOML. `dry_run`: as in `Propose`."""
-
-    reveals: ClassVar[tuple[Reveals, ...]] = (
         Reveals("the job: its name, parties, roles, protocol and parameters", "participant"),
     )
     job: str
     dry_run: bool
+    resume: bool
 
 
 @dataclass(frozen=True)
@@ -159,7 +149,6 @@ CONTROL_MESSAGES: tuple[type[Message], ...] = (
     ProposePrediction,
     PrepareAlignment,
     OpenService,
-    ProposeHorizontal,
     Accepted,
     BeginAlignment,
     NextLot,

@@ -8,9 +8,9 @@ from veilboost.engine.opening import lasting_engine
 from veilboost.engine.sharded import ShardedEngine
 from veilboost.engine.tables import rows_in_place, table_in_place
 from veilboost.errors import AgainstPolicy, UnexpectedMessage
-from veilboost.party.lots import lots_for
 from veilboost.party.policy import EVERY
 from veilboost.party.settings import DataSettings, PartySettings
+from veilboost.party.vertical.lots import lots_for
 
 
 def open_table(settings: PartySettings) -> PartyTable:

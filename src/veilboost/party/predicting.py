@@ -23,12 +23,13 @@ from veilboost.errors import EmptyIntersection, ImpossibleSetting, MissingPart, 
 from veilboost.infer.joint import predict_joint
 from veilboost.infer.messages import PREDICTION_MESSAGES
 from veilboost.model.part import ColumnInfo, Skeleton
-from veilboost.party.drive import Connections, who_answers
-from veilboost.party.job_session import read_job
-from veilboost.party.lots import SALT_BYTES, DrivenLots, agreed_lots
+from veilboost.party.coordinator import Connections
+from veilboost.party.job import read_job
 from veilboost.party.messages import CONTROL_MESSAGES, Accepted, Finish, Propose, ProposePrediction
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import DataSettings, PartySettings
+from veilboost.party.vertical.coordinator import who_answers
+from veilboost.party.vertical.lots import SALT_BYTES, DrivenLots, agreed_lots
 from veilboost.types import AnyArray, Float64Array, Int64Array
 from veilboost.wire.channel import Channel, Peers
 from veilboost.wire.codec import Catalogue
@@ -83,7 +84,7 @@ class LivePredictor:
         callers = {
             name: connections.caller(name, session, catalogue, transcript, seconds) for name in who_answers(self.job)
         }
-        owners = [name for name in self.job.order if name != self.settings.name]
+        owners = [name for name in self.job.owners if name != self.settings.name]
         everyone, peers = Peers(dict[str, Channel](callers)), Peers({name: callers[name] for name in owners})
         name = self.run.path.name
         accepted = everyone.ask(
@@ -114,13 +115,11 @@ class LivePredictor:
         lots: int,
     ) -> Float64Array:
         helpers: dict[str, Channel] = {
-            party.role: callers[other]
-            for other, party in self.job.parties.items()
-            if other in callers and party.role != "data"
+            role: callers[other] for role, other in self.job.helpers.items() if other in callers
         }
         context = AlignContext(
             self.settings.name,
-            self.job.order,
+            self.job.owners,
             table.ids,
             Peers(helpers),
             threads=self.settings.threads or os.cpu_count() or 1,

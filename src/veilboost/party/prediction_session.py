@@ -16,8 +16,7 @@ from veilboost.errors import AgainstPolicy, CheckpointFailed, UnexpectedMessage
 from veilboost.infer.messages import PREDICTION_MESSAGES
 from veilboost.infer.responder import PredictionResponder
 from veilboost.party.identity import PeerIdentity
-from veilboost.party.job_session import read_job, ways_to_helpers
-from veilboost.party.lots import AnsweredLots, lots_of
+from veilboost.party.job import read_job
 from veilboost.party.messages import (
     CONTROL_MESSAGES,
     Accepted,
@@ -30,7 +29,9 @@ from veilboost.party.messages import (
 from veilboost.party.own_table import open_allowed, wished_lots
 from veilboost.party.policy import PredictRequest, decide
 from veilboost.party.runs import RunFolder
+from veilboost.party.session import ways_to_helpers
 from veilboost.party.settings import PartySettings
+from veilboost.party.vertical.lots import AnsweredLots, lots_of
 from veilboost.types import Int64Array, PartyName
 from veilboost.version import release
 from veilboost.wire.channel import Peers
@@ -121,7 +122,7 @@ class PredictionSession:
         )
         self._callers = tuple(helpers.values())
         context = AlignContext(
-            self.settings.name, self._job.order, self._table.ids, Peers(helpers), threads=self._threads
+            self.settings.name, self._job.owners, self._table.ids, Peers(helpers), threads=self._threads
         )
         self._lots = AnsweredLots(self._alignment, context, message, lots_of(self._table))
         return Done()

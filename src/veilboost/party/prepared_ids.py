@@ -16,10 +16,11 @@ from veilboost.crypto.keyed_hash import HASHES
 from veilboost.errors import AgainstPolicy, ImpossibleSetting, MalformedMessage, UnsupportedCombination
 from veilboost.party.commented import commented_toml
 from veilboost.party.hub import LinkHub, own_identity
+from veilboost.party.job import Job
 from veilboost.party.messages import CONTROL_MESSAGES, PrepareAlignment
 from veilboost.party.prepared_files import keep, place_of, take
 from veilboost.party.runs import RunFolder
-from veilboost.party.settings import JobSettings, PartySettings
+from veilboost.party.settings import PartySettings
 from veilboost.wire.channel import Peers
 from veilboost.wire.codec import Catalogue
 from veilboost.wire.rpc import Caller
@@ -35,17 +36,17 @@ class ReadyIds:
     seconds: float
 
 
-def hashes_ids(job: JobSettings) -> bool:
+def hashes_ids(job: Job) -> bool:
     return job.alignment == SPEC.name
 
 
-def prepare_ids(settings: PartySettings, job: JobSettings) -> ReadyIds:
+def prepare_ids(settings: PartySettings, job: Job) -> ReadyIds:
     """Ask the authority for the key of the job's next alignment, and hash with it. ELXGB 6.1, offline."""
     if not hashes_ids(job):
         raise UnsupportedCombination(
             f"alignment = {job.alignment!r} hashes no ids beforehand", f"align by {SPEC.name}, or start the job"
         )
-    if settings.name not in job.order or settings.data is None:
+    if settings.name not in job.owners or settings.data is None:
         raise AgainstPolicy(f"{settings.name} has no table in {job.name!r}", "those whose rows align prepare ids")
     began = time.perf_counter()
     ids = settings.data.load().ids
@@ -56,7 +57,7 @@ def prepare_ids(settings: PartySettings, job: JobSettings) -> ReadyIds:
     return ReadyIds(file, len(ids), time.perf_counter() - began)
 
 
-def hashing_for(settings: PartySettings, job: JobSettings, run: RunFolder) -> Hashing:
+def hashing_for(settings: PartySettings, job: Job, run: RunFolder) -> Hashing:
     """How ids are hashed in this run: with what lies ready, which is removed. The run's status says what was done."""
     content = take(_file(settings, job))
     if not hashes_ids(job):
@@ -71,11 +72,11 @@ def hashing_for(settings: PartySettings, job: JobSettings, run: RunFolder) -> Ha
         return Hashing()
 
 
-def _file(settings: PartySettings, job: JobSettings) -> Path:
+def _file(settings: PartySettings, job: Job) -> Path:
     return place_of(settings.runs, job.name, "ids")
 
 
-def _ask_key(settings: PartySettings, job: JobSettings) -> bytes:
+def _ask_key(settings: PartySettings, job: Job) -> bytes:
     [authority] = (name for name, party in job.parties.items() if party.role == "authority")
     own = settings.peers.get(authority)
     address = (own and own.address) or job.parties[authority].address

@@ -1,193 +1,211 @@
-"""One party's work in a training job, over whatever channels it is handed."""
+"""What a party does in every training job that another one drives: it asks its owner, writes down, and lets go."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
 
-from veilboost.boost.booster import Hooks, Progress, RoundResult, Watcher, train
-from veilboost.boost.metrics import check_metric_fits, metric_named
-from veilboost.boost.objective import CustomLoss, make_objective
 from veilboost.config import TrainingConfig
-from veilboost.crypto.csprng import JobRandomness
-from veilboost.data.table import PartyTable
-from veilboost.engine.api import LOCAL, Engine
-from veilboost.errors import VeilBoostError
-from veilboost.model.part import ColumnInfo, Part, Skeleton, SplitRecords
-from veilboost.privacy.account import Account, MemoryAccount
-from veilboost.protocols.spec import ProtocolSpec
-from veilboost.protocols.validation import resolve
-from veilboost.protocols.vertical.roles import ActiveContext, ActiveSide, ExactReleases, PassiveContext, PassiveSide
-from veilboost.types import BoolArray, Column, PartyName, Role
-from veilboost.wire.channel import Peers
+from veilboost.errors import AgainstPolicy, JobExists
+from veilboost.model.part import Part
+from veilboost.party.booking import Booking, planned, stated_delta
+from veilboost.party.identity import PeerIdentity
+from veilboost.party.job import Job
+from veilboost.party.messages import Finish, Propose
+from veilboost.party.policy import TrainRequest
+from veilboost.party.runs import RunFolder
+from veilboost.party.settings import PartySettings
+from veilboost.types import PartyName
+from veilboost.wire.channel import Channel, Peers, Reply
+from veilboost.wire.codec import Catalogue, encode
+from veilboost.wire.link import Link
+from veilboost.wire.message import Done, Message
+from veilboost.wire.rpc import Caller
+from veilboost.wire.transcript import Transcript
+
+Reach = Callable[[PartyName, float], Link]  # a way to another party, within so many seconds
 
 
-@dataclass(frozen=True)
-class TrainingJob:
-    """What the parties train: by which protocol, with which parameters, in which canonical order of parties.
-
-    `classes` are those that the active party declares; no other party learns their names.
-    """
-
-    protocol: ProtocolSpec
-    config: TrainingConfig
-    order: tuple[PartyName, ...]
-    custom_loss: CustomLoss | None = None
-    classes: tuple[str, ...] | None = None
-
-
-class Keeper(Protocol):
-    """Where a job's progress is kept, at the active party."""
-
-    def kept(self) -> tuple[Progress, SplitRecords] | None:
-        """What an interrupted run of this job left; None for a new one."""
-        ...
-
-    def keep(self, progress: Progress, records: SplitRecords) -> None: ...
-    def bring_back(self, error: VeilBoostError, begin: Callable[[], object]) -> bool:
-        """Try to bring back the peer whose loss `error` tells; `begin` opens the job at those that lost it."""
-        ...
-
-
-@dataclass(frozen=True)
-class TrainingOutcome:
-    """What the active party has when training ends."""
-
-    part: Part
-    metric: str
-    history: Sequence[RoundResult]
-
-
-def train_active(
-    job: TrainingJob,
-    party: PartyName,
-    table: PartyTable,
-    peers: Peers,
-    held_out: BoolArray | None = None,
-    threads: int = 1,
-    keeper: Keeper | None = None,
-    watcher: Watcher | None = None,
-    randomness: JobRandomness | None = None,
-    account: Account | None = None,
-    engine: Engine = LOCAL,
-) -> TrainingOutcome:
-    """Drive a job as its active party. The table's rows are aligned with those of all peers.
-
-    A `keeper` writes checkpoints, gives back an earlier one, and knows whether a lost peer can be brought back.
-    Noise is drawn from `randomness`, fresh if not given, and booked in `account`. What is done row by row runs on
-    `engine`.
-    """
-    account = account or MemoryAccount()
-    resolved = resolve(
-        job.protocol, job.config, table, engine=engine.name, custom_loss=job.custom_loss, classes=job.classes
-    )
-    table, config = resolved.table or table, resolved.config
-    objective = make_objective(
-        config.objective if job.custom_loss is None else "custom",
-        classes=resolved.kinds,
-        scale_pos_weight=config.scale_pos_weight,
-        max_delta_step=config.max_delta_step,
-        order=config.order,
-        custom=job.custom_loss,
-    )
-    metric = metric_named(objective.default_metric if config.eval_metric == "auto" else config.eval_metric)
-    check_metric_fits(metric.name, objective.name)
-    config = job.protocol.completed(replace(config, max_delta_step=objective.max_delta_step), table.rows)
-    bin_weights = table.weight if config.weighted_bins else None
-    block = engine.columns(table.columns, table.rows, config, bin_weights, held_out, threads)
-    side: ActiveSide = job.protocol.roles["active"](
-        ActiveContext(
-            party,
-            job.order,
-            block,
-            table.rows,
-            peers,
-            config,
-            objective.trees_per_round,
-            threads,
-            randomness or JobRandomness(),
-            account,
-            1.0 if table.weight is None else float(table.weight.max(initial=0.0)),
-            objective.bounded,
-            ExactReleases(job.protocol, Role.ACTIVE, account, peers.names),
+def ways_to_helpers(
+    settings: PartySettings, job: Job, reach: Reach, session: bytes, catalogue: Catalogue, transcript: Transcript
+) -> dict[str, Caller]:
+    """A party's own ways to the helpers of a job, by their role. Whoever asks for them closes them."""
+    return {
+        role: Caller(
+            name,
+            lambda seconds, name=name: reach(name, seconds),
+            session,
+            catalogue,
+            transcript,
+            settings.limits.wait_seconds,
+            silence=settings.limits.request_seconds,
         )
-    )
-    features = side.begin_training(held_out, bin_weights)
-    hooks, progress = Hooks(watch=watcher), None
-    if keeper is not None:
-        kept = keeper.kept()
-        if kept is not None:
-            progress, records = kept
-            side.resume(records, len(progress.trees))
-
-        def recover(error: VeilBoostError, progress: Progress) -> bool:
-            if not keeper.bring_back(error, lambda: side.begin_training(held_out, bin_weights)):
-                return False
-            side.resume(side.records(), len(progress.trees))
-            return True
-
-        hooks = Hooks(watcher, lambda progress: keeper.keep(progress, side.records()), recover)
-    people = engine.labels(resolved.labels, table.weight, held_out)
-    ensemble = train(side, features, people, objective, metric, config, hooks, progress)
-    records = side.end_training(len(ensemble.trees))
-    skeleton = Skeleton(
-        protocol=job.protocol.name,
-        objective=objective.name,
-        classes=resolved.classes,
-        parties=job.order,
-        trees_per_round=objective.trees_per_round,
-        trees=tuple(ensemble.trees),
-        base_margin=ensemble.base_margin,
-        config=config,
-    )
-    part = make_part(party, table.columns, records, skeleton)
-    return TrainingOutcome(part, ensemble.metric, ensemble.history)
+        for role, name in job.helpers.items()
+        if name != settings.name
+    }
 
 
-class PassiveSession:
-    """A passive party in one training job: answers requests, and has its part when the job has ended."""
+class TrainingSession(ABC):
+    """One training job at a party that answers, request by request. Subclasses say what is done in their setting."""
+
+    catalogue: Catalogue
 
     def __init__(
         self,
-        protocol: ProtocolSpec,
-        party: PartyName,
-        table: PartyTable,
-        threads: int = 1,
-        agreed: TrainingConfig | None = None,
-        randomness: JobRandomness | None = None,
-        account: Account | None = None,
-        engine: Engine = LOCAL,
-        held_out: int | None = None,
-        active: PartyName = "the active party",
+        settings: PartySettings,
+        threads: int,
+        reach: Reach,
+        session: bytes,
+        job: Job,
+        proposal: Propose,
+        peer: PeerIdentity,
     ) -> None:
-        """`agreed`: the parameters that the owner's policy was asked about; the driver may not use others.
+        self.settings = settings
+        self.job = job
+        self.spec = job.spec
+        self.dry_run = proposal.dry_run
+        self.proposer = peer.party
+        self.last_heard = time.monotonic()
+        self.over = False
+        self._text = proposal.job
+        self._threads, self._reach, self._session = threads, reach, session
+        self._run: RunFolder | None = None
+        self._failed = False
+        self._transcript = Transcript(settings.name)
+        self._booking = Booking.of_run(settings, job.name, proposal.resume)
+        self._callers: list[Caller] = []
+        self._check_place(peer)
+        self._config = self._checked_config()
+        self._width = len(settings.data.features or ()) or 1 if settings.data else 1  # until the table is read
 
-        `held_out` is how many rows the job keeps for validation, where that is agreed too; `active` is how the ledger
-        names the driver.
-        """
-        account = account or MemoryAccount()
-        self._party = party
-        self._columns = table.columns
-        self.side: PassiveSide = protocol.roles["passive"](
-            PassiveContext(
-                party,
-                table.columns,
-                table.rows,
-                threads,
-                None if agreed is None else protocol.completed(agreed, table.rows),
-                randomness or JobRandomness(),
-                account,
-                engine,
-                held_out,
-                ExactReleases(protocol, Role.PASSIVE, account, (active,)),
+    @property
+    def role(self) -> str:
+        return self.job.role_of(self.settings.name)
+
+    @property
+    def uses_table(self) -> bool:
+        return self.role in self.spec.data_roles
+
+    @abstractmethod
+    def _checked_config(self) -> TrainingConfig:
+        """The job's parameters, if the protocol can train with them here."""
+
+    # --- the owner's word -------------------------------------------------------------------------------
+
+    def _check_place(self, peer: PeerIdentity) -> None:
+        """Whether this party has a part to play, before anything is read or sent."""
+        job, me = self.job, self.settings.name
+        if peer.party != job.driver:
+            raise AgainstPolicy(
+                f"{peer.party} proposes a job that {job.driver} would drive", "who drives it proposes", public=True
             )
+        if me not in job.parties or me == job.driver:
+            raise AgainstPolicy(
+                f"{me} has no part to play in this job", "name it under [parties], by its own name", public=True
+            )
+        if self.uses_table and self.settings.data is None:
+            raise AgainstPolicy(f"{me} has no table", "give it a helper's role, or a [data] section", public=True)
+
+    def _decide(self, peer: PeerIdentity, rows: int | None = None, reserve: bool = False) -> None:
+        """Ask the owner's policy; again when more is known of the rows and columns."""
+        job, me, policy, training = self.job, self.settings.name, self.settings.policy, self._config
+        data = self.settings.data if self.uses_table else None
+        costs: dict[str, Any] = {"delta": policy.delta}
+        if self.uses_table:
+            role = self.spec.data_role
+            costs = stated_delta(self.spec, training, role, policy)
+            costs["epsilon"] = planned(self.spec, training, rows, role, policy, self._width)
+        request = TrainRequest(
+            peers={n: (peer.fingerprint or None) if n == peer.party else None for n in job.parties if n != me},
+            protocol=self.spec,
+            role=self.role,
+            table=None if data is None else data.table,
+            columns=() if data is None else tuple(data.features or ()),
+            trees=training.n_estimators,
+            depth=training.max_depth,
+            min_node_rows=training.min_node_rows if self.spec.counts_rows else None,
+            rows=rows,
+            **costs,
         )
+        (self._booking.reserve if reserve else self._booking.consider)(request)
 
-    def part(self) -> Part:
-        return make_part(self._party, self._columns, self.side.records(), None)
+    # --- requests ---------------------------------------------------------------------------------------
 
+    def handle(self, peer: PeerIdentity, message: Message, frame: bytes) -> bytes:
+        """The frame of the answer; both are written into the transcript."""
+        self.last_heard = time.monotonic()
+        reply = self._act(peer, message)
+        answer = reply if isinstance(reply, Message) else reply()  # which may wait for other parties
+        answer_frame = encode(answer)
+        self._transcript.record("received", peer.party, message, len(frame), frame)
+        self._transcript.record("sent", peer.party, answer, len(answer_frame), answer_frame)
+        if self.over:
+            self._transcript.close()
+        return answer_frame
 
-def make_part(party: PartyName, columns: Sequence[Column], records: SplitRecords, skeleton: Skeleton | None) -> Part:
-    infos = tuple(ColumnInfo(column.name, column.categories) for column in columns)
-    return Part(party, infos, records, skeleton)
+    @abstractmethod
+    def _act(self, peer: PeerIdentity, message: Message) -> Reply: ...
+
+    def note_error(self, reason: str) -> None:
+        """A request failed here. The peer is told little; the owner finds the whole reason in the run's status."""
+        self._failed = True
+        if self._run is not None:
+            self._run.note(error=reason)
+
+    def _refuse_finished(self) -> None:
+        if RunFolder(self.settings.runs / self.job.name).status.get("state") == "finished":
+            raise JobExists(f"{self.settings.name} has a finished run {self.job.name!r}", public=True)
+
+    def _new_run(self) -> RunFolder:
+        run = RunFolder.create(self.settings.runs, self.job.name, replace=True)
+        run.save_job(self._text)
+        return run
+
+    def _begin_run(self, run: RunFolder, **noted: Any) -> None:
+        """From here on the job stands in this folder: who drives it, and every message."""
+        self._run = run
+        about = {"party": self.settings.name, "role": self.role, "active": self.job.driver}
+        run.note(**about, session=self._session.hex(), error=None, **noted)
+        if self.job.record != "none":
+            record = "payload" if self.job.record == "payload" else "types"
+            self._transcript.close()  # of the same session, where another party was lost and the job proposed again
+            self._transcript = Transcript(self.settings.name, run.path / "transcript", record)
+
+    def _helpers(self) -> Peers:
+        """This party's own ways to the helpers, by their role."""
+        ways = ways_to_helpers(self.settings, self.job, self._reach, self._session, self.catalogue, self._transcript)
+        self._callers.extend(ways.values())
+        return Peers(dict[str, Channel](ways))
+
+    # --- the end ----------------------------------------------------------------------------------------
+
+    def _finish(self, message: Finish) -> Done:
+        if self._run is not None:
+            part = self._finished_part() if message.completed else None
+            if part is not None:
+                self._run.save_part(part)
+                self._run.forget_key()
+                self._run.note(state="finished", error=None)
+            else:
+                self._run.note(state="failed" if message.completed or self._failed else "cancelled")
+            self._booking.close(self._run)
+        self._let_go()
+        return Done()
+
+    @abstractmethod
+    def _finished_part(self) -> Part | None:
+        """This party's part of the model, if training came to its end."""
+
+    def give_up(self) -> None:
+        """Another job takes the table, or the party stops: what was kept stays, what was spent too."""
+        self._transcript.close()
+        if self.uses_table and not self.dry_run and not self.over:
+            self._booking.close(self._run)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        for caller in self._callers:
+            caller.close()
+        self.over = True

@@ -1,4 +1,4 @@
-"""A party's file (`bank.toml`) and a job's file (`job.toml`): every key once, with default, range and help."""
+"""A party's file (`bank.toml`): every key once, with default, range and help."""
 
 # `setting` makes a dataclass field, which the linter cannot know:
 # ruff: noqa: RUF009
@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, replace
+from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
-from veilboost.align.registry import all_alignments
-from veilboost.config import TrainingConfig
 from veilboost.data.load import load_table
 from veilboost.data.schema import SchemaRules
 from veilboost.data.sources import FORMATS
@@ -25,10 +23,7 @@ from veilboost.party.policy import Policy
 from veilboost.types import PartyName
 
 CONNECTS = ("in", "out")
-RECORDS = ("none", "types", "payload")
-HELPERS = tuple(dict.fromkeys(role for spec in all_alignments().values() for role in spec.helpers))
 LARGEST_FILE = 1 << 20
-_Settings = TypeVar("_Settings", "PartySettings", "JobSettings")
 
 
 @dataclass(frozen=True)
@@ -183,88 +178,6 @@ class PartySettings(Declared):
         return self.ledger or self.runs / "ledger.sqlite"
 
 
-@dataclass(frozen=True)
-class ProtocolSettings(Declared):
-    """The protocol; its own parameters stand under [training.options]."""
-
-    name: str = setting("plain", "one of those that `veilboost protocols` lists, with whom each protects")
-
-
-@dataclass(frozen=True)
-class JobParty(Declared):
-    """A party of a job, as the active party reaches it."""
-
-    address: str | None = setting(
-        None, "where it listens; needed unless it dials the active party", form="address", example='"shop.example:7400"'
-    )
-    connect: str = setting(
-        "out", "who dials: out is the active party, in is this one (which may be behind a firewall)", choices=CONNECTS
-    )
-    role: str = setting("data", "data (it has a table), or a helper that alignment needs", choices=("data", *HELPERS))
-
-
-@dataclass(frozen=True)
-class JobSettings(Declared):
-    """A training job, as all its parties read it. The order of the parties is the order of their columns."""
-
-    name: str = setting(MISSING, "the job; its run folder has this name at every party", form="party")
-    active: PartyName = setting(MISSING, "the party that has the label and drives the job", form="party")
-    parties: Mapping[PartyName, JobParty] = setting(
-        MISSING, "The parties, the active one too; columns count in this order.", keys="party"
-    )
-    alignment: str = setting(
-        "preshared",
-        "how rows of the same people find each other; preshared: they are in the same order already",
-        choices=tuple(all_alignments()),
-    )
-    validation: float = setting(0.0, "share of the rows kept to validate on", low=0, high=0.9)
-    classes: tuple[str, ...] | None = setting(
-        None,
-        "the label's classes, where they may not come from the labels (sealed); never sent to another party",
-        example='["no", "yes"]',
-    )
-    record: str = setting(
-        "types", "what each party writes down of its messages: nothing, kind and size, or all of it", choices=RECORDS
-    )
-    protocol: ProtocolSettings = setting(ProtocolSettings, "How the parties talk.")
-    training: TrainingConfig = setting(TrainingConfig, "Boosting, with XGBoost's names.")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.active not in self.parties:
-            known = ", ".join(self.parties) or "nobody"
-            raise ImpossibleSetting(f"active = {self.active!r} is none of the parties", f"[parties] has {known}")
-        if self.parties[self.active].role != "data":
-            raise ImpossibleSetting(f"the active party {self.active} has no table", 'give it role = "data"')
-        self._check_ways()
-        for role in all_alignments()[self.alignment].helpers:
-            if sum(party.role == role for party in self.parties.values()) != 1:
-                raise ImpossibleSetting(
-                    f"alignment = {self.alignment!r} needs one party with role = {role!r}",
-                    "name it under [parties], or choose another alignment",
-                )
-        if self.training.early_stopping_rounds is not None and self.validation == 0:
-            raise ImpossibleSetting("early_stopping_rounds needs validation rows", "set validation, as in 0.2")
-
-    def shared(self, training: TrainingConfig | None = None) -> JobSettings:
-        """The job as other parties may read it: class names are the active party's own data."""
-        return replace(self, classes=None, training=training or self.training)
-
-    def _check_ways(self) -> None:
-        for name, party in self.parties.items():
-            if name == self.active:
-                continue
-            if party.connect == "out" and party.address is None:
-                raise ImpossibleSetting(f"{name} has no address to dial", 'give address, or say connect = "in"')
-            if party.connect == "in" and self.parties[self.active].address is None:
-                raise ImpossibleSetting(f"{name} dials {self.active}, which has no address", "give it one")
-
-    @property
-    def order(self) -> tuple[PartyName, ...]:
-        """Those that have a table, in the job's order."""
-        return tuple(name for name, party in self.parties.items() if party.role == "data")
-
-
 def load_party(file: str | Path) -> PartySettings:
     """Read a party's file. Relative paths in it start where the file is.
 
@@ -275,15 +188,12 @@ def load_party(file: str | Path) -> PartySettings:
     ImpossibleSetting
         A key is unknown, missing, of the wrong type or out of range; the text names file and key.
     """
-    return _load(PartySettings, Path(file))
+    path = Path(file)
+    return read_section(PartySettings, read_toml(path), path)
 
 
-def load_job(file: str | Path) -> JobSettings:
-    """Read a job's file; raises as `load_party`."""
-    return _load(JobSettings, Path(file))
-
-
-def _load(cls: type[_Settings], file: Path) -> _Settings:
+def read_toml(file: Path) -> dict[str, Any]:
+    """A file of settings, parsed."""
     try:
         with file.open("rb") as opened:
             content = opened.read(LARGEST_FILE + 1)
@@ -292,9 +202,8 @@ def _load(cls: type[_Settings], file: Path) -> _Settings:
     if len(content) > LARGEST_FILE:
         raise UnreadableSettings(f"{file} is larger than settings ever are")
     try:
-        values = tomllib.loads(content.decode("utf-8"))
+        return tomllib.loads(content.decode("utf-8"))
     except tomllib.TOMLDecodeError as error:
         raise UnreadableSettings(f"{file} is not TOML: {error}") from None
     except (ValueError, RecursionError):
         raise UnreadableSettings(f"{file} is not TOML in UTF-8") from None
-    return read_section(cls, values, file)

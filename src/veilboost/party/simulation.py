@@ -1,49 +1,88 @@
-"""All parties in one process: the same roles, the same messages, a channel of memory between them."""
+"""All parties of a job in one process."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 from veilboost.boost.booster import RoundResult, Watcher
 from veilboost.boost.objective import CustomLoss
 from veilboost.config import TrainingConfig
-from veilboost.crypto.csprng import JobRandomness, unsafe_key
+from veilboost.crypto.csprng import Csprng, JobRandomness, unsafe_key
 from veilboost.crypto.paillier.prepared import PreparedOwner, PreparedRandomness
 from veilboost.data.table import PartyTable
 from veilboost.engine.api import LOCAL, Engine
-from veilboost.errors import DuplicateColumns, EmptyTable, ImpossibleParameter, MissingLabel, RowsDiffer
+from veilboost.errors import (
+    DuplicateColumns,
+    EmptyTable,
+    ImpossibleParameter,
+    MissingLabel,
+    RowsDiffer,
+    UnsupportedCombination,
+)
 from veilboost.infer.joint import predict_joint
 from veilboost.infer.messages import PREDICTION_MESSAGES
 from veilboost.infer.oneshot import predict_oneshot
 from veilboost.infer.responder import PredictionResponder
-from veilboost.model.part import Part
-from veilboost.party.session import PassiveSession, TrainingJob, train_active
+from veilboost.model.joined import JoinedModel, join
+from veilboost.model.part import Part, TrainingOutcome
+from veilboost.party.vertical.training import PassiveSession, TrainingJob, train_active
 from veilboost.privacy.account import MemoryAccount
 from veilboost.privacy.statement import Noise
+from veilboost.protocols.horizontal.roles import (
+    HelperContext,
+    HelperSide,
+    ParticipantContext,
+    ParticipantSide,
+    ServerContext,
+    ServerSide,
+)
 from veilboost.protocols.registry import protocol_named
-from veilboost.protocols.validation import resolve
+from veilboost.protocols.spec import ProtocolSpec
+from veilboost.protocols.validation import resolve, settle
 from veilboost.types import BoolArray, Float64Array, PartyName
-from veilboost.wire.channel import Peers
-from veilboost.wire.codec import Catalogue
-from veilboost.wire.memory import MemoryChannel
+from veilboost.wire.channel import Channel, Peers, Reply
+from veilboost.wire.codec import Catalogue, frame_size
+from veilboost.wire.memory import Handler, MemoryChannel
+from veilboost.wire.message import Message
 from veilboost.wire.transcript import Record, Transcript
+
+SERVER = "server"  # what a simulation calls the server of a horizontal job; helpers are called by their role
 
 
 @dataclass(frozen=True)
 class Simulation:
-    """A finished training run of all parties. `secrets` is what each drew its noise, masks and keys from."""
+    """A finished training run of all parties.
 
-    active: PartyName
+    `outcome` is what the driver has. `parts` are those of the parties with a table, as far as each has got one.
+    `secrets` is what each drew its noise, masks and keys from.
+    """
+
+    driver: PartyName
+    outcome: TrainingOutcome
     parts: Mapping[PartyName, Part]
-    metric: str
-    history: Sequence[RoundResult]
     transcripts: Mapping[PartyName, Transcript]
-    rounds: int
     accounts: Mapping[PartyName, MemoryAccount]
     secrets: Mapping[PartyName, JobRandomness]
+    rounds: int
     engine: str = LOCAL.name
     workers: int = 1  # processes that did the parties' own arithmetic
+
+    @property
+    def history(self) -> Sequence[RoundResult]:
+        return self.outcome.history
+
+    @property
+    def metric(self) -> str:
+        """How validation rows were measured; empty where no row is kept apart."""
+        return self.outcome.metric or ""
+
+    @property
+    def model(self) -> JoinedModel:
+        """All that the parties know of the model, put together."""
+        own = self.outcome.part
+        return join(self.parts if self.driver in self.parts else {own.party: own})  # a server has all of it
 
     @property
     def bytes_sent(self) -> int:
@@ -56,11 +95,11 @@ class Simulation:
 
 def simulate_training(
     tables: Mapping[PartyName, PartyTable],
-    active: PartyName,
+    driver: PartyName,
     protocol: str,
     config: TrainingConfig,
     *,
-    held_out: BoolArray | None = None,
+    held_out: BoolArray | Mapping[PartyName, BoolArray] | None = None,
     threads: int = 1,
     watcher: Watcher | None = None,
     custom_loss: CustomLoss | None = None,
@@ -70,16 +109,49 @@ def simulate_training(
     engine: Engine = LOCAL,
     unsafe_noise_seed: int | None = None,
 ) -> Simulation:
-    """Train on aligned tables; the order of `tables` is the job's order of parties.
+    """Train with all parties in one process: the same roles, the same messages, channels of memory between them.
 
-    `classes` declares the names of the label's classes, where they may not come from the labels.
-    `record="payload"` keeps all messages in the transcripts, for the audit. `prepared` is a Paillier key of the active
-    party, made beforehand. All parties' own arithmetic runs on `engine`.
-
-    Noise, masks and keys come from the operating system. `unsafe_noise_seed` is for tests that must repeat them: anyone
-    who knows the number can take the noise off again, and the model says so.
+    Parameters
+    ----------
+    tables
+        Of a vertical protocol: aligned, in the job's order of parties. Of a horizontal one: the same columns, different
+        people.
+    driver
+        The active party; `SERVER` for a horizontal protocol.
+    held_out
+        Rows kept for validation: of the aligned rows, or of each participant's.
+    classes
+        The names of the label's classes, where they may not come from the labels.
+    record
+        "payload" keeps all messages in the transcripts, for the audit.
+    prepared
+        A Paillier key of the active party, made beforehand.
+    engine
+        Where all parties' own arithmetic runs.
+    unsafe_noise_seed
+        For tests that must repeat noise, masks and keys, which otherwise come from the operating system: anyone who
+        knows the number can take the noise off again, and the model says so.
     """
-    spec = protocol_named(protocol, "vertical")
+    spec = protocol_named(protocol)
+    if spec.setting == "horizontal":
+        if (custom_loss, classes, prepared, engine.name) != (None, None, None, LOCAL.name):
+            raise UnsupportedCombination(
+                f"{protocol} is horizontal: its server has no table, and it takes no custom loss, declared classes, "
+                "prepared key or engine",
+                "leave these out, or use a vertical protocol",
+            )
+        of_each = cast("Mapping[PartyName, BoolArray] | None", held_out)
+        return HorizontalFederation(
+            protocol,
+            tables,
+            config,
+            threads=threads,
+            watcher=watcher,
+            held_out=of_each,
+            record=record,
+            unsafe_noise_seed=unsafe_noise_seed,
+        ).train()
+    active = driver
     _check_tables(tables, active)
     resolve(spec, config, tables[active], engine=engine.name, custom_loss=custom_loss, classes=classes)
     transcripts = {name: Transcript(name, record=record) for name in tables}
@@ -99,33 +171,118 @@ def simulate_training(
             for name, session in sessions.items()
         }
     )
-    job = TrainingJob(spec, config, tuple(tables), custom_loss, None if classes is None else tuple(classes))
     outcome = train_active(
-        job,
+        TrainingJob(spec, config, tuple(tables), custom_loss, None if classes is None else tuple(classes)),
         active,
         tables[active],
         peers,
-        held_out,
+        cast("BoolArray | None", held_out),
         threads,
         watcher=watcher,
         randomness=secrets[active],
         account=accounts[active],
         engine=engine,
     )
-    own = outcome.part if unsafe_noise_seed is None else marked_unsafe(outcome.part)
-    parts = {name: own if name == active else sessions[name].part() for name in tables}
-    return Simulation(
-        active,
-        parts,
-        outcome.metric,
-        outcome.history,
-        transcripts,
-        peers.rounds,
-        accounts,
-        secrets,
-        engine.name,
-        engine.workers,
-    )
+    if unsafe_noise_seed is not None:
+        outcome = replace(outcome, part=marked_unsafe(outcome.part))
+    parts = {name: outcome.part if name == active else sessions[name].part() for name in tables}
+    return Simulation(active, outcome, parts, transcripts, accounts, secrets, peers.rounds, engine.name, engine.workers)
+
+
+class HorizontalFederation:
+    """The roles of one horizontal job, wired by memory channels; `unsafe_noise_seed` as in `simulate_training`."""
+
+    def __init__(
+        self,
+        protocol: str,
+        tables: Mapping[PartyName, PartyTable],
+        config: TrainingConfig,
+        *,
+        threads: int = 1,
+        watcher: Watcher | None = None,
+        held_out: Mapping[PartyName, BoolArray] | None = None,
+        coded: bool = False,
+        record: Record = "types",
+        unsafe_noise_seed: int | None = None,
+    ) -> None:
+        self._unsafe = unsafe_noise_seed is not None
+        spec = protocol_named(protocol, "horizontal")
+        config = settle(spec, config)
+        _check_participants(tables, spec)
+        self.participants: dict[PartyName, ParticipantSide] = {}
+        self.helpers: dict[str, HelperSide] = {}
+        self.accounts = {name: MemoryAccount() for name in tables}
+        self.secrets = {name: _randomness(name, unsafe_noise_seed) for name in tables}
+        self.transcripts = {who: Transcript(who, record=record) for who in (SERVER, *tables, *spec.helpers)}
+        catalogue = Catalogue(spec.messages)
+
+        def channel(caller: str, callee: str, handler: Handler) -> Channel:
+            return MemoryChannel(handler, catalogue, self.transcripts[caller], self.transcripts[callee], coded)
+
+        def ways_to_helpers(caller: str) -> Peers:
+            return Peers(
+                {role: channel(caller, role, self._asked_by(caller, role)) for role in spec.helpers if role != caller}
+            )
+
+        order = tuple(tables)
+        for role in spec.helpers:
+            context = HelperContext(
+                SERVER,
+                order,
+                {name: name for name in spec.helpers},
+                ways_to_helpers(role),
+                config,
+                Csprng(None if unsafe_noise_seed is None else unsafe_key(unsafe_noise_seed, role)),
+            )
+            self.helpers[role] = spec.roles[role](context)
+        for name, table in tables.items():
+            self.participants[name] = spec.roles["participant"](
+                ParticipantContext(
+                    party=name,
+                    table=table,
+                    helpers=ways_to_helpers(name),
+                    config=config,
+                    threads=threads,
+                    randomness=self.secrets[name],
+                    account=self.accounts[name],
+                    held_out=None if held_out is None else held_out.get(name),
+                )
+            )
+        self.peers = Peers({name: channel(SERVER, name, self._answered_by(name)) for name in tables})
+        told = {name: self._introduced(name) for name in tables}
+        self.server: ServerSide = spec.roles["server"](
+            ServerContext(SERVER, self.peers, told, config, threads, watcher)
+        )
+
+    def _introduced(self, name: PartyName) -> Message:
+        """What a participant tells when it agrees; between organisations its answer to the proposal of the job."""
+        told = self.participants[name].introduce()
+        size = frame_size(told)
+        self.transcripts[name].record("sent", SERVER, told, size)
+        self.transcripts[SERVER].record("received", name, told, size)
+        return told
+
+    # Handlers look sides up when they are called, so that a test may put others in their place.
+
+    def _asked_by(self, caller: PartyName, role: str) -> Handler:
+        def handle(message: Message) -> Reply:
+            return self.helpers[role].handle(caller, message)
+
+        return handle
+
+    def _answered_by(self, name: PartyName) -> Handler:
+        def handle(message: Message) -> Reply:
+            return self.participants[name].handle(message)
+
+        return handle
+
+    def train(self) -> Simulation:
+        outcome = self.server.train()
+        parts = {name: side.part for name, side in self.participants.items() if side.part is not None}
+        if self._unsafe:
+            outcome = replace(outcome, part=marked_unsafe(outcome.part))
+            parts = {name: marked_unsafe(part) for name, part in parts.items()}
+        return Simulation(SERVER, outcome, parts, self.transcripts, self.accounts, self.secrets, self.peers.rounds)
 
 
 def _randomness(party: PartyName, unsafe_noise_seed: int | None) -> JobRandomness:
@@ -185,3 +342,13 @@ def _check_tables(tables: Mapping[PartyName, PartyTable], active: PartyName) -> 
             seen.add(column)
     if not seen:
         raise EmptyTable("no party has a feature")
+
+
+def _check_participants(tables: Mapping[PartyName, PartyTable], spec: ProtocolSpec) -> None:
+    if not tables:
+        raise EmptyTable("there is no participant", "give at least one participant's rows")
+    for name, table in tables.items():
+        if name in spec.roles:
+            raise ImpossibleParameter(f"a participant is called {name!r}, as a role is", "give it another name")
+        if not table.columns or not table.rows:
+            raise EmptyTable(f"participant {name} has no feature or no row")

@@ -13,8 +13,8 @@ import numpy as np
 from veilboost.boost.booster import RoundResult
 from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
-from veilboost.party.horizontal import SERVER, HorizontalFederation
-from veilboost.party.session import PassiveSession, TrainingJob, train_active
+from veilboost.party.simulation import SERVER, HorizontalFederation
+from veilboost.party.vertical.training import PassiveSession, TrainingJob, train_active
 from veilboost.plan.job import PlannedJob
 from veilboost.protocols.registry import protocol_named
 from veilboost.protocols.validation import settle

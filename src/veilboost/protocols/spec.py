@@ -73,6 +73,11 @@ class ProtocolSpec:
         (name,) = (name for name in self.roles if name != self.driver and name not in self.helpers)
         return Role(name)
 
+    @property
+    def data_roles(self) -> tuple[str, ...]:
+        """All roles with a table. A server has none."""
+        return (self.driver, self.data_role) if self.setting == "vertical" else (self.data_role,)
+
     def settled(self, config: TrainingConfig) -> TrainingConfig:
         """The configuration with what follows from the protocol alone."""
         config = replace(config, **self.fixed)

@@ -15,13 +15,11 @@ from veilboost.config import TrainingConfig
 from veilboost.errors import UnknownRun, UnreadableFile, VeilBoostError
 from veilboost.model.part import Part
 from veilboost.party.exchange import Exchange, read_entries, read_exchanges, shown_to
-from veilboost.party.horizontal_settings import is_horizontal_job, load_horizontal_job
+from veilboost.party.job import load_job
 from veilboost.party.runs import RunFolder
-from veilboost.party.settings import load_job
 from veilboost.privacy.event import event_from_dict
 from veilboost.privacy.spending import spending
 from veilboost.privacy.statement import Noise, Statement
-from veilboost.protocols.registry import protocol_named
 from veilboost.report.facts import Facts
 from veilboost.report.model import part_facts
 from veilboost.report.steps import Course, course, kind_of
@@ -124,32 +122,21 @@ def _by_party(folders: Sequence[Path]) -> dict[PartyName, RunFolder]:
 
 
 def _read_job(run: RunFolder) -> _Job:
-    file = run.path / "job.toml"
-    if is_horizontal_job(file):
-        job = load_horizontal_job(file)
-        spec = protocol_named(job.protocol, "horizontal")
-        roles = {name: party.role for name, party in job.parties.items()}
-        messages, alignment, about = spec.messages, (), {"participants": len(job.participants)}
-        named = job.protocol
+    job = load_job(run.path / "job.toml")
+    spec = job.spec
+    if spec.setting == "horizontal":
+        alignment, about = (), {"participants": len(job.owners)}
     else:
-        job = load_job(file)
-        named = job.protocol.name
-        spec = protocol_named(named)
-        roles = {
-            name: "active" if name == job.active else "passive" if party.role == "data" else party.role
-            for name, party in job.parties.items()
-        }
-        way = all_alignments()[job.alignment]
-        messages, alignment = spec.messages, way.messages
+        alignment = all_alignments()[job.alignment].messages
         about = {"alignment": job.alignment, "share of rows for validation": job.validation}
     training = job.training
     return _Job(
         name=job.name,
-        driver=job.active,
-        roles=roles,
-        protocol=named,
+        driver=job.driver,
+        roles={name: job.role_of(name) for name in job.parties},
+        protocol=spec.name,
         summary=spec.summary,
-        messages=tuple(messages),
+        messages=spec.messages,
         alignment=tuple(alignment),
         statement=spec.statement,
         training=training,

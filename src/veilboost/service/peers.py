@@ -10,8 +10,9 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from veilboost.crypto.csprng import Csprng
 from veilboost.errors import PeerUnreachable, VeilBoostError
 from veilboost.party.hub import LinkHub, own_identity
+from veilboost.party.job import Job
 from veilboost.party.messages import CONTROL_MESSAGES, Propose
-from veilboost.party.settings import JobSettings, PartySettings
+from veilboost.party.settings import PartySettings
 from veilboost.types import PartyName
 from veilboost.wire.codec import Catalogue
 from veilboost.wire.rpc import Caller
@@ -24,7 +25,7 @@ _GRACE = 0.5  # what the threads may take beyond the deadline of the requests th
 class RollCall:
     """Asks every party that can be dialled for a dry run of the job that it has trained."""
 
-    def __init__(self, settings: PartySettings, job: JobSettings, job_text: str) -> None:
+    def __init__(self, settings: PartySettings, job: Job, job_text: str) -> None:
         self._settings = settings
         self._job = job
         self._text = job_text
@@ -45,7 +46,7 @@ class RollCall:
             return self._known
 
     def _call(self, seconds: float) -> Presence:
-        parties = {name: party for name, party in self._job.parties.items() if name != self._job.active}
+        parties = {name: party for name, party in self._job.parties.items() if name != self._job.driver}
         found: dict[PartyName, bool | None] = dict.fromkeys(parties)
         hub = LinkHub(own_identity(self._settings), self._settings.limits)
         callers = {

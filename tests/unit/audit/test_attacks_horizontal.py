@@ -29,7 +29,7 @@ from veilboost.crypto.ore.schemes import scheme_named
 from veilboost.crypto.pairwise import PairwiseMasks
 from veilboost.data.table import PartyTable
 from veilboost.errors import UnsupportedCombination
-from veilboost.party.horizontal import simulate_horizontal
+from veilboost.party.simulation import SERVER, simulate_training
 from veilboost.protocols.mal.messages import MaskedRows
 from veilboost.types import Column
 
@@ -57,7 +57,7 @@ def played(protocol: str, tables: dict[str, PartyTable], options: dict | None = 
     defaults = {"objective": "binary", "n_estimators": 2, "max_bin": 16}
     config = TrainingConfig.from_dict(defaults | parameters | {"options": options or {}})
     # Whether an attack succeeds has no computed probability: the noise is the same in every run.
-    run = simulate_horizontal(tables, protocol, config, record="payload", unsafe_noise_seed=0)
+    run = simulate_training(tables, SERVER, protocol, config, record="payload", unsafe_noise_seed=0)
     return views_of_horizontal(run, tables, protocol, config)
 
 

@@ -18,8 +18,7 @@ from veilboost.audit.view import Truth, View
 from veilboost.cli.verdict import directions_of
 from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
-from veilboost.party.horizontal import simulate_horizontal
-from veilboost.party.simulation import simulate_training
+from veilboost.party.simulation import SERVER, simulate_training
 from veilboost.privacy.statement import Status
 from veilboost.protocols.registry import all_protocols
 from veilboost.types import Column
@@ -75,7 +74,7 @@ def finished_horizontally(protocol: str, buckets: int) -> tuple[dict[str, View],
     config = TrainingConfig(objective="binary", n_estimators=2, max_depth=2, max_bin=buckets)
     # Whether an attack succeeds has no computed probability (that on the labels of mal did in 5 of 8 drawings), so the
     # noise is the same in every run.
-    run = simulate_horizontal(tables, protocol, config, record="payload", unsafe_noise_seed=1)
+    run = simulate_training(tables, SERVER, protocol, config, record="payload", unsafe_noise_seed=1)
     return views_of_horizontal(run, tables, protocol, config)
 
 

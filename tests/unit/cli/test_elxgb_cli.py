@@ -16,7 +16,7 @@ from veilboost.cli.main import app
 from veilboost.cli.party import _tell
 from veilboost.errors import ImpossibleParameter, UnsupportedCombination
 from veilboost.party.hub import own_identity
-from veilboost.party.settings import ProtocolSettings, load_party
+from veilboost.party.settings import load_party
 
 pytestmark = pytest.mark.fast
 
@@ -30,7 +30,7 @@ def town(tmp_path: Path):
 
 def prepare(town, *more, **options):
     training = dataclasses.replace(CONFIG, categories="ordinal", options=options)
-    job = town.write_job({"shop": "127.0.0.1:1"}, config=training, protocol=ProtocolSettings("elxgb"))
+    job = town.write_job({"shop": "127.0.0.1:1"}, config=training, protocol="elxgb")
     return CliRunner().invoke(app, ["elxgb", "prepare", str(job), "--config", str(town.folder / "bank.toml"), *more])
 
 

@@ -14,9 +14,9 @@ from veilboost.cli.main import app
 from veilboost.config import TrainingConfig
 from veilboost.data import load_table
 from veilboost.errors import ImpossibleParameter, MissingPart, UnknownProtocol, UnsupportedCombination, VeilBoostError
-from veilboost.party.horizontal import simulate_horizontal
-from veilboost.party.horizontal_settings import load_horizontal_job
+from veilboost.party.job import load_job
 from veilboost.party.runs import RunFolder
+from veilboost.party.simulation import SERVER, simulate_training
 from veilboost.protocols.registry import protocol_named
 from veilboost.wire.network import Network
 from veilboost.wire.transcript import Entry
@@ -126,7 +126,7 @@ def finished(tmp_path, table):
     whole = load_table(table, id="id", label="label")
     parts = {"north": whole.take(np.arange(200)), "south": whole.take(np.arange(200, 400))}
     config = TrainingConfig(objective="binary", n_estimators=4, max_depth=2, max_bin=8)
-    done = simulate_horizontal(parts, "secagg", config)
+    done = simulate_training(parts, SERVER, "secagg", config)
     folder = RunFolder.create(tmp_path / "runs", "credit")
     job = tmp_path / "credit.toml"
     assert run("init", "job", "credit", "--protocol", "secagg", "--out", job, "--json") == {"file": str(job)}
@@ -164,8 +164,8 @@ def test_a_run_over_rows_is_exported(finished, tmp_path):
 def test_a_file_for_a_job_over_rows_is_written(tmp_path, protocol):
     file = tmp_path / "job.toml"
     run("init", "job", "credit", "--protocol", protocol, "--out", file, "--json")
-    job = load_horizontal_job(file)
-    assert (job.server, job.participants) == ("hub", ("north", "south"))
+    job = load_job(file)
+    assert (job.driver, job.owners) == ("hub", ("north", "south"))
     assert set(job.helpers) == set(protocol_named(protocol, "horizontal").helpers)
     with pytest.raises(ImpossibleParameter, match="role"):
         run("init", "job", "credit", "--protocol", protocol, "--out", file, "--party", "hub", "--party", "a:judge=b:1")

@@ -13,9 +13,11 @@ from parties import CONFIG, Town, make_certificates
 from veilboost.cli.main import app
 from veilboost.errors import AgainstPolicy, JobCancelled, NothingToResume, PeerRefused
 from veilboost.party.booking import Booking
+from veilboost.party.coordinator import Watch
 from veilboost.party.daemon import Daemon
-from veilboost.party.drive import Driver, Watch
-from veilboost.party.settings import load_job, load_party
+from veilboost.party.federation import coordinate
+from veilboost.party.job import load_job
+from veilboost.party.settings import load_party
 from veilboost.party.simulation import simulate_training
 from veilboost.privacy.accountant import DEFAULT_DELTA, gaussian_epsilon
 from veilboost.privacy.event import Adjacency, Gaussian
@@ -111,9 +113,9 @@ class Pair:
     def driver(self, name="first", protocol="noisy", watch=None):
         job = self.town.write_job({"shop": f"127.0.0.1:{self._daemon.port}"}, name)
         settings = load_job(job)
-        return Driver(
+        return coordinate(
             load_party(self.folder / "bank.toml"),
-            replace(settings, protocol=replace(settings.protocol, name=protocol)),
+            replace(settings, protocol=protocol),
             watch,
         )
 

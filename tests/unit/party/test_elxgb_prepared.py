@@ -24,8 +24,9 @@ from veilboost.errors import (
     UnsupportedCombination,
 )
 from veilboost.party.elxgb_prepared import prepare, prepare_encryption, take
+from veilboost.party.job import load_job
 from veilboost.party.runs import RunFolder
-from veilboost.party.settings import ProtocolSettings, load_job, load_party
+from veilboost.party.settings import load_party
 from veilboost.party.simulation import simulate_training
 
 pytestmark = pytest.mark.fast
@@ -83,7 +84,7 @@ def town(tmp_path: Path):
 
 def written(town, protocol="elxgb", **options):
     training = dataclasses.replace(CONFIG, categories="ordinal", options=options)
-    file = town.write_job({"shop": "127.0.0.1:1"}, config=training, protocol=ProtocolSettings(protocol))
+    file = town.write_job({"shop": "127.0.0.1:1"}, config=training, protocol=protocol)
     return load_job(file)
 
 

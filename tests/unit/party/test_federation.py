@@ -17,11 +17,11 @@ from veilboost.errors import PeerUnreachable, StaleSession, UnknownRun, Unreadab
 from veilboost.party.daemon import Daemon
 from veilboost.party.exchange import read_exchanges, shown_to, traffic_by_peer
 from veilboost.party.identity import PeerIdentity
-from veilboost.party.job_session import JobSession
 from veilboost.party.live import LiveView
 from veilboost.party.messages import Checkpoint, Propose
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import load_party
+from veilboost.party.vertical.session import VerticalSession
 from veilboost.wire.message import Done, Message
 from veilboost.wire.transcript import ENTRIES, Transcript
 
@@ -88,9 +88,9 @@ def test_parties_lost_at_any_moment_of_a_round_come_back_to_the_same_model(
 ) -> None:
     """Each kind of request fails once as it does at a party that was started anew."""
     lost: set[tuple[str, str]] = set()
-    handle = JobSession.handle
+    handle = VerticalSession.handle
 
-    def forgetful(session: JobSession, peer: PeerIdentity, message: Message, frame: bytes) -> bytes:
+    def forgetful(session: VerticalSession, peer: PeerIdentity, message: Message, frame: bytes) -> bytes:
         kind = session.settings.name, message.type_name()
         if kind not in lost and session.began and message.type_name() in KINDS:
             lost.add(kind)
@@ -98,8 +98,8 @@ def test_parties_lost_at_any_moment_of_a_round_come_back_to_the_same_model(
         session.began = session.began or message.type_name() == "Checkpoint"
         return handle(session, peer, message, frame)
 
-    monkeypatch.setattr(JobSession, "handle", forgetful)
-    monkeypatch.setattr(JobSession, "began", False, raising=False)
+    monkeypatch.setattr(VerticalSession, "handle", forgetful)
+    monkeypatch.setattr(VerticalSession, "began", False, raising=False)
     daemons = {party: Daemon(load_party(town.folder / f"{party}.toml")) for party in ("shop", "telecom")}
     try:
         job = town.write_job({party: f"127.0.0.1:{daemon.port}" for party, daemon in daemons.items()})

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from veilboost.errors import AgainstPolicy
 from veilboost.party.certs import init_authority, issue, peer_identity
 from veilboost.party.host import PartyHost
-from veilboost.party.job_session import read_job
+from veilboost.party.job import read_job
 from veilboost.party.messages import BeginAlignment, Checkpoint, Finish, Propose
 from veilboost.party.settings import load_party
 from veilboost.protocols.plain.messages import PlainRound
@@ -31,13 +31,12 @@ pytestmark = pytest.mark.fast
 
 JOB = """
 name = "{name}"
-active = "bank"
 alignment = "preshared"
+protocol = "{protocol}"
 [parties.bank]
+role = "active"
 [parties.shop]
 address = "127.0.0.1:1"
-[protocol]
-name = "{protocol}"
 [training]
 objective = "binary"
 n_estimators = {trees}
@@ -121,7 +120,7 @@ def test_a_job_within_the_policy_is_accepted(host, bank):
         ("not toml [", "VB-1610"),
         ("name = 3", "VB-1611"),
         (job().replace("[parties.shop]", "[parties.other]"), "VB-1612"),
-        (job().replace('active = "bank"', 'active = "shop"'), None),
+        (job().replace("[parties.bank]", "[parties.it]").replace("[parties.shop]", "[parties.bank]"), None),
         (job(name="../../escape"), "VB-1611"),
     ],
 )
@@ -188,12 +187,12 @@ def test_the_same_job_proposed_again_takes_its_table_back(host, bank):
 
 def aligned(host, bank, rows=200):
     """A host that is ready to train; the bank's side of the alignment is played here."""
-    from veilboost.party.job_session import JobSession
+    from veilboost.party.vertical.session import VerticalSession
 
     ask = Asker(host, bank)
     assert ask(propose(job(trees=2))).kind is Kind.ANSWER
     session = host._sessions[ask.session]
-    assert isinstance(session, JobSession)
+    assert isinstance(session, VerticalSession)
     session._decide(bank, rows)
     session._run.save_alignment([np.arange(rows)])
     session._start_training(session._run)
@@ -265,7 +264,7 @@ def test_an_error_of_its_own_does_not_end_the_party(host, bank, monkeypatch, cap
 
     ask = Asker(host, bank)
     ask(propose(job()))
-    monkeypatch.setattr("veilboost.party.job_session.JobSession._begin_alignment", explode)
+    monkeypatch.setattr("veilboost.party.vertical.session.VerticalSession._begin_alignment", explode)
     answer = ask(BeginAlignment())
     assert code_of(answer) == "VB-1707"
     assert b"4711" not in answer.body

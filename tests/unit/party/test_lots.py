@@ -29,14 +29,15 @@ from veilboost.errors import (
     RowsDiffer,
     UnexpectedMessage,
 )
-from veilboost.party import job_session, lots
 from veilboost.party.certs import peer_identity
-from veilboost.party.drive import Watch
+from veilboost.party.coordinator import Watch
 from veilboost.party.host import PartyHost
-from veilboost.party.lots import HelpedLots, agreed_lots
 from veilboost.party.messages import Accepted, BeginAlignment, EndAlignment, Finish, NextLot, Propose
 from veilboost.party.predicting import LivePredictor
 from veilboost.party.settings import DataSettings
+from veilboost.party.vertical import lots
+from veilboost.party.vertical import session as job_session
+from veilboost.party.vertical.lots import HelpedLots, agreed_lots
 from veilboost.wire.codec import encode
 from veilboost.wire.packet import Kind, Packet
 from veilboost.wire.transcript import read_transcript

@@ -95,12 +95,12 @@ def keys_of(section: type) -> list[str]:
 
 
 def test_no_option_key_or_parameter_reaches_it() -> None:
-    from veilboost.party.horizontal_settings import HorizontalJob
-    from veilboost.party.settings import JobSettings, PartySettings
+    from veilboost.party.job import Job
+    from veilboost.party.settings import PartySettings
     from veilboost.protocols.registry import all_protocols
 
     options = options_of(get_command(app))
-    keys = [key for section in (PartySettings, JobSettings, HorizontalJob) for key in keys_of(section)]
+    keys = [key for section in (PartySettings, Job, Job) for key in keys_of(section)]
     specs = all_protocols().values()
     keys += [name for spec in specs for name in spec.options.names()]
     estimators = (VerticalClassifier, VerticalRegressor, HorizontalClassifier, HorizontalRegressor)
@@ -114,11 +114,10 @@ def test_no_option_key_or_parameter_reaches_it() -> None:
 
 
 def test_only_simulations_take_it() -> None:
-    for function in (veilboost.party.simulation.simulate_training, veilboost.party.horizontal.simulate_horizontal):
-        assert inspect.signature(function).parameters[NAME].default is None
+    assert inspect.signature(veilboost.party.simulation.simulate_training).parameters[NAME].default is None
     source = Path(veilboost.party.simulation.__file__).parents[1]
     naming = {str(file.relative_to(source)) for file in source.rglob("*.py") if NAME in file.read_text("utf-8")}
-    assert naming == {"party/simulation.py", "party/horizontal.py"}
+    assert naming == {"party/simulation.py"}
 
 
 # --- what a model made so says ----------------------------------------------------------------------------------------
@@ -167,7 +166,7 @@ def test_a_report_of_such_a_model_claims_nothing(unsafe: Path, tmp_path: Path) -
     status = {"party": "p0", "role": "active", "state": "finished", "session": "00", "rows": 80}
     (folder / "status.json").write_text(json.dumps(status))
     (folder / "job.toml").write_text(
-        'name = "credit"\nactive = "p0"\n[protocol]\nname = "sealed"\n[parties.p0]\naddress = "127.0.0.1:1"\n'
+        'name = "credit"\nprotocol = "sealed"\n[parties.p0]\nrole = "active"\naddress = "127.0.0.1:1"\n'
         '[parties.p1]\naddress = "127.0.0.1:2"\n'
     )
     with pytest.warns(UserWarning, match="a test chose"):

@@ -19,12 +19,13 @@ from parties import Town, make_certificates
 from veilboost.errors import AgainstPolicy, ConstantColumn, VeilBoostError, coded_errors
 from veilboost.party.certs import peer_identity
 from veilboost.party.daemon import Daemon
-from veilboost.party.drive import Driver
+from veilboost.party.federation import coordinate
 from veilboost.party.host import PartyHost
-from veilboost.party.job_session import JobSession
+from veilboost.party.job import load_job
 from veilboost.party.messages import Propose
 from veilboost.party.predicting import LivePredictor
-from veilboost.party.settings import DataSettings, load_job, load_party
+from veilboost.party.settings import DataSettings, load_party
+from veilboost.party.vertical.session import VerticalSession
 from veilboost.wire.codec import encode
 from veilboost.wire.grpc.link import StreamLink
 from veilboost.wire.packet import Kind, Packet
@@ -68,7 +69,7 @@ def test_a_public_text_crosses_as_it_is() -> None:
 def test_public_texts_name_nothing_but_parties_jobs_rules_and_counts() -> None:
     """Whoever makes a text public meets this list, and thinks about what the text holds."""
     allowed = {
-        "self.settings.name", "self.job.name", "job.name", "job.active", "me", "named", "role", "roles[role]",
+        "self.settings.name", "self.job.name", "job.name", "job.driver", "me", "named", "role", "roles[role]",
         "peer.party", "peer.fingerprint", "peer.fingerprint[:16]", "peer.not_after", "proposal.run",
         "self._opening.run", "self._alignment.name", "self.role", "self.peer", "version", "VERSION", "most >> 20",
     }  # fmt: skip
@@ -119,7 +120,7 @@ def test_whatever_goes_wrong_within_a_request(
     def fail(*_: object) -> bytes:
         raise error
 
-    monkeypatch.setattr(JobSession, "handle", fail)
+    monkeypatch.setattr(VerticalSession, "handle", fail)
     host = PartyHost(load_party(tmp_path / "shop.toml"), lambda name, seconds: pytest.fail("nobody is asked"))
     body = encode(Propose(text, dry_run=False, resume=False))
     packet = Packet(Kind.REQUEST, b"a" * 16, 1, body, hashlib.sha256(body).digest())
@@ -169,7 +170,7 @@ class Clinic:
         daemon = Daemon(load_party(self.folder / "shop.toml"))
         try:
             job = load_job(self.town.write_job({"shop": f"127.0.0.1:{daemon.port}"}))
-            with Driver(load_party(self.folder / "bank.toml"), job) as driver:
+            with coordinate(load_party(self.folder / "bank.toml"), job) as driver:
                 driver.train()
         finally:
             daemon.stop()
@@ -282,7 +283,7 @@ def test_a_list_of_revoked_certificates_that_cannot_be_read(
     daemon = Daemon(replace(settings, certificates=replace(settings.certificates, revoked=revoked)))
     try:
         job = load_job(clinic.town.write_job({"shop": f"127.0.0.1:{daemon.port}"}))
-        with Driver(load_party(clinic.folder / "bank.toml"), job) as driver:
+        with coordinate(load_party(clinic.folder / "bank.toml"), job) as driver:
             told = driver.check()["shop"]
     finally:
         daemon.stop()

@@ -14,21 +14,11 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from veilboost.config import TrainingConfig
-from veilboost.errors import ImpossibleSetting, UnreadableSettings
+from veilboost.errors import ImpossibleSetting, UnknownProtocol, UnreadableSettings
 from veilboost.party.commented import commented_toml
+from veilboost.party.job import Job, JobParty, load_job
 from veilboost.party.policy import Policy
-from veilboost.party.settings import (
-    CertificateSettings,
-    DataSettings,
-    JobParty,
-    JobSettings,
-    Limits,
-    PartySettings,
-    PeerSettings,
-    ProtocolSettings,
-    load_job,
-    load_party,
-)
+from veilboost.party.settings import CertificateSettings, DataSettings, Limits, PartySettings, PeerSettings, load_party
 
 pytestmark = pytest.mark.fast
 
@@ -58,13 +48,12 @@ shop = ["any"]
 """
 JOB = """
 name = "credit"
-active = "bank"
 alignment = "ecdh"
 validation = 0.25
 record = "payload"
-[protocol]
-name = "plain"
+protocol = "plain"
 [parties.bank]
+role = "active"
 address = "bank.example:7400"
 [parties.shop]
 connect = "in"
@@ -84,7 +73,7 @@ def written(folder: Path, text: str, name: str = "file.toml") -> Path:
     return file
 
 
-def load(kind: str, file: Path) -> PartySettings | JobSettings:
+def load(kind: str, file: Path) -> PartySettings | Job:
     return load_party(file) if kind == "party" else load_job(file)
 
 
@@ -110,28 +99,27 @@ def test_a_partys_file_is_read_with_paths_from_where_it_is(tmp_path: Path, monke
 
 def test_a_jobs_file_is_read(tmp_path: Path) -> None:
     found = load_job(written(tmp_path, JOB))
-    assert found == JobSettings(
+    assert found == Job(
         name="credit",
-        active="bank",
-        parties={"bank": JobParty("bank.example:7400"), "shop": JobParty(connect="in")},
+        parties={"bank": JobParty("bank.example:7400", role="active"), "shop": JobParty(connect="in")},
         alignment="ecdh",
         validation=0.25,
         record="payload",
-        protocol=ProtocolSettings("plain"),
+        protocol="plain",
         training=TrainingConfig(
             max_depth=3, learning_rate=1.0, early_stopping_rounds=5, options={"noise": 0.5, "rounds": 3}
         ),
     )
-    assert found.order == ("bank", "shop")
+    assert found.owners == ("bank", "shop")
 
 
 def test_parties_keep_their_order_and_helpers_have_no_columns(tmp_path: Path) -> None:
     text = JOB.replace('"ecdh"', '"hmac_csp"') + "".join(
         f'[parties.{name}]\naddress = "{name}:1"\nrole = "{role}"\n'
-        for name, role in (("zoo", "data"), ("ta", "authority"), ("csp", "csp"), ("alp", "data"))
+        for name, role in (("zoo", "passive"), ("ta", "authority"), ("csp", "csp"), ("alp", "passive"))
     )
     found = load_job(written(tmp_path, text))
-    assert found.order == ("bank", "shop", "zoo", "alp")
+    assert found.owners == ("bank", "shop", "zoo", "alp")
     assert found.parties["ta"].role == "authority"
 
 
@@ -188,7 +176,29 @@ REFUSED = [
     ("party", 'protocols = ["plain"]', "max_dept = 3", "[policy]: there is no key 'max_dept'; did you mean max_depth?"),
     ("party", 'shop = ["any"]', 'shop = ["all"]', "[policy]: an entry of peers.shop='all' is not a certificate's"),
     ("party", 'shop = ["any"]', 'shop = "any"', "[policy]: peers.shop is text where a list of texts is allowed"),
-    ("job", 'active = "bank"', 'active = "bang"', "active = 'bang' is none of the parties; [parties] has bank, shop"),
+    ("job", 'role = "active"', "", "0 parties have role = 'active', and one drives the job"),
+    ("job", 'connect = "in"', 'connect = "in"\nrole = "active"', "2 parties have role = 'active'"),
+    (
+        "job",
+        'connect = "in"',
+        'connect = "in"\nrole = "server"',
+        "shop has role = 'server', and plain has active, passive",
+    ),
+    ("job", 'name = "credit"', 'name = "credit"\nactive = "bank"', "the key 'active' is renamed to role; say role ="),
+    (
+        "job",
+        'name = "credit"',
+        'name = "credit"\nserver = "hub"',
+        'renamed to role; say role = "server" under [parties.hub]',
+    ),
+    ("job", 'protocol = "plain"', 'protocol = {name = "plain"}', 'renamed to the key protocol; say protocol = "plain"'),
+    ("job", 'connect = "in"', 'connect = "in"\nrole = "data"', '[parties.shop]: role = "data" is renamed to "passive"'),
+    (
+        "job",
+        'protocol = "plain"',
+        'protocol = "secagg"',
+        "bank has role = 'active', and secagg has server, participant",
+    ),
     ("job", 'alignment = "ecdh"', 'alignment = "luck"', "alignment='luck' is not one of preshared, ecdh, hmac_csp"),
     ("job", 'alignment = "ecdh"', 'alignment = "hmac_csp"', "needs one party with role = 'authority'"),
     ("job", "validation = 0.25", "validation = 0", "early_stopping_rounds needs validation rows"),
@@ -196,7 +206,7 @@ REFUSED = [
     ("job", 'record = "payload"', 'record = "all"', "record='all' is not one of none, types, payload"),
     ("job", "rounds = 3", "rounds = []", "[training]: options holds something beside text, numbers"),
     ("job", 'address = "bank.example:7400"', "", "shop dials bank, which has no address"),
-    ("job", 'address = "bank.example:7400"', 'role = "csp"', "the active party bank has no table"),
+    ("job", 'role = "active"', 'role = "csp"', "0 parties have role = 'active'"),
     ("job", 'connect = "in"', "", "shop has no address to dial"),
     ("job", "max_depth = 3", "max_depth = 17", "[training]: max_depth=17 is outside [1, 16]"),
     ("job", "max_depth = 3", "depth = 3", "[training]: there is no key 'depth'; did you mean max_depth?"),
@@ -252,7 +262,7 @@ def _sections(kind: str) -> dict[str, dict[str, Any]]:
     """Every table of the file, by its path."""
     values = tomllib.loads(PARTY if kind == "party" else JOB)
     found = {"": values}
-    for name in ("data", "certificates", "limits", "policy", "protocol", "training"):
+    for name in ("data", "certificates", "limits", "policy", "training"):
         if name in values:
             found[name] = values[name]
     return found
@@ -267,7 +277,7 @@ def test_a_key_that_nobody_declared_is_always_refused(
     tmp_path: Path, where: tuple[str, str], key: str, value: Any
 ) -> None:
     kind, section = where
-    cls: Any = PartySettings if kind == "party" else JobSettings
+    cls: Any = PartySettings if kind == "party" else Job
     declared = get_type_hints(cls)[section] if section else cls
     declared = DataSettings if section == "data" else declared
     assume(key not in {item.name for item in dataclasses.fields(declared)})
@@ -282,14 +292,14 @@ def test_any_value_under_any_key_is_taken_or_refused_and_never_fails_otherwise(
     tmp_path: Path, data: st.DataObject, where: tuple[str, str], value: Any
 ) -> None:
     kind, section = where
-    cls: Any = PartySettings if kind == "party" else JobSettings
+    cls: Any = PartySettings if kind == "party" else Job
     declared = (DataSettings if section == "data" else get_type_hints(cls)[section]) if section else cls
     key = data.draw(st.sampled_from([item.name for item in dataclasses.fields(declared)]))
     file = written(tmp_path, _with(kind, section, key, value))
     found, said = None, str(file)
     try:
         found = load(kind, file)
-    except ImpossibleSetting as error:
+    except (ImpossibleSetting, UnknownProtocol) as error:
         said = str(error)
     if found is None:
         assert str(file) in said
@@ -332,7 +342,7 @@ def test_toml_to_settings_to_toml_is_the_same(kind: str, text: str, tmp_path: Pa
 
 def test_every_key_is_in_the_file_with_its_help(tmp_path: Path) -> None:
     party = PartySettings("bank", CertificateSettings(Path("a"), Path("b"), Path("c")), DataSettings(Path("d")))
-    job = JobSettings("credit", "bank", {"bank": JobParty("a:1"), "shop": JobParty("b:1")})
+    job = Job("credit", {"bank": JobParty("a:1", role="active"), "shop": JobParty("b:1")})
     for settings_ in (party, job):
         text = commented_toml(settings_, "About.")
         assert max(map(len, text.splitlines())) <= 120
@@ -380,7 +390,7 @@ def test_any_party_reads_back_as_it_was_written(
     parameters=st.dictionaries(words, st.booleans() | st.integers() | st.floats(allow_nan=False) | words, max_size=4)
 )
 def test_any_protocol_options_read_back_as_they_were_written(tmp_path: Path, parameters: dict[str, Any]) -> None:
-    made = JobSettings("j", "bank", {"bank": JobParty()}, training=TrainingConfig(options=parameters))
+    made = Job("j", {"bank": JobParty(role="active")}, training=TrainingConfig(options=parameters))
     assert load_job(written(tmp_path, commented_toml(made, "Any."))) == made
 
 

@@ -25,8 +25,7 @@ from veilboost.errors import (
     UnsupportedCombination,
 )
 from veilboost.model.joined import join
-from veilboost.party.horizontal import HorizontalFederation, simulate_horizontal
-from veilboost.party.simulation import simulate_training
+from veilboost.party.simulation import SERVER, HorizontalFederation, simulate_training
 from veilboost.privacy.event import ExactRelease, RandomizedResponse
 from veilboost.protocols.mal import masks
 from veilboost.protocols.mal.masks import BucketSpace, guard_rows
@@ -90,7 +89,7 @@ def dense(buckets, widths):
 def test_masks_leave_no_trace_in_the_model(name, sizes):
     """Without noise the model is that of pooled rows with labels in the clear, bit for bit."""
     table, config = whole(name), config_of(objective=name)
-    run = simulate_horizontal(dealt(table, sizes), "mal", config)
+    run = simulate_training(dealt(table, sizes), SERVER, "mal", config)
     plain = replace(config, max_depth=1, binning="width", options={})
     assert run.model.sha256() == join(simulate_training({"a": table}, "a", "plain", plain).parts).sha256()
     assert all(join({"model": part}).sha256() == run.model.sha256() for part in run.parts.values())
@@ -101,8 +100,8 @@ def test_masked_numbers_give_the_same_leaves(sizes):
     """A mask of almost nothing against one ten thousand times the labels' spread."""
     table = whole("regression")
     runs = [
-        simulate_horizontal(
-            dealt(table, sizes), "mal", config_of({**QUIET, "mask_scale": scale}, objective="regression")
+        simulate_training(
+            dealt(table, sizes), SERVER, "mal", config_of({**QUIET, "mask_scale": scale}, objective="regression")
         ).model
         for scale in (1e-9, 100.0)
     ]
@@ -327,8 +326,8 @@ def test_masks_that_do_not_cancel_are_found_out():
 @pytest.mark.parametrize("ore", [{"ore": "clww"}, {"ore": "clww", "ore_bits": 32}, {"ore": "lewi_wu", "ore_bits": 32}])
 def test_every_encryption_finds_the_ranges(ore):
     table = whole(missing=0.0)
-    expected = simulate_horizontal(dealt(table, [200, 400]), "mal", config_of()).model.sha256()
-    run = simulate_horizontal(dealt(table, [200, 400]), "mal", config_of({**QUIET, **ore}))
+    expected = simulate_training(dealt(table, [200, 400]), SERVER, "mal", config_of()).model.sha256()
+    run = simulate_training(dealt(table, [200, 400]), SERVER, "mal", config_of({**QUIET, **ore}))
     if ore.get("ore_bits") == 32:  # of extremes that agree in 32 bits either may win
         assert len(run.model.trees) == 15
     else:
@@ -339,7 +338,7 @@ def test_pore_finds_the_ranges():
     columns = (Column("a", np.array([1, 5, 2, 3, 9, 4, 1, 7], dtype=np.float32)),)
     table = PartyTable(np.arange(8), columns, np.array([0, 1, 0, 1, 1, 0, 0, 1.0]))
     config = config_of({**QUIET, "ore": "pore", "ore_bits": 16}, n_estimators=2, max_bin=4, min_child_weight=0.0)
-    run = simulate_horizontal(dealt(table, [4, 4]), "mal", config)
+    run = simulate_training(dealt(table, [4, 4]), SERVER, "mal", config)
     plain = replace(config, max_depth=1, binning="width", options={})
     assert run.model.sha256() == join(simulate_training({"a": table}, "a", "plain", plain).parts).sha256()
 
@@ -390,7 +389,7 @@ def test_a_comparer_cannot_make_up_or_swap_values():
 
 def test_an_extreme_outside_the_agreed_range():
     with pytest.raises(ImpossibleParameter, match="agreed"):
-        simulate_horizontal(dealt(whole(), [300, 300]), "mal", config_of({**QUIET, "largest": 0.5}))
+        simulate_training(dealt(whole(), [300, 300]), SERVER, "mal", config_of({**QUIET, "largest": 0.5}))
 
 
 def test_an_extreme_of_another_participant_outside_the_agreed_range():
@@ -435,13 +434,13 @@ def test_different_columns_kinds_and_labels_are_refused():
     first, *rest = parts["p1"].columns
     renamed = replace(parts["p1"], columns=(replace(first, name="other"), *rest))
     with pytest.raises(MissingColumn, match="p1"):
-        simulate_horizontal({**parts, "p1": renamed}, "mal", config_of())
+        simulate_training({**parts, "p1": renamed}, SERVER, "mal", config_of())
     coded = Column(first.name, np.zeros(300, dtype=np.int32), ("x",))
     with pytest.raises(MixedTypes):
-        simulate_horizontal({**parts, "p1": replace(parts["p1"], columns=(coded, *rest))}, "mal", config_of())
+        simulate_training({**parts, "p1": replace(parts["p1"], columns=(coded, *rest))}, SERVER, "mal", config_of())
     named = replace(parts["p1"], label_classes=("no", "yes"))
     with pytest.raises(LabelOutOfRange):
-        simulate_horizontal({**parts, "p1": named}, "mal", config_of())
+        simulate_training({**parts, "p1": named}, SERVER, "mal", config_of())
 
 
 @pytest.mark.parametrize(
@@ -459,15 +458,15 @@ def test_different_columns_kinds_and_labels_are_refused():
 )
 def test_what_mal_cannot_do_is_refused_at_the_door(changes):
     with pytest.raises((UnsupportedCombination, ImpossibleParameter)):
-        simulate_horizontal(dealt(whole(), [300, 300]), "mal", TrainingConfig.from_dict(changes))
+        simulate_training(dealt(whole(), [300, 300]), SERVER, "mal", TrainingConfig.from_dict(changes))
 
 
 def test_weights_and_validation_rows_are_refused():
     table = replace(whole(), weight=np.ones(600))
     with pytest.raises(UnsupportedCombination, match="weights"):
-        simulate_horizontal({"p": table}, "mal", config_of())
+        simulate_training({"p": table}, SERVER, "mal", config_of())
     with pytest.raises(UnsupportedCombination, match="validation"):
-        simulate_horizontal({"p": whole()}, "mal", config_of(), held_out={"p": np.arange(600) < 9})
+        simulate_training({"p": whole()}, SERVER, "mal", config_of(), held_out={"p": np.arange(600) < 9})
 
 
 @pytest.mark.parametrize("phase", ["asked for rows", "asked by the comparer", "sent rows", "sent the model"])
@@ -505,7 +504,7 @@ def test_who_is_lost_on_the_way_is_left_out(phase):
 def test_two_exchanges_for_each_participant_carry_data():
     """MAL's two rounds: extremes and ranges with the comparer, rows and the model with the server."""
     table = whole()
-    run = simulate_horizontal(dealt(table, [60] * 10), "mal", config_of())
+    run = simulate_training(dealt(table, [60] * 10), SERVER, "mal", config_of())
     data = {
         "comparer": {"EncryptedExtremes": "GlobalExtremes"},
         "server": {"MaskedRows": "TrainedModel"},
@@ -591,7 +590,7 @@ def test_too_few_left_is_a_clear_error():
 
 def test_merging_keeps_small_participants_in():
     table = whole()
-    run = simulate_horizontal(dealt(table, [520, 60, 20]), "mal", config_of({"epsilon": 0}))
+    run = simulate_training(dealt(table, [520, 60, 20]), SERVER, "mal", config_of({"epsilon": 0}))
     reports = run.outcome.reports
     assert reports["p2"]["merged_cells"] > 0
     assert all(report["exposed_rows"] == 0 for report in reports.values())

@@ -24,8 +24,7 @@ from veilboost.errors import (
 )
 from veilboost.model.joined import join
 from veilboost.ordered import from_ordered, to_ordered
-from veilboost.party.horizontal import HorizontalFederation, simulate_horizontal
-from veilboost.party.simulation import simulate_training
+from veilboost.party.simulation import SERVER, HorizontalFederation, simulate_training
 from veilboost.privacy.ledger import worst_epsilon
 from veilboost.protocols.horizontal.roles import Trusting
 from veilboost.protocols.registry import protocol_named
@@ -72,7 +71,7 @@ def pooled(table, config):
 def test_the_model_is_that_of_pooled_rows(name, categories, binning):
     table = whole(name)
     config = config_of(objective=name, categories=categories, binning=binning, colsample_bytree=0.8)
-    run = simulate_horizontal(dealt(table, [100, 100, 100]), "secagg", config)
+    run = simulate_training(dealt(table, [100, 100, 100]), SERVER, "secagg", config)
     assert run.model.sha256() == pooled(table, config)
     assert all(join({"model": part}).sha256() == run.model.sha256() for part in run.parts.values())
 
@@ -90,7 +89,7 @@ def test_the_model_is_that_of_pooled_rows(name, categories, binning):
 def test_other_parameters_too(changes):
     table = whole()
     config = config_of(**changes)
-    run = simulate_horizontal(dealt(table, [290, 7, 3]), "secagg", config)
+    run = simulate_training(dealt(table, [290, 7, 3]), SERVER, "secagg", config)
     assert run.model.sha256() == pooled(table, config)
 
 
@@ -142,14 +141,14 @@ def test_weighted_rows_give_the_model_of_pooled_weighted_rows(name):
     parts = dealt(table, [100, 100, 100])
     parts["p2"] = replace(parts["p2"], weight=None)
     config = config_of(objective=name, min_child_weight=0.1)
-    run = simulate_horizontal(parts, "secagg", config)
+    run = simulate_training(parts, SERVER, "secagg", config)
     assert run.model.sha256() == pooled(table, config)
     assert run.model.sha256() != pooled(replace(table, weight=None), config)
 
 
 def test_weights_of_a_class():
     config = config_of(scale_pos_weight=7.0)
-    run = simulate_horizontal(dealt(whole(), [150, 150]), "secagg", config)
+    run = simulate_training(dealt(whole(), [150, 150]), SERVER, "secagg", config)
     assert run.model.sha256() == pooled(whole(), config)
 
 
@@ -181,16 +180,16 @@ def test_training_stops_when_validation_says_so():
     table, held_out = whole(), np.arange(300) % 3 == 0
     config = config_of(n_estimators=60, learning_rate=0.9, eval_metric="logloss", early_stopping_rounds=3)
     masks = {"p0": held_out[:200], "p1": None}
-    run = simulate_horizontal(dealt(table, [200, 100]), "secagg", config, held_out=masks)
+    run = simulate_training(dealt(table, [200, 100]), SERVER, "secagg", config, held_out=masks)
     assert len(run.model.trees) < len(run.outcome.history) < 60
     only_first = np.concatenate((held_out[:200], np.zeros(100, dtype=bool)))
     plain = simulate_training({"a": table}, "a", "plain", config, held_out=only_first)
     assert run.model.sha256() == join(plain.parts).sha256()
     with pytest.raises(ImpossibleParameter, match="validation rows"):
-        simulate_horizontal(dealt(table, [200, 100]), "secagg", config)
+        simulate_training(dealt(table, [200, 100]), SERVER, "secagg", config)
     with pytest.raises(EmptyTable):
-        simulate_horizontal(
-            dealt(table, [200, 100]), "secagg", config, held_out={"p0": np.ones(200, dtype=bool), "p1": None}
+        simulate_training(
+            dealt(table, [200, 100]), SERVER, "secagg", config, held_out={"p0": np.ones(200, dtype=bool), "p1": None}
         )
 
 
@@ -252,7 +251,7 @@ def test_a_column_without_values_has_no_cuts():
 )
 def test_what_it_cannot_do_is_refused_at_the_door(changes):
     with pytest.raises(UnsupportedCombination):
-        simulate_horizontal(dealt(whole(), [150, 150]), "secagg", config_of(**changes))
+        simulate_training(dealt(whole(), [150, 150]), SERVER, "secagg", config_of(**changes))
 
 
 def test_rows_of_a_node_are_not_counted_so_their_least_number_is_refused():
@@ -264,14 +263,14 @@ def test_rows_of_a_node_are_not_counted_so_their_least_number_is_refused():
 
 def test_one_participant_has_nobody_to_hide_among():
     with pytest.raises(ImpossibleParameter, match="two participants"):
-        simulate_horizontal({"p0": whole()}, "secagg", config_of())
+        simulate_training({"p0": whole()}, SERVER, "secagg", config_of())
 
 
 def test_labels_that_the_loss_is_not_defined_for():
     parts = dealt(whole(), [150, 150])
     bad = replace(parts["p1"], label=parts["p1"].label + 0.5)
     with pytest.raises(LabelOutOfRange):
-        simulate_horizontal({**parts, "p1": bad}, "secagg", config_of())
+        simulate_training({**parts, "p1": bad}, SERVER, "secagg", config_of())
 
 
 @pytest.mark.parametrize("after", [0, 1, 2, 3, 12, 20], ids=lambda after: f"after {after} answers")

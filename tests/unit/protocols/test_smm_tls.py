@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from parties import CONFIG, PARTIES, Town, make_certificates
-from veilboost.party.settings import ProtocolSettings
 
 BOTH = ("smm1", "smm2")
 
@@ -28,7 +27,7 @@ def test_over_tls_the_model_is_that_of_plain(town: Town) -> None:
     config = replace(CONFIG, n_estimators=2)
     expected = town.simulated(config)
     for protocol in BOTH:
-        job = town.write_job(addresses, protocol, config, protocol=ProtocolSettings(protocol))
+        job = town.write_job(addresses, protocol, config, protocol=protocol)
         town.answer("train", job.name, "--config", "bank.toml")
         assert town.sha(protocol) == expected
     exchanges = town.answer("transcript", "runs-shop/smm2")["exchanges"]

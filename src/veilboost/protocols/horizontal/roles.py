@@ -10,11 +10,11 @@ holds a socket, so the same code runs in a test, a simulation and a daemon.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from veilboost.boost.booster import RoundResult, Watcher
+from veilboost.boost.booster import Watcher
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import Csprng, JobRandomness
 from veilboost.data.table import PartyTable
@@ -25,7 +25,7 @@ from veilboost.errors import (
     UnexpectedMessage,
     UnsupportedCombination,
 )
-from veilboost.model.part import Part
+from veilboost.model.part import Part, TrainingOutcome
 from veilboost.privacy.account import Account, MemoryAccount
 from veilboost.types import BoolArray, PartyName
 from veilboost.wire.channel import Peers, Pending, Reply
@@ -101,26 +101,11 @@ class HelperContext:
     patience: float = 0.0
 
 
-@dataclass(frozen=True)
-class HorizontalOutcome:
-    """What the server has when training ends.
-
-    `reports` is what participants tell of how they protected their rows; `dropped` are those that were lost on the way,
-    with the reason. `metric` is how validation rows were measured, if there were any.
-    """
-
-    part: Part
-    history: Sequence[RoundResult]
-    reports: Mapping[PartyName, Mapping[str, Any]]
-    dropped: Mapping[PartyName, str]
-    metric: str | None = None
-
-
 class ServerSide(ABC):
     """The side that drives."""
 
     @abstractmethod
-    def train(self) -> HorizontalOutcome:
+    def train(self) -> TrainingOutcome:
         """The whole job, from the first message to the model at every participant."""
 
 

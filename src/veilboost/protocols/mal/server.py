@@ -12,9 +12,8 @@ from veilboost.boost.columns import ColumnBlock
 from veilboost.boost.objective import Objective, make_objective
 from veilboost.boost.stumps import sums_by_slot, train_stumps
 from veilboost.errors import EmptyTable, LabelOutOfRange, MalformedMessage, PeerUnreachable
-from veilboost.model.part import SplitRecords
+from veilboost.model.part import SplitRecords, TrainingOutcome
 from veilboost.protocols.horizontal.roles import (
-    HorizontalOutcome,
     ServerContext,
     ServerSide,
     ask_those_there,
@@ -39,7 +38,7 @@ class MalServer(ServerSide):
         self._options = MalOptions.from_dict(context.config.options)
         self._dropped: dict[PartyName, str] = {}
 
-    def train(self) -> HorizontalOutcome:
+    def train(self) -> TrainingOutcome:
         context, config = self._context, self._context.config
         told = {name: introduction(each, MalColumns, name) for name, each in context.introductions.items()}
         schema = unify({name: Schema.from_json(each.schema) for name, each in told.items()}, config.objective)
@@ -55,7 +54,7 @@ class MalServer(ServerSide):
         grown = train_stumps(block, label_sums, base, objective, config, context.threads, context.watcher)
         part = make_whole("mal", schema, grown.trees, base, SplitRecords.of(grown.rules), config)
         self._ask(rows, to_message(part), Done)
-        return HorizontalOutcome(part, grown.history, reports, self._dropped)
+        return TrainingOutcome(part, grown.history, reports, self._dropped)
 
     def _base(self, objective: Objective, block: ColumnBlock, label_sums: Float64Array) -> Float64Array:
         """The margin before the first tree: labels add up over the buckets of the first column."""

@@ -15,9 +15,8 @@ from veilboost.boost.sampling import sample_columns
 from veilboost.crypto.pairwise import KEY_BYTES
 from veilboost.errors import EmptyTable, ImpossibleParameter, MalformedMessage, PeerUnreachable
 from veilboost.fixedpoint import MAX_BITS, Scale, choose_scale
-from veilboost.model.part import SplitRecords
+from veilboost.model.part import SplitRecords, TrainingOutcome
 from veilboost.protocols.horizontal.roles import (
-    HorizontalOutcome,
     ServerContext,
     ServerSide,
     ask_those_there,
@@ -67,7 +66,7 @@ class SecaggServer(ServerSide):
         self._names = context.participants.names
         self._step = 0
 
-    def train(self) -> HorizontalOutcome:
+    def train(self) -> TrainingOutcome:
         config = self._context.config
         schema = self._form_group()
         rows, mean = self._totals()
@@ -96,7 +95,7 @@ class SecaggServer(ServerSide):
         ask_those_there(self._context.participants, dict.fromkeys(self._names, to_message(part)), dropped, Done)
         reports = {name: {"rows of all": rows} for name in self._names}
         metric = metric_of(objective, config).name if self._watches else None
-        return HorizontalOutcome(part, history, reports, dropped, metric)
+        return TrainingOutcome(part, history, reports, dropped, metric)
 
     # --- the job opens ----------------------------------------------------------------------------------
 

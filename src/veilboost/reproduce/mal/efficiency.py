@@ -14,7 +14,7 @@ import numpy as np
 from veilboost.boost.booster import RoundResult
 from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
-from veilboost.party.horizontal import HorizontalSimulation, simulate_horizontal
+from veilboost.party.simulation import Simulation, simulate_training
 from veilboost.report.plots import bar_chart
 from veilboost.reproduce.context import PAPER_NAMES, Context
 from veilboost.reproduce.mal.setting import PAPER, PARTICIPANTS, SETS, deal, job, seeds, split
@@ -41,7 +41,7 @@ PUBLISHED: tuple[Row, ...] = tuple(
 
 def timed_run(
     tables: dict[PartyName, PartyTable], protocol: str, config: TrainingConfig
-) -> tuple[HorizontalSimulation, float, float]:
+) -> tuple[Simulation, float, float]:
     """A run, its CPU seconds in all, and those of its trees, of all parties together on one thread."""
     stamps: list[float] = []
 
@@ -49,13 +49,13 @@ def timed_run(
         stamps.append(time.process_time())
 
     began = time.process_time()
-    run = simulate_horizontal(tables, protocol, config, watcher=watch)
+    run = simulate_training(tables, SERVER, protocol, config, watcher=watch)
     whole = time.process_time() - began
     each = (stamps[-1] - stamps[0]) / max(len(stamps) - 1, 1)
     return run, whole, each * len(stamps)
 
 
-def prepared_and_trained(run: HorizontalSimulation) -> tuple[list[Entry], list[Entry]]:
+def prepared_and_trained(run: Simulation) -> tuple[list[Entry], list[Entry]]:
     """What one participant sends and gets: with helpers before training (extremes, keys), and with the server."""
     entries = run.transcripts["p0"].entries
     return [e for e in entries if e.peer != SERVER], [e for e in entries if e.peer == SERVER]

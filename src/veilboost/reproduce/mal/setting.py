@@ -14,8 +14,7 @@ from veilboost.boost.metrics import auc
 from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
 from veilboost.model.joined import JoinedModel, join
-from veilboost.party.horizontal import HorizontalSimulation, simulate_horizontal
-from veilboost.party.simulation import simulate_training
+from veilboost.party.simulation import SERVER, Simulation, simulate_training
 from veilboost.reproduce.context import Context
 from veilboost.reproduce.tables import hold_out, sampled
 from veilboost.types import PartyName
@@ -75,9 +74,9 @@ def stumps(table: PartyTable, trees: int, bins: int = 256) -> JoinedModel:
     return join(simulate_training({"all": table}, "all", "plain", config).parts)
 
 
-def masked(table: PartyTable, config: TrainingConfig, seed: int, participants: int) -> HorizontalSimulation:
+def masked(table: PartyTable, config: TrainingConfig, seed: int, participants: int) -> Simulation:
     """A run of `mal`; the seed decides who has which rows."""
-    return simulate_horizontal(deal(table, participants, seed), "mal", config)
+    return simulate_training(deal(table, participants, seed), SERVER, "mal", config)
 
 
 def auc_of(model: JoinedModel, test: PartyTable) -> float:

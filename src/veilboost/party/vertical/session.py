@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
-
 from veilboost.align.api import AlignContext, HelperContext
 from veilboost.align.registry import alignment_named
+from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable, drawn_places
 from veilboost.engine.opening import lasting_engine
 from veilboost.engine.taking import taken
@@ -16,16 +12,13 @@ from veilboost.errors import (
     JobExists,
     NothingToResume,
     UnexpectedMessage,
-    UnreadableSettings,
     UnsupportedCombination,
 )
 from veilboost.model.part import Part
-from veilboost.party.answering import AnsweringSession, Reach
-from veilboost.party.booking import Booking, planned, stated_delta
-from veilboost.party.declared import read_section
+from veilboost.party.booking import Booking
 from veilboost.party.identity import PeerIdentity
+from veilboost.party.job import Job
 from veilboost.party.kept_keys import take_key
-from veilboost.party.lots import AnsweredLots, HelpedLots, kept_rows, lots_of
 from veilboost.party.messages import (
     CONTROL_MESSAGES,
     Accepted,
@@ -39,54 +32,17 @@ from veilboost.party.messages import (
 from veilboost.party.own_table import open_allowed, wished_lots
 from veilboost.party.prepared_ids import hashing_for
 from veilboost.party.runs import RunFolder
-from veilboost.party.session import PassiveSession
-from veilboost.party.settings import JobSettings, PartySettings
-from veilboost.protocols.registry import protocol_named
+from veilboost.party.session import Reach, TrainingSession
+from veilboost.party.settings import PartySettings
+from veilboost.party.vertical.lots import AnsweredLots, HelpedLots, kept_rows, lots_of
+from veilboost.party.vertical.training import PassiveSession
 from veilboost.protocols.validation import ResolvedJob, validate
-from veilboost.types import PartyName, Role
 from veilboost.version import release
-from veilboost.wire.channel import Peers
 from veilboost.wire.codec import Catalogue
-from veilboost.wire.link import Link
 from veilboost.wire.message import Done, Message
-from veilboost.wire.rpc import Caller
-from veilboost.wire.transcript import Transcript
 
 
-def read_job(text: str) -> JobSettings:
-    """A job as it travels: TOML."""
-    try:
-        values = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise UnreadableSettings("the proposed job is not TOML") from error
-    return read_section(JobSettings, values, Path("job.toml"))
-
-
-def ways_to_helpers(
-    settings: PartySettings,
-    job: JobSettings,
-    reach: Callable[[PartyName, float], Link],
-    session: bytes,
-    catalogue: Catalogue,
-    transcript: Transcript,
-) -> dict[str, Caller]:
-    """A party's own ways to the third parties that alignment needs, by their role. The caller closes them."""
-    callers: dict[str, Caller] = {}
-    for name, party in job.parties.items():
-        if party.role != "data":
-            callers[party.role] = Caller(
-                name,
-                lambda seconds, name=name: reach(name, seconds),
-                session,
-                catalogue,
-                transcript,
-                settings.limits.wait_seconds,
-                silence=settings.limits.request_seconds,
-            )
-    return callers
-
-
-class JobSession(AnsweringSession[JobSettings]):
+class VerticalSession(TrainingSession):
     """A party with columns, or a helper of the alignment."""
 
     def __init__(
@@ -95,20 +51,16 @@ class JobSession(AnsweringSession[JobSettings]):
         threads: int,
         reach: Reach,
         session: bytes,
+        job: Job,
         proposal: Propose,
         peer: PeerIdentity,
     ) -> None:
-        job, text = read_job(proposal.job), proposal.job
-        super().__init__(settings, threads, reach, session, job, text, proposal.dry_run, proposal.resume, peer)
+        super().__init__(settings, threads, reach, session, job, proposal, peer)
         self._table: PartyTable | None = None  # until its common rows are taken
-        self._width = 1  # how many columns it has; they are counted when it is read
         self._lots: AnsweredLots | None = None
         self._helper: HelpedLots | None = None
         self._training: PassiveSession | None = None
-        self._alignment = alignment_named(self.job.alignment)
-        self._protocol = protocol_named(self.job.protocol.name)
-        validate(ResolvedJob(self._protocol, self.job.training, settings.engine))
-        self._check_place(peer)
+        self._alignment = alignment_named(job.alignment)
         if not self.uses_table and self.role not in self._alignment.helpers:
             raise UnsupportedCombination(
                 f"rows are aligned by {self._alignment.name}, which needs no {self.role}",
@@ -116,24 +68,11 @@ class JobSession(AnsweringSession[JobSettings]):
                 public=True,
             )
         self._decide(peer)
-        self.catalogue = Catalogue({*CONTROL_MESSAGES, *self._alignment.messages, *self._protocol.messages})
+        self.catalogue = Catalogue({*CONTROL_MESSAGES, *self._alignment.messages, *self.spec.messages})
 
-    @property
-    def uses_table(self) -> bool:
-        return self.role == "data"
-
-    def _decide(self, peer: PeerIdentity, rows: int | None = None, reserve: bool = False) -> None:
-        """Ask the policy; again when alignment has counted the rows."""
-        epsilon = 0.0
-        if self.uses_table:
-            policy = self.settings.policy
-            epsilon = planned(self._protocol, self.job.training, rows, Role.PASSIVE, policy, self._width)
-        request = self._request(peer, self._protocol, Role.PASSIVE, self.job.training, rows, epsilon)
-        if self.uses_table:
-            request = replace(
-                request, **stated_delta(self._protocol, self.job.training, Role.PASSIVE, self.settings.policy)
-            )
-        (self._booking.reserve if reserve else self._booking.consider)(request)
+    def _checked_config(self) -> TrainingConfig:
+        validate(ResolvedJob(self.spec, self.job.training, self.settings.engine))
+        return self.job.training
 
     # --- requests ---------------------------------------------------------------------------------------
 
@@ -168,13 +107,12 @@ class JobSession(AnsweringSession[JobSettings]):
             return Accepted(release(), aligned=False)
         if not self.uses_table:
             helper = self._alignment.helpers[self.role]
-            parties = tuple(name for name in self.job.order)
-            context = HelperContext(parties, take_key=lambda: take_key(self.settings, self.job))
+            context = HelperContext(self.job.owners, take_key=lambda: take_key(self.settings, self.job))
             self._helper = HelpedLots(lambda: helper(context))
             return Accepted(release(), aligned=False)
         lots, runs = wished_lots(self.settings), self.settings.runs
         known = (runs / self.job.name / "status.json").exists()
-        if known and RunFolder(runs / self.job.name).status.get("active") != self.job.active:
+        if known and RunFolder(runs / self.job.name).status.get("active") != self.job.driver:
             raise JobExists(f"{self.settings.name} has a run {self.job.name!r} with another active party")
         if message.resume:
             if not known:
@@ -189,7 +127,7 @@ class JobSession(AnsweringSession[JobSettings]):
             self._decide(peer, reserve=True)
             run = self._new_run()
         run.save_key(self._booking.randomness.key)
-        self._begin_run(run, state="proposed", role="passive")
+        self._begin_run(run, state="proposed")
         aligned = message.resume and run.lots is not None
         if aligned:
             self._start_training(run)
@@ -209,13 +147,11 @@ class JobSession(AnsweringSession[JobSettings]):
             raise UnexpectedMessage("alignment came before the job was accepted, or once more")
         self._run.note(state="aligning")
         table = self._load()
-        helpers = ways_to_helpers(self.settings, self.job, self._reach, self._session, self.catalogue, self._transcript)
-        self._callers.extend(helpers.values())
         context = AlignContext(
             party=self.settings.name,
-            order=self.job.order,
+            order=self.job.owners,
             ids=table.ids,
-            helpers=Peers(helpers),
+            helpers=self._helpers(),
             threads=self._threads,
             hashing=hashing_for(self.settings, self.job, self._run),
         )
@@ -253,16 +189,16 @@ class JobSession(AnsweringSession[JobSettings]):
         share, seed = self.job.validation, self.job.training.seed
         held_out = int(drawn_places(aligned.rows, share, seed).sum()) if share > 0 else 0
         self._training = PassiveSession(
-            self._protocol,
+            self.spec,
             self.settings.name,
             aligned,
             self._threads,
-            self.job.training,
+            self._config,
             self._booking.randomness,
             self._booking,
             engine,
             held_out,
-            self.job.active,
+            self.job.driver,
         )
         self._table = None
         kept = run.load_checkpoint()

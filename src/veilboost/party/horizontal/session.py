@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 
+from veilboost.config import TrainingConfig
 from veilboost.data.table import drawn_rows
-from veilboost.errors import UnexpectedMessage, VeilBoostError
+from veilboost.errors import NothingToResume, UnexpectedMessage, VeilBoostError
 from veilboost.model.part import Part
-from veilboost.party.answering import AnsweringSession, Reach
-from veilboost.party.horizontal_settings import HorizontalJob, read_horizontal_job
+from veilboost.party.horizontal.vouching import CertificateVoucher
 from veilboost.party.hub import own_identity, revoked_at
 from veilboost.party.identity import PeerIdentity
-from veilboost.party.messages import CONTROL_MESSAGES, Accepted, Finish, ProposeHorizontal
+from veilboost.party.job import Job
+from veilboost.party.messages import CONTROL_MESSAGES, Accepted, Finish, Propose
 from veilboost.party.own_table import load_allowed
-from veilboost.party.policy import TrainRequest
+from veilboost.party.session import Reach, TrainingSession
 from veilboost.party.settings import PartySettings
-from veilboost.party.vouching import CertificateVoucher
-from veilboost.privacy.ledger import worst_epsilon
 from veilboost.protocols.horizontal.roles import HelperContext, HelperSide, ParticipantContext, ParticipantSide
-from veilboost.protocols.registry import protocol_named
 from veilboost.protocols.validation import settle
 from veilboost.version import release
-from veilboost.wire.channel import Peers, Reply
+from veilboost.wire.channel import Reply
 from veilboost.wire.codec import Catalogue
 from veilboost.wire.message import Message
 
 
-class HorizontalSession(AnsweringSession[HorizontalJob]):
+class HorizontalSession(TrainingSession):
     """A participant with rows, or a helper of the protocol."""
 
     def __init__(
@@ -36,38 +33,28 @@ class HorizontalSession(AnsweringSession[HorizontalJob]):
         threads: int,
         reach: Reach,
         session: bytes,
-        proposal: ProposeHorizontal,
+        job: Job,
+        proposal: Propose,
         peer: PeerIdentity,
     ) -> None:
-        job, text = read_horizontal_job(proposal.job), proposal.job
-        super().__init__(settings, threads, reach, session, job, text, proposal.dry_run, False, peer)
-        self._spec = protocol_named(job.protocol, "horizontal")
-        self._config = settle(self._spec, job.training)
-        self.catalogue = Catalogue({*CONTROL_MESSAGES, *self._spec.messages})
+        if proposal.resume:  # the key of an earlier run must not meet other messages
+            raise NothingToResume(
+                "horizontal jobs keep no checkpoints", "start it anew, under another name", public=True
+            )
+        super().__init__(settings, threads, reach, session, job, proposal, peer)
+        self.catalogue = Catalogue({*CONTROL_MESSAGES, *self.spec.messages})
         self._lock = threading.Lock()  # several participants ask one helper at a time
         self._participant: ParticipantSide | None = None
         self._helper: HelperSide | None = None
-        self._check_place(peer)
-        self._booking.consider(self._asked(peer, None))
+        self._decide(peer)
 
-    @property
-    def uses_table(self) -> bool:
-        return self.role == "participant"
-
-    def _asked(self, peer: PeerIdentity, rows: int | None, columns: int | None = None) -> TrainRequest:
-        data = self.settings.data
-        known = len(data.features or ()) if data is not None else 0
-        events = ()
-        if self.uses_table and self._spec.plan is not None:
-            events = self._spec.plan(self._config, rows or 0, self._spec.data_role, columns or known or 1)
-        epsilon = worst_epsilon(events, self.settings.policy.delta)
-        request = self._request(peer, self._spec, self.role, self._config, rows, epsilon)
-        return request if self._spec.counts_rows else replace(request, min_node_rows=None)
+    def _checked_config(self) -> TrainingConfig:
+        return settle(self.spec, self.job.training)
 
     # --- requests ---------------------------------------------------------------------------------------
 
     def _act(self, peer: PeerIdentity, message: Message) -> Reply:
-        if peer.party == self.proposer and isinstance(message, ProposeHorizontal):
+        if peer.party == self.proposer and isinstance(message, Propose):
             return self._accept(peer, message)
         if peer.party == self.proposer and isinstance(message, Finish):
             return self._finish(message)
@@ -78,7 +65,7 @@ class HorizontalSession(AnsweringSession[HorizontalJob]):
             return self._participant.handle(message)
         raise UnexpectedMessage(f"{peer.party} does not drive this job, or {message.type_name()} came before its turn")
 
-    def _accept(self, peer: PeerIdentity, message: ProposeHorizontal) -> Message:
+    def _accept(self, peer: PeerIdentity, message: Propose) -> Message:
         """A participant's word is its introduction: what the server must know of its columns."""
         if message.dry_run:
             self.over = True
@@ -87,12 +74,12 @@ class HorizontalSession(AnsweringSession[HorizontalJob]):
                 self._participant = self._begin(peer)
             return self._participant.introduce()
         elif self._helper is None:
-            self._helper = self._spec.roles[self.role](
+            self._helper = self.spec.roles[self.role](
                 HelperContext(
-                    self.job.server,
-                    self.job.participants,
+                    self.job.driver,
+                    self.job.owners,
                     self.job.helpers,
-                    self._ways(),
+                    self._helpers(),
                     self._config,
                     patience=self.settings.limits.wait_seconds,
                 )
@@ -105,15 +92,16 @@ class HorizontalSession(AnsweringSession[HorizontalJob]):
         try:
             table = load_allowed(self.settings)
         except VeilBoostError:  # its owner finds the reason in the run's status
-            self._begin_run(self._new_run(), state="failed", role="participant")
+            self._begin_run(self._new_run(), state="failed")
             raise
-        self._booking.reserve(self._asked(peer, table.rows, len(table.columns)))
-        self._begin_run(self._new_run(), state="training", role="participant", rows=table.rows)
-        return self._spec.roles["participant"](
+        self._width = len(table.columns)
+        self._decide(peer, table.rows, reserve=True)
+        self._begin_run(self._new_run(), state="training", rows=table.rows)
+        return self.spec.roles["participant"](
             ParticipantContext(
                 party=self.settings.name,
                 table=table,
-                helpers=self._ways(),
+                helpers=self._helpers(),
                 config=self._config,
                 threads=self._threads,
                 randomness=self._booking.randomness,
@@ -124,11 +112,6 @@ class HorizontalSession(AnsweringSession[HorizontalJob]):
                 ),
             )
         )
-
-    def _ways(self) -> Peers:
-        """This party's own ways to the helpers, by their role."""
-        helpers = {role: name for role, name in self.job.helpers.items() if name != self.settings.name}
-        return Peers({role: self._caller(name) for role, name in helpers.items()})
 
     def _finished_part(self) -> Part | None:
         return None if self._participant is None else self._participant.part

@@ -1,0 +1,242 @@
+"""The party that drives a job: proposes it, trains with the others, and closes it; vertical and horizontal alike."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Self
+
+from veilboost.boost.booster import RoundResult
+from veilboost.crypto.csprng import Csprng
+from veilboost.errors import JobCancelled, JobExists, NothingToResume, VeilBoostError
+from veilboost.model.part import TrainingOutcome
+from veilboost.party.commented import commented_toml
+from veilboost.party.daemon import listen_for
+from veilboost.party.hub import LinkHub, own_identity
+from veilboost.party.job import Job, read_job
+from veilboost.party.messages import CONTROL_MESSAGES, Accepted, Finish, Propose
+from veilboost.party.runs import RunFolder
+from veilboost.party.settings import PartySettings
+from veilboost.types import PartyName
+from veilboost.wire.channel import Peers
+from veilboost.wire.codec import Catalogue
+from veilboost.wire.message import Done, Message
+from veilboost.wire.rpc import Caller, Waiting
+from veilboost.wire.transcript import Transcript
+
+RELEASE_SECONDS = 2.0  # how long to try to tell a party that a job stops
+LAST_NUMBER = 1 << 62  # of a request that comes after all others of its session
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Who is told of progress: a stage begins, a round ends, a peer is waited for."""
+
+    stage: Callable[[str], None] = lambda stage: None
+    round: Callable[[RoundResult], None] = lambda result: None
+    waiting: Callable[[PartyName, str], None] | None = None
+
+
+class Connections:
+    """The driver's ways to the other parties of a job."""
+
+    def __init__(self, settings: PartySettings, job: Job) -> None:
+        self.settings = settings
+        self.job = job
+        self._hub = LinkHub(own_identity(settings), settings.limits)
+        dialled = any(job.parties[name].connect == "in" for name in self.others)
+        self._server = listen_for(settings, self._hub) if dialled else None
+        self._callers: list[Caller] = []
+
+    @property
+    def others(self) -> tuple[PartyName, ...]:
+        """The parties that the driver asks."""
+        return self.job.others
+
+    def caller(
+        self,
+        name: PartyName,
+        session: bytes,
+        catalogue: Catalogue,
+        transcript: Transcript,
+        seconds: float,
+        waiting: Waiting | None = None,
+        first_number: int = 1,
+    ) -> Caller:
+        """A channel to one party, whose requests are answered within so many seconds or fail."""
+        party = self.job.parties[name]
+        address = party.address if party.connect == "out" else None
+        caller = Caller(
+            name,
+            lambda left: self._hub.open(name, address, left),
+            session,
+            catalogue,
+            transcript,
+            seconds,
+            waiting=waiting,
+            first_number=first_number,
+            silence=self.settings.limits.request_seconds,
+        )
+        self._callers.append(caller)
+        return caller
+
+    def close(self) -> None:
+        for caller in self._callers:
+            caller.close()
+        self._hub.close()
+        if self._server is not None:
+            self._server.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Coordinator(Connections, ABC):
+    """One training job at its driver. Subclasses say what a driver of their setting reads, asks and trains."""
+
+    messages: tuple[type[Message], ...] = ()  # besides those of the protocol
+
+    def __init__(self, settings: PartySettings, job: Job, watch: Watch | None = None) -> None:
+        super().__init__(settings, job.shared())
+        self.watch = watch or Watch()
+        self.spec = job.spec
+        self._classes = job.classes
+
+    # --- what a setting does in its own way -------------------------------------------------------------
+
+    @abstractmethod
+    def _prepare(self, resume: bool | None) -> None:
+        """Read and check what is this party's own; set aside what the job will spend. None: for a check only."""
+
+    @abstractmethod
+    def _train(self, run: RunFolder, callers: Mapping[PartyName, Caller], resume: bool) -> TrainingOutcome:
+        """Propose the job and train; all other parties have their parts when it returns."""
+
+    def _begin_run(self, run: RunFolder) -> None:
+        """The run's folder is there, nothing was proposed yet."""
+
+    def _end_run(self, run: RunFolder | None) -> None:
+        """The job has ended or stopped."""
+
+    # --- what a person asks for -------------------------------------------------------------------------
+
+    def check(self) -> dict[PartyName, str | None]:
+        """Would every party take part? None if so, else its own words. Only the own table is read; nothing is spent
+        or kept.
+
+        Raises
+        ------
+        VeilBoostError
+            This party's own labels or parameters do not fit, as `train` would say.
+        """
+        self._prepare(None)
+        answers: dict[PartyName, str | None] = {}
+        for name in self.others:
+            caller = self._caller(name, Csprng().bytes(16), Transcript(self.settings.name), patient=False)
+            try:
+                Peers({name: caller}).ask({name: Propose(self.job_text(), dry_run=True, resume=False)}, Accepted)
+                answers[name] = None
+            except VeilBoostError as error:
+                answers[name] = str(error)
+        return answers
+
+    def train(self, resume: bool = False) -> tuple[RunFolder, TrainingOutcome]:
+        """Train, or go on with an interrupted run of the same name."""
+        self._prepare(resume)
+        run: RunFolder | None = None
+        try:
+            run, session = self._run_folder(resume)
+            self._begin_run(run)
+            return run, self._train_in(run, session, resume)
+        finally:
+            self._end_run(run)
+
+    def _train_in(self, run: RunFolder, session: bytes, resume: bool) -> TrainingOutcome:
+        record = "payload" if self.job.record == "payload" else "types"
+        folder = None if self.job.record == "none" else run.path / "transcript"
+        transcript = Transcript(self.settings.name, folder, record)
+        callers = {name: self._caller(name, session, transcript) for name in self.others}
+        try:
+            outcome = self._train(run, callers, resume)
+        except BaseException as error:
+            state = "cancelled" if isinstance(error, (JobCancelled, KeyboardInterrupt)) else "failed"
+            run.note(state=state, error=str(error) if isinstance(error, VeilBoostError) else type(error).__name__)
+            self._release(callers, session, transcript)
+            raise
+        finally:
+            transcript.close()
+        run.save_part(outcome.part)
+        run.forget_key()
+        trees = len(outcome.part.skeleton.trees) if outcome.part.skeleton else 0
+        run.note(state="finished", trees=trees, dropped=dict(outcome.dropped))
+        return outcome
+
+    def _release(self, callers: Mapping[PartyName, Caller], session: bytes, transcript: Transcript) -> None:
+        """Tell the parties that are still there that the job stops for now: other jobs may use their tables."""
+        catalogue = Catalogue(CONTROL_MESSAGES)
+        helpers = self.job.helpers.values()  # first: others may wait for their answers
+        for name, caller in sorted(callers.items(), key=lambda item: item[0] not in helpers):
+            if caller.connected:
+                caller.close()  # an answer may be on its way that nobody waits for any more
+                last = self.caller(name, session, catalogue, transcript, RELEASE_SECONDS, first_number=LAST_NUMBER)
+                with contextlib.suppress(VeilBoostError):
+                    Peers({name: last}).ask({name: Finish(completed=False)}, Done)
+
+    def _after_round(self, run: RunFolder, result: RoundResult) -> None:
+        run.add_metric(result)
+        self.watch.round(result)
+        if run.cancelled:
+            raise JobCancelled(f"the job {self.job.name!r} was cancelled after {result.number + 1} rounds")
+
+    def _run_folder(self, resume: bool) -> tuple[RunFolder, bytes]:
+        runs, name = self.settings.runs, self.job.name
+        classes = None if self._classes is None else list(self._classes)
+        if resume:
+            run = RunFolder.open(runs, name)
+            if run.status.get("state") == "finished":
+                raise NothingToResume(f"the run {name!r} is finished")
+            same_classes = run.status.get("classes") == classes
+            if not same_classes or _without_addresses(read_job(run.job_text)) != _without_addresses(self.job):
+                raise NothingToResume(f"the job {name!r} has changed since it began", "start it under another name")
+        else:
+            if RunFolder(runs / name).status.get("state") == "finished":
+                raise JobExists(f"there is a finished run {name!r} already")
+            run = RunFolder.create(runs, name, replace=True)
+            run.save_job(self.job_text())  # as others may read it: predictions propose it again
+            run.note(classes=classes)
+        run.clear_cancel()
+        session = Csprng().bytes(16)
+        about = {"party": self.settings.name, "role": self.spec.driver, "session": session.hex(), "pid": os.getpid()}
+        run.note(state="proposed", error=None, **about)
+        return run, session
+
+    @property
+    def threads(self) -> int:
+        return self.settings.threads or os.cpu_count() or 1
+
+    def job_text(self) -> str:
+        return commented_toml(self.job, f"The job {self.job.name}.")
+
+    def _caller(self, name: PartyName, session: bytes, transcript: Transcript, patient: bool = True) -> Caller:
+        limits = self.settings.limits
+        return self.caller(
+            name,
+            session,
+            Catalogue({*CONTROL_MESSAGES, *self.messages, *self.spec.messages}),
+            transcript,
+            limits.wait_seconds if patient else limits.connect_seconds,
+            self.watch.waiting,
+        )
+
+
+def _without_addresses(job: Job) -> Job:
+    """A job as far as its model depends on it: parties may have moved."""
+    parties = {name: replace(party, address=None, connect="in") for name, party in job.parties.items()}
+    parties[job.driver] = replace(job.parties[job.driver], address="127.0.0.1:1")
+    return replace(job, parties=parties, record="types")

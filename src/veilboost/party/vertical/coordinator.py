@@ -1,0 +1,218 @@
+"""The active party drives a vertical job: aligns the rows, and trains with checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from veilboost.align.api import AlignContext
+from veilboost.align.registry import alignment_named
+from veilboost.boost.booster import Progress
+from veilboost.data.table import PartyTable, drawn_places, drawn_rows
+from veilboost.engine.opening import lasting_engine
+from veilboost.engine.shards import ShardedArray
+from veilboost.engine.taking import taken
+from veilboost.errors import MissingLabel, StaleSession, VeilBoostError
+from veilboost.model.part import ColumnInfo, Part, Skeleton, SplitRecords, TrainingOutcome
+from veilboost.party.booking import Booking, planned, stated_delta, with_own_delta
+from veilboost.party.coordinator import Coordinator, Watch
+from veilboost.party.elxgb_prepared import take
+from veilboost.party.job import Job
+from veilboost.party.messages import Accepted, Checkpoint, Finish, Propose
+from veilboost.party.own_table import open_table
+from veilboost.party.policy import TrainRequest
+from veilboost.party.prepared_ids import hashing_for
+from veilboost.party.runs import RunFolder
+from veilboost.party.settings import PartySettings
+from veilboost.party.vertical.lots import SALT_BYTES, DrivenLots, agreed_lots, kept_rows, lots_of
+from veilboost.party.vertical.training import TrainingJob, train_active
+from veilboost.protocols.validation import resolve
+from veilboost.types import BoolArray, PartyName, Role
+from veilboost.wire.channel import Channel, Peers
+from veilboost.wire.message import Done
+from veilboost.wire.rpc import Caller
+
+
+def who_answers(job: Job) -> tuple[PartyName, ...]:
+    """The parties that the active one asks: those with tables, and third parties if rows are aligned with their help.
+
+    A job may name others, for secure inference with its model.
+    """
+    helpers = alignment_named(job.alignment).helpers
+    return tuple(name for name in job.others if name in job.owners or job.role_of(name) in helpers)
+
+
+class VerticalCoordinator(Coordinator):
+    """A job at its active party, which has the label and may have columns."""
+
+    def __init__(self, settings: PartySettings, job: Job, watch: Watch | None = None) -> None:
+        self.alignment = alignment_named(job.alignment)
+        self.messages = self.alignment.messages
+        job = with_own_delta(job, job.spec, settings.policy)
+        self._booking = Booking.of_run(settings, job.name, resume=True)
+        _own_policy(settings, job, self._booking.consider)
+        super().__init__(settings, job, watch)
+
+    @property
+    def others(self) -> tuple[PartyName, ...]:
+        return who_answers(self.job)
+
+    def _prepare(self, resume: bool | None) -> None:
+        """Read the own table and settle what its labels decide: what is proposed from here on says it."""
+        self.watch.stage("reading the table")
+        if self.settings.data is None:
+            raise MissingLabel(f"{self.settings.name} has no [data] section")
+        self._table = open_table(self.settings)
+        job = resolve(self.spec, self.job.training, self._table, engine=self.settings.engine, classes=self._classes)
+        self.job = replace(self.job, training=job.config)
+        if resume is not None:
+            self._booking = Booking.of_run(self.settings, self.job.name, resume)
+            _own_policy(self.settings, self.job, self._booking.reserve)  # before an earlier run is replaced
+
+    def _begin_run(self, run: RunFolder) -> None:
+        run.save_key(self._booking.randomness.key)
+
+    def _end_run(self, run: RunFolder | None) -> None:
+        self._booking.close(run)
+
+    # --- parts of training ------------------------------------------------------------------------------
+
+    def _train(self, run: RunFolder, callers: Mapping[PartyName, Caller], resume: bool) -> TrainingOutcome:
+        self.watch.stage("asking the parties")
+        everyone = Peers(dict[PartyName, Channel](callers))
+        proposal = Propose(self.job_text(), dry_run=False, resume=resume)
+        accepted = everyone.ask(dict.fromkeys(callers, proposal), Accepted)
+        trainers = Peers({name: callers[name] for name in self.job.owners if name != self.job.driver})
+        table = self._table
+        if not resume or run.lots is None or not all(accepted[name].aligned for name in trainers.names):
+            lots = agreed_lots(lots_of(table), accepted)
+            salt = self._booking.randomness.for_request("salt of lots").bytes(SALT_BYTES)
+            self._align(run, table, callers, everyone, trainers, lots, salt)
+        engine = lasting_engine(self.settings.engine, self.settings.workers)
+        table = self._table = taken(engine, table, kept_rows(run, table.rows), run.rows)  # the others are let go
+        _own_policy(self.settings, self.job, self._booking.reserve, table.rows)
+        run.note(state="training", rows=table.rows)
+        self.watch.stage("training")
+        outcome = train_active(
+            TrainingJob(self.spec, self.job.training, self.job.owners, classes=self._classes),
+            self.settings.name,
+            table,
+            trainers,
+            self._held_out(table),
+            self.threads,
+            _Keeper(self, run, trainers, table, resume),
+            lambda result: self._after_round(run, result),
+            take(self.settings, self.job, self._booking.randomness),
+            self._booking,
+            engine,
+        )
+        trainers.ask({name: Finish(completed=True) for name in trainers.names}, Done)
+        return outcome
+
+    def _align(
+        self,
+        run: RunFolder,
+        table: PartyTable,
+        callers: Mapping[PartyName, Caller],
+        everyone: Peers,
+        trainers: Peers,
+        lots: int,
+        salt: bytes,
+    ) -> None:
+        run.note(state="aligning")
+        helpers: dict[str, Channel] = {
+            role: callers[name] for role, name in self.job.helpers.items() if name in callers
+        }
+        context = AlignContext(
+            self.settings.name,
+            self.job.owners,
+            table.ids,
+            Peers(helpers),
+            threads=self.settings.threads or 1,
+            hashing=hashing_for(self.settings, self.job, run),
+        )
+        driven = DrivenLots(self.alignment, context, trainers, everyone, lots, salt, self.watch.stage)
+        run.save_alignment(driven.rows())
+
+    def _held_out(self, table: PartyTable) -> BoolArray | None:
+        share, seed = self.job.validation, self.job.training.seed
+        if share <= 0:
+            return None
+        if isinstance(table.ids, ShardedArray):  # aligned rows stand in an order that follows from their ids
+            return drawn_places(table.rows, share, seed)
+        return drawn_rows(table.ids, share, seed)
+
+
+def _own_policy(
+    settings: PartySettings, job: Job, ask: Callable[[TrainRequest], None], rows: int | None = None
+) -> None:
+    """`ask` our own owner's policy about the job."""
+    if settings.name != job.driver:
+        raise MissingLabel(f"{settings.name} is not the active party of {job.name!r}", f"{job.driver} starts the job")
+    data, policy, spec = settings.data, settings.policy, job.spec
+    ask(
+        TrainRequest(
+            peers=dict.fromkeys(job.others),
+            protocol=spec,
+            role=Role.ACTIVE,
+            table=None if data is None else data.table,
+            columns=tuple((data.features or ()) if data is not None else ()),
+            trees=job.training.n_estimators,
+            depth=job.training.max_depth,
+            min_node_rows=job.training.min_node_rows,
+            rows=rows,
+            epsilon=planned(spec, job.training, rows, Role.ACTIVE, policy),
+            **stated_delta(spec, job.training, Role.ACTIVE, policy),
+        ),
+    )
+
+
+class _Keeper:
+    """Checkpoints at all parties after every tree, and parties that come back."""
+
+    def __init__(
+        self, driver: VerticalCoordinator, run: RunFolder, peers: Peers, table: PartyTable, resume: bool
+    ) -> None:
+        self._driver = driver
+        self._run = run
+        self._peers = peers
+        self._resume = resume
+        self._columns = tuple(ColumnInfo(column.name, column.categories) for column in table.columns)
+
+    def kept(self) -> tuple[Progress, SplitRecords] | None:
+        if not self._resume:
+            return None
+        found = self._run.load_progress()
+        return None if found is None else (found[0], found[1].records)
+
+    def keep(self, progress: Progress, records: SplitRecords) -> None:
+        job = self._driver.job
+        skeleton = Skeleton(
+            protocol=self._driver.spec.name,
+            objective=job.training.objective,
+            classes=None,
+            parties=job.owners,
+            trees_per_round=int(progress.margin.shape[0]),
+            trees=tuple(progress.trees),
+            base_margin=np.zeros(int(progress.margin.shape[0])),
+            config=replace(job.training),
+        )
+        trees = len(progress.trees)
+        # Ours last: a job resumes from our checkpoint, and every other party must know all of its trees.
+        self._peers.ask({name: Checkpoint(trees) for name in self._peers.names}, Done)
+        self._run.save_checkpoint(Part(self._driver.settings.name, self._columns, records, skeleton), progress)
+
+    def bring_back(self, error: VeilBoostError, begin: Callable[[], object]) -> bool:
+        """A party that was started anew does not know the session: propose the job to it again."""
+        if not isinstance(error, StaleSession):
+            return False
+        job = self._driver.job_text()
+        for name in self._peers.names:
+            try:
+                self._peers.ask({name: Propose(job, dry_run=False, resume=True)}, Accepted)
+            except StaleSession:
+                return False
+        begin()
+        return True

@@ -1,0 +1,184 @@
+"""One party's work in a training job, over whatever channels it is handed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from veilboost.boost.booster import Hooks, Progress, Watcher, train
+from veilboost.boost.metrics import check_metric_fits, metric_named
+from veilboost.boost.objective import CustomLoss, make_objective
+from veilboost.config import TrainingConfig
+from veilboost.crypto.csprng import JobRandomness
+from veilboost.data.table import PartyTable
+from veilboost.engine.api import LOCAL, Engine
+from veilboost.errors import VeilBoostError
+from veilboost.model.part import ColumnInfo, Part, Skeleton, SplitRecords, TrainingOutcome
+from veilboost.privacy.account import Account, MemoryAccount
+from veilboost.protocols.spec import ProtocolSpec
+from veilboost.protocols.validation import resolve
+from veilboost.protocols.vertical.roles import ActiveContext, ActiveSide, ExactReleases, PassiveContext, PassiveSide
+from veilboost.types import BoolArray, Column, PartyName, Role
+from veilboost.wire.channel import Peers
+
+
+@dataclass(frozen=True)
+class TrainingJob:
+    """What the parties train: by which protocol, with which parameters, in which canonical order of parties.
+
+    `classes` are those that the active party declares; no other party learns their names.
+    """
+
+    protocol: ProtocolSpec
+    config: TrainingConfig
+    order: tuple[PartyName, ...]
+    custom_loss: CustomLoss | None = None
+    classes: tuple[str, ...] | None = None
+
+
+class Keeper(Protocol):
+    """Where a job's progress is kept, at the active party."""
+
+    def kept(self) -> tuple[Progress, SplitRecords] | None:
+        """What an interrupted run of this job left; None for a new one."""
+        ...
+
+    def keep(self, progress: Progress, records: SplitRecords) -> None: ...
+    def bring_back(self, error: VeilBoostError, begin: Callable[[], object]) -> bool:
+        """Try to bring back the peer whose loss `error` tells; `begin` opens the job at those that lost it."""
+        ...
+
+
+def train_active(
+    job: TrainingJob,
+    party: PartyName,
+    table: PartyTable,
+    peers: Peers,
+    held_out: BoolArray | None = None,
+    threads: int = 1,
+    keeper: Keeper | None = None,
+    watcher: Watcher | None = None,
+    randomness: JobRandomness | None = None,
+    account: Account | None = None,
+    engine: Engine = LOCAL,
+) -> TrainingOutcome:
+    """Drive a job as its active party. The table's rows are aligned with those of all peers.
+
+    A `keeper` writes checkpoints, gives back an earlier one, and knows whether a lost peer can be brought back.
+    Noise is drawn from `randomness`, fresh if not given, and booked in `account`. What is done row by row runs on
+    `engine`.
+    """
+    account = account or MemoryAccount()
+    resolved = resolve(
+        job.protocol, job.config, table, engine=engine.name, custom_loss=job.custom_loss, classes=job.classes
+    )
+    table, config = resolved.table or table, resolved.config
+    objective = make_objective(
+        config.objective if job.custom_loss is None else "custom",
+        classes=resolved.kinds,
+        scale_pos_weight=config.scale_pos_weight,
+        max_delta_step=config.max_delta_step,
+        order=config.order,
+        custom=job.custom_loss,
+    )
+    metric = metric_named(objective.default_metric if config.eval_metric == "auto" else config.eval_metric)
+    check_metric_fits(metric.name, objective.name)
+    config = job.protocol.completed(replace(config, max_delta_step=objective.max_delta_step), table.rows)
+    bin_weights = table.weight if config.weighted_bins else None
+    block = engine.columns(table.columns, table.rows, config, bin_weights, held_out, threads)
+    side: ActiveSide = job.protocol.roles["active"](
+        ActiveContext(
+            party,
+            job.order,
+            block,
+            table.rows,
+            peers,
+            config,
+            objective.trees_per_round,
+            threads,
+            randomness or JobRandomness(),
+            account,
+            1.0 if table.weight is None else float(table.weight.max(initial=0.0)),
+            objective.bounded,
+            ExactReleases(job.protocol, Role.ACTIVE, account, peers.names),
+        )
+    )
+    features = side.begin_training(held_out, bin_weights)
+    hooks, progress = Hooks(watch=watcher), None
+    if keeper is not None:
+        kept = keeper.kept()
+        if kept is not None:
+            progress, records = kept
+            side.resume(records, len(progress.trees))
+
+        def recover(error: VeilBoostError, progress: Progress) -> bool:
+            if not keeper.bring_back(error, lambda: side.begin_training(held_out, bin_weights)):
+                return False
+            side.resume(side.records(), len(progress.trees))
+            return True
+
+        hooks = Hooks(watcher, lambda progress: keeper.keep(progress, side.records()), recover)
+    people = engine.labels(resolved.labels, table.weight, held_out)
+    ensemble = train(side, features, people, objective, metric, config, hooks, progress)
+    records = side.end_training(len(ensemble.trees))
+    skeleton = Skeleton(
+        protocol=job.protocol.name,
+        objective=objective.name,
+        classes=resolved.classes,
+        parties=job.order,
+        trees_per_round=objective.trees_per_round,
+        trees=tuple(ensemble.trees),
+        base_margin=ensemble.base_margin,
+        config=config,
+    )
+    part = make_part(party, table.columns, records, skeleton)
+    return TrainingOutcome(part, ensemble.history, metric=ensemble.metric)
+
+
+class PassiveSession:
+    """A passive party in one training job: answers requests, and has its part when the job has ended."""
+
+    def __init__(
+        self,
+        protocol: ProtocolSpec,
+        party: PartyName,
+        table: PartyTable,
+        threads: int = 1,
+        agreed: TrainingConfig | None = None,
+        randomness: JobRandomness | None = None,
+        account: Account | None = None,
+        engine: Engine = LOCAL,
+        held_out: int | None = None,
+        active: PartyName = "the active party",
+    ) -> None:
+        """`agreed`: the parameters that the owner's policy was asked about; the driver may not use others.
+
+        `held_out` is how many rows the job keeps for validation, where that is agreed too; `active` is how the ledger
+        names the driver.
+        """
+        account = account or MemoryAccount()
+        self._party = party
+        self._columns = table.columns
+        self.side: PassiveSide = protocol.roles["passive"](
+            PassiveContext(
+                party,
+                table.columns,
+                table.rows,
+                threads,
+                None if agreed is None else protocol.completed(agreed, table.rows),
+                randomness or JobRandomness(),
+                account,
+                engine,
+                held_out,
+                ExactReleases(protocol, Role.PASSIVE, account, (active,)),
+            )
+        )
+
+    def part(self) -> Part:
+        return make_part(self._party, self._columns, self.side.records(), None)
+
+
+def make_part(party: PartyName, columns: Sequence[Column], records: SplitRecords, skeleton: Skeleton | None) -> Part:
+    infos = tuple(ColumnInfo(column.name, column.categories) for column in columns)
+    return Part(party, infos, records, skeleton)
