@@ -70,7 +70,7 @@ def load_over_tls(table: PartyTable, at_once: int = 32) -> dict[str, Any]:
             label = {"label": few.label.astype(np.int64)} if owner == "bank" and few.label is not None else {}
             pq.write_table(pa.table(told | label), folder / f"{owner}.parquet")
         parties = "".join(
-            f'[parties.{each}]\naddress = "127.0.0.1:{ports[each]}"\nrole = "{HELPERS.get(each, "data")}"\n'
+            f'[parties.{each}]\naddress = "127.0.0.1:{ports[each]}"\nrole = "{HELPERS.get(each, "passive")}"\n'
             for each in ("shop", *HELPERS)
         )
         (folder / "job.toml").write_text(

@@ -49,7 +49,7 @@ class Street:
             self._write(name)
         parties = "".join(
             f'[parties.{name}]\naddress = "127.0.0.1:{self.ports[name]}"\nrole = "{role}"\n'
-            for name, role in (("shop", "data"), ("ta", "authority"), ("csp", "csp"))
+            for name, role in (("shop", "passive"), ("ta", "authority"), ("csp", "csp"))
         )
         (folder / "job.toml").write_text(
             f'name = "credit"\nalignment = "hmac_csp"\n[parties.bank]\nrole = "active"\n{parties}'

@@ -94,7 +94,7 @@ def town(tmp_path_factory):
     bank = write(folder, "bank", addresses, addresses["bank"])
     write(folder, "alice", addresses)
     ways = "".join(
-        f'[parties.{name}]\naddress = "{addresses[name]}"\nrole = "{HELPERS.get(name, "data")}"\n'
+        f'[parties.{name}]\naddress = "{addresses[name]}"\nrole = "{HELPERS.get(name, "passive")}"\n'
         for name in ("shop", *HELPERS)
     )
     (folder / "job.toml").write_text(

@@ -284,7 +284,7 @@ def test_only_those_whose_rows_align_get_the_key(market):
         with pytest.raises(PeerRefused, match=f"VB-1612: {name} has no table in 'first'"):
             prepared_ids._ask_key(asking, job)
     # A CSP that writes itself into the job as an owner gets a key, but not the one that the owners have.
-    forged = as_role(job, csp="data", stranger="csp")
+    forged = as_role(job, csp="passive", stranger="csp")
     assert prepared_ids._ask_key(market.settings["csp"], forged) != genuine
     assert take_key(ta, job) is None, "what is kept is of other parties now"
     hidden = market.train(job)
@@ -296,9 +296,9 @@ def test_the_authoritys_owner_decides_as_about_the_job(market):
     job, ta, shop = market.job(), market.settings["ta"], market.settings["shop"]
     for refused, why in (
         (market.job(protocol="lattice"), "protocols forbids it"),
-        (as_role(job, nobody="data"), "does not name nobody"),
+        (as_role(job, nobody="passive"), "does not name nobody"),
         (market.job(alignment="ecdh"), "ta is not the authority"),
-        (as_role(job, ta="data", stranger="authority"), "ta is not the authority"),
+        (as_role(job, ta="passive", stranger="authority"), "ta is not the authority"),
     ):
         asking = dataclasses.replace(shop, peers={name: PeerSettings(ta.listen) for name in ("ta", "stranger")})
         with pytest.raises(VeilBoostError, match=why):

@@ -74,7 +74,7 @@ accept_exposed = ["plain"]
         if name != "bank":
             daemons[name] = Daemon(load_party(tmp_path / f"{name}.toml"))
     ways = "".join(
-        f'[parties.{name}]\naddress = "127.0.0.1:{daemon.port}"\nrole = "{HELPERS.get(name, "data")}"\n'
+        f'[parties.{name}]\naddress = "127.0.0.1:{daemon.port}"\nrole = "{HELPERS.get(name, "passive")}"\n'
         for name, daemon in daemons.items()
     )
     (tmp_path / "job.toml").write_text(
