@@ -70,6 +70,7 @@ class ServiceSession:
         settings: PartySettings,
         threads: int,
         reach: Callable[[PartyName, float], Link],
+        session: bytes,
         opening: OpenService,
         peer: PeerIdentity,
     ) -> None:
