@@ -27,12 +27,12 @@ from veilboost.errors import VeilBoostError, coded_errors
 from veilboost.estimators import VerticalClassifier
 from veilboost.estimators.parameters import Parameters
 from veilboost.infer.messages import PREDICTION_MESSAGES
-from veilboost.infer.secure.messages import SECURE_MESSAGES
 from veilboost.party.messages import CONTROL_MESSAGES
 from veilboost.privacy.statement import Statement
 from veilboost.protocols.api import ProtocolSpec
 from veilboost.protocols.horizontal_registry import horizontal_protocols
 from veilboost.protocols.registry import all_protocols
+from veilboost.secure_inference.messages import SECURE_MESSAGES
 from veilboost.wire.message import ArraySpec, Message
 
 REFERENCE = Path(__file__).resolve().parent / "reference"

@@ -21,11 +21,11 @@ from veilboost.align.registry import all_alignments
 from veilboost.cli.main import app
 from veilboost.errors import VeilBoostError, coded_errors
 from veilboost.infer.messages import PREDICTION_MESSAGES
-from veilboost.infer.secure.messages import SECURE_MESSAGES
 from veilboost.party.messages import CONTROL_MESSAGES
 from veilboost.protocols.api import ProtocolSpec
 from veilboost.protocols.horizontal_registry import horizontal_protocols
 from veilboost.protocols.registry import all_protocols
+from veilboost.secure_inference.messages import SECURE_MESSAGES
 from veilboost.wire.message import Message
 
 pytestmark = pytest.mark.fast

@@ -9,11 +9,11 @@ from typing import Any
 
 from rich.console import Console
 
-from veilboost.errors import ImpossibleSetting, UnreadableFile
+from veilboost.errors import UnreadableFile
 from veilboost.party.drive import Driver
 from veilboost.party.exchange import read_exchanges, traffic_by_peer, traffic_dict
 from veilboost.party.live import LiveView
-from veilboost.party.predicting import LivePredictor, Prediction, load_rows
+from veilboost.party.predicting import LivePredictor, Prediction
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import JobSettings, PartySettings, load_job, load_party
 from veilboost.types import PartyName
@@ -127,9 +127,7 @@ class Federation:
             `ids` and `scores` in the order of the rows; probabilities, or values of a regression.
         """
         predictor = LivePredictor(self.party, self.run)
-        if self.party.data is None:
-            raise ImpossibleSetting(f"{self.party.name} has no [data] section", "it says which column is the id")
-        return predictor.predict(load_rows(frame, self.party.data, predictor.part.columns))
+        return predictor.predict(predictor.load(frame))
 
     def transcript(self) -> list[dict[str, Any]]:
         """What crossed at this party: sender, receiver, message type, count, bytes, and what was revealed to whom."""

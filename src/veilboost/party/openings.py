@@ -18,7 +18,7 @@ SESSIONS: dict[type[Message], str] = {
     ProposeHorizontal: "veilboost.party.horizontal_session:HorizontalSession",
     ProposePrediction: "veilboost.party.prediction_session:PredictionSession",
     PrepareAlignment: "veilboost.party.key_session:KeySession",
-    OpenService: "veilboost.party.elxgb_session:ServiceSession",
+    OpenService: "veilboost.secure_inference.session:ServiceSession",
 }
 OPENINGS = Catalogue(tuple(SESSIONS))
 

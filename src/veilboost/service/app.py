@@ -15,6 +15,9 @@ from starlette.exceptions import HTTPException
 
 from veilboost.data.table import PartyTable
 from veilboost.errors import MalformedMessage, OversizedMessage, UnknownMessage, VeilBoostError
+from veilboost.infer.scores import ModelInfo, meaning
+from veilboost.party.predicting import Prediction
+from veilboost.party.presence import Presence
 from veilboost.service.batching import Batcher
 from veilboost.service.guard import (
     HEADERS,
@@ -27,11 +30,8 @@ from veilboost.service.guard import (
     status_of_request,
 )
 from veilboost.service.metrics import CONTENT_TYPE, Metrics
-from veilboost.service.model import ModelInfo, Predict
-from veilboost.service.peers import Presence
 from veilboost.service.rows import Asked, read_request
-from veilboost.service.scores import meaning, score_entries
-from veilboost.service.spec import about, operation, page, response
+from veilboost.service.spec import about, operation, page, response, score_entries
 from veilboost.types import Float64Array
 from veilboost.version import release
 
@@ -47,7 +47,7 @@ class ServiceLimits:
 
 def make_app(
     info: ModelInfo,
-    predict: Predict,
+    predict: Callable[[PartyTable], Prediction],
     presence: Callable[[], Presence],
     *,
     limits: ServiceLimits | None = None,

@@ -22,8 +22,8 @@ from veilboost.errors import (
     OversizedMessage,
     VeilBoostError,
 )
+from veilboost.infer.scores import ModelInfo
 from veilboost.model.part import ColumnInfo
-from veilboost.service.model import ModelInfo
 from veilboost.types import AnyArray, Column, Float32Array, Int32Array
 
 SHAPE = 'send {"row": {...}} or {"rows": [{...}, ...]}; GET /openapi.json says what a row is'

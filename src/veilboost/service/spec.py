@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from html import escape
 from typing import Any
 
+from veilboost.infer.scores import PREDICTED, SCORE, ModelInfo, meaning
 from veilboost.model.part import ColumnInfo
-from veilboost.service.model import ModelInfo
-from veilboost.service.scores import PREDICTED, SCORE, meaning
+from veilboost.types import Float64Array
 
 JSON = "application/json"
 ERRORS = {
@@ -29,6 +30,18 @@ ERROR_SCHEMA: dict[str, Any] = {
     },
 }
 ID_SCHEMA: dict[str, Any] = {"anyOf": [{"type": "integer"}, {"type": "string", "minLength": 1}]}
+
+
+def score_entries(info: ModelInfo, ids: Sequence[Any], scores: Float64Array) -> list[dict[str, Any]]:
+    """One JSON object per row, in the order of the rows."""
+    if scores.ndim == 1:
+        return [{"id": id, SCORE: score} for id, score in zip(ids, scores.tolist(), strict=True)]
+    names = info.classes or ()
+    best = scores.argmax(axis=1)
+    return [
+        {"id": id, "scores": dict(zip(names, row, strict=True)), PREDICTED: names[at]}
+        for id, row, at in zip(ids, scores.tolist(), best.tolist(), strict=True)
+    ]
 
 
 def about(info: ModelInfo) -> dict[str, Any]:

@@ -19,11 +19,10 @@ from veilboost.errors import (
     UnknownFormat,
     UnreadableFile,
 )
+from veilboost.infer.scores import ModelInfo, check_ending, score_columns, write_scores
 from veilboost.model.part import ColumnInfo
 from veilboost.service.batching import Batcher
 from veilboost.service.guard import read_token
-from veilboost.service.model import ModelInfo
-from veilboost.service.scores import check_ending, score_columns, write_scores
 from veilboost.service.server import is_loopback, parse_address
 from veilboost.types import Column, Float64Array
 

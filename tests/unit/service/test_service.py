@@ -14,10 +14,10 @@ from fastapi.testclient import TestClient
 
 from veilboost.data.table import PartyTable
 from veilboost.errors import PeerRefused, PeerUnreachable, RowsDiffer
+from veilboost.infer.scores import ModelInfo
 from veilboost.model.part import ColumnInfo
 from veilboost.party.predicting import Prediction
 from veilboost.service.app import ServiceLimits, make_app
-from veilboost.service.model import ModelInfo
 
 pytestmark = pytest.mark.fast
 

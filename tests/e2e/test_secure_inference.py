@@ -15,7 +15,15 @@ from typer.testing import CliRunner
 
 from veilboost.cli.main import app
 from veilboost.errors import PeerRefused, PeerUnreachable, UnexpectedMessage, VeilBoostError
-from veilboost.infer.secure.messages import (
+from veilboost.model.joined import join
+from veilboost.party.certs import init_authority, issue
+from veilboost.party.daemon import Daemon
+from veilboost.party.drive import Driver
+from veilboost.party.messages import OpenService
+from veilboost.party.runs import RunFolder
+from veilboost.party.settings import load_job, load_party
+from veilboost.secure_inference.client import ServiceClient, publish
+from veilboost.secure_inference.messages import (
     BlindedNodes,
     Directions,
     EncryptedNodes,
@@ -26,16 +34,7 @@ from veilboost.infer.secure.messages import (
     ServiceKey,
     ServiceKeyRequest,
 )
-from veilboost.infer.secure.user import ServiceUser
-from veilboost.model.joined import join
-from veilboost.party.certs import init_authority, issue
-from veilboost.party.daemon import Daemon
-from veilboost.party.drive import Driver
-from veilboost.party.elxgb_publish import publish
-from veilboost.party.elxgb_ways import ServiceClient
-from veilboost.party.messages import OpenService
-from veilboost.party.runs import RunFolder
-from veilboost.party.settings import load_job, load_party
+from veilboost.secure_inference.roles import ServiceUser
 from veilboost.types import Column
 from veilboost.wire.channel import Peers
 from veilboost.wire.message import Done

@@ -7,32 +7,64 @@ Ciphertexts of polynomials are (c0, c1) with c0 + c1 s = scale * message + error
 Sizes. With errors below 2^12 (twelve sigma) and values below 2^31, a product of a node scaled by D0 and a row scaled by
 D1 errs by less than D0 D1 2^-FLOOD where D0 = 2^(FLOOD + 43) M and D1 = 2^(FLOOD + 12). The difference, times n1, is
 covered by a uniform number below D0 D1 n1, which hides the error up to about 2^-FLOOD. What is left of q is n1's.
+
+The ring. Polynomials modulo X^8192 + 1, four primes of 43 bits and one of 42, are the native core's. log2 q = 214 is
+the most for 128 bits of classical security with ternary secrets (Bossuat and others, "Security Guidelines for
+Implementing Homomorphic Encryption", 2024).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 
-from veilboost._native import ServicePublic, ServiceSecret
+from veilboost._native import ServicePublic, ServiceSecret, service_primes
 from veilboost.crypto.csprng import Csprng
 from veilboost.crypto.lattice.parameters import ERROR_SIGMA
 from veilboost.errors import MalformedMessage, UnsupportedCombination
-from veilboost.infer.secure import ring
-from veilboost.infer.secure.ring import DEGREE, POLYNOMIAL_BYTES, SEED_BYTES
-from veilboost.types import BoolArray, Int32Array, Int64Array, UInt8Array
+from veilboost.types import AnyArray, BoolArray, Int32Array, Int64Array, UInt8Array, UInt64Array
 
+DEGREE = 8192
+PRIMES = tuple(service_primes())
+MODULUS = math.prod(PRIMES)
+POLYNOMIAL_BYTES = len(PRIMES) * DEGREE * 43 // 8
+SEED_BYTES = 32
 FLOOD = 24
 _DIFFERENCE_BITS = 33  # of a threshold less a value, with 1 for what is added below n1
 _LEAST_FACTOR_BITS = 33  # n1 is above every difference: else common divisors of several answers could be found
 NODE_BYTES, ROW_BYTES = 4 * POLYNOMIAL_BYTES, 2 * POLYNOMIAL_BYTES
-BLINDED_BYTES = 8 * len(ring.PRIMES) + 2 * POLYNOMIAL_BYTES
+BLINDED_BYTES = 8 * len(PRIMES) + 2 * POLYNOMIAL_BYTES
+
+
+def residues(numbers: Sequence[int]) -> UInt64Array:
+    """Whole numbers modulo every prime: (numbers, primes)."""
+    return np.array([[number % prime for prime in PRIMES] for number in numbers], dtype=np.uint64).reshape(
+        -1, len(PRIMES)
+    )
+
+
+@cache
+def _weights() -> tuple[int, ...]:
+    return tuple((MODULUS // prime) * pow(MODULUS // prime, -1, prime) for prime in PRIMES)
+
+
+def joined(found: UInt64Array) -> list[int]:
+    """The numbers in (-q/2, q/2) with residues (numbers, primes)."""
+    sums = [sum(map(int.__mul__, row, _weights())) % MODULUS for row in found.tolist()]
+    return [total - MODULUS if 2 * total > MODULUS else total for total in sums]
+
+
+def ternary(randomness: Csprng) -> AnyArray:
+    """A polynomial of -1, 0 and 1, all alike."""
+    drawn = np.frombuffer(randomness.bytes(2 * DEGREE), dtype=np.uint8)
+    return (drawn[drawn < 255][:DEGREE] % 3).astype(np.int8) - np.int8(1)
 
 
 def generate_pair(randomness: Csprng, engine: str = "auto") -> tuple[bytes, bytes]:
-    secret, seed = ring.ternary(randomness), randomness.bytes(SEED_BYTES)
+    secret, seed = ternary(randomness), randomness.bytes(SEED_BYTES)
     packed = np.empty(POLYNOMIAL_BYTES, dtype=np.uint8)
     ServiceSecret(secret, engine).public_key(seed, randomness.bytes(SEED_BYTES), packed)
     return secret.tobytes(), seed + packed.tobytes()
@@ -46,7 +78,7 @@ def _scales(size: int) -> tuple[int, int]:
 def most_factor_bits(size: int) -> int:
     """The longest n1: sign, difference and n1 over the scales must fit q."""
     d0, d1 = _scales(size)
-    return ring.MODULUS.bit_length() - 2 - (d0 * d1).bit_length() - _DIFFERENCE_BITS
+    return MODULUS.bit_length() - 2 - (d0 * d1).bit_length() - _DIFFERENCE_BITS
 
 
 def comparison_distance(size: int) -> float:
@@ -117,8 +149,8 @@ class LatticePublic:
             np.ascontiguousarray(rows),
             at_nodes,
             of_rows,
-            ring.residues(factors),
-            ring.residues(offsets),
+            residues(factors),
+            residues(offsets),
             self._random.bytes(SEED_BYTES),
             out,
             self._threads,
@@ -128,7 +160,7 @@ class LatticePublic:
     def _encrypt(self, values: Int64Array, place: Int32Array, scale: int) -> UInt8Array:
         out = np.empty((len(values), 2 * POLYNOMIAL_BYTES), dtype=np.uint8)
         noise = self._random.bytes(SEED_BYTES)
-        self._key.encrypt(values, place, ring.residues([scale])[0], noise, out, self._threads)
+        self._key.encrypt(values, place, residues([scale])[0], noise, out, self._threads)
         return out
 
     def _check(self, rows: UInt8Array, width: int) -> None:
@@ -159,7 +191,7 @@ class LatticeSecret:
     def directions(self, blinded: UInt8Array) -> BoolArray:
         if blinded.ndim != 2 or blinded.shape[1] != BLINDED_BYTES:
             raise MalformedMessage("there are ciphertexts of another key")
-        constants = np.empty((len(blinded), len(ring.PRIMES)), dtype=np.uint64)
+        constants = np.empty((len(blinded), len(PRIMES)), dtype=np.uint64)
         if not self._key.decrypt(np.ascontiguousarray(blinded), constants, self._threads):
             raise MalformedMessage("a ciphertext is out of range")
-        return np.array([value > 0 for value in ring.joined(constants)], dtype=np.bool_)
+        return np.array([value > 0 for value in joined(constants)], dtype=np.bool_)

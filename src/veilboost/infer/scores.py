@@ -1,22 +1,67 @@
-"""Scores as people and programs read them: columns of a file, or entries of an answer."""
+"""What a model's scores are, and a file of them."""
 
 from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from veilboost.boost.objective import make_objective
 from veilboost.data.arrow import pyarrow, table_of
 from veilboost.errors import UnknownFormat
-from veilboost.service.model import ModelInfo
-from veilboost.types import AnyArray, Float64Array
+from veilboost.model.part import ColumnInfo, Part, Skeleton
+from veilboost.types import AnyArray, Float64Array, PartyName
 
-SCORE, PREDICTED = "score", "predicted"
+SCORE, PREDICTED, ROW_NUMBER = "score", "predicted", "row"
 ENDINGS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv"}
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """What the party that predicts may know of its model without asking anyone."""
+
+    name: str
+    party: PartyName
+    parties: tuple[PartyName, ...]
+    protocol: str
+    objective: str
+    classes: tuple[str, ...] | None
+    columns: tuple[ColumnInfo, ...]
+    id_name: str
+    trees: int
+
+    @staticmethod
+    def of(name: str, party: PartyName, part: Part, skeleton: Skeleton, id_name: str | None) -> ModelInfo:
+        """Of a run of this name at this party. `part.party` is no party's name where a model is whole."""
+        classes = skeleton.classes
+        if skeleton.objective == "multiclass" and classes is None:  # the labels had no names
+            classes = tuple(str(number) for number in range(skeleton.trees_per_round))
+        return ModelInfo(
+            name=name,
+            party=party,
+            parties=skeleton.parties if part.party == party else (party,),
+            protocol=skeleton.protocol,
+            objective=skeleton.objective,
+            classes=classes,
+            columns=part.columns,
+            id_name=id_name or ROW_NUMBER,
+            trees=len(skeleton.trees),
+        )
+
+    @property
+    def id_key(self) -> str:
+        """What a row's id is called in a request: `id`, unless a column has that name."""
+        taken = {column.name for column in self.columns}
+        return next(name for name in ("id", self.id_name, "row_id", "__id__") if name not in taken)
+
+
+def scores_of(skeleton: Skeleton, margins: Float64Array) -> Float64Array:
+    """What the objective makes of margins: probabilities (more than two classes: a column each) or values."""
+    name = skeleton.objective if skeleton.objective != "custom" else "regression"
+    return make_objective(name, classes=skeleton.trees_per_round).predict(margins)
 
 
 def meaning(info: ModelInfo) -> str:
@@ -40,18 +85,6 @@ def score_columns(info: ModelInfo, ids: AnyArray, scores: Float64Array) -> dict[
         columns[f"class {name}" if name in taken else name] = scores[:, at]
     columns[PREDICTED if info.id_name != PREDICTED else "predicted_"] = np.array(names)[scores.argmax(axis=1)]
     return columns
-
-
-def score_entries(info: ModelInfo, ids: Sequence[Any], scores: Float64Array) -> list[dict[str, Any]]:
-    """One JSON object per row, in the order of the rows."""
-    if scores.ndim == 1:
-        return [{"id": id, SCORE: score} for id, score in zip(ids, scores.tolist(), strict=True)]
-    names = info.classes or ()
-    best = scores.argmax(axis=1)
-    return [
-        {"id": id, "scores": dict(zip(names, row, strict=True)), PREDICTED: names[at]}
-        for id, row, at in zip(ids, scores.tolist(), best.tolist(), strict=True)
-    ]
 
 
 def check_ending(file: Path) -> str:

@@ -3,6 +3,8 @@
 An attribute with missing values has two numbers, one where missing counts as below everything and one where it counts
 as above; the owner of a node takes the one that sends missing values its way. A category that is split one against the
 rest has numbers of its own for every category.
+
+Floats become integers in the same order, so that comparing encrypted integers is exactly comparing the floats.
 """
 
 from __future__ import annotations
@@ -16,11 +18,24 @@ from typing import Any, cast
 import numpy as np
 
 from veilboost.errors import ForeignColumns, MalformedMessage, UnsupportedCombination
-from veilboost.infer.secure.ordered import MISSING, ONE, at_most, ordered
 from veilboost.model.part import ColumnInfo, Part, SplitRecords
-from veilboost.types import Column, Int64Array, PartyName
+from veilboost.ordered import to_ordered
+from veilboost.types import Column, Float32Array, Int64Array, PartyName
 
+MISSING = 1 << 31  # beyond every value; with a minus sign, below
+ONE = 1 << 30  # a category that is not the asked one, as large as an ordinary float's integer
 MOST_NUMBERS = 1 << 16
+
+
+def ordered(values: Float32Array) -> Int64Array:
+    """x < y exactly where ordered(x) < ordered(y); both zeros are 0. Not for missing values."""
+    found = to_ordered(values).astype(np.int64) - (1 << 31)
+    return found + (found < 0)
+
+
+def at_most(threshold: np.float32) -> int:
+    """The largest integer of a value that goes left by x < threshold (the paper compares u <= tau)."""
+    return int(ordered(np.array([threshold], dtype=np.float32))[0]) - 1
 
 
 @dataclass(frozen=True)

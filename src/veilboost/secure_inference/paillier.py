@@ -12,7 +12,7 @@ from veilboost.crypto.paillier.integers import big, from_bytes, inverses, power,
 from veilboost.crypto.paillier.keys import PrivateKey, PublicKey, check_public_key, generate_key
 from veilboost.crypto.paillier.owner import Owner
 from veilboost.errors import MalformedMessage
-from veilboost.infer.secure.ordered import MISSING
+from veilboost.secure_inference.attributes import MISSING
 from veilboost.types import BoolArray, Int64Array, UInt8Array
 
 # Decoys lie at plus or minus this, beyond all values: their sign is a coin's and says nothing of a user's value.

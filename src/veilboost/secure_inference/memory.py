@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from veilboost.errors import MissingPart
-from veilboost.infer.secure.attributes import Attribute, Directory
-from veilboost.infer.secure.authority import ServiceAuthority
-from veilboost.infer.secure.csp import DirectionService
-from veilboost.infer.secure.messages import (
+from veilboost.model.part import Part
+from veilboost.secure_inference.attributes import Attribute, Directory
+from veilboost.secure_inference.messages import (
     SECURE_MESSAGES,
     DirectoryRequest,
     EncryptedNodes,
@@ -19,10 +18,14 @@ from veilboost.infer.secure.messages import (
     ServiceKey,
     ServiceKeyRequest,
 )
-from veilboost.infer.secure.owner import NodeOwner, encrypt_part
-from veilboost.infer.secure.server import EncryptedModel
-from veilboost.infer.secure.user import ServiceUser
-from veilboost.model.part import Part
+from veilboost.secure_inference.roles import (
+    DirectionService,
+    EncryptedModel,
+    ServiceAuthority,
+    ServiceUser,
+    encrypt_part,
+)
+from veilboost.secure_inference.scheme import KnownService
 from veilboost.types import PartyName
 from veilboost.wire.channel import Answer, Peers
 from veilboost.wire.codec import Catalogue
@@ -57,20 +60,17 @@ class MemoryService:
             self._ask_authority(name, RegisterAttributes(own.to_json()), Done)
         nodes: dict[PartyName, EncryptedNodes] = {}
         for name, part in parts.items():
-            told = self._ask_authority(name, DirectoryRequest(), ServiceDirectory)
-            directory, key = Directory.from_json(told.attributes), told.key.tobytes()
-            if name == active:
-                nodes[name] = encrypt_part(part, directory, told.scheme, key)
-            else:
-                owner = NodeOwner(part, directory, told.scheme, key)
-                peers = Peers({name: self.channel(active, name, owner.handle)})
-                nodes[name] = peers.ask({name: NodesRequest()}, EncryptedNodes)[name]
-        told = self._ask_authority("csp", DirectoryRequest(), ServiceDirectory)
-        self.directory = Directory.from_json(told.attributes)
+            known = KnownService.of(self._ask_authority(name, DirectoryRequest(), ServiceDirectory))
+            nodes[name] = encrypt_part(part, known)
+            if name != active:
+                owner = self.channel(active, name, lambda _, given=nodes[name]: given)
+                nodes[name] = Peers({name: owner}).ask({name: NodesRequest()}, EncryptedNodes)[name]
+        known = KnownService.of(self._ask_authority("csp", DirectoryRequest(), ServiceDirectory))
         secret = self._ask_authority("csp", ServiceKeyRequest(), ServiceKey).key.tobytes()
-        self.csp = DirectionService(told.scheme, secret, self.directory.size, threads)
+        self.directory = known.directory
+        self.csp = DirectionService(known, secret, threads)
         way = Peers({"csp": self.channel(active, "csp", self.csp.handle)})
-        self.model = EncryptedModel(skeleton, nodes, self.directory, told.scheme, told.key.tobytes(), way, threads)
+        self.model = EncryptedModel(skeleton, nodes, known, way, threads)
         self._active = active
 
     def user(self) -> ServiceUser:

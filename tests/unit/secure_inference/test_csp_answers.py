@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from veilboost.errors import PeerUnreachable, UnexpectedMessage
-from veilboost.infer.secure.messages import BlindedNodes, Directions
-from veilboost.party.elxgb_ways import CATALOGUE, ServiceWay
 from veilboost.party.messages import Accepted, Finish, OpenService
+from veilboost.secure_inference.client import CATALOGUE, ServiceWay
+from veilboost.secure_inference.messages import BlindedNodes, Directions
 from veilboost.wire.channel import Peers
 from veilboost.wire.codec import decode, encode
 from veilboost.wire.message import Done

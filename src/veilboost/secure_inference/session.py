@@ -5,15 +5,19 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import replace
 
-from veilboost.config import TrainingConfig
 from veilboost.errors import AgainstPolicy, UnexpectedMessage
-from veilboost.infer.secure.attributes import Directory, attributes_of
-from veilboost.infer.secure.authority import ServiceAuthority
-from veilboost.infer.secure.csp import DirectionService
-from veilboost.infer.secure.messages import (
+from veilboost.party.identity import PeerIdentity
+from veilboost.party.job_session import read_job
+from veilboost.party.messages import Accepted, Finish, OpenService
+from veilboost.party.openings import Reach
+from veilboost.party.policy import ServeRequest, decide
+from veilboost.party.prediction_session import spend_predictions
+from veilboost.party.runs import RunFolder
+from veilboost.party.settings import PartySettings
+from veilboost.secure_inference.client import CATALOGUE, ServiceWay, own_attributes
+from veilboost.secure_inference.files import ServiceFolder
+from veilboost.secure_inference.messages import (
     BlindedNodes,
     DirectoryRequest,
     EncryptedNodes,
@@ -26,26 +30,18 @@ from veilboost.infer.secure.messages import (
     ServiceKey,
     ServiceKeyRequest,
 )
-from veilboost.infer.secure.owner import encrypt_part
-from veilboost.infer.secure.server import EncryptedModel
-from veilboost.model.part import Part
-from veilboost.party.elxgb_files import KnownService, ServiceFolder
-from veilboost.party.elxgb_queue import QueuedModel
-from veilboost.party.elxgb_ways import CATALOGUE, ServiceWay
-from veilboost.party.identity import PeerIdentity
-from veilboost.party.job_session import read_job
-from veilboost.party.messages import Accepted, Finish, OpenService
-from veilboost.party.own_table import load_allowed
-from veilboost.party.policy import ServeRequest, decide
-from veilboost.party.prediction_session import spend_predictions
-from veilboost.party.runs import RunFolder
-from veilboost.party.settings import PartySettings
-from veilboost.protocols.registry import protocol_named
+from veilboost.secure_inference.roles import (
+    DirectionService,
+    EncryptedModel,
+    QueuedModel,
+    ServiceAuthority,
+    encrypt_part,
+)
+from veilboost.secure_inference.scheme import KnownService
 from veilboost.types import PartyName
 from veilboost.version import release
 from veilboost.wire.channel import Answer, Peers
 from veilboost.wire.codec import encode
-from veilboost.wire.link import Link
 from veilboost.wire.message import Done, Message
 from veilboost.wire.transcript import Transcript
 
@@ -55,13 +51,6 @@ _models: dict[str, tuple[float, QueuedModel]] = {}  # by folder: models stay ope
 _deciders: dict[str, tuple[float, DirectionService]] = {}
 
 
-def own_attributes(part: Part, settings: PartySettings, training: TrainingConfig) -> Directory:
-    """What a party registers: the columns of its part, and which have missing values in its table."""
-    columns = {column.name: column for column in load_allowed(settings).columns}
-    named = [replace(columns[info.name], categories=info.categories) for info in part.columns]
-    return Directory(attributes_of(part.party, named, protocol_named("elxgb").settled(training).categories))
-
-
 class ServiceSession:
     """One conversation. A daemon without a table is authority or CSP, whichever it is asked to be for a run."""
 
@@ -69,7 +58,7 @@ class ServiceSession:
         self,
         settings: PartySettings,
         threads: int,
-        reach: Callable[[PartyName, float], Link],
+        reach: Reach,
         session: bytes,
         opening: OpenService,
         peer: PeerIdentity,
@@ -161,7 +150,7 @@ class ServiceSession:
             return self._ask_authority(RegisterAttributes(own.to_json()), Done)
         if isinstance(message, NodesRequest):
             known = self._told()  # from the authority itself, not from whoever asks
-            return encrypt_part(part, known.directory, known.scheme, known.key)
+            return encrypt_part(part, known)
         raise UnexpectedMessage(f"{message.type_name()} is not a request to an owner of nodes")
 
     def _as_active(self, peer: PeerIdentity, message: SecureQuery) -> SecureScores:
@@ -185,16 +174,14 @@ class ServiceSession:
         nodes: dict[PartyName, EncryptedNodes] = {name: self._folder.nodes(name) for name in part.skeleton.parties}
         kept = self._folder.read_json("roles.json")
         opening = OpenService(self._opening.run, kept["authority"], kept["csp"])
-        way = ServiceWay(self.settings, kept["csp"], opening, self._reach)
-        csp = Peers({"csp": way})
-        return EncryptedModel(part.skeleton, nodes, known.directory, known.scheme, known.key, csp, self._threads)
+        csp = Peers({"csp": ServiceWay(self.settings, kept["csp"], opening, self._reach)})
+        return EncryptedModel(part.skeleton, nodes, known, csp, self._threads)
 
     def _decider(self) -> DirectionService:
         key, changed = str(self._folder.path), self._changed(_SECRET)
         if key not in _deciders or _deciders[key][0] != changed:
-            known = self._folder.known()
             secret = self._folder.read(_SECRET)
-            _deciders[key] = changed, DirectionService(known.scheme, secret, known.directory.size, self._threads)
+            _deciders[key] = changed, DirectionService(self._folder.known(), secret, self._threads)
         return _deciders[key][1]
 
     def _changed(self, name: str) -> float:

@@ -14,14 +14,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from veilboost.data import PartyTable
-from veilboost.infer.secure.user import ServiceUser
 from veilboost.party.certs import init_authority, issue
 from veilboost.party.daemon import Daemon
 from veilboost.party.drive import Driver
-from veilboost.party.elxgb_publish import publish
-from veilboost.party.elxgb_ways import ServiceClient
 from veilboost.party.messages import OpenService
 from veilboost.party.settings import load_job, load_party
+from veilboost.secure_inference.client import ServiceClient, publish
+from veilboost.secure_inference.roles import ServiceUser
 from veilboost.wire.channel import Peers
 
 HELPERS = {"ta": "authority", "csp": "csp"}

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from veilboost.crypto.csprng import Csprng
 from veilboost.errors import ImpossibleParameter
+from veilboost.secure_inference.attributes import Directory
+from veilboost.secure_inference.messages import ServiceDirectory
 from veilboost.types import BoolArray, Int64Array, UInt8Array
 
 SCHEMES = ("paillier", "lattice")
-
-
-def fingerprint(public: bytes) -> UInt8Array:
-    """Says which key a ciphertext is of, which the ciphertext itself does not tell."""
-    return np.frombuffer(hashlib.sha256(public).digest(), dtype=np.uint8)
 
 
 class PublicService(Protocol):
@@ -56,40 +54,57 @@ class SecretService(Protocol):
 
 def generate(scheme: str, randomness: Csprng, bits: int = 2048, allow_insecure: bool = False) -> tuple[bytes, bytes]:
     """A fresh pair of service keys, (secret, public). `bits` is for Paillier."""
-    if scheme == "paillier":
-        from veilboost.infer.secure.paillier import generate_pair
+    if check_scheme(scheme) == "paillier":
+        from veilboost.secure_inference.paillier import generate_pair
 
         return generate_pair(randomness, bits, allow_insecure)
-    _check(scheme)
-    from veilboost.infer.secure.lattice import generate_pair as generate_lattice_pair
+    from veilboost.secure_inference.lattice import generate_pair as generate_lattice_pair
 
     return generate_lattice_pair(randomness)
 
 
 def public_service(scheme: str, key: bytes, size: int, threads: int = 1) -> PublicService:
-    if scheme == "paillier":
-        from veilboost.infer.secure.paillier import PaillierPublic
+    if check_scheme(scheme) == "paillier":
+        from veilboost.secure_inference.paillier import PaillierPublic
 
         return PaillierPublic(key, size)
-    _check(scheme)
-    from veilboost.infer.secure.lattice import LatticePublic
+    from veilboost.secure_inference.lattice import LatticePublic
 
     return LatticePublic(key, size, threads)
 
 
 def secret_service(scheme: str, key: bytes, size: int, threads: int = 1) -> SecretService:
-    if scheme == "paillier":
-        from veilboost.infer.secure.paillier import PaillierSecret
+    if check_scheme(scheme) == "paillier":
+        from veilboost.secure_inference.paillier import PaillierSecret
 
         return PaillierSecret(key, size, threads)
-    _check(scheme)
-    from veilboost.infer.secure.lattice import LatticeSecret
+    from veilboost.secure_inference.lattice import LatticeSecret
 
     return LatticeSecret(key, threads)
 
 
-def _check(scheme: str) -> None:
+def check_scheme(scheme: str) -> str:
     if scheme not in SCHEMES:
-        raise ImpossibleParameter(
-            f"there is no encryption {scheme!r} for inference", f"use one of {', '.join(SCHEMES)}"
-        )
+        raise ImpossibleParameter(f"there is no encryption {scheme!r} for inference", f"use {' or '.join(SCHEMES)}")
+    return scheme
+
+
+@dataclass(frozen=True)
+class KnownService:
+    """What the authority tells everyone: the directory, and the public key of an encryption."""
+
+    directory: Directory
+    scheme: str
+    key: bytes
+
+    @staticmethod
+    def of(told: ServiceDirectory) -> KnownService:
+        return KnownService(Directory.from_json(told.attributes), told.scheme, told.key.tobytes())
+
+    def public(self, threads: int = 1) -> PublicService:
+        return public_service(self.scheme, self.key, self.directory.size, threads)
+
+    @property
+    def fingerprint(self) -> UInt8Array:
+        """Says which key a ciphertext is of, which the ciphertext itself does not tell."""
+        return np.frombuffer(hashlib.sha256(self.key).digest(), dtype=np.uint8)

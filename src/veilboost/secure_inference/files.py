@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any, cast
@@ -12,22 +11,10 @@ from typing import Any, cast
 import numpy as np
 
 from veilboost.errors import CheckpointFailed, UnknownRun
-from veilboost.infer.secure.attributes import Directory
-from veilboost.infer.secure.messages import EncryptedNodes, ServiceDirectory
+from veilboost.secure_inference.attributes import Directory
+from veilboost.secure_inference.messages import EncryptedNodes
+from veilboost.secure_inference.scheme import KnownService
 from veilboost.types import PartyName
-
-
-@dataclass(frozen=True)
-class KnownService:
-    """What the authority told: the directory, and the public key of an encryption."""
-
-    directory: Directory
-    scheme: str
-    key: bytes
-
-    @staticmethod
-    def of(told: ServiceDirectory) -> KnownService:
-        return KnownService(Directory.from_json(told.attributes), told.scheme, told.key.tobytes())
 
 
 class ServiceFolder:

@@ -16,9 +16,10 @@ from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import Csprng
 from veilboost.crypto.lattice.parameters import ERROR_SIGMA
 from veilboost.errors import MalformedMessage, UnsupportedCombination
-from veilboost.infer.secure import ring
-from veilboost.infer.secure.attributes import attributes_of
-from veilboost.infer.secure.lattice import (
+from veilboost.party.simulation import simulate_prediction
+from veilboost.secure_inference import lattice
+from veilboost.secure_inference.attributes import MISSING, attributes_of
+from veilboost.secure_inference.lattice import (
     BLINDED_BYTES,
     FLOOD,
     ROW_BYTES,
@@ -28,9 +29,7 @@ from veilboost.infer.secure.lattice import (
     generate_pair,
     most_factor_bits,
 )
-from veilboost.infer.secure.memory import MemoryService
-from veilboost.infer.secure.ordered import MISSING
-from veilboost.party.simulation import simulate_prediction
+from veilboost.secure_inference.memory import MemoryService
 
 SIZE = 23
 
@@ -56,42 +55,42 @@ def test_predictions_are_those_of_the_plaintext_model():
 
 def test_the_roots_are_roots_and_the_twin_multiplies_polynomials():
     rng = np.random.default_rng(0)
-    a, b = rng.integers(-1000, 1000, size=(2, ring.DEGREE))
-    for at, prime in enumerate(ring.PRIMES):
-        assert pow(twin.ROOTS[at], ring.DEGREE, prime) == prime - 1
-    product = twin.times(twin.forward(a, 0), twin.forward(b, 0), ring.PRIMES[0])
+    a, b = rng.integers(-1000, 1000, size=(2, lattice.DEGREE))
+    for at, prime in enumerate(lattice.PRIMES):
+        assert pow(twin.ROOTS[at], lattice.DEGREE, prime) == prime - 1
+    product = twin.times(twin.forward(a, 0), twin.forward(b, 0), lattice.PRIMES[0])
     expected = a[0] * b[0] - int((a[1:] * b[:0:-1]).sum())  # X^N is -1
-    assert twin.constant(product, 0) == expected % ring.PRIMES[0]
-    numbers = [0, 1, -1, ring.MODULUS // 2, -(ring.MODULUS // 2), 12345 << 90]
-    assert ring.joined(ring.residues(numbers)) == numbers
+    assert twin.constant(product, 0) == expected % lattice.PRIMES[0]
+    numbers = [0, 1, -1, lattice.MODULUS // 2, -(lattice.MODULUS // 2), 12345 << 90]
+    assert lattice.joined(lattice.residues(numbers)) == numbers
 
 
 @pytest.mark.parametrize("engine", lattice_engines())
 def test_every_engine_equals_its_twin_byte_by_byte(engine):
     rng = np.random.default_rng(1)
-    secret = rng.integers(-1, 2, ring.DEGREE).astype(np.int8)
+    secret = rng.integers(-1, 2, lattice.DEGREE).astype(np.int8)
     seed, noise = (bytes([k]) * 32 for k in (1, 2))
-    packed = np.empty(ring.POLYNOMIAL_BYTES, dtype=np.uint8)
+    packed = np.empty(lattice.POLYNOMIAL_BYTES, dtype=np.uint8)
     owner = ServiceSecret(secret, engine)
     owner.public_key(seed, noise, packed)
     a, (b,) = twin.uniform(seed), twin.unpack(packed)
     error = twin.Stream(noise, 0).errors()
-    for at, prime in enumerate(ring.PRIMES):
+    for at, prime in enumerate(lattice.PRIMES):
         whole = (twin.times(a[at], twin.forward(secret, at), prime) + b[at]) % np.uint64(prime)
         assert np.array_equal(whole, twin.forward(error, at))
 
     public = ServicePublic(seed, packed, engine)
     values, place = np.array([[5, -(2**31)], [7, 1 - 2**31]]), np.array([[1, 8191], [0, 4096]], dtype=np.int32)
-    scale = ring.residues([3 << 100])[0]
+    scale = lattice.residues([3 << 100])[0]
     rows = np.empty((2, ROW_BYTES), dtype=np.uint8)
     public.encrypt(values, place, scale, noise, rows, 2)
     assert public.fits(rows, 1)
-    message = np.zeros((len(ring.PRIMES), ring.DEGREE), dtype=np.uint64)
+    message = np.zeros((len(lattice.PRIMES), lattice.DEGREE), dtype=np.uint64)
     for value, power in zip(values[1].tolist(), place[1].tolist(), strict=True):
-        message[:, power] = ring.residues([value * (3 << 100)])[0]
+        message[:, power] = lattice.residues([value * (3 << 100)])[0]
     assert np.array_equal(twin.pack(twin.encrypted(b, a, message, noise, 1)), rows[1])
 
-    factors, offsets = ring.residues([-(77 << 60), 5]), ring.residues([1 << 150, -9])
+    factors, offsets = lattice.residues([-(77 << 60), 5]), lattice.residues([1 << 150, -9])
     nodes = np.concatenate((rows, rows[::-1]), axis=1)
     found = np.empty((2, BLINDED_BYTES), dtype=np.uint8)
     public.blind(nodes, rows, np.array([0, 1]), np.array([1, 0]), factors, offsets, noise, found, 2)
@@ -99,7 +98,7 @@ def test_every_engine_equals_its_twin_byte_by_byte(engine):
         b, a, twin.unpack(nodes[1]), twin.unpack(rows[0]), factors[1].tolist(), offsets[1].tolist(), noise, 1
     )
     assert np.array_equal(found[1], expected)
-    constants = np.empty((2, len(ring.PRIMES)), dtype=np.uint64)
+    constants = np.empty((2, len(lattice.PRIMES)), dtype=np.uint64)
     assert owner.decrypt(found, constants, 2)
     assert constants[1].tolist() == twin.decrypted(secret, expected)
 
@@ -149,11 +148,11 @@ def test_errors_stay_as_far_below_the_scale_as_the_sizes_say():
     node = twin.unpack(public.encrypt_nodes([(3, 0)]))
     row = twin.unpack(public.encrypt_rows(np.full((1, SIZE), MISSING)))
     residues = []
-    for at, prime in enumerate(ring.PRIMES):
+    for at, prime in enumerate(lattice.PRIMES):
         s = twin.forward(np.frombuffer(secret, dtype=np.int8), at)
         left, right = ((part[0, at] + twin.times(part[1, at], s, prime)) % np.uint64(prime) for part in (node, row))
         residues.append(twin.constant(twin.times(left, right, prime), at))
-    error = ring.joined(np.array([residues], dtype=np.uint64))[0] - d0 * d1 * MISSING
+    error = lattice.joined(np.array([residues], dtype=np.uint64))[0] - d0 * d1 * MISSING
     assert 0 < abs(error) < d0 * d1 >> FLOOD
     assert most_factor_bits(SIZE) == 70
 
@@ -182,16 +181,16 @@ def test_refusals(pair):
     with pytest.raises(MalformedMessage):
         LatticePublic(b"short", SIZE)
     with pytest.raises(MalformedMessage):
-        LatticeSecret(bytes([2]) * ring.DEGREE)
+        LatticeSecret(bytes([2]) * lattice.DEGREE)
     key = generate_pair(Csprng())[1]
     with pytest.raises(UnsupportedCombination):
-        LatticePublic(key, ring.DEGREE)
+        LatticePublic(key, lattice.DEGREE)
 
 
 def test_the_modulus_stays_below_the_bound_of_the_guidelines():
     """Guidelines of 2024: N = 8192, ternary secret, 128 bits (classical), errors of 3.19 and more, log2 q up to 214."""
-    assert ring.DEGREE == 8192
-    assert ring.MODULUS.bit_length() <= 214
+    assert lattice.DEGREE == 8192
+    assert lattice.MODULUS.bit_length() <= 214
     assert ERROR_SIGMA >= 3.19
 
 
@@ -222,12 +221,12 @@ def test_errors_move_an_answer_as_little_as_is_stated():
     secret, public_key = generate_pair(Csprng())
     public, count = LatticePublic(public_key, SIZE), 6
     unit = public._d0 * public._d1
-    nodes = twin.unpack(public.encrypt_nodes([(3, 0)] * count)).reshape(count, 4, len(ring.PRIMES), ring.DEGREE)
+    nodes = twin.unpack(public.encrypt_nodes([(3, 0)] * count)).reshape(count, 4, len(lattice.PRIMES), lattice.DEGREE)
     rows = twin.unpack(public.encrypt_rows(np.full((count, SIZE), MISSING))).reshape(
-        count, 2, len(ring.PRIMES), ring.DEGREE
+        count, 2, len(lattice.PRIMES), lattice.DEGREE
     )
-    residues = np.empty((count, count, len(ring.PRIMES)), dtype=np.uint64)
-    for at, prime in enumerate(ring.PRIMES):
+    residues = np.empty((count, count, len(lattice.PRIMES)), dtype=np.uint64)
+    for at, prime in enumerate(lattice.PRIMES):
         s, p = twin.forward(np.frombuffer(secret, dtype=np.int8), at), np.uint64(prime)
         left, right = (
             [(part[0, at] + twin.times(part[1, at], s, prime)) % p for part in parts] for parts in (nodes, rows)
@@ -235,7 +234,7 @@ def test_errors_move_an_answer_as_little_as_is_stated():
         for i, node in enumerate(left):
             for k, row in enumerate(right):
                 residues[i, k, at] = twin.constant(twin.times(node, row, prime), at)
-    errors = [abs(each - unit * MISSING) / unit for each in ring.joined(residues.reshape(-1, len(ring.PRIMES)))]
+    errors = [abs(each - unit * MISSING) / unit for each in lattice.joined(residues.reshape(-1, len(lattice.PRIMES)))]
     # Errors of six rows decide the mean. It is above 3 deviations only where their squares add up to 54 or more (chi
     # square with six degrees: 1e-9), and below 0.02 only where six sizes add up to less than 0.14 (3e-9).
     assert 0.02 < np.mean(errors) / comparison_distance(SIZE) < 3

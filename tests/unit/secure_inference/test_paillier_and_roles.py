@@ -20,10 +20,10 @@ from veilboost.errors import (
     UnexpectedMessage,
     UnsupportedCombination,
 )
-from veilboost.infer.secure.attributes import Attribute, Directory, attributes_of
-from veilboost.infer.secure.authority import ServiceAuthority
-from veilboost.infer.secure.memory import MemoryService
-from veilboost.infer.secure.messages import (
+from veilboost.party.simulation import simulate_prediction
+from veilboost.secure_inference.attributes import MISSING, Attribute, Directory, at_most, attributes_of, ordered
+from veilboost.secure_inference.memory import MemoryService
+from veilboost.secure_inference.messages import (
     SECURE_MESSAGES,
     BlindedNodes,
     Directions,
@@ -34,11 +34,9 @@ from veilboost.infer.secure.messages import (
     SecureQuery,
     ServiceKeyRequest,
 )
-from veilboost.infer.secure.ordered import MISSING, at_most, ordered
-from veilboost.infer.secure.paillier import DECOY
-from veilboost.infer.secure.scheme import fingerprint, generate, public_service, secret_service
-from veilboost.infer.secure.server import EncryptedModel
-from veilboost.party.simulation import simulate_prediction
+from veilboost.secure_inference.paillier import DECOY
+from veilboost.secure_inference.roles import EncryptedModel, ServiceAuthority, encrypt_part
+from veilboost.secure_inference.scheme import KnownService, generate, public_service, secret_service
 from veilboost.types import Column
 from veilboost.wire.channel import Peers
 from veilboost.wire.message import Done
@@ -243,7 +241,8 @@ def test_a_users_vector_of_the_wrong_length_key_or_group_is_refused(served):
     for rows in wrong:
         with pytest.raises(MalformedMessage):
             ready.model.handle(SecureQuery(rows, own))
-    for key in (fingerprint(other_key), own[:-1], own[:0]):  # a key of the same length could not be told otherwise
+    foreign = KnownService(ready.directory, "paillier", other_key).fingerprint
+    for key in (foreign, own[:-1], own[:0]):  # a key of the same length could not be told otherwise
         with pytest.raises(MalformedMessage, match="another key"):
             ready.model.handle(SecureQuery(good, key))
     with pytest.raises(UnexpectedMessage):
@@ -287,15 +286,11 @@ def test_a_csp_that_answers_too_much_or_nothing_is_noticed(served, answer):
 def test_a_party_that_encrypts_other_nodes_than_its_own_is_refused(served):
     _, run, ready = served
     skeleton = run.parts["p0"].skeleton
-    told = ready.authority.handle("p0", DirectoryRequest())
-    from veilboost.infer.secure.owner import encrypt_part
-
-    nodes = {
-        name: encrypt_part(part, ready.directory, told.scheme, told.key.tobytes()) for name, part in run.parts.items()
-    }
+    known = KnownService.of(ready.authority.handle("p0", DirectoryRequest()))
+    nodes = {name: encrypt_part(part, known) for name, part in run.parts.items()}
 
     def model(given):
-        return EncryptedModel(skeleton, given, ready.directory, told.scheme, told.key.tobytes(), Peers({}))
+        return EncryptedModel(skeleton, given, known, Peers({}))
 
     model(nodes)
     name = max(nodes, key=lambda name: len(nodes[name].tree))

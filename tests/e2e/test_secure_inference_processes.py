@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from parties import DEADLINE, VEILBOOST, free_port
-from veilboost.infer.secure.user import ServiceUser
 from veilboost.model.joined import join
 from veilboost.party.certs import init_authority, issue
-from veilboost.party.elxgb_ways import ServiceClient
 from veilboost.party.messages import OpenService
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import load_party
+from veilboost.secure_inference.client import ServiceClient
+from veilboost.secure_inference.roles import ServiceUser
 from veilboost.types import Column
 from veilboost.wire.channel import Peers
 

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 
 from veilboost.crypto.csprng import Csprng
 from veilboost.errors import PeerUnreachable, VeilBoostError
+from veilboost.party.drive import who_answers
 from veilboost.party.hub import LinkHub, own_identity
 from veilboost.party.messages import CONTROL_MESSAGES, Propose
 from veilboost.party.settings import JobSettings, PartySettings
@@ -22,7 +23,7 @@ _GRACE = 0.5  # what the threads may take beyond the deadline of the requests th
 
 
 class RollCall:
-    """Asks every party that can be dialled for a dry run of the job that it has trained."""
+    """Asks every party that a prediction needs and that can be dialled for a dry run of the job."""
 
     def __init__(self, settings: PartySettings, job: JobSettings, job_text: str) -> None:
         self._settings = settings
@@ -45,7 +46,7 @@ class RollCall:
             return self._known
 
     def _call(self, seconds: float) -> Presence:
-        parties = {name: party for name, party in self._job.parties.items() if name != self._job.active}
+        parties = {name: self._job.parties[name] for name in who_answers(self._job)}
         found: dict[PartyName, bool | None] = dict.fromkeys(parties)
         hub = LinkHub(own_identity(self._settings), self._settings.limits)
         callers = {

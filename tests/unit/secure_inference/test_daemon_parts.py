@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from veilboost.errors import AgainstPolicy, MalformedMessage, UnknownRun
-from veilboost.infer.secure.attributes import Attribute, Directory
-from veilboost.infer.secure.messages import EncryptedNodes, SecureQuery
-from veilboost.party.elxgb_files import KnownService, ServiceFolder
-from veilboost.party.elxgb_queue import QueuedModel
 from veilboost.party.policy import Policy, ServeRequest, decide
+from veilboost.secure_inference.attributes import Attribute, Directory
+from veilboost.secure_inference.files import ServiceFolder
+from veilboost.secure_inference.messages import EncryptedNodes, SecureQuery
+from veilboost.secure_inference.roles import QueuedModel
+from veilboost.secure_inference.scheme import KnownService
 
 pytestmark = pytest.mark.fast
 
