@@ -13,9 +13,8 @@ from veilboost.crypto.paillier.prepared import PreparedOwner, PreparedRandomness
 from veilboost.data.table import PartyTable
 from veilboost.engine.api import LOCAL, Engine
 from veilboost.errors import DuplicateColumns, EmptyTable, ImpossibleParameter, MissingLabel, RowsDiffer
-from veilboost.infer.joint import predict_joint
+from veilboost.infer.joint import predict_joint, predict_oneshot
 from veilboost.infer.messages import PREDICTION_MESSAGES
-from veilboost.infer.oneshot import predict_oneshot
 from veilboost.infer.responder import PredictionResponder
 from veilboost.model.part import Part
 from veilboost.party.session import PassiveSession, TrainingJob, train_active
