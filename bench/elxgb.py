@@ -125,7 +125,7 @@ def prepared(rows: int, config: TrainingConfig) -> PreparedOwner:
 
 
 def hashed(ids: AnyArray) -> PreparedIds:
-    """As `veilboost elxgb prepare` does it, with the paper's hash."""
+    """As `veilboost prepare` does it, with the paper's hash."""
     return PreparedIds.make(ids, Hashing().begin(ids), bytes(KEY_BYTES), "hmac-sha512")
 
 

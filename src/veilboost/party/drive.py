@@ -11,6 +11,7 @@ from typing import Self
 import numpy as np
 
 from veilboost.align.api import AlignContext
+from veilboost.align.hashing import Hashing
 from veilboost.align.registry import alignment_named
 from veilboost.boost.booster import Progress, RoundResult
 from veilboost.crypto.csprng import Csprng
@@ -30,14 +31,13 @@ from veilboost.model.part import ColumnInfo, Part, Skeleton, SplitRecords
 from veilboost.party.booking import Booking, planned, stated_delta, with_own_delta
 from veilboost.party.commented import commented_toml
 from veilboost.party.daemon import listen_for
-from veilboost.party.elxgb_prepared import take
 from veilboost.party.hub import LinkHub, own_identity
 from veilboost.party.job_session import read_job
 from veilboost.party.lots import SALT_BYTES, DrivenLots, agreed_lots, kept_rows, lots_of
 from veilboost.party.messages import CONTROL_MESSAGES, Accepted, Checkpoint, Finish, Propose
 from veilboost.party.own_table import open_table
 from veilboost.party.policy import TrainRequest
-from veilboost.party.prepared_ids import hashing_for
+from veilboost.party.precompute import PREPARED, prepared_hashing, prepared_randomness
 from veilboost.party.runs import RunFolder
 from veilboost.party.session import TrainingJob, TrainingOutcome, train_active
 from veilboost.party.settings import JobSettings, PartySettings
@@ -248,6 +248,9 @@ class Driver(Connections):
         self.watch.stage("training")
         job = TrainingJob(self.spec, self.job.training, self.job.order, classes=self._classes)
         keeper = _Keeper(self, run, trainers, table, resume)
+        randomness = booking.randomness
+        if (self.settings.runs / PREPARED).is_dir():
+            randomness = prepared_randomness(self.settings, self.job, randomness)
         outcome = train_active(
             job,
             self.settings.name,
@@ -257,7 +260,7 @@ class Driver(Connections):
             self.settings.threads or os.cpu_count() or 1,
             keeper,
             lambda result: self._after_round(run, result),
-            take(self.settings, self.job, booking.randomness),
+            randomness,
             booking,
             engine,
         )
@@ -283,13 +286,16 @@ class Driver(Connections):
             for name, party in self.job.parties.items()
             if name in callers and party.role != "data"
         }
+        hashing = Hashing()
+        if self.alignment.hashes_ids or (self.settings.runs / PREPARED).is_dir():
+            hashing = prepared_hashing(self.settings, self.job, run)
         context = AlignContext(
             self.settings.name,
             self.job.order,
             table.ids,
             Peers(helpers),
             threads=self.settings.threads or 1,
-            hashing=hashing_for(self.settings, self.job, run),
+            hashing=hashing,
         )
         driven = DrivenLots(self.alignment, context, trainers, everyone, lots, salt, self.watch.stage)
         run.save_alignment(driven.rows())

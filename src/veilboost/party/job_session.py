@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from veilboost.align.api import AlignContext, HelperContext
+from veilboost.align.hashing import Hashing
 from veilboost.align.registry import alignment_named
 from veilboost.data.table import PartyTable, drawn_places
 from veilboost.engine.opening import lasting_engine
@@ -24,7 +25,6 @@ from veilboost.party.answering import AnsweringSession, Reach
 from veilboost.party.booking import Booking, planned, stated_delta
 from veilboost.party.declared import read_section
 from veilboost.party.identity import PeerIdentity
-from veilboost.party.kept_keys import take_key
 from veilboost.party.lots import AnsweredLots, HelpedLots, kept_rows, lots_of
 from veilboost.party.messages import (
     CONTROL_MESSAGES,
@@ -37,7 +37,7 @@ from veilboost.party.messages import (
     Propose,
 )
 from veilboost.party.own_table import open_allowed, wished_lots
-from veilboost.party.prepared_ids import hashing_for
+from veilboost.party.precompute import PREPARED, prepared_hashing, take_key
 from veilboost.party.runs import RunFolder
 from veilboost.party.session import PassiveSession
 from veilboost.party.settings import JobSettings, PartySettings
@@ -211,13 +211,16 @@ class JobSession(AnsweringSession[JobSettings]):
         table = self._load()
         helpers = ways_to_helpers(self.settings, self.job, self._reach, self._session, self.catalogue, self._transcript)
         self._callers.extend(helpers.values())
+        hashing = Hashing()
+        if self._alignment.hashes_ids or (self.settings.runs / PREPARED).is_dir():
+            hashing = prepared_hashing(self.settings, self.job, self._run)
         context = AlignContext(
             party=self.settings.name,
             order=self.job.order,
             ids=table.ids,
             helpers=Peers(helpers),
             threads=self._threads,
-            hashing=hashing_for(self.settings, self.job, self._run),
+            hashing=hashing,
         )
         self._lots = AnsweredLots(self._alignment, context, message, lots_of(table))
         self._training = None  # of rows that this party knew, and another has forgotten

@@ -1,4 +1,4 @@
-"""`veilboost elxgb`: what can be done before a job starts."""
+"""`veilboost prepare`: what can be done before a job starts."""
 
 from __future__ import annotations
 
@@ -11,24 +11,7 @@ from rich.markup import escape
 
 from veilboost.cli.console import print_json, seconds_text, stdout
 
-elxgb = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
 
-
-@elxgb.callback()
-def about() -> None:
-    """Hash ids and encrypt before a job starts, so that the job itself is quick.
-
-    Example:
-
-        [bold]veilboost elxgb prepare credit.toml --config bank.toml[/]
-    """
-
-
-@elxgb.command()
 def prepare(
     job: Annotated[Path, typer.Argument(metavar="JOB", help="The job's file (veilboost init job).")],
     config: Annotated[Path, typer.Option("--config", metavar="FILE", help="This party's settings.")],
@@ -56,13 +39,13 @@ def prepare(
 
     Examples:
 
-        [bold]veilboost elxgb prepare credit.toml --config bank.toml[/]
+        [bold]veilboost prepare credit.toml --config bank.toml[/]
 
-        [bold]veilboost elxgb prepare credit.toml --config shop.toml --only ids[/]
+        [bold]veilboost prepare credit.toml --config shop.toml --only ids[/]
 
-        [bold]veilboost elxgb prepare credit.toml --config bank.toml --trees 20[/]
+        [bold]veilboost prepare credit.toml --config bank.toml --trees 20[/]
     """
-    from veilboost.party.elxgb_prepared import prepare as prepare_job
+    from veilboost.party.precompute import prepare as prepare_job
     from veilboost.party.settings import load_job, load_party
 
     made = prepare_job(load_party(config), load_job(job), trees, only)

@@ -1,4 +1,4 @@
-"""`veilboost elxgb prepare`, and what a daemon says of serving users when it starts."""
+"""`veilboost prepare`, and what a daemon says of serving users when it starts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def town(tmp_path: Path):
 def prepare(town, *more, **options):
     training = dataclasses.replace(CONFIG, categories="ordinal", options=options)
     job = town.write_job({"shop": "127.0.0.1:1"}, config=training, protocol=ProtocolSettings("elxgb"))
-    return CliRunner().invoke(app, ["elxgb", "prepare", str(job), "--config", str(town.folder / "bank.toml"), *more])
+    return CliRunner().invoke(app, ["prepare", str(job), "--config", str(town.folder / "bank.toml"), *more])
 
 
 def test_preparing_says_what_lies_where_in_words_and_as_json(town):
@@ -47,6 +47,12 @@ def test_preparing_says_what_lies_where_in_words_and_as_json(town):
     assert isinstance(prepare(town, backend="lattice").exception, UnsupportedCombination)
     assert prepare(town, "--trees", "0", **SHORT_KEY).exit_code == 2
     assert isinstance(prepare(town, "--only", "everything", **SHORT_KEY).exception, ImpossibleParameter)
+
+
+def test_the_old_name_says_the_new_one():
+    old = CliRunner().invoke(app, ["elxgb", "prepare", "job.toml", "--config", "bank.toml"])
+    assert isinstance(old.exception, ImpossibleParameter)
+    assert "veilboost prepare JOB" in str(old.exception)
 
 
 def test_a_daemon_says_whose_users_it_serves(town, capsys):

@@ -23,7 +23,7 @@ from veilboost.errors import (
     MissingLabel,
     UnsupportedCombination,
 )
-from veilboost.party.elxgb_prepared import prepare, prepare_encryption, take
+from veilboost.party.precompute import prepare, prepare_encryption, prepared_randomness
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import ProtocolSettings, load_job, load_party
 from veilboost.party.simulation import simulate_training
@@ -90,24 +90,24 @@ def written(town, protocol="elxgb", **options):
 def test_what_was_prepared_is_for_its_owner_alone_and_taken_once(town):
     settings, job = load_party(town.folder / "bank.toml"), written(town, **SHORT_KEY)
     plain = JobRandomness()
-    assert take(settings, job, plain) is plain
+    assert prepared_randomness(settings, job, plain) is plain
     made = prepare_encryption(settings, job, trees=2)
     assert (made.encryptions, made.key_bits) == (2 * 36, 512)
     assert made.file == settings.runs / "prepared" / "credit.key"
     assert made.file.stat().st_mode & 0o777 == 0o600
     assert made.file.parent.stat().st_mode & 0o777 == 0o700
-    taken = take(settings, job, plain)
+    taken = prepared_randomness(settings, job, plain)
     assert isinstance(taken, PreparedRandomness)
     assert (taken.key, taken.owner.left) == (plain.key, 72)
     assert not list(made.file.parent.iterdir())
-    assert take(settings, job, plain) is plain
+    assert prepared_randomness(settings, job, plain) is plain
 
 
 def test_a_job_that_has_changed_to_other_encryption_leaves_nothing_behind(town):
     settings, job = load_party(town.folder / "bank.toml"), written(town, **SHORT_KEY)
     made = prepare_encryption(settings, job)
     plain = JobRandomness()
-    assert take(settings, written(town, backend="lattice"), plain) is plain
+    assert prepared_randomness(settings, written(town, backend="lattice"), plain) is plain
     assert not made.file.exists()
 
 
@@ -115,7 +115,7 @@ def test_workers_elsewhere_do_not_get_what_lies_ready_here(town):
     settings, job = load_party(town.folder / "bank.toml"), written(town, "paillier", **SHORT_KEY)
     made, plain = prepare_encryption(settings, job), JobRandomness()
     ray = dataclasses.replace(settings, engine="ray")
-    assert take(ray, job, plain) is plain
+    assert prepared_randomness(ray, job, plain) is plain
     assert made.file.exists()
     with pytest.raises(UnsupportedCombination, match="engine ray"):
         prepare(ray, job)

@@ -26,17 +26,15 @@ from veilboost.errors import (
     VeilBoostError,
 )
 from veilboost.model.joined import join
-from veilboost.party import prepared_ids
+from veilboost.party import precompute
 from veilboost.party.certs import issue
 from veilboost.party.commented import commented_toml
 from veilboost.party.daemon import Daemon
 from veilboost.party.drive import Driver
-from veilboost.party.elxgb_prepared import prepare
 from veilboost.party.hub import LinkHub, own_identity
-from veilboost.party.kept_keys import key_for, take_key
 from veilboost.party.messages import CONTROL_MESSAGES, PrepareAlignment
 from veilboost.party.policy import Policy
-from veilboost.party.prepared_ids import prepare_ids
+from veilboost.party.precompute import key_for, prepare, prepare_ids, take_key
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import (
     CertificateSettings,
@@ -290,10 +288,10 @@ def test_only_those_whose_rows_align_get_the_key(market):
         with pytest.raises(AgainstPolicy, match=f"{name} has no table"):
             prepare_ids(asking, job)
         with pytest.raises(PeerRefused, match=f"VB-1612: {name} has no table in 'first'"):
-            prepared_ids._ask_key(asking, job)
+            precompute._ask_key(asking, job)
     # A CSP that writes itself into the job as an owner gets a key, but not the one that the owners have.
     forged = as_role(job, csp="data", stranger="csp")
-    assert prepared_ids._ask_key(market.settings["csp"], forged) != genuine
+    assert precompute._ask_key(market.settings["csp"], forged) != genuine
     assert take_key(ta, job) is None, "what is kept is of other parties now"
     hidden = market.train(job)
     assert market.told(job)["shop"] == "hashed anew: the authority has given another key"
