@@ -51,12 +51,6 @@ class ModelInfo:
             trees=len(skeleton.trees),
         )
 
-    @property
-    def id_key(self) -> str:
-        """What a row's id is called in a request: `id`, unless a column has that name."""
-        taken = {column.name for column in self.columns}
-        return next(name for name in ("id", self.id_name, "row_id", "__id__") if name not in taken)
-
 
 def scores_of(skeleton: Skeleton, margins: Float64Array) -> Float64Array:
     """What the objective makes of margins: probabilities (more than two classes: a column each) or values."""

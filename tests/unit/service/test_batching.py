@@ -23,6 +23,7 @@ from veilboost.infer.scores import ModelInfo, check_ending, score_columns, write
 from veilboost.model.part import ColumnInfo
 from veilboost.service.batching import Batcher
 from veilboost.service.guard import read_token
+from veilboost.service.schema import Schema
 from veilboost.service.server import is_loopback, parse_address
 from veilboost.types import Column, Float64Array
 
@@ -183,6 +184,6 @@ def test_columns_of_a_file_keep_their_names_apart(tmp_path: Path) -> None:
 def test_an_id_has_a_key_of_its_own() -> None:
     def key(*columns: str) -> str:
         infos = tuple(ColumnInfo(name) for name in columns)
-        return ModelInfo("m", "bank", ("bank",), "plain", "binary", None, infos, "customer", 1).id_key
+        return Schema(ModelInfo("m", "bank", ("bank",), "plain", "binary", None, infos, "customer", 1), 1).id_key
 
     assert (key("x"), key("id")) == ("id", "customer")
