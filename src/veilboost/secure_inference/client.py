@@ -23,7 +23,6 @@ from veilboost.party.own_table import load_allowed
 from veilboost.party.predicting import KEEP
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import PartySettings
-from veilboost.protocols.registry import protocol_named
 from veilboost.secure_inference.attributes import Directory, attributes_of
 from veilboost.secure_inference.files import ServiceFolder
 from veilboost.secure_inference.messages import (
@@ -119,7 +118,9 @@ def own_attributes(part: Part, settings: PartySettings, training: TrainingConfig
     """What a party registers: the columns of its part, and which have missing values in its table."""
     columns = {column.name: column for column in load_allowed(settings).columns}
     named = [replace(columns[info.name], categories=info.categories) for info in part.columns]
-    return Directory(attributes_of(part.party, named, protocol_named("elxgb").settled(training).categories))
+    # Where "auto" gave sets, a split by one category can be served; any other is refused when it is encrypted.
+    categories = "onehot" if training.categories == "auto" else training.categories
+    return Directory(attributes_of(part.party, named, categories))
 
 
 def publish(
