@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from io import BytesIO
 from pathlib import Path
 from typing import Any, cast
@@ -11,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from veilboost.errors import CheckpointFailed, UnknownRun
+from veilboost.party.keyfiles import make_private_folder, write_private
 from veilboost.secure_inference.attributes import Directory
 from veilboost.secure_inference.messages import EncryptedNodes
 from veilboost.secure_inference.scheme import KnownService
@@ -26,13 +26,9 @@ class ServiceFolder:
         self.path = runs / run / "service"
 
     def write(self, name: str, content: bytes) -> None:
-        partial = self.path / f".{name}.partial"
         try:
-            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-            partial.unlink(missing_ok=True)
-            with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(content)
-            os.replace(partial, self.path / name)
+            make_private_folder(self.path)
+            write_private(self.path / name, content, force=True)
         except OSError as error:
             raise CheckpointFailed(f"{name} cannot be written ({error.strerror})") from None
 

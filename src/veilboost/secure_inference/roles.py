@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from concurrent.futures import Future
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -260,16 +261,6 @@ def _shuffled(count: int) -> Int64Array:
     return np.argsort(np.frombuffer(Csprng().bytes(8 * count), dtype=np.uint64), kind="stable")
 
 
-@dataclass
-class _Waiting:
-    """One user's rows, and in the end its scores or what went wrong."""
-
-    rows: UInt8Array
-    scores: Float64Array | None = None
-    error: BaseException | None = None
-    done: threading.Event = field(default_factory=threading.Event)
-
-
 class QueuedModel:
     """Users who wait while others are served are served together: as many exchanges with the CSP as for one.
 
@@ -278,36 +269,32 @@ class QueuedModel:
 
     def __init__(self, model: EncryptedModel) -> None:
         self._model = model
-        self._queue: list[_Waiting] = []
+        self._queue: list[tuple[UInt8Array, Future[Float64Array]]] = []
         self._adding, self._serving = threading.Lock(), threading.Lock()
         self.batches = 0
 
     def predict(self, query: SecureQuery) -> Float64Array:
         self._model.check(query)  # one user's broken rows are not everybody's
-        mine = _Waiting(query.rows)
+        scores = Future[Float64Array]()
         with self._adding:
-            self._queue.append(mine)
+            self._queue.append((query.rows, scores))
         with self._serving:
-            if not mine.done.is_set():
+            if not scores.done():
                 self._serve()
-        if mine.error is not None:
-            raise mine.error
-        if mine.scores is None:
-            raise RuntimeError("a served user has no scores")
-        return mine.scores
+        return scores.result()
 
     def _serve(self) -> None:
         with self._adding:
             batch, self._queue = self._queue, []
         self.batches += 1
         try:
-            for waiting, scores in zip(batch, self._model.predict([w.rows for w in batch]), strict=True):
-                waiting.scores = scores
+            found = self._model.predict([rows for rows, _ in batch])
         except BaseException as error:  # each of them hears of it
-            for waiting in batch:
-                waiting.error = error
-        for waiting in batch:
-            waiting.done.set()
+            for _, answer in batch:
+                answer.set_exception(error)
+            return
+        for (_, answer), scores in zip(batch, found, strict=True):
+            answer.set_result(scores)
 
 
 # --- user -------------------------------------------------------------------------------------------------
