@@ -11,6 +11,7 @@ import pytest
 
 from parties import CONFIG, Town, make_certificates
 from support import SHORT_KEY, make_columns, make_labels, sha, split_among
+from veilboost import Federation
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import Csprng, JobRandomness
 from veilboost.crypto.paillier.keys import generate_key
@@ -23,6 +24,8 @@ from veilboost.errors import (
     MissingLabel,
     UnsupportedCombination,
 )
+from veilboost.party import precompute
+from veilboost.party.daemon import Daemon
 from veilboost.party.precompute import prepare, prepare_encryption, prepared_randomness
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import ProtocolSettings, load_job, load_party
@@ -140,3 +143,15 @@ def test_who_cannot_prepare_is_told(town):
     bank.runs.write_text("no folder")
     with pytest.raises(CheckpointFailed):
         prepare(bank, written(town, **SHORT_KEY))
+
+
+def test_a_job_without_precomputation_looks_for_none(town, monkeypatch):
+    monkeypatch.setattr(precompute, "_Kept", lambda *_: pytest.fail("nothing was prepared here"))
+    for name in ("bank", "shop"):
+        town.settle(name, policy={"min_rows": 1})
+    daemon = Daemon(load_party(town.folder / "shop.toml"))
+    try:
+        job = town.write_job({"shop": f"127.0.0.1:{daemon.port}"})
+        assert Federation(job, town.folder / "bank.toml").train(progress=False).rounds == CONFIG.n_estimators
+    finally:
+        daemon.stop()
