@@ -66,8 +66,8 @@ def open_predictor(settings: PartySettings, folder: Path) -> Predictor:
     state = run.status.get("state")
     if state != "finished":
         raise MissingPart(f"the run {folder.name!r} is not finished but {state}", "end or resume its training first")
-    skeleton = run.load_part().skeleton
-    whole = skeleton is not None and settings.name not in skeleton.parties and len(skeleton.parties) == 1
+    part = run.load_part()
+    whole = part.skeleton is not None and part.skeleton.parties == (part.party,)
     return (Predictor if whole else LivePredictor)(settings, run)
 
 
