@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from common import among, arguments, as_matrix, hold_out, load, note, report, xgboost_parameters
-from elxgb_load import load_over_tls
-from elxgb_service import load_of_users, served, timed
+from secure_inference import load_of_users, served, timed
+from secure_inference_load import load_over_tls
 from veilboost.align.hashing import Hashing
 from veilboost.align.hmac_csp.prepared import PreparedHashing, PreparedIds
 from veilboost.config import TrainingConfig
@@ -125,7 +125,7 @@ def prepared(rows: int, config: TrainingConfig) -> PreparedOwner:
 
 
 def hashed(ids: AnyArray) -> PreparedIds:
-    """As `veilboost elxgb prepare` does it, with the paper's hash."""
+    """As `veilboost prepare` does it, with the paper's hash."""
     return PreparedIds.make(ids, Hashing().begin(ids), bytes(KEY_BYTES), "hmac-sha512")
 
 

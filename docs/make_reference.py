@@ -27,10 +27,10 @@ from veilboost.errors import VeilBoostError, coded_errors
 from veilboost.estimators import VerticalClassifier
 from veilboost.estimators.parameters import Parameters
 from veilboost.infer.messages import PREDICTION_MESSAGES
-from veilboost.infer.secure.messages import SECURE_MESSAGES
 from veilboost.party.messages import CONTROL_MESSAGES
 from veilboost.privacy.statement import Statement
 from veilboost.protocols.registry import BUILT_IN, all_protocols
+from veilboost.secure_inference.messages import SECURE_MESSAGES
 from veilboost.wire.message import ArraySpec, Message
 
 REFERENCE = Path(__file__).resolve().parent / "reference"

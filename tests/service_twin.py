@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
-from veilboost.infer.secure.ring import DEGREE, PRIMES
+from veilboost.secure_inference.lattice import DEGREE, PRIMES
 
 ROOTS = (4732080483711, 3833382005217, 534283243764, 1507580726352, 3761857733064)
 _BITS = 43

@@ -170,7 +170,7 @@ def test_the_service_answers_one_row_many_rows_and_many_at_once(town: Town) -> N
     text = service.ask("/metrics")[1]
     assert 'veilboost_requests_total{method="POST",route="/v1/predict",status="200"} 22' in text
     assert "veilboost_rows_total 41" in text
-    predictions = int(re.findall(r"^veilboost_predictions_total (\d+)$", text, re.MULTILINE)[0])
+    predictions = float(re.findall(r"^veilboost_predictions_total (\d+\.0)$", text, re.MULTILINE)[0])
     assert predictions < 22, "those that came at once share predictions"
 
     status, answer = service.ask("/v1/predict", {"row": {**rows[0], "id": "stranger"}})

@@ -21,10 +21,10 @@ from veilboost.align.registry import all_alignments
 from veilboost.cli.main import app
 from veilboost.errors import VeilBoostError, coded_errors
 from veilboost.infer.messages import PREDICTION_MESSAGES
-from veilboost.infer.secure.messages import SECURE_MESSAGES
 from veilboost.party.messages import CONTROL_MESSAGES
 from veilboost.protocols.registry import BUILT_IN, all_protocols
 from veilboost.protocols.spec import ProtocolSpec
+from veilboost.secure_inference.messages import SECURE_MESSAGES
 from veilboost.wire.message import Message
 
 pytestmark = pytest.mark.fast

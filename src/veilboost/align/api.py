@@ -114,7 +114,8 @@ class AlignmentSpec:
     """What a way of aligning is and says about itself.
 
     `outcome` is what the result tells its receivers even if every message were perfect; what messages tell beyond it
-    stands in their classes. `finds_by_id`: common rows have the same id at every party.
+    stands in their classes. `finds_by_id`: common rows have the same id at every party. `hashes_ids`: a party hashes
+    its ids under a key of the authority, which it may do before the job.
     """
 
     name: str
@@ -127,6 +128,7 @@ class AlignmentSpec:
     active: Callable[[AlignContext, Peers], ActiveAligner]
     passive: Callable[[AlignContext], PassiveAligner]
     helpers: Mapping[str, Callable[[HelperContext], HelperSide]]
+    hashes_ids: bool = False
 
     @property
     def roles(self) -> tuple[str, ...]:

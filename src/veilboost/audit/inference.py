@@ -12,7 +12,7 @@ from veilboost.crypto.csprng import Csprng
 from veilboost.crypto.paillier.integers import from_bytes
 from veilboost.crypto.paillier.keys import PrivateKey
 from veilboost.crypto.paillier.owner import Owner
-from veilboost.infer.secure.scheme import generate, public_service
+from veilboost.secure_inference.scheme import generate, public_service
 from veilboost.types import BoolArray, Int64Array, UInt8Array
 
 

@@ -13,7 +13,6 @@ from veilboost.cli.certs import certs
 from veilboost.cli.check import check
 from veilboost.cli.datasets import datasets
 from veilboost.cli.demo import demo
-from veilboost.cli.elxgb import elxgb
 from veilboost.cli.export import export
 from veilboost.cli.init import init
 from veilboost.cli.inspect import inspect
@@ -22,6 +21,7 @@ from veilboost.cli.ledger import ledger
 from veilboost.cli.party import party
 from veilboost.cli.plan import plan
 from veilboost.cli.predict import predict
+from veilboost.cli.prepare import prepare
 from veilboost.cli.privacy import privacy
 from veilboost.cli.protocols import protocols
 from veilboost.cli.report_page import report
@@ -31,7 +31,7 @@ from veilboost.cli.simulate import simulate
 from veilboost.cli.train import train
 from veilboost.cli.transcript import transcript
 from veilboost.cli.user import user
-from veilboost.errors import VeilBoostError
+from veilboost.errors import ImpossibleParameter, VeilBoostError
 
 REFUSED = 2
 
@@ -72,6 +72,7 @@ def veilboost(
 for _command in (
     demo,
     simulate,
+    prepare,
     train,
     predict,
     serve,
@@ -90,7 +91,6 @@ for _command in (
 for _name, _group in (
     ("party", party),
     ("user", user),
-    ("elxgb", elxgb),
     ("jobs", jobs),
     ("privacy", privacy),
     ("ledger", ledger),
@@ -98,6 +98,12 @@ for _name, _group in (
     ("init", init),
 ):
     app.add_typer(_group, name=_name)
+
+
+@app.command(hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def elxgb() -> None:
+    """Renamed to `veilboost prepare`."""
+    raise ImpossibleParameter("veilboost elxgb prepare was renamed", "run veilboost prepare JOB --config FILE")
 
 
 def run() -> None:

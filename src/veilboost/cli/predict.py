@@ -39,18 +39,15 @@ def predict(
 
         [bold]veilboost predict --model runs/credit --config bank.toml --data new.parquet --out scores.parquet[/]
     """
-    from veilboost.party.job import load_job
+    from veilboost.infer.scores import check_ending, meaning, score_columns, write_scores
+    from veilboost.party.predicting import open_predictor
+    from veilboost.party.presence import names_of
     from veilboost.party.settings import load_party
-    from veilboost.service.model import OpenModel
-    from veilboost.service.peers import names_of
-    from veilboost.service.scores import check_ending, meaning, score_columns, write_scores
-    from veilboost.service.whole import WholeModel
 
     # All that this machine can check comes first: what parties are asked counts against their day's limit.
     check_ending(out)
     _check_place(data, out)
-    whole = load_job(model / "job.toml").spec.setting == "horizontal"
-    opened = (WholeModel if whole else OpenModel)(load_party(config), model)
+    opened = open_predictor(load_party(config), model)
     info = opened.info
     with _stage(f"reading {data}"):
         table = opened.load(data)

@@ -65,19 +65,22 @@ def serve(
         if (error.name or "").startswith("veilboost"):
             raise
         raise MissingExtra(f"the service needs {error.name}", "pip install 'veilboost[serve]'") from None
-    from veilboost.party.job import load_job
+    from veilboost.party.predicting import LivePredictor, open_predictor
     from veilboost.party.settings import load_party
-    from veilboost.service.model import OpenModel
 
     host, port = parse_address(listen)
     token = None if token_file is None else read_token(token_file)
-    if load_job(model / "job.toml").spec.setting == "horizontal":
+    opened = open_predictor(load_party(config), model)
+    if not isinstance(opened, LivePredictor):
         raise UnsupportedCombination(
             "the model of a job over rows in different hands is whole, and needs no parties to predict with",
             "use veilboost predict, or veilboost export for XGBoost",
         )
-    opened = OpenModel(load_party(config), model)
-    opened.check_servable()
+    if opened.job.alignment == "preshared":  # single rows find each other by their ids
+        raise UnsupportedCombination(
+            f"the run {opened.info.name!r} has alignment = 'preshared', which knows no single rows",
+            "train with another alignment",
+        )
     console = stderr()
     if not is_loopback(host):
         console.print(

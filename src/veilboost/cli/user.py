@@ -10,7 +10,6 @@ import typer
 from rich.markup import escape
 
 from veilboost.cli.console import print_json, seconds_text, stderr, stdout, writing
-from veilboost.errors import ImpossibleParameter
 
 user = typer.Typer(
     no_args_is_help=True,
@@ -57,12 +56,9 @@ def publish(
 
         [bold]veilboost user publish --config bank.toml --run loan --authority ta --csp csp --scheme lattice[/]
     """
-    from veilboost.infer.secure.scheme import SCHEMES
-    from veilboost.party.elxgb_publish import publish as publish_model
     from veilboost.party.settings import load_party
+    from veilboost.secure_inference.client import publish as publish_model
 
-    if scheme not in SCHEMES:
-        raise ImpossibleParameter(f"there is no encryption {scheme!r} for inference", f"use {' or '.join(SCHEMES)}")
     started = time.monotonic()
     known = publish_model(
         load_party(config), run, authority, csp, scheme, lambda text: stderr().print(escape(text), soft_wrap=True)
@@ -100,32 +96,14 @@ def predict(
 
         [bold]veilboost user predict --config u.toml --run loan --active bank --authority ta --data x.csv --out s.csv[/]
     """
-    from veilboost.data.load import load_table
-    from veilboost.infer.secure.user import ServiceUser
-    from veilboost.party.elxgb_ways import ServiceClient
-    from veilboost.party.messages import OpenService
-    from veilboost.party.predicting import KEEP
+    from veilboost.infer.scores import check_ending, write_scores
     from veilboost.party.settings import load_party
-    from veilboost.service.scores import check_ending, write_scores
-    from veilboost.wire.channel import Peers
+    from veilboost.secure_inference.client import predict_own_rows
 
     check_ending(out)
-    client = ServiceClient(load_party(config), OpenService(run, authority, ""))
-    try:
-        asking = ServiceUser(Peers({"authority": client.way(authority), "active": client.way(active)}))
-        attributes = asking.directory.attributes
-        table = load_table(
-            data,
-            id=id,
-            features=[attribute.name for attribute in attributes],
-            categorical=[attribute.name for attribute in attributes if attribute.categories is not None],
-            rules=KEEP,
-        )
-        started = time.monotonic()
-        scores = asking.predict({column.name: column for column in table.columns}, table.rows)
-        seconds = time.monotonic() - started
-    finally:
-        client.close()
+    started = time.monotonic()
+    table, scores = predict_own_rows(load_party(config), run, active, authority, data, id)
+    seconds = time.monotonic() - started
     names = ["score"] if scores.shape[1] == 1 else [f"score {k}" for k in range(scores.shape[1])]
     with writing(out):
         write_scores(out, {id or "row": table.ids, **{name: scores[:, k] for k, name in enumerate(names)}})

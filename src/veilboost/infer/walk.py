@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from veilboost.boost.tree import LEAF
-from veilboost.errors import MalformedMessage
 from veilboost.model.part import Skeleton
 from veilboost.types import BoolArray, Float64Array, Int32Array, Int64Array, UInt8Array
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Pairs that wait at nodes of one owner: rows[starts[k]:starts[k+1]] stand at node[k] of tree[k]."""
+
+    index: Int64Array
+    tree: Int32Array
+    node: Int32Array
+    starts: Int32Array
+    rows: Int32Array
+
+    @property
+    def counts(self) -> Int32Array:
+        return np.diff(self.starts)
 
 
 class Walk:
@@ -55,10 +70,9 @@ class Walk:
     def move(self, pairs: Int64Array, left: BoolArray | UInt8Array) -> None:
         self._at[pairs] = self._left[self._at[pairs]] + (left == 0)
 
-    def settle(self) -> bool:
-        """Forget pairs that reached a leaf; True while any is under way."""
+    def settle(self) -> None:
+        """Forget pairs that reached a leaf."""
         self._moving = self._moving[self._left[self._at[self._moving]] != LEAF]
-        return len(self._moving) > 0
 
     @property
     def moving(self) -> bool:
@@ -72,26 +86,3 @@ class Walk:
         for tree in range(len(weights)):
             margin[tree % groups] += weights[tree]
         return margin
-
-
-class Pairs:
-    """Pairs that wait at nodes of one owner: rows[starts[k]:starts[k+1]] stand at node[k] of tree[k]."""
-
-    def __init__(
-        self, index: Int64Array, tree: Int32Array, node: Int32Array, starts: Int32Array, rows: Int32Array
-    ) -> None:
-        self.index = index
-        self.tree = tree
-        self.node = node
-        self.starts = starts
-        self.rows = rows
-
-    @property
-    def counts(self) -> Int32Array:
-        return np.diff(self.starts)
-
-
-def unpack(name: str, packed: UInt8Array, count: int) -> UInt8Array:
-    if len(packed) != (count + 7) // 8:
-        raise MalformedMessage(f"{name} answered for another number of rows")
-    return np.unpackbits(packed, count=count)

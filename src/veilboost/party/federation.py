@@ -10,13 +10,13 @@ from typing import Any
 
 from rich.console import Console
 
-from veilboost.errors import ImpossibleSetting, UnreadableFile
+from veilboost.errors import UnreadableFile
 from veilboost.party.coordinator import Coordinator, Watch
 from veilboost.party.exchange import read_exchanges, traffic_by_peer, traffic_dict
 from veilboost.party.horizontal.coordinator import HorizontalCoordinator
 from veilboost.party.job import Job, load_job
 from veilboost.party.live import LiveView
-from veilboost.party.predicting import LivePredictor, Prediction, load_rows
+from veilboost.party.predicting import LivePredictor, Prediction
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import PartySettings, load_party
 from veilboost.party.vertical.coordinator import VerticalCoordinator
@@ -151,9 +151,7 @@ class Federation:
             `ids` and `scores` in the order of the rows; probabilities, or values of a regression.
         """
         predictor = LivePredictor(self.party, self.run)
-        if self.party.data is None:
-            raise ImpossibleSetting(f"{self.party.name} has no [data] section", "it says which column is the id")
-        return predictor.predict(load_rows(frame, self.party.data, predictor.part.columns))
+        return predictor.predict(predictor.load(frame))
 
     def transcript(self) -> list[dict[str, Any]]:
         """What crossed at this party: sender, receiver, message type, count, bytes, and what was revealed to whom."""

@@ -12,8 +12,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 from veilboost.errors import (
     PeerBroken,
@@ -23,31 +23,15 @@ from veilboost.errors import (
     UnexpectedMessage,
     VeilBoostError,
 )
-from veilboost.party.elxgb_session import ServiceSession
-from veilboost.party.horizontal.session import HorizontalSession
 from veilboost.party.hub import own_identity, revoked_at
 from veilboost.party.identity import Identity, PeerIdentity, check_peer, peer_identity
-from veilboost.party.job import read_job
-from veilboost.party.key_session import KeySession
-from veilboost.party.messages import (
-    CONTROL_MESSAGES,
-    OpenService,
-    PrepareAlignment,
-    Propose,
-    ProposePrediction,
-)
-from veilboost.party.prediction_session import PredictionSession
-from veilboost.party.session import TrainingSession
+from veilboost.party.openings import OPENINGS, Session, session_for
+from veilboost.party.session import Reach, TrainingSession
 from veilboost.party.settings import PartySettings
-from veilboost.party.vertical.session import VerticalSession
-from veilboost.protocols.spec import Setting
 from veilboost.types import PartyName
-from veilboost.wire.codec import Catalogue, decode
-from veilboost.wire.link import Link
+from veilboost.wire.codec import decode
 from veilboost.wire.packet import Kind, Packet
 from veilboost.wire.rpc import failure_body
-
-_PROPOSALS = Catalogue(CONTROL_MESSAGES)
 
 
 @dataclass
@@ -58,11 +42,6 @@ class Conversation:
     digest: bytes = b""
     answer: Packet | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
-
-
-Reach = Callable[[PartyName, float], Link]  # a way to another party, within so many seconds
-_TRAINING: Mapping[Setting, type[TrainingSession]] = {"vertical": VerticalSession, "horizontal": HorizontalSession}
-Session = TrainingSession | PredictionSession | ServiceSession
 
 
 def admit_peer(settings: PartySettings, certificate: bytes) -> PeerIdentity:
@@ -77,6 +56,11 @@ def _reason(error: BaseException) -> str:
     where = traceback.extract_tb(error.__traceback__)[-1]
     text = f" ({error})" if isinstance(error, OSError) else ""
     return f"{type(error).__name__} at {where.filename}:{where.lineno}{text}"
+
+
+def _trains(session: Session) -> TypeGuard[TrainingSession]:
+    """Whether it holds the table, or is about to."""
+    return isinstance(session, TrainingSession) and session.uses_table and not session.dry_run
 
 
 class PartyHost:
@@ -147,33 +131,24 @@ class PartyHost:
         return answer
 
     def _begin(self, peer: PeerIdentity, packet: Packet) -> Session:
-        """A session starts with a proposal, and only one job at a time may train on the table."""
+        """A session starts with its opening message, and only one job at a time may train on the table."""
         try:
-            proposal = decode(packet.body, _PROPOSALS)
+            opening = decode(packet.body, OPENINGS)
         except VeilBoostError:
-            proposal = None
-        if isinstance(proposal, ProposePrediction):
-            return PredictionSession(self.settings, self.threads, self._reach, packet.session, proposal, peer)
-        if isinstance(proposal, OpenService):
-            return ServiceSession(self.settings, self.threads, self._reach, proposal, peer)
-        if isinstance(proposal, PrepareAlignment):
-            return KeySession(self.settings, self.threads, self._reach, packet.session, proposal, peer)
-        if not isinstance(proposal, Propose):
-            raise StaleSession("the session is not known here: it has ended, or this party was started anew")
-        job = read_job(proposal.job)
-        opened = _TRAINING[job.spec.setting]
-        session = opened(self.settings, self.threads, self._reach, packet.session, job, proposal, peer)
-        for other in self._rivals(session):
-            same_job = other.job.name == session.job.name and other.proposer == session.proposer
-            if not same_job and not self._is_silent(other):
-                raise TableBusy(f"the table of {self.settings.name} is in use by the job {other.job.name!r}")
+            raise StaleSession("the session is not known here: it has ended, or this party was started anew") from None
+        session = session_for(opening)(self.settings, self.threads, self._reach, packet.session, opening, peer)
+        if _trains(session):
+            for other in self._training():
+                same_job = other.job.name == session.job.name and other.proposer == session.proposer
+                if not same_job and not self._is_silent(other):
+                    raise TableBusy(f"the table of {self.settings.name} is in use by the job {other.job.name!r}")
         return session
 
     def _enter(self, key: bytes, session: Session) -> None:
         """An accepted session takes the table; one of the same job, or one that went silent, gives way."""
         with self._lock:
             silent = [other for other in self._sessions.values() if self._is_silent(other)]
-            for other in (*self._rivals(session), *silent):
+            for other in (*(self._training() if _trains(session) else ()), *silent):
                 other.give_up()
             self._sessions = {k: s for k, s in self._sessions.items() if not s.over}
             self._sessions[key] = session
@@ -182,12 +157,8 @@ class PartyHost:
         """Whoever drove it has gone: longer silent than anybody would wait."""
         return time.monotonic() - session.last_heard > self.settings.limits.wait_seconds
 
-    def _rivals(self, session: Session) -> list[TrainingSession]:
-        if isinstance(session, PredictionSession | ServiceSession) or not session.uses_table or session.dry_run:
-            return []
-        every = self._sessions.values()
-        others = [other for other in every if not isinstance(other, PredictionSession | ServiceSession)]
-        return [other for other in others if other.uses_table and not other.dry_run]
+    def _training(self) -> list[TrainingSession]:
+        return [session for session in self._sessions.values() if _trains(session)]
 
     def _forget(self, session: bytes, keep: Conversation) -> None:
         """A session has ended: only the last answer stays, should its request be repeated."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from veilboost.align.hmac_csp.messages import AlignmentKey
-from veilboost.align.hmac_csp.spec import SPEC
+from veilboost.align.registry import alignment_named
 from veilboost.errors import AgainstPolicy
 from veilboost.party.identity import PeerIdentity
 from veilboost.party.job import read_job
-from veilboost.party.kept_keys import key_for
 from veilboost.party.messages import PrepareAlignment, Propose
+from veilboost.party.precompute import key_for
 from veilboost.party.session import Reach
 from veilboost.party.settings import PartySettings
 from veilboost.party.vertical.session import VerticalSession
@@ -34,7 +34,7 @@ class KeySession(VerticalSession):
 
     def _check_place(self, peer: PeerIdentity) -> None:
         job, me = self.job, self.settings.name
-        if job.alignment != SPEC.name or me not in job.parties or self.role != "authority":
+        if not alignment_named(job.alignment).hashes_ids or me not in job.parties or self.role != "authority":
             raise AgainstPolicy(
                 f"{me} is not the authority of {job.name!r}", "ask the authority that the job names", public=True
             )

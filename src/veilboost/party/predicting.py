@@ -1,4 +1,4 @@
-"""The active party predicts with live parties."""
+"""A finished run, opened to predict with: by live parties, or alone where this party has the whole model."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from veilboost.align.api import AlignContext, AlignmentSpec
 from veilboost.align.registry import alignment_named
-from veilboost.boost.objective import make_objective
 from veilboost.crypto.csprng import Csprng
 from veilboost.data.columns import id_values
 from veilboost.data.load import load_table
@@ -19,15 +19,26 @@ from veilboost.data.schema import SchemaRules, check_present, check_size
 from veilboost.data.selection import Selection
 from veilboost.data.sources import read_source
 from veilboost.data.table import PartyTable
-from veilboost.errors import EmptyIntersection, ImpossibleSetting, MissingPart, RowsDiffer, VeilBoostError
+from veilboost.errors import (
+    EmptyIntersection,
+    ImpossibleSetting,
+    MissingPart,
+    PeerUnreachable,
+    RowsDiffer,
+    UnsupportedCombination,
+    VeilBoostError,
+)
 from veilboost.infer.joint import predict_joint
 from veilboost.infer.messages import PREDICTION_MESSAGES
+from veilboost.infer.scores import ModelInfo, scores_of
+from veilboost.model.joined import join
 from veilboost.model.part import ColumnInfo, Skeleton
 from veilboost.party.coordinator import Connections
 from veilboost.party.job import read_job
 from veilboost.party.messages import CONTROL_MESSAGES, Accepted, Finish, Propose, ProposePrediction
+from veilboost.party.presence import RollCall, names_of
 from veilboost.party.runs import RunFolder
-from veilboost.party.settings import DataSettings, PartySettings
+from veilboost.party.settings import PartySettings
 from veilboost.party.vertical.coordinator import who_answers
 from veilboost.party.vertical.lots import SALT_BYTES, DrivenLots, agreed_lots
 from veilboost.types import AnyArray, Float64Array, Int64Array
@@ -49,32 +60,70 @@ class Prediction:
     classes: tuple[str, ...] | None
 
 
-class LivePredictor:
-    """A finished run of the active party, and the parties that hold the other parts."""
+def open_predictor(settings: PartySettings, folder: Path) -> Predictor:
+    """The predictor of a run whose training has come to its end. Asks nobody yet."""
+    folder = folder.resolve()  # the run's name is the folder's, which `.` does not tell
+    run = RunFolder.open(folder.parent, folder.name)
+    state = run.status.get("state")
+    if state != "finished":
+        raise MissingPart(f"the run {folder.name!r} is not finished but {state}", "end or resume its training first")
+    part = run.load_part()
+    whole = part.skeleton is not None and part.skeleton.parties == (part.party,)
+    return (Predictor if whole else LivePredictor)(settings, run)
+
+
+class Predictor:
+    """A whole model: this party predicts its own rows by itself."""
 
     def __init__(self, settings: PartySettings, run: RunFolder) -> None:
-        self.settings = settings
-        self.run = run
-        self.part = run.load_part()
+        """Raises what is wrong with the run or the settings."""
+        self.settings, self.run, self.part = settings, run, run.load_part()
         if self.part.skeleton is None:
             raise MissingPart(f"the part of {self.part.party} has no skeleton: only the active party can predict")
         self.skeleton: Skeleton = self.part.skeleton
-        self._text = run.job_text
-        self.job = read_job(self._text)
+        id_name = None if settings.data is None else settings.data.id
+        self.info = ModelInfo.of(run.path.name, settings.name, self.part, self.skeleton, id_name)
+
+    def load(self, source: object) -> PartyTable:
+        """New rows from a file or frame: the id, where the settings name one, and the columns as trained."""
+        return load_rows(source, None if self.settings.data is None else self.settings.data.id, self.part.columns)
 
     def predict(self, table: PartyTable) -> Prediction:
-        """Scores for every row of the table; each must be known to every party. Raises what a party objects to."""
+        """Scores in the order of the rows."""
+        return self._prediction(table, join({self.part.party: self.part}).margins(table.columns))
+
+    def _prediction(self, table: PartyTable, margins: Float64Array) -> Prediction:
+        return Prediction(table.ids, scores_of(self.skeleton, margins), self.skeleton.classes)
+
+
+class LivePredictor(Predictor):
+    """The active party's part, and the parties that hold the others."""
+
+    def __init__(self, settings: PartySettings, run: RunFolder) -> None:
+        super().__init__(settings, run)
+        if self.part.party != settings.name:
+            raise UnsupportedCombination(f"the run is of {self.part.party} and the settings are of {settings.name}")
+        if settings.data is None:
+            raise ImpossibleSetting(f"{settings.name} has no [data] section", "it says which column is the id")
+        self._text = run.job_text
+        self.job = read_job(self._text)
+        self.roll_call = RollCall(settings, self.job, self._text)
+
+    def predict(self, table: PartyTable, seconds: float | None = None) -> Prediction:
+        """Scores for every row of the table; each must be known to every party. Raises what a party objects to.
+
+        Everyone is called first, for so many seconds: if one party is away, no other spends its day's predictions.
+        """
+        wanted = self.settings.limits.connect_seconds if seconds is None else seconds
+        away = [name for name, there in self.roll_call.now(wanted).items() if there is False]
+        if away:
+            raise PeerUnreachable(f"{names_of(away)} cannot be reached")
         transcript = Transcript(self.settings.name, self.run.path / "predictions")
         with Connections(self.settings, self.job) as connections:
             try:
-                margin = self._margins(table, connections, transcript)
+                return self._prediction(table, self._margins(table, connections, transcript))
             finally:
                 transcript.close()
-        objective = make_objective(
-            self.skeleton.objective if self.skeleton.objective != "custom" else "regression",
-            classes=self.skeleton.trees_per_round,
-        )
-        return Prediction(table.ids, objective.predict(margin), self.skeleton.classes)
 
     def _margins(self, table: PartyTable, connections: Connections, transcript: Transcript) -> Float64Array:
         session = Csprng().bytes(16)
@@ -140,21 +189,21 @@ class LivePredictor:
         return back
 
 
-def load_rows(source: object, data: DataSettings, columns: tuple[ColumnInfo, ...]) -> PartyTable:
+def load_rows(source: object, id: str | None, columns: tuple[ColumnInfo, ...]) -> PartyTable:
     """The rows of a file or frame as a trained party's columns; the label may be absent."""
     if columns:
         return load_table(
             source,
-            id=data.id,
+            id=id,
             features=[column.name for column in columns],
             categorical=[column.name for column in columns if column.categories is not None],
             rules=KEEP,
         ).without_label()
     # A party that has labels only: its new rows are ids and nothing else.
-    selection = Selection(id=data.id, features=())
+    if id is None:
+        raise ImpossibleSetting("neither an id nor a column is known of new rows", "name the id under [data]")
+    selection = Selection(id=id, features=())
     read = read_source(source, selection)
     check_present(read.table.column_names, selection)
     check_size(read.table.num_rows, 0, has_label=True)
-    if data.id is None:
-        raise ImpossibleSetting("neither an id nor a column is known of new rows", "name the id under [data]")
-    return PartyTable(id_values(data.id, read.table.column(data.id), typed=read.typed), ())
+    return PartyTable(id_values(id, read.table.column(id), typed=read.typed), ())

@@ -3,37 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
+import json
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 from fastapi import FastAPI, Request
-from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from fastapi.responses import HTMLResponse, JSONResponse, Response
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 from veilboost.data.table import PartyTable
-from veilboost.errors import MalformedMessage, OversizedMessage, UnknownMessage, VeilBoostError
+from veilboost.errors import MalformedMessage, OversizedMessage, RowsDiffer, UnknownMessage, VeilBoostError
+from veilboost.infer.scores import ModelInfo, meaning
+from veilboost.party.predicting import Prediction
+from veilboost.party.presence import Presence
 from veilboost.service.batching import Batcher
-from veilboost.service.guard import (
-    HEADERS,
-    SEEN,
-    Guard,
-    Log,
-    Seen,
-    refusal,
-    status_of_prediction,
-    status_of_request,
-)
-from veilboost.service.metrics import CONTENT_TYPE, Metrics
-from veilboost.service.model import ModelInfo, Predict
-from veilboost.service.peers import Presence
+from veilboost.service.guard import SEEN, Guard, Log, Seen, refusal
 from veilboost.service.rows import Asked, read_request
-from veilboost.service.scores import meaning, score_entries
-from veilboost.service.spec import about, operation, page, response
+from veilboost.service.schema import About, Health, Refusal, Schema
 from veilboost.types import Float64Array
 from veilboost.version import release
+
+PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
+ERRORS = {
+    400: "The request is not what it should be.",
+    401: "The request does not bear the token of the service.",
+    404: "A row is not known to every party, or there is no such page.",
+    413: "The body or the number of rows is too large.",
+    500: "The service met an error of its own.",
+    503: "A party cannot be reached or refused, or too many requests wait.",
+}
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class ServiceLimits:
 
 def make_app(
     info: ModelInfo,
-    predict: Predict,
+    predict: Callable[[PartyTable], Prediction],
     presence: Callable[[], Presence],
     *,
     limits: ServiceLimits | None = None,
@@ -71,14 +74,20 @@ def make_app(
     log : callable
         Takes one line per request, in which there is nothing that was sent.
     """
-    limits, metrics = limits or ServiceLimits(), Metrics()
+    limits, registry = limits or ServiceLimits(), CollectorRegistry()
+    schema = Schema(info, limits.rows)
+    rows = Counter("veilboost_rows", "Rows predicted.", registry=registry)
+    predictions = Counter("veilboost_predictions", "Joint predictions made.", registry=registry)
 
     def score(table: PartyTable) -> Float64Array:
         scores = predict(table).scores
-        metrics.predicted(table.rows)
+        rows.inc(table.rows)
+        predictions.inc()
         return scores
 
     batcher = Batcher(score, limits.rows, limits.waiting)
+    waiting = Gauge("veilboost_waiting_requests", "Requests that wait for their prediction.", registry=registry)
+    waiting.set_function(lambda: batcher.waiting)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
@@ -93,65 +102,83 @@ def make_app(
         docs_url=None,  # the interactive pages load scripts from elsewhere
         redoc_url=None,
         redirect_slashes=False,
+        responses=_errors(401),
     )
-    app.add_middleware(Guard, metrics=metrics, token=token, log=log)
+    app.add_middleware(Guard, registry=registry, token=token, log=log)
 
     @app.exception_handler(HTTPException)
     async def not_found(request: Request, error: HTTPException) -> Response:  # pyright: ignore[reportUnusedFunction]
         what = "the service has no such page" if error.status_code == 404 else "the page does not take this method"
-        return refusal(UnknownMessage(what, "GET / lists them all"), error.status_code, _seen(request))
+        return refusal(UnknownMessage(what, "GET / lists them all"), error.status_code, request.scope[SEEN])
 
-    @app.post("/v1/predict", **operation(info, limits.rows, limits.body_bytes))
+    body, definitions = schema.body()
+
+    @app.post(
+        "/v1/predict",
+        summary="Predict one row, or several",
+        description=f"At most {limits.rows} rows and {limits.body_bytes} bytes at once. Every column must be sent; "
+        "null is a missing value, and so is a category that training did not know.",
+        response_model=schema.answer,
+        response_description=f"Scores in the order of the rows. A score is {meaning(info)}.",
+        responses=_errors(*ERRORS),
+        openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": body}}}},
+    )
     async def predict_rows(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
-        seen = _seen(request)
+        seen: Seen = request.scope[SEEN]
         try:
-            body = await _body(request, limits.body_bytes)
-            asked = await run_in_threadpool(read_request, body, info, limits.rows)
-        except VeilBoostError as error:
-            return refusal(error, status_of_request(error), seen)
+            content = await _body(request, limits.body_bytes)
+            asked = await run_in_threadpool(read_request, content, schema)
+        except VeilBoostError as error:  # the request itself is wrong
+            return refusal(error, 413 if isinstance(error, OversizedMessage) else 400, seen)
         try:
             scores = await asyncio.wrap_future(batcher.submit(asked.table))
-        except VeilBoostError as error:
-            return refusal(error, status_of_prediction(error), seen)
+        except VeilBoostError as error:  # the request is right, and the parties could not answer it
+            return refusal(error, 404 if isinstance(error, RowsDiffer) else 503, seen)
         seen.rows = asked.table.rows
-        return _json(_answer(info, asked, scores))
+        return JSONResponse(_answer(info, asked, scores))
 
-    @app.get("/v1/model", **response("The model: what it predicts, and what a row of this party holds."))
-    async def model() -> Response:  # pyright: ignore[reportUnusedFunction]
-        return _json(about(info) | {"most_rows": limits.rows})
+    @app.get("/v1/model", summary="What the model predicts, and what a row of this party holds")
+    async def model() -> About:  # pyright: ignore[reportUnusedFunction]
+        return schema.about()
 
-    @app.get("/healthz", **response("Whether the service runs (it answers), and which parties can be reached."))
-    async def health() -> Response:  # pyright: ignore[reportUnusedFunction]
+    @app.get("/healthz", summary="Whether the service runs, and which parties can be reached")
+    async def health() -> Health:  # pyright: ignore[reportUnusedFunction]
         # 200 also when a party is away: to start this service anew would not bring it back.
         peers = await run_in_threadpool(presence)
         status = "degraded" if False in peers.values() else "ok"
-        return _json({"status": status, "model": info.name, "waiting": batcher.waiting, "peers": dict(peers)})
+        return Health(status=status, model=info.name, waiting=batcher.waiting, peers=dict(peers))
 
-    @app.get("/metrics", **response("Counts for Prometheus.", CONTENT_TYPE))
+    text: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
+
+    @app.get("/metrics", summary="Counts for Prometheus", response_class=Response, responses=text)
     async def numbers() -> Response:  # pyright: ignore[reportUnusedFunction]
-        return PlainTextResponse(metrics.text(batcher.waiting), headers=HEADERS, media_type=CONTENT_TYPE)
+        return Response(generate_latest(registry), media_type=PROMETHEUS)
 
     @app.get("/", include_in_schema=False)
     async def front() -> Response:  # pyright: ignore[reportUnusedFunction]
         policy = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
-        return HTMLResponse(page(info), headers=HEADERS | policy)
+        return HTMLResponse(_page(info, schema.id_key), headers=policy)
 
+    # A body is read by ourselves, so its schema is not among those that FastAPI collects.
+    app.openapi()["components"]["schemas"] |= definitions
     return app
 
 
-def _seen(request: Request) -> Seen:
-    return request.scope[SEEN]
-
-
-def _json(content: Mapping[str, Any]) -> JSONResponse:
-    return JSONResponse(content, headers=HEADERS)
+def _errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    return {status: {"model": Refusal, "description": ERRORS[status]} for status in statuses}
 
 
 def _answer(info: ModelInfo, asked: Asked, scores: Float64Array) -> dict[str, Any]:
-    entries = score_entries(info, asked.ids, scores)
-    return (
-        {"model": info.name, "prediction": entries[0]} if asked.single else {"model": info.name, "predictions": entries}
-    )
+    entries: list[dict[str, Any]]
+    if scores.ndim == 1:
+        entries = [{"id": id, "score": score} for id, score in zip(asked.ids, scores.tolist(), strict=True)]
+    else:
+        names, best = info.classes or (), scores.argmax(axis=1).tolist()
+        entries = [
+            {"id": id, "scores": dict(zip(names, row, strict=True)), "predicted": names[at]}
+            for id, row, at in zip(asked.ids, scores.tolist(), best, strict=True)
+        ]
+    return {"model": info.name, **({"prediction": entries[0]} if asked.single else {"predictions": entries})}
 
 
 async def _body(request: Request, most: int) -> bytes:
@@ -170,3 +197,30 @@ async def _body(request: Request, most: int) -> bytes:
         else:
             return bytes(body)
     raise OversizedMessage(f"the body is larger than {most} bytes", "send fewer rows in a request")
+
+
+def _page(info: ModelInfo, id_key: str) -> str:
+    """A page that a person can read without leaving this machine: no scripts, nothing loaded."""
+    rows = "".join(
+        f"<tr><td>{escape(column.name)}</td><td>{'number' if column.categories is None else 'category'}</td></tr>"
+        for column in info.columns
+    )
+    sample = {id_key: 1, **{column.name: None for column in info.columns}}
+    body = escape(json.dumps({"row": sample}))
+    return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{escape(info.name)}</title>
+<style>body{{font:16px/1.5 sans-serif;max-width:46em;margin:2em auto;padding:0 1em}}
+pre{{background:#eee;padding:1em;white-space:pre-wrap;overflow-wrap:anywhere}}td{{padding-right:2em}}</style></head><body>
+<h1>Model {escape(info.name)}</h1>
+<p>Joint predictions of {escape(", ".join(info.parties))}, served by {escape(info.party)}.
+A score is {escape(meaning(info))}.</p>
+<h2>Ask</h2>
+<pre>curl -H 'Content-Type: application/json' -d '{body}' http://HOST:PORT/v1/predict</pre>
+<p>Several rows at once: <code>{{"rows": [...]}}</code>. <code>null</code> is a missing value.</p>
+<h2>Columns of {escape(info.party)}</h2>
+<table><tr><td><b>{escape(id_key)}</b></td><td>whose row it is</td></tr>{rows}</table>
+<h2>Pages</h2>
+<ul><li>POST /v1/predict</li><li><a href="v1/model">/v1/model</a></li><li><a href="healthz">/healthz</a></li>
+<li><a href="metrics">/metrics</a></li><li><a href="openapi.json">/openapi.json</a></li></ul>
+</body></html>
+"""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from veilboost.data.table import PartyTable
 from veilboost.errors import PeerRefused, PeerUnreachable, RowsDiffer, TableBusy
-from veilboost.service.rows import joined
-from veilboost.types import Float64Array
+from veilboost.types import Column, Float64Array
 
 Score = Callable[[PartyTable], Float64Array]
 
@@ -92,7 +93,7 @@ class Batcher:
 
     def _answer(self, batch: list[_Waiting]) -> None:
         try:
-            scores = self._score(joined([request.table for request in batch]))
+            scores = self._score(_joined([request.table for request in batch]))
         except (RowsDiffer, PeerRefused) as error:
             if len(batch) == 1:
                 batch[0].answer.set_exception(error)
@@ -117,6 +118,17 @@ class Batcher:
                 for other in batch[at + 1 :]:
                     other.answer.set_exception(error)
                 return
+
+
+def _joined(tables: Sequence[PartyTable]) -> PartyTable:
+    """The rows of several requests as one table; all were read for the same model."""
+    if len(tables) == 1:
+        return tables[0]
+    columns = tuple(
+        Column(first.name, np.concatenate([table.columns[at].values for table in tables]), first.categories)
+        for at, first in enumerate(tables[0].columns)
+    )
+    return PartyTable(np.concatenate([table.ids for table in tables]), columns)
 
 
 def _stopping() -> TableBusy:

@@ -9,15 +9,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
+from starlette.datastructures import MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from veilboost.errors import (
     ExposedKey,
     ImpossibleParameter,
-    OversizedMessage,
     PeerBroken,
-    RowsDiffer,
     TableBusy,
     UnknownPeer,
     UnreadableCertificate,
@@ -25,7 +25,6 @@ from veilboost.errors import (
     VeilBoostError,
 )
 from veilboost.party.keyfiles import read_private
-from veilboost.service.metrics import Metrics
 
 Log = Callable[[str], None]
 ROUTES = frozenset({"/", "/v1/predict", "/v1/model", "/healthz", "/metrics", "/openapi.json"})
@@ -34,7 +33,7 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 SHORTEST_TOKEN = 16
 MOST_REQUESTS = 128  # at once, those among them that wait for a prediction
 SEEN = "veilboost.seen"
-HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)  # seconds
 
 
 @dataclass
@@ -67,33 +66,31 @@ def read_token(file: Path) -> bytes:
 def refusal(error: VeilBoostError, status: int, seen: Seen) -> JSONResponse:
     """An error as JSON: its code, what is wrong, what to do."""
     seen.code = error.code
-    headers = dict(HEADERS)
+    headers: dict[str, str] = {}
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     if isinstance(error, TableBusy):
         headers["Retry-After"] = "5"
-    content = {"code": error.code, "what": error.what, "fix": error.remedy}
-    return JSONResponse(content, status, headers)
-
-
-def status_of_request(error: VeilBoostError) -> int:
-    """Where the request itself is wrong."""
-    return 413 if isinstance(error, OversizedMessage) else 400
-
-
-def status_of_prediction(error: VeilBoostError) -> int:
-    """Where the request is right and the parties could not answer it."""
-    return 404 if isinstance(error, RowsDiffer) else 503
+    return JSONResponse({"code": error.code, "what": error.what, "fix": error.remedy}, status, headers)
 
 
 class Guard:
     """ASGI middleware: nothing that goes wrong inside gets out as anything but a coded error."""
 
-    def __init__(self, app: ASGIApp, *, metrics: Metrics, token: bytes | None, log: Log) -> None:
-        self._app = app
-        self._metrics = metrics
-        self._token = token
-        self._log = log
+    def __init__(
+        self, app: ASGIApp, *, registry: CollectorRegistry, token: bytes | None, log: Log = lambda line: None
+    ) -> None:
+        disable_created_metrics()
+        self._requests = Counter(
+            "veilboost_requests", "Requests answered.", ("method", "route", "status"), registry=registry
+        )
+        self._errors = Counter(
+            "veilboost_errors", "Requests refused, by the code of the error.", ("code",), registry=registry
+        )
+        self._seconds = Histogram(
+            "veilboost_request_seconds", "How long requests took.", ("route",), buckets=BOUNDS, registry=registry
+        )
+        self._app, self._token, self._log = app, token, log
         self._under_way = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -107,6 +104,8 @@ class Guard:
             nonlocal begun
             if message["type"] == "http.response.start":
                 begun, seen.status = True, message["status"]
+                headers = MutableHeaders(scope=message)
+                headers["Cache-Control"], headers["X-Content-Type-Options"] = "no-store", "nosniff"
             await send(message)
 
         self._under_way += 1
@@ -145,7 +144,10 @@ class Guard:
         # Only paths and methods that we know: any other is what somebody sent.
         route = scope["path"] if scope["path"] in ROUTES else "other"
         method = scope["method"] if scope["method"] in METHODS else "other"
-        self._metrics.answered(method, route, seen.status, seen.code, seconds)
+        self._requests.labels(method, route, seen.status).inc()
+        self._seconds.labels(route).observe(seconds)
+        if seen.code is not None:
+            self._errors.labels(seen.code).inc()
         code = "" if seen.code is None else f" {seen.code}"
         rows = "" if seen.rows is None else f" rows={seen.rows}"
         self._log(f"{method} {route} {seen.status}{code}{rows} {seconds * 1e3:.0f} ms")

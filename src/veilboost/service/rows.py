@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, cast
 
 import numpy as np
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from veilboost.align.ids import canonical_ids
 from veilboost.data.schema import check_finite, count
@@ -23,8 +26,8 @@ from veilboost.errors import (
     VeilBoostError,
 )
 from veilboost.model.part import ColumnInfo
-from veilboost.service.model import ModelInfo
-from veilboost.types import AnyArray, Column, Float32Array, Int32Array
+from veilboost.service.schema import Schema
+from veilboost.types import Column, Float32Array
 
 SHAPE = 'send {"row": {...}} or {"rows": [{...}, ...]}; GET /openapi.json says what a row is'
 
@@ -38,42 +41,35 @@ class Asked:
     table: PartyTable
 
 
-def read_request(body: bytes, info: ModelInfo, most_rows: int) -> Asked:
+def read_request(body: bytes, schema: Schema) -> Asked:
     """Raises a coded error for whatever is not exactly one row or a list of rows of this model."""
     value = _parse(body)
     if not isinstance(value, dict) or len(cast(dict[str, Any], value)) != 1:
         raise MalformedMessage("the body is not an object with the one key row or rows", SHAPE)
     (key, content), *_ = cast(dict[str, Any], value).items()
-    if key == "row" and isinstance(content, dict):
-        rows = [cast(dict[str, Any], content)]
-    elif key == "rows" and isinstance(content, list):
-        rows = _objects(cast(list[Any], content))
-    else:
+    if (key, type(content)) not in (("row", dict), ("rows", list)):
         raise MalformedMessage("the body holds neither a row nor a list of rows", SHAPE)
-    if not rows:
+    sent = [content] if key == "row" else cast(list[Any], content)
+    if not sent:
         raise EmptyTable("the request has no rows", "send at least one")
-    if len(rows) > most_rows:
-        raise OversizedMessage(f"{len(rows)} rows are more than {most_rows} at once", "send them in several requests")
-    ids = _ids(rows, info.id_key)
-    _check_keys(rows, info)
-    columns = tuple(_column(column, [row[column.name] for row in rows]) for column in info.columns)
-    # As text in the common form: then 7 in one request and "7" in another can share a batch, and are seen to be equal.
-    common = np.array([each.decode() for each in canonical_ids(_id_array(ids))], dtype=np.str_)
-    return Asked(key == "row", tuple(ids), PartyTable(common, columns))
-
-
-def joined(tables: Sequence[PartyTable]) -> PartyTable:
-    """The rows of several requests as one table; all were read for the same model."""
-    if len(tables) == 1:
-        return tables[0]
+    most = schema.most_rows
+    if len(sent) > most:
+        raise OversizedMessage(f"{len(sent)} rows are more than {most} at once", "send them in several requests")
+    try:
+        rows = schema.rows.validate_python(sent)
+    except ValidationError as error:
+        raise _refusal(error, schema, len(sent)) from None  # its own words quote the body
+    ids = [row.id for row in rows]
+    whole = sum(isinstance(id, int) for id in ids)
+    if whole not in (0, len(ids)):
+        what = f"of {len(ids)} ids {whole} are 64-bit whole numbers and {len(ids) - whole} are text"
+        raise MixedTypes(what, "make them all the same kind")
     columns = tuple(
-        Column(first.name, np.concatenate([table.columns[at].values for table in tables]), first.categories)
-        for at, first in enumerate(tables[0].columns)
+        _column(column, [getattr(row, f"column_{at}") for row in rows]) for at, column in enumerate(schema.info.columns)
     )
-    return PartyTable(np.concatenate([table.ids for table in tables]), columns)
-
-
-# --- JSON -------------------------------------------------------------------------------------------------
+    # As text in the common form: then 7 in one request and "7" in another can share a batch, and are seen to be equal.
+    canonical = canonical_ids(np.array(ids, dtype=np.int64 if whole else np.str_))
+    return Asked(key == "row", tuple(ids), PartyTable(np.array([id.decode() for id in canonical]), columns))
 
 
 def _parse(body: bytes) -> Any:
@@ -97,61 +93,46 @@ def _no_constant(_: str) -> NoReturn:
     raise MalformedMessage("the body holds NaN or Infinity, which JSON does not have", "send null for a missing value")
 
 
-def _objects(content: list[Any]) -> list[dict[str, Any]]:
-    wrong = sum(not isinstance(row, dict) for row in content)
-    if wrong:
-        raise MalformedMessage(f"of {count(len(content), 'row')} {wrong} are not objects", SHAPE)
-    return cast(list[dict[str, Any]], content)
+def _refusal(error: ValidationError, schema: Schema, rows: int) -> VeilBoostError:
+    """What is wrong with the rows, in our own words: first what is no row, then ids, keys and values."""
+    by_key: defaultdict[str, list[ErrorDetails]] = defaultdict(list)
+    for each in error.errors(include_url=False, include_context=False):
+        by_key[str(each["loc"][1]) if len(each["loc"]) > 1 else ""].append(each)
 
+    def counted(errors: Sequence[ErrorDetails]) -> str:
+        return count(len({each["loc"][0] for each in errors}), "row")
 
-# --- ids and keys -----------------------------------------------------------------------------------------
-
-
-def _ids(rows: Sequence[Mapping[str, Any]], key: str) -> list[int | str]:
-    missing = sum(row.get(key) is None or row[key] == "" for row in rows)
-    if missing:
-        raise MissingId(f"{key!r} is missing in {count(missing, 'row')}")
-    ids = [row[key] for row in rows]
-    whole = sum(type(value) is int and -(2**63) <= value < 2**63 for value in ids)
-    # A trailing NUL would be lost on the way, and another person be meant.
-    text = sum(isinstance(value, str) and "\0" not in value for value in ids)
-    if len(ids) not in (whole, text):
-        raise MixedTypes(
-            f"of {len(ids)} ids {whole} are 64-bit whole numbers and {text} are text", "make them all the same kind"
-        )
-    return ids
-
-
-def _id_array(ids: Sequence[int | str]) -> AnyArray:
-    return np.array(ids, dtype=np.int64 if isinstance(ids[0], int) else np.str_)
-
-
-def _check_keys(rows: Sequence[Mapping[str, Any]], info: ModelInfo) -> None:
-    wanted = {column.name for column in info.columns} | {info.id_key}
-    for row in rows:
-        if set(row) == wanted:
-            continue
-        absent = [column.name for column in info.columns if column.name not in row]
-        if absent:
-            raise MissingColumn(f"a row has no {absent[0]!r}", "send every column, with null for a missing value")
-        raise MissingColumn(
-            f"a row has {count(len(set(row) - wanted), 'key')} that the model does not know",
-            "GET /v1/model lists the columns",
-        )
-
-
-# --- values -----------------------------------------------------------------------------------------------
+    if "" in by_key:
+        return MalformedMessage(f"of {count(rows, 'row')} {len(by_key[''])} are not objects", SHAPE)
+    key, columns = schema.id_key, schema.info.columns
+    if key in by_key:
+        lost = [each for each in by_key[key] if each["type"] == "missing" or each["input"] in (None, "")]
+        if lost:
+            return MissingId(f"{key!r} is missing in {counted(lost)}")
+        what = f"{key!r} is neither text nor a 64-bit whole number in {counted(by_key[key])}"
+        return MixedTypes(what, "make them all the same kind")
+    wrong = [column for column in columns if column.name in by_key]
+    for column in wrong:
+        if any(each["type"] == "missing" for each in by_key[column.name]):
+            return MissingColumn(f"a row has no {column.name!r}", "send every column, with null for a missing value")
+    unknown = len(by_key) - len(wrong)
+    if unknown:
+        what = f"a row has {count(unknown, 'key')} that the model does not know"
+        return MissingColumn(what, "GET /v1/model lists the columns")
+    wanted = "a number" if wrong[0].categories is None else "a text or a number"
+    what = f"column {wrong[0].name!r} holds in {counted(by_key[wrong[0].name])} something else than {wanted}"
+    return MixedTypes(what, f"send {wanted} or null")
 
 
 def _column(info: ColumnInfo, values: Sequence[Any]) -> Column:
     if info.categories is None:
         return Column(info.name, _numbers(info.name, values))
-    return Column(info.name, _codes(info.name, info.categories, values), info.categories)
+    # Codes into the trained categories; what training did not know counts as missing.
+    code: dict[str | None, int] = {category: at for at, category in enumerate(info.categories)}
+    return Column(info.name, np.array([code.get(_text(value), -1) for value in values], np.int32), info.categories)
 
 
-def _numbers(name: str, values: Sequence[Any]) -> Float32Array:
-    # A column of yes and no was trained as numbers, so true and false are welcome.
-    _refuse(name, values, lambda value: isinstance(value, (int, float)), "a number")
+def _numbers(name: str, values: Sequence[float | None]) -> Float32Array:
     try:
         with np.errstate(over="ignore"):
             numbers = np.array([np.nan if value is None else float(value) for value in values]).astype(np.float32)
@@ -159,20 +140,6 @@ def _numbers(name: str, values: Sequence[Any]) -> Float32Array:
         numbers = np.array([np.inf], dtype=np.float32)  # a whole number that no float holds
     check_finite(numbers, name)
     return numbers
-
-
-def _codes(name: str, categories: Sequence[str], values: Sequence[Any]) -> Int32Array:
-    """Codes into the trained categories; what training did not know counts as missing."""
-    _refuse(name, values, lambda value: isinstance(value, (str, int, float)), "a text or a number")
-    code: dict[str | None, int] = {category: at for at, category in enumerate(categories)}
-    return np.array([code.get(_text(value), -1) for value in values], dtype=np.int32)
-
-
-def _refuse(name: str, values: Sequence[Any], fits: Callable[[Any], bool], wanted: str) -> None:
-    wrong = sum(value is not None and not fits(value) for value in values)
-    if wrong:
-        what = f"column {name!r} holds in {count(wrong, 'row')} something else than {wanted}"
-        raise MixedTypes(what, f"send {wanted} or null")
 
 
 def _text(value: str | float | None) -> str | None:

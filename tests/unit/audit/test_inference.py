@@ -8,7 +8,7 @@ import pytest
 from veilboost.audit.attacks.decoy_signs import linked, ranks_by_decoys, same_side
 from veilboost.audit.inference import link_nodes, slot_signs
 from veilboost.crypto.csprng import Csprng
-from veilboost.infer.secure.scheme import generate, public_service
+from veilboost.secure_inference.scheme import generate, public_service
 
 pytestmark = pytest.mark.fast
 M = 12

@@ -16,14 +16,13 @@ from veilboost.errors import (
     PeerUnreachable,
     RowsDiffer,
     TableBusy,
-    UnknownFormat,
     UnreadableFile,
 )
+from veilboost.infer.scores import ModelInfo
 from veilboost.model.part import ColumnInfo
 from veilboost.service.batching import Batcher
 from veilboost.service.guard import read_token
-from veilboost.service.model import ModelInfo
-from veilboost.service.scores import check_ending, score_columns, write_scores
+from veilboost.service.schema import Schema
 from veilboost.service.server import is_loopback, parse_address
 from veilboost.types import Column, Float64Array
 
@@ -168,22 +167,9 @@ def test_addresses() -> None:
     ]
 
 
-def test_columns_of_a_file_keep_their_names_apart(tmp_path: Path) -> None:
-    ids, scores = np.array([5, 6]), np.array([[0.2, 0.8], [0.9, 0.1]])
-    info = ModelInfo("m", "bank", ("bank",), "plain", "multiclass", ("id", "b"), (ColumnInfo("x"),), "id", 1)
-    columns = score_columns(info, ids, scores)
-    assert list(columns) == ["id", "class id", "b", "predicted"]
-    assert columns["predicted"].tolist() == ["b", "id"]
-    write_scores(tmp_path / "s.csv", columns)
-    assert (tmp_path / "s.csv").read_text().splitlines()[1] == '5,0.2,0.8,"b"'
-    assert [file.name for file in tmp_path.iterdir()] == ["s.csv"]
-    with pytest.raises(UnknownFormat):
-        check_ending(tmp_path / "s.xlsx")
-
-
 def test_an_id_has_a_key_of_its_own() -> None:
     def key(*columns: str) -> str:
         infos = tuple(ColumnInfo(name) for name in columns)
-        return ModelInfo("m", "bank", ("bank",), "plain", "binary", None, infos, "customer", 1).id_key
+        return Schema(ModelInfo("m", "bank", ("bank",), "plain", "binary", None, infos, "customer", 1), 1).id_key
 
     assert (key("x"), key("id")) == ("id", "customer")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,13 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
+from prometheus_client.parser import text_string_to_metric_families
 
 from veilboost.data.table import PartyTable
 from veilboost.errors import PeerRefused, PeerUnreachable, RowsDiffer
+from veilboost.infer.scores import ModelInfo
 from veilboost.model.part import ColumnInfo
 from veilboost.party.predicting import Prediction
 from veilboost.service.app import ServiceLimits, make_app
-from veilboost.service.model import ModelInfo
 
 pytestmark = pytest.mark.fast
 
@@ -63,6 +65,13 @@ def post(client: TestClient, content: Any, **headers: str) -> tuple[int, Any]:
     return answer.status_code, answer.json()
 
 
+def resolved(spec: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    """What a reference in an OpenAPI document stands for."""
+    for key in schema["$ref"].removeprefix("#/").split("/"):
+        spec = spec[key]
+    return spec
+
+
 # --- what works -------------------------------------------------------------------------------------------
 
 
@@ -99,7 +108,12 @@ def test_what_the_service_says_of_itself() -> None:
         assert (health["status"], health["peers"]) == ("ok", {"shop": True, "telecom": None})
         spec = client.get("/openapi.json").json()
         body = spec["paths"]["/v1/predict"]["post"]["requestBody"]["content"]["application/json"]["schema"]
-        assert list(body["oneOf"][0]["properties"]["row"]["properties"]) == ["id", "income", "housing", "branch"]
+        one, many = (resolved(spec, each)["properties"] for each in body["anyOf"])
+        assert list(resolved(spec, one["row"])["properties"]) == ["id", "income", "housing", "branch"]
+        assert resolved(spec, one["row"])["additionalProperties"] is False
+        assert (many["rows"]["items"], many["rows"]["maxItems"]) == (one["row"], 1000)
+        refs = re.findall(r'"\$ref": "([^"]+)"', json.dumps(spec))
+        assert all(resolved(spec, {"$ref": each}) for each in refs)
         assert set(spec["paths"]) == {"/v1/predict", "/v1/model", "/healthz", "/metrics"}
         front = client.get("/")
         assert "income" in front.text
@@ -117,14 +131,30 @@ def test_metrics_count_requests_errors_rows_and_seconds() -> None:
         post(client, {"rows": [ROW, {**ROW, "id": "C2"}]})
         post(client, {"rows": []})
         client.get("/nowhere/C1")
-        text = client.get("/metrics").text
-    assert 'veilboost_requests_total{method="POST",route="/v1/predict",status="200"} 1' in text
-    assert 'veilboost_requests_total{method="GET",route="other",status="404"} 1' in text
-    assert 'veilboost_errors_total{code="VB-1113"} 1' in text
-    assert "veilboost_rows_total 2" in text
-    assert 'veilboost_request_seconds_bucket{route="/v1/predict",le="+Inf"} 2' in text
-    assert 'veilboost_request_seconds_count{route="/v1/predict"} 2' in text
-    assert "C1" not in text
+        answer = client.get("/metrics")
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    found = {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(answer.text)
+        for sample in family.samples
+    }
+    assert found["veilboost_requests_total", "POST", "/v1/predict", "200"] == 1
+    assert found["veilboost_requests_total", "GET", "other", "404"] == 1
+    assert found["veilboost_errors_total", "VB-1113"] == 1
+    assert (found["veilboost_rows_total",], found["veilboost_predictions_total",]) == (2, 1)
+    assert found["veilboost_waiting_requests",] == 0
+    assert found["veilboost_request_seconds_bucket", "+Inf", "/v1/predict"] == 2
+    assert found["veilboost_request_seconds_count", "/v1/predict"] == 2
+    assert found["veilboost_request_seconds_sum", "/v1/predict"] > 0
+    assert not any("created" in name for name, *_ in found)
+    assert "C1" not in answer.text
+
+
+def test_every_service_counts_for_itself() -> None:
+    with service(Fake()) as first, service(Fake()) as second:
+        post(first, {"row": ROW})
+        assert "veilboost_rows_total 1.0" in first.get("/metrics").text
+        assert "veilboost_rows_total 0.0" in second.get("/metrics").text
 
 
 # --- what is refused --------------------------------------------------------------------------------------

@@ -78,4 +78,5 @@ SPEC = AlignmentSpec(
     active=HmacActive,
     passive=HmacPassive,
     helpers={"authority": Authority, "csp": Csp},
+    hashes_ids=True,
 )

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from veilboost.align.api import AlignContext
+from veilboost.align.hashing import Hashing
 from veilboost.align.registry import alignment_named
 from veilboost.boost.booster import Progress
 from veilboost.data.table import PartyTable, drawn_places, drawn_rows
@@ -18,12 +19,11 @@ from veilboost.errors import MissingLabel, StaleSession, VeilBoostError
 from veilboost.model.part import ColumnInfo, Part, Skeleton, SplitRecords, TrainingOutcome
 from veilboost.party.booking import Booking, planned, stated_delta, with_own_delta
 from veilboost.party.coordinator import Coordinator, Watch
-from veilboost.party.elxgb_prepared import take
 from veilboost.party.job import Job
 from veilboost.party.messages import Accepted, Checkpoint, Finish, Propose
 from veilboost.party.own_table import open_table
 from veilboost.party.policy import TrainRequest
-from veilboost.party.prepared_ids import hashing_for
+from veilboost.party.precompute import PREPARED, prepared_hashing, prepared_randomness
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import PartySettings
 from veilboost.party.vertical.lots import SALT_BYTES, DrivenLots, agreed_lots, kept_rows, lots_of
@@ -95,6 +95,9 @@ class VerticalCoordinator(Coordinator):
         _own_policy(self.settings, self.job, self._booking.reserve, table.rows)
         run.note(state="training", rows=table.rows)
         self.watch.stage("training")
+        randomness = self._booking.randomness
+        if (self.settings.runs / PREPARED).is_dir():
+            randomness = prepared_randomness(self.settings, self.job, randomness)
         outcome = train_active(
             TrainingJob(self.spec, self.job.training, self.job.owners, classes=self._classes),
             self.settings.name,
@@ -104,7 +107,7 @@ class VerticalCoordinator(Coordinator):
             self.threads,
             _Keeper(self, run, trainers, table, resume),
             lambda result: self._after_round(run, result),
-            take(self.settings, self.job, self._booking.randomness),
+            randomness,
             self._booking,
             engine,
         )
@@ -125,13 +128,16 @@ class VerticalCoordinator(Coordinator):
         helpers: dict[str, Channel] = {
             role: callers[name] for role, name in self.job.helpers.items() if name in callers
         }
+        hashing = Hashing()
+        if self.alignment.hashes_ids or (self.settings.runs / PREPARED).is_dir():
+            hashing = prepared_hashing(self.settings, self.job, run)
         context = AlignContext(
             self.settings.name,
             self.job.owners,
             table.ids,
             Peers(helpers),
             threads=self.settings.threads or 1,
-            hashing=hashing_for(self.settings, self.job, run),
+            hashing=hashing,
         )
         driven = DrivenLots(self.alignment, context, trainers, everyone, lots, salt, self.watch.stage)
         run.save_alignment(driven.rows())

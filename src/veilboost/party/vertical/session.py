@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from veilboost.align.api import AlignContext, HelperContext
+from veilboost.align.hashing import Hashing
 from veilboost.align.registry import alignment_named
 from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable, drawn_places
@@ -18,7 +19,6 @@ from veilboost.model.part import Part
 from veilboost.party.booking import Booking
 from veilboost.party.identity import PeerIdentity
 from veilboost.party.job import Job
-from veilboost.party.kept_keys import take_key
 from veilboost.party.messages import (
     CONTROL_MESSAGES,
     Accepted,
@@ -30,7 +30,7 @@ from veilboost.party.messages import (
     Propose,
 )
 from veilboost.party.own_table import open_allowed, wished_lots
-from veilboost.party.prepared_ids import hashing_for
+from veilboost.party.precompute import PREPARED, prepared_hashing, take_key
 from veilboost.party.runs import RunFolder
 from veilboost.party.session import Reach, TrainingSession
 from veilboost.party.settings import PartySettings
@@ -147,13 +147,16 @@ class VerticalSession(TrainingSession):
             raise UnexpectedMessage("alignment came before the job was accepted, or once more")
         self._run.note(state="aligning")
         table = self._load()
+        hashing = Hashing()
+        if self._alignment.hashes_ids or (self.settings.runs / PREPARED).is_dir():
+            hashing = prepared_hashing(self.settings, self.job, self._run)
         context = AlignContext(
             party=self.settings.name,
             order=self.job.owners,
             ids=table.ids,
             helpers=self._helpers(),
             threads=self._threads,
-            hashing=hashing_for(self.settings, self.job, self._run),
+            hashing=hashing,
         )
         self._lots = AnsweredLots(self._alignment, context, message, lots_of(table))
         self._training = None  # of rows that this party knew, and another has forgotten

@@ -12,8 +12,6 @@ import numpy as np
 
 from veilboost.boost.objective import sigmoid
 from veilboost.data.table import PartyTable
-from veilboost.infer.secure.attributes import attributes_of
-from veilboost.infer.secure.memory import MemoryService
 from veilboost.party.simulation import simulate_prediction, simulate_training
 from veilboost.reproduce.context import Context
 from veilboost.reproduce.elxgb.setting import (
@@ -33,6 +31,8 @@ from veilboost.reproduce.elxgb.setting import (
 from veilboost.reproduce.summary import over_seeds, picked
 from veilboost.reproduce.tables import among
 from veilboost.reproduce.target import Cell, Claim, Row, Target
+from veilboost.secure_inference.attributes import attributes_of
+from veilboost.secure_inference.memory import MemoryService
 
 AT_ONCE = 50  # users who are served together
 PUBLISHED: tuple[Row, ...] = (

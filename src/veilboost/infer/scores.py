@@ -1,0 +1,103 @@
+"""What a model's scores are, and a file of them."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from veilboost.boost.objective import make_objective
+from veilboost.data.arrow import pyarrow, table_of
+from veilboost.errors import UnknownFormat
+from veilboost.model.part import ColumnInfo, Part, Skeleton
+from veilboost.types import AnyArray, Float64Array, PartyName
+
+SCORE, PREDICTED, ROW_NUMBER = "score", "predicted", "row"
+ENDINGS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv"}
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """What the party that predicts may know of its model without asking anyone."""
+
+    name: str
+    party: PartyName
+    parties: tuple[PartyName, ...]
+    protocol: str
+    objective: str
+    classes: tuple[str, ...] | None
+    columns: tuple[ColumnInfo, ...]
+    id_name: str
+    trees: int
+
+    @staticmethod
+    def of(name: str, party: PartyName, part: Part, skeleton: Skeleton, id_name: str | None) -> ModelInfo:
+        """Of a run of this name at this party. `part.party` is no party's name where a model is whole."""
+        classes = skeleton.classes
+        if skeleton.objective == "multiclass" and classes is None:  # the labels had no names
+            classes = tuple(str(number) for number in range(skeleton.trees_per_round))
+        return ModelInfo(
+            name=name,
+            party=party,
+            parties=skeleton.parties if part.party == party else (party,),
+            protocol=skeleton.protocol,
+            objective=skeleton.objective,
+            classes=classes,
+            columns=part.columns,
+            id_name=id_name or ROW_NUMBER,
+            trees=len(skeleton.trees),
+        )
+
+
+def scores_of(skeleton: Skeleton, margins: Float64Array) -> Float64Array:
+    """What the objective makes of margins: probabilities (more than two classes: a column each) or values."""
+    name = skeleton.objective if skeleton.objective != "custom" else "regression"
+    return make_objective(name, classes=skeleton.trees_per_round).predict(margins)
+
+
+def meaning(info: ModelInfo) -> str:
+    """What a score is."""
+    if info.objective == "multiclass":
+        return "the probability of each class, and the most probable one"
+    if info.objective == "binary":
+        return f"the probability of class {info.classes[1] if info.classes and len(info.classes) > 1 else '1'}"
+    return "the predicted value"
+
+
+def score_columns(info: ModelInfo, ids: AnyArray, scores: Float64Array) -> dict[str, AnyArray]:
+    """The columns of a file of scores, by name: the id, then one score, or one per class and the best class."""
+    columns: dict[str, AnyArray] = {info.id_name: ids}
+    if scores.ndim == 1:
+        columns[SCORE if info.id_name != SCORE else "score_"] = scores
+        return columns
+    names = info.classes or ()
+    taken = {info.id_name, PREDICTED}
+    for at, name in enumerate(names):
+        columns[f"class {name}" if name in taken else name] = scores[:, at]
+    columns[PREDICTED if info.id_name != PREDICTED else "predicted_"] = np.array(names)[scores.argmax(axis=1)]
+    return columns
+
+
+def check_ending(file: Path) -> str:
+    """The format that a file's name asks for."""
+    if file.suffix.lower() not in ENDINGS:
+        raise UnknownFormat(f"{file.name!r} has an ending that names no format to write", "use .parquet or .csv")
+    return ENDINGS[file.suffix.lower()]
+
+
+def write_scores(file: Path, columns: dict[str, AnyArray]) -> None:
+    """Write them for their owner alone: a reader sees the old file or the new one, never a part."""
+    table = table_of(columns)
+    descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    os.close(descriptor)
+    try:
+        if check_ending(file) == "csv":
+            pyarrow("csv").write_csv(table, name)
+        else:
+            pyarrow("parquet").write_table(table, name)
+        os.replace(name, file)
+    finally:
+        Path(name).unlink(missing_ok=True)

@@ -1,0 +1,270 @@
+"""What a party does before a job runs: it hashes its ids, and as the active one does the slow part of encrypting.
+
+What lies ready is kept under RUNS/prepared, for its owner's eyes only, and is used once. The authority keeps the key
+that ids were hashed with until the alignment that uses it.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from veilboost.align.hashing import Hashing
+from veilboost.align.hmac_csp.hashed import key_in
+from veilboost.align.hmac_csp.messages import AlignmentKey
+from veilboost.align.hmac_csp.prepared import PreparedHashing, PreparedIds
+from veilboost.align.registry import alignment_named, all_alignments
+from veilboost.crypto.csprng import Csprng, JobRandomness
+from veilboost.crypto.keyed_hash import HASHES, KEY_BYTES
+from veilboost.crypto.paillier.keys import generate_key
+from veilboost.crypto.paillier.prepared import PreparedOwner, PreparedRandomness
+from veilboost.engine.api import LOCAL
+from veilboost.errors import (
+    AgainstPolicy,
+    CheckpointFailed,
+    ImpossibleParameter,
+    ImpossibleSetting,
+    JobExists,
+    MalformedMessage,
+    MissingLabel,
+    UnsupportedCombination,
+)
+from veilboost.party.commented import commented_toml
+from veilboost.party.hub import LinkHub, own_identity
+from veilboost.party.job import Job
+from veilboost.party.keyfiles import make_private_folder, write_private
+from veilboost.party.messages import CONTROL_MESSAGES, PrepareAlignment
+from veilboost.party.runs import RunFolder
+from veilboost.party.settings import PartySettings
+from veilboost.protocols.paillier.options import options_of
+from veilboost.protocols.registry import protocol_named
+from veilboost.protocols.validation import ResolvedJob, validate
+from veilboost.wire.channel import Peers
+from veilboost.wire.codec import Catalogue
+from veilboost.wire.rpc import Caller
+from veilboost.wire.transcript import Transcript
+
+IDS, ENCRYPTION = "ids", "encryption"
+PREPARED = "prepared"  # the folder, which is only there if this party has prepared a job
+
+
+def _encrypts_by_paillier(job: Job) -> bool:
+    """The only place that knows protocols by name: a field `precompute` of `ProtocolSpec` is to answer this."""
+    return job.protocol in ("paillier", "elxgb") and job.training.options.get("backend", "paillier") == "paillier"
+
+
+@dataclass(frozen=True)
+class ReadyIds:
+    """So many rows' ids lie hashed in this file."""
+
+    file: Path
+    rows: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class ReadyEncryptions:
+    """So many encryptions lie in this file, with the key that made them."""
+
+    file: Path
+    key_bits: int
+    encryptions: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What lies ready; None is what this job, or this party's role in it, has no use for."""
+
+    ids: ReadyIds | None
+    encryption: ReadyEncryptions | None
+
+
+def prepare(settings: PartySettings, job: Job, trees: int = 1, only: str | None = None) -> Prepared:
+    """All that this party can do for the job, or `only` one part of it. Raises where that is nothing."""
+    if only not in (None, IDS, ENCRYPTION):
+        raise ImpossibleParameter(f"{only!r} is nothing to prepare", f"use {IDS} or {ENCRYPTION}")
+    validate(ResolvedJob(protocol_named(job.protocol), job.training, settings.engine))
+    if RunFolder(settings.runs / job.name).status.get("state") == "finished":
+        raise JobExists(f"{settings.name} has a finished run {job.name!r}")
+    if settings.engine != LOCAL.name:
+        raise UnsupportedCombination(
+            f"the engine {settings.engine} hashes and encrypts where its rows are, and what lies ready here is of no "
+            "use to it",
+            "start the job, or use the engine local",
+        )
+    active, hashes = settings.name == job.driver, alignment_named(job.alignment).hashes_ids
+    ids = only == IDS or (only is None and (hashes or not active))
+    encryption = only == ENCRYPTION or (only is None and active and (_encrypts_by_paillier(job) or not ids))
+    # Ids first: they are quick, and an authority that is not there is found before the slow part begins.
+    return Prepared(
+        prepare_ids(settings, job) if ids else None,
+        prepare_encryption(settings, job, trees) if encryption else None,
+    )
+
+
+# --- files ------------------------------------------------------------------------------------------------
+
+
+class _Kept:
+    """One file of a job under RUNS/prepared: written whole, taken once."""
+
+    def __init__(self, settings: PartySettings, job: Job, kind: str) -> None:
+        self.path = settings.runs / PREPARED / f"{job.name}.{kind}"
+
+    def write(self, content: bytes) -> None:
+        """What lay there before is replaced."""
+        try:
+            make_private_folder(self.path.parent)
+            write_private(self.path, content, force=True)
+        except OSError as error:
+            raise CheckpointFailed(f"what was prepared cannot be written ({error.strerror})") from None
+
+    def read(self) -> bytes | None:
+        try:
+            return self.path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise CheckpointFailed(f"what was prepared cannot be read ({error.strerror})") from None
+
+    def take(self) -> bytes | None:
+        """What lies there, which is removed before anybody can use it: of two who take it, one gets nothing."""
+        content = self.read()
+        try:
+            self.path.unlink()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise CheckpointFailed(f"what was prepared cannot be taken ({error.strerror})") from None
+        return content
+
+
+# --- encryption -------------------------------------------------------------------------------------------
+
+
+def prepare_encryption(settings: PartySettings, job: Job, trees: int = 1) -> ReadyEncryptions:
+    """Encryptions for all rows that we have, times so many trees: common rows are no more than these."""
+    if settings.name != job.driver or settings.data is None:
+        raise MissingLabel(f"{settings.name} is not the active party of {job.name!r}", f"{job.driver} encrypts")
+    if not _encrypts_by_paillier(job):
+        raise UnsupportedCombination(
+            "only Paillier encryption is slow enough to be done beforehand",
+            "start the job; backend='lattice' encrypts in milliseconds",
+        )
+    began = time.perf_counter()
+    options = options_of(job.training)
+    key = generate_key(options.key_bits, Csprng(), options.allow_insecure_key)
+    owner = PreparedOwner.prepare(key, settings.data.load().rows * trees, Csprng())
+    kept = _Kept(settings, job, "key")
+    kept.write(owner.to_bytes())
+    return ReadyEncryptions(kept.path, options.key_bits, owner.left, time.perf_counter() - began)
+
+
+def prepared_randomness(settings: PartySettings, job: Job, randomness: JobRandomness) -> JobRandomness:
+    """The job's randomness with what was prepared for it, which is removed first: it serves one job, once."""
+    if settings.engine != LOCAL.name:
+        return randomness
+    content = _Kept(settings, job, "key").take()
+    if content is None or not _encrypts_by_paillier(job):
+        return randomness
+    return PreparedRandomness(randomness.key, PreparedOwner.from_bytes(content))
+
+
+# --- ids --------------------------------------------------------------------------------------------------
+
+
+def prepare_ids(settings: PartySettings, job: Job) -> ReadyIds:
+    """Ask the authority for the key of the job's next alignment, and hash with it. ELXGB 6.1, offline."""
+    if not alignment_named(job.alignment).hashes_ids:
+        others = " or ".join(name for name, spec in all_alignments().items() if spec.hashes_ids)
+        raise UnsupportedCombination(
+            f"alignment = {job.alignment!r} hashes no ids beforehand", f"align by {others}, or start the job"
+        )
+    if settings.name not in job.owners or settings.data is None:
+        raise AgainstPolicy(f"{settings.name} has no table in {job.name!r}", "those whose rows align prepare ids")
+    began = time.perf_counter()
+    ids = settings.data.load().ids
+    hashed = Hashing().begin(ids)
+    kept = _Kept(settings, job, "ids")
+    kept.write(PreparedIds.make(ids, hashed, _ask_key(settings, job), HASHES[0]).to_bytes())
+    return ReadyIds(kept.path, len(ids), time.perf_counter() - began)
+
+
+def prepared_hashing(settings: PartySettings, job: Job, run: RunFolder) -> Hashing:
+    """How ids are hashed in this run: with what lies ready, which is removed. The run's status says what was done."""
+    content = _Kept(settings, job, "ids").take()
+    if not alignment_named(job.alignment).hashes_ids:
+        return Hashing()
+    if content is None:
+        run.note(ids="hashed in the job")
+        return Hashing()
+    try:
+        return PreparedHashing(PreparedIds.from_bytes(content), lambda how: run.note(ids=how))
+    except MalformedMessage:
+        run.note(ids="hashed anew: what was prepared cannot be read")
+        return Hashing()
+
+
+def _ask_key(settings: PartySettings, job: Job) -> bytes:
+    [authority] = (name for name, party in job.parties.items() if party.role == "authority")
+    own = settings.peers.get(authority)
+    address = (own and own.address) or job.parties[authority].address
+    if address is None:
+        raise ImpossibleSetting(f"{settings.name} has no address of {authority}", f"add it under [peers.{authority}]")
+    limits, hub = settings.limits, LinkHub(own_identity(settings), settings.limits)
+    caller = Caller(
+        authority,
+        lambda seconds: hub.open(authority, address, seconds),
+        Csprng().bytes(16),
+        Catalogue({*CONTROL_MESSAGES, AlignmentKey}),
+        Transcript(settings.name),
+        limits.connect_seconds,
+        silence=limits.connect_seconds,
+    )
+    try:
+        asked = PrepareAlignment(commented_toml(job.shared(), f"The job {job.name}."))
+        return key_in(Peers({authority: caller}).ask({authority: asked}, AlignmentKey)[authority])
+    finally:
+        caller.close()
+        hub.close()
+
+
+# --- the authority's keys ---------------------------------------------------------------------------------
+
+_making = threading.Lock()  # all parties of a job get the same key, also those that ask at the same time
+
+
+def key_for(settings: PartySettings, job: Job) -> bytes:
+    """The key of this job's next alignment, made when the first party asks for it."""
+    kept = _Kept(settings, job, "alignment")
+    with _making:
+        key = _read_key(kept.read(), job)
+        if key is None:
+            key = Csprng().bytes(KEY_BYTES)
+            kept.write(json.dumps({"parties": _parties(job), "key": key.hex()}).encode())
+        return key
+
+
+def take_key(settings: PartySettings, job: Job) -> bytes | None:
+    """The key that the parties of this alignment may have, which from now on is not kept; None: there is none."""
+    return _read_key(_Kept(settings, job, "alignment").take(), job)
+
+
+def _parties(job: Job) -> dict[str, Any]:
+    """Who aligns, and in which role: a key is never used among others than those it was made for."""
+    return {"active": job.driver, "roles": {name: party.role for name, party in job.parties.items()}}
+
+
+def _read_key(content: bytes | None, job: Job) -> bytes | None:
+    """The key, if it was made for these parties. A file that is damaged holds none."""
+    try:
+        found = cast("dict[str, Any]", json.loads(content or b"{}"))
+        key = bytes.fromhex(found["key"])
+        return key if found["parties"] == _parties(job) and len(key) == KEY_BYTES else None
+    except (ValueError, KeyError, TypeError):
+        return None

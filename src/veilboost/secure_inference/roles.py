@@ -1,0 +1,322 @@
+"""The roles of secure inference: authority, owner of nodes, computing service (CSP), active party, user.
+
+Messages in, messages out, without sockets: `memory` has all of them in one process, `session` and `client` over TLS.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from veilboost.boost.tree import LEAF
+from veilboost.crypto.csprng import Csprng
+from veilboost.errors import MalformedMessage, MissingPart, UnexpectedMessage
+from veilboost.infer.scores import scores_of
+from veilboost.infer.walk import Walk
+from veilboost.model.part import Part, Skeleton
+from veilboost.secure_inference.attributes import Attribute, Directory
+from veilboost.secure_inference.messages import (
+    BlindedNodes,
+    Directions,
+    DirectoryRequest,
+    EncryptedNodes,
+    PublishTask,
+    RegisterAttributes,
+    SecureQuery,
+    SecureScores,
+    ServiceDirectory,
+    ServiceKey,
+    ServiceKeyRequest,
+)
+from veilboost.secure_inference.scheme import KnownService, generate, secret_service
+from veilboost.types import Column, Float64Array, Int64Array, PartyName, UInt8Array
+from veilboost.wire.channel import Peers
+from veilboost.wire.message import Done, Message
+
+MESSAGE_BYTES = 1 << 26  # about so much goes to the CSP in one message
+
+
+# --- authority --------------------------------------------------------------------------------------------
+
+
+class ServiceAuthority:
+    """The authority (TA) numbers attributes, makes the service key pair, and gives each half to whom it is for.
+
+    One task: published once, registered by each of its parties, then open to everybody who may speak to us.
+
+    Who asks is what the channel says, not what a message claims.
+    """
+
+    def __init__(
+        self, key_bits: int = 2048, allow_insecure_key: bool = False, randomness: Csprng | None = None
+    ) -> None:
+        self._key_bits, self._allow_insecure = key_bits, allow_insecure_key
+        self._random = randomness or Csprng()
+        self._task: PublishTask | None = None
+        self._registered: dict[PartyName, tuple[Attribute, ...]] = {}
+
+    def state(self) -> dict[str, Any]:
+        """What must be kept, keys and all, for an authority that is started again."""
+        if self._task is None:
+            return {}
+        return {
+            "task": asdict(self._task),
+            "active": self._active,
+            "registered": {name: Directory(own).to_json() for name, own in self._registered.items()},
+            "secret": self._secret.hex(),
+            "public": self._public.hex(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take up what `state` gave."""
+        if not state:
+            return
+        task = state["task"]
+        self._task = PublishTask(tuple(task["parties"]), task["csp"], task["scheme"])
+        self._active = state["active"]
+        self._secret, self._public = bytes.fromhex(state["secret"]), bytes.fromhex(state["public"])
+        self._registered = {name: _own(text) for name, text in state["registered"].items()}
+        self._number(self._task)
+
+    def handle(self, party: PartyName, message: Message) -> Message:
+        if isinstance(message, PublishTask):
+            return self._publish(party, message)
+        if self._task is None:
+            raise UnexpectedMessage("no task has been published")
+        if isinstance(message, RegisterAttributes):
+            return self._register(party, self._task, message)
+        if set(self._registered) != set(self._task.parties):
+            raise UnexpectedMessage("not all parties have registered their attributes yet")
+        if isinstance(message, DirectoryRequest):
+            return ServiceDirectory(self._directory.to_json(), self._task.scheme, np.frombuffer(self._public, np.uint8))
+        if isinstance(message, ServiceKeyRequest):
+            if party != self._task.csp:
+                raise UnexpectedMessage("the secret service key is for the CSP of the task only")
+            return ServiceKey(np.frombuffer(self._secret, np.uint8), self._active)
+        raise UnexpectedMessage(f"{message.type_name()} is not a request to the authority")
+
+    def _publish(self, party: PartyName, message: PublishTask) -> Done:
+        if self._task == message:  # again, after something went wrong elsewhere
+            return Done()
+        if self._task is not None:
+            raise UnexpectedMessage("another task has been published under this name")
+        # The paper's assumption that the CSP works with no participant begins with its not being one.
+        if party not in message.parties or message.csp in message.parties or len(set(message.parties)) < 2:
+            raise MalformedMessage("a task needs its active party, another party, and a CSP that is neither")
+        self._secret, self._public = generate(message.scheme, self._random, self._key_bits, self._allow_insecure)
+        self._task, self._active = message, party
+        return Done()
+
+    def _register(self, party: PartyName, task: PublishTask, message: RegisterAttributes) -> Done:
+        if party not in task.parties:
+            raise UnexpectedMessage("only the parties of the task register attributes")
+        found = _own(message.attributes)
+        if self._registered.get(party, found) != found:
+            raise UnexpectedMessage("this party has registered other attributes already")
+        if any(attribute.party != party for attribute in found):
+            raise MalformedMessage("a party registers attributes of its own only")
+        self._registered[party] = found
+        self._number(task)
+        return Done()
+
+    def _number(self, task: PublishTask) -> None:
+        """Serial numbers, party by party, once all have registered."""
+        if set(self._registered) == set(task.parties):
+            self._directory = Directory(tuple(a for name in task.parties for a in self._registered[name]))
+
+
+def _own(text: str) -> tuple[Attribute, ...]:
+    """A party's attributes; the active party may have none."""
+    return () if text == "[]" else Directory.from_json(text).attributes
+
+
+# --- owners of nodes --------------------------------------------------------------------------------------
+
+
+def encrypt_part(part: Part, known: KnownService) -> EncryptedNodes:
+    """A party's nodes under the public service key (T0), for the model at the active party.
+
+    A passive party has `known` from the authority, not from whoever asks: a key of the active party's own making would
+    show it every threshold.
+    """
+    nodes = known.directory.nodes_of(part.party, part.columns, part.records)
+    return EncryptedNodes(part.records.tree, part.records.node, known.public().encrypt_nodes(nodes), known.fingerprint)
+
+
+# --- computing service ------------------------------------------------------------------------------------
+
+
+class DirectionService:
+    """The CSP says of every blinded node whether its value is positive (ELXGB Alg. 5, lines 10 to 15).
+
+    It does not learn whether positive means left: the sign was turned, or not.
+    """
+
+    def __init__(self, known: KnownService, secret: bytes, threads: int = 1) -> None:
+        self._service = secret_service(known.scheme, secret, known.directory.size, threads)
+
+    def handle(self, message: Message) -> Message:
+        if not isinstance(message, BlindedNodes):
+            raise UnexpectedMessage(f"{message.type_name()} is not a request to the CSP")
+        return Directions(np.packbits(self._service.directions(message.vectors)))
+
+
+# --- active party -----------------------------------------------------------------------------------------
+
+
+class EncryptedModel:
+    """The active party's: skeleton and encrypted nodes. Passive parties are not needed any more."""
+
+    def __init__(
+        self,
+        skeleton: Skeleton,
+        nodes: Mapping[PartyName, EncryptedNodes],
+        known: KnownService,
+        csp: Peers,
+        threads: int = 1,
+    ) -> None:
+        """`csp` has one peer of that name."""
+        self._skeleton = skeleton
+        self._service = known.public(threads)
+        self._key = known.fingerprint
+        self._csp = csp
+        self._place: dict[tuple[int, int], int] = {}
+        parts: list[UInt8Array] = []
+        for owner, name in enumerate(skeleton.parties):
+            if name not in nodes:
+                raise MissingPart(f"there are no encrypted nodes of {name}")
+            self._take(owner, name, nodes[name])
+            parts.append(nodes[name].vectors)
+        self._vectors = np.concatenate([part for part in parts if len(part)]) if self._place else parts[0]
+
+    def _take(self, owner: int, name: PartyName, given: EncryptedNodes) -> None:
+        """A party gives the nodes that it owns by the skeleton, each once."""
+        keys = list(zip(given.tree.tolist(), given.node.tolist(), strict=True))
+        own = {
+            (at, node)
+            for at, tree in enumerate(self._skeleton.trees)
+            for node in np.flatnonzero((tree.left != LEAF) & (tree.owner == owner)).tolist()
+        }
+        if len(keys) != len(given.vectors) or len(set(keys)) != len(keys) or set(keys) != own:
+            raise MalformedMessage(f"{name} encrypted other nodes than it owns")
+        if not np.array_equal(given.key, self._key):
+            raise MalformedMessage(f"{name} encrypted its nodes under another key", "publish the model again")
+        if keys:
+            self._service.check_nodes(given.vectors)
+        self._place.update({key: len(self._place) + at for at, key in enumerate(keys)})
+
+    def handle(self, message: Message) -> Message:
+        """Answer a user."""
+        if not isinstance(message, SecureQuery):
+            raise UnexpectedMessage(f"{message.type_name()} is not a user's query")
+        self.check(message)
+        return SecureScores(self.predict([message.rows])[0])
+
+    def check(self, query: SecureQuery) -> None:
+        """Refuse a user's rows of another length, key or group."""
+        if not np.array_equal(query.key, self._key):
+            raise MalformedMessage("the rows are encrypted under another key", "ask the authority for this model's key")
+        self._service.check_rows(query.rows)
+
+    def predict(self, queries: Sequence[UInt8Array]) -> list[Float64Array]:
+        """Scores for the rows of all queued users, all trees and users together: as many exchanges as levels.
+
+        The rows are those that `check` let pass.
+        """
+        every = np.concatenate(queries)
+        walk = Walk(self._skeleton, len(every))
+        while walk.moving:
+            index: list[Int64Array] = []
+            place: list[int] = []
+            for _, pairs in walk.waiting():
+                at = [self._place[key] for key in zip(pairs.tree.tolist(), pairs.node.tolist(), strict=True)]
+                index.append(pairs.index)
+                place += np.repeat(at, pairs.counts).tolist()
+            waiting, nodes = np.concatenate(index), np.array(place, dtype=np.int64)
+            order = _shuffled(len(waiting))  # what stands next to each other is not of one user, nor of one tree
+            at_once = max(1, MESSAGE_BYTES // self._vectors.shape[1])
+            for low in range(0, len(order), at_once):
+                some = order[low : low + at_once]
+                walk.move(waiting[some], self._ask(every, nodes[some], waiting[some] % len(every)))
+            walk.settle()
+        scores = scores_of(self._skeleton, walk.margins())
+        scores = scores[:, None] if scores.ndim == 1 else scores
+        return np.split(scores, np.cumsum([len(rows) for rows in queries])[:-1])
+
+    def _ask(self, rows: UInt8Array, nodes: Int64Array, of_rows: Int64Array) -> UInt8Array:
+        blinded, turned = self._service.blind(self._vectors, rows, nodes, of_rows)
+        answer = self._csp.ask({"csp": BlindedNodes(blinded)}, Directions)["csp"]
+        if len(answer.positive) != (len(nodes) + 7) // 8:
+            raise MalformedMessage("the CSP answered for another number of nodes")
+        positive = np.unpackbits(answer.positive, count=len(nodes))
+        return positive ^ turned.astype(np.uint8)  # Alg. 5, lines 16 to 18
+
+
+def _shuffled(count: int) -> Int64Array:
+    return np.argsort(np.frombuffer(Csprng().bytes(8 * count), dtype=np.uint64), kind="stable")
+
+
+class QueuedModel:
+    """Users who wait while others are served are served together: as many exchanges with the CSP as for one.
+
+    Whoever finds the model free takes everybody along who waits.
+    """
+
+    def __init__(self, model: EncryptedModel) -> None:
+        self._model = model
+        self._queue: list[tuple[UInt8Array, Future[Float64Array]]] = []
+        self._adding, self._serving = threading.Lock(), threading.Lock()
+        self.batches = 0
+
+    def predict(self, query: SecureQuery) -> Float64Array:
+        self._model.check(query)  # one user's broken rows are not everybody's
+        scores = Future[Float64Array]()
+        with self._adding:
+            self._queue.append((query.rows, scores))
+        with self._serving:
+            if not scores.done():
+                self._serve()
+        return scores.result()
+
+    def _serve(self) -> None:
+        with self._adding:
+            batch, self._queue = self._queue, []
+        self.batches += 1
+        try:
+            found = self._model.predict([rows for rows, _ in batch])
+        except BaseException as error:  # each of them hears of it
+            for _, answer in batch:
+                answer.set_exception(error)
+            return
+        for (_, answer), scores in zip(batch, found, strict=True):
+            answer.set_result(scores)
+
+
+# --- user -------------------------------------------------------------------------------------------------
+
+
+class ServiceUser:
+    """Encrypts its rows before they leave, and gets predictions; `peers` are "authority" and "active"."""
+
+    def __init__(self, peers: Peers) -> None:
+        self._peers = peers
+        known = KnownService.of(peers.ask({"authority": DirectoryRequest()}, ServiceDirectory)["authority"])
+        self.directory = known.directory
+        self._service, self._key = known.public(), known.fingerprint
+
+    def predict(self, columns: Mapping[str, Column], rows: int) -> Float64Array:
+        """Predictions (rows, classes or 1). Columns that no party registered are left out."""
+        values = self.directory.rows_of(columns, rows)
+        scores = self._peers.ask({"active": self.query(values)}, SecureScores)["active"].scores
+        if len(scores) != rows:
+            raise MalformedMessage("there are predictions for another number of rows")
+        return scores
+
+    def query(self, values: Int64Array) -> SecureQuery:
+        """What leaves this machine: rows as `Directory.rows_of` gives them, encrypted."""
+        return SecureQuery(self._service.encrypt_rows(values), self._key)

@@ -1,0 +1,110 @@
+"""What an encryption must offer for secure inference. Everything that travels is rows of bytes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from veilboost.crypto.csprng import Csprng
+from veilboost.errors import ImpossibleParameter
+from veilboost.secure_inference.attributes import Directory
+from veilboost.secure_inference.messages import ServiceDirectory
+from veilboost.types import BoolArray, Int64Array, UInt8Array
+
+SCHEMES = ("paillier", "lattice")
+
+
+class PublicService(Protocol):
+    """Whoever has the public service key: owners of nodes, users, and the active party."""
+
+    def encrypt_nodes(self, nodes: Sequence[tuple[int, int]]) -> UInt8Array:
+        """A row for each (serial number, threshold): the paper's T0."""
+        ...
+
+    def encrypt_rows(self, values: Int64Array) -> UInt8Array:
+        """A row for each of (users, M) values: the paper's T1."""
+        ...
+
+    def check_nodes(self, rows: UInt8Array) -> None:
+        """Refuse rows of another key, another M, or outside of the group."""
+        ...
+
+    def check_rows(self, rows: UInt8Array) -> None:
+        """As `check_nodes`, for what users send."""
+        ...
+
+    def blind(
+        self, nodes: UInt8Array, rows: UInt8Array, at_nodes: Int64Array, of_rows: Int64Array
+    ) -> tuple[UInt8Array, BoolArray]:
+        """For pairs of a node and a user's row, by place: what the CSP gets (T3), and whose sign was turned."""
+        ...
+
+
+class SecretService(Protocol):
+    """Whoever has the secret service key: the CSP."""
+
+    def directions(self, blinded: UInt8Array) -> BoolArray:
+        """Whether each value is positive: left, where the sign was not turned."""
+        ...
+
+
+def generate(scheme: str, randomness: Csprng, bits: int = 2048, allow_insecure: bool = False) -> tuple[bytes, bytes]:
+    """A fresh pair of service keys, (secret, public). `bits` is for Paillier."""
+    if check_scheme(scheme) == "paillier":
+        from veilboost.secure_inference.paillier import generate_pair
+
+        return generate_pair(randomness, bits, allow_insecure)
+    from veilboost.secure_inference.lattice import generate_pair as generate_lattice_pair
+
+    return generate_lattice_pair(randomness)
+
+
+def public_service(scheme: str, key: bytes, size: int, threads: int = 1) -> PublicService:
+    if check_scheme(scheme) == "paillier":
+        from veilboost.secure_inference.paillier import PaillierPublic
+
+        return PaillierPublic(key, size)
+    from veilboost.secure_inference.lattice import LatticePublic
+
+    return LatticePublic(key, size, threads)
+
+
+def secret_service(scheme: str, key: bytes, size: int, threads: int = 1) -> SecretService:
+    if check_scheme(scheme) == "paillier":
+        from veilboost.secure_inference.paillier import PaillierSecret
+
+        return PaillierSecret(key, size, threads)
+    from veilboost.secure_inference.lattice import LatticeSecret
+
+    return LatticeSecret(key, threads)
+
+
+def check_scheme(scheme: str) -> str:
+    if scheme not in SCHEMES:
+        raise ImpossibleParameter(f"there is no encryption {scheme!r} for inference", f"use {' or '.join(SCHEMES)}")
+    return scheme
+
+
+@dataclass(frozen=True)
+class KnownService:
+    """What the authority tells everyone: the directory, and the public key of an encryption."""
+
+    directory: Directory
+    scheme: str
+    key: bytes
+
+    @staticmethod
+    def of(told: ServiceDirectory) -> KnownService:
+        return KnownService(Directory.from_json(told.attributes), told.scheme, told.key.tobytes())
+
+    def public(self, threads: int = 1) -> PublicService:
+        return public_service(self.scheme, self.key, self.directory.size, threads)
+
+    @property
+    def fingerprint(self) -> UInt8Array:
+        """Says which key a ciphertext is of, which the ciphertext itself does not tell."""
+        return np.frombuffer(hashlib.sha256(self.key).digest(), dtype=np.uint8)

@@ -1,0 +1,199 @@
+"""A daemon's part in secure inference: as authority, as CSP, as owner of nodes, or with the encrypted model."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+
+from veilboost.errors import AgainstPolicy, UnexpectedMessage
+from veilboost.party.identity import PeerIdentity
+from veilboost.party.job import read_job
+from veilboost.party.messages import Accepted, Finish, OpenService
+from veilboost.party.openings import Reach
+from veilboost.party.policy import ServeRequest, decide
+from veilboost.party.prediction_session import spend_predictions
+from veilboost.party.runs import RunFolder
+from veilboost.party.settings import PartySettings
+from veilboost.secure_inference.client import CATALOGUE, ServiceWay, own_attributes
+from veilboost.secure_inference.files import ServiceFolder
+from veilboost.secure_inference.messages import (
+    BlindedNodes,
+    DirectoryRequest,
+    EncryptedNodes,
+    NodesRequest,
+    PrepareService,
+    RegisterAttributes,
+    SecureQuery,
+    SecureScores,
+    ServiceDirectory,
+    ServiceKey,
+    ServiceKeyRequest,
+)
+from veilboost.secure_inference.roles import (
+    DirectionService,
+    EncryptedModel,
+    QueuedModel,
+    ServiceAuthority,
+    encrypt_part,
+)
+from veilboost.secure_inference.scheme import KnownService
+from veilboost.types import PartyName
+from veilboost.version import release
+from veilboost.wire.channel import Answer, Peers
+from veilboost.wire.codec import encode
+from veilboost.wire.message import Done, Message
+from veilboost.wire.transcript import Transcript
+
+_locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)  # by folder: one change at a time
+_AUTHORITY, _SECRET = "authority.json", "service.key"
+_models: dict[str, tuple[float, QueuedModel]] = {}  # by folder: models stay open between users
+_deciders: dict[str, tuple[float, DirectionService]] = {}
+
+
+class ServiceSession:
+    """One conversation. A daemon without a table is authority or CSP, whichever it is asked to be for a run."""
+
+    def __init__(
+        self,
+        settings: PartySettings,
+        threads: int,
+        reach: Reach,
+        session: bytes,
+        opening: OpenService,
+        peer: PeerIdentity,
+    ) -> None:
+        self.settings = settings
+        self.over = False
+        self.last_heard = time.monotonic()
+        self.catalogue = CATALOGUE
+        self._threads, self._reach, self._opening, self._opener = threads, reach, opening, peer.party
+        self._folder = ServiceFolder(settings.runs, opening.run)
+        self._transcript = Transcript(settings.name)
+
+    def handle(self, peer: PeerIdentity, message: Message, frame: bytes) -> bytes:
+        if peer.party != self._opener:
+            raise UnexpectedMessage(f"{peer.party} did not open this session")
+        self.last_heard = time.monotonic()
+        answer = self._act(peer, message)
+        answer_frame = encode(answer)
+        self._transcript.record("received", peer.party, message, len(frame), frame)
+        self._transcript.record("sent", peer.party, answer, len(answer_frame), answer_frame)
+        return answer_frame
+
+    def give_up(self) -> None:
+        self._transcript.close()
+        self.over = True
+
+    def _act(self, peer: PeerIdentity, message: Message) -> Message:
+        if isinstance(message, OpenService):
+            return Accepted(release(), aligned=False)
+        if isinstance(message, Finish):
+            self.over = True
+            return Done()
+        me, has_table = self.settings.name, self.settings.data is not None
+        if me == self._opening.authority and not has_table:
+            return self._as_authority(peer, message)
+        if me == self._opening.csp and not has_table:
+            return self._as_csp(peer, message)
+        if isinstance(message, SecureQuery):
+            return self._as_active(peer, message)
+        return self._as_owner(peer, message)
+
+    # --- roles ------------------------------------------------------------------------------------------
+
+    def _as_authority(self, peer: PeerIdentity, message: Message) -> Message:
+        with _locks[str(self._folder.path)]:
+            authority = ServiceAuthority()
+            if self._folder.exists(_AUTHORITY):
+                authority.restore(self._folder.read_json(_AUTHORITY))
+            before = authority.state()
+            answer = authority.handle(peer.party, message)
+            if authority.state() != before:
+                self._folder.write_json(_AUTHORITY, authority.state())
+            return answer
+
+    def _as_csp(self, peer: PeerIdentity, message: Message) -> Message:
+        with _locks[str(self._folder.path)]:
+            if isinstance(message, PrepareService):
+                if not self._folder.exists(_SECRET):
+                    told = self._ask_authority(ServiceKeyRequest(), ServiceKey)
+                    self._folder.save_known(self._told())
+                    self._folder.write_json("active.json", {"active": told.active})
+                    self._folder.write(_SECRET, told.key.tobytes())
+                return Done()
+            if not isinstance(message, BlindedNodes):
+                raise UnexpectedMessage(f"{message.type_name()} is not a request to the CSP")
+            if self._folder.read_json("active.json")["active"] != peer.party:
+                raise AgainstPolicy(
+                    f"{peer.party} does not serve this model", "its active party asks the CSP", public=True
+                )
+            decider = self._decider()
+        return decider.handle(message)
+
+    def _as_owner(self, peer: PeerIdentity, message: Message) -> Message:
+        run = RunFolder.open(self.settings.runs, self._opening.run)
+        if run.status.get("active") != peer.party or run.status.get("state") != "finished":
+            raise AgainstPolicy(
+                f"{peer.party} has no finished model {self._opening.run!r} here",
+                "ask for a model it trained with us",
+                public=True,
+            )
+        decide(self.settings.policy, ServeRequest({peer.party: peer.fingerprint or None}, peer.party))
+        part, job = run.load_part(), read_job(run.job_text)
+        roles = {party.role: name for name, party in job.parties.items()}
+        for role, named in (("authority", self._opening.authority), ("csp", self._opening.csp)):
+            if roles.get(role, named) != named:  # its key would show our thresholds to whoever is behind it
+                raise AgainstPolicy(f"{named} is not the {role} that the job named", f"name {roles[role]}", public=True)
+        if isinstance(message, PrepareService):
+            own = own_attributes(part, self.settings, job.training)
+            return self._ask_authority(RegisterAttributes(own.to_json()), Done)
+        if isinstance(message, NodesRequest):
+            known = self._told()  # from the authority itself, not from whoever asks
+            return encrypt_part(part, known)
+        raise UnexpectedMessage(f"{message.type_name()} is not a request to an owner of nodes")
+
+    def _as_active(self, peer: PeerIdentity, message: SecureQuery) -> SecureScores:
+        spend_predictions(self.settings, peer, len(message.rows))
+        return SecureScores(self._model().predict(message))
+
+    # --- what is kept open ------------------------------------------------------------------------------
+
+    def _model(self) -> QueuedModel:
+        with _locks[str(self._folder.path)]:
+            key, changed = str(self._folder.path), self._changed("service.json")
+            if key not in _models or _models[key][0] != changed:
+                _models[key] = changed, QueuedModel(self._load_model())
+            return _models[key][1]
+
+    def _load_model(self) -> EncryptedModel:
+        known = self._folder.known()
+        part = RunFolder.open(self.settings.runs, self._opening.run).load_part()
+        if part.skeleton is None:
+            raise UnexpectedMessage("this party is not the active one of the model")
+        nodes: dict[PartyName, EncryptedNodes] = {name: self._folder.nodes(name) for name in part.skeleton.parties}
+        kept = self._folder.read_json("roles.json")
+        opening = OpenService(self._opening.run, kept["authority"], kept["csp"])
+        csp = Peers({"csp": ServiceWay(self.settings, kept["csp"], opening, self._reach)})
+        return EncryptedModel(part.skeleton, nodes, known, csp, self._threads)
+
+    def _decider(self) -> DirectionService:
+        key, changed = str(self._folder.path), self._changed(_SECRET)
+        if key not in _deciders or _deciders[key][0] != changed:
+            secret = self._folder.read(_SECRET)
+            _deciders[key] = changed, DirectionService(self._folder.known(), secret, self._threads)
+        return _deciders[key][1]
+
+    def _changed(self, name: str) -> float:
+        self._folder.read(name)
+        return (self._folder.path / name).stat().st_mtime
+
+    # --- the authority ----------------------------------------------------------------------------------
+
+    def _told(self) -> KnownService:
+        return KnownService.of(self._ask_authority(DirectoryRequest(), ServiceDirectory))
+
+    def _ask_authority(self, message: Message, kind: type[Answer]) -> Answer:
+        name = self._opening.authority
+        way = ServiceWay(self.settings, name, self._opening, self._reach, self._transcript)
+        return Peers({name: way}).ask({name: message}, kind)[name]

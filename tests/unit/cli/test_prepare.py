@@ -1,0 +1,72 @@
+"""`veilboost prepare`, and what a daemon says of serving users when it starts."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from typer.testing import CliRunner
+
+from parties import CONFIG, Town, make_certificates
+from support import SHORT_KEY
+from veilboost.cli.main import app
+from veilboost.cli.party import _tell
+from veilboost.errors import ImpossibleParameter, UnsupportedCombination
+from veilboost.party.hub import own_identity
+from veilboost.party.settings import load_party
+
+pytestmark = pytest.mark.fast
+
+
+@pytest.fixture
+def town(tmp_path: Path):
+    town = Town(tmp_path, make_certificates(tmp_path / "certs"), rows=30)
+    yield town
+    town.close()
+
+
+def prepare(town, *more, **options):
+    training = dataclasses.replace(CONFIG, categories="ordinal", options=options)
+    job = town.write_job({"shop": "127.0.0.1:1"}, config=training, protocol="elxgb")
+    return CliRunner().invoke(app, ["prepare", str(job), "--config", str(town.folder / "bank.toml"), *more])
+
+
+def test_preparing_says_what_lies_where_in_words_and_as_json(town):
+    told = json.loads(prepare(town, "--json", **SHORT_KEY).stdout)
+    assert told["ids"] is None, "ecdh hashes none"
+    made = told["encryption"]
+    assert (made["encryptions"], made["key_bits"]) == (27, 512)
+    assert made["seconds"] > 0
+    assert Path(made["file"]).exists()
+    again = prepare(town, "--trees", "3", **SHORT_KEY)
+    assert again.exit_code == 0
+    assert again.stdout.startswith("81 encryptions with a key of 512 bits lie ready in ")
+    assert isinstance(prepare(town, backend="lattice").exception, UnsupportedCombination)
+    assert prepare(town, "--trees", "0", **SHORT_KEY).exit_code == 2
+    assert isinstance(prepare(town, "--only", "everything", **SHORT_KEY).exception, ImpossibleParameter)
+
+
+def test_the_old_name_says_the_new_one():
+    old = CliRunner().invoke(app, ["elxgb", "prepare", "job.toml", "--config", "bank.toml"])
+    assert isinstance(old.exception, ImpossibleParameter)
+    assert "veilboost prepare JOB" in str(old.exception)
+
+
+def test_a_daemon_says_whose_users_it_serves(town, capsys):
+    town.settle("shop", policy={"serve_users": ("bank",)})
+    for name, data, words in (
+        ("shop", True, "its splits may serve users, encrypted, at bank"),
+        ("telecom", True, None),
+        ("bank", False, "it may be the authority or the computing service of others"),
+    ):
+        settings = load_party(town.folder / f"{name}.toml")
+        if not data:
+            settings = dataclasses.replace(settings, data=None)
+        daemon = SimpleNamespace(port=1, host=SimpleNamespace(identity=own_identity(settings)))
+        _tell(daemon, settings, as_json=False)
+        said = capsys.readouterr().out
+        assert (words in said) if words else ("serve users" not in said and "authority" not in said)
+    assert "serve_users" in CliRunner().invoke(app, ["party", "serve", "--help"]).stdout
