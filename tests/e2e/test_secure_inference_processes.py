@@ -129,9 +129,7 @@ def street(tmp_path):
 def test_from_preparation_to_many_users_with_an_owner_offline(street):
     told = street.serve("ta", "csp", "shop")
     assert told["shop"]["policy"]["serve_users"] == ["bank"]
-    ready = {
-        name: street.answer("elxgb", "prepare", "job.toml", "--config", f"{name}.toml") for name in ("bank", "shop")
-    }
+    ready = {name: street.answer("prepare", "job.toml", "--config", f"{name}.toml") for name in ("bank", "shop")}
     assert ready["bank"]["encryption"]["encryptions"] == ready["bank"]["ids"]["rows"] == ROWS
     assert ready["shop"]["encryption"] is None
     files = [street.folder / made["file"] for each in ready.values() for made in each.values() if made]
