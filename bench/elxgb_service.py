@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from common import among
+from papers.elxgb.setting import PARTIES, job
 from veilboost.boost.objective import make_objective
 from veilboost.data import PartyTable
 from veilboost.infer.secure.attributes import attributes_of
 from veilboost.infer.secure.memory import MemoryService
 from veilboost.party.elxgb_queue import QueuedModel
 from veilboost.party.simulation import simulate_prediction, simulate_training
-from veilboost.reproduce.elxgb.setting import PARTIES, job
 
 QUEUE = 50  # users that are served together
 

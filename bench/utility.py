@@ -36,15 +36,15 @@ import numpy as np
 from blocks import replace_block
 from common import arguments, hold_out, load, note, report
 from curves import draw
+from papers.learning import law_at_hand
+from papers.noise import DELTA, NON_PRIVATE, RANDOM_SPLITS, Method, federboost, ldp, masked
+from papers.tables import ACTIVE, PASSIVE, divided, sampled
 from veilboost.boost.metrics import metric_named
 from veilboost.config import DEFAULTS, TrainingConfig
 from veilboost.data import PartyTable
 from veilboost.party.simulation import simulate_prediction, simulate_training
 from veilboost.privacy.accountant import compose
 from veilboost.privacy.event import Adjacency
-from veilboost.reproduce.learning import law_at_hand
-from veilboost.reproduce.noise import DELTA, NON_PRIVATE, RANDOM_SPLITS, Method, federboost, ldp, masked
-from veilboost.reproduce.tables import ACTIVE, PASSIVE, divided, sampled
 
 SETS = ("adult", "bank", "default_credit", "give_credit")
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 6.0, 8.0)

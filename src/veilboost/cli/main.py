@@ -25,13 +25,12 @@ from veilboost.cli.predict import predict
 from veilboost.cli.privacy import privacy
 from veilboost.cli.protocols import protocols
 from veilboost.cli.report_page import report
-from veilboost.cli.reproduce import reproduce
 from veilboost.cli.serve import serve
 from veilboost.cli.simulate import simulate
 from veilboost.cli.train import train
 from veilboost.cli.transcript import transcript
 from veilboost.cli.user import user
-from veilboost.errors import VeilBoostError
+from veilboost.errors import ImpossibleParameter, VeilBoostError
 
 REFUSED = 2
 
@@ -84,7 +83,6 @@ for _command in (
     inspect,
     export,
     datasets,
-    reproduce,
 ):
     app.command()(_command)
 for _name, _group in (
@@ -98,6 +96,14 @@ for _name, _group in (
     ("init", init),
 ):
     app.add_typer(_group, name=_name)
+
+
+@app.command(hidden=True, add_help_option=False, context_settings={"ignore_unknown_options": True})
+def reproduce(_: Annotated[list[str] | None, typer.Argument()] = None) -> None:
+    """Where the papers' tables and figures went."""
+    raise ImpossibleParameter(
+        "`veilboost reproduce` moved out of the package", "run `python -m papers` from a checkout"
+    )
 
 
 def run() -> None:

@@ -10,8 +10,6 @@ from typing import Any, cast
 
 from veilboost.errors import UnknownRun, UnreadableFile
 from veilboost.report.facts import FILE, load_facts
-from veilboost.report.plain import plain
-from veilboost.report.reproduction import CLAIM, read_reproduction, reproduction_page
 from veilboost.report.run_page import run_page
 from veilboost.report.runs import facts_of_runs
 
@@ -30,7 +28,7 @@ class Report:
 
 
 def make_report(paths: Sequence[Path], audit: Path | None = None) -> Report:
-    """Look at what the paths hold: run folders of one job, a folder that holds them, a result, a reproduction.
+    """Look at what the paths hold: run folders of one job, a folder that holds them, or a result.
 
     Parameters
     ----------
@@ -52,10 +50,6 @@ def make_report(paths: Sequence[Path], audit: Path | None = None) -> Report:
             found = _findings(audit, first)
             facts = facts if found is None else replace(facts, findings=found)
             return Report(facts.title, run_page(facts), facts.to_dict())
-        if first.is_dir() and not (first / _STATUS).exists() and next(first.rglob(CLAIM), None) is not None:
-            targets = read_reproduction(first)
-            data = {"format": "veilboost-reproduction", "targets": [plain(target.to_dict()) for target in targets]}
-            return Report("reproduction", reproduction_page(targets), data)
     runs = [run for path in paths for run in _runs_in(path)]
     facts = facts_of_runs(runs, _findings(audit, first))
     return Report(facts.title, run_page(facts), facts.to_dict())
@@ -68,8 +62,8 @@ def _runs_in(path: Path) -> list[Path]:
     found = sorted({file.parent for pattern in ("*", "*/*") for file in path.glob(f"{pattern}/{_STATUS}")})
     if not found:
         raise UnknownRun(
-            f"{path} holds neither a run nor a result nor a reproduction",
-            "name a run's folder, or what demo --folder, simulate --out or reproduce --out wrote",
+            f"{path} holds neither a run nor a result",
+            "name a run's folder, or what demo --folder or simulate --out wrote",
         )
     names = {run.name for run in found}
     if len(names) > 1:
