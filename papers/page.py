@@ -7,17 +7,19 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import Any, cast
 from xml.etree import ElementTree
 
+from markupsafe import Markup
+
 from veilboost.errors import UnreadableFile
-from veilboost.report.page import Cell, Section, document, figure, table, verdict, words
-from veilboost.report.units import seconds_text
+from veilboost.report.pages import render
+from veilboost.report.values import seconds_text
 
 TABLE, PLOT, CLAIM = "table.csv", "plot.svg", "claim.json"
 _HOLDS = {"yes": "holds", "partly": "holds partly", "no": "does not hold", "open": "not measured"}
+_KEYS = frozenset(("paper", "target", "title", "reported", "measured", "holds", "why", "seconds"))
 _SPACE = "{http://www.w3.org/2000/svg}"
 _ELEMENTS = frozenset(
     ("svg", "title", "desc", "g", "rect", "line", "polyline", "polygon", "circle", "text", "tspan", "path")
@@ -26,7 +28,7 @@ _LARGEST_PLOT, _MOST_ROWS, _LONGEST = 200_000, 200, 60
 
 
 @dataclass(frozen=True)
-class Target:
+class Measured:
     """One table or figure as it was measured. `plot` is SVG, empty where there is none."""
 
     claim: Mapping[str, Any]
@@ -34,82 +36,50 @@ class Target:
     rows: Sequence[Sequence[str]]
     plot: str
 
+    @property
+    def title(self) -> str:
+        """Table 3: AUC of six methods."""
+        return f"{str(self.claim['target']).replace('-', ' ').capitalize()}: {self.claim['title']}"
 
-def read_reproduction(folder: Path) -> list[Target]:
+    @property
+    def anchor(self) -> str:
+        return re.sub(r"[^a-z0-9]+", "-", f"{self.claim['paper']} {self.claim['target']}".lower())
+
+    @property
+    def drawing(self) -> Markup:
+        return Markup(self.plot)  # noqa: S704 - `_read_plot` let nothing but shapes and text pass
+
+    @property
+    def verdict(self) -> str:
+        return _HOLDS.get(self.claim["holds"], str(self.claim["holds"]))
+
+    @property
+    def shown_rows(self) -> list[list[str]]:
+        return [[_short(cell) for cell in row] for row in self.rows[:_MOST_ROWS]]
+
+    @property
+    def how(self) -> str:
+        """How long it took, how much was done, and on which machine."""
+        machine: Any = self.claim.get("machine") or {}
+        about = machine if isinstance(machine, str) else ", ".join(_facts_of(cast(Mapping[str, Any], machine)))
+        told = [f"Measured in {seconds_text(float(self.claim['seconds']))}"]
+        told += ["with fewer repetitions or rows than the paper (--quick)"] if self.claim.get("quick") else []
+        told += [f"on {about}"] if about else []
+        skipped = self.claim.get("skipped")
+        return "; ".join(told) + (f". Data sets not at hand: {', '.join(skipped)}." if skipped else ".")
+
+
+def read_reproduction(folder: Path) -> list[Measured]:
     """All targets below a folder, paper by paper; empty where there are none."""
     return [_read(file.parent) for file in sorted(folder.rglob(CLAIM), key=_place)]
 
 
-def reproduction_page(targets: Sequence[Target]) -> str:
+def reproduction_page(targets: Sequence[Measured]) -> str:
     """One file of HTML."""
-    papers = list(dict.fromkeys(str(target.claim["paper"]) for target in targets))
-    sections = [Section("verdicts", "Claims and verdicts", _overview(targets))]
-    for number, paper in enumerate(papers):
-        own = [target for target in targets if target.claim["paper"] == paper]
-        sections.append(Section(f"paper-{number}", paper, "".join(_article(target) for target in own)))
-    return document(
-        "What the papers report, and what we measured",
-        "Every table and figure that was run, beside the published numbers, with what holds and what does not.",
-        sections,
-    )
-
-
-def _overview(targets: Sequence[Target]) -> str:
-    rows = [
-        (
-            Cell(f'<a href="#{_anchor(target)}">{escape(_title(target))}</a>'),
-            str(target.claim["paper"]),
-            verdict(_HOLDS.get(holds := str(target.claim["holds"]), holds), holds if holds in _HOLDS else "open"),
-            str(target.claim["reported"]),
-            str(target.claim["measured"]),
-        )
-        for target in targets
-    ]
-    return table("Each is shown below", ("table or figure", "paper", "claim", "reported", "measured"), rows)
-
-
-def _article(target: Target) -> str:
-    claim = target.claim
-    holds = str(claim["holds"])
-    parts = [
-        f"<h3>{escape(_title(target))}</h3>",
-        f'<p><span class="verdict {escape(holds)}">{escape(_HOLDS.get(holds, holds))}</span>: '
-        f"{escape(str(claim['why']))}</p>",
-        words(f"The paper reports: {claim['reported']}"),
-        words(f"We measured: {claim['measured']}"),
-        figure(target.plot, "sheet") if target.plot else "",
-        _numbers(target),
-        words(_how(claim), "quiet"),
-    ]
-    return f'<article id="{_anchor(target)}" aria-label="{escape(_title(target))}">{"".join(parts)}</article>'
-
-
-def _title(target: Target) -> str:
-    """Table 3: AUC of six methods."""
-    return f"{str(target.claim['target']).replace('-', ' ').capitalize()}: {target.claim['title']}"
-
-
-def _anchor(target: Target) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", f"{target.claim['paper']} {target.claim['target']}".lower())
-
-
-def _numbers(target: Target) -> str:
-    if not target.rows:
-        return ""
-    shown = [[_short(cell) for cell in row] for row in target.rows[:_MOST_ROWS]]
-    left = len(target.rows) - len(shown)
-    caption = "As measured" + (f"; {left} more rows are in {TABLE}" if left > 0 else "")
-    return table(caption, [header.replace("_", " ") for header in target.headers], shown)
-
-
-def _how(claim: Mapping[str, Any]) -> str:
-    machine: Any = claim.get("machine") or {}
-    about = machine if isinstance(machine, str) else ", ".join(_facts_of(cast(Mapping[str, Any], machine)))
-    told = [f"Measured in {seconds_text(float(claim['seconds']))}"]
-    told += ["with fewer repetitions or rows than the paper (--quick)"] if claim.get("quick") else []
-    told += [f"on {about}"] if about else []
-    skipped = claim.get("skipped")
-    return "; ".join(told) + (f". Data sets not at hand: {', '.join(skipped)}." if skipped else ".")
+    papers: dict[str, list[Measured]] = {}
+    for target in targets:
+        papers.setdefault(str(target.claim["paper"]), []).append(target)
+    return render("reproduction.html", Path(__file__).parent / "templates", targets=targets, papers=papers)
 
 
 def _facts_of(machine: Mapping[str, Any]) -> list[str]:
@@ -137,16 +107,16 @@ def _short(cell: str) -> str:
     return cell if number.is_integer() and len(cell) < 8 else f"{number:.5g}"
 
 
-def _read(folder: Path) -> Target:
+def _read(folder: Path) -> Measured:
     try:
         claim: Any = json.loads((folder / CLAIM).read_text(encoding="utf-8"))
-        absent = {"paper", "target", "title", "reported", "measured", "holds", "why", "seconds"} - claim.keys()
+        absent = _KEYS - claim.keys()
     except (OSError, ValueError, AttributeError):
         raise UnreadableFile(f"{folder / CLAIM} is not the claim of a reproduction") from None
     if absent:
         raise UnreadableFile(f"{folder / CLAIM} does not say {', '.join(sorted(absent))}", "reproduce the target again")
     headers, rows = _read_table(folder / TABLE)
-    return Target(claim, headers, rows, _read_plot(folder / PLOT))
+    return Measured(claim, headers, rows, _read_plot(folder / PLOT))
 
 
 def _read_table(file: Path) -> tuple[list[str], list[list[str]]]:

@@ -16,7 +16,7 @@ from papers.machine import machine
 from papers.target import Cell, Claim, Row, Target
 from veilboost.errors import MissingExtra
 from veilboost.report.images import png_of
-from veilboost.report.plain import plain
+from veilboost.report.values import plain
 
 TABLE, PLOT, PICTURE, CLAIM = "table.csv", "plot.svg", "plot.png", "claim.json"
 

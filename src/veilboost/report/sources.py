@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from veilboost.errors import UnknownRun, UnreadableFile
 from veilboost.report.facts import FILE, load_facts
-from veilboost.report.run_page import run_page
+from veilboost.report.pages import run_page
 from veilboost.report.runs import facts_of_runs
 
 AUDIT = "audit.json"

@@ -12,7 +12,7 @@ import pytest
 from outline import outline
 from veilboost.errors import UnknownRun, UnreadableFile
 from veilboost.report.facts import FILE, Facts, load_facts
-from veilboost.report.run_page import run_page
+from veilboost.report.pages import run_page
 from veilboost.report.sources import make_report
 
 pytestmark = pytest.mark.fast

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from veilboost.report.images import png_of
-from veilboost.report.page import _DARK_COLOURS, _STYLE  # pyright: ignore[reportPrivateUsage]
+from veilboost.report.pages import TEMPLATES
 from veilboost.report.plots import bar_chart, line_chart, sheet, table_chart
 from veilboost.report.scale import Scale, fit, number_text
 from veilboost.report.svg import COLOURS, size_of
@@ -165,9 +165,12 @@ def colours_of(style: str) -> dict[str, str]:
 
 
 def test_colours_are_seen_in_light_and_in_dark() -> None:
-    day, night = (colours_of(part) for part in _STYLE.split("prefers-color-scheme:dark"))
-    assert len(COLOURS) == len(_DARK_COLOURS)
-    for palette, lines in ((day, COLOURS), (night, _DARK_COLOURS)):
+    style = (TEMPLATES / "style.css").read_text()
+    day, night = (colours_of(part) for part in style.split("prefers-color-scheme:dark"))
+    dark = re.findall(r"svg \.s\d{stroke:(#[0-9a-f]{6})}", style)
+    assert dark == re.findall(r"svg \.f\d{fill:(#[0-9a-f]{6})}", style)
+    assert len(COLOURS) == len(dark)
+    for palette, lines in ((day, COLOURS), (night, dark)):
         for name in ("ink", "grey", "link", "bad", "fair", "good"):  # text: WCAG AA
             assert contrast(palette[name], palette["paper"]) >= 4.5, name
         assert contrast(palette["grey"], palette["shade"]) >= 4.5
