@@ -13,9 +13,9 @@ from typing import Any
 from papers.cells import Cells
 from papers.context import Context
 from papers.machine import machine
+from papers.pictures import png_of
 from papers.target import Cell, Claim, Row, Target
 from veilboost.errors import MissingExtra
-from veilboost.report.images import png_of
 from veilboost.report.values import plain
 
 TABLE, PLOT, PICTURE, CLAIM = "table.csv", "plot.svg", "plot.png", "claim.json"

@@ -8,12 +8,12 @@ from typing import Any
 
 from papers.context import Context
 from papers.elxgb.setting import PAPER
+from papers.pictures import table_chart
 from papers.summary import picked, the
 from papers.target import Cell, Claim, Row, Target
 from veilboost.audit.verdicts import decisive
 from veilboost.privacy.statement import Status
 from veilboost.protocols.registry import all_protocols
-from veilboost.report.plots import table_chart
 
 _KINDS = ("data", "bucket", "threshold", "label")
 _PRINTED = (

@@ -10,10 +10,10 @@ import numpy as np
 
 from papers.context import PAPER_NAMES, Context
 from papers.maskedxgboost.setting import PAPER, SETS
+from papers.pictures import table_chart
 from papers.summary import the
 from papers.tables import labels
 from papers.target import Cell, Claim, Row, Target
-from veilboost.report.plots import table_chart
 
 PUBLISHED: tuple[Row, ...] = tuple(
     {"data": name, "rows": rows, "features": features, "positive": positive}

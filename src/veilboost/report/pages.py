@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -49,14 +50,7 @@ def _environment(folder: Path) -> Environment:
     made: Any = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    made.filters |= {
-        "bytes": bytes_text,
-        "seconds": seconds_text,
-        "epsilon": epsilon_text,
-        "amount": _amount,
-        "known": _known,
-        "some": _some,
-    }
+    made.filters |= {"bytes": bytes_text, "epsilon": epsilon_text, "amount": _amount, "known": _known, "some": _some}
     return made
 
 
@@ -174,16 +168,12 @@ def _sent(facts: Facts, most: int = 4) -> dict[str, dict[str, float]]:
     return found
 
 
-def _alike(told: Mapping[str, Any]) -> list[tuple[list[str], Any]]:
+def _alike(told: Mapping[str, Any]) -> Iterable[tuple[list[str], Any]]:
     """Parties of whom the same is told, and what: participants mostly spend and learn the same."""
-    groups: list[tuple[list[str], Any]] = []
+    groups: dict[str, tuple[list[str], Any]] = {}
     for name, what in told.items():
-        same = next((names for names, known in groups if known == what), None)
-        if same is None:
-            groups.append(([name], what))
-        else:
-            same.append(name)
-    return groups
+        groups.setdefault(json.dumps(what, sort_keys=True), ([], what))[0].append(name)
+    return groups.values()
 
 
 def _grouped(exchanges: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -104,7 +104,7 @@ def facts_of_runs(folders: Sequence[Path], findings: Sequence[Mapping[str, Any]]
         privacy={name: told for name, run in runs.items() if (told := _spent(run)) is not None},
         protections=[each.to_dict() for each in job.statement.given(noise).protections],
         findings=findings,
-        model=part_facts(parts) if job.driver in parts or parts else None,
+        model=part_facts(parts),
         note=_note(missing, measured, runs, noise),
     )
 
