@@ -7,22 +7,22 @@ from collections.abc import Sequence
 from typing import Any
 
 from veilboost.errors import MissingExtra
-from veilboost.report.svg import GREY, GRID, INK, SMALL, drawing, heading, tag, text, width_of, wrapped
+from veilboost.report.svg import GREY, GRID, INK, drawing, heading, tag, text, width_of, wrapped
 
 
 def table_chart(title: str, headers: Sequence[str], rows: Sequence[Sequence[str]], *, note: str = "") -> str:
     """A table as a drawing, for places that take pictures only."""
     wide = [
-        min(260.0, 24 + max(width_of(cell, SMALL) for cell in (header, *(row[at] for row in rows))))
+        min(260.0, 24 + max(width_of(cell) for cell in (header, *(row[at] for row in rows))))
         for at, header in enumerate(headers)
     ]
     width = max(sum(wide) + 24, 320.0)
     parts, y = heading(title, width)
     edges = [12 + sum(wide[:at]) for at in range(len(wide))]
     for number, row in enumerate([headers, *rows]):
-        cells = [wrapped(cell, space - 20, SMALL) for cell, space in zip(row, wide, strict=True)]
+        cells = [wrapped(cell, space - 20) for cell, space in zip(row, wide, strict=True)]
         parts += [
-            text(x, y + 20 + 16 * n, line, size=SMALL, bold=number == 0)
+            text(x, y + 20 + 16 * n, line, bold=number == 0)
             for x, lines in zip(edges, cells, strict=True)
             for n, line in enumerate(lines)
         ]
@@ -30,9 +30,9 @@ def table_chart(title: str, headers: Sequence[str], rows: Sequence[Sequence[str]
         ink = INK if number == 0 else GRID
         kind = "axis" if number == 0 else "grid"
         parts.append(tag("line", x1=12, x2=width - 12, y1=y, y2=y, stroke=ink, class_=kind))
-    for line in wrapped(note, width - 24, SMALL) if note else ():
+    for line in wrapped(note, width - 24) if note else ():
         y += 16
-        parts.append(text(12, y + 4, line, size=SMALL, fill=GREY))
+        parts.append(text(12, y + 4, line, fill=GREY))
     told = " ".join(", ".join(f"{h} {c}" for h, c in zip(headers, row, strict=True)) + "." for row in rows)
     return drawing(parts, width, y + 16, title, told)
 

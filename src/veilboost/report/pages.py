@@ -7,31 +7,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from veilboost.report.facts import Facts
 from veilboost.report.plots import bar_chart, line_chart
 from veilboost.report.values import bytes_text, epsilon_text, seconds_text
 from veilboost.version import release
 
-if TYPE_CHECKING:
-    from jinja2 import Environment
-
 TEMPLATES = Path(__file__).parent / "templates"
 _WIDE = 460  # of a chart: two stand side by side, and one is readable on a phone
 _MANY = 25  # more columns than these are not drawn
 _NAMES = {"auc": "AUC", "aucpr": "AUC of precision and recall", "logloss": "log loss", "rmse": "RMSE", "mae": "MAE"}
-_SECTIONS = {
-    "summary": "At a glance",
-    "quality": "How good it is",
-    "cost": "Time and bytes",
-    "privacy": "Privacy spent",
-    "shown": "What each party was shown",
-    "claims": "What the protocol claims",
-    "audit": "What attacks found",
-    "model": "The model",
-    "settings": "Settings",
-}
 
 
 def render(template: str, folder: Path = TEMPLATES, **given: Any) -> str:
@@ -43,7 +29,7 @@ def render(template: str, folder: Path = TEMPLATES, **given: Any) -> str:
 
 
 @cache
-def _environment(folder: Path) -> Environment:
+def _environment(folder: Path) -> Any:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     loader = FileSystemLoader([folder, TEMPLATES])
@@ -64,25 +50,19 @@ def run_page(facts: Facts) -> str:
     facts = replace(facts, metric=_NAMES.get(facts.metric, facts.metric))
     direction = "higher is better" if facts.higher_is_better else "lower is better"
     sent = _sent(facts)
-    costs = _cost_charts(facts, sent)
+    steps = [(step, sent[str(step["step"])]) for step in facts.steps]
     senders = list(dict.fromkeys(name for of in sent.values() for name in of))
     return render(
         "run.html",
-        contents={name: title for name, title in _SECTIONS.items() if name != "cost" or costs},
         facts=facts,
         direction=direction,
         quality_charts=_marked(_quality_charts(facts, direction)),
-        cost_charts=_marked(costs),
+        cost_charts=_marked(_cost_charts(facts, sent)),
         model_charts=_marked(_model_charts(facts.model or {})),
         step_headers=("step", "seconds", "requests", *(f"{name} sent" for name in senders)),
         step_rows=[
-            (
-                step["step"],
-                seconds_text(step["seconds"]),
-                step["requests"],
-                *(bytes_text(sent[str(step["step"])].get(name, 0)) for name in senders),
-            )
-            for step in facts.steps
+            (s["step"], seconds_text(s["seconds"]), s["requests"], *(bytes_text(of.get(n, 0)) for n in senders))
+            for s, of in steps
         ],
         spent=_alike({name: told for name, told in facts.privacy.items() if told["composed"]}),
         silent=[name for name, told in facts.privacy.items() if not told["composed"]],

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from veilboost.errors import UnknownRun, UnreadableFile
 from veilboost.report.facts import FILE, load_facts
@@ -42,16 +42,13 @@ def make_report(paths: Sequence[Path], audit: Path | None = None) -> Report:
     UnreadableFile
         A file is damaged.
     """
-    first = paths[0]
-    if len(paths) == 1:
-        result = first if first.name == FILE else first / FILE
-        if result.is_file():
-            facts = load_facts(result)
-            found = _findings(audit, first)
-            facts = facts if found is None else replace(facts, findings=found)
-            return Report(facts.title, run_page(facts), facts.to_dict())
-    runs = [run for path in paths for run in _runs_in(path)]
-    facts = facts_of_runs(runs, _findings(audit, first))
+    findings = _findings(audit, paths[0])
+    result = paths[0] if paths[0].name == FILE else paths[0] / FILE
+    if len(paths) == 1 and result.is_file():
+        facts = load_facts(result)
+        facts = facts if findings is None else replace(facts, findings=findings)
+    else:
+        facts = facts_of_runs([run for path in paths for run in _runs_in(path)], findings)
     return Report(facts.title, run_page(facts), facts.to_dict())
 
 
@@ -75,11 +72,12 @@ def _findings(audit: Path | None, beside: Path) -> list[Mapping[str, Any]] | Non
     file = beside / AUDIT if audit is None else audit
     if audit is None and not file.is_file():
         return None
+    refusal = UnreadableFile(f"{file} is not what an audit found", "veilboost audit --json prints it")
     try:
         found: Any = json.loads(file.read_text(encoding="utf-8"))
-        listed = [{**each, "verdict": str(each["verdict"])} for each in found["findings"]]
+        listed: list[Mapping[str, Any]] = [{**each, "verdict": str(each["verdict"])} for each in found["findings"]]
     except (OSError, ValueError, KeyError, TypeError):
-        raise UnreadableFile(f"{file} is not what an audit found", "veilboost audit --json prints it") from None
+        raise refusal from None
     if any(key not in each for each in listed for key in _KEYS):
-        raise UnreadableFile(f"{file} is not what an audit found", "veilboost audit --json prints it")
-    return cast(list[Mapping[str, Any]], listed)
+        raise refusal
+    return listed

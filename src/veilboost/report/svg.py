@@ -15,7 +15,7 @@ from html import escape
 # Told apart by people who see few colours, and at least 3 : 1 against white. Dashes and marks differ as well.
 COLOURS = ("#1b6ca8", "#c2410c", "#2e7d32", "#7b3fa0", "#9a6700", "#00707d", "#b0185a", "#4d4d4d")
 INK, GREY, GRID, PAPER = "#1a1a1a", "#555555", "#dddddd", "#ffffff"
-FONT, SMALL = 13, 12
+FONT, TITLE = 12, 14
 _WIDTH_OF_A_LETTER = 0.58  # of the font's size; of DejaVu Sans, which is wide
 
 
@@ -72,18 +72,13 @@ def size_of(svg: str) -> tuple[float, float]:
 
 def heading(title: str, width: float) -> tuple[list[str], float]:
     """The title's lines at the top, and where they end."""
-    lines = wrapped(title, width - 24, FONT + 1)
-    parts = [text(12, 20 + 18 * at, line, size=FONT + 1, bold=True) for at, line in enumerate(lines)]
+    lines = wrapped(title, width - 24, TITLE)
+    parts = [text(12, 20 + 18 * at, line, size=TITLE, bold=True) for at, line in enumerate(lines)]
     return parts, 8 + 18.0 * len(lines)
 
 
 def legend(
-    names: Sequence[str],
-    width: float,
-    y: float,
-    key: str,
-    dashed: Collection[str] = (),
-    levels: Collection[str] = (),
+    names: Sequence[str], width: float, y: float, key: str, dashed: Collection[str] = (), levels: Collection[str] = ()
 ) -> tuple[list[str], float]:
     """Names with their keys in rows below `y`; `key` is "line" or "box". Nothing where one name says it all.
 
@@ -94,7 +89,7 @@ def legend(
     parts: list[str] = []
     x, line = 12.0, y + 16
     for at, name in enumerate(names):
-        needs = 34 + width_of(name, SMALL)
+        needs = 34 + width_of(name)
         if x + needs > width and x > 12:
             x, line = 12.0, line + 18
         if key == "line":
@@ -102,7 +97,7 @@ def legend(
             parts += [] if name in levels else [mark(at, x + 12, line - 4)]
         else:
             parts.append(tag("rect", x=x + 6, y=line - 10, width=12, height=12, **filled(at)))
-        parts.append(text(x + 29, line, name, size=SMALL))
+        parts.append(text(x + 29, line, name))
         x += needs + 8
     return parts, line + 6
 
