@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from common import among, arguments, load, note, report
-from papers.attacking import attacked
+from papers.measure import attacked
 from papers.tables import sampled
 from veilboost.audit.attacks import (
     masked_network,

@@ -19,7 +19,7 @@ from veilboost.data import PartyTable
 from veilboost.types import Column
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # `papers` is not installed
-from papers.machine import machine
+from papers.runner import machine
 from papers.tables import among, hold_out
 from papers.tables import load as load_file
 

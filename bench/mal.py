@@ -21,7 +21,6 @@ import numpy as np
 import xgboost
 
 from common import arguments, as_matrix, hold_out, load, note, report
-from papers.context import PAPER_NAMES as TITLES
 from papers.mal.efficiency import LINE
 from papers.mal.efficiency import PUBLISHED as TABLE_3
 from papers.mal.federboost import susy_like
@@ -29,7 +28,8 @@ from papers.mal.setting import SETS, deal
 from papers.mal.setting import auc_of as score
 from papers.mal.setting import job as config_of
 from papers.mal.utility import PUBLISHED as FIGURE_5
-from papers.summary import picked
+from papers.rows import picked
+from papers.target import PAPER_NAMES as TITLES
 from veilboost.boost.metrics import metric_named
 from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable

@@ -11,12 +11,10 @@ from typing import Annotated, Any
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from papers.context import Context
 from papers.page import read_reproduction, reproduction_page
-from papers.registry import PAPERS, targets_named, targets_of
 from papers.runner import Progress as Step
 from papers.runner import Reproduction, Watcher, expected_seconds, folder_of, reproduce
-from papers.target import Target
+from papers.target import PAPERS, Context, Target, targets_named, targets_of
 from veilboost.cli.console import make_table, print_json, seconds_text, stderr, stdout, writing
 from veilboost.errors import ImpossibleParameter, UnknownRun, UnreadableFile, VeilBoostError
 

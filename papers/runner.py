@@ -3,22 +3,71 @@
 from __future__ import annotations
 
 import csv
+import importlib.metadata
 import json
+import os
+import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from papers.cells import Cells
-from papers.context import Context
-from papers.machine import machine
 from papers.pictures import png_of
-from papers.target import Cell, Claim, Row, Target
+from papers.rows import Row, Rows, over_seeds
+from papers.target import Cell, Claim, Context, Target
 from veilboost.errors import MissingExtra
 from veilboost.report.values import plain
 
-TABLE, PLOT, PICTURE, CLAIM = "table.csv", "plot.svg", "plot.png", "claim.json"
+CELLS, TABLE, PLOT, PICTURE, CLAIM = "cells.jsonl", "table.csv", "plot.svg", "plot.png", "claim.json"
+_PACKAGES = ("veilboost", "numpy", "xgboost-cpu", "scikit-learn")
+_VERSION = importlib.metadata.version("veilboost")
+
+
+class Cells:
+    """The measured cells of one target in its folder: one JSON line each, appended as they come.
+
+    Cells of other versions of this package count for nothing; a quick run and a full one share the file, and never each
+    other's cells.
+    """
+
+    def __init__(self, folder: Path, quick: bool) -> None:
+        self._file = folder / CELLS
+        self._quick = quick
+        self._known: dict[str, dict[str, Any]] = {}
+        text = self._file.read_text() if self._file.exists() else ""
+        self._torn = bool(text) and not text.endswith("\n")  # by a run that was killed while writing
+        for line in text.splitlines():
+            self._remember(line)
+
+    def get(self, key: Row) -> Row | None:
+        """Key and values of a cell that was measured before, in one."""
+        entry = self._known.get(_name(key))
+        return None if entry is None else {**entry["key"], **entry["values"]}
+
+    def seconds(self, key: Row) -> float:
+        """What a measured cell took."""
+        return float(self._known[_name(key)]["seconds"])
+
+    def add(self, key: Row, values: Row, seconds: float) -> None:
+        entry = {"version": _VERSION, "quick": self._quick, "key": dict(key), "values": dict(values)}
+        line = json.dumps({**entry, "seconds": round(seconds, 3)})
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        with self._file.open("a") as opened:
+            opened.write(("\n" if self._torn else "") + line + "\n")
+        self._torn = False
+        self._remember(line)
+
+    def _remember(self, line: str) -> None:
+        with suppress(ValueError):  # half a line
+            entry = json.loads(line)
+            if entry.get("version") == _VERSION and entry["quick"] == self._quick:
+                self._known[_name(entry["key"])] = entry
+
+
+def _name(key: Row) -> str:
+    return json.dumps(dict(key), sort_keys=True)
 
 
 @dataclass(frozen=True)
@@ -43,10 +92,10 @@ class Reproduction:
 
     target: Target
     claim: Claim
-    rows: Sequence[Row]
+    rows: Rows
     seconds: float
     quick: bool
-    skipped: Sequence[str]
+    skipped: list[str]
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -56,7 +105,7 @@ class Reproduction:
             **asdict(self.claim),
             "seconds": round(self.seconds, 1),
             "quick": self.quick,
-            "skipped": list(self.skipped),
+            "skipped": self.skipped,
             "machine": machine(),
             "published": [dict(row) for row in self.target.published],
             "rows": [dict(row) for row in self.rows],
@@ -70,27 +119,25 @@ def folder_of(target: Target, out: Path) -> Path:
 def expected_seconds(target: Target, context: Context, out: Path) -> float:
     """About how long what is not yet measured will take."""
     stored = Cells(folder_of(target, out), context.quick)
-    return sum(cell.seconds for cell in target.cells(context) if stored.get(cell.key) is None)
+    return sum(cell.seconds for cell in target.planned(context) if stored.get(cell.key) is None)
 
 
-def reproduce(target: Target, context: Context, out: Path, watch: Watcher | None = None) -> Reproduction:
+def reproduce(target: Target, context: Context, out: Path, watch: Watcher = lambda _: None) -> Reproduction:
     """Measure what is not yet measured, and write the target's folder."""
     folder = folder_of(target, out)
-    stored, cells = Cells(folder, context.quick), target.cells(context)
+    stored, cells = Cells(folder, context.quick), target.planned(context)
     for at, cell in enumerate(cells):
         known = stored.get(cell.key) is not None
         left = [each.seconds for each in cells[at:] if stored.get(each.key) is None]
-        if watch is not None:
-            watch(Progress(target, cell, known, at, len(cells), sum(left)))
+        watch(Progress(target, cell, known, at, len(cells), sum(left)))
         if not known:
             began = time.perf_counter()
             values = cell.measure()
             stored.add(cell.key, values, time.perf_counter() - began)
-    if watch is not None:
-        watch(Progress(target, None, True, len(cells), len(cells), 0.0))
+    watch(Progress(target, None, True, len(cells), len(cells), 0.0))
     # From disk, so that a first run and a resumed one judge the very same numbers.
     measured = [row for row in (stored.get(cell.key) for cell in cells) if row is not None]
-    rows = target.table(measured)
+    rows: Rows = target.table(over_seeds(measured, cells[0].key)) if measured else ()
     claim = target.claim(rows) if measured else _without_data(target)
     seconds = sum(stored.seconds(cell.key) for cell in cells)
     found = Reproduction(target, claim, rows, seconds, context.quick, context.missing(target.sets))
@@ -111,7 +158,7 @@ def _write(found: Reproduction, folder: Path) -> None:
         writer.writeheader()
         writer.writerows({name: _shown(value) for name, value in row.items()} for row in found.rows)
     if found.rows:
-        drawing = found.target.plot(found.rows)
+        drawing = found.target.drawn(found.rows)
         (folder / PLOT).write_text(drawing)
         try:
             (folder / PICTURE).write_bytes(png_of(drawing))
@@ -122,3 +169,23 @@ def _write(found: Reproduction, folder: Path) -> None:
 
 def _shown(value: Any) -> Any:
     return json.dumps(value) if isinstance(value, (list, tuple, dict)) else value
+
+
+def machine() -> dict[str, Any]:
+    """Where and with what something was measured: processor, cores, and versions of what counts."""
+    cpuinfo = Path("/proc/cpuinfo")  # Linux; elsewhere the platform's own name has to do
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    named = (line.split(":", 1)[1].strip() for line in lines if "model name" in line)
+    return {
+        "cpu": next(named, platform.processor() or platform.machine()),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "versions": {name: _version(name) for name in _PACKAGES},
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

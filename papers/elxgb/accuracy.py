@@ -8,23 +8,22 @@ from functools import partial
 
 import numpy as np
 
-from papers.context import Context
 from papers.elxgb.setting import (
     EPSILONS,
     NAMES,
     PAPER,
     PARTIES,
+    REPETITIONS,
     SETS,
     Point,
     job,
     panels,
-    rows_of,
-    seeds,
     structures,
+    table_of,
 )
-from papers.summary import over_seeds, picked, the
-from papers.tables import among, hold_out
-from papers.target import Cell, Claim, Row, Target
+from papers.rows import Line, Row, Rows, by, picked, the
+from papers.tables import among, hold_out, labels
+from papers.target import Cell, Claim, Context, Target
 from veilboost.boost.metrics import auc
 from veilboost.boost.objective import sigmoid
 from veilboost.config import TrainingConfig
@@ -38,7 +37,6 @@ PUBLISHED: tuple[Row, ...] = (
     {"data": "default_credit", "accuracy": 0.83},
     {"data": "bank", "accuracy": 0.90},
 )
-_AXES = ("T", "D", "epsilon")
 _CLOSE = 0.015
 
 
@@ -48,60 +46,53 @@ def accuracy(table: PartyTable, protocol: str, config: TrainingConfig, seed: int
     tables = among(table.take(train), PARTIES)
     run = simulate_training(tables, "party0", protocol, replace(config, seed=seed))
     unseen = table.take(test)
-    assert unseen.label is not None  # noqa: S101 - the loader asks for it
     scores = sigmoid(join(run.parts).margins(unseen.columns)[0])
-    positive: BoolArray = unseen.label == 1
+    positive: BoolArray = labels(unseen) == 1
     share = float(np.mean(positive))
     return {
         "accuracy": 1.0 - float(np.mean((scores > 0.5) ^ positive)),
-        "auc": float(auc(unseen.label, scores)),
+        "auc": float(auc(labels(unseen), scores)),
         "majority": max(share, 1 - share),
     }
 
 
-def _measured(context: Context, name: str, method: str, point: Point, seed: int) -> dict[str, float]:
-    table = context.table(name, rows_of(context))
+def _measured(context: Context, name: str, method: str, point: Point, seed: int) -> Row:
+    table = table_of(context, name)
     if method == CENTRAL:
         return accuracy(table, "plain", job(point.trees, point.depth), seed)
     # Which encryption the first tree has does not change it.
-    config = job(point.trees, point.depth, backend="lattice", epsilon=point.epsilon)
-    return accuracy(table, "elxgb", config, seed)
+    return accuracy(table, "elxgb", job(point.trees, point.depth, backend="lattice", epsilon=point.epsilon), seed)
 
 
-def cells(context: Context) -> list[Cell]:
+def cells(context: Context, sets: Sequence[str]) -> list[Cell]:
     budgets = [Point("epsilon", epsilon) for epsilon in ((2.0, 10.0) if context.quick else EPSILONS)]
     return [
         Cell(
             {"data": name, "method": method, **point.key, "seed": seed},
             partial(_measured, context, name, method, point, seed),
-            0.2 + point.trees * context.table(name, rows_of(context)).rows * 3e-6,
+            0.2 + point.trees * table_of(context, name).rows * 3e-6,
         )
-        for name in context.at_hand(SETS)
+        for name in sets
         for point in [*structures(context), *budgets]
         for method in (ELXGB, CENTRAL)
-        for seed in seeds(context)
+        for seed in context.seeds(REPETITIONS)
     ]
 
 
-def table(measured: Sequence[Row]) -> list[Row]:
-    lines = over_seeds(measured, ("data", "method", "along", "value"), ("accuracy", "auc", "majority"))
+def table(lines: list[Line]) -> Rows:
     return [{**line, "paper_accuracy": the(PUBLISHED, "accuracy", data=line["data"])} for line in lines]
 
 
-def _gap(rows: Sequence[Row]) -> float:
+def _gap(rows: Rows) -> float:
     """The most by which ELXGB falls short of XGBoost anywhere."""
+    central = {(row["data"], row["along"], row["value"]): row["accuracy"] for row in picked(rows, method=CENTRAL)}
     ours = picked(rows, method=ELXGB)
-    return max(the(rows, "accuracy", **{**_place(row), "method": CENTRAL}) - row["accuracy"] for row in ours)
+    return max(central[row["data"], row["along"], row["value"]] - row["accuracy"] for row in ours)
 
 
-def _place(row: Row) -> dict[str, object]:
-    return {name: row[name] for name in ("data", "along", "value")}
-
-
-def claim(rows: Sequence[Row]) -> Claim:
+def claim(rows: Rows) -> Claim:
     told: list[str] = []
-    for data in dict.fromkeys(row["data"] for row in rows):
-        own = picked(rows, data=data)
+    for data, own in by(rows, "data"):
         found = [row["accuracy"] for row in picked(own, method=ELXGB)]
         swing = [row["accuracy"] for row in picked(own, method=ELXGB, along="epsilon")]
         told.append(
@@ -119,8 +110,8 @@ def claim(rows: Sequence[Row]) -> Claim:
     )
 
 
-def plot(rows: Sequence[Row]) -> str:
-    return panels("ELXGB, Figure 4: accuracy", rows, "accuracy", "accuracy", _AXES)
+def plot(rows: Rows, label: str) -> str:
+    return panels(f"{label}: accuracy", rows, "accuracy", "accuracy", ("T", "D", "epsilon"))
 
 
 FIGURE_4 = Target(PAPER, "figure-4", "accuracy by T, D and epsilon", SETS, PUBLISHED, cells, table, claim, plot)

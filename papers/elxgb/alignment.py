@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from papers.context import Context
-from papers.elxgb.setting import PAPER, seeds
-from papers.summary import over_seeds, picked, the
-from papers.target import Cell, Claim, Row, Target
+from papers.elxgb.setting import PAPER, REPETITIONS
+from papers.rows import Line, Row, Rows, picked, the
+from papers.target import Cell, Claim, Context, Target
 from veilboost.align.ecdh.messages import BlindOwn
 from veilboost.align.hmac_csp.messages import KeyRequest, PrepareHashes
 from veilboost.align.memory import MemoryFederation
@@ -124,7 +123,7 @@ def _measured(parties: int, size: int, hash: str, seed: int) -> dict[str, float]
     }
 
 
-def cells(context: Context) -> list[Cell]:
+def cells(context: Context, sets: Sequence[str]) -> list[Cell]:
     return [
         Cell(
             {"parties": parties, "log2_rows": size, "hash": hash, "seed": seed},
@@ -134,26 +133,18 @@ def cells(context: Context) -> list[Cell]:
         for parties, lines in _MILLISECONDS.items()
         for size, _, _ in lines
         for hash in HASHES
-        for seed in seeds(context)
+        for seed in context.seeds(REPETITIONS)
     ]
 
 
-def table(measured: Sequence[Row]) -> list[Row]:
-    values = ("worst_party_ms", "all_in_turn_ms", "common_rows", "exchanges", "megabytes")
-    lines = over_seeds(measured, ("parties", "log2_rows", "hash"), values)
-    return [
-        {
-            **line,
-            **{
-                f"paper_{name}": the(PUBLISHED, name, parties=line["parties"], log2_rows=line["log2_rows"])
-                for name in ("elxgb_ms", "mpsi_ms")
-            },
-        }
-        for line in lines
-    ]
+def table(lines: list[Line]) -> Rows:
+    for line in lines:
+        printed = picked(PUBLISHED, parties=line["parties"], log2_rows=line["log2_rows"])
+        line |= {f"paper_{name}": the(printed, name) for name in ("elxgb_ms", "mpsi_ms")}
+    return lines
 
 
-def claim(rows: Sequence[Row]) -> Claim:
+def claim(rows: Rows) -> Claim:
     own = picked(rows, hash=HASHES[0])
     told = [
         f"{row['parties']} parties, 2^{row['log2_rows']}: {row['worst_party_ms']:.0f} ms of the busiest party "
@@ -172,7 +163,7 @@ def claim(rows: Sequence[Row]) -> Claim:
     )
 
 
-def plot(rows: Sequence[Row]) -> str:
+def plot(rows: Rows, label: str) -> str:
     bars = {
         f"{row['parties']} parties, 2^{row['log2_rows']} rows": {
             "ours": row["worst_party_ms"],
@@ -181,7 +172,7 @@ def plot(rows: Sequence[Row]) -> str:
         }
         for row in picked(rows, hash=HASHES[0])
     }
-    return bar_chart("ELXGB, Table 3: aligning rows", "milliseconds (logarithmic)", bars, log=True)
+    return bar_chart(f"{label}: aligning rows", "milliseconds (logarithmic)", bars, log=True)
 
 
 TABLE_3 = Target(PAPER, "table-3", "run time of data alignment", (), PUBLISHED, cells, table, claim, plot)

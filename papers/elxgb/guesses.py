@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from papers.context import Context
-from papers.elxgb.setting import DELTA, EPSILONS, NAMES, PAPER, PARTIES, SETS, TREES, job, rows_of, seeds
-from papers.summary import over_seeds, picked
-from papers.tables import among, hold_out
-from papers.target import Cell, Claim, Row, Target
+from papers.elxgb.setting import DELTA, EPSILONS, NAMES, PAPER, PARTIES, REPETITIONS, SETS, TREES, job, table_of
+from papers.rows import Line, Row, Rows, by
+from papers.tables import among, hold_out, labels
+from papers.target import Cell, Claim, Context, Target
 from veilboost.data.table import PartyTable
 from veilboost.party.simulation import simulate_training
 from veilboost.protocols.elxgb.messages import NoisyRound
@@ -41,8 +40,7 @@ def guesses(table: PartyTable, epsilon: float, seed: int) -> dict[str, Any]:
     The paper forbids noise on tree 1; its row is made here by putting the same noise on the first gradients.
     """
     train = table.take(hold_out(table.rows, seed=seed)[0])
-    assert train.label is not None  # noqa: S101 - the loader asks for it
-    positive: BoolArray = train.label == 1
+    positive: BoolArray = labels(train) == 1
     share = float(np.mean(positive))
     sigma = math.sqrt(2 * math.log(1.25 / DELTA)) / epsilon  # section 3.3, over a range of 1
     config = replace(job(backend="lattice", noise_multiplier=sigma), seed=seed)
@@ -59,25 +57,24 @@ def guesses(table: PartyTable, epsilon: float, seed: int) -> dict[str, Any]:
     }
 
 
-def _measured(context: Context, name: str, epsilon: float, seed: int) -> dict[str, Any]:
-    return guesses(context.table(name, rows_of(context)), epsilon, seed)
+def _measured(context: Context, name: str, epsilon: float, seed: int) -> Row:
+    return guesses(table_of(context, name), epsilon, seed)
 
 
-def cells(context: Context) -> list[Cell]:
+def cells(context: Context, sets: Sequence[str]) -> list[Cell]:
     return [
         Cell(
             {"data": name, "epsilon": epsilon, "seed": seed},
             partial(_measured, context, name, epsilon, seed),
-            0.3 + context.table(name, rows_of(context)).rows * TREES * 4e-6,
+            0.3 + table_of(context, name).rows * TREES * 4e-6,
         )
-        for name in context.at_hand(SETS)
+        for name in sets
         for epsilon in EPSILONS
-        for seed in seeds(context)
+        for seed in context.seeds(REPETITIONS)
     ]
 
 
-def table(measured: Sequence[Row]) -> list[Row]:
-    lines = over_seeds(measured, ("data", "epsilon"), ("trees", "together", "majority"))
+def table(lines: list[Line]) -> Rows:
     found: list[Row] = []
     for line in lines:
         rates = {f"tree_{at}": rate for at, rate in enumerate(line["trees"], start=1)}
@@ -87,7 +84,7 @@ def table(measured: Sequence[Row]) -> list[Row]:
     return found
 
 
-def claim(rows: Sequence[Row]) -> Claim:
+def claim(rows: Rows) -> Claim:
     first = [abs(row["tree_1"] - row["paper_tree_1"]) for row in rows]
     later = [
         row[f"tree_{at}"] - row[f"paper_tree_{at}"] for row in rows for at in range(2, TREES + 1) if f"tree_{at}" in row
@@ -107,10 +104,9 @@ def claim(rows: Sequence[Row]) -> Claim:
     )
 
 
-def plot(rows: Sequence[Row]) -> str:
+def plot(rows: Rows, label: str) -> str:
     charts: list[str] = []
-    for data in dict.fromkeys(row["data"] for row in rows):
-        own = picked(rows, data=data)
+    for data, own in by(rows, "data"):
         lines = {
             f"tree {at}": [(row["epsilon"], row[f"tree_{at}"]) for row in own]
             for at in range(1, TREES + 1)
@@ -120,7 +116,7 @@ def plot(rows: Sequence[Row]) -> str:
         lines |= {f"tree {at}, published": [(row["epsilon"], row[f"paper_tree_{at}"]) for row in own] for at in (1, 2)}
         published = [name for name in lines if "published" in name]
         charts.append(line_chart(NAMES[data], "epsilon", "labels guessed right", lines, dashed=published))
-    return sheet("ELXGB, Table 5: guesses of labels", charts)
+    return sheet(f"{label}: guesses of labels", charts)
 
 
 TABLE_5 = Target(PAPER, "table-5", "labels guessed from noisy gradients", SETS, PUBLISHED, cells, table, claim, plot)

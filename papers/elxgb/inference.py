@@ -10,24 +10,23 @@ from typing import Any
 
 import numpy as np
 
-from papers.context import Context
 from papers.elxgb.setting import (
     DEFAULT,
     NAMES,
     PAPER,
     PARTIES,
+    REPETITIONS,
     SETS,
     SHORT_KEY,
     Point,
     job,
     panels,
-    rows_of,
-    seeds,
     structures,
+    table_of,
 )
-from papers.summary import over_seeds, picked
+from papers.rows import Row, Rows, by, picked
 from papers.tables import among
-from papers.target import Cell, Claim, Row, Target
+from papers.target import Cell, Claim, Context, Target
 from veilboost.boost.objective import sigmoid
 from veilboost.data.table import PartyTable
 from veilboost.infer.secure.attributes import attributes_of
@@ -89,46 +88,36 @@ def _columns(table: PartyTable, low: int, high: int) -> dict[str, Any]:
     return {column.name: column.take(np.arange(low, high)) for column in table.columns}
 
 
-def _measured(context: Context, name: str, service: Service, point: Point) -> dict[str, float]:
-    return served(context.table(name, rows_of(context)), service, point, service.count(context))
+def _measured(context: Context, name: str, service: Service, point: Point) -> Row:
+    return served(table_of(context, name), service, point, service.count(context))
 
 
-def cells(context: Context) -> list[Cell]:
-    wanted = [
-        (service, point, seed)
-        for point in structures(context)
-        for service in (SHORT, LATTICE)
-        for seed in seeds(context)
-    ]
-    wanted.append((LONG, DEFAULT, 0))
+def cells(context: Context, sets: Sequence[str]) -> list[Cell]:
+    seeds = context.seeds(REPETITIONS)
+    wanted = [(each, point, seed) for point in structures(context) for each in (SHORT, LATTICE) for seed in seeds]
     return [
         Cell(
             {"data": name, "method": service.name, **point.key, "seed": seed},
             partial(_measured, context, name, service, point),
             1.0 + service.per_user * service.count(context) * point.trees * point.depth / 15,
         )
-        for name in context.at_hand(SETS)
-        for service, point, seed in wanted
+        for name in sets
+        for service, point, seed in [*wanted, (LONG, DEFAULT, 0)]
     ]
 
 
-def table(measured: Sequence[Row]) -> list[Row]:
-    values = ("users", "seconds_per_1000", "cpu_seconds_per_1000", "kilobytes_per_user", "attributes", "exact")
-    return list(over_seeds(measured, ("data", "method", "along", "value"), values))
-
-
-def claim(rows: Sequence[Row]) -> Claim:
+def claim(rows: Rows) -> Claim:
     told: list[str] = []
     slower: list[bool] = []
-    for data in dict.fromkeys(row["data"] for row in rows):
-        own = picked(rows, data=data, method=SHORT.name)
+    for data, of_data in by(rows, "data"):
+        own = picked(of_data, method=SHORT.name)
         rise = {
             along: line[-1]["cpu_seconds_per_1000"] / line[0]["cpu_seconds_per_1000"]
             for along in ("T", "D")
             if (line := picked(own, along=along))
         }
         slower.append(rise["T"] < rise["D"])
-        at = picked(rows, data=data, along=DEFAULT.along, value=DEFAULT.value)
+        at = picked(of_data, along=DEFAULT.along, value=DEFAULT.value)
         told.append(
             f"{NAMES[data]}, Paillier 512, from 2 to 6: T x{rise['T']:.1f}, D x{rise['D']:.1f}"
             + "".join(f"; {row['method']} {row['cpu_seconds_per_1000']:.0f} s" for row in at)
@@ -146,10 +135,10 @@ def claim(rows: Sequence[Row]) -> Claim:
     )
 
 
-def plot(rows: Sequence[Row]) -> str:
+def plot(rows: Rows, label: str) -> str:
     lines = [row for row in rows if row["method"] != LONG.name]
-    label = "CPU seconds for 1000 users"
-    return panels("ELXGB, Figure 6: service time", lines, "cpu_seconds_per_1000", label, ("T", "D"), log=True)
+    what, words = "cpu_seconds_per_1000", "CPU seconds for 1000 users"
+    return panels(f"{label}: service time", lines, what, words, ("T", "D"), log=True)
 
 
-FIGURE_6 = Target(PAPER, "figure-6", "service time by T and D", SETS, PUBLISHED, cells, table, claim, plot)
+FIGURE_6 = Target(PAPER, "figure-6", "service time by T and D", SETS, PUBLISHED, cells, list, claim, plot)

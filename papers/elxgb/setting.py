@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from papers.context import Context
-from papers.summary import picked
-from papers.target import Row
+from papers.rows import Rows, by, picked
+from papers.target import Context
 from veilboost.config import TrainingConfig
+from veilboost.data.table import PartyTable
 from veilboost.report.plots import line_chart, sheet
 
 PAPER = "elxgb"
@@ -62,37 +62,26 @@ def structures(context: Context) -> list[Point]:
     ]
 
 
-def seeds(context: Context) -> range:
-    return range(1 if context.quick else REPETITIONS)
+def table_of(context: Context, name: str) -> PartyTable:
+    return context.table(name, QUICK_ROWS if context.quick else 0)
 
 
-def rows_of(context: Context) -> int:
-    """How many rows of a data set take part; 0: all."""
-    return QUICK_ROWS if context.quick else 0
+# Table 2. The paper has one-number comparisons, so categories are ordinal, and no base score of its own.
+_JOB = TrainingConfig(
+    objective="binary", max_bin=32, learning_rate=0.3, reg_lambda=1.0, categories="ordinal", base_score=0.5
+)
 
 
 def job(trees: int = TREES, depth: int = DEPTH, **options: Any) -> TrainingConfig:
-    """Table 2. The paper has one-number comparisons, so categories are ordinal, and no base score of its own."""
-    return TrainingConfig(
-        objective="binary",
-        n_estimators=trees,
-        max_depth=depth,
-        max_bin=32,
-        learning_rate=0.3,
-        reg_lambda=1.0,
-        categories="ordinal",
-        base_score=0.5,
-        options=options,
-    )
+    return replace(_JOB, n_estimators=trees, max_depth=depth, options=options)
 
 
-def panels(title: str, rows: Sequence[Row], y: str, label: str, axes: Sequence[str], *, log: bool = False) -> str:
+def panels(title: str, rows: Rows, y: str, label: str, axes: Sequence[str], *, log: bool = False) -> str:
     """A chart for each data set and axis, a line for each method: the paper's arrangement."""
     charts: list[str] = []
-    for data in dict.fromkeys(row["data"] for row in rows):
+    for data, of_data in by(rows, "data"):
         for along in axes:
-            own = picked(rows, data=data, along=along)
-            methods = dict.fromkeys(row["method"] for row in own)
-            lines = {name: [(row["value"], row[y]) for row in picked(own, method=name)] for name in methods}
+            own = picked(of_data, along=along)
+            lines = {name: [(row["value"], row[y]) for row in of] for name, of in by(own, "method")}
             charts.append(line_chart(NAMES[data], along, label, lines, log_y=log))
     return sheet(title, charts)

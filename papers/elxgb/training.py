@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from papers.context import Context
 from papers.elxgb.setting import (
     DEFAULT,
     NAMES,
     PAPER,
     PARTIES,
+    REPETITIONS,
     SETS,
     SHORT_KEY,
     Point,
     job,
     panels,
-    rows_of,
-    seeds,
     structures,
+    table_of,
 )
-from papers.summary import over_seeds, picked, the
+from papers.rows import Line, Row, Rows, by, picked, the
 from papers.tables import among
-from papers.target import Cell, Claim, Row, Target
+from papers.target import Cell, Claim, Context, Target
 from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
 from veilboost.party.simulation import simulate_training
@@ -86,61 +85,54 @@ def training(table: PartyTable, protocol: str, config: TrainingConfig) -> dict[s
     }
 
 
-def _measured(context: Context, name: str, scheme: Scheme, point: Point, seed: int) -> dict[str, float]:
+def _measured(context: Context, name: str, scheme: Scheme, point: Point, seed: int) -> Row:
     config = replace(job(point.trees, point.depth, **scheme.options), seed=seed)
-    return training(context.table(name, rows_of(context)), scheme.protocol, config)
+    return training(table_of(context, name), scheme.protocol, config)
 
 
-def _cells(context: Context, repeated: range) -> list[Cell]:
-    wanted = [(scheme, point, seed) for point in structures(context) for scheme in SCHEMES for seed in repeated]
-    wanted += [(scheme, DEFAULT, 0) for scheme in LONG_KEYS]
+def cells(context: Context, sets: Sequence[str], repetitions: int = REPETITIONS) -> list[Cell]:
+    seeds = context.seeds(repetitions)
+    wanted = [(scheme, point, seed) for point in structures(context) for scheme in SCHEMES for seed in seeds]
     return [
         Cell(
             {"data": name, "method": scheme.name, **point.key, "seed": seed},
             partial(_measured, context, name, scheme, point, seed),
-            scheme.seconds(context.table(name, rows_of(context)).rows, point),
+            scheme.seconds(table_of(context, name).rows, point),
         )
-        for name in context.at_hand(SETS)
-        for scheme, point, seed in wanted
+        for name in sets
+        for scheme, point, seed in [*wanted, *((scheme, DEFAULT, 0) for scheme in LONG_KEYS)]
     ]
 
 
-def table(measured: Sequence[Row]) -> list[Row]:
-    lines = over_seeds(
-        measured, ("data", "method", "along", "value"), ("seconds", "cpu_seconds", "megabytes", "exchanges")
-    )
+def table(lines: list[Line]) -> Rows:
     for line in lines:
-        at_default = line["along"] == DEFAULT.along and line["value"] == DEFAULT.value
+        at_default = (line["along"], line["value"]) == (DEFAULT.along, DEFAULT.value)
         published = the(PUBLISHED, "seconds", data=line["data"], method=line["method"])
         line["paper_seconds"] = published if at_default else None
-    return list(lines)
+    return lines
 
 
-def growth(rows: Sequence[Row], what: str, along: str, scheme: Scheme, data: str) -> float:
-    """How many times more the last point costs than the first."""
-    line = picked(rows, method=scheme.name, along=along, data=data)
+def growth(rows: Rows, what: str, along: str, scheme: Scheme) -> float:
+    """How many times more the last point costs than the first, on one data set."""
+    line = picked(rows, method=scheme.name, along=along)
     return line[-1][what] / line[0][what]
 
 
-def _growths(rows: Sequence[Row], what: str) -> tuple[list[str], list[bool]]:
+def _growths(rows: Rows, what: str) -> tuple[list[str], list[bool]]:
     told: list[str] = []
     slower: list[bool] = []
-    for data in dict.fromkeys(row["data"] for row in rows):
+    for data, own in by(rows, "data"):
         for along in ("T", "D"):
-            ours, theirs = (growth(rows, what, along, scheme, data) for scheme in (ELXGB, SECUREBOOST))
+            ours, theirs = (growth(own, what, along, scheme) for scheme in (ELXGB, SECUREBOOST))
             slower.append(ours < theirs)
             told.append(f"{NAMES[data]} from {along} = 2 to 6: ELXGB x{ours:.2f}, SecureBoost x{theirs:.2f}")
     return told, slower
 
 
-def claim_of_seconds(rows: Sequence[Row]) -> Claim:
+def claim_of_seconds(rows: Rows) -> Claim:
     told, slower = _growths(rows, "cpu_seconds")
-    for data in dict.fromkeys(row["data"] for row in rows):
-        at = {
-            row["method"]: row["cpu_seconds"]
-            for row in rows
-            if (row["data"], row["along"], row["value"]) == (data, DEFAULT.along, DEFAULT.value)
-        }
+    for data, own in by(rows, "data"):
+        at = {row["method"]: row["cpu_seconds"] for row in picked(own, **DEFAULT.key)}
         told.append(f"{NAMES[data]} at T = 5, D = 3: " + ", ".join(f"{name} {each:.2f} s" for name, each in at.items()))
     return Claim(
         "training time grows slowly with T in ELXGB and linearly elsewhere, and with D more slowly than elsewhere; "
@@ -154,17 +146,14 @@ def claim_of_seconds(rows: Sequence[Row]) -> Claim:
     )
 
 
-def claim_of_bytes(rows: Sequence[Row]) -> Claim:
+def claim_of_bytes(rows: Rows) -> Claim:
     told, _ = _growths(rows, "megabytes")
     stable: list[bool] = []
-    for data in dict.fromkeys(row["data"] for row in rows):
-        ratio = [
-            the(rows, "megabytes", data=data, along="T", value=DEFAULT.value, method=scheme.name)
-            for scheme in (SECUREBOOST, ELXGB)
-        ]
+    for data, own in by(rows, "data"):
+        ratio = [the(own, "megabytes", **DEFAULT.key, method=scheme.name) for scheme in (SECUREBOOST, ELXGB)]
         if None not in ratio:
             told.append(f"{NAMES[data]} at T = 5: SecureBoost {ratio[0] / ratio[1]:.1f} times ELXGB")
-        stable.append(growth(rows, "megabytes", "T", ELXGB, data) < growth(rows, "megabytes", "T", SECUREBOOST, data))
+        stable.append(growth(own, "megabytes", "T", ELXGB) < growth(own, "megabytes", "T", SECUREBOOST))
     return Claim(
         "ELXGB's traffic keeps stable as T grows, SecureBoost's and PIVODL's grow; D changes neither; SecureBoost "
         "sends about five times as much",
@@ -175,26 +164,30 @@ def claim_of_bytes(rows: Sequence[Row]) -> Claim:
     )
 
 
-def _target(number: int, title: str, published: tuple[Row, ...], repeated: Callable[[Context], range]) -> Target:
-    seconds = number == 5
-    what, label = ("cpu_seconds", "CPU seconds") if seconds else ("megabytes", "megabytes")
-
-    def plot(rows: Sequence[Row]) -> str:
-        lines = [row for row in rows if "2048" not in row["method"]]
-        return panels(f"ELXGB, Figure {number}: {title}", lines, what, label, ("T", "D"), log=True)
-
-    return Target(
-        PAPER,
-        f"figure-{number}",
-        f"{title} by T and D",
-        SETS,
-        published,
-        lambda context: _cells(context, repeated(context)),
-        table,
-        claim_of_seconds if seconds else claim_of_bytes,
-        plot,
-    )
+def _plot(rows: Rows, label: str, what: str, words: str) -> str:
+    lines = [row for row in rows if "2048" not in row["method"]]
+    return panels(label, lines, what, words, ("T", "D"), log=True)
 
 
-FIGURE_5 = _target(5, "training time", PUBLISHED, seeds)
-FIGURE_7 = _target(7, "communication", STATED, lambda context: range(1))  # bytes do not vary between runs
+FIGURE_5 = Target(
+    PAPER,
+    "figure-5",
+    "training time by T and D",
+    SETS,
+    PUBLISHED,
+    cells,
+    table,
+    claim_of_seconds,
+    lambda rows, label: _plot(rows, f"{label}: training time", "cpu_seconds", "CPU seconds"),
+)
+FIGURE_7 = Target(
+    PAPER,
+    "figure-7",
+    "communication by T and D",
+    SETS,
+    STATED,
+    partial(cells, repetitions=1),  # bytes do not vary between runs
+    table,
+    claim_of_bytes,
+    lambda rows, label: _plot(rows, f"{label}: communication", "megabytes", "megabytes"),
+)

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from papers.context import Context
 from papers.elxgb.setting import PAPER
 from papers.pictures import table_chart
-from papers.summary import picked, the
-from papers.target import Cell, Claim, Row, Target
+from papers.rows import Line, Row, Rows, picked, the
+from papers.target import Cell, Claim, Context, Target
 from veilboost.audit.verdicts import decisive
 from veilboost.privacy.statement import Status
 from veilboost.protocols.registry import all_protocols
@@ -55,27 +54,26 @@ def _stated(name: str) -> dict[str, Any]:
     return {"exact": spec.exact, "source": spec.source, "directions": lines}
 
 
-def cells(context: Context) -> list[Cell]:
+def cells(context: Context, sets: Sequence[str]) -> list[Cell]:
     return [Cell({"protocol": name}, partial(_stated, name), 0.1) for name in all_protocols()]
 
 
-def table(measured: Sequence[Row]) -> list[Row]:
+def table(lines: list[Line]) -> Rows:
     """A line for each protocol and what it is to protect."""
+    printed = ("scheme", "label", "bucket")
     return [
         {
             "protocol": row["protocol"],
             "exact": row["exact"],
             **direction,
-            "paper_scheme": the(PUBLISHED, "scheme", protocol=row["protocol"]),
-            "paper_label": the(PUBLISHED, "label", protocol=row["protocol"]),
-            "paper_bucket": the(PUBLISHED, "bucket", protocol=row["protocol"]),
+            **{f"paper_{name}": the(PUBLISHED, name, protocol=row["protocol"]) for name in printed},
         }
-        for row in measured
+        for row in lines
         for direction in row["directions"]
     ]
 
 
-def claim(rows: Sequence[Row]) -> Claim:
+def claim(rows: Rows) -> Claim:
     mine = {(row["victim"], row["subject"]): row for row in picked(rows, protocol="elxgb")}
     kept = [f"{victim}'s {what}" for (victim, what), row in mine.items() if row["status"] in _HOLDS]
     lost = [
@@ -97,22 +95,17 @@ def claim(rows: Sequence[Row]) -> Claim:
     )
 
 
-def plot(rows: Sequence[Row]) -> str:
+def plot(rows: Rows, label: str) -> str:
     head = ("protocol", "whose", "what", "status", "decisive attack", "the paper on labels, buckets")
     lines = [
         (
-            str(row["protocol"]),
-            str(row["victim"]),
-            str(row["subject"]),
-            str(row["status"]),
-            str(row["attack"] or "-"),
+            *(str(row[name] or "-") for name in ("protocol", "victim", "subject", "status", "attack")),
             f"{row['paper_label']}, {row['paper_bucket']}" if row["paper_scheme"] else "-",
         )
         for row in rows
     ]
-    return table_chart("ELXGB, Table 4, as verdicts on our protocols", head, lines)
+    return table_chart(f"{label}, as verdicts on our protocols", head, lines)
 
 
-TABLE_4 = Target(
-    PAPER, "table-4", "what is protected: verdicts on our protocols", (), PUBLISHED, cells, table, claim, plot
-)
+TITLE = "what is protected: verdicts on our protocols"
+TABLE_4 = Target(PAPER, "table-4", TITLE, (), PUBLISHED, cells, table, claim, plot)

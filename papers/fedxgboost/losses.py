@@ -5,27 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
-from papers.context import Context
-from papers.expected import training_seconds
-from papers.fedxgboost.setting import (
-    CONFIG,
-    CREDIT_1,
-    CREDIT_2,
-    EPSILONS,
-    MECHANISMS,
-    ORDERS,
-    OWN_COLUMNS,
-    PAPER,
-    PLAIN,
-    TREES,
-    ldp,
-)
-from papers.learning import learning
+from papers.fedxgboost.setting import CONFIG, CREDIT_1, CREDIT_2, EPSILONS, MECHANISMS, ORDERS, PAPER, PLAIN, TREES, ldp
+from papers.measure import learning, training_seconds
 from papers.noise import Method
-from papers.summary import over_seeds, picked, points, the
-from papers.target import Cell, Claim, Row, Target
+from papers.rows import Line, Row, Rows, picked, points, the
+from papers.target import Cell, Claim, Context, Target
 from veilboost.report.plots import line_chart, sheet
 
 PUBLISHED: tuple[Row, ...] = (
@@ -45,42 +30,34 @@ def _methods() -> list[tuple[str, float, str, str, Method]]:
     return [("none", 0.0, "second", _WHOLE, PLAIN), *published, *mended]
 
 
-def _measured(context: Context, data: str, method: Method, seed: int) -> dict[str, Any]:
+def _measured(context: Context, data: str, method: Method, seed: int) -> Row:
     config = replace(CONFIG, options=method.options)
-    found = learning(context.table(data), OWN_COLUMNS, seed, method.protocol, config, on_training_rows=True)
+    found = learning(context.table(data), 0.5, seed, method.protocol, config, on_training_rows=True)
     kept = {"loss": found.train_loss, "test_loss": found.loss, "test_auc": found.auc}
     return {name: [round(each, 6) for each in values] for name, values in kept.items()}
 
 
-def cells(context: Context, data: str) -> list[Cell]:
-    if not context.at_hand((data,)):
-        return []
-    rows = context.table(data).rows
-    return [
-        Cell(
-            {"data": data, "mechanism": mechanism, "epsilon": epsilon, "order": order, "form": form, "seed": seed},
-            partial(_measured, context, data, method, seed),
-            training_seconds(method.protocol, rows, 5, TREES) + rows * TREES * _LOOKING,
-        )
-        for mechanism, epsilon, order, form, method in _methods()
-        for seed in range(1 if context.quick else 5)
-    ]
+def cells(context: Context, sets: Sequence[str]) -> list[Cell]:
+    found: list[Cell] = []
+    for data in sets:
+        rows = context.table(data).rows
+        for mechanism, epsilon, order, form, method in _methods():
+            key = {"data": data, "mechanism": mechanism, "epsilon": epsilon, "order": order, "form": form}
+            seconds = training_seconds(method.protocol, rows, 5, TREES) + rows * TREES * _LOOKING
+            found += [
+                Cell({**key, "seed": seed}, partial(_measured, context, data, method, seed), seconds)
+                for seed in context.seeds(5)
+            ]
+    return found
 
 
-def table(measured: Sequence[Row]) -> list[Row]:
-    lines = over_seeds(measured, ("data", "mechanism", "epsilon", "order", "form"), ("loss", "test_loss", "test_auc"))
-    plain = {name: the(lines, name, mechanism="none") for name in ("loss", "test_loss")}
-    return [
-        {
-            **line,
-            "final_loss": line["loss"][-1],
-            "final_test_loss": line["test_loss"][-1],
-            "final_test_auc": line["test_auc"][-1],
-            "not_learnt": _not_learnt(line["loss"], plain["loss"]),
-            "not_learnt_test": _not_learnt(line["test_loss"], plain["test_loss"]),
-        }
-        for line in lines
-    ]
+def table(lines: list[Line]) -> Rows:
+    plain = picked(lines, mechanism="none")[0]
+    for line in lines:
+        line |= {f"final_{name}": line[name][-1] for name in ("loss", "test_loss", "test_auc")}
+        line["not_learnt"] = _not_learnt(line["loss"], plain["loss"])
+        line["not_learnt_test"] = _not_learnt(line["test_loss"], plain["test_loss"])
+    return lines
 
 
 def _not_learnt(losses: Sequence[float], plain: Sequence[float]) -> float:
@@ -95,7 +72,7 @@ def _name(row: Row) -> str:
     return f"{MECHANISMS[row['mechanism']]} eps {row['epsilon']:g}, {row['order']} order{form}"
 
 
-def claim(rows: Sequence[Row]) -> Claim:
+def claim(rows: Rows) -> Claim:
     noised = [row for row in rows if row["mechanism"] != "none" and row["form"] == _WHOLE]
     small = [[row[name] < _SHARE for row in noised] for name in ("not_learnt", "not_learnt_test")]
     seen, unseen = map(sum, small)
@@ -119,7 +96,7 @@ def claim(rows: Sequence[Row]) -> Claim:
     )
 
 
-def plot(rows: Sequence[Row], figure: int) -> str:
+def plot(rows: Rows, label: str) -> str:
     charts: list[str] = []
     for epsilon in EPSILONS:
         own = [row for row in rows if row["epsilon"] in (0.0, epsilon)]
@@ -127,22 +104,10 @@ def plot(rows: Sequence[Row], figure: int) -> str:
         late = {name: some[4:] for name, some in seen.items()}
         for title, lines in (("training rows", seen), ("training rows, from tree 5", late), ("test rows", unseen)):
             charts.append(line_chart(f"epsilon {epsilon:g}, {title}", "trees", "loss", lines, dashed=(PLAIN.name,)))
-    return sheet(f"FedXGBoost, Figure {figure}: loss after each tree", charts, columns=3)
+    return sheet(f"{label}: loss after each tree", charts, columns=3)
 
 
-def _target(figure: int, data: str, words: str) -> Target:
-    return Target(
-        PAPER,
-        f"figure-{figure}",
-        f"loss after each tree on {words}",
-        (data,),
-        PUBLISHED,
-        lambda context: cells(context, data),
-        table,
-        claim,
-        lambda rows: plot(rows, figure),
-    )
-
-
-FIGURE_4 = _target(4, CREDIT_1, "Give Me Some Credit")
-FIGURE_5 = _target(5, CREDIT_2, "Default of Credit Card Clients")
+FIGURE_4, FIGURE_5 = (
+    Target(PAPER, f"figure-{n}", f"loss after each tree on {words}", (data,), PUBLISHED, cells, table, claim, plot)
+    for n, data, words in ((4, CREDIT_1, "Give Me Some Credit"), (5, CREDIT_2, "Default of Credit Card Clients"))
+)

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any
 
-from papers.context import Context
-from papers.expected import START, training_seconds
 from papers.fedxgboost.setting import CONFIG, CREDIT_1, CREDIT_2, PAPER, paillier
-from papers.measure import cost_apart
+from papers.measure import cost_cell
 from papers.noise import Method
-from papers.summary import over_seeds, picked, the
-from papers.tables import among, synthetic
-from papers.target import Cell, Claim, Row, Target
-from veilboost.config import TrainingConfig
+from papers.rows import Line, Row, Rows, by, picked, the
+from papers.tables import synthetic
+from papers.target import Cell, Claim, Context, Target
+from veilboost.data.table import PartyTable
 from veilboost.report.plots import line_chart, sheet
 
 PUBLISHED: tuple[Row, ...] = (
@@ -32,57 +28,34 @@ METHODS = (
     *(Method(name, "", name, {}) for name in SMM),
 )
 POINT_ROWS = 10_000  # where Paillier also has a key that protects
-_VALUES = ("seconds_per_tree", "cpu_seconds_per_tree", "megabytes_per_tree", "rounds_per_tree", "peak_rss_mb")
+_VALUES = (
+    "sha256", "seconds_per_tree", "cpu_seconds_per_tree", "megabytes_per_tree", "rounds_per_tree", "peak_rss_mb"
+)  # fmt: skip
 
 
-def _measured(context: Context, data: str, rows: int, method: Method, seed: int) -> dict[str, Any]:
-    table = synthetic(rows) if data == SYNTHETIC else context.table(data)
-    cost = cost_apart(among(table, 2), method.protocol, _config(seed, method), warm_up=False)
-    return {"sha256": cost.sha256, **{value: getattr(cost, value) for value in _VALUES}}
+def cells(context: Context, sets: Sequence[str]) -> list[Cell]:
+    def cell(data: str, table: PartyTable, method: Method, seed: int) -> Cell:
+        key = {"data": data, "rows": table.rows, "protocol": method.name, "key": method.reading, "seed": seed}
+        return cost_cell(key, table, method, replace(CONFIG, n_estimators=1, seed=seed), _VALUES, warm_up=False)
+
+    seeds = context.seeds(3)
+    sizes = [synthetic(rows) for rows in (ROWS[:4] if context.quick else ROWS)]
+    found = [cell(SYNTHETIC, table, method, seed) for table in sizes for method in METHODS for seed in seeds]
+    found.append(cell(SYNTHETIC, synthetic(POINT_ROWS), replace(paillier(LONG), name="paillier"), 0))
+    real = [(data, context.table(data)) for data in sets]
+    return found + [cell(*each, method, seed) for each in real for method in METHODS for seed in seeds]
 
 
-def _config(seed: int, method: Method) -> TrainingConfig:
-    return replace(CONFIG, n_estimators=1, seed=seed, options=method.options)
-
-
-def _cell(context: Context, data: str, rows: int, columns: int, method: Method, seed: int) -> Cell:
-    key = {"data": data, "rows": rows, "protocol": method.name, "key": method.reading, "seed": seed}
-    seconds = START + training_seconds(method.protocol, rows, columns // 2, 1, method.options)
-    return Cell(key, partial(_measured, context, data, rows, method, seed), seconds)
-
-
-def cells(context: Context) -> list[Cell]:
-    sizes, seeds = (ROWS[:4], 1) if context.quick else (ROWS, 3)
-    found = [
-        _cell(context, SYNTHETIC, rows, 8, method, seed)
-        for rows in sizes
-        for method in METHODS
-        for seed in range(seeds)
-    ]
-    found.append(_cell(context, SYNTHETIC, POINT_ROWS, 8, replace(paillier(LONG), name="paillier"), 0))
-    for data in context.at_hand((CREDIT_2, CREDIT_1)):
-        table = context.table(data)
-        found += [
-            _cell(context, data, table.rows, len(table.columns), method, seed)
-            for method in METHODS
-            for seed in range(seeds)
-        ]
-    return found
-
-
-def table(measured: Sequence[Row]) -> Sequence[Row]:
-    lines = over_seeds(measured, ("data", "rows", "protocol", "key"), _VALUES)
+def table(lines: list[Line]) -> Rows:
+    models = {(line["data"], line["rows"]): line["sha256"] for line in lines if line["protocol"] == PLAIN}
     for line in lines:
-        same = {"data": line["data"], "rows": line["rows"]}
-        plain = the(lines, "cpu_seconds_per_tree", protocol=PLAIN, **same)
+        plain = the(lines, "cpu_seconds_per_tree", protocol=PLAIN, data=line["data"], rows=line["rows"])
         line["times_plain"] = None if plain is None else line["cpu_seconds_per_tree"] / plain
-        model = the(measured, "sha256", protocol=PLAIN, **same)
-        own = picked(measured, protocol=line["protocol"], key=line["key"], **same)
-        line["same_model_as_plain"] = all(row["sha256"] == model for row in own)
+        line["same_model_as_plain"] = line.pop("sha256") == models.get((line["data"], line["rows"]))
     return lines
 
 
-def claim(rows: Sequence[Row]) -> Claim:
+def claim(rows: Rows) -> Claim:
     most = max(row["rows"] for row in rows if row["data"] == SYNTHETIC)
     at = {(row["protocol"], row["key"]): row for row in rows if row["data"] == SYNTHETIC and row["rows"] == most}
     told = "; ".join(
@@ -104,39 +77,17 @@ def claim(rows: Sequence[Row]) -> Claim:
     )
 
 
-def plot(rows: Sequence[Row]) -> str:
-    own = [row for row in rows if row["data"] == SYNTHETIC]
-    named = dict.fromkeys((row["protocol"], row["key"]) for row in own)
-    charts = [
-        line_chart(
-            title,
-            "rows",
-            label,
-            {
-                " ".join(name).strip(): [
-                    (row["rows"], row[value]) for row in picked(own, protocol=name[0], key=name[1])
-                ]
-                for name in named
-            },
-            log_x=True,
-            log_y=True,
-        )
-        for value, label, title in (
-            ("cpu_seconds_per_tree", "processor seconds", "Time of a tree"),
-            ("megabytes_per_tree", "megabytes", "Bytes of a tree"),
-        )
-    ]
+def plot(rows: Rows, label: str) -> str:
+    own = [{**row, "name": f"{row['protocol']} {row['key']}".strip()} for row in picked(rows, data=SYNTHETIC)]
+    charts: list[str] = []
+    for value, y_label, title in (
+        ("cpu_seconds_per_tree", "processor seconds", "Time of a tree"),
+        ("megabytes_per_tree", "megabytes", "Bytes of a tree"),
+    ):
+        lines = {name: [(row["rows"], row[value]) for row in of] for name, of in by(own, "name")}
+        charts.append(line_chart(title, "rows", y_label, lines, log_x=True, log_y=True))
     return sheet("FedXGBoost-SMM: what a tree costs (8 columns, depth 6, 32 bins)", charts)
 
 
-TARGET = Target(
-    PAPER,
-    "smm-overhead",
-    "time and bytes of FedXGBoost-SMM, which the paper left open",
-    (CREDIT_2, CREDIT_1),
-    PUBLISHED,
-    cells,
-    table,
-    claim,
-    plot,
-)
+TITLE = "time and bytes of FedXGBoost-SMM, which the paper left open"
+TARGET = Target(PAPER, "smm-overhead", TITLE, (CREDIT_2, CREDIT_1), PUBLISHED, cells, table, claim, plot)

@@ -13,14 +13,13 @@ from veilboost.config import TrainingConfig
 
 PAPER = "fedxgboost"
 CREDIT_1, CREDIT_2 = "give_credit", "default_credit"
-TREES, DEPTH, BINS = 20, 6, 32
-OWN_COLUMNS = 0.5
+TREES = 20
 EPSILONS = (1.0, 3.0)
 MECHANISMS = {"laplace": "LM", "duchi": "DM"}  # the paper's abbreviations
 ORDERS = ("second", "first")
 
 CONFIG = TrainingConfig(
-    objective="binary", n_estimators=TREES, max_depth=DEPTH, max_bin=BINS, learning_rate=0.3, categories="ordinal"
+    objective="binary", n_estimators=TREES, max_depth=6, max_bin=32, learning_rate=0.3, categories="ordinal"
 )
 PLAIN = Method("Plain XGBoost", "", "plain", {})
 

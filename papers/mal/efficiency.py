@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from papers.context import PAPER_NAMES, Context
-from papers.mal.setting import PAPER, PARTICIPANTS, SETS, deal, job, seeds, split
-from papers.summary import over_seeds, picked, the
-from papers.target import Cell, Claim, Row, Target
+from papers.mal.setting import PAPER, PARTICIPANTS, REPETITIONS, SETS, deal, job, split
+from papers.rows import Line, Row, Rows, by, picked, the
+from papers.target import PAPER_NAMES, Cell, Claim, Context, Target
 from veilboost.boost.booster import RoundResult
 from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
@@ -94,7 +93,7 @@ def _measured(context: Context, name: str, method: str, seed: int) -> Row:
     }
 
 
-def cells(context: Context) -> list[Cell]:
+def cells(context: Context, sets: Sequence[str]) -> list[Cell]:
     methods = [MAL, CENTRAL] if importlib.util.find_spec("xgboost") else [MAL]
     return [
         Cell(
@@ -102,28 +101,24 @@ def cells(context: Context) -> list[Cell]:
             partial(_measured, context, name, method, seed),
             1.0 + 5e-5 * split(context, name, 0)[0].rows,
         )
-        for name in context.at_hand(SETS)
+        for name in sets
         for method in methods
-        for seed in seeds(context)
+        for seed in context.seeds(REPETITIONS)
     ]
 
 
-def table(measured: Sequence[Row]) -> list[Row]:
-    values = ("prep_ms", "train_ms", "prep_kb", "train_kb", "prep_latency_ms", "train_latency_ms", "messages")
-    lines = over_seeds(picked(measured, method=MAL), ("data", "method"), ("total_ms", *values))
-    lines += over_seeds(picked(measured, method=CENTRAL), ("data", "method"), ("total_ms",))
+def table(lines: list[Line]) -> Rows:
     for line in lines:
         printed = ("mal_ms", *_FIELDS[2:]) if line["method"] == MAL else ("xgboost_ms",)
         line |= {f"paper_{name}": the(PUBLISHED, name, data=line["data"]) for name in printed}
-    return list(lines)
+    return [*picked(lines, method=MAL), *picked(lines, method=CENTRAL)]
 
 
-def claim(rows: Sequence[Row]) -> Claim:
+def claim(rows: Rows) -> Claim:
     told: list[str] = []
     near: list[bool] = []
-    for data in dict.fromkeys(row["data"] for row in rows):
-        ours = picked(rows, data=data, method=MAL)[0]
-        central = the(rows, "total_ms", data=data, method=CENTRAL)
+    for data, own in by(rows, "data"):
+        ours, central = picked(own, method=MAL)[0], the(own, "total_ms", method=CENTRAL)
         computed = ours["prep_ms"] + ours["train_ms"]
         text = (
             f"{PAPER_NAMES[data]}: {computed:.0f} ms computed ({ours['prep_ms']:.0f} + {ours['train_ms']:.0f}), "
@@ -146,13 +141,13 @@ def claim(rows: Sequence[Row]) -> Claim:
     )
 
 
-def plot(rows: Sequence[Row]) -> str:
+def plot(rows: Rows, label: str) -> str:
     bars: dict[str, dict[str, float]] = {}
     for row in rows:
         group = bars.setdefault(PAPER_NAMES[row["data"]], {})
         group[row["method"]] = row["total_ms"]
         group[f"{row['method']}, published"] = row["paper_mal_ms" if row["method"] == MAL else "paper_xgboost_ms"]
-    return bar_chart("MAL, Table 3: time with network", "milliseconds (logarithmic)", bars, log=True)
+    return bar_chart(f"{label}: time with network", "milliseconds (logarithmic)", bars, log=True)
 
 
 TABLE_3 = Target(PAPER, "table-3", "time and traffic beside XGBoost", SETS, PUBLISHED, cells, table, claim, plot)

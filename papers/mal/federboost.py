@@ -12,11 +12,10 @@ from functools import partial
 
 import numpy as np
 
-from papers.context import Context
 from papers.mal.efficiency import LINE, timed_run
 from papers.mal.setting import PAPER, deal, job
-from papers.summary import over_seeds, picked
-from papers.target import Cell, Claim, Row, Target
+from papers.rows import Line, Row, Rows, picked
+from papers.target import Cell, Claim, Context, Target
 from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
 from veilboost.report.plots import bar_chart
@@ -59,7 +58,7 @@ def compared(protocol: str, depth: int, rows: int, seed: int) -> dict[str, float
     }
 
 
-def cells(context: Context) -> list[Cell]:
+def cells(context: Context, sets: Sequence[str]) -> list[Cell]:
     rows = QUICK_ROWS if context.quick else ROWS
     wanted = [("mal", 1), *(("secagg", depth) for depth in DEPTHS)]
     return [
@@ -69,18 +68,16 @@ def cells(context: Context) -> list[Cell]:
             1.0 + rows * (1e-5 if protocol == "mal" else 1e-4),
         )
         for protocol, depth in wanted
-        for seed in range(1 if context.quick else REPETITIONS)
+        for seed in context.seeds(REPETITIONS)
     ]
 
 
-def table(measured: Sequence[Row]) -> list[Row]:
-    values = ("cpu_seconds", "line_seconds", "seconds", "kilobytes", "messages")
+def table(lines: list[Line]) -> Rows:
     printed = {"mal": PUBLISHED[0]["seconds"], "secagg": PUBLISHED[1]["seconds"]}
-    lines = over_seeds(measured, ("protocol", "depth", "rows"), values)
     return [{**line, "paper_seconds": printed[line["protocol"]]} for line in lines]
 
 
-def claim(rows: Sequence[Row]) -> Claim:
+def claim(rows: Rows) -> Claim:
     mal = picked(rows, protocol="mal")[0]
     others = picked(rows, protocol="secagg")
     told = [f"mal {mal['seconds']:.2f} s ({mal['cpu_seconds']:.2f} computed, {mal['messages']:g} messages)"]
@@ -100,7 +97,7 @@ def claim(rows: Sequence[Row]) -> Claim:
     )
 
 
-def plot(rows: Sequence[Row]) -> str:
+def plot(rows: Rows, label: str) -> str:
     bars = {
         f"{row['protocol']}, depth {row['depth']}": {
             "computed": row["cpu_seconds"],

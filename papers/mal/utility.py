@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from papers.context import PAPER_NAMES, Context
 from papers.mal.setting import (
     BEST_BUCKETS,
     PAPER,
     PARTICIPANTS,
+    REPETITIONS,
     SETS,
+    TREES,
     auc_of,
     job,
     masked,
-    seeds,
     split,
     stumps,
-    trees_of,
 )
-from papers.summary import over_seeds, picked, the
-from papers.target import Cell, Claim, Row, Target
+from papers.rows import Line, Row, Rows, by, picked, the
+from papers.target import PAPER_NAMES, Cell, Claim, Context, Target
 from veilboost.report.plots import bar_chart, line_chart, sheet
 
 CENTRAL, MAL, UNGUARDED = "XGBoost, depth 1", "MAL", "MAL without guard"
@@ -34,19 +33,11 @@ _PRINTED = (
     ("codrna", 500, 92.77, 91.97, 90.98, 94.42),
     ("codrna", 1000, 96.61, 95.80, 93.99, 94.67),
 )
+_FIELDS = ("data", "trees", "best", "xgboost", "table_2", "table_2_dp")
 PUBLISHED: tuple[Row, ...] = tuple(
-    {
-        "data": data,
-        "trees": trees,
-        "best": best,
-        "best_buckets": BEST_BUCKETS[data, trees],
-        "xgboost": xgboost,
-        "table_2": plain,
-        "table_2_dp": noisy,
-    }
-    for data, trees, best, xgboost, plain, noisy in _PRINTED
+    {**dict(zip(_FIELDS, row, strict=True)), "best_buckets": BEST_BUCKETS[row[0]][row[1]]} for row in _PRINTED
 )
-_KEY = ("data", "method", "trees", "buckets", "epsilon")
+_KEY = ("data", "method", "trees", "buckets", "epsilon", "seed")
 
 
 def _measured(context: Context, name: str, method: str, trees: int, buckets: int, epsilon: float, seed: int) -> Row:
@@ -57,69 +48,56 @@ def _measured(context: Context, name: str, method: str, trees: int, buckets: int
     return {"auc": auc_of(masked(train, job(trees, buckets, epsilon, guard), seed, PARTICIPANTS).model, test)}
 
 
-def _cells(context: Context, figure: bool) -> list[Cell]:
+def cells(context: Context, sets: Sequence[str], figure: bool) -> list[Cell]:
     """The figure sweeps buckets without noise, and epsilon at the paper's best buckets; the table has epsilon 4."""
     buckets = QUICK_BUCKETS if context.quick else BUCKETS
     epsilons = QUICK_EPSILONS if context.quick else EPSILONS
     found: list[Cell] = []
-    for name in context.at_hand(SETS):
-        seconds = 0.5 + 2e-5 * split(context, name, 0)[0].rows
-        for trees in trees_of(context):
-            best = BEST_BUCKETS[name, trees]
-            wanted = [(CENTRAL, 0, 0.0), (MAL, best, 0.0), (UNGUARDED, best, 0.0)]
-            wanted += [(MAL, q, 0.0) for q in buckets if q != best] if figure else []
-            wanted += [(MAL, best, epsilon) for epsilon in (epsilons if figure else (4.0,))]
-            found += [
-                Cell(
-                    dict(zip((*_KEY, "seed"), (name, method, trees, q, epsilon, seed), strict=True)),
-                    partial(_measured, context, name, method, trees, q, epsilon, seed),
-                    seconds * (1 + trees / 1000),
-                )
-                for method, q, epsilon in wanted
-                for seed in seeds(context)
-            ]
+    for name, trees in ((name, trees) for name in sets for trees in (TREES[:1] if context.quick else TREES)):
+        best = BEST_BUCKETS[name][trees]
+        wanted = [(CENTRAL, 0, 0.0), (MAL, best, 0.0), (UNGUARDED, best, 0.0)]
+        wanted += [(MAL, q, 0.0) for q in buckets if q != best] if figure else []
+        wanted += [(MAL, best, epsilon) for epsilon in (epsilons if figure else (4.0,))]
+        seconds = (0.5 + 2e-5 * split(context, name, 0)[0].rows) * (1 + trees / 1000)
+        for method, q, epsilon in wanted:
+            for seed in context.seeds(REPETITIONS):
+                place = (name, method, trees, q, epsilon, seed)
+                found.append(Cell(dict(zip(_KEY, place, strict=True)), partial(_measured, context, *place), seconds))
     return found
 
 
-def table(measured: Sequence[Row]) -> list[Row]:
-    printed = ("best", "xgboost", "table_2", "table_2_dp")
-    return [
-        {**line, **{f"paper_{name}": the(PUBLISHED, name, data=line["data"], trees=line["trees"]) for name in printed}}
-        for line in over_seeds(measured, _KEY, ("auc",))
-    ]
+def table(lines: list[Line]) -> Rows:
+    for line in lines:
+        printed = picked(PUBLISHED, data=line["data"], trees=line["trees"])
+        line |= {f"paper_{name}": the(printed, name) for name in ("best", "xgboost", "table_2", "table_2_dp")}
+    return lines
 
 
-def _settings(rows: Sequence[Row]) -> list[tuple[str, int]]:
-    return list(dict.fromkeys((row["data"], row["trees"]) for row in rows))
+def _settings(rows: Rows) -> list[tuple[str, int, list[Row]]]:
+    """Data set, trees, and the rows of both."""
+    return [(data, trees, of) for data, own in by(rows, "data") for trees, of in by(own, "trees")]
 
 
-def _at(rows: Sequence[Row], data: str, trees: int, method: str, epsilon: float) -> float:
-    return the(
-        rows,
-        "auc",
-        data=data,
-        trees=trees,
-        method=method,
-        epsilon=epsilon,
-        **({} if method == CENTRAL else {"buckets": BEST_BUCKETS[data, trees]}),
-    )
+def _at(own: Rows, method: str, epsilon: float = 0.0) -> float:
+    """The AUC at the paper's best number of buckets."""
+    buckets = {} if method == CENTRAL else {"buckets": BEST_BUCKETS[own[0]["data"]][own[0]["trees"]]}
+    return the(own, "auc", method=method, epsilon=epsilon, **buckets)
 
 
-def _sweep(rows: Sequence[Row], data: str, trees: int) -> list[tuple[float, float]]:
-    lines = picked(rows, data=data, trees=trees, method=MAL, epsilon=0.0)
-    return sorted((float(row["buckets"]), float(row["auc"])) for row in lines)
+def _sweep(own: Rows) -> list[tuple[float, float]]:
+    return sorted((float(row["buckets"]), float(row["auc"])) for row in picked(own, method=MAL, epsilon=0.0))
 
 
-def claim_of_figure(rows: Sequence[Row]) -> Claim:
+def claim_of_figure(rows: Rows) -> Claim:
     told: list[str] = []
     close: list[bool] = []
-    for data, trees in _settings(rows):
-        central, sweep = _at(rows, data, trees, CENTRAL, 0.0), _sweep(rows, data, trees)
+    for data, trees, own in _settings(rows):
+        central, sweep = _at(own, CENTRAL), _sweep(own)
         best = max(sweep, key=lambda point: point[1])
         close += [area > central - 2.0 for q, area in sweep if q >= 14]
         told.append(
             f"{PAPER_NAMES[data]}, T = {trees}: XGBoost {central:.1f}, MAL best {best[1]:.1f} at q = {best[0]:g}, "
-            f"at epsilon 4 {_at(rows, data, trees, MAL, 4.0):.1f}"
+            f"at epsilon 4 {_at(own, MAL, 4.0):.1f}"
         )
     return Claim(
         "from 14 buckets on MAL is as accurate as XGBoost, and better at its best number of buckets (SUSY 75.89 "
@@ -134,16 +112,16 @@ def claim_of_figure(rows: Sequence[Row]) -> Claim:
     )
 
 
-def claim_of_table(rows: Sequence[Row]) -> Claim:
+def claim_of_table(rows: Rows) -> Claim:
     told: list[str] = []
     losses: list[float] = []
-    for data, trees in _settings(rows):
-        clear, noisy = (_at(rows, data, trees, MAL, epsilon) for epsilon in (0.0, 4.0))
+    for data, trees, own in _settings(rows):
+        clear, noisy = _at(own, MAL), _at(own, MAL, 4.0)
         losses.append(clear - noisy)
-        paper = the(PUBLISHED, "table_2", data=data, trees=trees), the(PUBLISHED, "table_2_dp", data=data, trees=trees)
+        printed = picked(PUBLISHED, data=data, trees=trees)[0]
         told.append(
-            f"{PAPER_NAMES[data]}, T = {trees}: {clear:.2f} without, {noisy:.2f} with noise (published {paper[0]:.2f}, "
-            f"{paper[1]:.2f})"
+            f"{PAPER_NAMES[data]}, T = {trees}: {clear:.2f} without, {noisy:.2f} with noise (published "
+            f"{printed['table_2']:.2f}, {printed['table_2_dp']:.2f})"
         )
     return Claim(
         "noise at epsilon 4 costs at most 1.2 points of AUC, and on Cod-rna it gains 0.7 to 3.4",
@@ -155,58 +133,39 @@ def claim_of_table(rows: Sequence[Row]) -> Claim:
     )
 
 
-def plot_of_figure(rows: Sequence[Row]) -> str:
+def plot_of_figure(rows: Rows, label: str) -> str:
     charts: list[str] = []
-    for trees in dict.fromkeys(row["trees"] for row in rows):
-        sets = [data for data, count in _settings(rows) if count == trees]
-        levels = {f"{PAPER_NAMES[d]}, XGBoost": _at(rows, d, trees, CENTRAL, 0.0) for d in sets}
-        lines = {PAPER_NAMES[data]: _sweep(rows, data, trees) for data in sets}
+    for trees, of in by(rows, "trees"):
+        named = [(PAPER_NAMES[data], own) for data, own in by(of, "data")]
+        levels = {f"{name}, XGBoost": _at(own, CENTRAL) for name, own in named}
+        lines = {name: _sweep(own) for name, own in named}
         charts.append(line_chart(f"T = {trees}, no noise", "buckets", "AUC, percent", lines, across=levels))
         noisy = {
-            PAPER_NAMES[data]: [
-                (row["epsilon"], row["auc"])
-                for row in picked(rows, data=data, trees=trees, method=MAL)
-                if row["epsilon"] > 0
-            ]
-            for data in sets
+            name: [(row["epsilon"], row["auc"]) for row in picked(own, method=MAL) if row["epsilon"] > 0]
+            for name, own in named
         }
         charts.append(line_chart(f"T = {trees}, the paper's best buckets", "epsilon", "AUC, percent", noisy))
-    return sheet("MAL, Figure 5: utility", charts)
+    return sheet(f"{label}: utility", charts)
 
 
-def plot_of_table(rows: Sequence[Row]) -> str:
+def plot_of_table(rows: Rows, label: str) -> str:
     bars = {
         f"{PAPER_NAMES[data]}, T = {trees}": {
-            "XGBoost, depth 1": _at(rows, data, trees, CENTRAL, 0.0),
-            "MAL": _at(rows, data, trees, MAL, 0.0),
-            "MAL, epsilon 4": _at(rows, data, trees, MAL, 4.0),
+            "XGBoost, depth 1": _at(own, CENTRAL),
+            "MAL": _at(own, MAL),
+            "MAL, epsilon 4": _at(own, MAL, 4.0),
             "published": the(PUBLISHED, "table_2", data=data, trees=trees),
             "published, epsilon 4": the(PUBLISHED, "table_2_dp", data=data, trees=trees),
         }
-        for data, trees in _settings(rows)
+        for data, trees, own in _settings(rows)
     }
-    return bar_chart("MAL, Table 2: what noise costs", "AUC, percent", bars, start=50.0, digits=1)
+    return bar_chart(f"{label}: what noise costs", "AUC, percent", bars, start=50.0, digits=1)
 
 
-FIGURE_5 = Target(
-    PAPER,
-    "figure-5",
-    "AUC by buckets and by epsilon",
-    SETS,
-    PUBLISHED,
-    lambda context: _cells(context, True),
-    table,
-    claim_of_figure,
-    plot_of_figure,
-)
-TABLE_2 = Target(
-    PAPER,
-    "table-2",
-    "AUC without noise and with epsilon 4",
-    SETS,
-    PUBLISHED,
-    lambda context: _cells(context, False),
-    table,
-    claim_of_table,
-    plot_of_table,
+FIGURE_5, TABLE_2 = (
+    Target(PAPER, name, title, SETS, PUBLISHED, partial(cells, figure=name == "figure-5"), table, claim, plot)
+    for name, title, claim, plot in (
+        ("figure-5", "AUC by buckets and by epsilon", claim_of_figure, plot_of_figure),
+        ("table-2", "AUC without noise and with epsilon 4", claim_of_table, plot_of_table),
+    )
 )

@@ -7,8 +7,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from papers.attacking import attacked
-from papers.context import PAPER_NAMES, Context
 from papers.maskedxgboost.setting import (
     APPENDIX,
     CONFIG,
@@ -16,13 +14,14 @@ from papers.maskedxgboost.setting import (
     EPSILONS,
     FIRST_FOUR,
     PAPER,
+    REPETITIONS,
     THE_OTHERS,
     TREES,
-    seeds,
 )
-from papers.summary import over_seeds, picked
+from papers.measure import attacked
+from papers.rows import Row, Rows, by, picked
 from papers.tables import among
-from papers.target import Cell, Claim, Row, Target
+from papers.target import PAPER_NAMES, Cell, Claim, Context, Target
 from veilboost.audit.attacks import (
     Attack,
     masked_network,
@@ -50,38 +49,38 @@ FEATURES: tuple[Row, ...] = (
 )
 
 
-def options_of(eps_ap: float, delta_ap: float, eps_pp: float, delta_pp: float) -> dict[str, Any]:
-    """The noise of one of the paper's 360 steps, for a job of any size."""
-    epsilon, delta = advanced_share(eps_ap, delta_ap, TREES * DEPTH)
-    own = {"budget": "release", "eps_ap": epsilon, "delta_ap": delta, "eps_pp": eps_pp, "delta_pp": delta_pp}
-    return {**PAPER_SETTING["options"], **own}
-
-
 def _measured(
-    context: Context, name: str, attacks: Mapping[str, Attack], trees: int, seed: int, options: dict[str, Any]
-) -> dict[str, Any]:
+    context: Context,
+    name: str,
+    attacks: Mapping[str, Attack],
+    trees: int,
+    budget: tuple[float, float, float],
+    seed: int,
+) -> Row:
+    """With the noise of one of the paper's 360 steps, for a job of any size; delta_PP is by all rows, also where a
+    sample is attacked."""
+    eps_ap, delta_ap, eps_pp = budget
+    epsilon, delta = advanced_share(eps_ap, delta_ap, TREES * DEPTH)
+    own = {"budget": "release", "eps_ap": epsilon, "delta_ap": delta, "eps_pp": eps_pp}
+    options: dict[str, Any] = {**PAPER_SETTING["options"], **own, "delta_pp": 1.0 / context.table(name).rows}
     config = replace(CONFIG, n_estimators=trees, max_depth=1, seed=seed, options=options)
     found = attacked(among(context.table(name, SAMPLE), 2), "masked", config, attacks.values())
-    by_name = {finding.attack: finding.outcome for finding in found}
-    outcomes = {who: by_name.get(attack.NAME) for who, attack in attacks.items()}
-    return {who: None if outcome is None else outcome.value for who, outcome in outcomes.items()}
+    by_name = {finding.attack: finding.outcome.value for finding in found}
+    return {who: by_name.get(attack.NAME) for who, attack in attacks.items()}
 
 
 def label_cells(context: Context, sets: Sequence[str]) -> list[Cell]:
     """The first root is enough: it has all rows, and its gradients are the labels."""
-    budgets = (0.5, 8.0) if context.quick else EPSILONS
     return [
         Cell(
             {"data": name, "eps_ap": eps, "delta_ap": delta, "seed": seed},
-            partial(
-                _measured, context, name, ON_LABELS, 1, seed, options_of(eps, delta, 1.0, _delta_pp(context, name))
-            ),
+            partial(_measured, context, name, ON_LABELS, 1, (eps, delta, 1.0), seed),
             2.0,
         )
-        for name in context.at_hand(sets)
-        for eps in budgets
+        for name in sets
+        for eps in ((0.5, 8.0) if context.quick else EPSILONS)
         for delta in DELTAS_AP
-        for seed in seeds(context)
+        for seed in context.seeds(REPETITIONS)
     ]
 
 
@@ -90,39 +89,22 @@ def feature_cells(context: Context, sets: Sequence[str]) -> list[Cell]:
     return [
         Cell(
             {"data": name, "eps_pp": eps_pp, "eps_ap": eps, "seed": seed},
-            partial(
-                _measured,
-                context,
-                name,
-                ON_FEATURES,
-                TREES,
-                seed,
-                options_of(eps, 1e-3, eps_pp, _delta_pp(context, name)),
-            ),
+            partial(_measured, context, name, ON_FEATURES, TREES, (eps, 1e-3, eps_pp), seed),
             4.0,
         )
-        for name in context.at_hand(sets)
+        for name in sets
         for eps_pp in EPSILONS_PP
         for eps in EPSILONS_AP
-        for seed in seeds(context)
+        for seed in context.seeds(REPETITIONS)
     ]
 
 
-def _delta_pp(context: Context, name: str) -> float:
-    return 1.0 / context.table(name).rows  # of all rows, also where a sample is attacked
-
-
-def _means(measured: Sequence[Row], by: tuple[str, ...]) -> list[Row]:
-    known = [row for row in measured if row["paper"] is not None and row["ours"] is not None]
-    return list(over_seeds(known, by, ("paper", "ours")))
-
-
-def _extremes(rows: Sequence[Row], who: str) -> str:
+def _extremes(rows: Rows, who: str) -> str:
     values = [row[who] for row in rows]
     return f"{min(values):.3f} to {max(values):.3f}"
 
 
-def label_claim(rows: Sequence[Row]) -> Claim:
+def label_claim(rows: Rows) -> Claim:
     stands, broken = max(row["paper"] for row in rows) < 0.6, max(row["ours"] for row in rows) > 0.95
     return Claim(
         "the attacker gets 0.51 of the labels at a strict budget, slightly more at a loose one: labels are safe",
@@ -135,7 +117,7 @@ def label_claim(rows: Sequence[Row]) -> Claim:
     )
 
 
-def feature_claim(rows: Sequence[Row]) -> Claim:
+def feature_claim(rows: Rows) -> Claim:
     strict = [row for row in rows if row["eps_pp"] == min(EPSILONS_PP)]
     loose = [row for row in rows if row["eps_pp"] == max(EPSILONS_PP)]
     search, likelihood = max(row["paper"] for row in rows) <= 0.6, max(row["ours"] for row in rows) <= 0.6
@@ -151,12 +133,12 @@ def feature_claim(rows: Sequence[Row]) -> Claim:
     )
 
 
-def _charts(rows: Sequence[Row], along: str, apart: str, x_label: str, title: str) -> str:
+def _charts(rows: Rows, along: str, apart: str, x_label: str, title: str) -> str:
     charts: list[str] = []
-    for data in dict.fromkeys(row["data"] for row in rows):
+    for data, own in by(rows, "data"):
         lines = {
             f"{words}, {apart.replace('_ap', '_AP')} {value:g}": sorted(
-                (row[along], row[who]) for row in picked(rows, data=data, **{apart: value})
+                (row[along], row[who]) for row in picked(own, **{apart: value})
             )
             for who, words in (("paper", "the paper's attack"), ("ours", "ours"))
             for value in sorted({row[apart] for row in rows})
@@ -165,37 +147,25 @@ def _charts(rows: Sequence[Row], along: str, apart: str, x_label: str, title: st
     return sheet(title, charts)
 
 
-def _labels(figure: str, sets: tuple[str, ...], group: str = "") -> Target:
-    title = f"MaskedXGBoost, Figure {figure}: attacks on labels"
+def label_plot(rows: Rows, label: str) -> str:
+    return _charts(rows, "eps_ap", "delta_ap", "epsilon of the active party", f"{label}: attacks on labels")
+
+
+def feature_plot(rows: Rows, label: str) -> str:
+    return _charts(rows, "eps_pp", "eps_ap", "epsilon of the passive party", f"{label}: attacks on splitting vectors")
+
+
+def _labels(number: int, sets: tuple[str, ...], group: str = "") -> Target:
+    title = "attacks of the passive party on labels"
+    return Target(PAPER, f"figure-{number}", title, sets, LABELS, label_cells, list, label_claim, label_plot, group)
+
+
+def _features(number: int, sets: tuple[str, ...], group: str = "") -> Target:
+    title = "attacks of the active party on splitting vectors"
     return Target(
-        PAPER,
-        f"figure-{figure}",
-        "attacks of the passive party on labels",
-        sets,
-        LABELS,
-        lambda context: label_cells(context, sets),
-        lambda measured: _means(measured, ("data", "eps_ap", "delta_ap")),
-        label_claim,
-        lambda rows: _charts(rows, "eps_ap", "delta_ap", "epsilon of the active party", title),
-        group,
+        PAPER, f"figure-{number}", title, sets, FEATURES, feature_cells, list, feature_claim, feature_plot, group
     )
 
 
-def _features(figure: str, sets: tuple[str, ...], group: str = "") -> Target:
-    title = f"MaskedXGBoost, Figure {figure}: attacks on splitting vectors"
-    return Target(
-        PAPER,
-        f"figure-{figure}",
-        "attacks of the active party on splitting vectors",
-        sets,
-        FEATURES,
-        lambda context: feature_cells(context, sets),
-        lambda measured: _means(measured, ("data", "eps_pp", "eps_ap")),
-        feature_claim,
-        lambda rows: _charts(rows, "eps_pp", "eps_ap", "epsilon of the passive party", title),
-        group,
-    )
-
-
-FIGURE_7, FIGURE_13 = _labels("7", FIRST_FOUR), _labels("13", THE_OTHERS, APPENDIX)
-FIGURE_8, FIGURE_14 = _features("8", FIRST_FOUR), _features("14", THE_OTHERS, APPENDIX)
+FIGURE_7, FIGURE_13 = _labels(7, FIRST_FOUR), _labels(13, THE_OTHERS, APPENDIX)
+FIGURE_8, FIGURE_14 = _features(8, FIRST_FOUR), _features(14, THE_OTHERS, APPENDIX)

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from papers.context import Context
 from papers.maskedxgboost.setting import CONFIG, DEPTH, PAPER
-from papers.summary import the
-from papers.target import Cell, Claim, Row, Target
+from papers.rows import Line, Row, Rows, the
+from papers.target import Cell, Claim, Context, Target
 from veilboost.data.table import PartyTable
 from veilboost.party.simulation import simulate_training
 from veilboost.protocols.masked.options import PAPER_SETTING
@@ -86,11 +85,11 @@ def _measured(kind: Kind) -> dict[str, Any]:
     return {"node": _sent(kind, 1), "tree": _sent(kind, DEPTH)} if kind.protocol else {"node": None, "tree": None}
 
 
-def cells(context: Context) -> list[Cell]:
+def cells(context: Context, sets: Sequence[str]) -> list[Cell]:
     return [Cell({"method": kind.name}, partial(_measured, kind), 3.0) for kind in KINDS]
 
 
-def table(measured: Sequence[Row]) -> list[Row]:
+def table(lines: list[Line]) -> Rows:
     kinds = {kind.name: kind for kind in KINDS}
     return [
         {
@@ -100,11 +99,11 @@ def table(measured: Sequence[Row]) -> list[Row]:
             "measured_megabytes_per_node": row["node"],
             "measured_megabytes_per_tree": row["tree"],
         }
-        for row in measured
+        for row in lines
     ]
 
 
-def claim(rows: Sequence[Row]) -> Claim:
+def claim(rows: Rows) -> Claim:
     formula, node, tree = (
         {row["method"]: row[f"{kind}_megabytes_per_{what}"] for row in rows}
         for kind, what in (("formula", "node"), ("measured", "node"), ("measured", "tree"))
@@ -125,7 +124,7 @@ def claim(rows: Sequence[Row]) -> Claim:
     )
 
 
-def plot(rows: Sequence[Row]) -> str:
+def plot(rows: Rows, label: str) -> str:
     names = {
         "paper_megabytes_per_node": "a node, the paper",
         "formula_megabytes_per_node": "a node, its formula",
@@ -133,8 +132,7 @@ def plot(rows: Sequence[Row]) -> str:
         "measured_megabytes_per_tree": "a tree of depth 6, sent",
     }
     bars = {row["method"]: {words: row[name] for name, words in names.items() if row[name] is not None} for row in rows}
-    title = "MaskedXGBoost, appendix F: bytes of a node and of a tree"
-    return bar_chart(title, "megabytes", bars, log=True)
+    return bar_chart(f"{label}: bytes of a node and of a tree", "megabytes", bars, log=True)
 
 
 TARGET = Target(PAPER, "appendix-f", "bytes of a node and of a tree", (), PUBLISHED, cells, table, claim, plot)

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from papers.context import PAPER_NAMES, Context
 from papers.maskedxgboost.setting import PAPER, SETS
 from papers.pictures import table_chart
-from papers.summary import the
+from papers.rows import Line, Row, Rows, the
 from papers.tables import labels
-from papers.target import Cell, Claim, Row, Target
+from papers.target import PAPER_NAMES, Cell, Claim, Context, Target
 
 PUBLISHED: tuple[Row, ...] = tuple(
     {"data": name, "rows": rows, "features": features, "positive": positive}
@@ -33,23 +32,24 @@ def _counted(context: Context, name: str) -> dict[str, Any]:
     return {"rows": table.rows, "features": len(table.columns), "positive": float(np.mean(labels(table)))}
 
 
-def cells(context: Context) -> list[Cell]:
-    return [Cell({"data": name}, partial(_counted, context, name), 1.0) for name in context.at_hand(SETS)]
+def cells(context: Context, sets: Sequence[str]) -> list[Cell]:
+    return [Cell({"data": name}, partial(_counted, context, name), 1.0) for name in sets]
 
 
-def table(measured: Sequence[Row]) -> list[Row]:
+def table(lines: list[Line]) -> Rows:
+    counted = ("rows", "features", "positive")
     return [
         {
-            "data": row["data"],
-            "paper_name": PAPER_NAMES[row["data"]],
-            **{name: row[name] for name in ("rows", "features", "positive")},
-            **{f"paper_{name}": the(PUBLISHED, name, data=row["data"]) for name in ("rows", "features", "positive")},
+            "data": line["data"],
+            "paper_name": PAPER_NAMES[line["data"]],
+            **{name: line[name] for name in counted},
+            **{f"paper_{name}": the(PUBLISHED, name, data=line["data"]) for name in counted},
         }
-        for row in measured
+        for line in lines
     ]
 
 
-def claim(rows: Sequence[Row]) -> Claim:
+def claim(rows: Rows) -> Claim:
     same = [row["paper_name"] for row in rows if row["rows"] == row["paper_rows"]]
     others = [
         f"{row['paper_name']} {row['rows']} for {row['paper_rows']}" for row in rows if row["rows"] != row["paper_rows"]
@@ -65,7 +65,7 @@ def claim(rows: Sequence[Row]) -> Claim:
     )
 
 
-def plot(rows: Sequence[Row]) -> str:
+def plot(rows: Rows, label: str) -> str:
     head = ("data set", "rows", "in the paper", "features", "in the paper", "positive", "in the paper")
     lines = [
         (
@@ -76,7 +76,7 @@ def plot(rows: Sequence[Row]) -> str:
         )
         for row in rows
     ]
-    return table_chart("MaskedXGBoost, Table 2: data sets", head, lines)
+    return table_chart(f"{label}: data sets", head, lines)
 
 
 TARGET = Target(PAPER, "table-2", "overview of the data sets", SETS, PUBLISHED, cells, table, claim, plot)

@@ -1,20 +1,15 @@
-"""Table 3: seconds per tree of six methods on six data sets."""
+"""Table 3: seconds per tree of six methods."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any
 
-from papers.context import PAPER_NAMES, Context
-from papers.expected import START, training_seconds
-from papers.maskedxgboost.setting import CONFIG, PAPER, SETS, seeds
-from papers.measure import cost_apart
+from papers.maskedxgboost.setting import CONFIG, PAPER, REPETITIONS, SETS
+from papers.measure import cost_cell
 from papers.noise import Method, federboost, ldp
-from papers.summary import over_seeds, the
-from papers.tables import among
-from papers.target import Cell, Claim, Row, Target
+from papers.rows import Line, Row, Rows, by, picked, the
+from papers.target import PAPER_NAMES, Cell, Claim, Context, Target
 from veilboost.protocols.masked.options import PAPER_SETTING
 from veilboost.report.plots import bar_chart, sheet
 
@@ -53,46 +48,37 @@ def methods() -> list[Method]:
     ]
 
 
-def _measured(context: Context, name: str, method: Method, seed: int) -> dict[str, Any]:
+def _cell(context: Context, name: str, method: Method, seed: int) -> Cell:
     # Encryption takes long and every tree takes as long as the first: one tree is enough.
     encrypted = method.name == HE
     trees = 1 if encrypted else 2 if context.quick else 5
-    config = replace(CONFIG, n_estimators=trees, seed=seed, options=method.options)
-    cost = cost_apart(among(context.table(name), 2), method.protocol, config, warm_up=not encrypted)
-    return {value: getattr(cost, value) for value in _VALUES}
-
-
-def _cell(context: Context, name: str, method: Method, seed: int) -> Cell:
     key = {"data": name, "method": method.name, "key": method.reading, "seed": seed}
-    table = context.table(name)
-    trees = 1 if method.name == HE else 3 if context.quick else 6
-    seconds = training_seconds(method.protocol, table.rows, len(table.columns) // 2, trees, method.options)
-    return Cell(key, partial(_measured, context, name, method, seed), START + seconds)
+    config = replace(CONFIG, n_estimators=trees, seed=seed)
+    return cost_cell(key, context.table(name), method, config, _VALUES, warm_up=not encrypted)
 
 
-def cells(context: Context) -> list[Cell]:
-    sets = context.at_hand(SETS)
-    found = [_cell(context, name, each, seed) for name in sets for each in methods() for seed in seeds(context)]
+def cells(context: Context, sets: Sequence[str]) -> list[Cell]:
+    seeds = context.seeds(REPETITIONS)
+    found = [_cell(context, name, each, seed) for name in sets for each in methods() for seed in seeds]
     small = min(sets, key=lambda name: context.table(name).rows, default=None)
     if small is not None:
         found.append(_cell(context, small, Method(HE, f"{_POINT} bits", "paillier", {"key_bits": _POINT}), 0))
     return found
 
 
-def table(measured: Sequence[Row]) -> Sequence[Row]:
-    lines = over_seeds(measured, ("data", "method", "key"), _VALUES)
+def table(lines: list[Line]) -> Rows:
     for line in lines:
-        clear = the(lines, "cpu_seconds_per_tree", data=line["data"], method=CLEAR)
-        masked = the(lines, "cpu_seconds_per_tree", data=line["data"], method=MASKED)
-        line["times_nonprivate"] = None if clear is None else line["cpu_seconds_per_tree"] / clear
-        line["times_masked"] = None if masked is None else line["cpu_seconds_per_tree"] / masked
-        published = the(PUBLISHED, "seconds_per_tree", data=line["data"], method=line["method"])
+        own, printed = picked(lines, data=line["data"]), picked(PUBLISHED, data=line["data"])
+        for name, against in (("times_nonprivate", CLEAR), ("times_masked", MASKED)):
+            other = the(own, "cpu_seconds_per_tree", method=against)
+            line[name] = None if other is None else line["cpu_seconds_per_tree"] / other
+        published = the(printed, "seconds_per_tree", method=line["method"])
         line["paper_seconds_per_tree"] = published
-        line["paper_times_masked"] = published / the(PUBLISHED, "seconds_per_tree", data=line["data"], method=MASKED)
+        line["paper_times_masked"] = published / the(printed, "seconds_per_tree", method=MASKED)
     return lines
 
 
-def claim(rows: Sequence[Row]) -> Claim:
+def claim(rows: Rows) -> Claim:
     ratios = {row["data"]: row["times_masked"] for row in rows if row["method"] == HE and row["key"] == "512 bits"}
     points = [(row["data"], row["times_masked"]) for row in rows if row["key"] == f"{_POINT} bits"]
     faster = [name for name, ratio in ratios.items() if ratio is not None and ratio > 1]
@@ -111,19 +97,19 @@ def claim(rows: Sequence[Row]) -> Claim:
     )
 
 
-def plot(rows: Sequence[Row]) -> str:
-    bars: dict[str, dict[str, float]] = {}
-    errors: dict[str, dict[str, float]] = {}
-    for row in rows:
-        data, name = PAPER_NAMES[row["data"]], f"{row['method']} {row['key']}".strip()
-        bars.setdefault(data, {})[name] = row["cpu_seconds_per_tree"]
-        errors.setdefault(data, {})[name] = row["cpu_seconds_per_tree_sd"]
-    published = {
-        PAPER_NAMES[data]: {method: line[at] for method, line in _PUBLISHED.items()} for at, data in enumerate(SETS)
-    }
-    ours = bar_chart("measured", "processor seconds per tree", bars, errors=errors, log=True)
-    theirs = bar_chart("as published", "seconds per tree", published, log=True)
-    return sheet("MaskedXGBoost, Table 3: time per tree", [ours, theirs])
+def plot(rows: Rows, label: str) -> str:
+    seconds, errors = (
+        {
+            PAPER_NAMES[data]: {f"{row['method']} {row['key']}".strip(): row[value] for row in own}
+            for data, own in by(rows, "data")
+        }
+        for value in ("cpu_seconds_per_tree", "cpu_seconds_per_tree_sd")
+    )
+    ours = bar_chart("measured", "processor seconds per tree", seconds, errors=errors, log=True)
+    named = ((PAPER_NAMES[data], own) for data, own in by(PUBLISHED, "data"))
+    printed = {data: {row["method"]: row["seconds_per_tree"] for row in own} for data, own in named}
+    theirs = bar_chart("as published", "seconds per tree", printed, log=True)
+    return sheet(f"{label}: time per tree", [ours, theirs])
 
 
 TARGET = Target(PAPER, "table-3", "seconds per tree of six methods", SETS, PUBLISHED, cells, table, claim, plot)

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from papers.context import Context
 from papers.maskedxgboost.setting import PAPER
-from papers.summary import picked
-from papers.target import Cell, Claim, Row, Target
+from papers.rows import Row, Rows, by, picked
+from papers.target import Cell, Claim, Context, Target
 from veilboost.protocols.masked.theorem3 import mask_delta, printed_delta
 from veilboost.report.plots import line_chart, sheet
 
@@ -34,7 +33,7 @@ def _deltas(epsilon: float, ratio: float) -> dict[str, Any]:
     }
 
 
-def cells(context: Context) -> list[Cell]:
+def cells(context: Context, sets: Sequence[str]) -> list[Cell]:
     return [
         Cell({"eps_pp": epsilon, "ratio": ratio}, partial(_deltas, epsilon, ratio), 0.01)
         for epsilon in EPSILONS
@@ -42,11 +41,7 @@ def cells(context: Context) -> list[Cell]:
     ]
 
 
-def table(measured: Sequence[Row]) -> list[Row]:
-    return list(measured)
-
-
-def claim(rows: Sequence[Row]) -> Claim:
+def claim(rows: Rows) -> Claim:
     rising = all(
         later["printed"] >= earlier["printed"] - 1e-12 and later["true"] >= earlier["true"] - 1e-12
         for epsilon in EPSILONS
@@ -67,23 +62,14 @@ def claim(rows: Sequence[Row]) -> Claim:
     )
 
 
-def plot(rows: Sequence[Row]) -> str:
+def plot(rows: Rows, label: str) -> str:
     names = {"printed": "as printed", "true": "true", "true_small_set": f"true, {SMALLEST} rows left"}
-    charts = [
-        line_chart(
-            f"eps_PP = {epsilon:g}",
-            "sigma1² / sigma2²",
-            "delta_PP",
-            {
-                words: [(row["ratio"], row[name]) for row in picked(rows, eps_pp=epsilon)]
-                for name, words in names.items()
-            },
-            log_x=True,
-            log_y=True,
-        )
-        for epsilon in EPSILONS
-    ]
-    return sheet("MaskedXGBoost, Figure 10: what a mask tells", charts)
+    charts: list[str] = []
+    for epsilon, own in by(rows, "eps_pp"):
+        lines = {words: [(row["ratio"], row[name]) for row in own] for name, words in names.items()}
+        axes = (f"eps_PP = {epsilon:g}", "sigma1² / sigma2²", "delta_PP")
+        charts.append(line_chart(*axes, lines, log_x=True, log_y=True))
+    return sheet(f"{label}: what a mask tells", charts)
 
 
-TARGET = Target(PAPER, "figure-10", "delta of a mask by Theorem 3", (), PUBLISHED, cells, table, claim, plot)
+TARGET = Target(PAPER, "figure-10", "delta of a mask by Theorem 3", (), PUBLISHED, cells, list, claim, plot)

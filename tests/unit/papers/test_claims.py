@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from papers.fedxgboost import losses, overhead, timing
-from papers.maskedxgboost import ablation, attacks, communication, convergence, table3, theorem3, utility
-from papers.summary import the
+from papers.maskedxgboost import attacks, communication, curves, table3, theorem3
+from papers.rows import over_seeds, the
 
 pytestmark = pytest.mark.fast
 
@@ -36,7 +36,7 @@ def timed(masked: float, encrypted: float) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(("masked", "encrypted", "holds"), [(1.0, 5.0, "yes"), (5.0, 1.0, "no")])
 def test_table_3(masked: float, encrypted: float, holds: str) -> None:
-    rows = table3.table(timed(masked, encrypted))
+    rows = table3.table(over_seeds(timed(masked, encrypted), ("data", "method", "key", "seed")))
     assert table3.claim(rows).holds == holds
     assert the(rows, "paper_times_masked", data="adult", method="HE-XGBoost") == pytest.approx(4.82, abs=0.01)
     assert the(rows, "times_masked", data="adult", method="HE-XGBoost") == encrypted / masked
@@ -49,7 +49,7 @@ def test_utility(leads: tuple[float, float], holds: str) -> None:
         for epsilon, ahead in zip((1.0, 8.0), leads, strict=True)
         for method, lead in (("MaskedXGBoost", ahead), ("XGBoost-LDP", 0.0), ("FedXGBoost-LDP", -0.05))
     ]
-    assert utility.claim(rows).holds == holds
+    assert curves.utility_claim(rows).holds == holds
 
 
 @pytest.mark.parametrize(("masked", "others", "holds"), [(0.1, -0.1, "yes"), (0.1, 0.1, "partly"), (-0.1, 0.1, "no")])
@@ -65,17 +65,17 @@ def test_convergence(masked: float, others: float, holds: str) -> None:
         }
         for method, rise in (("MaskedXGBoost", masked), ("XGBoost-LDP", others), ("FedXGBoost-LDP", others))
     ]
-    assert convergence.claim(convergence.table(measured)).holds == holds
+    assert curves.convergence_claim(curves.convergence_table(measured)).holds == holds
 
 
 @pytest.mark.parametrize(("rise", "holds"), [(0.1, "yes"), (-0.1, "no")])
 def test_ablation(rise: float, holds: str) -> None:
     rows = [
         {"data": "adult", "reading": reading, "eps_pp": eps, "final_auc": 0.7 + rise * at}
-        for reading in ablation.READINGS
-        for at, eps in enumerate(ablation.EPSILONS_PP)
+        for reading in curves.READINGS
+        for at, eps in enumerate(curves.EPSILONS_PP)
     ]
-    assert ablation.claim(rows).holds == holds
+    assert curves.ablation_claim(rows).holds == holds
 
 
 @pytest.mark.parametrize(("paper", "ours", "holds"), [(0.5, 1.0, "no"), (0.5, 0.5, "yes"), (0.8, 0.5, "partly")])
@@ -103,7 +103,7 @@ def test_the_printed_bound_of_theorem_3_is_passed() -> None:
 
 @pytest.mark.parametrize(("noise", "encryption", "holds"), [(0.11, 1.0, "yes"), (0.3, 1.0, "partly"), (0.3, 0.2, "no")])
 def test_fedxgboost_times(noise: float, encryption: float, holds: str) -> None:
-    published = timing._published(1)
+    published = timing.PUBLISHED[timing.CREDIT_1]
     measured = []
     for row in published:
         first = "First" in row["parameter"]
@@ -111,9 +111,11 @@ def test_fedxgboost_times(noise: float, encryption: float, holds: str) -> None:
             row["method"], noise * (0.9 if first else 1)
         )
         values = dict.fromkeys(timing._VALUES, seconds)
-        measured.append({"data": "x", "method": row["method"], "parameter": row["parameter"], "seed": 0, **values})
-    rows = timing.table(measured, published)
-    assert timing.claim(rows, published).holds == holds
+        measured.append(
+            {"data": timing.CREDIT_1, "method": row["method"], "parameter": row["parameter"], "seed": 0, **values}
+        )
+    rows = timing.table(measured)
+    assert timing.claim(rows).holds == holds
     assert the(rows, "paper_times_plain", method="Paillier Encryption") == 6.0
 
 

@@ -13,15 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from papers.cells import Cells
-from papers.context import Context
-from papers.expected import training_seconds
-from papers.learning import law_at_hand, learning
-from papers.measure import cost_apart, training_cost
-from papers.runner import Progress, expected_seconds, folder_of, reproduce
-from papers.summary import over_seeds
+from papers.measure import cost_apart, law_at_hand, learning, training_cost, training_seconds
+from papers.rows import over_seeds
+from papers.runner import Cells, Progress, expected_seconds, folder_of, reproduce
 from papers.tables import ACTIVE, among, divided, hold_out, labels, synthetic
-from papers.target import Cell, Claim, Row, Target
+from papers.target import Cell, Claim, Context, Row, Target
 from veilboost.boost.metrics import auc, logloss
 from veilboost.boost.objective import sigmoid
 from veilboost.config import TrainingConfig
@@ -33,7 +29,7 @@ from veilboost.report.plots import bar_chart
 
 
 def make_target(measure: Callable[[str, int], Row], names: Sequence[str] = ("a", "b"), seeds: int = 2) -> Target:
-    def cells(context: Context) -> list[Cell]:
+    def cells(context: Context, sets: Sequence[str]) -> list[Cell]:
         return [
             Cell({"method": name, "seed": seed}, lambda name=name, seed=seed: measure(name, seed), 10.0)
             for name in names
@@ -47,9 +43,9 @@ def make_target(measure: Callable[[str, int], Row], names: Sequence[str] = ("a",
         ("here", "absent"),
         ({"method": "a", "value": 1.5},),
         cells,
-        lambda measured: over_seeds(measured, ("method",), ("value",)),
+        list,
         lambda rows: Claim("says", f"{len(rows)} methods", "yes", "because"),
-        lambda rows: bar_chart("t", "x", {row["method"]: {"value": row["value"]} for row in rows}),
+        lambda rows, label: bar_chart(label, "x", {row["method"]: {"value": row["value"]} for row in rows}),
     )
 
 
@@ -170,10 +166,17 @@ def test_context_finds_tables_and_samples_them(context: Context) -> None:
 
 def test_over_seeds_takes_curves_point_by_point() -> None:
     rows = [{"m": "a", "seed": 0, "auc": [0.5, 1.0]}, {"m": "a", "seed": 1, "auc": [0.7, 1.0]}]
-    (line,) = over_seeds(rows, ("m",), ("auc",))
+    (line,) = over_seeds(rows, ("m", "seed"))
     assert line["auc"] == pytest.approx([0.6, 1.0])
     assert line["auc_sd"] == pytest.approx([0.1, 0.0])
     assert line["runs"] == 2
+
+
+def test_over_seeds_leaves_out_runs_without_a_value_and_keeps_text_that_all_share() -> None:
+    rows = [{"m": "a", "seed": seed, "x": x, "t": "same", "u": u} for seed, x, u in ((0, 1.0, "p"), (1, 3.0, "q"))]
+    (line,) = over_seeds([*rows, {**rows[0], "x": None}], ("m", "seed"))
+    assert line == {"m": "a", "x": 2.0, "x_sd": 1.0, "t": "same", "u": None, "runs": 2}
+    assert over_seeds(rows, ("m",)) == rows  # no seed: as measured
 
 
 def _tables() -> dict[str, PartyTable]:

@@ -11,13 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from papers.context import Context
+from papers import measure
 from papers.fedxgboost import losses, overhead, timing
 from papers.maskedxgboost import attacks, communication, curves, table3, theorem3
-from papers.measure import training_cost
-from papers.registry import PAPERS, targets_named, targets_of
 from papers.runner import reproduce
-from papers.target import Target
+from papers.target import PAPERS, Context, Target, targets_named, targets_of
 
 ROWS = 80
 OURS = [target for paper in ("maskedxgboost", "fedxgboost") for target in targets_of(paper)]
@@ -61,10 +59,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, name, value)
 
     def in_here(tables, protocol, config, *, warm_up):
-        return training_cost(tables, protocol, replace(config, max_depth=2), warm_up=warm_up)
+        return measure.training_cost(tables, protocol, replace(config, max_depth=2), warm_up=warm_up)
 
-    for module in (table3, timing, overhead):
-        monkeypatch.setattr(module, "cost_apart", in_here)
+    monkeypatch.setattr(measure, "cost_apart", in_here)
 
 
 @pytest.mark.parametrize("target", DIFFERENT, ids=lambda target: f"{target.paper}-{target.name}")
@@ -84,13 +81,13 @@ def test_a_target_runs_from_data_to_claim(target: Target, data: Path, tmp_path: 
 @pytest.mark.parametrize("target", [each for each in OURS if each.sets], ids=lambda each: f"{each.paper}-{each.name}")
 def test_a_target_without_its_data_is_skipped(target: Target, tmp_path: Path) -> None:
     context = Context(tmp_path, quick=True)
-    named = {cell.key.get("data", "synthetic") for cell in target.cells(context)}
+    named = {cell.key.get("data", "synthetic") for cell in target.planned(context)}
     assert named <= {"synthetic"}
 
 
 @pytest.mark.parametrize("target", OURS, ids=lambda target: f"{target.paper}-{target.name}")
 def test_a_full_run_has_more_cells_and_none_twice(target: Target, data: Path) -> None:
-    quick, full = (target.cells(Context(data, quick)) for quick in (True, False))
+    quick, full = (target.planned(Context(data, quick)) for quick in (True, False))
     assert len(full) >= len(quick)
     for cells in (quick, full):
         keys = [json.dumps(dict(cell.key), sort_keys=True) for cell in cells]

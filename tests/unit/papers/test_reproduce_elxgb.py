@@ -10,12 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from papers.context import Context
 from papers.elxgb import TARGETS, accuracy, alignment, guesses, inference, setting, training, verdicts
 from papers.elxgb.setting import Point
+from papers.rows import picked
 from papers.runner import expected_seconds, reproduce
-from papers.summary import picked
-from papers.target import Row, Target
+from papers.target import Context, Row, Target
 from veilboost.protocols.registry import all_protocols
 
 ROWS = 120
@@ -82,7 +81,8 @@ def test_the_full_sweeps_are_the_papers(monkeypatch: pytest.MonkeyPatch) -> None
     here = Context(Path("nowhere"))
     assert [point.value for point in setting.structures(here)] == [2, 3, 4, 5, 6] * 2
     assert [point.value for point in setting.structures(Context(Path("nowhere"), quick=True))] == [2, 5, 6, 2, 3, 6]
-    assert (len(setting.seeds(here)), setting.rows_of(here)) == (5, 0)
+    assert setting.REPETITIONS == 5
+    assert (len(here.seeds(5)), len(Context(Path("nowhere"), quick=True).seeds(5))) == (5, 1)
     config = setting.job(depth=6)
     assert (config.n_estimators, config.max_depth, config.max_bin, config.learning_rate) == (5, 6, 32, 0.3)
     assert Point("T", 2).depth == 3
@@ -116,7 +116,7 @@ def test_only_the_first_tree_of_elxgb_costs_encryption(data: Path) -> None:
 
 
 def test_a_verdict_for_every_protocol_and_the_papers_ticks_beside_them() -> None:
-    rows = verdicts.table([{**cell.key, **cell.measure()} for cell in verdicts.cells(Context(Path("nowhere")))])
+    rows = verdicts.table([{**cell.key, **cell.measure()} for cell in verdicts.cells(Context(Path("nowhere")), ())])
     assert {row["protocol"] for row in rows} == set(all_protocols())
     labels = picked(rows, protocol="elxgb", subject="labels")[0]
     assert (labels["status"], labels["paper_label"]) == ("broken", "yes")

@@ -10,10 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from papers.context import Context
 from papers.mal import TARGETS, efficiency, federboost, setting, utility
 from papers.runner import expected_seconds, reproduce
-from papers.target import Row, Target
+from papers.target import Context, Row, Target
 
 ROWS = 400
 
@@ -33,10 +32,9 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    best = {(data, trees): 6 for data in setting.SETS for trees in (10, 20)}
+    best = {data: {10: 6, 20: 6} for data in setting.SETS}
     for module, name, value in (
-        (setting, "TREES", (10, 20)),
-        (setting, "BEST_BUCKETS", best),
+        (utility, "TREES", (10, 20)),
         (utility, "BEST_BUCKETS", best),
         (utility, "QUICK_BUCKETS", (4, 14)),
         (utility, "PUBLISHED", tuple({**row, "trees": row["trees"] // 50} for row in utility.PUBLISHED)),
