@@ -8,19 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from papers.elxgb.setting import (
-    EPSILONS,
-    NAMES,
-    PAPER,
-    PARTIES,
-    REPETITIONS,
-    SETS,
-    Point,
-    job,
-    panels,
-    structures,
-    table_of,
-)
+from papers.elxgb import setting
 from papers.rows import Line, Row, Rows, by, picked, the
 from papers.tables import among, hold_out, labels
 from papers.target import Cell, Claim, Context, Target
@@ -43,7 +31,7 @@ _CLOSE = 0.015
 def accuracy(table: PartyTable, protocol: str, config: TrainingConfig, seed: int) -> dict[str, float]:
     """Of the test rows, a fifth, at the threshold 0.5; their AUC, and the share of the larger class."""
     train, test = hold_out(table.rows, seed=seed)
-    tables = among(table.take(train), PARTIES)
+    tables = among(table.take(train), setting.PARTIES)
     run = simulate_training(tables, "party0", protocol, replace(config, seed=seed))
     unseen = table.take(test)
     scores = sigmoid(join(run.parts).margins(unseen.columns)[0])
@@ -56,26 +44,28 @@ def accuracy(table: PartyTable, protocol: str, config: TrainingConfig, seed: int
     }
 
 
-def _measured(context: Context, name: str, method: str, point: Point, seed: int) -> Row:
-    table = table_of(context, name)
+def _measured(context: Context, name: str, method: str, point: setting.Point, seed: int) -> Row:
+    table = setting.table_of(context, name)
     if method == CENTRAL:
-        return accuracy(table, "plain", job(point.trees, point.depth), seed)
+        return accuracy(table, "plain", setting.job(point.trees, point.depth), seed)
     # Which encryption the first tree has does not change it.
-    return accuracy(table, "elxgb", job(point.trees, point.depth, backend="lattice", epsilon=point.epsilon), seed)
+    return accuracy(
+        table, "elxgb", setting.job(point.trees, point.depth, backend="lattice", epsilon=point.epsilon), seed
+    )
 
 
 def cells(context: Context, sets: Sequence[str]) -> list[Cell]:
-    budgets = [Point("epsilon", epsilon) for epsilon in ((2.0, 10.0) if context.quick else EPSILONS)]
+    budgets = [setting.Point("epsilon", epsilon) for epsilon in ((2.0, 10.0) if context.quick else setting.EPSILONS)]
     return [
         Cell(
             {"data": name, "method": method, **point.key, "seed": seed},
             partial(_measured, context, name, method, point, seed),
-            0.2 + point.trees * table_of(context, name).rows * 3e-6,
+            0.2 + point.trees * setting.table_of(context, name).rows * 3e-6,
         )
         for name in sets
-        for point in [*structures(context), *budgets]
+        for point in [*setting.structures(context), *budgets]
         for method in (ELXGB, CENTRAL)
-        for seed in context.seeds(REPETITIONS)
+        for seed in context.seeds(setting.REPETITIONS)
     ]
 
 
@@ -96,7 +86,7 @@ def claim(rows: Rows) -> Claim:
         found = [row["accuracy"] for row in picked(own, method=ELXGB)]
         swing = [row["accuracy"] for row in picked(own, method=ELXGB, along="epsilon")]
         told.append(
-            f"{NAMES[data]} {np.mean(found):.3f} (larger class {own[0]['majority']:.3f}), at most "
+            f"{setting.NAMES[data]} {np.mean(found):.3f} (larger class {own[0]['majority']:.3f}), at most "
             f"{_gap(own):.3f} below XGBoost, {max(swing) - min(swing):.3f} between the epsilons"
         )
     return Claim(
@@ -111,7 +101,9 @@ def claim(rows: Rows) -> Claim:
 
 
 def plot(rows: Rows, label: str) -> str:
-    return panels(f"{label}: accuracy", rows, "accuracy", "accuracy", ("T", "D", "epsilon"))
+    return setting.panels(f"{label}: accuracy", rows, "accuracy", "accuracy", ("T", "D", "epsilon"))
 
 
-FIGURE_4 = Target(PAPER, "figure-4", "accuracy by T, D and epsilon", SETS, PUBLISHED, cells, table, claim, plot)
+FIGURE_4 = Target(
+    setting.PAPER, "figure-4", "accuracy by T, D and epsilon", setting.SETS, PUBLISHED, cells, table, claim, plot
+)

@@ -10,20 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from papers.elxgb.setting import (
-    DEFAULT,
-    NAMES,
-    PAPER,
-    PARTIES,
-    REPETITIONS,
-    SETS,
-    SHORT_KEY,
-    Point,
-    job,
-    panels,
-    structures,
-    table_of,
-)
+from papers.elxgb import setting
 from papers.rows import Row, Rows, by, picked
 from papers.tables import among
 from papers.target import Cell, Claim, Context, Target
@@ -53,15 +40,15 @@ class Service:
         return self.users[1] if context.quick else self.users[0]
 
 
-SHORT = Service("Paillier 512", "paillier", (50, 10), 0.1, SHORT_KEY)
+SHORT = Service("Paillier 512", "paillier", (50, 10), 0.1, setting.SHORT_KEY)
 LONG = Service("Paillier 2048", "paillier", (5, 2), 4.0)
 LATTICE = Service("lattice", "lattice", (200, 20), 0.1)
 
 
-def served(table: PartyTable, service: Service, point: Point, users: int) -> dict[str, float]:
+def served(table: PartyTable, service: Service, point: setting.Point, users: int) -> dict[str, float]:
     """Seconds of users, active party and CSP together, and whether all scores are those of plain prediction."""
-    tables = among(table, PARTIES)
-    run = simulate_training(tables, "party0", "elxgb", job(point.trees, point.depth, backend="lattice"))
+    tables = among(table, setting.PARTIES)
+    run = simulate_training(tables, "party0", "elxgb", setting.job(point.trees, point.depth, backend="lattice"))
     attributes = {name: attributes_of(name, own.columns, "ordinal") for name, own in tables.items()}
     ready = MemoryService(run.parts, "party0", attributes, scheme=service.scheme, **service.keys)
     client = ready.user()
@@ -88,13 +75,15 @@ def _columns(table: PartyTable, low: int, high: int) -> dict[str, Any]:
     return {column.name: column.take(np.arange(low, high)) for column in table.columns}
 
 
-def _measured(context: Context, name: str, service: Service, point: Point) -> Row:
-    return served(table_of(context, name), service, point, service.count(context))
+def _measured(context: Context, name: str, service: Service, point: setting.Point) -> Row:
+    return served(setting.table_of(context, name), service, point, service.count(context))
 
 
 def cells(context: Context, sets: Sequence[str]) -> list[Cell]:
-    seeds = context.seeds(REPETITIONS)
-    wanted = [(each, point, seed) for point in structures(context) for each in (SHORT, LATTICE) for seed in seeds]
+    seeds = context.seeds(setting.REPETITIONS)
+    wanted = [
+        (each, point, seed) for point in setting.structures(context) for each in (SHORT, LATTICE) for seed in seeds
+    ]
     return [
         Cell(
             {"data": name, "method": service.name, **point.key, "seed": seed},
@@ -102,7 +91,7 @@ def cells(context: Context, sets: Sequence[str]) -> list[Cell]:
             1.0 + service.per_user * service.count(context) * point.trees * point.depth / 15,
         )
         for name in sets
-        for service, point, seed in [*wanted, (LONG, DEFAULT, 0)]
+        for service, point, seed in [*wanted, (LONG, setting.DEFAULT, 0)]
     ]
 
 
@@ -117,9 +106,9 @@ def claim(rows: Rows) -> Claim:
             if (line := picked(own, along=along))
         }
         slower.append(rise["T"] < rise["D"])
-        at = picked(of_data, along=DEFAULT.along, value=DEFAULT.value)
+        at = picked(of_data, along=setting.DEFAULT.along, value=setting.DEFAULT.value)
         told.append(
-            f"{NAMES[data]}, Paillier 512, from 2 to 6: T x{rise['T']:.1f}, D x{rise['D']:.1f}"
+            f"{setting.NAMES[data]}, Paillier 512, from 2 to 6: T x{rise['T']:.1f}, D x{rise['D']:.1f}"
             + "".join(f"; {row['method']} {row['cpu_seconds_per_1000']:.0f} s" for row in at)
         )
     exact = all(row["exact"] == 1.0 for row in rows)
@@ -138,7 +127,9 @@ def claim(rows: Rows) -> Claim:
 def plot(rows: Rows, label: str) -> str:
     lines = [row for row in rows if row["method"] != LONG.name]
     what, words = "cpu_seconds_per_1000", "CPU seconds for 1000 users"
-    return panels(f"{label}: service time", lines, what, words, ("T", "D"), log=True)
+    return setting.panels(f"{label}: service time", lines, what, words, ("T", "D"), log=True)
 
 
-FIGURE_6 = Target(PAPER, "figure-6", "service time by T and D", SETS, PUBLISHED, cells, list, claim, plot)
+FIGURE_6 = Target(
+    setting.PAPER, "figure-6", "service time by T and D", setting.SETS, PUBLISHED, cells, list, claim, plot
+)

@@ -10,20 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from papers.elxgb.setting import (
-    DEFAULT,
-    NAMES,
-    PAPER,
-    PARTIES,
-    REPETITIONS,
-    SETS,
-    SHORT_KEY,
-    Point,
-    job,
-    panels,
-    structures,
-    table_of,
-)
+from papers.elxgb import setting
 from papers.rows import Line, Row, Rows, by, picked, the
 from papers.tables import among
 from papers.target import Cell, Claim, Context, Target
@@ -42,13 +29,13 @@ class Scheme:
     per_row: float = 2e-6
     first_tree_only: bool = False
 
-    def seconds(self, rows: int, point: Point) -> float:
+    def seconds(self, rows: int, point: setting.Point) -> float:
         encrypted = 1 if self.first_tree_only else point.trees
         return 0.3 + rows * (self.per_row * encrypted + 3e-6 * point.trees) * (1 + point.depth / 8)
 
 
-ELXGB = Scheme("ELXGB (Paillier 512)", "elxgb", SHORT_KEY, 1e-4, first_tree_only=True)
-SECUREBOOST = Scheme("SecureBoost (Paillier 512)", "paillier", SHORT_KEY, 1e-4)
+ELXGB = Scheme("ELXGB (Paillier 512)", "elxgb", setting.SHORT_KEY, 1e-4, first_tree_only=True)
+SECUREBOOST = Scheme("SecureBoost (Paillier 512)", "paillier", setting.SHORT_KEY, 1e-4)
 CENTRAL = Scheme("XGBoost", "plain")
 LATTICE = Scheme("ELXGB (lattice)", "elxgb", {"backend": "lattice"}, 2e-5, first_tree_only=True)
 ALL_LATTICE = Scheme("lattice", "lattice", per_row=2e-5)
@@ -72,7 +59,7 @@ STATED: tuple[Row, ...] = (
 
 def training(table: PartyTable, protocol: str, config: TrainingConfig) -> dict[str, float]:
     """Four parties in one process, one thread: seconds of all of it, keys and bins included, and what was sent."""
-    tables = among(table, PARTIES)
+    tables = among(table, setting.PARTIES)
     first = {name: own.take(np.arange(min(own.rows, 50))) for name, own in tables.items()}
     simulate_training(first, "party0", protocol, replace(config, n_estimators=1))  # loads what is loaded at first use
     wall, processor = time.perf_counter(), time.process_time()
@@ -85,28 +72,28 @@ def training(table: PartyTable, protocol: str, config: TrainingConfig) -> dict[s
     }
 
 
-def _measured(context: Context, name: str, scheme: Scheme, point: Point, seed: int) -> Row:
-    config = replace(job(point.trees, point.depth, **scheme.options), seed=seed)
-    return training(table_of(context, name), scheme.protocol, config)
+def _measured(context: Context, name: str, scheme: Scheme, point: setting.Point, seed: int) -> Row:
+    config = replace(setting.job(point.trees, point.depth, **scheme.options), seed=seed)
+    return training(setting.table_of(context, name), scheme.protocol, config)
 
 
-def cells(context: Context, sets: Sequence[str], repetitions: int = REPETITIONS) -> list[Cell]:
+def cells(context: Context, sets: Sequence[str], repetitions: int = setting.REPETITIONS) -> list[Cell]:
     seeds = context.seeds(repetitions)
-    wanted = [(scheme, point, seed) for point in structures(context) for scheme in SCHEMES for seed in seeds]
+    wanted = [(scheme, point, seed) for point in setting.structures(context) for scheme in SCHEMES for seed in seeds]
     return [
         Cell(
             {"data": name, "method": scheme.name, **point.key, "seed": seed},
             partial(_measured, context, name, scheme, point, seed),
-            scheme.seconds(table_of(context, name).rows, point),
+            scheme.seconds(setting.table_of(context, name).rows, point),
         )
         for name in sets
-        for scheme, point, seed in [*wanted, *((scheme, DEFAULT, 0) for scheme in LONG_KEYS)]
+        for scheme, point, seed in [*wanted, *((scheme, setting.DEFAULT, 0) for scheme in LONG_KEYS)]
     ]
 
 
 def table(lines: list[Line]) -> Rows:
     for line in lines:
-        at_default = (line["along"], line["value"]) == (DEFAULT.along, DEFAULT.value)
+        at_default = (line["along"], line["value"]) == (setting.DEFAULT.along, setting.DEFAULT.value)
         published = the(PUBLISHED, "seconds", data=line["data"], method=line["method"])
         line["paper_seconds"] = published if at_default else None
     return lines
@@ -125,15 +112,17 @@ def _growths(rows: Rows, what: str) -> tuple[list[str], list[bool]]:
         for along in ("T", "D"):
             ours, theirs = (growth(own, what, along, scheme) for scheme in (ELXGB, SECUREBOOST))
             slower.append(ours < theirs)
-            told.append(f"{NAMES[data]} from {along} = 2 to 6: ELXGB x{ours:.2f}, SecureBoost x{theirs:.2f}")
+            told.append(f"{setting.NAMES[data]} from {along} = 2 to 6: ELXGB x{ours:.2f}, SecureBoost x{theirs:.2f}")
     return told, slower
 
 
 def claim_of_seconds(rows: Rows) -> Claim:
     told, slower = _growths(rows, "cpu_seconds")
     for data, own in by(rows, "data"):
-        at = {row["method"]: row["cpu_seconds"] for row in picked(own, **DEFAULT.key)}
-        told.append(f"{NAMES[data]} at T = 5, D = 3: " + ", ".join(f"{name} {each:.2f} s" for name, each in at.items()))
+        at = {row["method"]: row["cpu_seconds"] for row in picked(own, **setting.DEFAULT.key)}
+        told.append(
+            f"{setting.NAMES[data]} at T = 5, D = 3: " + ", ".join(f"{name} {each:.2f} s" for name, each in at.items())
+        )
     return Claim(
         "training time grows slowly with T in ELXGB and linearly elsewhere, and with D more slowly than elsewhere; "
         "Credit card, T = 5, D = 3: XGBoost about 1 s, SecureBoost about 209 s, PIVODL about 480 s",
@@ -150,9 +139,9 @@ def claim_of_bytes(rows: Rows) -> Claim:
     told, _ = _growths(rows, "megabytes")
     stable: list[bool] = []
     for data, own in by(rows, "data"):
-        ratio = [the(own, "megabytes", **DEFAULT.key, method=scheme.name) for scheme in (SECUREBOOST, ELXGB)]
+        ratio = [the(own, "megabytes", **setting.DEFAULT.key, method=scheme.name) for scheme in (SECUREBOOST, ELXGB)]
         if None not in ratio:
-            told.append(f"{NAMES[data]} at T = 5: SecureBoost {ratio[0] / ratio[1]:.1f} times ELXGB")
+            told.append(f"{setting.NAMES[data]} at T = 5: SecureBoost {ratio[0] / ratio[1]:.1f} times ELXGB")
         stable.append(growth(own, "megabytes", "T", ELXGB) < growth(own, "megabytes", "T", SECUREBOOST))
     return Claim(
         "ELXGB's traffic keeps stable as T grows, SecureBoost's and PIVODL's grow; D changes neither; SecureBoost "
@@ -166,14 +155,14 @@ def claim_of_bytes(rows: Rows) -> Claim:
 
 def _plot(rows: Rows, label: str, what: str, words: str) -> str:
     lines = [row for row in rows if "2048" not in row["method"]]
-    return panels(label, lines, what, words, ("T", "D"), log=True)
+    return setting.panels(label, lines, what, words, ("T", "D"), log=True)
 
 
 FIGURE_5 = Target(
-    PAPER,
+    setting.PAPER,
     "figure-5",
     "training time by T and D",
-    SETS,
+    setting.SETS,
     PUBLISHED,
     cells,
     table,
@@ -181,10 +170,10 @@ FIGURE_5 = Target(
     lambda rows, label: _plot(rows, f"{label}: training time", "cpu_seconds", "CPU seconds"),
 )
 FIGURE_7 = Target(
-    PAPER,
+    setting.PAPER,
     "figure-7",
     "communication by T and D",
-    SETS,
+    setting.SETS,
     STATED,
     partial(cells, repetitions=1),  # bytes do not vary between runs
     table,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -25,6 +24,7 @@ from papers.measure import learning, training_seconds
 from papers.noise import DELTA, NON_PRIVATE, Method, federboost, masked
 from papers.rows import Line, Row, Rows, by, picked, points
 from papers.target import PAPER_NAMES, Cell, Claim, Context, Target
+from veilboost.data.table import PartyTable
 from veilboost.protocols.masked.theorem2 import advanced_share
 from veilboost.report.plots import line_chart, sheet
 
@@ -74,7 +74,7 @@ def _measured(context: Context, name: str, method: Method, seed: int, every_tree
     return {"auc": [round(area, 5) for area in areas] if every_tree else areas[-1]}
 
 
-def _table(context: Context, name: str) -> Any:
+def _table(context: Context, name: str) -> PartyTable:
     return context.table(name, QUICK_ROWS if context.quick else 0)
 
 
