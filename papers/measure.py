@@ -31,7 +31,7 @@ from veilboost.model.joined import JoinedModel, join
 from veilboost.party.simulation import simulate_training
 from veilboost.protocols.masked.law import LAW
 from veilboost.protocols.registry import all_protocols
-from veilboost.types import Column, Float64Array, PartyName
+from veilboost.types import Float64Array, PartyName
 
 Tables = Mapping[PartyName, PartyTable]
 
@@ -185,29 +185,25 @@ def learning(
 
     `own` is the active party's share of the columns; the seed decides about rows and noise.
     """
-    train, test = hold_out(table.rows, seed=seed)
-    job = replace(config, seed=seed)
+    seen, unseen = (divided(table.take(rows), own) for rows in hold_out(table.rows, seed=seed))
     with law_at_hand():
         # Threads change how long it takes and nothing else.
-        run = simulate_training(divided(table.take(train), own), ACTIVE, protocol, job, threads=os.cpu_count() or 1)
-    model, unseen = join(run.parts), table.take(test)
-    after = list(predictions(model, unseen.columns))
-    seen = table.take(train)
+        run = simulate_training(seen, ACTIVE, protocol, replace(config, seed=seed), threads=os.cpu_count() or 1)
+    model = join(run.parts)
+    after, truth = predictions(model, unseen), labels(unseen[ACTIVE])
+    before, known = predictions(model, seen) if on_training_rows else [], labels(seen[ACTIVE])
     return Learning(
-        [float(auc(labels(unseen), p)) for p in after],
-        [float(logloss(labels(unseen), p)) for p in after],
-        [float(logloss(labels(seen), p)) for p in predictions(model, seen.columns)] if on_training_rows else [],
+        [float(auc(truth, p)) for p in after],
+        [float(logloss(truth, p)) for p in after],
+        [float(logloss(known, p)) for p in before],
     )
 
 
-def predictions(model: JoinedModel, columns: Sequence[Column]) -> Generator[Float64Array]:
+def predictions(model: JoinedModel, tables: Tables) -> list[Float64Array]:
     """Probabilities after each tree of a binary model. (A row may be routed otherwise than in training, where noise
     was on buckets: what counts is how the finished model predicts.)"""
-    base = model.base_margin[0]
-    margin = np.full(len(columns[0].values), base)
-    for tree in model.trees:
-        margin += replace(model, trees=(tree,)).margins(columns)[0] - base
-        yield sigmoid(margin)
+    columns = {name: table.columns for name, table in tables.items()}
+    return [sigmoid(margin[0]) for margin in model.staged_margins(columns)]
 
 
 @contextmanager
