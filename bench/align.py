@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from common import arguments, note, report
-from veilboost.reproduce.elxgb.alignment import aligning, make_ids
+from papers.elxgb.alignment import aligning, make_ids
 
 PARTIES = 4
 

@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 
 from common import among, arguments, load, note, report
+from papers.measure import attacked
+from papers.tables import sampled
 from veilboost.audit.attacks import (
     masked_network,
     masked_projection,
@@ -40,8 +42,6 @@ from veilboost.data import PartyTable
 from veilboost.party.simulation import SERVER, simulate_training
 from veilboost.protocols.masked.options import PAPER_SETTING, MaskedOptions
 from veilboost.protocols.masked.theorem2 import advanced_share
-from veilboost.reproduce.attacking import attacked
-from veilboost.reproduce.tables import sampled
 
 SETS = ("adult", "default_credit")
 ON_LABELS = (masked_network, masked_projection, masked_sphere, masked_stacking)

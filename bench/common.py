@@ -16,10 +16,12 @@ import numpy as np
 
 from veilboost.config import TrainingConfig
 from veilboost.data import PartyTable
-from veilboost.reproduce.machine import machine
-from veilboost.reproduce.tables import among, hold_out
-from veilboost.reproduce.tables import load as load_file
 from veilboost.types import Column
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # `papers` is not installed
+from papers.runner import machine
+from papers.tables import among, hold_out
+from papers.tables import load as load_file
 
 __all__ = [
     "among",

@@ -22,6 +22,9 @@ from typing import Any
 import numpy as np
 
 from common import among, arguments, as_matrix, hold_out, load, note, report, xgboost_parameters
+from papers.elxgb.accuracy import accuracy as measured_accuracy
+from papers.elxgb.guesses import PAPER_GUESSES, guesses
+from papers.elxgb.setting import DELTA, PARTIES, SHORT_KEY, job
 from secure_inference import load_of_users, served, timed
 from secure_inference_load import load_over_tls
 from veilboost.align.hashing import Hashing
@@ -33,9 +36,6 @@ from veilboost.crypto.paillier.keys import generate_key
 from veilboost.crypto.paillier.prepared import PreparedOwner
 from veilboost.data import PartyTable
 from veilboost.party.simulation import simulate_training
-from veilboost.reproduce.elxgb.accuracy import accuracy as measured_accuracy
-from veilboost.reproduce.elxgb.guesses import PAPER_GUESSES, guesses
-from veilboost.reproduce.elxgb.setting import DELTA, PARTIES, SHORT_KEY, job
 from veilboost.types import AnyArray
 
 SHAPES = [(f"T={t}", t, 3) for t in (2, 4, 6)] + [(f"D={d}", 5, d) for d in (2, 4, 6)]

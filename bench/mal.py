@@ -21,20 +21,20 @@ import numpy as np
 import xgboost
 
 from common import arguments, as_matrix, hold_out, load, note, report
+from papers.mal.efficiency import LINE
+from papers.mal.efficiency import PUBLISHED as TABLE_3
+from papers.mal.federboost import susy_like
+from papers.mal.setting import SETS, deal
+from papers.mal.setting import auc_of as score
+from papers.mal.setting import job as config_of
+from papers.mal.utility import PUBLISHED as FIGURE_5
+from papers.rows import picked
+from papers.target import PAPER_NAMES as TITLES
 from veilboost.boost.metrics import metric_named
 from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
 from veilboost.model.joined import JoinedModel, join
 from veilboost.party.simulation import SERVER, Simulation, simulate_training
-from veilboost.reproduce.context import PAPER_NAMES as TITLES
-from veilboost.reproduce.mal.efficiency import LINE
-from veilboost.reproduce.mal.efficiency import PUBLISHED as TABLE_3
-from veilboost.reproduce.mal.federboost import susy_like
-from veilboost.reproduce.mal.setting import SETS, deal
-from veilboost.reproduce.mal.setting import auc_of as score
-from veilboost.reproduce.mal.setting import job as config_of
-from veilboost.reproduce.mal.utility import PUBLISHED as FIGURE_5
-from veilboost.reproduce.summary import picked
 
 BUCKETS = (4, 8, 12, 16, 18, 20, 24, 28, 32)
 EPSILONS = (1, 2, 3, 4, 5, 6, 7, 8)

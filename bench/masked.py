@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from common import among, arguments, hold_out, load, note, report
+from papers.measure import cost_apart
 from veilboost.config import TrainingConfig
-from veilboost.reproduce.measure import cost_apart
 
 SETS = ("adult", "bank", "default_credit", "give_credit")
 PAPER_BEST = 6.72

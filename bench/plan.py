@@ -20,12 +20,12 @@ from typing import Any
 
 from blocks import replace_block, table
 from common import note, report
+from papers.measure import peak_rss_mb
 from veilboost.plan.calibrate import Calibration, calibrate
 from veilboost.plan.job import PlannedJob
 from veilboost.plan.measure import measure
 from veilboost.plan.predict import predict
 from veilboost.plan.spending import ALL, HORIZONTAL
-from veilboost.reproduce.measure import peak_rss_mb
 
 DECADES = (1, 10, 100)  # times the rows of the smallest run that calibrates
 QUICK = (1, 10)

@@ -3,8 +3,8 @@
     python bench/results.py [--take OUT ...] [--check]
 
 `docs/results` holds what was measured: NAME.json as a benchmark prints it (`python bench/plain.py >
-docs/results/plain.json`), `peers.json` and `peers.csv` from `bench/peers/table.py`, and PAPER/TARGET/ of `veilboost
-reproduce`. --take copies the targets of a reproduction's folder there. --check writes nothing and fails if the page is
+docs/results/plain.json`), `peers.json` and `peers.csv` from `bench/peers/table.py`, and PAPER/TARGET/ of `python -m
+papers`. --take copies the targets of a reproduction's folder there. --check writes nothing and fails if the page is
 not what the files make.
 """
 
@@ -52,7 +52,7 @@ def page(folder: Path = FOLDER) -> str:
     parts = [
         "# Results as last measured",
         "Made by `python bench/results.py` out of the files in `docs/results`; not to be edited. To measure again: "
-        "`python bench/everything.py`, and `veilboost reproduce PAPER` with `python bench/results.py --take OUT`.",
+        "`python bench/everything.py`, and `python -m papers PAPER` with `python bench/results.py --take OUT`.",
         *_machines(claims, benches),
     ]
     if claims:

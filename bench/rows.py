@@ -25,6 +25,7 @@ from common import note, report
 from veilboost.config import TrainingConfig
 from veilboost.data import PartyTable
 from veilboost.party.simulation import simulate_training
+from veilboost.report.plots import line_chart
 from veilboost.types import Column
 
 ACTIVE_COLUMNS, PASSIVE_COLUMNS = 4, 20
@@ -77,49 +78,18 @@ def growth(points: list[dict[str, float]], name: str) -> float | None:
     return float(np.polyfit(*zip(*logs, strict=True), 1)[0])
 
 
-def draw(points: list[dict[str, float]], exponents: dict[str, float | None], path: Path) -> None:
-    """Wall and CPU seconds over rows, all logarithmic, with a line of linear growth through the last point."""
-    wide, high, left, top = 440, 300, 70, 50
-    series = {"seconds_per_tree": ("wall", "#1b6ca8"), "cpu_seconds_per_tree": ("CPU", "#d1495b")}
-    seconds = [point[name] for point in points for name in series]
-    low_x, high_x = math.floor(math.log10(points[0]["rows"])), math.ceil(math.log10(points[-1]["rows"]))
-    low_y, high_y = math.floor(math.log10(min(seconds))), math.ceil(math.log10(max(seconds)))
-
-    def place(rows: float, value: float) -> tuple[float, float]:
-        across = (math.log10(rows) - low_x) / max(high_x - low_x, 1)
-        up = (math.log10(value) - low_y) / max(high_y - low_y, 1)
-        return left + across * wide, top + high * (1 - up)
-
-    def line(ends: list[tuple[float, float]], style: str) -> str:
-        where = " ".join(f"{x:.1f},{y:.1f}" for x, y in ends)
-        return f'<polyline points="{where}" fill="none" {style}/>'
-
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{wide + left + 60}" height="{high + top + 55}" '
-        'font-family="sans-serif" font-size="12"><rect width="100%" height="100%" fill="white"/>',
-        f'<rect x="{left}" y="{top}" width="{wide}" height="{high}" fill="none" stroke="#999"/>',
-        f'<text x="{left}" y="18" font-weight="bold">Seconds per tree over rows</text>',
-        f'<text x="{left + wide / 2}" y="{top + high + 42}" text-anchor="middle">rows</text>',
-    ]
-    for power in range(low_x, high_x + 1):
-        x, y = place(10.0**power, 10.0**low_y)
-        parts.append(f'<text x="{x:.1f}" y="{y + 18:.1f}" text-anchor="middle">{10**power:,}</text>')
-    for power in range(low_y, high_y + 1):
-        x, y = place(10.0**low_x, 10.0**power)
-        parts.append(f'<text x="{x - 8:.1f}" y="{y + 4:.1f}" text-anchor="end">{10.0**power:g} s</text>')
-        parts.append(line([(x, y), (x + wide, y)], 'stroke="#ddd"'))
-    for at, (name, (label, colour)) in enumerate(series.items()):
-        fitted = exponents[name]
+def draw(points: list[dict[str, float]], exponents: dict[str, float | None]) -> str:
+    """Wall and CPU seconds over rows, all logarithmic, each beside linear growth that ends at its last point."""
+    lines: dict[str, list[tuple[float, float]]] = {}
+    linear: dict[str, list[tuple[float, float]]] = {}
+    for name, label in (("seconds_per_tree", "wall"), ("cpu_seconds_per_tree", "CPU")):
+        fitted, last = exponents[name], points[-1]
         grows = "" if fitted is None else f", grows like rows^{fitted:.2f}"
-        parts.append(f'<text x="{left + at * 220}" y="{top - 12}" fill="{colour}">{label}{grows}</text>')
-        last = points[-1]
-        first = max(points[0]["rows"], last["rows"] * 10.0**low_y / last[name])  # not below the frame
-        ends = [place(rows, last[name] * rows / last["rows"]) for rows in (first, last["rows"])]
-        parts.append(line(ends, f'stroke="{colour}" stroke-opacity="0.4" stroke-dasharray="5 4"'))
-        marks = [place(point["rows"], point[name]) for point in points]
-        parts.append(line(marks, f'stroke="{colour}" stroke-width="2"'))
-        parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"/>' for x, y in marks]
-    path.write_text("\n".join([*parts, "</svg>\n"]))
+        lines[label + grows] = [(point["rows"], point[name]) for point in points]
+        ends = (points[0]["rows"], last["rows"])
+        linear[f"{label}, if it grew like rows"] = [(rows, last[name] * rows / last["rows"]) for rows in ends]
+    title = "Seconds per tree over rows"
+    return line_chart(title, "rows", "seconds per tree", lines | linear, log_x=True, log_y=True, dashed=linear)
 
 
 def main() -> None:
@@ -146,7 +116,7 @@ def main() -> None:
         writer = csv.DictWriter(file, FIELDS)
         writer.writeheader()
         writer.writerows(points)
-    draw(points, exponents, choice.plot or choice.out / "rows.svg")
+    (choice.plot or choice.out / "rows.svg").write_text(draw(points, exponents))
     if choice.markdown is not None:
         head = ("rows", "seconds per tree", "CPU seconds per tree", "MB per tree", "peak memory, MB")
         cells = [(f"{point['rows']:,}", *(f"{point[name]:.3g}" for name in FIELDS[1:-1])) for point in points]

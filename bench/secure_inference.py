@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from common import among
+from papers.elxgb.setting import PARTIES, job
 from veilboost.boost.objective import make_objective
 from veilboost.data import PartyTable
 from veilboost.party.simulation import simulate_prediction, simulate_training
-from veilboost.reproduce.elxgb.setting import PARTIES, job
 from veilboost.secure_inference.attributes import attributes_of
 from veilboost.secure_inference.memory import MemoryService
 from veilboost.secure_inference.roles import QueuedModel

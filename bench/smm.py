@@ -22,6 +22,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from common import among, arguments, hold_out, load, note, report
+from papers.measure import cost_apart
+from papers.tables import synthetic
 from veilboost.config import TrainingConfig
 from veilboost.data import PartyTable
 from veilboost.model.joined import join
@@ -32,8 +34,6 @@ from veilboost.party.job import load_job
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import load_party
 from veilboost.report.plots import line_chart, sheet
-from veilboost.reproduce.measure import cost_apart
-from veilboost.reproduce.tables import synthetic
 from veilboost.types import Column
 
 PROTOCOLS = ("plain", "lattice", "paillier", "smm1", "smm2")

@@ -35,16 +35,16 @@ import numpy as np
 
 from blocks import replace_block
 from common import arguments, hold_out, load, note, report
-from curves import draw
+from papers.measure import law_at_hand
+from papers.noise import DELTA, NO_EPSILON, NON_PRIVATE, RANDOM_SPLITS, Method, federboost, ldp, masked
+from papers.tables import ACTIVE, PASSIVE, divided, sampled
 from veilboost.boost.metrics import metric_named
 from veilboost.config import DEFAULTS, TrainingConfig
 from veilboost.data import PartyTable
 from veilboost.party.simulation import simulate_prediction, simulate_training
 from veilboost.privacy.accountant import compose
 from veilboost.privacy.event import Adjacency
-from veilboost.reproduce.learning import law_at_hand
-from veilboost.reproduce.noise import DELTA, NON_PRIVATE, RANDOM_SPLITS, Method, federboost, ldp, masked
-from veilboost.reproduce.tables import ACTIVE, PASSIVE, divided, sampled
+from veilboost.report.plots import line_chart, sheet
 
 SETS = ("adult", "bank", "default_credit", "give_credit")
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 6.0, 8.0)
@@ -148,6 +148,27 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def draw(rows: Sequence[Mapping[str, Any]]) -> str:
+    """AUC over epsilon, a chart per data set and reading; lines are broken where the true epsilon is infinite."""
+    readings = list(dict.fromkeys(row["reading"] for row in rows if row["reading"] != NO_EPSILON))
+    broken = {name for name in (row["method"] for row in rows) if math.isinf(true_epsilon(name, 1.0))}
+    # Those that are not broken first: the first eight lines of a chart are drawn through.
+    names = sorted(dict.fromkeys(row["method"] for row in rows), key=lambda name: name in broken)
+    levels = {row["method"] for row in rows if row["reading"] == NO_EPSILON}
+    charts: list[str] = []
+    for data in dict.fromkeys(row["data"] for row in rows):
+        own = [row for row in rows if row["data"] == data]
+        across = {row["method"]: row["auc"] for row in own if row["method"] in levels}
+        for reading in readings:
+            lines: dict[str, list[tuple[float, float]]] = {}
+            for row in sorted((row for row in own if row["reading"] == reading), key=lambda row: row["epsilon"]):
+                lines.setdefault(row["method"], []).append((row["epsilon"], row["auc"]))
+            look = {"log_x": True, "dashed": broken, "across": across, "order": names, "width": 380, "height": 300}
+            title, reach = f"{data}, {reading}", [row["auc"] for row in own]
+            charts.append(line_chart(title, "epsilon", "AUC", lines, reach=reach, **look))
+    return sheet("AUC against epsilon", charts, len(readings), names=names, dashed=broken, across=levels)
+
+
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--trees", type=int, default=60)
@@ -222,7 +243,7 @@ def main() -> None:
                 note(f"{name:15s} {curve.name:28s} {curve.reading:12s} eps {epsilon:<4g} {found_auc}")
     every = [*(row for part in given.also for row in earlier(part)), *rows]
     rows = list({(row["data"], row["method"], row["reading"], row["epsilon"]): row for row in every}.values())
-    draw(rows, given.out / "utility.svg")
+    (given.out / "utility.svg").write_text(draw(rows))
     if given.markdown is not None:
         replace_block(given.markdown, "utility", markdown(rows))
     settings = {

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import browser
+from papers import page as papers_page
 from parties import PARTIES, Town, make_certificates
 from veilboost.errors import UnknownRun, UnreadableFile
 from veilboost.report.plots import line_chart
@@ -45,7 +46,7 @@ def simulation_page(town: Town) -> Path:
 
 @pytest.fixture(scope="module")
 def reproduction_page(town: Town) -> Path:
-    """A reproduction's folder as `veilboost reproduce` writes it."""
+    """A reproduction's folder as `python -m papers` writes it."""
     target = town.folder / "reproduced" / "paper" / "figure-4"
     target.mkdir(parents=True)
     claim = {
@@ -58,7 +59,10 @@ def reproduction_page(town: Town) -> Path:
     (target / "table.csv").write_text("".join(",".join(line) + "\n" for line in lines))
     curve = [(float(n), 1 / n) for n in range(1, 9)]
     (target / "plot.svg").write_text(line_chart("Loss", "round", "loss", {"ours": curve}))
-    return make_page(town, "reproduced")
+    file = town.folder / "reproduced.html"
+    found = papers_page.read_reproduction(town.folder / "reproduced")
+    file.write_text(papers_page.reproduction_page(found))
+    return file
 
 
 @pytest.fixture(scope="module")

@@ -109,12 +109,10 @@ def show_findings(
     protocol: str, findings: Sequence[Finding], statement: Statement, html: Path | None, as_json: bool
 ) -> None:
     """As text or JSON, and as a page where one is asked for."""
-    from veilboost.audit.page import page
     from veilboost.cli.verdict import status_of
 
     if html is not None:
-        with writing(html):
-            html.write_text(page(protocol, findings, statement), encoding="utf-8")
+        write_audit_page(html, protocol, findings, statement)
     if as_json:
         print_json(
             {"protocol": protocol, "status": status_of(statement), "findings": findings_list(findings)}
@@ -122,6 +120,14 @@ def show_findings(
         )
         return
     print_findings(stdout(), findings)
+
+
+def write_audit_page(file: Path, protocol: str, findings: Sequence[Finding], statement: Statement) -> None:
+    from veilboost.report.pages import audit_page
+
+    claims = [each.to_dict() for each in statement.protections]
+    with writing(file):
+        file.write_text(audit_page(protocol, findings_list(findings), claims), encoding="utf-8")
 
 
 def findings_list(findings: Sequence[Finding]) -> list[dict[str, Any]]:

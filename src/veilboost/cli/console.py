@@ -14,12 +14,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from veilboost.errors import UnreadableFile
-from veilboost.report import units
-from veilboost.report.plain import plain
+from veilboost.report import values
 
 STATUS_STYLES = {"sound": "green", "heuristic": "yellow", "broken": "bold red", "open": "bold red"}
 BAR_WIDTH = 30
-bytes_text, seconds_text = units.bytes_text, units.seconds_text
+bytes_text, seconds_text = values.bytes_text, values.seconds_text
 
 
 def stdout() -> Console:
@@ -32,7 +31,7 @@ def stderr() -> Console:
 
 def print_json(value: Mapping[str, Any]) -> None:
     """One JSON object on stdout; what JSON has no number for (NaN, infinity) becomes null."""
-    sys.stdout.write(json.dumps(plain(value), indent=2, allow_nan=False) + "\n")
+    sys.stdout.write(json.dumps(values.plain(value), indent=2, allow_nan=False) + "\n")
 
 
 def make_table(*headers: str, numbers: Sequence[str] = ()) -> Table:

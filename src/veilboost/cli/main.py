@@ -25,7 +25,6 @@ from veilboost.cli.prepare import prepare
 from veilboost.cli.privacy import privacy
 from veilboost.cli.protocols import protocols
 from veilboost.cli.report_page import report
-from veilboost.cli.reproduce import reproduce
 from veilboost.cli.serve import serve
 from veilboost.cli.simulate import simulate
 from veilboost.cli.train import train
@@ -85,7 +84,6 @@ for _command in (
     inspect,
     export,
     datasets,
-    reproduce,
 ):
     app.command()(_command)
 for _name, _group in (
@@ -104,6 +102,14 @@ for _name, _group in (
 def elxgb() -> None:
     """Renamed to `veilboost prepare`."""
     raise ImpossibleParameter("veilboost elxgb prepare was renamed", "run veilboost prepare JOB --config FILE")
+
+
+@app.command(hidden=True, add_help_option=False, context_settings={"ignore_unknown_options": True})
+def reproduce(_: Annotated[list[str] | None, typer.Argument()] = None) -> None:
+    """Where the papers' tables and figures went."""
+    raise ImpossibleParameter(
+        "`veilboost reproduce` moved out of the package", "run `python -m papers` from a checkout"
+    )
 
 
 def run() -> None:

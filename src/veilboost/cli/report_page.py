@@ -1,4 +1,4 @@
-"""`veilboost report`: what a run or a reproduction gave, as one page that needs nothing else."""
+"""`veilboost report`: what a run gave, as one page that needs nothing else."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ def report(
         list[Path],
         typer.Argument(
             metavar="RUN|DIR",
-            help="A run's folder (several: of one job's parties), or what demo --folder, simulate --out or "
-            "reproduce --out wrote.",
+            help="A run's folder (several: of one job's parties), or what demo --folder or simulate --out wrote.",
         ),
     ],
     out: Annotated[
@@ -39,13 +38,12 @@ def report(
         bool, typer.Option("--json", help="Print what the page says as one JSON object; no page unless -o is given.")
     ] = False,
 ) -> None:
-    """Make one HTML page of a run, a demonstration, a simulation or a reproduction.
+    """Make one HTML page of a run, a demonstration or a simulation.
 
     The page holds the learning curve, what was gained over training alone,
     time and bytes by party and level, the privacy ledger, what each party was
-    shown, what attacks found, and the model's importance by party; or all
-    tables and figures of a reproduction with their verdicts. It loads nothing
-    and can be mailed, printed and read on a phone.
+    shown, what attacks found, and the model's importance by party. It loads
+    nothing and can be mailed, printed and read on a phone.
 
     Examples:
 

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from veilboost.cli.audit import write_audit_page
 from veilboost.cli.console import print_json, stderr, stdout, writing
 from veilboost.cli.options import training_options
 from veilboost.config import TrainingConfig
 from veilboost.errors import ImpossibleParameter, UnsupportedCombination
 
 if TYPE_CHECKING:
-    from veilboost.audit.result import Finding
     from veilboost.boost.booster import RoundResult, Watcher
-    from veilboost.privacy.statement import Statement
 
 DATA, PARTIES, TESTING, OUTPUT = "Data", "Parties", "Testing and baselines", "Output"
 SCENE = "scene"
@@ -329,7 +328,7 @@ def simulate(
                 problem, protocol, config, choices, threads or _cores(), not no_baselines, watcher, attacked
             )
         if audit_html is not None:
-            _write_page(audit_html, protocol, dealt.findings or (), dealt.statement)
+            write_audit_page(audit_html, protocol, dealt.findings or (), dealt.statement)
         tell_horizontal(dealt, network, save, as_json)
         if out is not None:
             from veilboost.cli.saved import facts_of_horizontal
@@ -363,7 +362,7 @@ def simulate(
     if network is not None:
         line = network_summary(network, done.run.rounds, done.run.bytes_sent, done.run.bytes_sent)
     if audit_html is not None:
-        _write_page(audit_html, protocol, done.findings or (), done.statement)
+        write_audit_page(audit_html, protocol, done.findings or (), done.statement)
     if as_json:
         print_json(summary(done) | {"saved": None if save is None else str(save)} | line)
     else:
@@ -375,13 +374,6 @@ def simulate(
             print_findings(stdout(), done.findings)
         if line:
             stdout().print(f"\non {network}: {line['network_seconds']:.2f} s under way", soft_wrap=True)
-
-
-def _write_page(file: Path, protocol: str, findings: Sequence[Finding], statement: Statement) -> None:
-    from veilboost.audit.page import page
-
-    with writing(file):
-        file.write_text(page(protocol, findings, statement), encoding="utf-8")
 
 
 def _is_horizontal(protocol: str, setting: str | None) -> bool:

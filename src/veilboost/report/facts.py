@@ -12,7 +12,7 @@ from veilboost.errors import UnreadableFile
 from veilboost.model.store import ONCE_SEEDED
 from veilboost.privacy.statement import Noise
 from veilboost.protocols.registry import protocol_named
-from veilboost.report.plain import plain
+from veilboost.report.values import plain
 
 FILE = "result.json"
 _FORMAT = "veilboost-result"

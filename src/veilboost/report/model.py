@@ -20,11 +20,7 @@ def model_facts(joined: JoinedModel) -> dict[str, Any]:
     """All parts are at hand."""
     about = describe(joined)
     return {
-        "trees": about["trees"],
-        "depth": about["depth"],
-        "leaves": about["leaves"],
-        "sha256": about["sha256"],
-        "splits": about["splits"],
+        **{name: about[name] for name in ("trees", "depth", "leaves", "sha256", "splits")},
         "importance_by_party": dict(importance_by_party(joined, KIND)),
         "importance_by_column": [item._asdict() for item in importance(joined, KIND)],
     }

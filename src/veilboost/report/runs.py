@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,10 +56,9 @@ def facts_of_runs(folders: Sequence[Path], findings: Sequence[Mapping[str, Any]]
     """
     runs = _by_party(folders)
     job = _read_job(next(iter(runs.values())))
-    seen = {name: _exchanges(run) for name, run in runs.items()}
-    every = _united(seen)
+    every = _exchanges(runs.values())
     driver = runs.get(job.driver) or next(iter(runs.values()))
-    parts = {name: part for name, run in runs.items() if (part := _part(run)) is not None}
+    parts = {name: run.load_part() for name, run in runs.items() if (run.path / "part" / "manifest.json").exists()}
     noise = next((part.skeleton.noise for part in parts.values() if part.skeleton is not None), Noise.SYSTEM)
     metrics = _metrics(driver)
     metric = _metric(job, parts)
@@ -101,7 +101,7 @@ def facts_of_runs(folders: Sequence[Path], findings: Sequence[Mapping[str, Any]]
         privacy={name: told for name, run in runs.items() if (told := _spent(run)) is not None},
         protections=[each.to_dict() for each in job.statement.given(noise).protections],
         findings=findings,
-        model=part_facts(parts) if job.driver in parts or parts else None,
+        model=part_facts(parts),
         note=_note(missing, measured, runs, noise),
     )
 
@@ -150,19 +150,13 @@ def training_facts(config: TrainingConfig) -> dict[str, Any]:
     return {name: getattr(config, name) for name in names} | dict(config.options)
 
 
-def _exchanges(run: RunFolder) -> list[Exchange]:
-    try:
-        return read_exchanges(run.path)[1]
-    except UnreadableFile:  # the job said record = "none"
-        return []
-
-
-def _united(seen: Mapping[PartyName, Sequence[Exchange]]) -> list[Exchange]:
-    """Both ends of a conversation wrote it down: once is enough."""
+def _exchanges(runs: Iterable[RunFolder]) -> list[Exchange]:
+    """What crossed. Both ends of a conversation wrote it down: once is enough."""
     found: dict[tuple[PartyName, PartyName, str], Exchange] = {}
-    for exchanges in seen.values():
-        for each in exchanges:
-            found.setdefault((each.sender, each.receiver, each.message), each)
+    for run in runs:
+        with suppress(UnreadableFile):  # the job said record = "none"
+            for each in read_exchanges(run.path)[1]:
+                found.setdefault((each.sender, each.receiver, each.message), each)
     return list(found.values())
 
 
@@ -174,10 +168,6 @@ def _course(run: RunFolder, job: _Job) -> Course:
         return Course([], {})
     asks = "sent" if status.get("role") in _DRIVERS else "received"
     return course(str(status.get("party")), entries, kind_of(job.messages, job.alignment), asks)
-
-
-def _part(run: RunFolder) -> Part | None:
-    return run.load_part() if (run.path / "part" / "manifest.json").exists() else None
 
 
 def _metrics(run: RunFolder) -> list[dict[str, Any]]:

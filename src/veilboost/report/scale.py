@@ -39,21 +39,17 @@ class Scale:
         return [(value, number_text(value, step)) for value in found]
 
 
-def fit(
-    values: Iterable[float], start: float, end: float, *, log: bool = False, margin: float = 0.04, zero: bool = False
-) -> Scale:
-    """A scale that holds all values with some room; `zero`: and the zero, without room below it."""
+def fit(values: Iterable[float], start: float, end: float, *, log: bool = False, margin: float = 0.04) -> Scale:
+    """A scale that holds all values with some room."""
     found = [value for value in values if math.isfinite(value) and not (log and value <= 0)]
     low, high = (min(found), max(found)) if found else (1.0, 10.0)
     if log:
         room = (high / low) ** margin if high > low else 3.0
         return Scale(low / room, high * room, start, end, log=True)
-    if zero:
-        low, high = min(low, 0.0), max(high, 0.0)
     largest = max(abs(low), abs(high))
     # Values that differ by less than an axis can name stand in its middle.
     room = (high - low) * margin if high - low > largest * _FINEST else largest * 0.1 or 1.0
-    return Scale(low if zero and low == 0 else low - room, high + room, start, end)
+    return Scale(low - room, high + room, start, end)
 
 
 def number_text(value: float, step: float | None = None) -> str:

@@ -6,13 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from veilboost.errors import UnknownRun, UnreadableFile
 from veilboost.report.facts import FILE, load_facts
-from veilboost.report.plain import plain
-from veilboost.report.reproduction import CLAIM, read_reproduction, reproduction_page
-from veilboost.report.run_page import run_page
+from veilboost.report.pages import run_page
 from veilboost.report.runs import facts_of_runs
 
 AUDIT = "audit.json"
@@ -30,7 +28,7 @@ class Report:
 
 
 def make_report(paths: Sequence[Path], audit: Path | None = None) -> Report:
-    """Look at what the paths hold: run folders of one job, a folder that holds them, a result, a reproduction.
+    """Look at what the paths hold: run folders of one job, a folder that holds them, or a result.
 
     Parameters
     ----------
@@ -44,20 +42,13 @@ def make_report(paths: Sequence[Path], audit: Path | None = None) -> Report:
     UnreadableFile
         A file is damaged.
     """
-    first = paths[0]
-    if len(paths) == 1:
-        result = first if first.name == FILE else first / FILE
-        if result.is_file():
-            facts = load_facts(result)
-            found = _findings(audit, first)
-            facts = facts if found is None else replace(facts, findings=found)
-            return Report(facts.title, run_page(facts), facts.to_dict())
-        if first.is_dir() and not (first / _STATUS).exists() and next(first.rglob(CLAIM), None) is not None:
-            targets = read_reproduction(first)
-            data = {"format": "veilboost-reproduction", "targets": [plain(target.to_dict()) for target in targets]}
-            return Report("reproduction", reproduction_page(targets), data)
-    runs = [run for path in paths for run in _runs_in(path)]
-    facts = facts_of_runs(runs, _findings(audit, first))
+    findings = _findings(audit, paths[0])
+    result = paths[0] if paths[0].name == FILE else paths[0] / FILE
+    if len(paths) == 1 and result.is_file():
+        facts = load_facts(result)
+        facts = facts if findings is None else replace(facts, findings=findings)
+    else:
+        facts = facts_of_runs([run for path in paths for run in _runs_in(path)], findings)
     return Report(facts.title, run_page(facts), facts.to_dict())
 
 
@@ -68,8 +59,8 @@ def _runs_in(path: Path) -> list[Path]:
     found = sorted({file.parent for pattern in ("*", "*/*") for file in path.glob(f"{pattern}/{_STATUS}")})
     if not found:
         raise UnknownRun(
-            f"{path} holds neither a run nor a result nor a reproduction",
-            "name a run's folder, or what demo --folder, simulate --out or reproduce --out wrote",
+            f"{path} holds neither a run nor a result",
+            "name a run's folder, or what demo --folder or simulate --out wrote",
         )
     names = {run.name for run in found}
     if len(names) > 1:
@@ -81,11 +72,12 @@ def _findings(audit: Path | None, beside: Path) -> list[Mapping[str, Any]] | Non
     file = beside / AUDIT if audit is None else audit
     if audit is None and not file.is_file():
         return None
+    refusal = UnreadableFile(f"{file} is not what an audit found", "veilboost audit --json prints it")
     try:
         found: Any = json.loads(file.read_text(encoding="utf-8"))
-        listed = [{**each, "verdict": str(each["verdict"])} for each in found["findings"]]
+        listed: list[Mapping[str, Any]] = [{**each, "verdict": str(each["verdict"])} for each in found["findings"]]
     except (OSError, ValueError, KeyError, TypeError):
-        raise UnreadableFile(f"{file} is not what an audit found", "veilboost audit --json prints it") from None
+        raise refusal from None
     if any(key not in each for each in listed for key in _KEYS):
-        raise UnreadableFile(f"{file} is not what an audit found", "veilboost audit --json prints it")
-    return cast(list[Mapping[str, Any]], listed)
+        raise refusal
+    return listed

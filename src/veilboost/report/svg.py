@@ -15,7 +15,7 @@ from html import escape
 # Told apart by people who see few colours, and at least 3 : 1 against white. Dashes and marks differ as well.
 COLOURS = ("#1b6ca8", "#c2410c", "#2e7d32", "#7b3fa0", "#9a6700", "#00707d", "#b0185a", "#4d4d4d")
 INK, GREY, GRID, PAPER = "#1a1a1a", "#555555", "#dddddd", "#ffffff"
-FONT = 13
+FONT, TITLE = 12, 14
 _WIDTH_OF_A_LETTER = 0.58  # of the font's size; of DejaVu Sans, which is wide
 
 
@@ -28,11 +28,9 @@ def tag(name: str, content: str = "", /, **attributes: object) -> str:
 def text(
     x: float, y: float, words: str, *, anchor: str = "start", size: float = FONT, bold: bool = False, fill: str = INK
 ) -> str:
-    weight = "bold" if bold else None
-    kind = "ink" if fill == INK else "grey"
-    return tag(
-        "text", escape(words), x=x, y=y, font_size=size, fill=fill, class_=kind, text_anchor=anchor, font_weight=weight
-    )
+    kind, weight = "ink" if fill == INK else "grey", "bold" if bold else None
+    look = {"font_size": size, "fill": fill, "class_": kind, "text_anchor": anchor, "font_weight": weight}
+    return tag("text", escape(words), x=x, y=y, **look)
 
 
 def width_of(words: str, size: float = FONT) -> float:
@@ -74,60 +72,56 @@ def size_of(svg: str) -> tuple[float, float]:
 
 def heading(title: str, width: float) -> tuple[list[str], float]:
     """The title's lines at the top, and where they end."""
-    lines = wrapped(title, width - 24, FONT + 1)
-    parts = [text(12, 20 + 18 * at, line, size=FONT + 1, bold=True) for at, line in enumerate(lines)]
+    lines = wrapped(title, width - 24, TITLE)
+    parts = [text(12, 20 + 18 * at, line, size=TITLE, bold=True) for at, line in enumerate(lines)]
     return parts, 8 + 18.0 * len(lines)
 
 
 def legend(
-    names: Sequence[str], width: float, y: float, key: str, dashed: Collection[str] = ()
+    names: Sequence[str], width: float, y: float, key: str, dashed: Collection[str] = (), levels: Collection[str] = ()
 ) -> tuple[list[str], float]:
-    """Names with their keys in rows below `y`; `key` is "line" or "box". Nothing where one name says it all."""
+    """Names with their keys in rows below `y`; `key` is "line" or "box". Nothing where one name says it all.
+
+    Lines of `dashed` names are dashed; those of `levels` too, without marks.
+    """
     if len(names) < 2:
         return [], y
     parts: list[str] = []
     x, line = 12.0, y + 16
     for at, name in enumerate(names):
-        needs = 34 + width_of(name, FONT - 1)
+        needs = 34 + width_of(name)
         if x + needs > width and x > 12:
             x, line = 12.0, line + 18
         if key == "line":
-            parts.append(stroke(at, [(x, line - 4), (x + 24, line - 4)], dashed=name in dashed))
-            parts += [] if name in dashed else [mark(at, x + 12, line - 4)]
+            parts.append(stroke(at, [(x, line - 4), (x + 24, line - 4)], dashed=name in dashed or name in levels))
+            parts += [] if name in levels else [mark(at, x + 12, line - 4)]
         else:
-            parts.append(tag("rect", x=x + 6, y=line - 10, width=12, height=12, fill=colour(at), class_=f"f{_nth(at)}"))
-        parts.append(text(x + 29, line, name, size=FONT - 1))
+            parts.append(tag("rect", x=x + 6, y=line - 10, width=12, height=12, **filled(at)))
+        parts.append(text(x + 29, line, name))
         x += needs + 8
     return parts, line + 6
 
 
-def colour(at: int) -> str:
-    return COLOURS[_nth(at)]
+def filled(at: int) -> dict[str, str]:
+    """How an area of series `at` looks."""
+    return {"fill": COLOURS[at % len(COLOURS)], "class_": f"f{at % len(COLOURS)}"}
 
 
 def stroke(at: int, points: Sequence[tuple[float, float]], dashed: bool = False) -> str:
-    dash = "6 4" if dashed else (None, "8 3", "3 3", "10 3 3 3")[at // len(COLOURS) % 4]
+    """The line of series `at`."""
+    again, nth = divmod(at, len(COLOURS))
+    dash = "6 4" if dashed else (None, "8 3", "3 3", "10 3 3 3")[again % 4]
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    return tag(
-        "polyline",
-        points=path,
-        fill="none",
-        stroke=colour(at),
-        stroke_width=2,
-        stroke_dasharray=dash,
-        stroke_linejoin="round",
-        class_=f"s{_nth(at)}",
-    )
+    look = {"stroke": COLOURS[nth], "stroke_width": 2, "stroke_dasharray": dash, "stroke_linejoin": "round"}
+    return tag("polyline", points=path, fill="none", **look, class_=f"s{nth}")
 
 
 def mark(at: int, x: float, y: float, r: float = 3.6) -> str:
     """A point of series `at`: a disc, square, triangle, diamond or cross."""
-    look = {"fill": colour(at), "class_": f"f{_nth(at)}"}
-    kind = at % 5
-    if kind == 0:
-        return tag("circle", cx=x, cy=y, r=r, **look)
-    corners = _corners(kind, r)
-    return tag("polygon", points=" ".join(f"{x + dx:.1f},{y + dy:.1f}" for dx, dy in corners), **look)
+    if at % 5 == 0:
+        return tag("circle", cx=x, cy=y, r=r, **filled(at))
+    corners = " ".join(f"{x + dx:.1f},{y + dy:.1f}" for dx, dy in _corners(at % 5, r))
+    return tag("polygon", points=corners, **filled(at))
 
 
 def _corners(kind: int, r: float) -> Iterator[tuple[float, float]]:
@@ -140,10 +134,6 @@ def _corners(kind: int, r: float) -> Iterator[tuple[float, float]]:
     for corner in range(count):
         angle = turn + 2 * math.pi * corner / count
         yield r * reach * math.cos(angle), r * reach * math.sin(angle)
-
-
-def _nth(at: int) -> int:
-    return at % len(COLOURS)
 
 
 def _attribute(key: str) -> str:

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veilboost.audit.page import page
 from veilboost.audit.result import Finding, Outcome, balanced_accuracy, over_runs, share_right, wilson
-from veilboost.privacy.statement import Protection, Statement, Status
+from veilboost.privacy.statement import Protection, Status
+from veilboost.report.pages import audit_page
 
 
 def finding(value: float, low: float, baseline: float = 0.5, bar: float | None = None) -> Finding:
@@ -69,11 +69,11 @@ def test_runs_are_averaged_with_students_interval() -> None:
 
 
 def test_the_page_needs_nothing_else_and_escapes_what_it_shows() -> None:
-    claims = Statement((Protection("active", "labels", "everyone", Status.OPEN, "a & b"),))
-    text = page("plain", [finding(0.9, 0.8)], claims)
+    claims = [Protection("active", "labels", "everyone", Status.OPEN, "a & b").to_dict()]
+    text = audit_page("plain", [finding(0.9, 0.8).to_dict()], claims)
     assert "a &lt;sentence&gt;" in text
     assert "a &amp; b" in text
     assert "<script" not in text
     assert "http:" not in text
     assert "https:" not in text
-    assert "No attack" in page("plain", [], claims)
+    assert "No attack" in audit_page("plain", [], claims)

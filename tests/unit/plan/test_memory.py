@@ -19,7 +19,7 @@ PEAK = """
 import sys
 from veilboost.plan.job import PlannedJob
 from veilboost.plan.measure import measure
-from veilboost.reproduce.measure import peak_rss_mb
+from papers.measure import peak_rss_mb
 rows, columns, people = map(int, sys.argv[2:])
 measure(sys.argv[1], PlannedJob(rows, (columns,) if people else (2, columns), 2, 2, 16, people))
 print(peak_rss_mb() * 2**20)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from outline import outline
 from veilboost.errors import UnknownRun, UnreadableFile
 from veilboost.report.facts import FILE, Facts, load_facts
-from veilboost.report.plots import bar_chart
-from veilboost.report.run_page import run_page
+from veilboost.report.pages import run_page
 from veilboost.report.sources import make_report
 
 pytestmark = pytest.mark.fast
@@ -72,52 +70,6 @@ def facts(**changes: Any) -> Facts:
         },
     )  # fmt: skip
     return dataclasses.replace(given, **changes)
-
-
-class Outline(HTMLParser):
-    """Elements that are opened and closed in order, ids, and the text."""
-
-    VOID = frozenset(("meta", "br"))
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.ids: list[str] = []
-        self.links: list[str] = []
-        self.names: set[str] = set()
-        self.text = ""
-        self.feed(page)
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.names.add(tag)
-        given = dict(attrs)
-        self.ids += [given["id"] or ""] if "id" in given else []
-        self.links += [given["href"] or ""] if "href" in given else []
-        assert "src" not in given
-        assert not any(name.startswith("on") for name in given)
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.names.add(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if not self.open or self.open[-1] != "style":
-            self.text += data + " "
-
-
-def outline(page: str) -> Outline:
-    found = Outline(page)
-    assert len(set(found.ids)) == len(found.ids)
-    assert all(link.startswith("#") and link[1:] in found.ids for link in found.links)
-    assert "script" not in found.names
-    assert {"header", "main", "footer", "section", "h1"} <= found.names
-    found.text = " ".join(found.text.split())
-    return found
 
 
 def test_a_page_holds_every_part_of_a_run() -> None:
@@ -199,71 +151,3 @@ def test_a_folder_without_anything_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(UnknownRun, match="neither a run nor"):
             make_report([path])
-
-
-# --- reproductions ----------------------------------------------------------------------------------------
-
-
-def write_target(folder: Path, name: str, **changes: Any) -> Path:
-    target = folder / "somepaper" / name
-    target.mkdir(parents=True)
-    claim = {
-        "paper": "somepaper", "target": name, "title": f"The title of {name}", "reported": "0.8", "measured": "0.79",
-        "holds": "yes", "why": "within the noise", "seconds": 12.0, "quick": True, "skipped": ["bank"],
-        "machine": {"cpu": "a processor", "cores": 2, "versions": {"numpy": "2", "xgboost": None}}, "rows": [],
-    } | changes  # fmt: skip
-    (target / "claim.json").write_text(json.dumps(claim))
-    (target / "table.csv").write_text('method,auc,curve\nours,0.79123456,"[0.5, 0.25]"\n')
-    (target / "plot.svg").write_text(bar_chart(f"plot of {name}", "x", {"a": {"": 1.0}}))
-    return target
-
-
-def test_a_reproduction_is_shown_with_verdicts_in_the_papers_order(tmp_path: Path) -> None:
-    write_target(tmp_path, "figure-10", holds="no")
-    write_target(tmp_path, "figure-9", holds="partly")
-    write_target(tmp_path, "table-2", holds="open")
-    report = make_report([tmp_path])
-    text = outline(report.html).text
-    for told in (
-        "does not hold", "holds partly", "not measured", "within the noise", "0.79123", "2 values, the last 0.25",
-        "Table 2: The title", "a processor, cores 2, numpy 2", "--quick",
-        "Data sets not at hand: bank", "plot of figure-9",
-    ):  # fmt: skip
-        assert told in text, told
-    heads = re.findall(r"<h3>[^<]*: The title of (.*?)</h3>", report.html)
-    assert heads == ["figure-9", "figure-10", "table-2"]
-    assert [each["target"] for each in report.data["targets"]] == heads
-
-
-@pytest.mark.parametrize(
-    "plot",
-    [
-        "<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>",
-        "<svg xmlns='http://www.w3.org/2000/svg' onload='alert(1)'/>",
-        "<svg xmlns='http://www.w3.org/2000/svg'><a href='http://x'/></svg>",
-        "<!DOCTYPE svg [<!ENTITY a 'b'>]><svg xmlns='http://www.w3.org/2000/svg'>&a;</svg>",
-        "</figure><img src=x>",
-        "<svg xmlns='http://www.w3.org/2000/svg'><text>" + "x" * 300_000 + "</text></svg>",
-    ],
-)
-def test_a_plot_that_is_more_than_a_drawing_is_refused(tmp_path: Path, plot: str) -> None:
-    (write_target(tmp_path, "table-1") / "plot.svg").write_text(plot)
-    with pytest.raises(UnreadableFile, match="not one of our drawings"):
-        make_report([tmp_path])
-
-
-def test_a_damaged_reproduction_is_refused(tmp_path: Path) -> None:
-    target = write_target(tmp_path, "table-1")
-    (target / "table.csv").write_text("a,b\n1\n")
-    with pytest.raises(UnreadableFile, match="differ in length"):
-        make_report([tmp_path])
-    (target / "claim.json").write_text("{}")
-    with pytest.raises(UnreadableFile, match="does not say"):
-        make_report([tmp_path])
-
-
-def test_without_plot_and_table_the_claim_is_still_told(tmp_path: Path) -> None:
-    target = write_target(tmp_path, "table-1", holds="open", quick=False, skipped=[], machine={})
-    for name in ("plot.svg", "table.csv"):
-        (target / name).unlink()
-    assert "within the noise" in outline(make_report([tmp_path]).html).text

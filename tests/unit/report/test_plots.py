@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from veilboost.report.images import png_of
-from veilboost.report.page import _DARK_COLOURS, _STYLE  # pyright: ignore[reportPrivateUsage]
-from veilboost.report.plots import bar_chart, line_chart, sheet, table_chart
+from veilboost.report.pages import TEMPLATES
+from veilboost.report.plots import bar_chart, line_chart, sheet
 from veilboost.report.scale import Scale, fit, number_text
 from veilboost.report.svg import COLOURS, size_of
 
@@ -124,11 +123,6 @@ def test_intervals_stand_beside_bars() -> None:
     assert "a, x: 2 ± 0.5; a, y: 1" in description(root)
 
 
-def test_a_table_can_be_a_drawing() -> None:
-    root = parse(table_chart("T", ("method", "AUC"), [("a <b>", "0.9"), ("c", "0.8")], note="Two cores."))
-    assert {"a <b>", "0.9", "Two cores."} <= set(texts(root))
-
-
 def test_charts_stand_on_one_sheet() -> None:
     charts = [line_chart(f"chart {n}", "x", "y", {"a": [(0, n), (1, 1)]}) for n in range(3)]
     root = parse(sheet("all", charts))
@@ -139,11 +133,21 @@ def test_charts_stand_on_one_sheet() -> None:
     assert inner[2].attrib["y"] > inner[0].attrib["y"]
 
 
-def test_a_picture_is_twice_as_large() -> None:
-    svg = line_chart("a", "x", "y", {"a": [(0, 0), (1, 1)]}, width=300, height=200)
-    png = png_of(svg)
-    assert png.startswith(b"\x89PNG")
-    assert (int.from_bytes(png[16:20], "big"), int.from_bytes(png[20:24], "big")) == (600, 400)
+def test_charts_of_one_sheet_share_looks_a_legend_and_an_axis() -> None:
+    names = ["all", "few", "guess"]
+    few = {"few": [(0.0, 0.6), (1.0, 0.7)]}
+    chart = line_chart("c", "x", "y", few, order=names, across={"guess": 0.5}, dashed=("few",), reach=(0.1,))
+    root = parse(chart)
+    assert "few" not in texts(root)  # no legend of its own
+    classes = [element.attrib.get("class") for element in root.iter(f"{SPACE}polyline")]
+    assert {"s1", "s2"} <= set(classes)
+    assert "0.2" in texts(root)
+    legend = parse(sheet("all", [chart], names=names, dashed=("few",), across=("guess",)))
+    own = [element for element in legend if element.tag == f"{SPACE}polyline"]
+    assert [element.attrib["class"] for element in own] == ["s0", "s1", "s2"]
+    assert [element.attrib.get("stroke-dasharray") for element in own] == [None, "6 4", "6 4"]
+    marks = [e.attrib["class"] for e in legend if e.tag in {f"{SPACE}circle", f"{SPACE}polygon"}]
+    assert marks == ["f0", "f1"]  # a level has none in the charts either
 
 
 # --- colours ----------------------------------------------------------------------------------------------
@@ -165,9 +169,12 @@ def colours_of(style: str) -> dict[str, str]:
 
 
 def test_colours_are_seen_in_light_and_in_dark() -> None:
-    day, night = (colours_of(part) for part in _STYLE.split("prefers-color-scheme:dark"))
-    assert len(COLOURS) == len(_DARK_COLOURS)
-    for palette, lines in ((day, COLOURS), (night, _DARK_COLOURS)):
+    style = (TEMPLATES / "style.css").read_text()
+    day, night = (colours_of(part) for part in style.split("prefers-color-scheme:dark"))
+    dark = re.findall(r"svg \.s\d{stroke:(#[0-9a-f]{6})}", style)
+    assert dark == re.findall(r"svg \.f\d{fill:(#[0-9a-f]{6})}", style)
+    assert len(COLOURS) == len(dark)
+    for palette, lines in ((day, COLOURS), (night, dark)):
         for name in ("ink", "grey", "link", "bad", "fair", "good"):  # text: WCAG AA
             assert contrast(palette[name], palette["paper"]) >= 4.5, name
         assert contrast(palette["grey"], palette["shade"]) >= 4.5

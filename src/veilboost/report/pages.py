@@ -1,0 +1,189 @@
+"""Pages of HTML from the templates beside this file: what a run gave, and what an audit found."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from veilboost.report.facts import Facts
+from veilboost.report.plots import bar_chart, line_chart
+from veilboost.report.values import bytes_text, epsilon_text, seconds_text
+from veilboost.version import release
+
+TEMPLATES = Path(__file__).parent / "templates"
+_WIDE = 460  # of a chart: two stand side by side, and one is readable on a phone
+_MANY = 25  # more columns than these are not drawn
+_NAMES = {"auc": "AUC", "aucpr": "AUC of precision and recall", "logloss": "log loss", "rmse": "RMSE", "mae": "MAE"}
+
+
+def render(template: str, folder: Path = TEMPLATES, **given: Any) -> str:
+    """One file of HTML. Text is escaped; what is already HTML or SVG comes as `markupsafe.Markup`.
+
+    A `folder` may hold templates that extend those of this package.
+    """
+    return _environment(folder).get_template(template).render(release=release(), **given)
+
+
+@cache
+def _environment(folder: Path) -> Any:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    loader = FileSystemLoader([folder, TEMPLATES])
+    made: Any = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    made.filters |= {"bytes": bytes_text, "epsilon": epsilon_text, "amount": _amount, "known": _known, "some": _some}
+    return made
+
+
+def audit_page(protocol: str, findings: Sequence[Mapping[str, Any]], protections: Sequence[Mapping[str, Any]]) -> str:
+    """What attacks found (`Finding.to_dict`) beside what the protocol claims (`Protection.to_dict`)."""
+    return render("audit.html", protocol=protocol, findings=findings, protections=protections)
+
+
+def run_page(facts: Facts) -> str:
+    """How good, how fast, how many bytes, what was spent, who learned what, what attacks found."""
+    facts = replace(facts, metric=_NAMES.get(facts.metric, facts.metric))
+    direction = "higher is better" if facts.higher_is_better else "lower is better"
+    sent = _sent(facts)
+    steps = [(step, sent[str(step["step"])]) for step in facts.steps]
+    senders = list(dict.fromkeys(name for of in sent.values() for name in of))
+    return render(
+        "run.html",
+        facts=facts,
+        direction=direction,
+        quality_charts=_marked(_quality_charts(facts, direction)),
+        cost_charts=_marked(_cost_charts(facts, sent)),
+        model_charts=_marked(_model_charts(facts.model or {})),
+        step_headers=("step", "seconds", "requests", *(f"{name} sent" for name in senders)),
+        step_rows=[
+            (s["step"], seconds_text(s["seconds"]), s["requests"], *(bytes_text(of.get(n, 0)) for n in senders))
+            for s, of in steps
+        ],
+        spent=_alike({name: told for name, told in facts.privacy.items() if told["composed"]}),
+        silent=[name for name, told in facts.privacy.items() if not told["composed"]],
+        learned=_alike(facts.learned),
+        exchanges=_grouped(facts.exchanges),
+    )
+
+
+def _marked(drawings: Sequence[str]) -> list[str]:
+    from markupsafe import Markup
+
+    return [Markup(each) for each in drawings]  # noqa: S704 - drawn by us, with all text in them escaped
+
+
+def _quality_charts(facts: Facts, direction: str) -> list[str]:
+    drawings: list[str] = []
+    if len(facts.quality) > 1:
+        drawings.append(
+            bar_chart(
+                f"{facts.metric} by who took part",
+                f"{facts.metric}, {direction}",
+                {who: {facts.metric: value} for who, value in facts.quality.items()},
+                start=min([0.5 if facts.metric == "AUC" else 0.0, *facts.quality.values()]),
+                digits=4,
+                width=_WIDE,
+            )
+        )
+    if facts.curves:
+        points = {f"together, on {name}": [(x, y) for x, y in each] for name, each in facts.curves.items()}
+        # Levels of the same measure: what the joint model ends at is the curve itself.
+        levels = {who: value for who, value in facts.quality.items() if not who.startswith("together")}
+        title = f"Learning curve: {facts.metric} on {' and on '.join(facts.curves)}"
+        label = f"{facts.metric} ({direction})"
+        drawings.append(line_chart(title, "rounds", label, points, across=levels, width=_WIDE, height=330))
+    return drawings
+
+
+def _cost_charts(facts: Facts, sent: Mapping[str, Mapping[str, float]]) -> list[str]:
+    drawings: list[str] = []
+    if facts.steps:
+        seconds = {str(step["step"]): {"seconds": float(step["seconds"])} for step in facts.steps}
+        drawings.append(bar_chart("Seconds by step", "seconds, over all rounds", seconds, width=_WIDE))
+        drawings.append(bar_chart("Bytes by step and sender", "bytes, over all rounds", sent, width=_WIDE))
+    if len(facts.round_seconds) > 1:
+        rounds = [(float(at), value) for at, value in enumerate(facts.round_seconds, start=1)]
+        drawings.append(line_chart("Seconds of each round", "round", "seconds", {"seconds": rounds}, width=_WIDE))
+    if facts.waiting:
+        longest = sorted(facts.waiting.items(), key=lambda item: -item[1])[:_MANY]
+        waited = {name: {"seconds": value} for name, value in longest}
+        drawings.append(bar_chart("How long the driving party waited for each", "seconds", waited, width=_WIDE))
+    return drawings
+
+
+def _model_charts(model: Mapping[str, Any]) -> list[str]:
+    parties: Mapping[str, float] = model.get("importance_by_party", {})
+    columns: Sequence[Mapping[str, Any]] = model.get("importance_by_column", ())
+    best = {f"{each['party']}: {each['column']}": each["value"] for each in columns[:_MANY]}
+    shares = {"party": parties if len(parties) > 1 else {}, "column": best}
+    return [
+        bar_chart(
+            f"Share of the gain by {kind}", "share", {n: {"share": v} for n, v in of.items()}, digits=3, width=_WIDE
+        )
+        for kind, of in shares.items()
+        if of
+    ]
+
+
+def _sent(facts: Facts, most: int = 4) -> dict[str, dict[str, float]]:
+    """Bytes by step and sender, the driving party first.
+
+    Where parties are many, all others count as one: bars of ten participants would say nothing.
+    """
+    drivers = [name for name, each in facts.parties.items() if each["role"] in {"active", "server"}]
+    names = list(dict.fromkeys([*drivers, *facts.parties]))
+    others = f"{len(names) - len(drivers)} others"
+    found: dict[str, dict[str, float]] = {}
+    for step in facts.steps:
+        of = {name: float(step["bytes"][name]) for name in names if name in step["bytes"]}
+        if len(names) > most:
+            rest = sum(value for name, value in of.items() if name not in drivers)
+            of = {name: of.get(name, 0.0) for name in drivers} | {others: rest}
+        found[str(step["step"])] = of
+    return found
+
+
+def _alike(told: Mapping[str, Any]) -> Iterable[tuple[list[str], Any]]:
+    """Parties of whom the same is told, and what: participants mostly spend and learn the same."""
+    groups: dict[str, tuple[list[str], Any]] = {}
+    for name, what in told.items():
+        groups.setdefault(json.dumps(what, sort_keys=True), ([], what))[0].append(name)
+    return groups.values()
+
+
+def _grouped(exchanges: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Messages of one kind to or from several like parties on one line."""
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for each in exchanges:
+        what = tuple(str(item["what"]) for item in each["reveals"])
+        here = found.setdefault((each["message"], what), {**each, "sender": [], "receiver": [], "count": 0, "bytes": 0})
+        for end in ("sender", "receiver"):
+            if each[end] not in here[end]:
+                here[end].append(each[end])
+        here["count"] += each["count"]
+        here["bytes"] += each["bytes"]
+    return list(found.values())
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names) if len(names) <= 4 else f"{', '.join(names[:3])} and {len(names) - 3} more"
+
+
+def _amount(amount: tuple[float, str]) -> str:
+    value, unit = amount
+    if unit == "s":
+        return seconds_text(value)
+    if unit == "B":
+        return bytes_text(value)
+    return f"{value:,.0f} {unit}".rstrip().replace(",", " ")
+
+
+def _known(value: Any) -> str:
+    if value is None:
+        return "not known"
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,50 @@
+"""Sizes and times as people read them, and values as JSON can hold them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+
+def bytes_text(size: float) -> str:
+    """`1.5 MB`: thousands, as disks and networks count."""
+    if size < 1000:
+        return f"{size:.0f} B"
+    for unit in ("kB", "MB", "GB"):
+        size /= 1000
+        if size < 1000:
+            return f"{size:.1f} {unit}"
+    return f"{size / 1000:.1f} TB"
+
+
+def seconds_text(seconds: float) -> str:
+    """`350 us`, `12.3 ms`, `4.56 s`, `3 min 20 s`, `5 h 12 min`, `3 d 4 h`."""
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.0f} us"
+    if seconds < 1:
+        return f"{seconds * 1e3:.1f} ms"
+    if seconds < 120:
+        return f"{seconds:.2f} s"
+    whole = int(seconds)
+    if whole < 2 * 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    if whole < 2 * 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+
+
+def epsilon_text(epsilon: float | None) -> str:
+    """A privacy loss; what JSON could not hold is infinite."""
+    return "infinite" if epsilon is None or math.isinf(epsilon) else f"{epsilon:.4g}"
+
+
+def plain(value: Any) -> Any:
+    """The same with text as keys and lists for tuples; what JSON has no number for (NaN, infinity) becomes None."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in cast(Mapping[Any, Any], value).items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in cast(Sequence[Any], value)]
+    return value
