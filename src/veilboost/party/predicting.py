@@ -11,7 +11,6 @@ import numpy as np
 
 from veilboost.align.api import AlignContext, AlignmentSpec
 from veilboost.align.registry import alignment_named
-from veilboost.boost.objective import make_objective
 from veilboost.crypto.csprng import Csprng
 from veilboost.data.columns import id_values
 from veilboost.data.load import load_table
@@ -69,11 +68,7 @@ class LivePredictor:
                 margin = self._margins(table, connections, transcript)
             finally:
                 transcript.close()
-        objective = make_objective(
-            self.skeleton.objective if self.skeleton.objective != "custom" else "regression",
-            classes=self.skeleton.trees_per_round,
-        )
-        return Prediction(table.ids, objective.predict(margin), self.skeleton.classes)
+        return Prediction(table.ids, self.skeleton.loss.predict(margin), self.skeleton.classes)
 
     def _margins(self, table: PartyTable, connections: Connections, transcript: Transcript) -> Float64Array:
         session = Csprng().bytes(16)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from veilboost.boost.objective import make_objective
 from veilboost.data.load import load_table
 from veilboost.data.table import PartyTable
 from veilboost.errors import MissingPart
@@ -49,6 +48,4 @@ class WholeModel:
     def predict(self, table: PartyTable) -> Prediction:
         """Scores in the order of the rows."""
         skeleton = self._skeleton
-        objective = make_objective(skeleton.objective, classes=max(2, skeleton.trees_per_round))
-        margin = self._model.margins(table.columns)
-        return Prediction(table.ids, objective.predict(margin), skeleton.classes)
+        return Prediction(table.ids, skeleton.loss.predict(self._model.margins(table.columns)), skeleton.classes)

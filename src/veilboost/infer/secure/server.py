@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from veilboost.boost.objective import make_objective
 from veilboost.boost.tree import LEAF
 from veilboost.crypto.csprng import Csprng
 from veilboost.errors import MalformedMessage, MissingPart, UnexpectedMessage
@@ -100,8 +99,7 @@ class EncryptedModel:
                 walk.move(waiting[some], self._ask(every, nodes[some], waiting[some] % len(every)))
             walk.settle()
         margins = walk.margins()
-        name = self._skeleton.objective if self._skeleton.objective != "custom" else "regression"
-        scores = make_objective(name, classes=self._skeleton.trees_per_round).predict(margins)
+        scores = self._skeleton.loss.predict(margins)
         scores = scores[:, None] if scores.ndim == 1 else scores
         return np.split(scores, np.cumsum([len(rows) for rows in queries])[:-1])
 
