@@ -8,22 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 from rich.markup import escape
 
-from veilboost.cli.console import make_table, print_json, stdout, writing
+from veilboost.cli.console import AsJson, command_group, make_table, print_json, stdout, writing
 
 if TYPE_CHECKING:
     from veilboost.party.identity import CertificateInfo
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
-certs = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+certs = command_group()
 
 Folder = Annotated[Path, typer.Option("--folder", metavar="DIR", help="The authority's folder.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace files that are there. What they held is lost.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 
 
 @certs.callback()

@@ -10,14 +10,14 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from veilboost.cli.console import make_table, print_json, stdout, writing
+from veilboost.cli.console import AsJson, make_table, print_json, stdout, writing
 from veilboost.errors import ImpossibleParameter
 
 
 def datasets(
     name: Annotated[str | None, typer.Argument(help="The data set to write; leave it out to list all.")] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Folder to write parquet files to.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List the built-in data sets, or write one as parquet.
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from veilboost.cli.console import print_json, stdout, writing
+from veilboost.cli.console import AsJson, print_json, stdout, writing
 
 
 def export(
@@ -20,7 +20,7 @@ def export(
         ),
     ],
     to: Annotated[Path, typer.Option("--to", metavar="FILE", help="The XGBoost JSON file to write.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write a model as a plain XGBoost file.
 

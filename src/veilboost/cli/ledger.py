@@ -8,28 +8,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.padding import Padding
 
-from veilboost.cli.console import make_table, print_json, stdout, writing
-from veilboost.cli.spending import INDENT, epsilon_text
+from veilboost.cli.console import AsJson, command_group, indented, make_table, print_json, stdout, writing
+from veilboost.cli.summary import epsilon_text
 from veilboost.errors import UnreadableFile, UnsupportedCombination
 
 if TYPE_CHECKING:
     from veilboost.party.policy import Policy
     from veilboost.privacy.ledger import Ledger
 
-ledger = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+ledger = command_group()
 
 Party = Annotated[
     Path | None,
     typer.Option("--party", "--config", metavar="FILE", help="The party's settings, which name its ledger."),
 ]
 File = Annotated[Path | None, typer.Option("--ledger", metavar="FILE", help="The ledger itself.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 
 
 @ledger.callback()
@@ -104,12 +98,12 @@ def show(party: Party = None, file: File = None, as_json: AsJson = False) -> Non
         aside = epsilon_text(total.reserved) if total.reserved else ""
         noised = total.releases - total.exact
         table.add_row(escape(total.job), str(noised), epsilon_text(total.bounded), str(total.exact), aside)
-    console.print(Padding(table, INDENT))
+    indented(console, table)
     numbers = ("epsilon", "exact")
     table = make_table("to", *numbers, numbers=numbers)
     for peer, told in about["by_peer"].items():
         table.add_row(escape(peer), epsilon_text(told["bounded"]), str(told["exact_releases"]))
-    console.print(Padding(table, INDENT))
+    indented(console, table)
     if exact:
         console.print("\n[bold]Exact, unbounded[/]\n")
         numbers = ("rows", "bins", "times", "jobs")
@@ -117,7 +111,7 @@ def show(party: Party = None, file: File = None, as_json: AsJson = False) -> Non
         for item in exact:
             counts = (str(number or "") for number in (item.rows, item.bins, item.times, item.jobs))
             table.add_row(escape(item.what), escape(item.to), escape(item.protocol), *counts)
-        console.print(Padding(table, INDENT))
+        indented(console, table)
     limit = "no limit is set" if policy.epsilon_total is None else f"of {policy.epsilon_total:g}"
     times = sum(item.times for item in exact)
     console.print(

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from veilboost.cli.tables import TableOptions, Tables, load_tables
 from veilboost.errors import (
     EmptyTable,
     ImpossibleParameter,
@@ -15,6 +14,7 @@ from veilboost.errors import (
     MissingLabel,
     UnsupportedCombination,
 )
+from veilboost.experiment.tables import TableOptions, Tables, load_tables
 from veilboost.protocols.validation import with_classes
 from veilboost.types import BoolArray, Float64Array, PartyName
 
