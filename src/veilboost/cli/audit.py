@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from veilboost.cli.console import AsJson, make_table, print_json, seconds_text, stdout, writing
+from veilboost.cli.console import AsJson, make_table, print_json, seconds_text, stdout, tell, writing
 from veilboost.errors import ImpossibleParameter, UnsupportedCombination
 
 if TYPE_CHECKING:
@@ -88,21 +88,13 @@ def audit(
     protocol = next(iter(views.values())).protocol
     statement = protocol_named(protocol).statement
     findings = attack_all(views, known, seed)
-    show_findings(protocol, findings, statement, html, as_json)
-
-
-def show_findings(
-    protocol: str, findings: Sequence[Finding], statement: Statement, html: Path | None, as_json: bool
-) -> None:
-    """As text or JSON, and as a page where one is asked for."""
     if html is not None:
         write_page(html, protocol, findings, statement)
     if as_json:
-        listed = [finding.to_dict() for finding in findings]
-        told = {"protocol": protocol, "status": statement.status, "findings": listed}
+        told = {"protocol": protocol, "status": statement.status, "findings": [each.to_dict() for each in findings]}
         print_json(told | ({} if html is None else {"html": str(html)}))
-        return
-    print_findings(stdout(), findings)
+    else:
+        print_findings(stdout(), findings)
 
 
 def write_page(file: Path, protocol: str, findings: Sequence[Finding], statement: Statement) -> None:
@@ -159,12 +151,10 @@ def _lower_bound(of: str, eps: float, repeats: int, seed: int, as_json: bool) ->
         found = label_lower_bound(eps, repeats, seed)
     else:
         found = feature_lower_bound(eps, repeats, seed, cuts_move=of == "cuts")
-    if as_json:
-        print_json(found.to_dict())
-        return
-    stdout().print(
+    held = "[green]the claim stands[/]" if found.holds else "[bold red]the claim is refuted[/]"
+    tell(
+        found.to_dict(),
+        as_json,
         f"sealed claims epsilon {found.claimed:g} for {found.of} (delta {found.delta:g}); {found.repeats} runs on each "
-        f"of two neighbouring tables show that it is at least [bold]{found.epsilon:.3f}[/] (95 % confidence): "
-        + ("[green]the claim stands[/]" if found.holds else "[bold red]the claim is refuted[/]"),
-        soft_wrap=True,
+        f"of two neighbouring tables show that it is at least [bold]{found.epsilon:.3f}[/] (95 % confidence): {held}",
     )

@@ -45,6 +45,15 @@ def print_json(value: Mapping[str, Any]) -> None:
     sys.stdout.write(json.dumps(plain(value), indent=2, allow_nan=False) + "\n")
 
 
+def tell(told: Mapping[str, Any], as_json: bool, *lines: str) -> None:
+    """One JSON object where a program asked for it, else lines for people."""
+    if as_json:
+        print_json(told)
+        return
+    for line in lines:
+        stdout().print(line, soft_wrap=True)
+
+
 def make_table(*headers: str, numbers: Sequence[str] = ()) -> Table:
     """A table without a frame; the named columns are aligned right."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))

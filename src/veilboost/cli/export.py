@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from veilboost.cli.console import AsJson, print_json, stdout, writing
+from veilboost.cli.console import AsJson, tell, writing
 
 
 def export(
@@ -40,7 +40,5 @@ def export(
     joined = join(load_parts(model))
     with writing(to):
         export_xgboost(joined, to)
-    if as_json:
-        print_json({"file": str(to), "trees": len(joined.trees), "model_sha256": joined.sha256()})
-    else:
-        stdout().print(f"wrote {escape(str(to))}: {len(joined.trees)} trees", soft_wrap=True)
+    told = {"file": str(to), "trees": len(joined.trees), "model_sha256": joined.sha256()}
+    tell(told, as_json, f"wrote {escape(str(to))}: {len(joined.trees)} trees")

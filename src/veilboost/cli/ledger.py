@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from veilboost.cli.console import AsJson, command_group, indented, make_table, print_json, stdout, writing
+from veilboost.cli.console import AsJson, command_group, indented, make_table, print_json, stdout, tell, writing
 from veilboost.cli.summary import epsilon_text
 from veilboost.errors import UnreadableFile, UnsupportedCombination
 
@@ -76,15 +76,9 @@ def show(party: Party = None, file: File = None, as_json: AsJson = False) -> Non
         },
         "exact": [vars(item) for item in exact],
         "jobs": [
-            {
-                "job": t.job,
-                "releases": t.releases,
-                "epsilon": t.epsilon,
-                "reserved": t.reserved,
-                "bounded": t.bounded,
-                "exact_releases": t.exact,
-            }
-            for t in totals
+            {key: getattr(total, key) for key in ("job", "releases", "epsilon", "reserved", "bounded")}
+            | {"exact_releases": total.exact}
+            for total in totals
         ],
     }
     if as_json:
@@ -142,10 +136,8 @@ def verify(
     found = book.verify()
     if head is not None and all(row.hash != head for row in book.rows()):
         raise DamagedLedger(f"{book.path} does not hold the hash that was seen earlier")
-    if as_json:
-        print_json({"ledger": str(book.path), "whole": True, "rows": found.rows, "head": found.hash})
-    else:
-        stdout().print(f"whole: {found.rows} rows, the last has hash {found.hash}", soft_wrap=True)
+    told = {"ledger": str(book.path), "whole": True, "rows": found.rows, "head": found.hash}
+    tell(told, as_json, f"whole: {found.rows} rows, the last has hash {found.hash}")
 
 
 @ledger.command()
@@ -171,11 +163,8 @@ def export(
     with writing(out):
         out.write_text(json.dumps(content, indent=2) + "\n")
     told = {"written": str(out), "rows": content["head"]["rows"], "head": content["head"]["hash"]}
-    if as_json:
-        print_json(told)
-    else:
-        when = datetime.now().isoformat(" ", "seconds")
-        stdout().print(f"{told['rows']} rows as of {when} in {escape(str(out))}", soft_wrap=True)
+    when = datetime.now().isoformat(" ", "seconds")
+    tell(told, as_json, f"{told['rows']} rows as of {when} in {escape(str(out))}")
 
 
 @ledger.command()
@@ -198,10 +187,8 @@ def close(
     if not aside:
         raise UnsupportedCombination(f"nothing is set aside for {job!r}", "`veilboost ledger show` lists the jobs")
     book.close(job)
-    if as_json:
-        print_json({"job": job, "given_back": aside})
-    else:
-        stdout().print(f"{escape(job)} is closed; what it spent counts, nothing more is set aside", soft_wrap=True)
+    text = f"{escape(job)} is closed; what it spent counts, nothing more is set aside"
+    tell({"job": job, "given_back": aside}, as_json, text)
 
 
 def _open(party: Path | None, file: Path | None) -> tuple[Ledger, Policy]:

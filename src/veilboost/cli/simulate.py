@@ -211,9 +211,8 @@ def simulate(
     from veilboost.cli.options import with_budget, with_option
     from veilboost.cli.summary import print_summary
     from veilboost.engine.opening import check_engine, open_engine
-    from veilboost.experiment.problem import SplitOptions, load_problem
+    from veilboost.experiment.problem import DataOptions, load_problem
     from veilboost.experiment.run import RunOptions, run
-    from veilboost.experiment.tables import TableOptions
     from veilboost.model.store import save_model
     from veilboost.protocols.registry import protocol_named
     from veilboost.protocols.validation import settle
@@ -252,7 +251,7 @@ def simulate(
     if buckets is not None:
         config = replace(config, max_bin=buckets)
     settle(spec, config)
-    tables = TableOptions(
+    options = DataOptions(
         data=data or (),
         dataset="scene" if scene else dataset,
         label=label,
@@ -263,10 +262,14 @@ def simulate(
         parties=1 if spec.setting == "horizontal" else parties,
         columns=columns or (),
         active=active,
+        test_data=test_data or (),
+        test_size=test_size,
+        validation_size=validation_size,
+        seed=config.seed,
     )
-    problem = load_problem(tables, SplitOptions(test_data or (), test_size, validation_size, config.seed))
+    problem = load_problem(options)
     with _progress(config.n_estimators, shown=not as_json) as watcher, open_engine(engine, workers) as opened:
-        options = RunOptions(
+        how = RunOptions(
             threads=threads or _cores(),
             participants=10 if participants is None else participants,
             engine=opened,
@@ -276,7 +279,7 @@ def simulate(
             curves=out is not None,
             watcher=watcher,
         )
-        done = run(problem, spec, config, options)
+        done = run(problem, spec, config, how)
     if save is not None:
         with writing(save):
             save_model(done.parts, save)

@@ -236,8 +236,6 @@ class Federated(BoostingParameters):
     def joined_(self) -> JoinedModel:
         """All parts together."""
         check_is_fitted(self)
-        if self._joined is None:
-            self._joined = join(self.parts_)
         return self._joined
 
     @property
@@ -269,13 +267,13 @@ class Federated(BoostingParameters):
 
     @property
     def _skeleton(self) -> Skeleton:
-        return next(part.skeleton for part in self.parts_.values() if part.skeleton is not None)
+        return self._joined.skeleton
 
     def _adopt(self, parts: Mapping[PartyName, Part], names: Sequence[str] | None, classes: AnyArray | None) -> None:
         """Become the estimator of this model; `names` are the columns of one matrix, None for a table per party."""
         self.parts_ = dict(parts)
         self._names = names
-        self._joined: JoinedModel | None = None
+        self._joined = join(parts)
         if classes is not None:
             self.classes_ = classes
         every = [info.name for part in parts.values() for info in part.columns] if names is None else names

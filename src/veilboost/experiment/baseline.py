@@ -13,8 +13,7 @@ import numpy as np
 from veilboost.boost.metrics import Metric
 from veilboost.boost.objective import Objective
 from veilboost.config import TrainingConfig
-from veilboost.experiment.problem import Problem, labels
-from veilboost.experiment.tables import Tables
+from veilboost.experiment.problem import Problem, Tables, labels
 from veilboost.model.part import Part
 from veilboost.types import AnyArray, BoolArray, Float64Array, PartyName
 
