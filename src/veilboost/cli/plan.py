@@ -9,17 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from veilboost.cli.console import (
-    AsJson,
-    bytes_text,
-    make_table,
-    print_json,
-    seconds_text,
-    stderr,
-    stdout,
-    tell,
-    writing,
-)
+from veilboost.cli.console import AsJson, bytes_text, make_table, print_json, seconds_text, stderr, stdout, writing
 from veilboost.errors import ImpossibleParameter, UnsupportedCombination
 
 if TYPE_CHECKING:
@@ -89,7 +79,10 @@ def plan(
         if not calibrate:
             raise UnsupportedCombination("there is no job to plan", "give --rows and --features, or --calibrate")
         known = _calibrated(protocol or list(ALL), again=True)
-        tell({"calibrated": list(known)}, as_json, f"measured: {', '.join(known)}")
+        if as_json:
+            print_json({"calibrated": list(known)})
+        else:
+            stdout().print(f"measured: {', '.join(known)}", soft_wrap=True)
         return
     if not math.isfinite(rows):
         raise ImpossibleParameter(f"--rows {rows} is no number of rows")
