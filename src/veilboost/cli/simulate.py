@@ -6,6 +6,7 @@ import os
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,20 +22,11 @@ if TYPE_CHECKING:
     from veilboost.protocols.spec import ProtocolSpec
 
 
-def _data(*flags: str, **about: Any) -> Any:
-    return typer.Option(*flags, rich_help_panel="Data", **about)
-
-
-def _parties(*flags: str, **about: Any) -> Any:
-    return typer.Option(*flags, rich_help_panel="Parties", **about)
-
-
-def _testing(*flags: str, **about: Any) -> Any:
-    return typer.Option(*flags, rich_help_panel="Testing and baselines", **about)
-
-
-def _output(*flags: str, **about: Any) -> Any:
-    return typer.Option(*flags, rich_help_panel="Output", **about)
+# Options by the panel of --help that shows them.
+_data: Any = partial(typer.Option, rich_help_panel="Data")
+_parties: Any = partial(typer.Option, rich_help_panel="Parties")
+_testing: Any = partial(typer.Option, rich_help_panel="Testing and baselines")
+_output: Any = partial(typer.Option, rich_help_panel="Output")
 
 
 @training_options
