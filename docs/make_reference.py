@@ -25,7 +25,7 @@ from veilboost.cli.options import option_flag
 from veilboost.config import METRICS, TrainingConfig, info_of
 from veilboost.errors import VeilBoostError, coded_errors
 from veilboost.estimators import VerticalClassifier
-from veilboost.estimators.parameters import Parameters
+from veilboost.estimators.vertical import VerticalParameters
 from veilboost.infer.messages import PREDICTION_MESSAGES
 from veilboost.party.messages import CONTROL_MESSAGES
 from veilboost.privacy.statement import Statement
@@ -82,7 +82,7 @@ def parameters_page() -> str:
         )
         for item in fields
     ]
-    documented = _documented(Parameters)
+    documented = _documented(VerticalParameters)
     own = [
         (f"`{name}`", "unset" if item.default is None else f"`{item.default!r}`", *documented[name])
         for name, item in inspect.signature(VerticalClassifier).parameters.items()

@@ -27,11 +27,11 @@ __all__ = [
 # find them in `__init__.pyi`, where import-linter does not take them for imports.
 _HOMES = {
     "Federation": "veilboost.party.federation",
-    "HorizontalClassifier": "veilboost.estimators.horizontal_models",
-    "HorizontalRegressor": "veilboost.estimators.horizontal_models",
+    "HorizontalClassifier": "veilboost.estimators.horizontal",
+    "HorizontalRegressor": "veilboost.estimators.horizontal",
     "VeilBoostError": "veilboost.errors",
-    "VerticalClassifier": "veilboost.estimators.classifier",
-    "VerticalRegressor": "veilboost.estimators.regressor",
+    "VerticalClassifier": "veilboost.estimators.vertical",
+    "VerticalRegressor": "veilboost.estimators.vertical",
     "export_xgboost": "veilboost.model.export",
     "join": "veilboost.model.joined",
     "load_dataset": "veilboost.data.datasets",

@@ -2,10 +2,10 @@ from veilboost.data.datasets import load_dataset as load_dataset
 from veilboost.data.load import load_table as load_table
 from veilboost.data.scenes import make_scene as make_scene
 from veilboost.errors import VeilBoostError as VeilBoostError
-from veilboost.estimators.classifier import VerticalClassifier as VerticalClassifier
-from veilboost.estimators.horizontal_models import HorizontalClassifier as HorizontalClassifier
-from veilboost.estimators.horizontal_models import HorizontalRegressor as HorizontalRegressor
-from veilboost.estimators.regressor import VerticalRegressor as VerticalRegressor
+from veilboost.estimators.horizontal import HorizontalClassifier as HorizontalClassifier
+from veilboost.estimators.horizontal import HorizontalRegressor as HorizontalRegressor
+from veilboost.estimators.vertical import VerticalClassifier as VerticalClassifier
+from veilboost.estimators.vertical import VerticalRegressor as VerticalRegressor
 from veilboost.model.export import export_xgboost as export_xgboost
 from veilboost.model.joined import join as join
 from veilboost.model.store import load_model as load_model

@@ -184,7 +184,7 @@ def test_the_content_is_there_for_all_who_read(demo_page: Path, window: browser.
     window.open(demo_page)
     seen = window.run("return document.body.innerText")
     for told in (
-        "AUC, together, three parties",
+        "AUC, together, 3 parties",
         "PlainSums",
         "missed_payments",
         "does not protect",

@@ -8,7 +8,6 @@ import numpy as np
 
 from veilboost.audit.replay import sides_of
 from veilboost.audit.view import View
-from veilboost.boost.objective import make_objective
 from veilboost.boost.tree import LEAF
 from veilboost.fixedpoint import choose_scale, to_fixed
 from veilboost.model.part import Skeleton, SplitRecords
@@ -29,13 +28,7 @@ def own_gradients(view: View) -> list[Int32Array] | None:
     config, labels, weight = skeleton.config, view.own.label, view.own.weight
     if config.sampling != "uniform":
         return None
-    objective = make_objective(
-        skeleton.objective,
-        classes=max(2, skeleton.trees_per_round),
-        scale_pos_weight=config.scale_pos_weight,
-        max_delta_step=config.max_delta_step,
-        order=config.order,
-    )
+    objective = skeleton.loss
     watched = _held_out(view)
     bound = 1.0 if weight is None else float(weight[~watched].max(initial=0.0))
     margin = np.repeat(skeleton.base_margin[:, None], view.rows, axis=1)

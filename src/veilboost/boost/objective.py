@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from veilboost.config import ORDERS
+from veilboost.config import ORDERS, TrainingConfig
 from veilboost.errors import (
     GradientRange,
     ImpossibleParameter,
@@ -469,3 +469,15 @@ def make_objective(
             raise ImpossibleParameter("objective 'custom' has no loss", "pass a callable (margin, y) -> (g, h)")
         return CustomObjective(custom, order, max_delta_step)
     raise ImpossibleParameter(f"unknown objective {name!r}", "choose binary, multiclass, regression, poisson or custom")
+
+
+def objective_of(name: str, config: TrainingConfig, classes: int, custom: CustomLoss | None = None) -> Objective:
+    """The loss of this name with the parameters of a training run; `classes` counts for multiclass alone."""
+    return make_objective(
+        name,
+        classes=classes,
+        scale_pos_weight=config.scale_pos_weight,
+        max_delta_step=config.max_delta_step,
+        order=config.order,
+        custom=custom,
+    )

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
-from veilboost.cli.console import make_table, print_json, seconds_text, stdout, writing
+from veilboost.cli.console import AsJson, make_table, print_json, seconds_text, stdout, tell, writing
 from veilboost.errors import ImpossibleParameter, UnsupportedCombination
 
 if TYPE_CHECKING:
     from veilboost.audit.result import Finding
-    from veilboost.config import TrainingConfig
-    from veilboost.data.table import PartyTable
-    from veilboost.party.simulation import Simulation
     from veilboost.privacy.statement import Statement
-    from veilboost.types import PartyName
 
 MOST_VICTIMS = 3  # of one attack that get a line each
 VERDICT_STYLES = {"succeeded": "bold red", "better than chance": "yellow", "resisted": "green"}
@@ -54,7 +50,7 @@ def audit(
     ] = "labels",
     eps: Annotated[float, typer.Option("--eps", help="Epsilon that the runs of --lower-bound claim.")] = 1.0,
     repeats: Annotated[int, typer.Option("--repeats", help="Runs of --lower-bound on each side.")] = 300,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Attack a run with exactly what each party saw.
 
@@ -92,46 +88,21 @@ def audit(
     protocol = next(iter(views.values())).protocol
     statement = protocol_named(protocol).statement
     findings = attack_all(views, known, seed)
-    show_findings(protocol, findings, statement, html, as_json)
-
-
-def horizontal_findings(
-    run: Simulation, tables: Mapping[PartyName, PartyTable], protocol: str, config: TrainingConfig
-) -> list[Finding]:
-    """What attacks with the views of a horizontal simulation find; it was run with `record="payload"`."""
-    from veilboost.audit.horizontal_sources import views_of_horizontal
-    from veilboost.audit.runner import audit as attack_all
-
-    return attack_all(*views_of_horizontal(run, tables, protocol, config), seed=config.seed)
-
-
-def show_findings(
-    protocol: str, findings: Sequence[Finding], statement: Statement, html: Path | None, as_json: bool
-) -> None:
-    """As text or JSON, and as a page where one is asked for."""
-    from veilboost.cli.verdict import status_of
-
     if html is not None:
-        write_audit_page(html, protocol, findings, statement)
+        write_page(html, protocol, findings, statement)
     if as_json:
-        print_json(
-            {"protocol": protocol, "status": status_of(statement), "findings": findings_list(findings)}
-            | ({} if html is None else {"html": str(html)})
-        )
-        return
-    print_findings(stdout(), findings)
+        told = {"protocol": protocol, "status": statement.status, "findings": [each.to_dict() for each in findings]}
+        print_json(told | ({} if html is None else {"html": str(html)}))
+    else:
+        print_findings(stdout(), findings)
 
 
-def write_audit_page(file: Path, protocol: str, findings: Sequence[Finding], statement: Statement) -> None:
+def write_page(file: Path, protocol: str, findings: Sequence[Finding], statement: Statement) -> None:
     from veilboost.report.pages import audit_page
 
     claims = [each.to_dict() for each in statement.protections]
     with writing(file):
-        file.write_text(audit_page(protocol, findings_list(findings), claims), encoding="utf-8")
-
-
-def findings_list(findings: Sequence[Finding]) -> list[dict[str, Any]]:
-    return [finding.to_dict() for finding in findings]
+        file.write_text(audit_page(protocol, [each.to_dict() for each in findings], claims), encoding="utf-8")
 
 
 def print_findings(console: Console, findings: Sequence[Finding]) -> None:
@@ -181,12 +152,10 @@ def _lower_bound(of: str, eps: float, repeats: int, seed: int, as_json: bool) ->
         found = label_lower_bound(eps, repeats, seed)
     else:
         found = feature_lower_bound(eps, repeats, seed, cuts_move=of == "cuts")
-    if as_json:
-        print_json(found.to_dict())
-        return
-    stdout().print(
+    held = "[green]the claim stands[/]" if found.holds else "[bold red]the claim is refuted[/]"
+    tell(
+        found.to_dict(),
+        as_json,
         f"sealed claims epsilon {found.claimed:g} for {found.of} (delta {found.delta:g}); {found.repeats} runs on each "
-        f"of two neighbouring tables show that it is at least [bold]{found.epsilon:.3f}[/] (95 % confidence): "
-        + ("[green]the claim stands[/]" if found.holds else "[bold red]the claim is refuted[/]"),
-        soft_wrap=True,
+        f"of two neighbouring tables show that it is at least [bold]{found.epsilon:.3f}[/] (95 % confidence): {held}",
     )

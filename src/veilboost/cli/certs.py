@@ -8,22 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 from rich.markup import escape
 
-from veilboost.cli.console import make_table, print_json, stdout, writing
+from veilboost.cli.console import AsJson, command_group, make_table, print_json, stdout, tell, writing
 
 if TYPE_CHECKING:
     from veilboost.party.identity import CertificateInfo
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
-certs = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+certs = command_group()
 
 Folder = Annotated[Path, typer.Option("--folder", metavar="DIR", help="The authority's folder.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace files that are there. What they held is lost.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 
 
 @certs.callback()
@@ -69,11 +64,7 @@ def init(
     with writing(folder):
         file = init_authority(folder, name, CA_DAYS if days is None else days, force=force)
     files = {"certificate": str(file), "key": str(folder / CA_KEY), "revoked": str(folder / REVOKED)}
-    if as_json:
-        print_json(files)
-        return
-    _wrote(files)
-    stdout().print("next: veilboost certs issue NAME --host HOST, once for each party", soft_wrap=True)
+    tell(files, as_json, *_wrote(files), "next: veilboost certs issue NAME --host HOST, once for each party")
 
 
 @certs.command()
@@ -113,11 +104,7 @@ def issue(
         file = authority.issue(folder, party, host or LOOPBACK, days, force=force)
     info = authority.describe(file)
     files = {"certificate": str(file), "key": str(file.with_name(f"{party}.key"))}
-    if as_json:
-        print_json({**files, **_facts(info, None)})
-        return
-    _wrote(files)
-    stdout().print(f"fingerprint {info.fingerprint}", soft_wrap=True)
+    tell({**files, **_facts(info, None)}, as_json, *_wrote(files), f"fingerprint {info.fingerprint}")
 
 
 @certs.command()
@@ -182,22 +169,21 @@ def revoke(
     with writing(folder):
         taken = authority.revoke(folder, which)
     file = folder / authority.REVOKED
-    if as_json:
-        serials = authority.load_revoked(file, folder / authority.CA_CERTIFICATE)
-        print_json({"list": str(file), "revoked": [_facts(info, serials) for info in taken]})
-        return
-    for info in taken:
-        stdout().print(f"revoked {info.fingerprint} of {escape(str(info.party))}", soft_wrap=True)
-    stdout().print(f"now send {escape(str(file))} to every party", soft_wrap=True)
+    serials = authority.load_revoked(file, folder / authority.CA_CERTIFICATE)
+    tell(
+        {"list": str(file), "revoked": [_facts(info, serials) for info in taken]},
+        as_json,
+        *(f"revoked {info.fingerprint} of {escape(str(info.party))}" for info in taken),
+        f"now send {escape(str(file))} to every party",
+    )
 
 
 def _text(value: Any) -> str:
     return (", ".join(cast("list[str]", value)) if isinstance(value, list) else str(value or "")) or "-"
 
 
-def _wrote(files: dict[str, str]) -> None:
-    for file in files.values():
-        stdout().print(f"wrote {escape(file)}", soft_wrap=True)
+def _wrote(files: dict[str, str]) -> list[str]:
+    return [f"wrote {escape(file)}" for file in files.values()]
 
 
 def _facts(info: CertificateInfo, revoked: frozenset[int] | None) -> dict[str, Any]:

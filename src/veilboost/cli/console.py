@@ -7,10 +7,12 @@ import sys
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from rich.console import Console
+import typer
+from rich.console import Console, RenderableType
 from rich.markup import escape
+from rich.padding import Padding
 from rich.table import Table
 
 from veilboost.errors import UnreadableFile
@@ -19,6 +21,14 @@ from veilboost.report import values
 STATUS_STYLES = {"sound": "green", "heuristic": "yellow", "broken": "bold red", "open": "bold red"}
 BAR_WIDTH = 30
 bytes_text, seconds_text = values.bytes_text, values.seconds_text
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+
+
+def command_group() -> typer.Typer:
+    """What the commands of a noun, as `ledger show`, are added to."""
+    return typer.Typer(
+        no_args_is_help=True, rich_markup_mode="rich", context_settings={"help_option_names": ["-h", "--help"]}
+    )
 
 
 def stdout() -> Console:
@@ -34,12 +44,25 @@ def print_json(value: Mapping[str, Any]) -> None:
     sys.stdout.write(json.dumps(values.plain(value), indent=2, allow_nan=False) + "\n")
 
 
+def tell(told: Mapping[str, Any], as_json: bool, *lines: str) -> None:
+    """One JSON object where a program asked for it, else lines for people."""
+    if as_json:
+        print_json(told)
+        return
+    for line in lines:
+        stdout().print(line, soft_wrap=True)
+
+
 def make_table(*headers: str, numbers: Sequence[str] = ()) -> Table:
     """A table without a frame; the named columns are aligned right."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for header in headers:
         table.add_column(header, justify="right" if header in numbers else "left", overflow="fold")
     return table
+
+
+def indented(console: Console, what: RenderableType, by: int = 2) -> None:
+    console.print(Padding(what, (0, 0, 0, by)))
 
 
 def status_text(status: str) -> str:

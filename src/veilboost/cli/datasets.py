@@ -10,14 +10,14 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from veilboost.cli.console import make_table, print_json, stdout, writing
+from veilboost.cli.console import AsJson, make_table, print_json, stdout, tell, writing
 from veilboost.errors import ImpossibleParameter
 
 
 def datasets(
     name: Annotated[str | None, typer.Argument(help="The data set to write; leave it out to list all.")] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Folder to write parquet files to.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List the built-in data sets, or write one as parquet.
 
@@ -40,11 +40,8 @@ def datasets(
     if out is None:
         raise ImpossibleParameter(f"there is no folder to write {name} to", "give --out DIR")
     files = _write(name, out)
-    if as_json:
-        print_json({"name": name, "files": {key: str(path) for key, path in files.items()}})
-        return
-    for path in files.values():
-        stdout().print(f"wrote {escape(str(path))}", soft_wrap=True)
+    told = {"name": name, "files": {key: str(path) for key, path in files.items()}}
+    tell(told, as_json, *(f"wrote {escape(str(path))}" for path in files.values()))
 
 
 def _list(as_json: bool) -> None:
@@ -56,15 +53,8 @@ def _list(as_json: bool) -> None:
         return
     table = make_table("name", "rows", "features", "task", "parties", "about", numbers=("rows", "features"))
     for info in found:
-        parties = ", ".join(info.parties) or "-"
-        table.add_row(
-            f"[bold]{info.name}[/]",
-            str(info.rows),
-            str(info.features),
-            info.task,
-            parties,
-            escape(info.about),
-        )
+        counts, parties = (str(info.rows), str(info.features)), ", ".join(info.parties) or "-"
+        table.add_row(f"[bold]{info.name}[/]", *counts, info.task, parties, escape(info.about))
     stdout().print(table)
 
 

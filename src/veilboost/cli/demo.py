@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from veilboost.cli.console import stderr, stdout, writing
+from veilboost.cli.console import bytes_text, indented, seconds_text, stderr, stdout, writing
 from veilboost.errors import PeerRefused, WouldOverwrite
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from veilboost.experiment.summary import RunSummary
 
 INTERRUPTED = 130
 
@@ -47,7 +49,7 @@ def demo(
 
         [bold]veilboost demo --folder town[/]
     """
-    from veilboost.cli.daemons import ended_by_signals
+    from veilboost.experiment.demo import ended_by_signals
     from veilboost.protocols.registry import protocol_named
 
     protocol_named(protocol)
@@ -92,9 +94,16 @@ class _Steps:
 
 
 def _show(folder: Path, protocol: str, stays: bool) -> None:
-    from veilboost.cli.daemons import serving
-    from veilboost.cli.demo_files import ACTIVE, party_file, write_job, write_parties
-    from veilboost.cli.demo_screen import measure, predict_new, print_screen, save_result
+    from veilboost.experiment.demo import (
+        ACTIVE,
+        measure,
+        party_file,
+        predict_new,
+        save_result,
+        serving,
+        write_job,
+        write_parties,
+    )
     from veilboost.party.federation import Federation
 
     step = _Steps(stdout())
@@ -119,7 +128,45 @@ def _show(folder: Path, protocol: str, stays: bool) -> None:
             scores = predict_new(folder, federation)
     seconds = {key: step.seconds[key] for key in ("files", "start", "check")} | done.seconds_by_stage
     with step("compare", "the bank alone, and all columns in one hand"):
-        results = measure(folder, parties, scores)
+        summary = measure(folder, parties, scores)
         with writing(folder):
-            save_result(folder, results)
-    print_screen(step.console, folder, stays, done, results, seconds | step.seconds)
+            save_result(folder, summary)
+    _print(step.console, summary, seconds | step.seconds)
+    _print_files(step.console, folder, summary if stays else None)
+    step.console.print(f"\nmodel sha256 {summary.model.sha256()}\nnothing is left running", soft_wrap=True)
+
+
+def _print(console: Console, done: RunSummary, seconds: Mapping[str, float]) -> None:
+    from veilboost.cli.summary import print_exposed, print_learned, print_quality
+
+    console.rule()
+    console.print(
+        f"[bold]{escape(done.spec.name)}[/]: {done.trees} rounds on {done.rows_train} common customers, "
+        f"tested on {done.rows_test} others"
+    )
+    print_quality(console, done)
+    console.print("\n[bold]Seconds[/]")
+    listed = ", ".join(f"{name} {seconds_text(value)}" for name, value in seconds.items())
+    indented(console, f"{listed}; {seconds_text(sum(seconds.values()))} in all")
+    console.print("\n[bold]Bytes sent[/]")
+    indented(console, ", ".join(f"{escape(name)} {bytes_text(size)}" for name, size in done.bytes_sent.items()))
+    console.print("\n[bold]What each party saw[/]")
+    print_learned(console, done.learned)
+    print_exposed(console, done, " from the others")
+
+
+def _print_files(console: Console, folder: Path, done: RunSummary | None) -> None:
+    from veilboost.experiment.demo import ACTIVE, runs_of
+
+    console.print("\n[bold]Files[/]")
+    if done is None:
+        console.print("  removed; with --keep or --folder DIR they stay")
+        return
+    runs = runs_of(folder, list(done.members))
+    for text in (
+        f"settings, tables, certificates and logs: {folder}",
+        *(f"what {name} has of the model, and its transcript: {run}" for name, run in runs.items()),
+        f"look closer: veilboost transcript {runs[ACTIVE]}",
+        f"all of it as a page: veilboost report {folder}",
+    ):
+        console.print(f"  {escape(text)}", soft_wrap=True)

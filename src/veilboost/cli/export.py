@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from veilboost.cli.console import print_json, stdout, writing
+from veilboost.cli.console import AsJson, tell, writing
 
 
 def export(
@@ -20,7 +20,7 @@ def export(
         ),
     ],
     to: Annotated[Path, typer.Option("--to", metavar="FILE", help="The XGBoost JSON file to write.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write a model as a plain XGBoost file.
 
@@ -40,7 +40,5 @@ def export(
     joined = join(load_parts(model))
     with writing(to):
         export_xgboost(joined, to)
-    if as_json:
-        print_json({"file": str(to), "trees": len(joined.trees), "model_sha256": joined.sha256()})
-    else:
-        stdout().print(f"wrote {escape(str(to))}: {len(joined.trees)} trees", soft_wrap=True)
+    told = {"file": str(to), "trees": len(joined.trees), "model_sha256": joined.sha256()}
+    tell(told, as_json, f"wrote {escape(str(to))}: {len(joined.trees)} trees")

@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.padding import Padding
 
-from veilboost.cli.console import bar, make_table, print_json, status_text, stdout
+from veilboost.cli.console import AsJson, bar, indented, make_table, print_json, status_text, stdout
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from veilboost.model.part import Part, Skeleton
 
-INDENT = (0, 0, 0, 2)
 MANIFEST = "manifest.json"
 
 
@@ -29,7 +27,7 @@ def inspect(
             "--importance", metavar="NAME", help="gain, total_gain, cover, total_cover or weight, as in XGBoost."
         ),
     ] = "gain",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show what a saved model holds.
 
@@ -82,25 +80,25 @@ def _show_model(parts: Mapping[str, Part], kind: str, as_json: bool) -> None:
         count, splits = about["columns"][name], about["splits"][name]
         table.add_row(f"[bold]{escape(name)}[/]", str(count), str(splits), f"{value:.4f}", f"[cyan]{bar(value)}[/]")
     console.print()
-    console.print(Padding(table, INDENT))
+    indented(console, table)
     table = make_table("column", "party", kind, "", numbers=(kind,))
     highest = max((item.value for item in columns), default=0.0) or 1.0
     for item in columns:
         share = f"[cyan]{bar(item.value / highest)}[/]"
         table.add_row(f"[bold]{escape(item.column)}[/]", escape(item.party), f"{item.value:.4f}", share)
     console.print()
-    console.print(Padding(table, INDENT))
+    indented(console, table)
     console.print(f"\nmodel sha256 {about['sha256']}", soft_wrap=True)
 
 
 def _protected(skeleton: Skeleton) -> dict[str, Any]:
     """Where the noise of the model's training came from, and whom its protocol therefore protects."""
-    from veilboost.cli.verdict import statement_of, status_of
     from veilboost.errors import UnknownProtocol
+    from veilboost.protocols.registry import protocol_named
 
     found: dict[str, Any] = {"noise": str(skeleton.noise), "warning": skeleton.noise.warning}
     try:
-        return found | {"status": status_of(statement_of(skeleton))}
+        return found | {"status": protocol_named(skeleton.protocol).statement.given(skeleton.noise).status}
     except UnknownProtocol:  # of a package that is not installed here
         return found | {"status": None}
 
@@ -150,4 +148,4 @@ def _show_part(part: Part, as_json: bool) -> None:
     for entry in sorted(about["splits_by_column"], key=lambda entry: -entry["splits"]):
         table.add_row(f"[bold]{escape(entry['column'])}[/]", str(entry["splits"]))
     console.print()
-    console.print(Padding(table, INDENT))
+    indented(console, table)

@@ -8,28 +8,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.padding import Padding
 
-from veilboost.cli.console import make_table, print_json, stdout, writing
-from veilboost.cli.spending import INDENT, epsilon_text
+from veilboost.cli.console import AsJson, command_group, indented, make_table, print_json, stdout, tell, writing
+from veilboost.cli.summary import epsilon_text
 from veilboost.errors import UnreadableFile, UnsupportedCombination
 
 if TYPE_CHECKING:
     from veilboost.party.policy import Policy
     from veilboost.privacy.ledger import Ledger
 
-ledger = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+ledger = command_group()
 
 Party = Annotated[
     Path | None,
     typer.Option("--party", "--config", metavar="FILE", help="The party's settings, which name its ledger."),
 ]
 File = Annotated[Path | None, typer.Option("--ledger", metavar="FILE", help="The ledger itself.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 
 
 @ledger.callback()
@@ -82,15 +76,9 @@ def show(party: Party = None, file: File = None, as_json: AsJson = False) -> Non
         },
         "exact": [vars(item) for item in exact],
         "jobs": [
-            {
-                "job": t.job,
-                "releases": t.releases,
-                "epsilon": t.epsilon,
-                "reserved": t.reserved,
-                "bounded": t.bounded,
-                "exact_releases": t.exact,
-            }
-            for t in totals
+            {key: getattr(total, key) for key in ("job", "releases", "epsilon", "reserved", "bounded")}
+            | {"exact_releases": total.exact}
+            for total in totals
         ],
     }
     if as_json:
@@ -104,12 +92,12 @@ def show(party: Party = None, file: File = None, as_json: AsJson = False) -> Non
         aside = epsilon_text(total.reserved) if total.reserved else ""
         noised = total.releases - total.exact
         table.add_row(escape(total.job), str(noised), epsilon_text(total.bounded), str(total.exact), aside)
-    console.print(Padding(table, INDENT))
+    indented(console, table)
     numbers = ("epsilon", "exact")
     table = make_table("to", *numbers, numbers=numbers)
     for peer, told in about["by_peer"].items():
         table.add_row(escape(peer), epsilon_text(told["bounded"]), str(told["exact_releases"]))
-    console.print(Padding(table, INDENT))
+    indented(console, table)
     if exact:
         console.print("\n[bold]Exact, unbounded[/]\n")
         numbers = ("rows", "bins", "times", "jobs")
@@ -117,7 +105,7 @@ def show(party: Party = None, file: File = None, as_json: AsJson = False) -> Non
         for item in exact:
             counts = (str(number or "") for number in (item.rows, item.bins, item.times, item.jobs))
             table.add_row(escape(item.what), escape(item.to), escape(item.protocol), *counts)
-        console.print(Padding(table, INDENT))
+        indented(console, table)
     limit = "no limit is set" if policy.epsilon_total is None else f"of {policy.epsilon_total:g}"
     times = sum(item.times for item in exact)
     console.print(
@@ -148,10 +136,8 @@ def verify(
     found = book.verify()
     if head is not None and all(row.hash != head for row in book.rows()):
         raise DamagedLedger(f"{book.path} does not hold the hash that was seen earlier")
-    if as_json:
-        print_json({"ledger": str(book.path), "whole": True, "rows": found.rows, "head": found.hash})
-    else:
-        stdout().print(f"whole: {found.rows} rows, the last has hash {found.hash}", soft_wrap=True)
+    told = {"ledger": str(book.path), "whole": True, "rows": found.rows, "head": found.hash}
+    tell(told, as_json, f"whole: {found.rows} rows, the last has hash {found.hash}")
 
 
 @ledger.command()
@@ -177,11 +163,8 @@ def export(
     with writing(out):
         out.write_text(json.dumps(content, indent=2) + "\n")
     told = {"written": str(out), "rows": content["head"]["rows"], "head": content["head"]["hash"]}
-    if as_json:
-        print_json(told)
-    else:
-        when = datetime.now().isoformat(" ", "seconds")
-        stdout().print(f"{told['rows']} rows as of {when} in {escape(str(out))}", soft_wrap=True)
+    when = datetime.now().isoformat(" ", "seconds")
+    tell(told, as_json, f"{told['rows']} rows as of {when} in {escape(str(out))}")
 
 
 @ledger.command()
@@ -204,10 +187,8 @@ def close(
     if not aside:
         raise UnsupportedCombination(f"nothing is set aside for {job!r}", "`veilboost ledger show` lists the jobs")
     book.close(job)
-    if as_json:
-        print_json({"job": job, "given_back": aside})
-    else:
-        stdout().print(f"{escape(job)} is closed; what it spent counts, nothing more is set aside", soft_wrap=True)
+    text = f"{escape(job)} is closed; what it spent counts, nothing more is set aside"
+    tell({"job": job, "given_back": aside}, as_json, text)
 
 
 def _open(party: Path | None, file: Path | None) -> tuple[Ledger, Policy]:

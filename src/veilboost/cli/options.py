@@ -8,12 +8,15 @@ import inspect
 import json
 import math
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from veilboost.config import OptionValue, ParameterInfo, ProtocolOptions, TrainingConfig, info_of
+from veilboost.config import OptionValue, ParameterInfo, TrainingConfig, info_of
 from veilboost.errors import ImpossibleParameter, UnsupportedCombination
+
+if TYPE_CHECKING:
+    from veilboost.protocols.spec import ProtocolSpec
 
 PANEL = "Boosting"
 
@@ -91,26 +94,28 @@ def named_values(given: Sequence[str] | None) -> dict[str, OptionValue]:
 
 
 def with_budget(
-    config: TrainingConfig,
-    protocol: str,
-    known: type[ProtocolOptions],
-    eps: float | None,
-    eps_features: float | None,
+    config: TrainingConfig, spec: ProtocolSpec, eps: float | None, eps_features: float | None
 ) -> TrainingConfig:
     """The configuration with --eps and --eps-features as the protocol calls them."""
-    options = dict(config.options)
     for flag, value, names in (("--eps", eps, ("eps", "epsilon")), ("--eps-features", eps_features, ("eps_features",))):
         if value is None:
             continue
         if not value > 0:
             raise ImpossibleParameter(f"{flag} {value:g} is not above 0", "give a number, or inf for no noise")
-        name = next((name for name in names if name in known.names()), None)
-        if name is None or name in options:
-            raise UnsupportedCombination(
-                f"{protocol} has no {flag}, or it is given twice", "say it once, to a protocol that has it"
-            )
-        options[name] = 0.0 if value == math.inf else value
-    return dataclasses.replace(config, options=options)
+        config = with_option(config, spec, flag, names, 0.0 if value == math.inf else value)
+    return config
+
+
+def with_option(
+    config: TrainingConfig, spec: ProtocolSpec, flag: str, names: Sequence[str], value: OptionValue
+) -> TrainingConfig:
+    """The configuration with the protocol's option of one of these names, which a flag of its own sets."""
+    name = next((name for name in names if name in spec.options.names()), None)
+    if name is None or name in config.options:
+        raise UnsupportedCombination(
+            f"{spec.name} has no {flag}, or it is given twice", "say it once, to a protocol that has it"
+        )
+    return dataclasses.replace(config, options={**config.options, name: value})
 
 
 def _help(info: ParameterInfo, kind: Any) -> str:

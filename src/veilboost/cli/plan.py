@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from veilboost.cli.console import bytes_text, make_table, print_json, seconds_text, stderr, stdout, writing
+from veilboost.cli.console import AsJson, bytes_text, make_table, print_json, seconds_text, stderr, stdout, writing
 from veilboost.errors import ImpossibleParameter, UnsupportedCombination
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def plan(
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="Measure this machine again, some seconds for each protocol.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Predict time, bytes and memory of a job from small runs on this machine.
 

@@ -8,18 +8,13 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from veilboost.cli.console import make_table, print_json, stdout
+from veilboost.cli.console import AsJson, command_group, make_table, print_json, stdout
 from veilboost.cli.options import named_values
 from veilboost.config import TrainingConfig
 from veilboost.errors import ImpossibleParameter, UnsupportedCombination
 
-privacy = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+privacy = command_group()
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 ACTIVE, PASSIVE, SIZE = "The active party's budget", "A passive party's budget", "Size of the job"
 _USUAL = TrainingConfig()
 
@@ -118,7 +113,7 @@ def spent(
 
         [bold]veilboost privacy spent runs/credit --json[/]
     """
-    from veilboost.cli.spending import print_spending
+    from veilboost.cli.summary import print_spending
     from veilboost.errors import UnknownRun
     from veilboost.party.runs import RunFolder
     from veilboost.privacy.calibrate import check_delta

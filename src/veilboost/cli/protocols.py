@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from veilboost.cli.console import make_table, print_json, status_text, stdout
+from veilboost.cli.console import AsJson, make_table, print_json, status_text, stdout
 from veilboost.errors import MissingPart, UnknownProtocol
-from veilboost.privacy.statement import Noise
+from veilboost.privacy.statement import Noise, Statement
 
 if TYPE_CHECKING:
     from veilboost.model.part import Skeleton
+    from veilboost.protocols.spec import ProtocolSpec
 
 
 def protocols(
@@ -23,7 +24,7 @@ def protocols(
             "--model", metavar="DIR", help="Only the protocol of this saved model or run, as far as it protects it."
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List the protocols and whom they protect.
 
@@ -90,9 +91,8 @@ def _skeleton(folder: Path) -> Skeleton:
     raise MissingPart(f"{folder} holds no part of an active party, which alone says how it was trained")
 
 
-def _describe(spec: Any, noise: Noise) -> dict[str, Any]:
+def _describe(spec: ProtocolSpec, noise: Noise) -> dict[str, Any]:
     from veilboost.audit.verdicts import COST
-    from veilboost.cli.verdict import directions_of, protections_of, status_of
 
     statement = spec.statement.given(noise)
     drawn = "from the operating system's generator" if noise is Noise.SYSTEM else str(noise)
@@ -100,12 +100,28 @@ def _describe(spec: Any, noise: Noise) -> dict[str, Any]:
         "name": spec.name,
         "setting": spec.setting,
         "exact": spec.exact,
-        "status": status_of(statement),
+        "status": statement.status,
         "directions": directions_of(spec.name, statement),
-        "protections": protections_of(statement),
+        "protections": statement.to_list(),
         "noise": "none in the model" if spec.exact and noise is Noise.SYSTEM else drawn,
         "warning": noise.warning,
         "cost": COST.get(spec.name),
         "summary": spec.summary,
         "source": spec.source,
     }
+
+
+def directions_of(protocol: str, statement: Statement) -> list[dict[str, str | None]]:
+    """For each victim and what it is about: the worst status, and the attack that this rests on, if one does."""
+    from veilboost.audit.verdicts import decisive
+
+    attacks = decisive(protocol)
+    return [
+        {
+            "victim": victim,
+            "subject": subject,
+            "status": str(statement.worst_for(victim, subject)),
+            "decisive_attack": attacks.get((victim, subject)),
+        }
+        for victim, subject in statement.directions
+    ]

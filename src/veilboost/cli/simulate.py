@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,9 +20,14 @@ from veilboost.errors import ImpossibleParameter, UnsupportedCombination
 
 if TYPE_CHECKING:
     from veilboost.boost.booster import RoundResult, Watcher
+    from veilboost.protocols.spec import ProtocolSpec
 
-DATA, PARTIES, TESTING, OUTPUT = "Data", "Parties", "Testing and baselines", "Output"
-SCENE = "scene"
+
+# Options by the panel of --help that shows them.
+_data: Any = partial(typer.Option, rich_help_panel="Data")
+_parties: Any = partial(typer.Option, rich_help_panel="Parties")
+_testing: Any = partial(typer.Option, rich_help_panel="Testing and baselines")
+_output: Any = partial(typer.Option, rich_help_panel="Output")
 
 
 @training_options
@@ -28,228 +35,150 @@ def simulate(
     *,
     data: Annotated[
         list[str] | None,
-        typer.Option(
+        _data(
             "--data",
             metavar="FILE",
             help="Table to train on: parquet, csv, arrow, libsvm, or 'sql:SELECT ...'. "
             "Or one per party, aligned by --id: --data bank=b.csv --data shop=s.csv.",
-            rich_help_panel=DATA,
         ),
     ] = None,
     dataset: Annotated[
-        str | None,
-        typer.Option(
-            "--dataset", metavar="NAME", help="A built-in data set (veilboost datasets).", rich_help_panel=DATA
-        ),
+        str | None, _data("--dataset", metavar="NAME", help="A built-in data set (veilboost datasets).")
     ] = None,
-    scene: Annotated[
-        bool,
-        typer.Option("--scene", help="The built-in bank, shop and telecom, aligned by id.", rich_help_panel=DATA),
-    ] = False,
-    label: Annotated[
-        str | None, typer.Option("--label", metavar="COLUMN", help="What to predict.", rich_help_panel=DATA)
-    ] = None,
+    scene: Annotated[bool, _data("--scene", help="The built-in bank, shop and telecom, aligned by id.")] = False,
+    label: Annotated[str | None, _data("--label", metavar="COLUMN", help="What to predict.")] = None,
     classes: Annotated[
         str | None,
-        typer.Option(
+        _data(
             "--classes",
             metavar="NAME,...",
             help="The label's classes, where they may not come from the labels (sealed).",
-            rich_help_panel=DATA,
         ),
     ] = None,
-    id: Annotated[
-        str | None, typer.Option("--id", metavar="COLUMN", help="Whose row it is.", rich_help_panel=DATA)
-    ] = None,
-    weight: Annotated[
-        str | None, typer.Option("--weight", metavar="COLUMN", help="What rows count.", rich_help_panel=DATA)
-    ] = None,
+    id: Annotated[str | None, _data("--id", metavar="COLUMN", help="Whose row it is.")] = None,
+    weight: Annotated[str | None, _data("--weight", metavar="COLUMN", help="What rows count.")] = None,
     categorical: Annotated[
         list[str] | None,
-        typer.Option(
+        _data(
             "--categorical",
             metavar="COLUMN",
             help="A column of numbers that are categories; text always is. Repeatable; "
             "NAME=COLUMN where every party has a table of its own.",
-            rich_help_panel=DATA,
         ),
     ] = None,
     constant: Annotated[
-        str,
-        typer.Option(
-            "--constant",
-            metavar="NAME",
-            help="Columns of one value or none at all: error, drop or keep.",
-            rich_help_panel=DATA,
-        ),
+        str, _data("--constant", metavar="NAME", help="Columns of one value or none at all: error, drop or keep.")
     ] = "error",
     protocol: Annotated[
-        str,
-        typer.Option(
-            "--protocol", metavar="NAME", help="How parties talk (veilboost protocols).", rich_help_panel=PARTIES
-        ),
+        str, _parties("--protocol", metavar="NAME", help="How parties talk (veilboost protocols).")
     ] = "plain",
     parties: Annotated[
         int | None,
-        typer.Option(
+        _parties(
             "--parties",
             help="Deal the columns out to so many parties in contiguous blocks, the active party's first.",
             show_default="2",
-            rich_help_panel=PARTIES,
         ),
     ] = None,
     columns: Annotated[
         list[str] | None,
-        typer.Option(
+        _parties(
             "--columns",
             metavar="NAME=COLUMN,...",
             help="A party and its columns, * for all that no other party has. Repeatable; the first is active.",
-            rich_help_panel=PARTIES,
         ),
     ] = None,
     active: Annotated[
         str | None,
-        typer.Option(
-            "--active",
-            metavar="NAME",
-            help="The party with the label.",
-            show_default="the first",
-            rich_help_panel=PARTIES,
-        ),
+        _parties("--active", metavar="NAME", help="The party with the label.", show_default="the first"),
     ] = None,
     setting: Annotated[
         str | None,
-        typer.Option(
+        _parties(
             "--setting",
             metavar="NAME",
             help="vertical (columns in different hands) or horizontal (rows are).",
             show_default="the protocol's",
-            rich_help_panel=PARTIES,
         ),
     ] = None,
     participants: Annotated[
         int | None,
-        typer.Option(
-            "--participants",
-            help="Horizontal: deal the rows out to so many participants.",
-            show_default="10",
-            rich_help_panel=PARTIES,
-        ),
+        _parties("--participants", help="Horizontal: deal the rows out to so many participants.", show_default="10"),
     ] = None,
-    buckets: Annotated[
-        int | None,
-        typer.Option("--buckets", help="Horizontal: another name of --max-bin.", rich_help_panel=PARTIES),
-    ] = None,
+    buckets: Annotated[int | None, _parties("--buckets", help="Horizontal: another name of --max-bin.")] = None,
     eps: Annotated[
         float | None,
-        typer.Option(
+        _parties(
             "--eps",
             help="The protocol's epsilon (of labels in sealed, of a release in ldp and elxgb, of a bucket in "
             "federboost and mal); inf for no noise, where it can be switched off so.",
-            rich_help_panel=PARTIES,
         ),
     ] = None,
     eps_features: Annotated[
         float | None,
-        typer.Option(
+        _parties(
             "--eps-features",
             help="sealed: epsilon of the passive parties' statistics.",
             show_default="off: exact sums",
-            rich_help_panel=PARTIES,
         ),
     ] = None,
     allow_unmasked: Annotated[
         bool,
-        typer.Option(
-            "--allow-unmasked",
-            help="mal: send rows whose label no mask can hide (--option guard=allow).",
-            rich_help_panel=PARTIES,
-        ),
+        _parties("--allow-unmasked", help="mal: send rows whose label no mask can hide (--option guard=allow)."),
     ] = False,
     threads: Annotated[
-        int | None,
-        typer.Option("--threads", help="Threads of each party.", show_default="all cores", rich_help_panel=PARTIES),
+        int | None, _parties("--threads", help="Threads of each party.", show_default="all cores")
     ] = None,
     engine: Annotated[
         str,
-        typer.Option(
+        _parties(
             "--engine",
             metavar="NAME",
             help="Where parties compute: local, disk or disk:FOLDER (rows in files), ray (workers on this machine) "
             "or ray://HOST:PORT (a cluster).",
-            rich_help_panel=PARTIES,
         ),
     ] = "local",
     workers: Annotated[
-        int | None,
-        typer.Option("--workers", help="Workers of --engine ray.", show_default="all cores", rich_help_panel=PARTIES),
+        int | None, _parties("--workers", help="Workers of --engine ray.", show_default="all cores")
     ] = None,
     test_size: Annotated[
         float | None,
-        typer.Option(
+        _testing(
             "--test-size",
             help="Share of rows kept for testing, drawn by --seed and ids. In (0, 1).",
             show_default="0.2",
-            rich_help_panel=TESTING,
         ),
     ] = None,
     test_data: Annotated[
         list[str] | None,
-        typer.Option(
-            "--test-data",
-            metavar="FILE",
-            help="Test on this table instead; given like --data.",
-            rich_help_panel=TESTING,
-        ),
+        _testing("--test-data", metavar="FILE", help="Test on this table instead; given like --data."),
     ] = None,
     validation_size: Annotated[
         float | None,
-        typer.Option(
-            "--validation-size",
-            help="Share of training rows kept for --early-stopping-rounds. In (0, 1).",
-            rich_help_panel=TESTING,
-        ),
+        _testing("--validation-size", help="Share of training rows kept for --early-stopping-rounds. In (0, 1)."),
     ] = None,
     no_baselines: Annotated[
-        bool,
-        typer.Option(
-            "--no-baselines",
-            help="Train neither central XGBoost nor the active party alone.",
-            rich_help_panel=TESTING,
-        ),
+        bool, _testing("--no-baselines", help="Train neither central XGBoost nor the active party alone.")
     ] = False,
     network: Annotated[
         str | None,
-        typer.Option(
+        _output(
             "--network",
             metavar="LINE",
             help="Also tell what the messages would take on such a line, as 20mbit,100ms.",
-            rich_help_panel=OUTPUT,
         ),
     ] = None,
-    audit: Annotated[
-        bool,
-        typer.Option("--audit", help="Also attack the run with what each party saw.", rich_help_panel=OUTPUT),
-    ] = False,
+    audit: Annotated[bool, _output("--audit", help="Also attack the run with what each party saw.")] = False,
     audit_html: Annotated[
-        Path | None,
-        typer.Option(
-            "--audit-html", metavar="FILE", help="Write what --audit finds as a page.", rich_help_panel=OUTPUT
-        ),
+        Path | None, _output("--audit-html", metavar="FILE", help="Write what --audit finds as a page.")
     ] = None,
     save: Annotated[
-        Path | None,
-        typer.Option("--save", metavar="DIR", help="Write every party's part of the model.", rich_help_panel=OUTPUT),
+        Path | None, _output("--save", metavar="DIR", help="Write every party's part of the model.")
     ] = None,
     out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", metavar="DIR", help="Write all that was measured, for veilboost report.", rich_help_panel=OUTPUT
-        ),
+        Path | None, _output("--out", metavar="DIR", help="Write all that was measured, for veilboost report.")
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.", rich_help_panel=OUTPUT)
-    ] = False,
+    as_json: Annotated[bool, _output("--json", help="Print one JSON object on stdout and nothing else.")] = False,
     config: TrainingConfig,
 ) -> None:
     """Train a federation in one process and see what it would give.
@@ -271,121 +200,113 @@ def simulate(
 
         [bold]veilboost simulate --data t.csv --label y --protocol mal --participants 10 --buckets 18[/]
     """
-    from veilboost.cli.experiment import run_experiment, summary
-    from veilboost.cli.horizontal import HorizontalChoices, network_summary, run_horizontal, tell_horizontal
-    from veilboost.cli.options import with_budget
-    from veilboost.cli.problem import SplitOptions, load_problem
-    from veilboost.cli.report import print_report
-    from veilboost.cli.tables import TableOptions
+    from veilboost.cli.audit import print_findings, write_page
+    from veilboost.cli.options import with_budget, with_option
+    from veilboost.cli.summary import print_summary
     from veilboost.engine.opening import check_engine, open_engine
+    from veilboost.experiment.problem import DataOptions, load_problem
+    from veilboost.experiment.run import RunOptions, run
+    from veilboost.model.store import save_model
     from veilboost.protocols.registry import protocol_named
+    from veilboost.protocols.validation import settle
+    from veilboost.wire.network import Network
 
+    # All that is checked here comes before the loading of a large file.
     if scene and dataset is not None:
         raise UnsupportedCombination("--scene and --dataset are both given", "leave one of them out")
     if threads is not None and threads < 1:
         raise ImpossibleParameter(f"--threads {threads} is less than 1")
     check_engine(engine, workers)
-    choices = HorizontalChoices(participants, buckets, allow_unmasked)
-    horizontal = _is_horizontal(protocol, setting)
-    # A wrong name should not cost the loading of a large file.
-    if horizontal:
-        if engine != "local":
-            raise UnsupportedCombination("--engine is for vertical protocols", "leave it out")
-        if classes is not None:
-            raise UnsupportedCombination("--classes is for vertical protocols", "leave it out")
-        if parties is not None or columns or active is not None:
-            raise UnsupportedCombination("--parties, --columns and --active are for columns in different hands")
-        dealt_out = protocol_named(protocol, "horizontal")
-        config = with_budget(config, protocol, dealt_out.options, eps, eps_features)
-        choices.applied(dealt_out, config)
-        parties = 1
-    elif choices.any:
-        raise UnsupportedCombination(
-            f"{protocol} is vertical, and --participants, --buckets and --allow-unmasked are not",
-            "choose mal or secagg, or leave them out",
-        )
-    else:
-        spec = protocol_named(protocol)
-        config = with_budget(config, protocol, spec.options, eps, eps_features)
-        spec.options.from_dict(config.options)
-    options = TableOptions(
+    if network is not None:
+        Network.parse(network)
+    spec = protocol_named(protocol)
+    _check_setting(
+        spec,
+        setting,
+        {
+            "vertical": {
+                "--parties": parties,
+                "--columns": columns or None,
+                "--active": active,
+                "--classes": classes,
+                "--engine": None if engine == "local" else engine,
+            },
+            "horizontal": {
+                "--participants": participants,
+                "--buckets": buckets,
+                "--allow-unmasked": allow_unmasked or None,
+            },
+        },
+    )
+    config = with_budget(config, spec, eps, eps_features)
+    if allow_unmasked:
+        config = with_option(config, spec, "--allow-unmasked", ("guard",), "allow")
+    if buckets is not None:
+        config = replace(config, max_bin=buckets)
+    settle(spec, config)
+    options = DataOptions(
         data=data or (),
-        dataset=SCENE if scene else dataset,
+        dataset="scene" if scene else dataset,
         label=label,
         id=id,
         weight=weight,
         categorical=categorical or (),
         constant=constant,
-        parties=parties,
+        parties=1 if spec.setting == "horizontal" else parties,
         columns=columns or (),
         active=active,
+        test_data=test_data or (),
+        test_size=test_size,
+        validation_size=validation_size,
+        seed=config.seed,
     )
-    problem = load_problem(options, SplitOptions(test_data or (), test_size, validation_size, config.seed))
-    attacked = audit or audit_html is not None
-    if horizontal:
-        with _progress(config.n_estimators, shown=not as_json) as watcher:
-            dealt = run_horizontal(
-                problem, protocol, config, choices, threads or _cores(), not no_baselines, watcher, attacked
-            )
-        if audit_html is not None:
-            write_audit_page(audit_html, protocol, dealt.findings or (), dealt.statement)
-        tell_horizontal(dealt, network, save, as_json)
-        if out is not None:
-            from veilboost.cli.saved import facts_of_horizontal
-
-            with writing(out):
-                facts_of_horizontal(dealt, problem).save(out)
-        return
+    problem = load_problem(options)
     with _progress(config.n_estimators, shown=not as_json) as watcher, open_engine(engine, workers) as opened:
-        done = run_experiment(
-            problem,
-            protocol,
-            config,
-            threads or _cores(),
-            not no_baselines,
-            watcher,
-            attacked,
-            opened,
-            None if classes is None else classes.split(","),
+        how = RunOptions(
+            threads=threads or _cores(),
+            participants=10 if participants is None else participants,
+            engine=opened,
+            classes=None if classes is None else classes.split(","),
+            baselines=not no_baselines,
+            audit=audit or audit_html is not None,
+            curves=out is not None,
+            watcher=watcher,
         )
+        done = run(problem, spec, config, how)
     if save is not None:
-        from veilboost.model.store import save_model
-
         with writing(save):
-            save_model(done.run.parts, save)
+            save_model(done.parts, save)
     if out is not None:
-        from veilboost.cli.saved import facts_of_experiment
-
         with writing(out):
-            facts_of_experiment(done).save(out)
-    line = {}
-    if network is not None:
-        line = network_summary(network, done.run.rounds, done.run.bytes_sent, done.run.bytes_sent)
+            done.facts().save(out)
     if audit_html is not None:
-        write_audit_page(audit_html, protocol, done.findings or (), done.statement)
+        write_page(audit_html, protocol, done.findings or (), done.statement)
+    line = {} if network is None else done.on_network(network)
     if as_json:
-        print_json(summary(done) | {"saved": None if save is None else str(save)} | line)
-    else:
-        print_report(done, not no_baselines, save)
-        if done.findings is not None:
-            from veilboost.cli.audit import print_findings
+        print_json(done.to_dict() | {"saved": None if save is None else str(save)} | line)
+        return
+    console = stdout()
+    print_summary(console, done, save)
+    if done.findings is not None:
+        console.print("\n[bold]What attacks with each party's view found[/]\n")
+        print_findings(console, done.findings)
+    if line:
+        console.print(f"\non {network}: {line['network_seconds']:.2f} s under way", soft_wrap=True)
 
-            stdout().print("\n[bold]What attacks with each party's view found[/]\n")
-            print_findings(stdout(), done.findings)
-        if line:
-            stdout().print(f"\non {network}: {line['network_seconds']:.2f} s under way", soft_wrap=True)
 
-
-def _is_horizontal(protocol: str, setting: str | None) -> bool:
-    """Where rows are in different hands: what the protocol is for, and what was said must agree."""
-    from veilboost.protocols.registry import protocols_of
-
-    found = protocol in protocols_of("horizontal")
-    if setting not in {None, "vertical", "horizontal"}:
+def _check_setting(spec: ProtocolSpec, setting: str | None, options: dict[str, dict[str, Any]]) -> None:
+    """The setting must be the protocol's, and options of the other setting are refused."""
+    if setting is not None and setting not in options:
         raise ImpossibleParameter(f"--setting {setting} is neither vertical nor horizontal")
-    if setting is not None and (setting == "horizontal") != found:
-        raise UnsupportedCombination(f"the protocol {protocol} is not for the {setting} setting")
-    return found
+    if setting not in (None, spec.setting):
+        raise UnsupportedCombination(f"the protocol {spec.name} is not for the {setting} setting")
+    for other, named in options.items():
+        wrong = [flag for flag, value in named.items() if value is not None]
+        if other != spec.setting and wrong:
+            raise UnsupportedCombination(
+                f"{spec.name} is {spec.setting}, and {', '.join(wrong)} is for {other} protocols",
+                "choose another protocol (veilboost protocols), or leave it out",
+            )
 
 
 @contextmanager

@@ -7,11 +7,8 @@ from typing import Annotated
 
 import typer
 from rich.markup import escape
-from rich.padding import Padding
 
-from veilboost.cli.console import bytes_text, make_table, print_json, stdout
-
-INDENT = (0, 0, 0, 2)
+from veilboost.cli.console import AsJson, bytes_text, indented, make_table, print_json, stdout
 
 
 def transcript(
@@ -20,7 +17,7 @@ def transcript(
         str | None,
         typer.Option("--network", metavar="LINE", help="What it would take on such a line, as 20mbit,100ms."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show what crossed in a run: who sent what to whom, bytes, and what it revealed.
 
@@ -66,7 +63,7 @@ def transcript(
             bytes_text(item.size),
             escape("; ".join(told)) or "[dim]nothing[/]",
         )
-    console.print(Padding(table, INDENT))
+    indented(console, table)
     console.print("\n[bold]In all[/]\n")
     headers = ("sent", "bytes sent", "received", "bytes received")
     table = make_table("party", *headers, numbers=headers)
@@ -78,6 +75,6 @@ def transcript(
             str(received.messages),
             bytes_text(received.size),
         )
-    console.print(Padding(table, INDENT))
+    indented(console, table)
     if line:
         console.print(f"\nOn a line of {escape(str(network))}: {line['network_seconds']:.2f} s under way")

@@ -1,7 +1,6 @@
 """scikit-learn shells around a federation in one process."""
 
-from veilboost.estimators.classifier import VerticalClassifier
-from veilboost.estimators.horizontal_models import HorizontalClassifier, HorizontalRegressor
-from veilboost.estimators.regressor import VerticalRegressor
+from veilboost.estimators.horizontal import HorizontalClassifier, HorizontalRegressor
+from veilboost.estimators.vertical import VerticalClassifier, VerticalRegressor
 
 __all__ = ["HorizontalClassifier", "HorizontalRegressor", "VerticalClassifier", "VerticalRegressor"]

@@ -44,20 +44,16 @@ def names_of(frame: Any) -> list[str]:
 # --- frames -----------------------------------------------------------------------------------------------
 
 
-def frames_of_parties(X: Mapping[PartyName, Any]) -> dict[PartyName, Any]:
-    """A frame for every party; the columns of shop's matrix become shop.0, shop.1, ..."""
-    frames: dict[PartyName, Any] = {}
-    for party, given in X.items():
-        if is_frame(given):
-            frames[party] = given
-            continue
-        matrix = np.asarray(given)
-        if matrix.ndim != 2:
-            raise UnknownFormat(
-                f"{party} gives neither a frame nor a matrix", "give a row per person and a column per feature"
-            )
-        frames[party] = frame_of_matrix(matrix, [f"{party}.{at}" for at in range(matrix.shape[1])])
-    return frames
+def frame_of(given: Any, party: PartyName, prefix: str) -> Any:
+    """A party's frame as it is, or its matrix as a frame whose columns are named by number."""
+    if is_frame(given):
+        return given
+    matrix = np.asarray(given)
+    if matrix.ndim != 2:
+        raise UnknownFormat(
+            f"{party} gives neither a frame nor a matrix", "give a row per person and a column per feature"
+        )
+    return frame_of_matrix(matrix, [f"{prefix}{at}" for at in range(matrix.shape[1])])
 
 
 def frame_of_matrix(matrix: AnyArray, names: Sequence[str]) -> ArrowTable:
@@ -146,10 +142,10 @@ def load_tables(
     labels: Mapping[PartyName, str],
 ) -> Tables:
     """Every party's table; `labels` names the label column of those that have one."""
-    return {party: _load(frames[party], own, id, labels.get(party)) for party, own in wanted.items()}
+    return {party: load_frame(frames[party], own, id, labels.get(party)) for party, own in wanted.items()}
 
 
-def _load(frame: Any, wanted: Wanted, id: str | None, label: str | None) -> PartyTable:
+def load_frame(frame: Any, wanted: Wanted, id: str | None, label: str | None) -> PartyTable:
     if wanted.features == () and label is None:  # an active party may hold labels and nothing else
         if id is None:
             return PartyTable(np.arange(len(frame), dtype=np.int64), ())

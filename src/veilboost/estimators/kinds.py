@@ -2,71 +2,20 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from veilboost.boost.objective import make_objective
 from veilboost.errors import ImpossibleParameter, LabelOutOfRange, UnreadableModel, UnsupportedCombination
+from veilboost.estimators.base import Federated
 from veilboost.estimators.sklearn_base import ClassifierMixin, RegressorMixin, kind_of_labels
 from veilboost.model.part import Skeleton
 from veilboost.types import AnyArray, Float64Array
 
 
-@dataclass(frozen=True)
-class Labels:
-    """Labels as training takes them; `classes` is None for numbers."""
-
-    values: Float64Array
-    classes: AnyArray | None
-
-    @property
-    def names(self) -> tuple[str, ...] | None:
-        return None if self.classes is None else tuple(str(name) for name in self.classes)
-
-
-class LabelKind:
-    """What an estimator of either kind needs of the federation that trains it, and what it says of labels."""
-
-    objective: str | Callable[..., Any]
-    other: ClassVar[str]  # the estimator for labels of the other kind
-
-    @property
-    @abstractmethod
-    def _skeleton(self) -> Skeleton:
-        """The trees of the fitted model."""
-
-    @abstractmethod
-    def _margins(self, X: Any) -> Float64Array:
-        """Margins (K, rows) of new rows."""
-
-    @abstractmethod
-    def _learn_labels(self, y: AnyArray) -> Labels:
-        """Training labels, checked."""
-
-    @abstractmethod
-    def _encode_labels(self, y: AnyArray, classes: AnyArray | None) -> Float64Array:
-        """Labels in the terms of training."""
-
-    @abstractmethod
-    def _objective_name(self, labels: Labels) -> str:
-        """The loss by name; a user's own stands in for it."""
-
-    @classmethod
-    @abstractmethod
-    def _fits(cls, skeleton: Skeleton) -> bool:
-        """Whether this estimator's predictions are those of such a model."""
-
-    @classmethod
-    @abstractmethod
-    def _stored_classes(cls, skeleton: Skeleton, stored: AnyArray | None) -> AnyArray | None:
-        """The classes of a stored model; None for numbers."""
-
-
-class Classifier(ClassifierMixin, LabelKind):
+class Classifier(ClassifierMixin, Federated):
     """Which of several classes."""
 
     classes_: AnyArray
@@ -84,7 +33,7 @@ class Classifier(ClassifierMixin, LabelKind):
         likeliest = self.predict_proba(X).argmax(axis=1)
         return self.classes_[likeliest]
 
-    def _learn_labels(self, y: AnyArray) -> Labels:
+    def _find_classes(self, y: AnyArray) -> AnyArray | None:
         kind = kind_of_labels(y)
         if kind not in ("binary", "multiclass"):
             raise LabelOutOfRange(f"Unknown label type: {kind}", f"give classes, or use {self.other} for numbers")
@@ -94,7 +43,7 @@ class Classifier(ClassifierMixin, LabelKind):
             raise LabelOutOfRange(
                 f"the labels hold only one class ({len(y)} rows)", "give rows of at least two classes"
             )
-        return Labels(self._encode_labels(y, classes), classes)
+        return classes
 
     def _encode_labels(self, y: AnyArray, classes: AnyArray | None) -> Float64Array:
         code = {name: float(at) for at, name in enumerate([] if classes is None else classes.tolist())}
@@ -106,8 +55,8 @@ class Classifier(ClassifierMixin, LabelKind):
                 "add it to classes, or drop such rows",
             ) from None
 
-    def _objective_name(self, labels: Labels) -> str:
-        found = 0 if labels.classes is None else len(labels.classes)
+    def _objective_name(self, classes: AnyArray | None) -> str:
+        found = 0 if classes is None else len(classes)
         if callable(self.objective):
             if found > 2:
                 raise UnsupportedCombination(f"a user's own objective is for two classes, and there are {found}")
@@ -144,7 +93,7 @@ def _declared(classes: Sequence[Any], y: AnyArray) -> AnyArray:
         raise LabelOutOfRange("the labels are numbers, and declared classes are not") from None
 
 
-class Regressor(RegressorMixin, LabelKind):
+class Regressor(RegressorMixin, Federated):
     """How much."""
 
     def predict(self, X: Any) -> Float64Array:
@@ -152,17 +101,17 @@ class Regressor(RegressorMixin, LabelKind):
         margin = self._margins(X)
         return make_objective("poisson" if self._skeleton.objective == "poisson" else "regression").predict(margin)
 
-    def _learn_labels(self, y: AnyArray) -> Labels:
+    def _find_classes(self, y: AnyArray) -> AnyArray | None:
         if getattr(self, "classes", None) is not None:
             raise ImpossibleParameter("classes are for a classifier", f"use {self.other}, or leave classes out")
-        return Labels(self._encode_labels(y, None), None)
+        return None
 
     def _encode_labels(self, y: AnyArray, classes: AnyArray | None) -> Float64Array:
         if y.dtype.kind not in "biuf":
             raise LabelOutOfRange("the labels are text, and a regressor predicts numbers", f"use {self.other}")
         return y.astype(np.float64)
 
-    def _objective_name(self, labels: Labels) -> str:
+    def _objective_name(self, classes: AnyArray | None) -> str:
         if callable(self.objective) or self.objective == "auto":
             return "regression"
         if self.objective not in ("regression", "poisson"):

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from veilboost.boost.objective import make_objective
 from veilboost.data.arrow import pyarrow, table_of
 from veilboost.errors import UnknownFormat
 from veilboost.model.part import ColumnInfo, Part, Skeleton
@@ -54,8 +53,7 @@ class ModelInfo:
 
 def scores_of(skeleton: Skeleton, margins: Float64Array) -> Float64Array:
     """What the objective makes of margins: probabilities (more than two classes: a column each) or values."""
-    name = skeleton.objective if skeleton.objective != "custom" else "regression"
-    return make_objective(name, classes=skeleton.trees_per_round).predict(margins)
+    return skeleton.loss.predict(margins)
 
 
 def meaning(info: ModelInfo) -> str:

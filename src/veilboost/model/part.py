@@ -14,6 +14,7 @@ import numpy as np
 
 from veilboost.boost.booster import RoundResult
 from veilboost.boost.columns import Rule
+from veilboost.boost.objective import Objective, objective_of
 from veilboost.boost.tree import Tree
 from veilboost.config import TrainingConfig
 from veilboost.errors import ForeignColumns
@@ -116,6 +117,12 @@ class Skeleton:
     base_margin: Float64Array
     config: TrainingConfig
     noise: Noise = Noise.SYSTEM  # where the noise, masks and keys of its training came from
+
+    @property
+    def loss(self) -> Objective:
+        """What it was trained by. A user's own is not kept; its margins are its predictions, as in regression."""
+        name = "regression" if self.objective == "custom" else self.objective
+        return objective_of(name, self.config, max(2, self.trees_per_round))
 
 
 @dataclass(frozen=True)

@@ -88,6 +88,19 @@ class Statement:
         )
 
     @property
+    def status(self) -> dict[str, str]:
+        """The worst status of each victim."""
+        return {victim: str(self.worst_for(victim)) for victim in dict.fromkeys(p.victim for p in self.protections)}
+
+    @property
+    def exposed(self) -> tuple[Protection, ...]:
+        """What is not protected."""
+        return tuple(each for each in self.protections if each.status in (Status.BROKEN, Status.OPEN))
+
+    def to_list(self) -> list[dict[str, str]]:
+        return [each.to_dict() for each in self.protections]
+
+    @property
     def directions(self) -> tuple[tuple[str, str], ...]:
         """Each victim with each subject, once."""
         return tuple(dict.fromkeys((p.victim, p.subject) for p in self.protections))

@@ -15,7 +15,7 @@ from veilboost.audit.runner import attack
 from veilboost.audit.sources import kept_key, views_of_simulation
 from veilboost.audit.verdicts import COST, DECISIVE, Evidence
 from veilboost.audit.view import Truth, View
-from veilboost.cli.verdict import directions_of
+from veilboost.cli.protocols import directions_of
 from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
 from veilboost.party.simulation import SERVER, simulate_training

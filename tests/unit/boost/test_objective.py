@@ -10,8 +10,8 @@ import pytest
 import xgboost as xgb
 
 from veilboost.boost.metrics import check_metric_fits
-from veilboost.boost.objective import BinaryLogistic, Objective, make_objective, sigmoid, softmax
-from veilboost.config import OBJECTIVES
+from veilboost.boost.objective import BinaryLogistic, Objective, make_objective, objective_of, sigmoid, softmax
+from veilboost.config import OBJECTIVES, TrainingConfig
 from veilboost.errors import (
     GradientRange,
     ImpossibleParameter,
@@ -403,3 +403,15 @@ def test_every_objective_of_the_configuration_exists(name):
     assert objective.name == name
     assert objective.trees_per_round == (2 if name == "multiclass" else 1)
     check_metric_fits(objective.default_metric, name)
+
+
+def test_the_loss_of_a_run_has_all_its_parameters():
+    config = TrainingConfig(scale_pos_weight=3.0, order="first", max_delta_step=2.0)
+    made = objective_of("binary", config, 2)
+    expected = make_objective("binary", scale_pos_weight=3.0, order="first", max_delta_step=2.0)
+    margin, y = np.array([[0.5, -1.0]]), np.array([0.0, 1.0])
+    np.testing.assert_array_equal(made.gradients(margin, y, None), expected.gradients(margin, y, None))
+    assert made.max_delta_step == 2.0
+    assert objective_of("multiclass", TrainingConfig(), 4).trees_per_round == 4
+    loss = objective_of("custom", TrainingConfig(), 2, squared)
+    np.testing.assert_array_equal(loss.gradients(margin, y, None)[0], squared(margin[0], y)[0][None])

@@ -22,12 +22,11 @@ from veilboost.protocols.registry import protocol_named
     ],
 )
 def test_a_budget_becomes_the_option_of_the_protocol(protocol, eps, eps_features, options):
-    known = protocol_named(protocol).options
-    assert with_budget(TrainingConfig(), protocol, known, eps, eps_features).options == options
+    assert with_budget(TrainingConfig(), protocol_named(protocol), eps, eps_features).options == options
 
 
 def test_rows_in_different_hands_too():
-    assert with_budget(TrainingConfig(), "mal", protocol_named("mal").options, 4.0, None).options == {"epsilon": 4.0}
+    assert with_budget(TrainingConfig(), protocol_named("mal"), 4.0, None).options == {"epsilon": 4.0}
 
 
 @pytest.mark.parametrize(
@@ -41,9 +40,9 @@ def test_rows_in_different_hands_too():
 )
 def test_a_budget_that_nothing_would_keep_is_refused(protocol, eps, eps_features, error):
     with pytest.raises(error):
-        with_budget(TrainingConfig(), protocol, protocol_named(protocol).options, eps, eps_features)
+        with_budget(TrainingConfig(), protocol_named(protocol), eps, eps_features)
 
 
 def test_a_budget_is_said_once():
     with pytest.raises(UnsupportedCombination, match="twice"):
-        with_budget(TrainingConfig(options={"eps": 1.0}), "sealed", protocol_named("sealed").options, 2.0, None)
+        with_budget(TrainingConfig(options={"eps": 1.0}), protocol_named("sealed"), 2.0, None)

@@ -40,7 +40,7 @@ def test_mal_learns_from_one_matrix() -> None:
     assert roc_auc_score(y[400:], model.predict_proba(X[400:])[:, 1]) > 0.9
     assert set(model.simulation_.outcome.reports) == {"participant0", "participant1", "participant2"}
     assert model.feature_importances_.sum() == pytest.approx(1.0)
-    assert max(tree.depth for tree in model.model_.skeleton.trees) == 1
+    assert max(tree.depth for tree in model.joined_.skeleton.trees) == 1
 
 
 @pytest.mark.fast
@@ -53,6 +53,7 @@ def test_classes_keep_their_names_and_models_survive_a_folder(tmp_path) -> None:
     again = HorizontalClassifier.load(tmp_path / "m")
     assert again.model_sha256_ == model.model_sha256_
     assert (again.predict(X) == model.predict(X)).all()
+    assert (again.protocol, again.max_depth, again.objective) == ("secagg", 3, "multiclass")
     with pytest.raises(UnreadableModel):
         HorizontalRegressor.load(tmp_path / "m")
 
@@ -88,6 +89,8 @@ def test_what_cannot_be_is_refused() -> None:
         HorizontalClassifier(participants=0).fit(np.eye(4), [0, 1, 0, 1])
     with pytest.raises(RowsDiffer):
         HorizontalClassifier(participants=5).fit(np.eye(4), [0, 1, 0, 1])
+    with pytest.raises(UnsupportedCombination, match="own objective"):
+        HorizontalClassifier(participants=2, objective=lambda margin, y: (margin, y)).fit(np.eye(4), [0, 1, 0, 1])
     with pytest.raises(NotFittedError):
         HorizontalRegressor().predict(np.eye(4))
 

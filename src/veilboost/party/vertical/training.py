@@ -8,7 +8,7 @@ from typing import Protocol
 
 from veilboost.boost.booster import Hooks, Progress, Watcher, train
 from veilboost.boost.metrics import check_metric_fits, metric_named
-from veilboost.boost.objective import CustomLoss, make_objective
+from veilboost.boost.objective import CustomLoss, objective_of
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import JobRandomness
 from veilboost.data.table import PartyTable
@@ -74,13 +74,8 @@ def train_active(
         job.protocol, job.config, table, engine=engine.name, custom_loss=job.custom_loss, classes=job.classes
     )
     table, config = resolved.table or table, resolved.config
-    objective = make_objective(
-        config.objective if job.custom_loss is None else "custom",
-        classes=resolved.kinds,
-        scale_pos_weight=config.scale_pos_weight,
-        max_delta_step=config.max_delta_step,
-        order=config.order,
-        custom=job.custom_loss,
+    objective = objective_of(
+        config.objective if job.custom_loss is None else "custom", config, resolved.kinds, job.custom_loss
     )
     metric = metric_named(objective.default_metric if config.eval_metric == "auto" else config.eval_metric)
     check_metric_fits(metric.name, objective.name)

@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from veilboost.boost.columns import ColumnBlock
-from veilboost.boost.objective import Objective, make_objective
+from veilboost.boost.objective import Objective, objective_of
 from veilboost.boost.stumps import sums_by_slot, train_stumps
 from veilboost.errors import EmptyTable, LabelOutOfRange, MalformedMessage, PeerUnreachable
 from veilboost.model.part import SplitRecords, TrainingOutcome
@@ -44,12 +44,7 @@ class MalServer(ServerSide):
         schema = unify({name: Schema.from_json(each.schema) for name, each in told.items()}, config.objective)
         rows = self._collect(schema)
         block, label_sums, reports = self._pool(schema, rows)
-        objective = make_objective(
-            schema.objective,
-            classes=max(2, schema.kinds),
-            max_delta_step=config.max_delta_step,
-            order=config.order,
-        )
+        objective = objective_of(schema.objective, config, max(2, schema.kinds))
         base = self._base(objective, block, label_sums)
         grown = train_stumps(block, label_sums, base, objective, config, context.threads, context.watcher)
         part = make_whole("mal", schema, grown.trees, base, SplitRecords.of(grown.rules), config)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from veilboost.boost.metrics import Metric, metric_named
-from veilboost.boost.objective import Objective, make_objective
+from veilboost.boost.objective import Objective
 from veilboost.config import TrainingConfig
 from veilboost.errors import UnsupportedCombination
 from veilboost.protocols.horizontal.roles import refuse_sampling
-from veilboost.protocols.horizontal.schema import Schema
 
 FIXED = {"proposal": "global"}
 
@@ -18,17 +17,6 @@ def refuse(config: TrainingConfig) -> None:
         raise UnsupportedCombination(
             f"secagg adds metrics up, and {config.eval_metric} ranks rows", "use one that is a mean, as logloss"
         )
-
-
-def objective_of(schema: Schema, config: TrainingConfig) -> Objective:
-    """The loss, the same at the server and at every participant."""
-    return make_objective(
-        schema.objective,
-        classes=max(2, schema.kinds),
-        scale_pos_weight=config.scale_pos_weight,
-        max_delta_step=config.max_delta_step,
-        order=config.order,
-    )
 
 
 def metric_of(objective: Objective, config: TrainingConfig) -> Metric:

@@ -12,6 +12,7 @@ import numpy as np
 
 from veilboost import _native
 from veilboost.boost.columns import ColumnBlock
+from veilboost.boost.objective import objective_of
 from veilboost.boost.rows import RowGroups
 from veilboost.boost.sampling import sample_columns
 from veilboost.boost.stumps import bins_of
@@ -43,7 +44,7 @@ from veilboost.protocols.secagg.messages import (
     SumsRequest,
     TotalsRequest,
 )
-from veilboost.protocols.secagg.options import metric_of, objective_of
+from veilboost.protocols.secagg.options import metric_of
 from veilboost.protocols.secagg.search import MOST_STEPS, most_values
 from veilboost.protocols.vertical.round_state import increasing, within
 from veilboost.types import (
@@ -153,7 +154,7 @@ class SecaggParticipant(ParticipantSide):
         self._masks.agree(publics)
         schema = Schema.from_json(message.schema)
         columns, label = table_in_terms_of(self._context.table, schema)
-        self._objective = objective_of(schema, self._config)
+        self._objective = objective_of(schema.objective, self._config, max(2, schema.kinds))
         self._objective.base_margin(label, None, 0.5)  # refuses labels that the loss is not defined for
         self._schema, self._columns, self._label = schema, columns, label
         counted = [column for column in columns if column.categories is None or self._ordinal]

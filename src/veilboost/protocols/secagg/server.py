@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from veilboost.boost.booster import RoundResult
-from veilboost.boost.objective import Objective
+from veilboost.boost.objective import Objective, objective_of
 from veilboost.boost.sampling import sample_columns
 from veilboost.crypto.pairwise import KEY_BYTES
 from veilboost.errors import EmptyTable, ImpossibleParameter, MalformedMessage, PeerUnreachable
@@ -41,7 +41,7 @@ from veilboost.protocols.secagg.messages import (
     SumsRequest,
     TotalsRequest,
 )
-from veilboost.protocols.secagg.options import metric_of, objective_of
+from veilboost.protocols.secagg.options import metric_of
 from veilboost.protocols.secagg.search import find_cuts
 from veilboost.types import (
     Float32Array,
@@ -70,7 +70,7 @@ class SecaggServer(ServerSide):
         config = self._context.config
         schema = self._form_group()
         rows, mean = self._totals()
-        objective = objective_of(schema, config)
+        objective = objective_of(schema.objective, config, max(2, schema.kinds))
         self._objective, self._config = objective, config
         base = _base(objective, schema, mean, config.base_score)
         cuts = self._find_cuts(schema, base)

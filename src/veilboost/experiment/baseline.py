@@ -1,25 +1,22 @@
-"""What the federation is measured against: all columns in one hand (XGBoost), and the label party alone."""
+"""What a federation is measured against: XGBoost with all data in one hand."""
 
 from __future__ import annotations
 
 import importlib
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from veilboost.boost.metrics import Metric
 from veilboost.boost.objective import Objective
-from veilboost.cli.problem import Problem, labels
-from veilboost.cli.tables import Tables
 from veilboost.config import TrainingConfig
+from veilboost.experiment.problem import Problem, Tables, labels
 from veilboost.model.part import Part
-from veilboost.party.simulation import simulate_prediction, simulate_training
 from veilboost.types import AnyArray, BoolArray, Float64Array, PartyName
 
-ALONE = "plain"  # nobody else takes part, so nothing needs protection
 _EVERY_CATEGORY = 1 << 20  # more than any column has
 
 
@@ -30,17 +27,6 @@ class Baseline:
     prediction: Float64Array
     fit_seconds: float
     seconds_per_tree: float
-
-
-def active_only(problem: Problem, config: TrainingConfig, objective: Objective, threads: int) -> Float64Array | None:
-    """What the label party reaches with its own columns; None if it has none."""
-    active = problem.active
-    if not problem.train[active].columns:
-        return None
-    own = {active: problem.train[active]}
-    config = replace(config, options={})  # those of the federation's protocol
-    run = simulate_training(own, active, ALONE, config, held_out=problem.held_out, threads=threads)
-    return objective.predict(simulate_prediction(run.parts, active, {active: problem.test[active]}))
 
 
 def central_xgboost(

@@ -1,0 +1,168 @@
+"""What a person reads after a run: how good, how fast, how many bytes, who learned what, and what it spent."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from veilboost.cli.console import bar, bytes_text, indented, make_table, seconds_text, status_text
+
+if TYPE_CHECKING:
+    from veilboost.experiment.summary import RunSummary
+
+_CHANCE = {"auc": 0.5}  # what guessing gives; bars start there
+_NAMED = 6  # parties that are listed by name
+_ROLES = {"active": "active (holds the label)"}
+
+
+def print_summary(console: Console, done: RunSummary, saved: Path | None) -> None:
+    console.print(
+        f"[bold]{escape(done.spec.name)}[/]: {escape(done.spec.summary)}\n"
+        f"{done.model.objective}, {done.trees} rounds of depth {done.config.max_depth}, "
+        f"trained on {done.rows_train} rows, tested on {done.rows_test}\n"
+    )
+    _members(console, done)
+    print_quality(console, done)
+    _cost(console, done)
+    console.print("\n[bold]What each party was shown in training[/]")
+    print_learned(console, done.learned)
+    for names, told in _alike(done.privacy):
+        if told["composed"]:
+            console.print(f"\n[bold]What {'each of ' if ', ' in names else ''}{names} spent of its privacy[/]")
+            print_spending(console, told)
+    _verdict(console, done)
+    if saved is not None:
+        console.print("\n[bold]Files[/]")
+        console.print(f"  model parts, one folder per party: {escape(str(saved))}", soft_wrap=True)
+        console.print(f"  look inside: veilboost inspect {escape(str(saved))}", soft_wrap=True)
+
+
+def _members(console: Console, done: RunSummary) -> None:
+    table = make_table("party", "role", "columns", "rows", "sent", numbers=("columns", "rows", "sent"))
+    shown = list(done.owners)[:_NAMED]
+    for name, member in done.members.items():
+        if name in shown or name not in done.owners:
+            counts = (str(member.columns), str(member.rows)) if name in done.owners else ("", "")
+            role = _ROLES.get(member.role, member.role)
+            table.add_row(f"[bold]{escape(name)}[/]", role, *counts, bytes_text(done.bytes_sent[name]))
+    indented(console, table)
+    if len(done.owners) > _NAMED:
+        console.print(f"  and {len(done.owners) - _NAMED} more like them")
+
+
+def print_quality(console: Console, done: RunSummary) -> None:
+    name, better = done.metric.name, "higher" if done.metric.higher_is_better else "lower"
+    console.print(f"\n[bold]{name} on the test rows[/] ({better} is better)")
+    start = _CHANCE.get(name, 0.0)
+    end = 1.0 if name in _CHANCE else max(done.quality.values())
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    for title, value in done.quality.items():
+        share = (value - start) / (end - start) if end > start else 0.0
+        style = "bold" if title.startswith("together") else "none"
+        table.add_row(f"[{style}]{escape(title)}[/]", f"{value:.4f}", f"[cyan]{bar(share)}[/]")
+    indented(console, table)
+    if done.baselines and done.config.sampling == "goss":
+        console.print("  no comparison with central XGBoost: it samples by gradient on a GPU only")
+    elif done.baselines and done.central is None:
+        console.print("  compare with central XGBoost: pip install 'veilboost\\[compare]'")
+
+
+def _cost(console: Console, done: RunSummary) -> None:
+    against = "" if done.xgboost is None else f" (central XGBoost {seconds_text(done.xgboost.seconds_per_tree)})"
+    console.print("\n[bold]Cost[/]")
+    console.print(
+        f"  {seconds_text(done.seconds_per_tree)} per tree{against}, {seconds_text(done.fit_seconds)} in all, "
+        f"{seconds_text(done.train_seconds)} of it training, {done.threads} threads\n"
+        f"  {bytes_text(sum(done.bytes_sent.values()))} in {done.messages} messages, "
+        f"{done.rounds} rounds of waiting for an answer\n"
+        f"  peak memory {done.peak_rss_mb:.0f} MB"
+    )
+
+
+def print_learned(console: Console, learned: Mapping[str, Sequence[str]]) -> None:
+    for names, things in _alike(learned):
+        console.print(f"  [bold]{names}[/]")
+        for thing in things or ("nothing",):
+            indented(console, f"- {escape(thing)}", by=4)
+
+
+def _alike(told: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Parties of which the same is told are named together."""
+    groups: list[tuple[list[str], Any]] = []
+    for name, value in told.items():
+        names = next((names for names, known in groups if known == value), None)
+        if names is None:
+            groups.append(([name], value))
+        else:
+            names.append(name)
+    for names, value in groups:
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        yield escape(", ".join(names[:_NAMED]) + more), value
+
+
+def _verdict(console: Console, done: RunSummary) -> None:
+    console.print("\n[bold]Verdict[/]")
+    for item in done.statement.protections:
+        indented(
+            console,
+            f"{status_text(item.status)}: {escape(item.data)} of the {escape(item.victim)} side "
+            f"against {escape(item.adversary)}: {escape(item.why)}",
+        )
+    print_exposed(console, done, ": right for a simulation, wrong between organisations that may not share them.")
+    if done.exposed_rows:
+        console.print(f"  [bold red]{done.exposed_rows} labels[/] were sent although their masks hide too little")
+    for name, why in done.dropped.items():
+        console.print(f"  {escape(name)} was lost on the way: {escape(why)}", soft_wrap=True)
+    console.print(f"\nmodel sha256 {done.model.sha256()}", soft_wrap=True)
+
+
+def print_exposed(console: Console, done: RunSummary, rest: str) -> None:
+    """What the protocol does not protect, if there is something."""
+    whose = " and ".join(f"the {item.victim} side's {item.data}" for item in done.statement.exposed)
+    if whose:
+        indented(console, f"[bold red]{escape(done.spec.name)} does not protect {escape(whose)}[/]{rest}")
+
+
+def epsilon_text(epsilon: float | None) -> str:
+    return "[bold red]infinite[/]" if epsilon is None or math.isinf(epsilon) else f"{epsilon:.4g}"
+
+
+def print_spending(console: Console, told: Mapping[str, Any]) -> None:
+    """What `privacy.spending` made: the paper's claims per release, then what was composed."""
+    if told["paper"]:
+        console.print("\n[bold]By the paper's formula, each release by itself[/]\n")
+        numbers = ("releases", "epsilon each", "delta each")
+        table = make_table("what", "hides a change of", "from", *numbers, numbers=numbers)
+        for row in told["paper"]:
+            table.add_row(
+                escape(row["what"]),
+                row["adjacency"],
+                escape(row["adversary"]),
+                str(row["releases"]),
+                epsilon_text(row["epsilon_per_release"]),
+                f"{row['delta_per_release']:.3g}",
+            )
+        indented(console, table)
+    console.print(f"\n[bold]Composed over all releases[/], at delta {told['delta']:g}\n")
+    if not told["composed"]:
+        console.print("  nothing was released with noise, and nothing was booked")
+        return
+    numbers = ("releases", "epsilon", "PLD", "Renyi", "advanced", "basic")
+    table = make_table("hides a change of", "from", *numbers, numbers=numbers)
+    for row in told["composed"]:
+        ways = (epsilon_text(row[way]) for way in ("epsilon", "pld", "renyi", "advanced", "basic"))
+        table.add_row(row["adjacency"], escape(row["adversary"]), str(row["releases"] + row["exact_releases"]), *ways)
+    indented(console, table)
+    for row in told["composed"]:
+        if row["exact_releases"]:
+            console.print(
+                f"  without noise, to {escape(row['adversary'])}: {escape('; '.join(row['exact']))}; "
+                f"the rest alone would cost {epsilon_text(row['epsilon_of_noised'])}",
+                soft_wrap=True,
+            )

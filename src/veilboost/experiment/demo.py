@@ -1,0 +1,264 @@
+"""A demonstration: three parties as processes on this machine, with certificates, tables, settings and a job."""
+
+from __future__ import annotations
+
+import json
+import selectors
+import signal
+import subprocess
+import sys
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, Any, cast
+
+import numpy as np
+
+from veilboost.align.preshared import align_by_id
+from veilboost.boost.metrics import metric_named
+from veilboost.config import TrainingConfig
+from veilboost.data.arrow import ArrowTable, pyarrow
+from veilboost.data.load import load_table
+from veilboost.data.scenes import ID, LABEL, make_scene
+from veilboost.data.table import PartyTable
+from veilboost.errors import PeerUnreachable
+from veilboost.experiment.baseline import central_xgboost
+from veilboost.experiment.problem import Problem, labels
+from veilboost.experiment.run import TEST_ROWS, margins_alone
+from veilboost.experiment.summary import Member, RunSummary, learning_curve
+from veilboost.model.joined import join
+from veilboost.party.certs import init_authority, issue
+from veilboost.party.commented import commented_toml
+from veilboost.party.exchange import read_exchanges, shown_to
+from veilboost.party.federation import Federation
+from veilboost.party.job import Job, JobParty
+from veilboost.party.keyfiles import make_private_folder, write_private
+from veilboost.party.policy import ANY, Policy
+from veilboost.party.predicting import LivePredictor
+from veilboost.party.runs import RunFolder
+from veilboost.party.settings import CertificateSettings, DataSettings, PartySettings, load_party
+from veilboost.protocols.registry import protocol_named
+from veilboost.report.runs import facts_of_runs
+from veilboost.types import AnyArray, BoolArray, Float64Array, PartyName
+
+START_SECONDS = 30.0
+STOP_SECONDS = 5.0
+METRIC = "auc"
+ACTIVE, JOB = "bank", "credit"
+CERTS, NEW = "certs", "new-customers.parquet"
+LISTEN = "127.0.0.1:0"  # any free port
+TEST_SHARE = 0.25
+TRAINING = TrainingConfig(objective="binary", n_estimators=60, max_depth=5, learning_rate=0.1)
+
+
+def party_file(folder: Path, party: PartyName) -> Path:
+    return folder / f"{party}.toml"
+
+
+def write_parties(folder: Path, protocol: str) -> tuple[PartyName, ...]:
+    """Write everything but the job; returns the parties, the active one first."""
+    scene = make_scene()
+    make_private_folder(folder)
+    init_authority(folder / CERTS, "demo")
+    # People whom the bank meets only later: the others know them, but with nobody's label they are not trained on.
+    later = np.isin(_ids(scene[ACTIVE]), _test_ids(scene))
+    _write_rows(scene[ACTIVE], later, folder / NEW)
+    for party, table in scene.items():
+        _write_rows(table, ~later if party == ACTIVE else None, folder / f"{party}.parquet")
+        issue(folder / CERTS, party, ["localhost", "127.0.0.1"])
+        settings = _settings(party, [other for other in scene if other != party], protocol)
+        title = f"The settings of party {party}. Relative paths start where this file is."
+        write_private(party_file(folder, party), commented_toml(settings, title).encode())
+    return tuple(scene)
+
+
+def write_job(folder: Path, protocol: str, addresses: Mapping[PartyName, str]) -> Path:
+    """Write the job, now that it is known where the others listen."""
+    others = {party: JobParty(address) for party, address in addresses.items()}
+    job = Job(
+        name=JOB,
+        parties={ACTIVE: JobParty(role="active"), **others},
+        alignment="ecdh",
+        protocol=protocol,
+        training=TRAINING,
+    )
+    file = folder / "job.toml"
+    write_private(file, commented_toml(job, f"The training job {JOB}.").encode())
+    return file
+
+
+def _settings(party: PartyName, others: list[PartyName], protocol: str) -> PartySettings:
+    certs = Path(CERTS)
+    return PartySettings(
+        name=party,
+        certificates=CertificateSettings(
+            certs / f"{party}.crt", certs / f"{party}.key", certs / "ca.crt", certs / "revoked.crl"
+        ),
+        data=DataSettings(path=Path(f"{party}.parquet"), id=ID, label=LABEL if party == ACTIVE else None),
+        listen=LISTEN,
+        runs=Path(f"runs-{party}"),
+        threads=1,  # three parties share this machine
+        policy=Policy(protocols=(protocol,), accept_exposed=(protocol,), peers=dict.fromkeys(others, (ANY,))),
+    )
+
+
+def _write_rows(table: ArrowTable, rows: BoolArray | None, file: Path) -> None:
+    kept = table if rows is None else cast(Any, table).filter(pyarrow().array(rows))
+    pyarrow("parquet").write_table(kept, file)
+
+
+def _ids(table: ArrowTable) -> AnyArray:
+    return np.asarray(table.column(ID).to_pylist())
+
+
+def _test_ids(scene: Mapping[PartyName, ArrowTable]) -> AnyArray:
+    """A share of the people whom all parties know."""
+    shared: AnyArray | None = None
+    for table in scene.values():
+        ids = _ids(table)
+        shared = ids if shared is None else np.intersect1d(shared, ids)
+    if shared is None:
+        raise TypeError("the scene has no parties")
+    return np.random.default_rng(0).choice(shared, round(TEST_SHARE * len(shared)), replace=False)
+
+
+# --- processes --------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def ended_by_signals() -> Generator[None]:
+    """Let a request to end, or a closed terminal, end this process as Ctrl-C does: with everything put away."""
+    kinds = (signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(kind, _interrupt) for kind in kinds]
+    try:
+        yield
+    finally:
+        for kind, handler in zip(kinds, before, strict=True):
+            signal.signal(kind, handler)
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+@contextmanager
+def serving(*configs: Path) -> Generator[list[str]]:
+    """Run `veilboost party serve` for each file; gives the addresses on which they listen."""
+    with ExitStack() as running:
+        started = [(config, running.enter_context(_process(config))) for config in configs]
+        yield [_address(config, process) for config, process in started]
+
+
+@contextmanager
+def _process(config: Path) -> Generator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-m", "veilboost", "party", "serve", "--config", str(config), "--json"]
+    with ExitStack() as files:
+        log = files.enter_context(log_of(config).open("wb"))
+        # A session of its own: Ctrl-C is for us, and we stop it in our own time.
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, start_new_session=True
+        )
+        try:
+            yield process
+        finally:
+            process.terminate()
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+
+
+def log_of(config: Path) -> Path:
+    return config.with_suffix(".log")
+
+
+def _address(config: Path, process: subprocess.Popen[bytes]) -> str:
+    """What the process says when it listens, within a bounded time."""
+    line = b"" if process.stdout is None else _first_line(process.stdout)
+    try:
+        return str(json.loads(line)["address"])
+    except (ValueError, KeyError, TypeError):
+        said = log_of(config).read_text(errors="replace").strip().splitlines()
+        why = said[-1] if said else "it said nothing"
+        raise PeerUnreachable(f"the party of {config} did not start ({why})", "its log lies beside the file") from None
+
+
+def _first_line(stream: IO[bytes]) -> bytes:
+    with selectors.DefaultSelector() as selector:
+        selector.register(stream, selectors.EVENT_READ)
+        # The line is written at once, so that when there is something there is all of it.
+        return stream.readline() if selector.select(START_SECONDS) else b""
+
+
+# --- results ----------------------------------------------------------------------------------------------
+
+
+def predict_new(folder: Path, federation: Federation) -> Float64Array:
+    """What the parties say of the new customers, in the order of their file."""
+    return LivePredictor(federation.party, federation.run).predict(_table(folder / NEW, ACTIVE)).scores
+
+
+def runs_of(folder: Path, parties: Sequence[PartyName]) -> dict[PartyName, Path]:
+    return {name: load_party(party_file(folder, name)).runs / JOB for name in parties}
+
+
+def measure(folder: Path, parties: Sequence[PartyName], scores: Float64Array) -> RunSummary:
+    """Only here are all files in one hand: this machine played every party."""
+    runs = runs_of(folder, parties)
+    parts = {name: RunFolder(run).load_part() for name, run in runs.items()}
+    model = join(parts)
+    own = {name: _table(folder / f"{name}.parquet", name) for name in parties}
+    new = _table(folder / NEW, ACTIVE)
+    problem = Problem(ACTIVE, align_by_id(own), align_by_id({**own, ACTIVE: new}), None)
+    loss, metric, truth = model.skeleton.loss, metric_named(METRIC), labels(problem.test, ACTIVE)
+
+    def score(prediction: Float64Array) -> float:
+        return metric.function(truth, prediction, None)
+
+    # Alone, the bank needs no alignment: it trains on all of its customers.
+    alone = margins_alone(Problem(ACTIVE, {ACTIVE: own[ACTIVE]}, problem.test, None), TRAINING, threads=1)
+    central = central_xgboost(problem, parts, TRAINING, loss, metric, 1)
+    exchanges = {name: read_exchanges(run)[1] for name, run in runs.items()}
+    received = [item for name, items in exchanges.items() for item in items if item.receiver == name]
+    columns = {name: table.columns for name, table in problem.test.items()}
+    return RunSummary(
+        spec=protocol_named(model.skeleton.protocol),
+        config=model.config,
+        model=model,
+        parts=parts,
+        driver=ACTIVE,
+        members={
+            name: Member("active" if name == ACTIVE else "passive", len(table.columns), table.rows)
+            for name, table in problem.train.items()
+        },
+        rows_test=problem.test[ACTIVE].rows,
+        metric=metric,
+        together=metric.function(labels({ACTIVE: new}, ACTIVE), scores, None),
+        alone=None if alone is None else score(loss.predict(alone)),
+        central=None if central is None else score(central.prediction),
+        learned={name: shown_to(name, items) for name, items in exchanges.items()},
+        bytes_sent={name: sum(item.size for item in received if item.sender == name) for name in parties},
+        curves={TEST_ROWS: learning_curve(model, columns, truth, None, metric)},
+    )
+
+
+def save_result(folder: Path, done: RunSummary) -> None:
+    """What `veilboost report` makes a page of: the run folders of all parties, and what only this machine knows."""
+    facts = facts_of_runs(list(runs_of(folder, list(done.members)).values()))
+    replace(
+        facts,
+        title=f"A demonstration by {done.spec.name}: three parties over mutual TLS",
+        source="veilboost demo",
+        settings=dict(facts.settings) | {"rows tested on": done.rows_test},
+        quality=done.quality,
+        curves=done.curves,
+        note="This machine played every party, so the page knows what all of them know.",
+    ).save(folder)
+
+
+def _table(file: Path, party: PartyName) -> PartyTable:
+    return load_table(file, id=ID, label=LABEL if party == ACTIVE else None)

@@ -1,0 +1,237 @@
+"""A federation in one process: trained, tested, attacked, and measured against its baselines."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from veilboost.audit.result import Finding
+from veilboost.boost.booster import Watcher
+from veilboost.boost.metrics import metric_named
+from veilboost.config import TrainingConfig
+from veilboost.data.schema import infer_objective
+from veilboost.data.table import PartyTable
+from veilboost.engine.api import LOCAL, Engine
+from veilboost.errors import EmptyTable, ImpossibleParameter, UnsupportedCombination
+from veilboost.experiment.baseline import central_xgboost
+from veilboost.experiment.problem import Problem, labels, with_declared
+from veilboost.experiment.summary import Member, RunSummary, learned_by, learning_curve, sent_by
+from veilboost.party.simulation import SERVER, Simulation, simulate_training
+from veilboost.privacy.accountant import DEFAULT_DELTA
+from veilboost.privacy.spending import spending
+from veilboost.protocols.registry import protocol_named
+from veilboost.protocols.spec import ProtocolSpec, Setting
+from veilboost.protocols.validation import resolve, settle
+from veilboost.report.steps import course, kind_of
+from veilboost.types import BoolArray, Float64Array, Int64Array, PartyName, Role
+from veilboost.wire.network import turns
+
+ALONE = "plain"  # nobody else takes part, so nothing needs protection
+TEST_ROWS, VALIDATION_ROWS = "test rows", "validation rows"
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How to run. Only rows are dealt out to `participants`; `engine` and `classes` are for divided columns."""
+
+    threads: int = 1
+    participants: int = 10
+    engine: Engine = LOCAL
+    classes: Sequence[str] | None = None
+    baselines: bool = True
+    audit: bool = False
+    curves: bool = False
+    watcher: Watcher | None = None
+
+
+@dataclass(frozen=True)
+class Division:
+    """Who has what of a problem, and the configuration as the protocol settles it.
+
+    `held_out` are the validation rows as a simulation takes them; `alone` is what one of the parties could train on by
+    itself, None if there is no other.
+    """
+
+    driver: PartyName
+    tables: Mapping[PartyName, PartyTable]
+    config: TrainingConfig
+    held_out: BoolArray | Mapping[PartyName, BoolArray] | None
+    alone: Problem | None
+
+
+def run(problem: Problem, spec: ProtocolSpec, config: TrainingConfig, options: RunOptions) -> RunSummary:
+    """Train and test; then, if asked, with all data in one hand and with one party's alone, and attack the run."""
+    if options.classes is not None:
+        problem = with_declared(problem, options.classes)
+    began = time.perf_counter()
+    division = _DIVIDE[spec.setting](problem, spec, config, options)
+    done = _simulate(division, spec, options)
+    fit_seconds = time.perf_counter() - began
+    peak_rss_mb = _peak_rss_mb()  # before baselines bring memory of their own
+    model, tables, alone_at = done.model, division.tables, division.alone
+    parts = done.parts if done.driver in done.parts else {problem.active: done.outcome.part}
+    loss, test = model.skeleton.loss, problem.test[problem.active]
+    metric = metric_named(loss.default_metric if config.eval_metric == "auto" else config.eval_metric)
+
+    def score(prediction: Float64Array) -> float:
+        return metric.function(labels(problem.test, problem.active), prediction, test.weight)
+
+    together = score(loss.predict(model.margins([c for table in problem.test.values() for c in table.columns])))
+    xgboost, alone = None, None
+    if options.baselines:
+        xgboost = central_xgboost(problem, parts, division.config, loss, metric, options.threads)
+        margin = None if alone_at is None else margins_alone(alone_at, division.config, options.threads)
+        if alone_at is None:
+            alone = together
+        elif margin is not None and len(margin) == model.trees_per_round:  # it knows all classes
+            alone = score(loss.predict(margin))
+    curves: dict[str, Sequence[tuple[float, float]]] = {}
+    if options.curves:
+        columns = {part.party: problem.test[name].columns for name, part in parts.items()}
+        truth = labels(problem.test, problem.active)
+        curves[TEST_ROWS] = learning_curve(model, columns, truth, test.weight, metric)
+        checked = [(each.number + 1.0, each.validation) for each in done.history if each.validation is not None]
+        curves |= {VALIDATION_ROWS: checked} if checked else {}
+    roles = {
+        name: spec.driver if name == done.driver else spec.data_role if name in tables else name
+        for name in done.transcripts
+    }
+    return RunSummary(
+        spec=spec,
+        config=model.config,  # with what the protocol chose for itself
+        model=model,
+        parts={part.party: part for part in parts.values()},
+        driver=done.driver,
+        members={
+            name: Member(role, len(tables[name].columns), tables[name].rows) if name in tables else Member(role)
+            for name, role in roles.items()
+        },
+        rows_validation=0 if problem.held_out is None else int(problem.held_out.sum()),
+        rows_test=test.rows,
+        metric=metric,
+        together=together,
+        alone=alone,
+        central=None if xgboost is None else score(xgboost.prediction),
+        xgboost=xgboost,
+        baselines=options.baselines,
+        history=done.history,
+        fit_seconds=fit_seconds,
+        peak_rss_mb=peak_rss_mb,
+        threads=options.threads,
+        engine=done.engine,
+        workers=done.workers,
+        bytes_sent={name: transcript.bytes_sent() for name, transcript in done.transcripts.items()},
+        messages=done.messages,
+        rounds=done.rounds,
+        busiest=_busiest(done, division),
+        exchanges=sent_by(done.transcripts, spec.messages),
+        course=course(done.driver, done.transcripts[done.driver].entries, kind_of(spec.messages)),
+        learned=learned_by(done.transcripts, spec.messages),
+        privacy={
+            name: spending(account.events, spec.delta(model.config, Role(roles[name])) or DEFAULT_DELTA)
+            for name, account in done.accounts.items()
+        },
+        curves=curves,
+        findings=_findings(done, division, spec, problem.held_out) if options.audit else None,
+        dropped=done.outcome.dropped,
+        reports=done.outcome.reports,
+    )
+
+
+def margins_alone(problem: Problem, config: TrainingConfig, threads: int) -> Float64Array | None:
+    """What one party's model says of its test rows; None if it has no columns."""
+    if not problem.train[problem.active].columns:
+        return None
+    stops = config.early_stopping_rounds if problem.held_out is not None else None
+    config = replace(config, options={}, early_stopping_rounds=stops)  # the options are those of another protocol
+    spec, options = protocol_named(ALONE), RunOptions(threads)
+    done = _simulate(_by_columns(problem, spec, config, options), spec, options)
+    return done.model.margins(problem.test[problem.active].columns)
+
+
+def _simulate(division: Division, spec: ProtocolSpec, options: RunOptions) -> Simulation:
+    from veilboost.audit.sources import kept_key
+
+    return simulate_training(
+        division.tables,
+        division.driver,
+        spec.name,
+        division.config,
+        held_out=division.held_out,
+        threads=options.threads,
+        watcher=options.watcher,
+        classes=options.classes,
+        record="payload" if options.audit else "types",
+        prepared=kept_key(spec.name, division.config) if options.audit else None,
+        engine=options.engine,
+    )
+
+
+def _by_columns(problem: Problem, spec: ProtocolSpec, config: TrainingConfig, options: RunOptions) -> Division:
+    if config.early_stopping_rounds is not None and problem.held_out is None:
+        raise UnsupportedCombination(
+            "--early-stopping-rounds needs validation rows", "keep some apart with --validation-size 0.2"
+        )
+    active = problem.active
+    own = replace(problem, train={active: problem.train[active]}, test={active: problem.test[active]})
+    resolved = resolve(spec, config, problem.train[active], engine=options.engine.name, classes=options.classes)
+    alone = None if len(problem.train) == 1 else own
+    return Division(active, problem.train, spec.settled(resolved.config), problem.held_out, alone)
+
+
+def _by_rows(problem: Problem, spec: ProtocolSpec, config: TrainingConfig, options: RunOptions) -> Division:
+    table, watched = problem.train[problem.active], problem.held_out
+    if config.objective == "auto":
+        config = replace(config, objective=infer_objective(labels(problem.train, problem.active), table.label_classes))
+    config = settle(spec, config)
+    shares = _dealt(table.rows, options.participants, config.seed)
+    tables = {name: table.take(share) for name, share in shares.items()}
+    held_out = None if watched is None else {name: watched[share] for name, share in shares.items()}
+    first = replace(problem, train={problem.active: next(iter(tables.values()))}, held_out=None)
+    return Division(SERVER, tables, config, held_out, first)
+
+
+_DIVIDE: Mapping[Setting, Callable[[Problem, ProtocolSpec, TrainingConfig, RunOptions], Division]] = {
+    "vertical": _by_columns,
+    "horizontal": _by_rows,
+}
+
+
+def _dealt(rows: int, participants: int, seed: int) -> dict[PartyName, Int64Array]:
+    """The rows in equal shares, drawn by the seed."""
+    if participants < 1:
+        raise ImpossibleParameter(f"--participants {participants} is less than 1")
+    if participants > rows:
+        raise EmptyTable(f"{rows} rows are too few for {participants} participants", "use fewer participants")
+    shares = np.array_split(np.random.default_rng((seed, 2)).permutation(rows), participants)
+    return {f"participant{at}": np.sort(share) for at, share in enumerate(shares)}
+
+
+def _busiest(done: Simulation, division: Division) -> tuple[int, int]:
+    """Round trips and bytes: of the driver, if it has a table; else of the participant that has most of them."""
+    if division.driver in division.tables:
+        return done.rounds, done.bytes_sent
+    entries = [done.transcripts[name].entries for name in division.tables]
+    return max(map(turns, entries)) // 2, max(sum(each.size for each in own) for own in entries)
+
+
+def _findings(done: Simulation, division: Division, spec: ProtocolSpec, held_out: BoolArray | None) -> list[Finding]:
+    from veilboost.audit.horizontal_sources import views_of_horizontal
+    from veilboost.audit.runner import audit
+    from veilboost.audit.sources import views_of_simulation
+
+    if spec.setting == "vertical":
+        views = views_of_simulation(done, division.tables, held_out)
+    else:
+        views = views_of_horizontal(done, division.tables, spec.name, division.config)
+    return audit(*views, seed=division.config.seed)
+
+
+def _peak_rss_mb() -> float:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)

@@ -1,0 +1,300 @@
+"""One finished run, described once: for the console, as JSON, and as the facts of a page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from veilboost.audit.result import Finding
+from veilboost.boost.booster import RoundResult
+from veilboost.boost.metrics import Metric
+from veilboost.config import TrainingConfig
+from veilboost.experiment.baseline import Baseline
+from veilboost.model.joined import JoinedModel
+from veilboost.model.part import Part
+from veilboost.party.exchange import Exchange
+from veilboost.privacy.statement import Statement
+from veilboost.protocols.spec import ProtocolSpec
+from veilboost.report.facts import SIMULATED, Facts
+from veilboost.report.model import model_facts
+from veilboost.report.runs import training_facts
+from veilboost.report.steps import Course
+from veilboost.types import Column, Float64Array, PartyName
+from veilboost.wire.message import Message
+from veilboost.wire.network import Network
+from veilboost.wire.transcript import Transcript, by_type
+
+_POINTS = 60  # of a learning curve
+_DIVIDED = {"vertical": ("parties", "columns"), "horizontal": ("participants", "rows")}
+
+
+@dataclass(frozen=True)
+class Member:
+    """Who took part: its role, and what it trained on."""
+
+    role: str
+    columns: int = 0
+    rows: int = 0
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """One run, simulated or between daemons. What only a simulation measures has a default.
+
+    Attributes
+    ----------
+    driver
+        The active party, or the server.
+    members
+        Everyone who sent or received, helpers too.
+    together, alone, central
+        The metric on the test rows: of the federation, of one party by itself, of XGBoost with all data in one hand.
+        None where it was not asked for or cannot be.
+    rounds
+        How often the driver waited for answers.
+    busiest
+        Round trips and bytes on the line of the party that has most of them, if each has a line of its own.
+    learned
+        What each party was shown.
+    privacy
+        What `privacy.spending` says of each party.
+    reports
+        What participants tell of how they protected their rows.
+    """
+
+    spec: ProtocolSpec
+    config: TrainingConfig
+    model: JoinedModel
+    parts: Mapping[PartyName, Part]
+    driver: PartyName
+    members: Mapping[PartyName, Member]
+    rows_test: int
+    metric: Metric
+    together: float
+    alone: float | None
+    central: float | None
+    learned: Mapping[PartyName, Sequence[str]]
+    bytes_sent: Mapping[PartyName, int]
+    curves: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict[str, Any])
+    rows_validation: int = 0
+    xgboost: Baseline | None = None
+    baselines: bool = True
+    history: Sequence[RoundResult] = ()
+    fit_seconds: float = 0.0
+    peak_rss_mb: float = 0.0
+    threads: int = 1
+    engine: str = "local"
+    workers: int = 1
+    messages: int = 0
+    rounds: int = 0
+    busiest: tuple[int, int] = (0, 0)
+    exchanges: Sequence[Exchange] = ()
+    course: Course = field(default_factory=lambda: Course([], {}))
+    privacy: Mapping[PartyName, Mapping[str, Any]] = field(default_factory=dict[PartyName, Any])
+    findings: Sequence[Finding] | None = None
+    dropped: Mapping[PartyName, str] = field(default_factory=dict[PartyName, str])
+    reports: Mapping[PartyName, Mapping[str, Any]] = field(default_factory=dict[PartyName, Any])
+
+    @property
+    def statement(self) -> Statement:
+        """What the protocol claims of this model."""
+        return self.spec.statement.given(self.model.skeleton.noise)
+
+    @property
+    def owners(self) -> dict[PartyName, Member]:
+        """Those who have data."""
+        return {name: each for name, each in self.members.items() if each.rows}
+
+    @property
+    def rows_train(self) -> int:
+        """Validation rows among them."""
+        counts = [each.rows for each in self.owners.values()]
+        return counts[0] if self.spec.setting == "vertical" else sum(counts)
+
+    @property
+    def trees(self) -> int:
+        """Rounds that the model keeps."""
+        return len(self.model.trees) // self.model.trees_per_round
+
+    @property
+    def train_seconds(self) -> float:
+        return sum(result.seconds for result in self.history)
+
+    @property
+    def seconds_per_tree(self) -> float:
+        return self.train_seconds / len(self.history)
+
+    @property
+    def exposed_rows(self) -> int:
+        """Rows whose labels were sent under masks that hide too little."""
+        return sum(int(report.get("exposed_rows", 0)) for report in self.reports.values())
+
+    @property
+    def quality(self) -> dict[str, float]:
+        """The metric by who had what."""
+        who, what = _DIVIDED[self.spec.setting]
+        lone = f"{self.driver} only" if self.driver in self.owners else "one participant"
+        found = {
+            f"alone, {lone}": self.alone,
+            f"together, {len(self.owners)} {who}": self.together,
+            f"central XGBoost, all {what} in one hand": self.central,
+        }
+        return {title: value for title, value in found.items() if value is not None}
+
+    def on_network(self, line: str) -> dict[str, Any]:
+        """What it would take on such lines: everything over the driver's one, or each other party over its own."""
+        network, (round_trips, size) = Network.parse(line), self.busiest
+        return {
+            "network": line,
+            "network_seconds": network.seconds(round_trips, sum(self.bytes_sent.values())),
+            "network_seconds_own_lines": network.seconds(round_trips, size),
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """The numbers of the run, as plain JSON can hold them."""
+        metric = self.metric.name
+        told = {
+            "protocol": self.spec.name,
+            "objective": self.model.objective,
+            "rows_test": self.rows_test,
+            "trees": self.trees,
+            "trees_per_round": self.model.trees_per_round,
+            "depth": self.config.max_depth,
+            "metric": metric,
+            "value": self.together,
+            metric: self.together,
+            f"{metric}_xgboost": self.central,
+            "fit_seconds": self.fit_seconds,
+            "fit_seconds_xgboost": None if self.xgboost is None else self.xgboost.fit_seconds,
+            "bytes_sent": sum(self.bytes_sent.values()),
+            "bytes_sent_by_party": dict(self.bytes_sent),
+            "messages": self.messages,
+            "rounds": self.rounds,
+            "model_sha256": self.model.sha256(),
+            "status": self.statement.status,
+            "protections": self.statement.to_list(),
+            "learned": dict(self.learned),
+            "privacy": dict(self.privacy),
+            "seed": self.config.seed,
+        }
+        told |= self._by_columns() if self.spec.setting == "vertical" else self._by_rows()
+        return told | ({} if self.findings is None else {"findings": [found.to_dict() for found in self.findings]})
+
+    def _by_columns(self) -> dict[str, Any]:
+        bits = self.spec.security_bits
+        return {
+            "rows": self.rows_train + self.rows_test,
+            "rows_train": self.rows_train - self.rows_validation,
+            "rows_validation": self.rows_validation,
+            "features": sum(each.columns for each in self.owners.values()),
+            "parties": len(self.owners),
+            "active": self.driver,
+            "columns": {name: each.columns for name, each in self.owners.items()},
+            f"{self.metric.name}_active_only": self.alone,
+            "seconds_per_tree": self.seconds_per_tree,
+            "seconds_per_tree_xgboost": None if self.xgboost is None else self.xgboost.seconds_per_tree,
+            "peak_rss_mb": self.peak_rss_mb,
+            "security_bits": None if bits is None else bits(self.config),
+            "threads": self.threads,
+            "engine": self.engine,
+            "workers": self.workers,
+        }
+
+    def _by_rows(self) -> dict[str, Any]:
+        return {
+            "setting": self.spec.setting,
+            "rows_train": self.rows_train,
+            "rows_by_participant": {name: each.rows for name, each in self.owners.items()},
+            "features": len(self.model.columns),
+            "participants": len(self.owners),
+            "dropped": dict(self.dropped),
+            "max_bin": self.config.max_bin,
+            "options": dict(self.config.options),
+            f"{self.metric.name}_one_participant": self.alone,
+            "train_seconds": self.train_seconds,
+            "prepare_seconds": self.fit_seconds - self.train_seconds,
+            "validation": [result.validation for result in self.history if result.validation is not None],
+            "reports": {name: dict(report) for name, report in self.reports.items()},
+            "exposed_rows": self.exposed_rows,
+            "labels_broken": self.exposed_rows > 0,
+        }
+
+    def facts(self) -> Facts:
+        """What a page tells of a simulation."""
+        return Facts(
+            title=f"A simulated federation by {self.spec.name}",
+            source=SIMULATED,
+            protocol=self.spec.name,
+            summary=self.spec.summary,
+            settings={
+                "rows trained on": self.rows_train,
+                "rows tested on": self.rows_test,
+                "threads of each party": self.threads,
+            }
+            | training_facts(self.config),
+            parties={name: {"role": each.role, "columns": each.columns} for name, each in self.members.items()},
+            metric=self.metric.name,
+            higher_is_better=self.metric.higher_is_better,
+            quality=self.quality,
+            curves=self.curves,
+            round_seconds=[result.seconds for result in self.history],
+            cost={
+                "in all": (self.fit_seconds, "s"),
+                "training": (self.train_seconds, "s"),
+                "per tree": (self.seconds_per_tree, "s"),
+                "sent": (float(sum(self.bytes_sent.values())), "B"),
+                "messages": (float(self.messages), ""),
+                "peak memory": (self.peak_rss_mb, "MB"),
+            },
+            steps=[step.to_dict() for step in self.course.steps],
+            waiting=self.course.waiting,
+            bytes_sent=self.bytes_sent,
+            exchanges=[each.to_dict() for each in self.exchanges],
+            learned=self.learned,
+            privacy=self.privacy,
+            protections=self.statement.to_list(),
+            findings=None if self.findings is None else [found.to_dict() for found in self.findings],
+            model=model_facts(self.model),
+        )
+
+
+def learning_curve(
+    model: JoinedModel,
+    columns: Mapping[PartyName, Sequence[Column]],
+    truth: Float64Array,
+    weight: Float64Array | None,
+    metric: Metric,
+) -> list[tuple[float, float]]:
+    """The metric after some of the rounds, the last one among them."""
+    rounds, loss = len(model.trees) // model.trees_per_round, model.skeleton.loss
+    every = max(1, math.ceil(rounds / _POINTS))
+    return [
+        (float(number), metric.function(truth, loss.predict(margin), weight))
+        for number, margin in enumerate(model.staged_margins(columns), start=1)
+        if number % every == 0 or number in {1, rounds}
+    ]
+
+
+def learned_by(
+    transcripts: Mapping[PartyName, Transcript], messages: Iterable[type[Message]]
+) -> dict[PartyName, list[str]]:
+    """What each party was shown: the messages it received, joined with what their classes reveal."""
+    reveals = {message.type_name(): [item.what for item in message.reveals] for message in messages}
+    learned: dict[PartyName, list[str]] = {}
+    for name, transcript in transcripts.items():
+        received = [kind for direction, _, kind in by_type(transcript.entries) if direction == "received"]
+        learned[name] = list(dict.fromkeys(what for kind in received for what in reveals[kind]))
+    return learned
+
+
+def sent_by(transcripts: Mapping[PartyName, Transcript], messages: Iterable[type[Message]]) -> list[Exchange]:
+    """What each party sent, by receiver and type."""
+    reveals = {each.type_name(): tuple((item.what, item.to) for item in each.reveals) for each in messages}
+    return [
+        Exchange(name, peer, kind, count, size, reveals.get(kind, ()))
+        for name, transcript in transcripts.items()
+        for (direction, peer, kind), (count, size) in by_type(transcript.entries).items()
+        if direction == "sent"
+    ]
