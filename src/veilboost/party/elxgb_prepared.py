@@ -96,5 +96,5 @@ def _file(settings: PartySettings, job: JobSettings) -> Path:
 
 
 def _encrypts_by_paillier(job: JobSettings) -> bool:
-    name = job.protocol.name
-    return name == "paillier" or (name == "elxgb" and job.training.options.get("backend", "paillier") == "paillier")
+    precompute = protocol_named(job.protocol.name).precompute
+    return precompute is not None and precompute.applies(job.training)
