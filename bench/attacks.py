@@ -32,9 +32,9 @@ from veilboost.audit.attacks import (
     smm2_program,
     smm2_stacking,
 )
-from veilboost.audit.horizontal_sources import views_of_horizontal
 from veilboost.audit.result import Finding, over_runs
 from veilboost.audit.runner import audit, combined
+from veilboost.audit.sources import views_of_horizontal
 from veilboost.config import TrainingConfig
 from veilboost.data import PartyTable
 from veilboost.party.horizontal import simulate_horizontal

@@ -1,4 +1,4 @@
-"""Views and truth of a vertical run: from a simulation that kept its messages, or from run folders with payloads."""
+"""Views and truth of a run: from a simulation that kept its messages, or from run folders with payloads."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ from veilboost.crypto.paillier.keys import generate_key
 from veilboost.crypto.paillier.prepared import PreparedOwner
 from veilboost.data.table import PartyTable
 from veilboost.errors import RowsDiffer, UnknownRun, UnreadableFile
+from veilboost.party.horizontal import SERVER, HorizontalSimulation
+from veilboost.party.horizontal_settings import load_horizontal_job
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import load_job, load_party
 from veilboost.party.simulation import Simulation
 from veilboost.protocols.paillier.messages import PaillierRound
 from veilboost.protocols.paillier.options import options_of
 from veilboost.protocols.registry import protocol_named
+from veilboost.protocols.validation import settle
 from veilboost.protocols.vertical.messages import BeginTraining
 from veilboost.types import BoolArray, PartyName
 from veilboost.wire.codec import Catalogue, decode
@@ -62,6 +65,7 @@ def views_of_simulation(
             run.parts[name],
             table,
             run.secrets[name],
+            protocol_named(skeleton.protocol).sums,
         )
         for name, table in tables.items()
     }
@@ -88,6 +92,7 @@ def view_of_run(folder: Path) -> View:
         opening.rows,
         messages,
         run.load_part(),
+        sums=spec.sums,
     )
 
 
@@ -118,6 +123,51 @@ def views_of_runs(folders: Sequence[Path], parties: Sequence[Path]) -> tuple[dic
         held_out = np.unpackbits(opening.held_out, count=first.rows).astype(np.bool_)
     roles = {name: "active" if name == job.active else "passive" for name in tables}
     return views, Truth(tables, roles, first.config, held_out)
+
+
+def views_of_horizontal(
+    run: HorizontalSimulation, tables: Mapping[PartyName, PartyTable], protocol: str, config: TrainingConfig
+) -> tuple[dict[PartyName, View], Truth]:
+    """What the server, each participant and each helper of a horizontal simulation saw."""
+    completed = settle(protocol_named(protocol, "horizontal"), config)
+    every = sum(table.rows for table in tables.values())
+    views: dict[PartyName, View] = {}
+    for name, transcript in run.transcripts.items():
+        role = "server" if name == SERVER else "participant" if name in tables else name
+        table = tables.get(name)
+        part = run.outcome.part if name == SERVER else run.parts.get(name)
+        rows = every if table is None else table.rows
+        views[name] = View(name, role, protocol, completed, rows, kept(transcript), part, table)
+    return views, Truth(tables, {name: view.role for name, view in views.items()}, completed)
+
+
+def views_of_horizontal_runs(folders: Sequence[Path], parties: Sequence[Path]) -> tuple[dict[PartyName, View], Truth]:
+    """The views in these run folders, and the tables that the participants' own files (party.toml) name.
+
+    Participants train on all of their rows, so there is nothing to align. A helper keeps no run folder.
+    """
+    job = load_horizontal_job(folders[0] / "job.toml")
+    spec = protocol_named(job.protocol, "horizontal")
+    config = settle(spec, job.training)
+    tables: dict[PartyName, PartyTable] = {}
+    for file in parties:
+        settings = load_party(file)
+        if settings.data is None or settings.name not in job.participants:
+            raise UnknownRun(f"{settings.name} is no participant of {job.name!r}, or has no table")
+        tables[settings.name] = settings.data.load()
+    views: dict[PartyName, View] = {}
+    for folder in folders:
+        run = RunFolder(folder)
+        party = run.status.get("party")
+        if not isinstance(party, str) or load_horizontal_job(folder / "job.toml").name != job.name:
+            raise UnknownRun(f"{folder} is not the folder of a run of {job.name!r}")
+        messages = seen_in(folder, spec.messages)
+        if not messages:
+            raise UnreadableFile(f"the transcript in {folder} holds no training")
+        rows = tables[party].rows if party in tables else sum(table.rows for table in tables.values())
+        view = View(party, job.parties[party].role, spec.name, config, rows, messages, run.load_part())
+        views[party] = replace(view, own=tables.get(party))
+    return views, Truth(tables, dict.fromkeys(tables, "participant"), config)
 
 
 def seen_in(folder: Path, kinds: Sequence[type[Message]]) -> tuple[Seen, ...]:

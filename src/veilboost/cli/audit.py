@@ -81,9 +81,8 @@ def audit(
         raise UnsupportedCombination(
             "there is no run to attack, or no truth to score against", "give RUN and --truth, or --lower-bound"
         )
-    from veilboost.audit.horizontal_sources import views_of_horizontal_runs
     from veilboost.audit.runner import audit as attack_all
-    from veilboost.audit.sources import views_of_runs
+    from veilboost.audit.sources import views_of_horizontal_runs, views_of_runs
     from veilboost.party.horizontal_settings import is_horizontal_job
     from veilboost.protocols.registry import protocol_named
 
@@ -99,8 +98,8 @@ def horizontal_findings(
     run: HorizontalSimulation, tables: Mapping[PartyName, PartyTable], protocol: str, config: TrainingConfig
 ) -> list[Finding]:
     """What attacks with the views of a horizontal simulation find; it was run with `record="payload"`."""
-    from veilboost.audit.horizontal_sources import views_of_horizontal
     from veilboost.audit.runner import audit as attack_all
+    from veilboost.audit.sources import views_of_horizontal
 
     return attack_all(*views_of_horizontal(run, tables, protocol, config), seed=config.seed)
 

@@ -91,7 +91,6 @@ def _skeleton(folder: Path) -> Skeleton:
 
 
 def _describe(spec: Any, noise: Noise) -> dict[str, Any]:
-    from veilboost.audit.verdicts import COST
     from veilboost.cli.verdict import directions_of, protections_of, status_of
 
     statement = spec.statement.given(noise)
@@ -105,7 +104,7 @@ def _describe(spec: Any, noise: Noise) -> dict[str, Any]:
         "protections": protections_of(statement),
         "noise": "none in the model" if spec.exact and noise is Noise.SYSTEM else drawn,
         "warning": noise.warning,
-        "cost": COST.get(spec.name),
+        "cost": spec.relative_cost,
         "summary": spec.summary,
         "source": spec.source,
     }

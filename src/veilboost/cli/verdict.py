@@ -29,9 +29,10 @@ def status_of(statement: Statement) -> dict[str, str]:
 
 def directions_of(protocol: str, statement: Statement) -> list[dict[str, str | None]]:
     """For each victim and what it is about: the worst status, and the attack that this rests on, if one does."""
-    from veilboost.audit.verdicts import decisive
+    from veilboost.audit.attacks import name_of
+    from veilboost.protocols.registry import protocol_named
 
-    attacks = decisive(protocol)
+    attacks = {(each.victim, each.subject): name_of(each) for each in protocol_named(protocol).evidence}
     return [
         {
             "victim": victim,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from veilboost.audit.attacks import Attack
+from veilboost.audit.attack import Attack
 from veilboost.audit.result import Finding
 from veilboost.audit.runner import attack
 from veilboost.audit.sources import views_of_simulation
@@ -24,6 +24,6 @@ def attacked(
     views, truth = views_of_simulation(run, tables)
     active, passive = tables
     sides = {"active": active, "passive": passive}
-    chances = ((how, views[sides[how.ADVERSARY]], truth, sides[how.VICTIM]) for how in attacks)
+    chances = ((how, views[sides[how.adversary]], truth, sides[how.victim]) for how in attacks)
     found = (attack(*chance, np.random.default_rng(config.seed)) for chance in chances)
     return [finding for finding in found if finding is not None]

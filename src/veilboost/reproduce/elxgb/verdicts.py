@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from veilboost.audit.verdicts import decisive
+from veilboost.audit.attacks import name_of
 from veilboost.privacy.statement import Status
 from veilboost.protocols.registry import all_protocols, protocols_of
 from veilboost.report.plots import table_chart
@@ -42,7 +42,7 @@ _HOLDS = (Status.SOUND, Status.HEURISTIC)
 def _stated(name: str) -> dict[str, Any]:
     """From the protocol's own statement, which a test holds against attacks."""
     spec = all_protocols()[name]
-    attacks = decisive(name)
+    attacks = {(each.victim, each.subject): name_of(each) for each in spec.evidence}
     lines = [
         {
             "victim": victim,

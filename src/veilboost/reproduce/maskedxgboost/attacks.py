@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from veilboost.audit.attack import Attack
 from veilboost.audit.attacks import (
-    Attack,
     masked_network,
     masked_projection,
     masked_split_likelihood,
@@ -63,7 +63,7 @@ def _measured(
     config = replace(CONFIG, n_estimators=trees, max_depth=1, seed=seed, options=options)
     found = attacked(among(context.table(name, SAMPLE), 2), "masked", config, attacks.values())
     by_name = {finding.attack: finding.outcome for finding in found}
-    outcomes = {who: by_name.get(attack.NAME) for who, attack in attacks.items()}
+    outcomes = {who: by_name.get(attack.name) for who, attack in attacks.items()}
     return {who: None if outcome is None else outcome.value for who, outcome in outcomes.items()}
 
 
