@@ -28,7 +28,8 @@ WHEEL = "coarse_protocol-1.0-py3-none-any.whl"
 INFO = {
     "METADATA": "Metadata-Version: 2.1\nName: coarse-protocol\nVersion: 1.0\n",
     "WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-    "entry_points.txt": "[veilboost.protocols]\ncoarse = coarse_protocol.spec:SPEC\n",
+    "entry_points.txt": "[veilboost.protocols]\ncoarse = coarse_protocol.spec:SPEC\n"
+    "[veilboost.attacks]\ncoarse_signs = coarse_protocol.attacks:coarse_signs\n",
     "RECORD": "",
 }
 TESTS = """
@@ -42,14 +43,16 @@ class TestCoarse(VerticalContract):
 
 
 def files_of(module: str) -> dict[str, str]:
-    """The page's code up to the spec as one module, and LEAKAGE.md of what its messages reveal."""
+    """The page's code up to the spec as one module, its attack, and LEAKAGE.md of what its messages reveal."""
     blocks = CODE.findall(PAGE.read_text(encoding="utf-8"))
-    code = "\n".join(blocks[: 1 + next(at for at, block in enumerate(blocks) if "SPEC = ProtocolSpec(" in block)])
+    last = next(at for at, block in enumerate(blocks) if "SPEC = ProtocolSpec(" in block)
+    code = "\n".join(blocks[: last + 1])
+    attack = f"from {module} import CoarseRound\n{blocks[last + 1]}"
     found: dict[str, Any] = {"__name__": module}
     exec(compile(code, "spec.py", "exec", dont_inherit=True), found)  # noqa: S102 - the page's own code
     told = [f"{message.type_name()}: {item.what}" for message in found["SPEC"].messages for item in message.reveals]
     told += [message.type_name() for message in found["SPEC"].messages]
-    return {"__init__.py": "", "spec.py": code, "LEAKAGE.md": "\n".join(told)}
+    return {"__init__.py": "", "spec.py": code, "attacks.py": attack, "LEAKAGE.md": "\n".join(told)}
 
 
 def write_package(folder: Path) -> Path:
@@ -98,14 +101,16 @@ SIMULATE = ("simulate", "--dataset", "breast_cancer", "--protocol", "coarse", "-
 def test_it_is_listed_with_its_statuses(veilboost: Any) -> None:
     (told,) = [each for each in veilboost("protocols")["protocols"] if each["name"] == "coarse"]
     assert {way["decisive_attack"] for way in told["directions"]} == {
-        "labels from rows that stand together",
+        "signs of rounded gradients",
         "bins from sums",
     }
 
 
 def test_it_is_simulated_and_attacked_also_with_rows_on_disk(veilboost: Any) -> None:
     here = veilboost(*SIMULATE, "--no-baselines", "--audit")
-    assert {item["attack"] for item in here["findings"]} >= {"bins from sums", "labels from rows that stand together"}
+    found = {item["attack"]: item["verdict"] for item in here["findings"]}
+    assert found["signs of rounded gradients"] == "succeeded"
+    assert "bins from sums" in found
     there = veilboost(*SIMULATE, "--no-baselines", "--engine", "disk")
     assert (there["engine"], there["model_sha256"]) == ("disk", here["model_sha256"])
 

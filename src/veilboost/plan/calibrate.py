@@ -28,7 +28,8 @@ UnitCosts = Mapping[str, float]  # by unit
 # Jobs are run in turns, and the quickest run of each counts: the rest is noise, which comes and goes. Who takes part in
 # a turn, by seconds.
 _TURNS = (float("inf"), 3.0, *3 * (0.5,), *8 * (0.1,))
-_FEWEST_ROWS, _MOMENT = 100, 0.02  # a smallest run whose size is not declared: rows to begin with, seconds to reach
+# A smallest run whose size is not declared: rows to begin with, until so many or so many seconds are reached.
+_FEW_ROWS, _MANY_ROWS, _MOMENT = 100, 2_000, 0.02
 _LEAST_SHARE = 0.1  # of a run's seconds: smaller parts of it are fitted no better than parts of this size
 
 
@@ -111,14 +112,14 @@ def _jobs(protocol: str) -> Iterator[PlannedJob]:
     cost = cost_of(protocol)
     far = cost.reach
     if protocol_named(protocol).setting == "horizontal":
-        scale = cost.scale or _scale(protocol, PlannedJob(_FEWEST_ROWS, (4,), 2, 2, 8, 3))
+        scale = cost.scale or _scale(protocol, PlannedJob(_FEW_ROWS, (4,), 2, 2, 8, 3))
         for rows, people, columns, depth, bins, trees in (
             (1, 3, 4, 2, 8, 2), (3, 6, 4, 3, 16, 4), (10, 4, 8, 4, 16, 2), (3, 4, 12, 3, 8, 3), (10, 8, 4, 3, 32, 2),
             (far, 4, 6, 3, 16, 2), (far // 2, 3, 9, 4, 32, 3), (1, 10, 6, 5, 16, 2),
         ):  # fmt: skip
             yield PlannedJob(scale * rows, (columns,), trees, depth, bins, people)
         return
-    scale = cost.scale or _scale(protocol, PlannedJob(_FEWEST_ROWS, (4, 4), 1, 3, 16))
+    scale = cost.scale or _scale(protocol, PlannedJob(_FEW_ROWS, (4, 4), 1, 3, 16))
     for rows, own, other, depth, bins, trees in (
         (1, 4, 4, 3, 16, 1), (3, 4, 4, 6, 16, 2), (10, 4, 4, 4, 16, 3), (3, 9, 2, 4, 32, 1), (3, 2, 9, 4, 32, 2),
         (1, 4, 8, 5, 64, 3), (10, 6, 6, 5, 32, 2), (1, 2, 2, 4, 16, 6), (far, *cost.far),
@@ -128,7 +129,7 @@ def _jobs(protocol: str) -> Iterator[PlannedJob]:
 
 def _scale(protocol: str, job: PlannedJob) -> int:
     """Rows of the smallest run, of a protocol that does not declare them: as many as take a moment."""
-    while job.rows < 10_000 and measure(protocol, job).seconds < _MOMENT:
+    while job.rows < _MANY_ROWS and measure(protocol, job).seconds < _MOMENT:
         job = replace(job, rows=3 * job.rows)
     return job.rows
 

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 import veilboost.party.simulation as simulation_module
+from veilboost.audit.attacks import all_attacks
 from veilboost.boost import sides
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import JobRandomness, unsafe_key
@@ -116,14 +117,27 @@ def sha(run: Simulation) -> str:
     return join(run.parts).sha256()
 
 
-class VerticalContract:
+class _Contract:
+    """What a protocol of any setting must keep."""
+
+    spec: ClassVar[ProtocolSpec]
+
+    def test_statuses_fit_attacks_that_there_are(self) -> None:
+        statement = self.spec.statement
+        for each in self.spec.evidence:
+            assert (each.victim, each.subject) in statement.directions
+            assert (statement.worst_for(each.victim, each.subject) in (Status.BROKEN, Status.OPEN)) == each.succeeds
+            if each.attack is not None:
+                assert all_attacks()[each.attack].victim == each.victim
+
+
+class VerticalContract(_Contract):
     """What every vertical protocol must keep.
 
     `options` make a small job quick. `quiet`: with them its noise is off, and it must give the model of `plain`.
     `unsent` are declared messages that a small run does not send; `exchanges` how often a level waits for answers.
     """
 
-    spec: ClassVar[ProtocolSpec]
     options: ClassVar[Mapping[str, Any]] = {}
     quiet: ClassVar[bool] = False
     unsent: ClassVar[frozenset[str]] = frozenset()
@@ -326,10 +340,9 @@ def _damaged(message: Any) -> Iterator[Any]:
                 yield replace(message, config=text)
 
 
-class HorizontalContract:
+class HorizontalContract(_Contract):
     """What every horizontal protocol must keep; `unsent` are declared messages that a small run does not send."""
 
-    spec: ClassVar[ProtocolSpec]
     options: ClassVar[Mapping[str, Any]] = {}
     unsent: ClassVar[frozenset[str]] = frozenset()
 
@@ -366,6 +379,9 @@ class HorizontalContract:
         run = simulate_horizontal(horizontal_tables(), self.spec.name, self.config())
         assert all(account.events for account in run.accounts.values())
         assert all(event.protocol == self.spec.name for account in run.accounts.values() for event in account.events)
+
+    def test_it_claims_no_engine_that_horizontal_jobs_do_not_have(self) -> None:
+        assert self.spec.engines == ("local",)
 
     def test_a_seed_repeats_a_run(self) -> None:
         runs = [

@@ -60,5 +60,8 @@ def all_attacks() -> dict[str, Attack]:
 
 
 def name_of(evidence: Evidence) -> str:
-    """What people call the attack that decides."""
-    return "lower bound on epsilon" if evidence.attack is None else all_attacks()[evidence.attack].name
+    """What people call the attack that decides; its key, where nobody brought it."""
+    if evidence.attack is None:
+        return "lower bound on epsilon"
+    found = all_attacks().get(evidence.attack)
+    return evidence.attack if found is None else found.name
