@@ -6,9 +6,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from veilboost.crypto.csprng import Csprng, JobRandomness
-from veilboost.crypto.paillier.keys import generate_key
-from veilboost.crypto.paillier.prepared import PreparedOwner, PreparedRandomness
+from veilboost.crypto.csprng import JobRandomness
 from veilboost.engine.api import LOCAL
 from veilboost.errors import ImpossibleParameter, JobExists, MissingLabel, UnsupportedCombination
 from veilboost.party import prepared_files
@@ -17,6 +15,7 @@ from veilboost.party.runs import RunFolder
 from veilboost.party.settings import JobSettings, PartySettings
 from veilboost.protocols.paillier.options import options_of
 from veilboost.protocols.registry import protocol_named
+from veilboost.protocols.spec import Precomputation
 from veilboost.protocols.validation import ResolvedJob, validate
 
 IDS, ENCRYPTION = "ids", "encryption"
@@ -55,7 +54,7 @@ def prepare(settings: PartySettings, job: JobSettings, trees: int = 1, only: str
         )
     active = settings.name == job.active
     ids = only == IDS or (only is None and (hashes_ids(job) or not active))
-    encryption = only == ENCRYPTION or (only is None and active and (_encrypts_by_paillier(job) or not ids))
+    encryption = only == ENCRYPTION or (only is None and active and (_precomputation(job) is not None or not ids))
     # Ids first: they are quick, and an authority that is not there is found before the slow part begins.
     return Prepared(
         prepare_ids(settings, job) if ids else None,
@@ -67,18 +66,16 @@ def prepare_encryption(settings: PartySettings, job: JobSettings, trees: int = 1
     """Encryptions for all rows that we have, times so many trees: common rows are no more than these."""
     if settings.name != job.active or settings.data is None:
         raise MissingLabel(f"{settings.name} is not the active party of {job.name!r}", f"{job.active} encrypts")
-    if not _encrypts_by_paillier(job):
+    precompute = _precomputation(job)
+    if precompute is None:
         raise UnsupportedCombination(
             "only Paillier encryption is slow enough to be done beforehand",
             "start the job; backend='lattice' encrypts in milliseconds",
         )
     began = time.perf_counter()
-    options = options_of(job.training)
-    key = generate_key(options.key_bits, Csprng(), options.allow_insecure_key)
-    owner = PreparedOwner.prepare(key, settings.data.load().rows * trees, Csprng())
-    file = _file(settings, job)
-    prepared_files.keep(file, owner.to_bytes())
-    return ReadyEncryptions(file, options.key_bits, owner.left, time.perf_counter() - began)
+    values, file = settings.data.load().rows * trees, _file(settings, job)
+    prepared_files.keep(file, precompute.make(job.training, values))
+    return ReadyEncryptions(file, options_of(job.training).key_bits, values, time.perf_counter() - began)
 
 
 def take(settings: PartySettings, job: JobSettings, randomness: JobRandomness) -> JobRandomness:
@@ -86,15 +83,15 @@ def take(settings: PartySettings, job: JobSettings, randomness: JobRandomness) -
     if settings.engine != LOCAL.name:
         return randomness
     content = prepared_files.take(_file(settings, job))
-    if content is None or not _encrypts_by_paillier(job):
-        return randomness
-    return PreparedRandomness(randomness.key, PreparedOwner.from_bytes(content))
+    precompute = _precomputation(job)
+    return randomness if content is None or precompute is None else precompute.load(randomness, content)
 
 
 def _file(settings: PartySettings, job: JobSettings) -> Path:
     return prepared_files.place_of(settings.runs, job.name, "key")
 
 
-def _encrypts_by_paillier(job: JobSettings) -> bool:
-    precompute = protocol_named(job.protocol.name).precompute
-    return precompute is not None and precompute.applies(job.training)
+def _precomputation(job: JobSettings) -> Precomputation | None:
+    """What this job's protocol can do before it, if anything."""
+    found = protocol_named(job.protocol.name).precompute
+    return found if found is not None and found.applies(job.training) else None
