@@ -122,10 +122,10 @@ VERTICAL_COST = Cost()
 HORIZONTAL_COST = Cost(
     here=("trees", "levels", "tree_rows", "bins", "uploads"),
     there=("people", "levels", "tree_rows", "cells", "uploads"),
-    sent=("start", "people", "levels", "uploads"),
-    answered=("people", "levels", "rows", "table", "uploads"),
-    once_here=("start", "people", "table", "bins"),
-    once_there=("people", "table", "sorted", "beyond"),
+    sent=("start", "people", "levels", "searches", "uploads"),
+    answered=("people", "levels", "rows", "table", "searches", "uploads"),
+    once_here=("start", "people", "table", "searches"),
+    once_there=("people", "table", "sorted", "beyond", "searches"),
 )
 
 

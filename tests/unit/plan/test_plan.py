@@ -15,13 +15,14 @@ from typer.testing import CliRunner
 from veilboost.boost.booster import RoundResult
 from veilboost.cli.main import app
 from veilboost.errors import ImpossibleParameter, UnreadableFile, UnsupportedCombination
+from veilboost.plan import calibrate as calibrating
 from veilboost.plan import measure as measuring
 from veilboost.plan.calibrate import Calibration, calibrate, fit, load_calibrations, save_calibrations
 from veilboost.plan.measure import Measured, Meter, measure
 from veilboost.plan.predict import predict
 from veilboost.plan.units import cost_of, units_of, vertical_units
 from veilboost.protocols.cost import PlannedJob, tree_shape
-from veilboost.protocols.registry import BUILT_IN, all_protocols, protocols_of
+from veilboost.protocols.registry import BUILT_IN, all_protocols, protocol_named, protocols_of
 from veilboost.wire.message import Done
 from veilboost.wire.network import Network
 
@@ -170,6 +171,21 @@ def test_bytes_of_a_job_that_was_not_measured_are_close() -> None:
     costs = calibrate("mal")
     job = PlannedJob(30_000, (7,), trees=3, depth=1, bins=12, participants=5)
     assert predict("mal", job, costs).bytes_answered == pytest.approx(measure("mal", job).answered, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("like", "job"), [("plain", JOB), ("secagg", PlannedJob(6_000, (5,), 4, 3, 16, participants=4))]
+)
+def test_a_protocol_that_declares_no_cost_is_planned_all_the_same(
+    like: str, job: PlannedJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(all_protocols(), "other", replace(protocol_named(like), name="other", cost=None))
+    monkeypatch.setattr(calibrating, "_TURNS", (float("inf"),))
+    monkeypatch.setattr(calibrating, "_MANY_ROWS", 300)
+    made, found = predict("other", job, calibrate("other")), measure("other", job)
+    assert made.bytes_sent == pytest.approx(found.sent, rel=0.25)
+    assert made.bytes_answered == pytest.approx(found.answered, rel=0.25)
+    assert made.seconds > 0
 
 
 def test_a_protocol_of_two_is_put_together_from_both(monkeypatch: pytest.MonkeyPatch) -> None:
