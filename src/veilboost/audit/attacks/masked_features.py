@@ -21,14 +21,10 @@ from veilboost.protocols.vertical.messages import ColumnsOffered
 from veilboost.types import BoolArray, Float64Array, Int64Array, PartyName
 
 _SURE = 5.0  # of the standard errors of a level
-_BEAM = 64
-_ROWS = 300
-_TREES = 100
-_COLUMNS = 2
-_ALL_SETS = 200_000
-_CANDIDATES = 12
-_EXCHANGES = 600
-_OUTSIDE = 500
+# Of the likelihood: guesses that are kept, and how much is looked at.
+_BEAM, _ROWS, _TREES, _COLUMNS = 64, 300, 100, 2
+# Of the search: how many sets are all tried, candidates, exchanges of rows, and rows that may come in.
+_ALL_SETS, _CANDIDATES, _EXCHANGES, _OUTSIDE = 200_000, 12, 600, 500
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,9 +19,8 @@ from veilboost.protocols.masked.options import MaskedOptions
 from veilboost.types import BoolArray, Float64Array, Int32Array, PartyName
 
 _PASSES = 20
-_QUERIES = 40  # made up, each with coefficients of its own
-_EXAMPLES = 4_000
-_CANDIDATES = 8
+# What the network learns from: made-up queries, each with coefficients of its own, and examples of all of them.
+_QUERIES, _EXAMPLES, _CANDIDATES = 40, 4_000, 8
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,27 @@ def _block(flat: np.ndarray, height: int, start: int, end: int) -> Float64Array:
     return flat[height * start : height * end].reshape(height, end - start).astype(np.float64)
 
 
+def _from_root(
+    view: View,
+    truth: Truth,
+    victim: PartyName,
+    tree: int,
+    candidates: int,
+    gradients: Callable[[MaskedNode], Float64Array],
+    sentence: str,
+) -> Outcome | None:
+    """Labels by the gradients that a function finds in the first candidates of a round's roots."""
+    played = rounds(view, victim)
+    if not tells_classes(view) or not played or not played[tree].levels:
+        return None
+    width, root = MaskedOptions.from_dict(view.config.options).vectors, played[tree].levels[0]
+    nodes = [masked_node(root, place, width, candidates) for place in range(root.build.nodes)]
+    found = [gradients(node) for node in nodes if node is not None and len(node.masks) == candidates]
+    if not found or len(found) < len(nodes):
+        return None
+    return scored(truth, victim, played[tree].fit, labels_of(np.stack(found)), sentence)
+
+
 @declare("projection off the masks", "passive", "active", "labels", (Masks,))
 def masked_projection(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
     """One candidate's noised gradients without what lies in the span of its masks.
@@ -70,22 +91,8 @@ def masked_projection(view: View, truth: Truth, victim: PartyName, rng: np.rando
     for the small part of g that lies along B. In the first tree g has two values, and fitting them as well finds c
     exactly.
     """
-    played = rounds(view, victim)
-    if not tells_classes(view) or not played or not played[0].levels:
-        return None
-    width = MaskedOptions.from_dict(view.config.options).vectors
-    root = played[0].levels[0]
-    nodes = [masked_node(root, place, width, most=1) for place in range(root.build.nodes)]
-    found = [_two_values(node) for node in nodes if node is not None]
-    if not found or len(found) < len(nodes):
-        return None
-    return scored(
-        truth,
-        victim,
-        played[0].fit,
-        labels_of(np.stack(found)),
-        "one candidate of the first root without the span of its masks gives {value:.3f} of the labels",
-    )
+    sentence = "one candidate of the first root without the span of its masks gives {value:.3f} of the labels"
+    return _from_root(view, truth, victim, 0, 1, _two_values, sentence)
 
 
 def _two_values(node: MaskedNode) -> Float64Array:
@@ -112,22 +119,10 @@ def masked_sphere(view: View, truth: Truth, victim: PartyName, rng: np.random.Ge
     sum c^2 = C and W = 1 leave c = 1 and c = -1 (C is 1 here): one of the two differences is the gradients, the other
     one is far too large.
     """
-    played = rounds(view, victim)
-    one = MaskedOptions.from_dict(view.config.options).vectors == 1
-    if not one or not tells_classes(view) or not played or not played[-1].levels:
+    if MaskedOptions.from_dict(view.config.options).vectors != 1:
         return None
-    root = played[-1].levels[0]
-    nodes = [masked_node(root, place, 1, most=1) for place in range(root.build.nodes)]
-    found = [_smaller(node) for node in nodes if node is not None]
-    if not found or len(found) < len(nodes):
-        return None
-    return scored(
-        truth,
-        victim,
-        played[-1].fit,
-        labels_of(np.stack(found)),
-        "the mask added or subtracted, whichever leaves less, gives {value:.3f} of the labels in the last tree",
-    )
+    sentence = "the mask added or subtracted, whichever leaves less, gives {value:.3f} of the labels in the last tree"
+    return _from_root(view, truth, victim, -1, 1, _smaller, sentence)
 
 
 def _smaller(node: MaskedNode) -> Float64Array:
@@ -142,22 +137,8 @@ def masked_stacking(view: View, truth: Truth, victim: PartyName, rng: np.random.
     g + B1 c1 and g + B2 c2 differ by B1 c1 - B2 c2, in which g does not occur: least squares finds c1 and c2, and what
     is left of the first vector is g. No tree, loss or noise is different, as long as a node has twice W rows.
     """
-    played = rounds(view, victim)
-    if not tells_classes(view) or not played or not played[-1].levels:
-        return None
-    width = MaskedOptions.from_dict(view.config.options).vectors
-    root = played[-1].levels[0]  # of the last tree, where gradients take all values
-    nodes = [masked_node(root, place, width, most=2) for place in range(root.build.nodes)]
-    found = [gradients_of(node) for node in nodes if node is not None and len(node.masks) == 2]
-    if not found or len(found) < len(nodes):
-        return None
-    return scored(
-        truth,
-        victim,
-        played[-1].fit,
-        labels_of(np.stack(found)),
-        "two candidates of the last tree's root give its gradients, and {value:.3f} of the labels by their signs",
-    )
+    sentence = "two candidates of the last tree's root give its gradients, and {value:.3f} of the labels by their signs"
+    return _from_root(view, truth, victim, -1, 2, gradients_of, sentence)  # in the last tree they take all values
 
 
 def gradients_of(node: MaskedNode, kind: int = 0) -> Float64Array:

@@ -18,11 +18,8 @@ from veilboost.protocols.smm2.options import Smm2Options
 from veilboost.protocols.vertical.kernels import blocks_of
 from veilboost.types import AnyArray, BoolArray, Float64Array, Int32Array, Int64Array, PartyName
 
-_STEPS = 2_000
-_EXACT = 1e-11
-_TRIES = 12
-_ROWS = 1_000
-_WHOLE = 1e-6
+_STEPS, _EXACT = 2_000, 1e-11  # of conjugate gradients
+_TRIES, _ROWS, _WHOLE = 12, 1_000, 1e-6  # corners that are looked for, in nodes of so many rows; what counts as whole
 
 
 @dataclass(frozen=True)
