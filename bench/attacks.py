@@ -34,9 +34,9 @@ from veilboost.audit.attacks import (
     smm2_program,
     smm2_stacking,
 )
-from veilboost.audit.horizontal_sources import views_of_horizontal
 from veilboost.audit.result import Finding, over_runs
 from veilboost.audit.runner import audit, combined
+from veilboost.audit.sources import views_of_simulation
 from veilboost.config import TrainingConfig
 from veilboost.data import PartyTable
 from veilboost.party.simulation import SERVER, simulate_training
@@ -94,7 +94,7 @@ def against_mal(table: PartyTable, seeds: int) -> dict[str, list[Finding]]:
             tables = {f"participant{at}": table.take(np.sort(share)) for at, share in enumerate(shares)}
             config = TrainingConfig(objective="binary", n_estimators=2, max_bin=16, seed=seed, options=options)
             run = simulate_training(tables, SERVER, "mal", config, record="payload")
-            every += audit(*views_of_horizontal(run, tables, "mal", config), seed=seed)
+            every += audit(*views_of_simulation(run, tables), seed=seed)
         names = dict.fromkeys(finding.attack for finding in every)
         found[label] = [over_runs([finding for finding in every if finding.attack == name]) for name in names]
     return found

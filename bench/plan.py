@@ -22,10 +22,11 @@ from blocks import replace_block, table
 from common import note, report
 from papers.measure import peak_rss_mb
 from veilboost.plan.calibrate import Calibration, calibrate
-from veilboost.plan.job import PlannedJob
 from veilboost.plan.measure import measure
 from veilboost.plan.predict import predict
-from veilboost.plan.spending import ALL, HORIZONTAL
+from veilboost.plan.units import cost_of
+from veilboost.protocols.cost import PlannedJob
+from veilboost.protocols.registry import all_protocols, protocol_named
 
 DECADES = (1, 10, 100)  # times the rows of the smallest run that calibrates
 QUICK = (1, 10)
@@ -35,7 +36,7 @@ WHAT = ("seconds", "bytes", "memory_mb")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--protocols", default=",".join(ALL), help="names, with commas")
+    parser.add_argument("--protocols", default=",".join(all_protocols()), help="names, with commas")
     parser.add_argument("--quick", action="store_true", help="one decade of rows")
     parser.add_argument("--markdown", metavar="PAGE", type=Path, help="write the table into this page")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
@@ -69,7 +70,7 @@ def main() -> None:
 def compared(protocol: str, costs: Calibration, decades: tuple[int, ...]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for decade in decades:
-        job = held_out_job(protocol, ALL[protocol].scale * decade)
+        job = held_out_job(protocol, (cost_of(protocol).scale or 1000) * decade)
         made = predict(protocol, job, costs)
         predicted = (made.together, made.bytes_sent + made.bytes_answered, made.memory_together / 1e6)
         command = [sys.executable, __file__, "--one", protocol, str(job.rows)]
@@ -95,7 +96,7 @@ def trained(protocol: str, rows: int) -> dict[str, float]:
 
 
 def held_out_job(protocol: str, rows: int) -> PlannedJob:
-    if protocol in HORIZONTAL:
+    if protocol_named(protocol).setting == "horizontal":
         return PlannedJob(rows, (7,), trees=5, depth=1 if protocol == "mal" else 4, bins=16, participants=5)
     return PlannedJob(rows, (5, 8), trees=4, depth=5, bins=32)
 

@@ -18,7 +18,7 @@ from papers.noise import Method
 from papers.rows import Row
 from papers.tables import ACTIVE, among, divided, hold_out, labels
 from papers.target import Cell
-from veilboost.audit.attacks import Attack
+from veilboost.audit.attack import Attack
 from veilboost.audit.result import Finding
 from veilboost.audit.runner import attack
 from veilboost.audit.sources import views_of_simulation
@@ -223,6 +223,6 @@ def attacked(tables: Tables, protocol: str, config: TrainingConfig, attacks: Ite
     views, truth = views_of_simulation(run, tables)
     active, passive = tables
     sides = {"active": active, "passive": passive}
-    chances = ((how, views[sides[how.ADVERSARY]], truth, sides[how.VICTIM]) for how in attacks)
+    chances = ((how, views[sides[how.adversary]], truth, sides[how.victim]) for how in attacks)
     found = (attack(*chance, np.random.default_rng(config.seed)) for chance in chances)
     return [finding for finding in found if finding is not None]

@@ -10,7 +10,7 @@ from papers.elxgb.setting import PAPER
 from papers.pictures import table_chart
 from papers.rows import Line, Row, Rows, picked, the
 from papers.target import Cell, Claim, Context, Target
-from veilboost.audit.verdicts import decisive
+from veilboost.audit.attacks import name_of
 from veilboost.privacy.statement import Status
 from veilboost.protocols.registry import all_protocols
 
@@ -41,7 +41,7 @@ _HOLDS = (Status.SOUND, Status.HEURISTIC)
 def _stated(name: str) -> dict[str, Any]:
     """From the protocol's own statement, which a test holds against attacks."""
     spec = all_protocols()[name]
-    attacks = decisive(name)
+    attacks = {(each.victim, each.subject): name_of(each) for each in spec.evidence}
     lines = [
         {
             "victim": victim,

@@ -22,8 +22,8 @@ from papers.measure import attacked
 from papers.rows import Row, Rows, by, picked
 from papers.tables import among
 from papers.target import PAPER_NAMES, Cell, Claim, Context, Target
+from veilboost.audit.attack import Attack
 from veilboost.audit.attacks import (
-    Attack,
     masked_network,
     masked_projection,
     masked_split_likelihood,
@@ -66,7 +66,7 @@ def _measured(
     config = replace(CONFIG, n_estimators=trees, max_depth=1, seed=seed, options=options)
     found = attacked(among(context.table(name, SAMPLE), 2), "masked", config, attacks.values())
     by_name = {finding.attack: finding.outcome.value for finding in found}
-    return {who: by_name.get(attack.NAME) for who, attack in attacks.items()}
+    return {who: by_name.get(attack.name) for who, attack in attacks.items()}
 
 
 def label_cells(context: Context, sets: Sequence[str]) -> list[Cell]:

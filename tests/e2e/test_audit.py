@@ -12,7 +12,8 @@ from test_horizontal_parties import HUB, OWNERS, VEILBOOST
 from test_horizontal_parties import Town as HorizontalTown
 
 from parties import PARTIES, Town, make_certificates
-from veilboost.audit.verdicts import DECISIVE
+from veilboost.audit.attacks import name_of
+from veilboost.protocols.registry import protocol_named
 
 
 @pytest.fixture
@@ -62,7 +63,7 @@ def test_a_simulation_can_be_attacked_in_one_go(town: Town) -> None:
 def test_a_horizontal_simulation_can_be_attacked_in_one_go(town: Town, protocol: str) -> None:
     options = ("simulate", "--dataset", "breast_cancer", "--protocol", protocol, "--participants", "4", "--trees", "2")
     found = town.answer(*options, "--max-bin", "16", "--no-baselines", "--audit", "--audit-html", "page.html")
-    decisive = {evidence.name for evidence in DECISIVE[protocol]}
+    decisive = {name_of(evidence) for evidence in protocol_named(protocol).evidence}
     assert {item["attack"] for item in found["findings"]} >= decisive
     assert {item["victim"] for item in found["findings"]} == {f"participant{k}" for k in range(4)}
     page = (town.folder / "page.html").read_text()

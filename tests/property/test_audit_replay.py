@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support import make_columns, make_labels, split_among, train
-from veilboost.audit.attacks.reverse_sum import batch_of, chosen_gradients, spelled
+from veilboost.audit.attacks.bins import batch_of, chosen_gradients, spelled
 from veilboost.audit.replay import rounds
 from veilboost.audit.sources import views_of_simulation
 from veilboost.boost.layout import BinLayout

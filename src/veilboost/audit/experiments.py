@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from veilboost.audit.attacks.reverse_sum import batch_of, chosen_gradients, spelled
+from veilboost.audit.attacks.bins import batch_of, chosen_gradients, spelled
 from veilboost.audit.replay import rounds
 from veilboost.audit.result import Outcome, share_right
 from veilboost.audit.sources import views_of_simulation

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from veilboost.audit.attacks.equations import least_squares
 from veilboost.audit.experiments import Deviation, Tables, run_deviating
 from veilboost.audit.result import balanced_accuracy, share_right
+from veilboost.audit.solvers import least_squares
 from veilboost.config import TrainingConfig
 from veilboost.errors import MissingLabel, VeilBoostError
 from veilboost.protocols.masked.active import MaskedActive
 from veilboost.protocols.masked.messages import Masks, NoisedVectors
 from veilboost.protocols.masked.options import MaskedOptions
-from veilboost.protocols.registry import protocol_named
+from veilboost.protocols.masked.spec import SPEC as MASKED
 from veilboost.types import BoolArray, Float32Array, Float64Array, PartyName
 from veilboost.wire.message import Message
 
@@ -106,8 +106,7 @@ def _first_root(
             seen(message)
         return message
 
-    spec = protocol_named("masked")
-    spec = replace(spec, roles={**spec.roles, "active": side})
+    spec = replace(MASKED, roles={**MASKED.roles, "active": side})
     run_deviating(tables, active, spec, replace(config, n_estimators=1, max_depth=1), ask, answer)
 
 

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from veilboost.audit.attacks import ATTACKS, Attack
+from veilboost.audit.attack import Attack
+from veilboost.audit.attacks import all_attacks
 from veilboost.audit.result import Finding, over_runs
 from veilboost.audit.view import Truth, View
 from veilboost.types import PartyName
@@ -21,13 +22,13 @@ def attack(how: Attack, view: View, truth: Truth, victim: PartyName, rng: np.ran
     if outcome is None:
         return None
     return Finding(
-        attack=how.NAME,
+        attack=how.name,
         protocol=view.protocol,
         adversary=view.party,
         adversary_role=view.role,
         victim=victim,
         victim_role=truth.roles[victim],
-        data=how.DATA,
+        data=how.data,
         outcome=outcome,
         seconds=time.perf_counter() - began,
     )
@@ -53,11 +54,9 @@ def combined(runs: Iterable[Sequence[Finding]]) -> list[Finding]:
 
 
 def _chances(views: Mapping[PartyName, View], truth: Truth) -> Iterator[tuple[Attack, View, PartyName]]:
-    for how in ATTACKS:
+    for how in all_attacks().values():
         for view in views.values():
-            if how.PROTOCOLS is not None and view.protocol not in how.PROTOCOLS:
-                continue
-            if view.role == how.ADVERSARY:
+            if how.applies(view):
                 for victim, role in truth.roles.items():
-                    if role == how.VICTIM and victim != view.party and victim in truth.tables:
+                    if role == how.victim and victim != view.party and victim in truth.tables:
                         yield how, view, victim

@@ -1,10 +1,9 @@
-"""Views and truth of a vertical run: from a simulation that kept its messages, or from run folders with payloads."""
+"""Views and truth of a run: from a simulation that kept its messages, or from run folders with payloads."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +15,14 @@ from veilboost.crypto.paillier.keys import generate_key
 from veilboost.crypto.paillier.prepared import PreparedOwner
 from veilboost.data.table import PartyTable
 from veilboost.errors import RowsDiffer, UnknownRun, UnreadableFile
-from veilboost.party.job import load_job
+from veilboost.party.job import Job, load_job
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import load_party
 from veilboost.party.simulation import Simulation
 from veilboost.protocols.paillier.messages import PaillierRound
 from veilboost.protocols.paillier.options import options_of
 from veilboost.protocols.registry import protocol_named
+from veilboost.protocols.validation import settle
 from veilboost.protocols.vertical.messages import BeginTraining
 from veilboost.types import BoolArray, PartyName
 from veilboost.wire.codec import Catalogue, decode
@@ -48,77 +48,81 @@ def views_of_simulation(
     tables: Mapping[PartyName, PartyTable],
     held_out: BoolArray | None = None,
 ) -> tuple[dict[PartyName, View], Truth]:
-    """What each party of a vertical simulation saw; it was run with `record="payload"`."""
-    skeleton = run.parts[run.driver].skeleton
+    """What each party of a simulation saw, helpers too; it was run with `record="payload"`."""
+    skeleton = run.outcome.part.skeleton
     if skeleton is None:
         raise UnreadableFile("a run without a skeleton has not ended")
-    views = {
-        name: View(
+    spec = protocol_named(skeleton.protocol)
+    every = sum(table.rows for table in tables.values())  # that a party without a table could see
+    views: dict[PartyName, View] = {}
+    for name, transcript in run.transcripts.items():
+        table = tables.get(name)
+        views[name] = View(
             name,
-            "active" if name == run.driver else "passive",
-            skeleton.protocol,
+            spec.driver if name == run.driver else spec.data_role if table is not None else name,
+            spec.name,
             skeleton.config,
-            table.rows,
-            kept(run.transcripts[name]),
-            run.parts[name],
+            every if table is None else table.rows,
+            kept(transcript),
+            run.outcome.part if name == run.driver else run.parts.get(name),
             table,
-            run.secrets[name],
+            run.secrets.get(name),
+            spec.sums,
         )
-        for name, table in tables.items()
-    }
     return views, Truth(tables, {name: view.role for name, view in views.items()}, skeleton.config, held_out)
-
-
-def view_of_run(folder: Path) -> View:
-    """What one party saw, from the folder of its run; its own table is not in there."""
-    run = RunFolder(folder)
-    party = run.status.get("party")
-    if not isinstance(party, str):
-        raise UnknownRun(f"{folder} is not the folder of a run")
-    job = load_job(folder / "job.toml")
-    spec = protocol_named(job.protocol)
-    messages = seen_in(folder, spec.messages)
-    opening = next((seen.message for seen in messages if isinstance(seen.message, BeginTraining)), None)
-    if opening is None:
-        raise UnreadableFile(f"the transcript in {folder} holds no training")
-    return View(
-        party,
-        job.role_of(party),
-        spec.name,
-        TrainingConfig.from_dict(json.loads(opening.config)),
-        opening.rows,
-        messages,
-        run.load_part(),
-    )
 
 
 def views_of_runs(folders: Sequence[Path], parties: Sequence[Path]) -> tuple[dict[PartyName, View], Truth]:
     """The views in these run folders, and the tables that the parties' own files (party.toml) name.
 
-    A party's file says where its table and its runs are; the run of the same name there says which rows took part.
-    Every view whose party's file is given gets its own table: everybody knows their own.
+    A party's file says where its table and its runs are; where rows were aligned, the run of the same name there says
+    which took part. Every view whose party's file is given gets its own table: everybody knows their own. A helper
+    keeps no run folder.
     """
-    views = {view.party: view for view in map(view_of_run, folders)}
-    if not views:
+    if not folders:
         raise UnknownRun("there is no run to audit", "name the folder of a run")
-    first = next(iter(views.values()))
     job = load_job(folders[0] / "job.toml")
+    tables = _tables(job, parties)
+    config, held_out = settle(job.spec, job.training), None
+    views: dict[PartyName, View] = {}
+    for folder in folders:
+        run = RunFolder(folder)
+        party = run.status.get("party")
+        if not isinstance(party, str) or load_job(folder / "job.toml").name != job.name:
+            raise UnknownRun(f"{folder} is not the folder of a run of {job.name!r}")
+        messages, own = seen_in(folder, job.spec.messages), tables.get(party)
+        rows = sum(table.rows for table in tables.values()) if own is None else own.rows
+        opening = next((seen.message for seen in messages if isinstance(seen.message, BeginTraining)), None)
+        if not messages or (opening is None and job.spec.setting == "vertical"):
+            raise UnreadableFile(f"the transcript in {folder} holds no training")
+        if opening is not None:
+            config, rows = TrainingConfig.from_dict(json.loads(opening.config)), opening.rows
+            if len(opening.held_out):
+                held_out = np.unpackbits(opening.held_out, count=rows).astype(np.bool_)
+            for name, table in tables.items():
+                if table.rows != rows:
+                    raise RowsDiffer(f"the run of {name} has other rows than the one that is audited")
+        views[party] = View(
+            party, job.role_of(party), job.protocol, config, rows, messages, run.load_part(), own, sums=job.spec.sums
+        )
+    return views, Truth(tables, {name: job.role_of(name) for name in tables}, config, held_out)
+
+
+def _tables(job: Job, parties: Sequence[Path]) -> dict[PartyName, PartyTable]:
+    """The rows of each of these parties that took part in the job."""
     tables: dict[PartyName, PartyTable] = {}
     for file in parties:
         settings = load_party(file)
-        positions = RunFolder.open(settings.runs, job.name).alignment
-        if settings.data is None or positions is None:
-            raise UnknownRun(f"{settings.name} has no table, or its run {job.name!r} no common rows")
-        tables[settings.name] = settings.data.load().take(positions)
-        if len(positions) != first.rows:
-            raise RowsDiffer(f"the run of {settings.name} has other rows than the one that is audited")
-    views = {name: replace(view, own=tables.get(name)) for name, view in views.items()}
-    opening = next(seen.message for seen in first.messages if isinstance(seen.message, BeginTraining))
-    held_out = None
-    if len(opening.held_out):
-        held_out = np.unpackbits(opening.held_out, count=first.rows).astype(np.bool_)
-    roles = {name: job.role_of(name) for name in tables}
-    return views, Truth(tables, roles, first.config, held_out)
+        if settings.data is None or settings.name not in job.owners:
+            raise UnknownRun(f"{settings.name} has no table in {job.name!r}")
+        table = settings.data.load()
+        if job.spec.setting == "vertical":
+            positions = RunFolder.open(settings.runs, job.name).alignment
+            if positions is None:
+                raise UnknownRun(f"the run {job.name!r} of {settings.name} has no common rows")
+            table = table.take(positions)
+        tables[settings.name] = table
+    return tables
 
 
 def seen_in(folder: Path, kinds: Sequence[type[Message]]) -> tuple[Seen, ...]:

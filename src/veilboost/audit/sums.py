@@ -21,10 +21,7 @@ from veilboost.crypto.paillier.prepared import PreparedRandomness
 from veilboost.protocols.lattice.blocks import cut_into_blocks, value_bits
 from veilboost.protocols.lattice.messages import LatticeRequest, LatticeSums
 from veilboost.protocols.paillier.messages import PaillierRound, PaillierSums
-from veilboost.protocols.plain.messages import PlainSums
-from veilboost.protocols.sealed.accounting import noise_bits
-from veilboost.protocols.sealed.options import options_of
-from veilboost.protocols.vertical.messages import BeginRound, BeginTraining, ColumnsOffered
+from veilboost.protocols.vertical.messages import BeginRound, BeginTraining, ClearSums, ColumnsOffered
 from veilboost.protocols.vertical.shuffle import ColumnShuffle
 from veilboost.types import BoolArray, Float64Array, Int32Array, Int64Array, PartyName
 
@@ -82,10 +79,10 @@ def histograms(view: View, truth: Truth, peer: PartyName, rng: np.random.Generat
     if not offered or gradients is None or view.config.colsample_bytree < 1.0 or view.config.proposal != "global":
         return None
     layout = BinLayout(offered[0].offsets, offered[0].missing, offered[0].kind)
-    if view.protocol == "sealed":  # it sums (g, 1)
+    if view.sums.counts:
         gradients = [np.stack((each[..., 0], np.ones_like(each[..., 1])), axis=-1) for each in gradients]
     reader, again = SumsReader(view, layout), _SumsAgain(truth.block(peer), len(gradients), rng)
-    noised = view.protocol == "sealed" and float(view.config.options.get("eps_features", 0.0)) > 0
+    noised = view.sums.noise_bits(view.config) > 0
     by_round: list[list[Summed]] = []
     played = rounds(view, peer)[: len(gradients)]
     for one in played:
@@ -104,7 +101,9 @@ def histograms(view: View, truth: Truth, peer: PartyName, rng: np.random.Generat
         if not found:
             break
         by_round.append(found)
-    moved = _unmoved(layout, by_round) if view.protocol == "plain" else _relinked(layout, by_round, view.rows)
+    # Columns change places every round where sums are encrypted.
+    in_order = bool(view.received(ClearSums, peer))
+    moved = _unmoved(layout, by_round) if in_order else _relinked(layout, by_round, view.rows)
     nodes = [replace(node, sums=node.sums[moved[k]]) for k, found in enumerate(by_round) for node in found]
     cuts = [cut for k, order in enumerate(moved) for level in played[k].levels for cut in _cuts(layout, level, order)]
     return Histograms(layout, nodes, [] if again.used else cuts) if nodes else None
@@ -145,15 +144,14 @@ class SumsReader:
         self._layout, self._rows = layout, view.rows
         opening = view.sent(BeginTraining)
         self._value_bits = value_bits(view.config, opening[0].weight_bits if opening else 0)
-        if view.protocol == "sealed":
-            self._value_bits += noise_bits(options_of(view.config))
+        self._value_bits += view.sums.noise_bits(view.config)
         self._key = None if view.secret is None else SecretKey(view.secret.for_request("lattice key"))
         self._owner = view.secret.owner if isinstance(view.secret, PreparedRandomness) else None
 
     def read(self, level: ReplayedLevel, opening: BeginRound) -> Int64Array | None:
         """(nodes of the level that were summed, slots, 2); None where the view cannot open the answer."""
         answer, request = level.answer, level.request
-        if isinstance(answer, PlainSums):
+        if isinstance(answer, ClearSums):
             return answer.sums
         if isinstance(answer, LatticeSums) and isinstance(request, LatticeRequest) and self._key is not None:
             # Where a level's ciphertexts come in several messages, each is answered for its own blocks.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
 
@@ -15,6 +15,7 @@ from veilboost.crypto.csprng import JobRandomness
 from veilboost.data.table import PartyTable
 from veilboost.errors import MissingLabel
 from veilboost.model.part import Part
+from veilboost.protocols.spec import BinSums
 from veilboost.types import BoolArray, Float64Array, PartyName
 from veilboost.wire.message import Message
 from veilboost.wire.transcript import Direction
@@ -37,7 +38,8 @@ class View:
 
     `role` is a name as messages use it: active, passive; server, participant, comparer, authority. `config` is the
     job's, completed for its rows. `own` is the party's own aligned table and `secret` the key its own randomness
-    came from: everybody knows their own. They are None where they were not handed in.
+    came from: everybody knows their own. They are None where they were not handed in. `sums` is what the protocol's
+    spec says of sums per bin.
     """
 
     party: PartyName
@@ -49,6 +51,7 @@ class View:
     part: Part | None = None
     own: PartyTable | None = None
     secret: JobRandomness | None = None
+    sums: BinSums = field(default_factory=BinSums)
 
     @property
     def peers(self) -> tuple[PartyName, ...]:

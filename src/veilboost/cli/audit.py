@@ -77,14 +77,11 @@ def audit(
         raise UnsupportedCombination(
             "there is no run to attack, or no truth to score against", "give RUN and --truth, or --lower-bound"
         )
-    from veilboost.audit.horizontal_sources import views_of_horizontal_runs
     from veilboost.audit.runner import audit as attack_all
     from veilboost.audit.sources import views_of_runs
-    from veilboost.party.job import load_job
     from veilboost.protocols.registry import protocol_named
 
-    horizontal = load_job(runs[0] / "job.toml").spec.setting == "horizontal"
-    views, known = views_of_horizontal_runs(runs, truth) if horizontal else views_of_runs(runs, truth)
+    views, known = views_of_runs(runs, truth)
     protocol = next(iter(views.values())).protocol
     statement = protocol_named(protocol).statement
     findings = attack_all(views, known, seed)

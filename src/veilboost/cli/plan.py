@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,8 +14,8 @@ from veilboost.errors import ImpossibleParameter, UnsupportedCombination
 
 if TYPE_CHECKING:
     from veilboost.plan.calibrate import Calibration
-    from veilboost.plan.job import PlannedJob
     from veilboost.plan.predict import Prediction
+    from veilboost.protocols.cost import PlannedJob
 
 
 def plan(
@@ -68,17 +68,18 @@ def plan(
         [bold]veilboost plan --calibrate[/]
     """
     from veilboost.plan.predict import predict
-    from veilboost.plan.spending import ALL, HORIZONTAL, VERTICAL
+    from veilboost.protocols.registry import all_protocols, protocols_of
     from veilboost.wire.network import Network
 
     line = None if network is None else Network.parse(network)
-    unknown = [name for name in protocol or () if name not in ALL]
+    every = all_protocols()
+    unknown = [name for name in protocol or () if name not in every]
     if unknown:
-        raise ImpossibleParameter(f"there is no cost model of {unknown[0]}", f"choose one of {', '.join(ALL)}")
+        raise ImpossibleParameter(f"there is no protocol {unknown[0]}", f"choose one of {', '.join(every)}")
     if rows is None or features is None:
         if not calibrate:
             raise UnsupportedCombination("there is no job to plan", "give --rows and --features, or --calibrate")
-        known = _calibrated(protocol or list(ALL), again=True)
+        known = _calibrated(protocol or list(every), again=True)
         if as_json:
             print_json({"calibrated": list(known)})
         else:
@@ -88,7 +89,8 @@ def plan(
         raise ImpossibleParameter(f"--rows {rows} is no number of rows")
     columns, count = _columns(features, parties)
     jobs: dict[str, PlannedJob] = {}
-    for name in protocol or _fitting(len(features.split(",")), VERTICAL, HORIZONTAL):
+    # Columns party by party mean that they are in different hands; one number may mean either.
+    for name in protocol or (protocols_of("vertical") if len(features.split(",")) > 1 else every):
         jobs[name] = _job(name, int(rows), columns, count, trees, depth, bins)
     known = _calibrated(list(jobs), again=calibrate)
     found = [predict(name, job, known[name], line) for name, job in jobs.items()]
@@ -107,11 +109,6 @@ def plan(
         )
         return
     _print(found, network)
-
-
-def _fitting(given: int, vertical: Mapping[str, object], horizontal: Mapping[str, object]) -> list[str]:
-    """Columns party by party mean that they are in different hands; one number may mean either."""
-    return [*vertical] if given > 1 else [*vertical, *horizontal]
 
 
 def _columns(features: str, parties: int | None) -> tuple[tuple[int, ...], int]:
@@ -135,14 +132,13 @@ def _columns(features: str, parties: int | None) -> tuple[tuple[int, ...], int]:
 def _job(
     protocol: str, rows: int, columns: Sequence[int], parties: int, trees: int, depth: int, bins: int
 ) -> PlannedJob:
-    from veilboost.plan.job import PlannedJob
-    from veilboost.plan.spending import HORIZONTAL
+    from veilboost.protocols.cost import PlannedJob
     from veilboost.protocols.registry import protocol_named
 
-    if protocol not in HORIZONTAL:
+    spec = protocol_named(protocol)
+    if spec.setting == "vertical":
         return PlannedJob(rows, tuple(columns), trees, depth, bins)
-    fixed = int(protocol_named(protocol, "horizontal").fixed.get("max_depth", depth))
-    return PlannedJob(rows, (sum(columns),), trees, fixed, bins, parties)
+    return PlannedJob(rows, (sum(columns),), trees, int(spec.fixed.get("max_depth", depth)), bins, parties)
 
 
 def _calibrated(protocols: Sequence[str], again: bool) -> dict[str, Calibration]:

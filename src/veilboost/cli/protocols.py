@@ -92,7 +92,6 @@ def _skeleton(folder: Path) -> Skeleton:
 
 
 def _describe(spec: ProtocolSpec, noise: Noise) -> dict[str, Any]:
-    from veilboost.audit.verdicts import COST
 
     statement = spec.statement.given(noise)
     drawn = "from the operating system's generator" if noise is Noise.SYSTEM else str(noise)
@@ -105,7 +104,7 @@ def _describe(spec: ProtocolSpec, noise: Noise) -> dict[str, Any]:
         "protections": statement.to_list(),
         "noise": "none in the model" if spec.exact and noise is Noise.SYSTEM else drawn,
         "warning": noise.warning,
-        "cost": COST.get(spec.name),
+        "cost": spec.relative_cost,
         "summary": spec.summary,
         "source": spec.source,
     }
@@ -113,9 +112,10 @@ def _describe(spec: ProtocolSpec, noise: Noise) -> dict[str, Any]:
 
 def directions_of(protocol: str, statement: Statement) -> list[dict[str, str | None]]:
     """For each victim and what it is about: the worst status, and the attack that this rests on, if one does."""
-    from veilboost.audit.verdicts import decisive
+    from veilboost.audit.attacks import name_of
+    from veilboost.protocols.registry import protocol_named
 
-    attacks = decisive(protocol)
+    attacks = {(each.victim, each.subject): name_of(each) for each in protocol_named(protocol).evidence}
     return [
         {
             "victim": victim,

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilboost.cli.audit import write_audit_page
 from veilboost.cli.console import print_json, stderr, stdout, writing
 from veilboost.cli.options import training_options
 from veilboost.config import TrainingConfig

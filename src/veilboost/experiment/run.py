@@ -137,7 +137,9 @@ def run(problem: Problem, spec: ProtocolSpec, config: TrainingConfig, options: R
             for name, account in done.accounts.items()
         },
         curves=curves,
-        findings=_findings(done, division, spec, problem.held_out) if options.audit else None,
+        findings=_findings(done, division, problem.held_out if spec.setting == "vertical" else None)
+        if options.audit
+        else None,
         dropped=done.outcome.dropped,
         reports=done.outcome.reports,
     )
@@ -220,16 +222,11 @@ def _busiest(done: Simulation, division: Division) -> tuple[int, int]:
     return max(map(turns, entries)) // 2, max(sum(each.size for each in own) for own in entries)
 
 
-def _findings(done: Simulation, division: Division, spec: ProtocolSpec, held_out: BoolArray | None) -> list[Finding]:
-    from veilboost.audit.horizontal_sources import views_of_horizontal
+def _findings(done: Simulation, division: Division, held_out: BoolArray | None) -> list[Finding]:
     from veilboost.audit.runner import audit
     from veilboost.audit.sources import views_of_simulation
 
-    if spec.setting == "vertical":
-        views = views_of_simulation(done, division.tables, held_out)
-    else:
-        views = views_of_horizontal(done, division.tables, spec.name, division.config)
-    return audit(*views, seed=division.config.seed)
+    return audit(*views_of_simulation(done, division.tables, held_out), seed=division.config.seed)
 
 
 def _peak_rss_mb() -> float:

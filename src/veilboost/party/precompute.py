@@ -20,8 +20,6 @@ from veilboost.align.hmac_csp.prepared import PreparedHashing, PreparedIds
 from veilboost.align.registry import alignment_named, all_alignments
 from veilboost.crypto.csprng import Csprng, JobRandomness
 from veilboost.crypto.keyed_hash import HASHES, KEY_BYTES
-from veilboost.crypto.paillier.keys import generate_key
-from veilboost.crypto.paillier.prepared import PreparedOwner, PreparedRandomness
 from veilboost.engine.api import LOCAL
 from veilboost.errors import (
     AgainstPolicy,
@@ -41,7 +39,7 @@ from veilboost.party.messages import CONTROL_MESSAGES, PrepareAlignment
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import PartySettings
 from veilboost.protocols.paillier.options import options_of
-from veilboost.protocols.registry import protocol_named
+from veilboost.protocols.spec import Precomputation
 from veilboost.protocols.validation import ResolvedJob, validate
 from veilboost.wire.channel import Peers
 from veilboost.wire.codec import Catalogue
@@ -52,9 +50,10 @@ IDS, ENCRYPTION = "ids", "encryption"
 PREPARED = "prepared"  # the folder, which is only there if this party has prepared a job
 
 
-def _encrypts_by_paillier(job: Job) -> bool:
-    """The only place that knows protocols by name: a field `precompute` of `ProtocolSpec` is to answer this."""
-    return job.protocol in ("paillier", "elxgb") and job.training.options.get("backend", "paillier") == "paillier"
+def _precomputation(job: Job) -> Precomputation | None:
+    """What this job's protocol can do before it, if anything."""
+    found = job.spec.precompute
+    return found if found is not None and found.applies(job.training) else None
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,7 @@ def prepare(settings: PartySettings, job: Job, trees: int = 1, only: str | None 
     """All that this party can do for the job, or `only` one part of it. Raises where that is nothing."""
     if only not in (None, IDS, ENCRYPTION):
         raise ImpossibleParameter(f"{only!r} is nothing to prepare", f"use {IDS} or {ENCRYPTION}")
-    validate(ResolvedJob(protocol_named(job.protocol), job.training, settings.engine))
+    validate(ResolvedJob(job.spec, job.training, settings.engine))
     if RunFolder(settings.runs / job.name).status.get("state") == "finished":
         raise JobExists(f"{settings.name} has a finished run {job.name!r}")
     if settings.engine != LOCAL.name:
@@ -99,7 +98,7 @@ def prepare(settings: PartySettings, job: Job, trees: int = 1, only: str | None 
         )
     active, hashes = settings.name == job.driver, alignment_named(job.alignment).hashes_ids
     ids = only == IDS or (only is None and (hashes or not active))
-    encryption = only == ENCRYPTION or (only is None and active and (_encrypts_by_paillier(job) or not ids))
+    encryption = only == ENCRYPTION or (only is None and active and (_precomputation(job) is not None or not ids))
     # Ids first: they are quick, and an authority that is not there is found before the slow part begins.
     return Prepared(
         prepare_ids(settings, job) if ids else None,
@@ -151,18 +150,16 @@ def prepare_encryption(settings: PartySettings, job: Job, trees: int = 1) -> Rea
     """Encryptions for all rows that we have, times so many trees: common rows are no more than these."""
     if settings.name != job.driver or settings.data is None:
         raise MissingLabel(f"{settings.name} is not the active party of {job.name!r}", f"{job.driver} encrypts")
-    if not _encrypts_by_paillier(job):
+    precompute = _precomputation(job)
+    if precompute is None:
         raise UnsupportedCombination(
             "only Paillier encryption is slow enough to be done beforehand",
             "start the job; backend='lattice' encrypts in milliseconds",
         )
     began = time.perf_counter()
-    options = options_of(job.training)
-    key = generate_key(options.key_bits, Csprng(), options.allow_insecure_key)
-    owner = PreparedOwner.prepare(key, settings.data.load().rows * trees, Csprng())
-    kept = _Kept(settings, job, "key")
-    kept.write(owner.to_bytes())
-    return ReadyEncryptions(kept.path, options.key_bits, owner.left, time.perf_counter() - began)
+    values, kept = settings.data.load().rows * trees, _Kept(settings, job, "key")
+    kept.write(precompute.make(job.training, values))
+    return ReadyEncryptions(kept.path, options_of(job.training).key_bits, values, time.perf_counter() - began)
 
 
 def prepared_randomness(settings: PartySettings, job: Job, randomness: JobRandomness) -> JobRandomness:
@@ -170,9 +167,8 @@ def prepared_randomness(settings: PartySettings, job: Job, randomness: JobRandom
     if settings.engine != LOCAL.name:
         return randomness
     content = _Kept(settings, job, "key").take()
-    if content is None or not _encrypts_by_paillier(job):
-        return randomness
-    return PreparedRandomness(randomness.key, PreparedOwner.from_bytes(content))
+    precompute = _precomputation(job)
+    return randomness if content is None or precompute is None else precompute.load(randomness, content)
 
 
 # --- ids --------------------------------------------------------------------------------------------------

@@ -15,7 +15,8 @@ from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
 from veilboost.party.simulation import SERVER, HorizontalFederation
 from veilboost.party.vertical.training import PassiveSession, TrainingJob, train_active
-from veilboost.plan.job import PlannedJob
+from veilboost.plan.units import cost_of
+from veilboost.protocols.cost import PlannedJob
 from veilboost.protocols.registry import protocol_named
 from veilboost.protocols.validation import settle
 from veilboost.types import Column, PartyName
@@ -28,8 +29,6 @@ from veilboost.wire.transcript import Transcript
 Result = TypeVar("Result")
 
 DRIVER = "active"
-# What a run may need to be run at all with little data; it does not change what things cost.
-_OPTIONS = {"mal": {"guard": "allow"}, "sealed": {"eps": 1000.0}}
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ def measure(protocol: str, job: PlannedJob, seed: int = 0) -> Measured:
         max_depth=job.depth,
         max_bin=job.bins,
         seed=seed,
-        options=_OPTIONS.get(protocol, {}),
+        options=cost_of(protocol).options,
     )
     tables = _tables(job, seed)
     meter = Meter()

@@ -52,7 +52,7 @@ class Composed:
 
 
 @dataclass(frozen=True)
-class View:
+class AdversaryEvents:
     """All events that one adversary saw, under one adjacency."""
 
     adjacency: Adjacency
@@ -60,12 +60,12 @@ class View:
     events: tuple[Event, ...]
 
 
-def views(events: Iterable[Event]) -> tuple[View, ...]:
+def by_adversary(events: Iterable[Event]) -> tuple[AdversaryEvents, ...]:
     """Events by adjacency and adversary, in order of first appearance."""
     found: dict[tuple[Adjacency, str], list[Event]] = {}
     for event in events:
         found.setdefault((event.adjacency, event.adversary), []).append(event)
-    return tuple(View(*key, tuple(seen)) for key, seen in found.items())
+    return tuple(AdversaryEvents(*key, tuple(seen)) for key, seen in found.items())
 
 
 def compose(events: Iterable[Event], delta: float, *, convolve: bool = True) -> Composed:

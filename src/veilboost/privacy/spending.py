@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from veilboost.privacy.accountant import compose, views
+from veilboost.privacy.accountant import by_adversary, compose
 from veilboost.privacy.event import Adjacency, Event, ExactRelease
 
 
@@ -40,7 +40,7 @@ def _claims(events: tuple[Event, ...]) -> list[dict[str, Any]]:
 
 def _composed(events: tuple[Event, ...], delta: float) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
-    for view in views(events):
+    for view in by_adversary(events):
         cost = compose(view.events, delta)
         rows.append(
             {

@@ -9,20 +9,64 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from veilboost.config import ProtocolOptions, TrainingConfig
 from veilboost.privacy.event import Event
 from veilboost.privacy.statement import Statement
+from veilboost.protocols.cost import Cost, InTurn, Needs, PlannedJob, nothing_more
 from veilboost.types import Role
 from veilboost.wire.message import Message
 
 if TYPE_CHECKING:
+    from veilboost.crypto.csprng import JobRandomness
     from veilboost.privacy.calibrate import CalibrationRequest
 
 Setting = Literal["vertical", "horizontal"]
 RoleFactory = Callable[[Any], Any]  # a context of `vertical.roles` or `horizontal.roles` to the role
 
 
-class Plan(Protocol):
+class PlannedReleases(Protocol):
     """What a party of a role would release of so many rows and columns of its own, before the job starts."""
 
     def __call__(self, config: TrainingConfig, rows: int, role: Role, columns: int = 1) -> Sequence[Event]: ...
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The attack that a status rests on, and whether it succeeds at default parameters and the size in question.
+
+    `subject` is what the protocol's statement calls it; `attack` is the name of one of `audit.attacks` or of an entry
+    point `veilboost.attacks`. None stands for the experiment of `audit.lower_bound`: a proved epsilon is tried by
+    measuring it from below. `applies` is False where the run holds nothing that the attack could use, which is then
+    the whole point.
+    """
+
+    victim: str
+    subject: str
+    attack: str | None
+    succeeds: bool
+    applies: bool = True
+
+
+@dataclass(frozen=True)
+class BinSums:
+    """What the sums per bin are that an active party reads, as attacks on them need to know it.
+
+    `counts`: the second number of a pair counts rows, in place of the hessian. `noise_bits`: by how many bits noise
+    widens a sum; 0 where there is none.
+    """
+
+    counts: bool = False
+    noise_bits: Callable[[TrainingConfig], int] = lambda config: 0
+
+
+@dataclass(frozen=True)
+class Precomputation:
+    """The slow part of a driver's encryption, which `veilboost prepare` does before a job.
+
+    `applies`: a job of this configuration encrypts so. `make` does it for so many values, and gives what is kept until
+    the job; `load` adds that to the randomness of the job.
+    """
+
+    applies: Callable[[TrainingConfig], bool]
+    make: Callable[[TrainingConfig, int], bytes]
+    load: Callable[[JobRandomness, bytes], JobRandomness]
 
 
 @dataclass(frozen=True)
@@ -38,9 +82,14 @@ class ProtocolSpec:
     together, if there is one; `exact_messages` are those that show values without noise in rounds from `first` on,
     which the roles book, besides what a protocol books itself; `complete` fills in what depends on the number of rows;
     `security_bits` is the strength of its encryption, where it encrypts; `sets`: it can send sets of categories left;
-    `engines` are those that a party's own arithmetic may run on; `declared_classes`: its claims hold only for a
-    classification whose classes do not come from the labels; `counts_rows`: whoever chooses splits knows how many rows
-    a node has, and can honour `min_node_rows`.
+    `engines` are those that a party's own arithmetic may run on: all of them, unless a role looks at all rows at once;
+    `declared_classes`: its claims hold only for a classification whose classes do not come from the labels;
+    `counts_rows`: whoever chooses splits knows how many rows a node has, and can honour `min_node_rows`.
+
+    `cost` and `memory` are what `veilboost plan` predicts from; without a `cost` it takes units that all protocols of
+    the setting have. `relative_cost` is the seconds of a tree over those of `plain` (`bench/costs.py` measures it).
+    `evidence` names the attacks that the statuses rest on, `sums` says what attacks on sums per bin read, `precompute`
+    what can be done before a job.
     """
 
     name: str
@@ -56,16 +105,22 @@ class ProtocolSpec:
     options: type[ProtocolOptions] = ProtocolOptions
     fixed: Mapping[str, Any] = field(default_factory=dict[str, Any])
     refuse: Callable[[TrainingConfig], None] | None = None
-    plan: Plan | None = None
+    plan: PlannedReleases | None = None
     calibrate: Callable[[CalibrationRequest], Mapping[str, Any]] | None = None
     delta_option: Callable[[TrainingConfig, Role], str | None] = lambda config, role: None
     exact_messages: Callable[[TrainingConfig, int], Sequence[type[Message]]] = lambda config, first: ()
     complete: Callable[[TrainingConfig, int], TrainingConfig] | None = None
     security_bits: Callable[[TrainingConfig], int] | None = None
     sets: bool = True
-    engines: tuple[str, ...] = ("local",)
+    engines: tuple[str, ...] = ("local", "disk", "ray")
     declared_classes: bool = False
     counts_rows: bool = True
+    cost: Cost | InTurn | None = None
+    memory: Callable[[PlannedJob, int], Needs] = nothing_more
+    relative_cost: float | None = None
+    evidence: tuple[Evidence, ...] = ()
+    sums: BinSums = BinSums()
+    precompute: Precomputation | None = None
 
     @property
     def data_role(self) -> Role:

@@ -18,9 +18,9 @@ from veilboost.audit.attacks import (
     secagg_shares,
     secagg_values,
 )
-from veilboost.audit.attacks.mal_extremes import guess_from
-from veilboost.audit.horizontal_sources import views_of_horizontal
+from veilboost.audit.attacks.mal import guess_from
 from veilboost.audit.runner import attack, audit
+from veilboost.audit.sources import views_of_simulation
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import Csprng
 from veilboost.crypto.ore.api import keygen
@@ -58,11 +58,11 @@ def played(protocol: str, tables: dict[str, PartyTable], options: dict | None = 
     config = TrainingConfig.from_dict(defaults | parameters | {"options": options or {}})
     # Whether an attack succeeds has no computed probability: the noise is the same in every run.
     run = simulate_training(tables, SERVER, protocol, config, record="payload", unsafe_noise_seed=0)
-    return views_of_horizontal(run, tables, protocol, config)
+    return views_of_simulation(run, tables)
 
 
 def finding(how, views, truth, victim: str = "h1"):
-    return attack(how, views[how.ADVERSARY], truth, victim, np.random.default_rng(0))
+    return attack(how, views[how.adversary], truth, victim, np.random.default_rng(0))
 
 
 # --- labels of mal ------------------------------------------------------------------------------------------
@@ -214,4 +214,4 @@ def test_an_audit_of_a_horizontal_run_names_its_roles():
     found = audit(views, truth)
     assert {each.adversary_role for each in found} == {"server", "comparer"}
     assert {each.victim for each in found} == {"h0", "h1", "h2"}
-    assert {each.attack for each in audit(*played("secagg", dealt(90, 3)))} == {secagg_shares.NAME, secagg_values.NAME}
+    assert {each.attack for each in audit(*played("secagg", dealt(90, 3)))} == {secagg_shares.name, secagg_values.name}

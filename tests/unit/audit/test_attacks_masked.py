@@ -16,11 +16,15 @@ from veilboost.audit.attacks import (
     masked_split_search,
     masked_stacking,
 )
-from veilboost.audit.attacks.masked_answers import masked_node
-from veilboost.audit.attacks.masked_candidates import RootMasks, balanced_bits, features_of, true_vectors
-from veilboost.audit.attacks.masked_split_likelihood import nested_cuts
-from veilboost.audit.attacks.masked_split_search import smallest_sum
-from veilboost.audit.attacks.masked_stacking import gradients_of
+from veilboost.audit.attacks.masked_features import (
+    RootMasks,
+    balanced_bits,
+    features_of,
+    nested_cuts,
+    smallest_sum,
+    true_vectors,
+)
+from veilboost.audit.attacks.masked_labels import gradients_of, masked_node
 from veilboost.audit.replay import rounds
 from veilboost.audit.runner import attack
 from veilboost.audit.sources import views_of_simulation

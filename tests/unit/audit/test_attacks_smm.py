@@ -9,12 +9,10 @@ from hypothesis import strategies as st
 
 from support import make_columns, make_labels, split_among
 from veilboost.audit.attacks import smm1_columns, smm1_labels, smm2_columns, smm2_program, smm2_stacking
-from veilboost.audit.attacks.projector_program import orthogonal_complement, two_valued, used_vectors
-from veilboost.audit.attacks.smm2_answers import masked_blocks
-from veilboost.audit.attacks.smm2_columns import union_of_bins
-from veilboost.audit.attacks.smm2_stacking import stacked
+from veilboost.audit.attacks.smm2 import masked_blocks, stacked, union_of_bins
 from veilboost.audit.replay import rounds
 from veilboost.audit.runner import attack
+from veilboost.audit.solvers import two_valued, used_vectors
 from veilboost.audit.sources import views_of_simulation
 from veilboost.config import TrainingConfig
 from veilboost.party.simulation import simulate_training
@@ -84,15 +82,6 @@ def test_vectors_that_were_used_are_told_from_the_others():
     hidden, seen = used_vectors(kernel, behind(data, rotated))
     assert hidden.shape == (100, 20)
     assert np.allclose(seen, behind(data, kernel))
-
-
-def test_what_equations_do_not_say_is_their_complement():
-    rng = np.random.default_rng(7)
-    seen = rng.integers(2, size=(6, 40)).astype(float)
-    hidden = orthogonal_complement(np.vstack((seen, seen[:2])))
-    assert hidden.shape == (40, 40 - np.linalg.matrix_rank(seen))
-    assert np.allclose(seen @ hidden, 0.0)
-    assert np.allclose(hidden.T @ hidden, np.eye(hidden.shape[1]))
 
 
 # --- smm1 ---------------------------------------------------------------------------------------------------

@@ -9,8 +9,8 @@ import pytest
 
 from support import make_columns, make_labels, split_among
 from veilboost.audit.attacks import (
-    ATTACKS,
     active_order,
+    all_attacks,
     feature_order,
     gradient_signs,
     histogram_bins,
@@ -46,9 +46,10 @@ def found(how: object, protocol: str, by: str, on: str, **changes: object):
 
 
 def test_names_are_unique_and_roles_are_known() -> None:
-    assert len({how.NAME for how in ATTACKS}) == len(ATTACKS)
+    attacks = all_attacks().values()
+    assert len({how.name for how in attacks}) == len(attacks)
     roles = {"active", "passive", "server", "participant", "comparer", "authority", "csp", "user"}
-    assert {how.ADVERSARY for how in ATTACKS} | {how.VICTIM for how in ATTACKS} <= roles
+    assert {how.adversary for how in attacks} | {how.victim for how in attacks} <= roles
 
 
 def test_exact_sums_give_the_bins_and_noisy_ones_do_not() -> None:
@@ -139,7 +140,7 @@ def test_an_audit_runs_what_applies_and_combines_seeds() -> None:
         views, truth = audited("plain", seed=seed, n_estimators=3)
         runs.append(audit(views, truth, seed))
     applying = (instance_clusters, histogram_bins, feature_order, active_order)
-    assert {finding.attack for finding in runs[0]} == {how.NAME for how in applying}
+    assert {finding.attack for finding in runs[0]} == {how.name for how in applying}
     together = combined(runs)
     assert [finding.runs for finding in together] == [2, 2, 2, 2]
 
@@ -148,5 +149,5 @@ def test_a_view_without_anything_to_use_is_left_alone() -> None:
     views, truth = audited("federboost")
     for how in (instance_clusters, histogram_bins, feature_order):
         for view, victim in ((views["p0"], "p1"), (views["p1"], "p0")):
-            if view.role == how.ADVERSARY:
+            if view.role == how.adversary:
                 assert attack(how, view, truth, victim, np.random.default_rng(0)) is None

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from support import split_among
-from veilboost.audit.horizontal_sources import views_of_horizontal
+from veilboost.audit.attacks import all_attacks
 from veilboost.audit.lower_bound import label_lower_bound
 from veilboost.audit.runner import attack
 from veilboost.audit.sources import kept_key, views_of_simulation
-from veilboost.audit.verdicts import COST, DECISIVE, Evidence
 from veilboost.audit.view import Truth, View
 from veilboost.cli.protocols import directions_of
 from veilboost.config import TrainingConfig
@@ -21,6 +20,7 @@ from veilboost.data.table import PartyTable
 from veilboost.party.simulation import SERVER, simulate_training
 from veilboost.privacy.statement import Status
 from veilboost.protocols.registry import all_protocols
+from veilboost.protocols.spec import Evidence
 from veilboost.types import Column
 
 FALLEN = (Status.BROKEN, Status.OPEN)
@@ -75,7 +75,7 @@ def finished_horizontally(protocol: str, buckets: int) -> tuple[dict[str, View],
     # Whether an attack succeeds has no computed probability (that on the labels of mal did in 5 of 8 drawings), so the
     # noise is the same in every run.
     run = simulate_training(tables, SERVER, protocol, config, record="payload", unsafe_noise_seed=1)
-    return views_of_horizontal(run, tables, protocol, config)
+    return views_of_simulation(run, tables)
 
 
 def views_for(protocol: str, evidence: Evidence) -> tuple[View, Truth, str]:
@@ -85,12 +85,12 @@ def views_for(protocol: str, evidence: Evidence) -> tuple[View, Truth, str]:
         # What `mal` says of features speaks of few buckets.
         buckets = 16 if (protocol, evidence.subject) == ("mal", "features") else TrainingConfig().max_bin
         views, truth = finished_horizontally(protocol, buckets)
-        return views[evidence.attack.ADVERSARY], truth, "h1"
+        return views[all_attacks()[evidence.attack].adversary], truth, "h1"
     views, truth = finished(protocol, (protocol, evidence.victim) == ROOTS)
     return (views["p1"], truth, "p0") if evidence.victim == "active" else (views["p0"], truth, "p1")
 
 
-CASES = [(protocol, evidence) for protocol, of in DECISIVE.items() for evidence in of]
+CASES = [(protocol, evidence) for protocol, spec in SPECS.items() for evidence in spec.evidence]
 NAMES = [f"{protocol}: {evidence.victim}, {evidence.subject}" for protocol, evidence in CASES]
 
 
@@ -100,7 +100,7 @@ def test_the_decisive_attack_does_what_the_status_says(protocol: str, evidence: 
         assert label_lower_bound(1.0, 60).holds != evidence.succeeds
         return
     view, truth, victim = views_for(protocol, evidence)
-    finding = attack(evidence.attack, view, truth, victim, np.random.default_rng(0))
+    finding = attack(all_attacks()[evidence.attack], view, truth, victim, np.random.default_rng(0))
     assert (finding is not None) == evidence.applies
     assert (finding is not None and finding.succeeded) == evidence.succeeds, finding
 
@@ -115,7 +115,7 @@ def test_the_status_fits_the_evidence(protocol: str, evidence: Evidence) -> None
 def test_whatever_is_exposed_has_evidence(protocol: str) -> None:
     """And so has one subject at least of every victim; what is proved or has no known attack may have none."""
     statement = SPECS[protocol].statement
-    told = {(evidence.victim, evidence.subject) for evidence in DECISIVE[protocol]}
+    told = {(evidence.victim, evidence.subject) for evidence in SPECS[protocol].evidence}
     exposed = {each for each in statement.directions if statement.worst_for(*each) in FALLEN}
     assert exposed <= told <= set(statement.directions)
     assert {victim for victim, _ in told} == {victim for victim, _ in statement.directions}
@@ -123,7 +123,8 @@ def test_whatever_is_exposed_has_evidence(protocol: str) -> None:
 
 def test_the_table_of_protocols_is_complete() -> None:
     for name, spec in SPECS.items():
-        assert COST[name] > 0
+        assert spec.relative_cost is not None
+        assert spec.relative_cost > 0
         for way in directions_of(name, spec.statement):
             exposed = way["status"] in FALLEN
             assert (way["decisive_attack"] is not None) or not exposed

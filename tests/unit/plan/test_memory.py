@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from veilboost.plan.job import PlannedJob
-from veilboost.plan.memory import PROGRAM, memory_of
-from veilboost.plan.spending import ALL, HORIZONTAL
+from veilboost.plan.predict import PROGRAM, memory_of
+from veilboost.protocols.cost import PlannedJob
+from veilboost.protocols.registry import all_protocols, protocol_named
 
 pytestmark = pytest.mark.fast
 
 PEAK = """
 import sys
-from veilboost.plan.job import PlannedJob
 from veilboost.plan.measure import measure
 from papers.measure import peak_rss_mb
+from veilboost.protocols.cost import PlannedJob
 rows, columns, people = map(int, sys.argv[2:])
 measure(sys.argv[1], PlannedJob(rows, (columns,) if people else (2, columns), 2, 2, 16, people))
 print(peak_rss_mb() * 2**20)
@@ -27,7 +27,7 @@ print(peak_rss_mb() * 2**20)
 
 
 def job_of(protocol: str, rows: int, columns: int) -> PlannedJob:
-    people = 5 if protocol in HORIZONTAL else 0
+    people = 5 if protocol_named(protocol).setting == "horizontal" else 0
     return PlannedJob(rows, (columns,) if people else (2, columns), 2, 2, 16, people)
 
 
@@ -46,7 +46,7 @@ def test_a_process_needs_as_much_as_predicted(protocol: str, rows: int, columns:
 
 
 @settings(deadline=None)
-@given(st.sampled_from(list(ALL)), st.integers(100, 10**7), st.integers(1, 50))
+@given(st.sampled_from(list(all_protocols())), st.integers(100, 10**7), st.integers(1, 50))
 def test_more_rows_need_more_and_one_process_no_more_than_all_parties(protocol: str, rows: int, columns: int) -> None:
     job = job_of(protocol, rows, columns)
     made, more = memory_of(protocol, job, 0.0), memory_of(protocol, job_of(protocol, 10 * rows, columns), 0.0)

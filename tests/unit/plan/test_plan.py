@@ -15,20 +15,21 @@ from typer.testing import CliRunner
 from veilboost.boost.booster import RoundResult
 from veilboost.cli.main import app
 from veilboost.errors import ImpossibleParameter, UnreadableFile, UnsupportedCombination
+from veilboost.plan import calibrate as calibrating
 from veilboost.plan import measure as measuring
-from veilboost.plan.calibrate import Calibration, calibrate, fit, load_calibrations, save_calibrations, units_of
-from veilboost.plan.job import PlannedJob, vertical_units
+from veilboost.plan.calibrate import Calibration, calibrate, fit, load_calibrations, save_calibrations
 from veilboost.plan.measure import Measured, Meter, measure
 from veilboost.plan.predict import predict
-from veilboost.plan.shape import tree_shape
-from veilboost.plan.spending import ALL, HORIZONTAL, VERTICAL
-from veilboost.protocols.registry import BUILT_IN, protocols_of
+from veilboost.plan.units import cost_of, units_of, vertical_units
+from veilboost.protocols.cost import PlannedJob, tree_shape
+from veilboost.protocols.registry import BUILT_IN, all_protocols, protocol_named, protocols_of
 from veilboost.wire.message import Done
 from veilboost.wire.network import Network
 
 pytestmark = pytest.mark.fast
 
 JOB = PlannedJob(10_000, (4, 6), trees=10, depth=5, bins=32)
+PLAIN = cost_of("plain")
 NAMES = ("once_here", "once_there", "here", "there", "sent", "answered", "rounds", "largest")
 
 
@@ -38,17 +39,16 @@ def free(protocol: str, **given_: dict[str, float]) -> Calibration:
 
 
 def test_every_protocol_has_a_cost_model() -> None:
-    own = {spec.name for spec in BUILT_IN if spec.setting == "vertical"}
-    assert set(VERTICAL) == own
-    assert set(HORIZONTAL) == set(protocols_of("horizontal"))
+    assert all(spec.cost is not None and spec.relative_cost is not None for spec in BUILT_IN)
 
 
 def test_a_model_names_units_that_are_counted() -> None:
-    for name, spending in ALL.items():
-        job = PlannedJob(1000, (4,), participants=3) if name in HORIZONTAL else JOB
-        work = units_of(name, job)
+    for name, spec in all_protocols().items():
+        job = PlannedJob(1000, (4,), participants=3) if spec.setting == "horizontal" else JOB
+        cost = cost_of(name)
+        work = units_of(cost, job)
         for field in ("here", "there", "sent", "answered", "steps", "once_here", "once_there"):
-            assert set(getattr(spending, field)) <= set(work), (name, field)
+            assert set(getattr(cost, field)) <= set(work), (name, field)
 
 
 # --- counting ---------------------------------------------------------------------------------------------
@@ -62,8 +62,8 @@ def test_a_tree_has_the_shape_that_its_rows_allow() -> None:
 
 
 def test_work_grows_with_what_it_is_counted_in() -> None:
-    base = vertical_units(JOB, 6)
-    more = vertical_units(PlannedJob(20_000, (4, 6), trees=30, depth=5, bins=32), 6)
+    base = vertical_units(PLAIN, JOB, 6)
+    more = vertical_units(PLAIN, PlannedJob(20_000, (4, 6), trees=30, depth=5, bins=32), 6)
     assert more["rows"] == pytest.approx(6 * base["rows"])
     assert more["table_p"] == pytest.approx(2 * base["table_p"])
     assert more["first_rows"] == pytest.approx(2 * base["first_rows"])
@@ -73,7 +73,7 @@ def test_work_grows_with_what_it_is_counted_in() -> None:
 @settings(deadline=None)
 @given(st.integers(2, 10**9), st.integers(1, 200), st.integers(1, 8))
 def test_lattice_never_sends_more_runs_than_rows_nor_fewer_than_they_need(rows: int, columns: int, depth: int) -> None:
-    work = vertical_units(PlannedJob(rows, (1, columns), 1, depth, 32), columns)
+    work = vertical_units(cost_of("lattice"), PlannedJob(rows, (1, columns), 1, depth, 32), columns)
     assert work["runs"] * 4096 >= rows
     assert work["runs"] <= rows * depth + 2**depth
     assert work["products"] >= max(work["runs"], work["tiles"]) / 2**depth
@@ -93,14 +93,14 @@ def test_costs_are_found_again() -> None:
     ]  # fmt: skip
     runs: list[Measured] = []
     for job in jobs:
-        work = units_of("plain", job)
+        work = units_of(PLAIN, job)
         there = 1e-4 * work["levels"] + 2e-9 * work["cells_p"]
         runs.append(
             Measured(job, 1e-3, 1e-8 * work["table_p"], 3e-8 * work["rows"], there, 8 * work["rows"], 5.0, 9.0, 1.0)
         )
     costs = fit("plain", runs)
     later = PlannedJob(2_000_000, (10, 20), 50, 6, 16)
-    work = units_of("plain", later)
+    work = units_of(PLAIN, later)
     made = predict("plain", later, costs)
     assert made.bytes_sent == pytest.approx(8 * work["rows"], rel=1e-3)
     expected = 1e-3 + 1e-8 * work["table_p"] + 3e-8 * work["rows"] + 1e-4 * work["levels"] + 2e-9 * work["cells_p"]
@@ -173,6 +173,21 @@ def test_bytes_of_a_job_that_was_not_measured_are_close() -> None:
     assert predict("mal", job, costs).bytes_answered == pytest.approx(measure("mal", job).answered, rel=0.1)
 
 
+@pytest.mark.parametrize(
+    ("like", "job"), [("plain", JOB), ("secagg", PlannedJob(6_000, (5,), 4, 3, 16, participants=4))]
+)
+def test_a_protocol_that_declares_no_cost_is_planned_all_the_same(
+    like: str, job: PlannedJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(all_protocols(), "other", replace(protocol_named(like), name="other", cost=None))
+    monkeypatch.setattr(calibrating, "_TURNS", (float("inf"),))
+    monkeypatch.setattr(calibrating, "_MANY_ROWS", 300)
+    made, found = predict("other", job, calibrate("other")), measure("other", job)
+    assert made.bytes_sent == pytest.approx(found.sent, rel=0.25)
+    assert made.bytes_answered == pytest.approx(found.answered, rel=0.25)
+    assert made.seconds > 0
+
+
 def test_a_protocol_of_two_is_put_together_from_both(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first tree of `elxgb` is encrypted as in `paillier`, later ones are noised as in `ldp`."""
     monkeypatch.setattr("veilboost.plan.calibrate.measure", lambda *_: pytest.fail("it is known"))
@@ -182,7 +197,7 @@ def test_a_protocol_of_two_is_put_together_from_both(monkeypatch: pytest.MonkeyP
     }
     costs = calibrate("elxgb", known=known)
     made, alone = predict("elxgb", JOB, costs), predict("elxgb", replace(JOB, trees=1), costs)
-    work = vertical_units(JOB, 6)
+    work = vertical_units(cost_of("elxgb"), JOB, 6)
     assert made.seconds_here == pytest.approx(5 * work["entries"] + work["first_factors"] + 2 * 9 * 10_000)
     assert made.bytes_sent == pytest.approx(10_000 * (512 + 9 * 8))
     assert alone.bytes_sent == pytest.approx(predict("paillier", replace(JOB, trees=1), known["paillier"]).bytes_sent)
@@ -205,7 +220,7 @@ def test_parties_work_at_the_same_time_and_share_the_drivers_line() -> None:
     costs = free("plain", there={"cells_p": 1.0}, sent={"rows": 1.0}, here={"slots_p": 1.0}, rounds={"levels": 1.0})
     job = PlannedJob(1000, (2, 4, 8), trees=3, depth=4, bins=16)
     made = predict("plain", job, costs, Network.parse("8kbit,1s"))
-    each = [vertical_units(job, count) for count in (4, 8)]
+    each = [vertical_units(PLAIN, job, count) for count in (4, 8)]
     assert made.seconds_others == pytest.approx(each[1]["cells_p"])
     assert made.together == pytest.approx(made.seconds_here + each[0]["cells_p"] + each[1]["cells_p"])
     assert made.seconds_here == pytest.approx(each[0]["slots_p"] + each[1]["slots_p"])
@@ -246,7 +261,10 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache in which everything is known, so that nothing is measured."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr("sys.platform", "linux")
-    rows = {name: free(name, here={"rows": 1e-6} if name in VERTICAL else {"table": 1e-7}) for name in ALL}
+    rows = {
+        name: free(name, here={"rows": 1e-6} if spec.setting == "vertical" else {"table": 1e-7})
+        for name, spec in all_protocols().items()
+    }
     file = tmp_path / "veilboost" / "plan.json"
     save_calibrations(file, rows)
     return file
@@ -263,7 +281,7 @@ def ask(*words: str) -> Any:
 
 def test_the_command_tells_every_protocol(kept: Path) -> None:
     told = ask("--rows", "1e8", "--features", "40,60", "--parties", "2", "--network", "1gbit,20ms")
-    assert [each["protocol"] for each in told["predictions"]] == list(VERTICAL)
+    assert [each["protocol"] for each in told["predictions"]] == list(protocols_of("vertical"))
     assert all(each["seconds"] == pytest.approx(1e-6 * 1e8 * 100) for each in told["predictions"])
     told = ask("--rows", "1000", "--features", "31", "--parties", "3", "--protocol", "secagg", "--protocol", "plain")
     assert told["features"] == [11, 10, 10]

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from veilboost.errors import ImpossibleParameter
-from veilboost.privacy.accountant import compose, gaussian_delta, gaussian_epsilon, views
+from veilboost.privacy.accountant import by_adversary, compose, gaussian_delta, gaussian_epsilon
 from veilboost.privacy.calibrate import (
     CalibrationRequest,
     exponential_epsilon,
@@ -131,7 +131,10 @@ def test_adjacencies_are_never_mixed():
     label, record = Gaussian(1.0, **ABOUT), Gaussian(1.0, **ABOUT | {"adjacency": Adjacency.PASSIVE_RECORD})
     with pytest.raises(ImpossibleParameter, match="adjacenc"):
         compose([label, record], 1e-5)
-    assert [view.adjacency for view in views([label, record, label])] == [Adjacency.LABEL, Adjacency.PASSIVE_RECORD]
+    assert [view.adjacency for view in by_adversary([label, record, label])] == [
+        Adjacency.LABEL,
+        Adjacency.PASSIVE_RECORD,
+    ]
 
 
 @settings(max_examples=60, deadline=None)

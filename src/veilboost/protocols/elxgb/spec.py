@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from veilboost.config import TrainingConfig
 from veilboost.privacy.statement import Protection, Statement, Status
+from veilboost.protocols.cost import InTurn
 from veilboost.protocols.elxgb.accounting import calibrate, plan
 from veilboost.protocols.elxgb.active import ElxgbActive
 from veilboost.protocols.elxgb.messages import LocalGains, NoisyRound
 from veilboost.protocols.elxgb.options import ElxgbOptions, refuse
 from veilboost.protocols.elxgb.passive import ElxgbPassive
 from veilboost.protocols.lattice.messages import LatticeRequest, LatticeRound, LatticeSums
+from veilboost.protocols.ldp.spec import memory as ldp_memory
+from veilboost.protocols.paillier.cost import memory as paillier_memory
 from veilboost.protocols.paillier.messages import PaillierRound, PaillierSums
-from veilboost.protocols.spec import ProtocolSpec
+from veilboost.protocols.paillier.options import PRECOMPUTATION
+from veilboost.protocols.spec import Evidence, ProtocolSpec
 from veilboost.protocols.vertical.messages import (
     BeginTraining,
     ColumnsOffered,
@@ -25,17 +30,27 @@ from veilboost.protocols.vertical.messages import (
     SplitRequest,
     StatisticsRequest,
 )
-from veilboost.protocols.vertical.statements import EXACT_SUMS_OF_FEW_ROWS, OWN_SIDES, ROWS_TOGETHER
+from veilboost.protocols.vertical.statements import (
+    EXACT_SUMS_OF_FEW_ROWS,
+    FEATURES_BY_CUTS,
+    OWN_FEATURES,
+    OWN_SIDES,
+    ROWS_TOGETHER,
+)
 from veilboost.wire.message import Done, Message
+
+
+def _by_paillier(config: TrainingConfig) -> bool:
+    return ElxgbOptions.from_dict(config.options).backend == "paillier"
 
 
 def _exact_messages(config: TrainingConfig, first: int) -> Sequence[type[Message]]:
     """The first tree is summed under encryption; of the others, best gains are told."""
     if first:
         return StatisticsRequest, LocalGains, SplitAnswer
-    if ElxgbOptions.from_dict(config.options).backend == "lattice":
-        return LatticeRequest, LatticeSums, SplitAnswer
-    return StatisticsRequest, PaillierSums, SplitAnswer
+    if _by_paillier(config):
+        return StatisticsRequest, PaillierSums, SplitAnswer
+    return LatticeRequest, LatticeSums, SplitAnswer
 
 
 SPEC = ProtocolSpec(
@@ -104,4 +119,10 @@ SPEC = ProtocolSpec(
     plan=plan,
     calibrate=calibrate,
     sets=False,
+    engines=("local",),
+    cost=InTurn("paillier", "ldp"),
+    memory=lambda job, columns: paillier_memory(job, columns) + ldp_memory(job, columns),
+    relative_cost=350,
+    evidence=(Evidence("active", "labels", "noisy_gradients", True), OWN_FEATURES, FEATURES_BY_CUTS),
+    precompute=replace(PRECOMPUTATION, applies=_by_paillier),
 )

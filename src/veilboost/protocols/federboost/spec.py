@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from veilboost.privacy.statement import Protection, Statement, Status
+from veilboost.protocols.cost import BIN, COMMON_A, COMMON_P, SIDES, Cost, Needs, PlannedJob, Room
 from veilboost.protocols.federboost.accounting import calibrate, plan
 from veilboost.protocols.federboost.active import FederBoostActive
 from veilboost.protocols.federboost.messages import BucketRound, Buckets, BucketSplits, BucketsRequest
 from veilboost.protocols.federboost.options import FederBoostOptions, refuse
 from veilboost.protocols.federboost.passive import FederBoostPassive
-from veilboost.protocols.spec import ProtocolSpec
+from veilboost.protocols.spec import Evidence, ProtocolSpec
 from veilboost.protocols.vertical.messages import BeginTraining, ColumnsOffered, EndTraining, ResumeTraining
 from veilboost.wire.message import Done
+
+
+def _memory(job: PlannedJob, columns: int) -> Needs:
+    """All bins are at the active party; they are sent as numbers of two bytes."""
+    cells = float(job.rows) * columns
+    return Needs(Room(cells * BIN), Room(0.0, 2 * cells), for_each=True)
+
 
 SPEC = ProtocolSpec(
     name="federboost",
@@ -68,4 +76,20 @@ SPEC = ProtocolSpec(
     plan=plan,
     calibrate=calibrate,
     sets=False,
+    engines=("local",),
+    cost=Cost(
+        here=(*COMMON_A, "cells", "slots_p"),
+        there=COMMON_P,
+        answered=(*SIDES, "table_p"),
+        scale=20_000,
+        reach=60,
+        once_here=("start", "table_a", "sorted_a", "beyond_a", "table_p"),
+    ),
+    memory=_memory,
+    relative_cost=0.3,
+    evidence=(
+        Evidence("active", "labels", "own_cuts", False),
+        Evidence("active", "features", "active_order", False, applies=False),
+        Evidence("passive", "features", "reported_buckets", False),
+    ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from veilboost.crypto.lattice.parameters import SECURITY_BITS
 from veilboost.privacy.statement import Protection, Statement, Status
 from veilboost.protocols.lattice.active import StreamingLatticeActive
+from veilboost.protocols.lattice.cost import COST, memory
 from veilboost.protocols.lattice.messages import LatticeMore, LatticeRequest, LatticeRound, LatticeSums
 from veilboost.protocols.lattice.passive import StreamingLatticePassive
 from veilboost.protocols.spec import ProtocolSpec
@@ -18,7 +19,14 @@ from veilboost.protocols.vertical.messages import (
     SplitAnswer,
     SplitRequest,
 )
-from veilboost.protocols.vertical.statements import EXACT_SUMS_OF_FEW_ROWS, OWN_SIDES, ROWS_TOGETHER
+from veilboost.protocols.vertical.statements import (
+    EXACT_SUMS_OF_FEW_ROWS,
+    FEATURES_BY_SUMS,
+    LABELS_BY_NODES,
+    OWN_FEATURES,
+    OWN_SIDES,
+    ROWS_TOGETHER,
+)
 from veilboost.wire.message import Done
 
 SPEC = ProtocolSpec(
@@ -68,5 +76,8 @@ SPEC = ProtocolSpec(
     roles={"active": StreamingLatticeActive, "passive": StreamingLatticePassive},
     exact_messages=lambda config, first: (LatticeRequest, LatticeSums, SplitAnswer),
     security_bits=lambda config: SECURITY_BITS,
-    engines=("local", "disk", "ray"),
+    cost=COST,
+    memory=memory,
+    relative_cost=8,
+    evidence=(LABELS_BY_NODES, OWN_FEATURES, FEATURES_BY_SUMS),
 )

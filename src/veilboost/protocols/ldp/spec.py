@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from veilboost.privacy.statement import Protection, Statement, Status
+from veilboost.protocols.cost import ALL_NODES_A, COMMON_P, GRADIENTS, SIDES, Cost, Needs, PlannedJob, Room
 from veilboost.protocols.ldp.accounting import calibrate, plan
 from veilboost.protocols.ldp.active import LdpActive
 from veilboost.protocols.ldp.messages import LdpRequest, LdpRound, LdpScores
 from veilboost.protocols.ldp.options import LdpOptions, refuse
 from veilboost.protocols.ldp.passive import LdpPassive
-from veilboost.protocols.spec import ProtocolSpec
+from veilboost.protocols.spec import Evidence, ProtocolSpec
 from veilboost.protocols.vertical.messages import (
     BeginTraining,
     ColumnsOffered,
@@ -19,8 +20,15 @@ from veilboost.protocols.vertical.messages import (
     SplitAnswer,
     SplitRequest,
 )
-from veilboost.protocols.vertical.statements import OWN_SIDES
+from veilboost.protocols.vertical.statements import FEATURES_BY_CUTS, OWN_FEATURES, OWN_SIDES
 from veilboost.wire.message import Done
+
+_NOISE = 40  # bytes while integer noise is added: what was drawn, values on the grid, sums, those within bounds
+
+
+def memory(job: PlannedJob, columns: int) -> Needs:
+    return Needs(here=Room(0.0, float(job.rows) * (GRADIENTS + _NOISE)))
+
 
 SPEC = ProtocolSpec(
     name="ldp",
@@ -72,5 +80,14 @@ SPEC = ProtocolSpec(
     plan=plan,
     calibrate=calibrate,
     sets=False,
-    engines=("local", "disk", "ray"),
+    cost=Cost(
+        here=ALL_NODES_A,
+        there=(*COMMON_P, "all_cells_p", "all_slots_p"),
+        answered=SIDES,
+        scale=20_000,
+        reach=60,
+    ),
+    memory=memory,
+    relative_cost=1.2,
+    evidence=(Evidence("active", "labels", "noisy_gradients", False), OWN_FEATURES, FEATURES_BY_CUTS),
 )

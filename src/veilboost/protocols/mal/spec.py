@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from veilboost.privacy.statement import Protection, Statement, Status
+from veilboost.protocols.cost import Cost, Needs, Room
 from veilboost.protocols.horizontal.whole import TrainedModel
 from veilboost.protocols.mal.accounting import plan
 from veilboost.protocols.mal.authority import MalAuthority
@@ -23,7 +24,7 @@ from veilboost.protocols.mal.messages import (
 from veilboost.protocols.mal.options import FIXED, MalOptions, refuse
 from veilboost.protocols.mal.participant import MalParticipant
 from veilboost.protocols.mal.server import MalServer
-from veilboost.protocols.spec import ProtocolSpec
+from veilboost.protocols.spec import Evidence, ProtocolSpec
 from veilboost.wire.message import Done
 
 SPEC = ProtocolSpec(
@@ -97,4 +98,25 @@ SPEC = ProtocolSpec(
     fixed=FIXED,
     refuse=refuse,
     plan=plan,
+    engines=("local",),
+    cost=Cost(
+        here=("trees", "tree_rows", "bins"),
+        there=("people",),
+        sent=("start", "people", "extremes"),
+        answered=("people", "extremes", "rows", "table"),
+        scale=4_000,
+        reach=100,
+        once_here=("start", "people", "table", "bins"),
+        once_there=("people", "extremes", "rows", "table", "sorted"),
+        options={"guard": "allow"},
+    ),
+    # The server has everyone's bins, one by one and in couples, and grows the trees.
+    memory=lambda job, columns: Needs(here=Room(job.rows * 4.0 * columns, job.rows * 40.0)),
+    relative_cost=3,
+    evidence=(
+        Evidence("participant", "labels", "mal_labels", True),
+        Evidence("participant", "features", "mal_buckets", True),
+        Evidence("participant", "lowest and highest values", "mal_extremes", False),
+        Evidence("participant", "the lowest and highest value of all", "mal_ends", True),
+    ),
 )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from veilboost.privacy.statement import Protection, Statement, Status
+from veilboost.protocols.cost import ALL_NODES_A, COMMON_P, SIDES, Cost, Needs, PlannedJob, Room
 from veilboost.protocols.masked.accounting import plan
 from veilboost.protocols.masked.active import MaskedActive
 from veilboost.protocols.masked.calibration import calibrate
 from veilboost.protocols.masked.messages import BestGains, MaskedLevel, Masks, NoisedVectors
 from veilboost.protocols.masked.options import MaskedOptions, refuse
 from veilboost.protocols.masked.passive import MaskedPassive
-from veilboost.protocols.spec import ProtocolSpec
+from veilboost.protocols.spec import Evidence, ProtocolSpec
 from veilboost.protocols.vertical.messages import (
     BeginRound,
     BeginTraining,
@@ -21,8 +22,20 @@ from veilboost.protocols.vertical.messages import (
     SplitAnswer,
     SplitRequest,
 )
-from veilboost.protocols.vertical.statements import OWN_SIDES
+from veilboost.protocols.vertical.statements import OWN_FEATURES, OWN_SIDES
 from veilboost.wire.message import Done
+
+
+def _chunk(rows: int) -> float:
+    """Bytes of a chunk of masks, or a mask for g and one for h if these are more."""
+    return max(MaskedOptions().chunk_megabytes * 2**20, 2 * 4.0 * rows)
+
+
+def _memory(job: PlannedJob, columns: int) -> Needs:
+    """A chunk of masks, unless a level has fewer; the answer to it, and what scores are made of."""
+    chunk = min(_chunk(job.rows), 2 * 4.0 * job.rows * columns * job.bins)
+    return Needs(Room(0.0, chunk), Room(0.0, 3 * chunk))
+
 
 SPEC = ProtocolSpec(
     name="masked",
@@ -75,5 +88,20 @@ SPEC = ProtocolSpec(
     plan=plan,
     calibrate=calibrate,
     sets=False,
-    engines=("local", "disk", "ray"),
+    cost=Cost(
+        here=(*ALL_NODES_A, "crossed"),
+        there=(*COMMON_P, "crossed"),
+        sent=(*SIDES, "crossed"),
+        answered=(*SIDES, "crossed"),
+        scale=1_000,
+        most_bytes=_chunk,
+        steps=("start", "trees", "levels", "crossed"),
+    ),
+    memory=_memory,
+    relative_cost=16,
+    evidence=(
+        Evidence("active", "labels", "masked_stacking", True),
+        OWN_FEATURES,
+        Evidence("passive", "features", "masked_split_likelihood", True),
+    ),
 )

@@ -1,11 +1,14 @@
-"""The parameters of Paillier encryption, for every protocol that has them."""
+"""The parameters of Paillier encryption, for every protocol that has them, and what can be done before a job."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from veilboost.config import ProtocolOptions, TrainingConfig, param
-from veilboost.crypto.paillier.keys import check_key_bits
+from veilboost.crypto.csprng import Csprng, JobRandomness
+from veilboost.crypto.paillier.keys import check_key_bits, generate_key
+from veilboost.crypto.paillier.prepared import PreparedOwner, PreparedRandomness
+from veilboost.protocols.spec import Precomputation
 
 
 @dataclass(frozen=True)
@@ -31,3 +34,17 @@ def options_of(config: TrainingConfig) -> PaillierOptions:
 def security_bits(config: TrainingConfig) -> int:
     """What factoring the modulus costs, as NIST SP 800-57 rates it; short keys as in the literature."""
     return {512: 57, 1024: 80, 2048: 112, 3072: 128}[options_of(config).key_bits]
+
+
+def _make(config: TrainingConfig, values: int) -> bytes:
+    """A key, and so many encryptions of zero under it."""
+    options = options_of(config)
+    key = generate_key(options.key_bits, Csprng(), options.allow_insecure_key)
+    return PreparedOwner.prepare(key, values, Csprng()).to_bytes()
+
+
+def _load(randomness: JobRandomness, kept: bytes) -> JobRandomness:
+    return PreparedRandomness(randomness.key, PreparedOwner.from_bytes(kept))
+
+
+PRECOMPUTATION = Precomputation(applies=lambda config: True, make=_make, load=_load)

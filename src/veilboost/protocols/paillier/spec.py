@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from veilboost.privacy.statement import Protection, Statement, Status
 from veilboost.protocols.paillier.active import PaillierActive
+from veilboost.protocols.paillier.cost import COST, memory
 from veilboost.protocols.paillier.messages import PaillierRound, PaillierSums
-from veilboost.protocols.paillier.options import PaillierOptions, security_bits
+from veilboost.protocols.paillier.options import PRECOMPUTATION, PaillierOptions, security_bits
 from veilboost.protocols.paillier.passive import PaillierPassive
 from veilboost.protocols.spec import ProtocolSpec
 from veilboost.protocols.vertical.messages import (
@@ -19,7 +20,14 @@ from veilboost.protocols.vertical.messages import (
     SplitRequest,
     StatisticsRequest,
 )
-from veilboost.protocols.vertical.statements import EXACT_SUMS_OF_FEW_ROWS, OWN_SIDES, ROWS_TOGETHER
+from veilboost.protocols.vertical.statements import (
+    EXACT_SUMS_OF_FEW_ROWS,
+    FEATURES_BY_SUMS,
+    LABELS_BY_NODES,
+    OWN_FEATURES,
+    OWN_SIDES,
+    ROWS_TOGETHER,
+)
 from veilboost.wire.message import Done
 
 SPEC = ProtocolSpec(
@@ -70,5 +78,9 @@ SPEC = ProtocolSpec(
     exact_messages=lambda config, first: (StatisticsRequest, PaillierSums, SplitAnswer),
     options=PaillierOptions,
     security_bits=security_bits,
-    engines=("local", "disk", "ray"),
+    cost=COST,
+    memory=memory,
+    relative_cost=1000,
+    evidence=(LABELS_BY_NODES, OWN_FEATURES, FEATURES_BY_SUMS),
+    precompute=PRECOMPUTATION,
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from veilboost.protocols.vertical.messages import BeginRound
-from veilboost.types import Int32Array, Int64Array
+from veilboost.protocols.vertical.messages import BeginRound, ClearSums
+from veilboost.types import Int32Array
 from veilboost.wire.message import ArraySpec, Message, Reveals
 
 ROWS_AT_ONCE = 1 << 19  # gradients of so many rows are 4 MB a class
@@ -37,7 +37,7 @@ class MoreGradients(Message):
 
 
 @dataclass(frozen=True)
-class PlainSums(Message):
+class PlainSums(ClearSums):
     """Passive to active: sums of (g, h) per node and bin."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
@@ -45,4 +45,3 @@ class PlainSums(Message):
             "exact sums of gradients and hessians per node and bin of every column", "active", exact=True, per_bin=True
         ),
     )
-    sums: Annotated[Int64Array, ArraySpec("int64", 3)]

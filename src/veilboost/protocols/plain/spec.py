@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from veilboost.privacy.statement import Protection, Statement, Status
+from veilboost.protocols.cost import Cost
 from veilboost.protocols.plain.active import PlainActive
 from veilboost.protocols.plain.messages import MoreGradients, PlainRound, PlainSums
 from veilboost.protocols.plain.passive import PlainPassive
@@ -18,7 +19,7 @@ from veilboost.protocols.vertical.messages import (
     SplitRequest,
     StatisticsRequest,
 )
-from veilboost.protocols.vertical.statements import OWN_SIDES
+from veilboost.protocols.vertical.statements import FEATURES_BY_SUMS, LABELS_BY_NODES, OWN_FEATURES, OWN_SIDES
 from veilboost.wire.message import Done
 
 SPEC = ProtocolSpec(
@@ -63,5 +64,7 @@ SPEC = ProtocolSpec(
     ),
     roles={"active": PlainActive, "passive": PlainPassive},
     exact_messages=lambda config, first: (PlainRound, StatisticsRequest, PlainSums, SplitAnswer),
-    engines=("local", "disk", "ray"),
+    cost=Cost(scale=20_000, reach=60),
+    relative_cost=1,
+    evidence=(LABELS_BY_NODES, OWN_FEATURES, FEATURES_BY_SUMS),
 )

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from veilboost.config import TrainingConfig
 from veilboost.crypto.lattice.parameters import SECURITY_BITS
 from veilboost.privacy.calibrate import CalibrationRequest
 from veilboost.privacy.statement import Protection, Statement, Status
+from veilboost.protocols.cost import any_size
+from veilboost.protocols.lattice.cost import COST, memory
 from veilboost.protocols.lattice.messages import LatticeRequest, LatticeRound, LatticeSums
-from veilboost.protocols.sealed.accounting import feature_multiplier, label_noise, plan
+from veilboost.protocols.sealed.accounting import feature_multiplier, label_noise, noise_bits, plan
 from veilboost.protocols.sealed.active import SealedActive
 from veilboost.protocols.sealed.options import SealedOptions, completed, delta_option, options_of, refuse
 from veilboost.protocols.sealed.passive import SealedPassive
-from veilboost.protocols.spec import ProtocolSpec
+from veilboost.protocols.spec import BinSums, Evidence, ProtocolSpec
 from veilboost.protocols.vertical.messages import (
     BeginTraining,
     ColumnsOffered,
@@ -25,7 +29,7 @@ from veilboost.protocols.vertical.messages import (
     SplitAnswer,
     SplitRequest,
 )
-from veilboost.protocols.vertical.statements import OWN_SIDES
+from veilboost.protocols.vertical.statements import OWN_FEATURES, OWN_SIDES
 from veilboost.wire.message import Done
 
 
@@ -128,6 +132,21 @@ SPEC = ProtocolSpec(
     complete=completed,
     security_bits=lambda config: SECURITY_BITS,
     sets=False,
-    engines=("local", "disk", "ray"),
     declared_classes=True,
+    # Ciphertexts of a level go in one message, and noise is drawn for every bin.
+    cost=replace(
+        COST,
+        there=(*COST.there, "slots_p"),
+        most_bytes=any_size,
+        options={"eps": 1000.0},
+    ),
+    memory=partial(memory, streams=False),
+    relative_cost=6.5,
+    evidence=(
+        Evidence("active", "labels", None, False),
+        OWN_FEATURES,
+        Evidence("passive", "statistics of features", "histogram_bins", True),
+        Evidence("passive", "sides of winning cuts", "feature_order", True),
+    ),
+    sums=BinSums(counts=True, noise_bits=lambda config: noise_bits(options_of(config))),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from veilboost.privacy.statement import Protection, Statement, Status
+from veilboost.protocols.cost import GRADIENTS, STATE_A, VALUE, Cost, Needs, PlannedJob, Room
 from veilboost.protocols.horizontal.whole import TrainedModel
 from veilboost.protocols.secagg.accounting import plan
 from veilboost.protocols.secagg.messages import (
@@ -23,8 +24,15 @@ from veilboost.protocols.secagg.messages import (
 from veilboost.protocols.secagg.options import FIXED, refuse
 from veilboost.protocols.secagg.participant import SecaggParticipant
 from veilboost.protocols.secagg.server import SecaggServer
-from veilboost.protocols.spec import ProtocolSpec
+from veilboost.protocols.spec import Evidence, ProtocolSpec
 from veilboost.wire.message import Done
+
+
+def _memory(job: PlannedJob, columns: int) -> Needs:
+    """Participants grow the trees, and have their columns in order too, while cuts are looked for."""
+    own = float(job.rows) / job.participants
+    return Needs(there=Room(own * (VALUE * columns + STATE_A), own * GRADIENTS))
+
 
 SPEC = ProtocolSpec(
     name="secagg",
@@ -75,4 +83,21 @@ SPEC = ProtocolSpec(
     refuse=refuse,
     plan=plan,
     counts_rows=False,  # a count would be one more sum to show the server
+    engines=("local",),
+    cost=Cost(
+        here=("trees", "levels", "uploads"),
+        there=("levels", "pair_levels", "tree_rows", "cells", "uploads", "masks"),
+        sent=("people", "levels", "searches", "uploads"),
+        answered=("people", "levels", "searches", "uploads"),
+        scale=10_000,
+        reach=100,
+        once_here=("start", "people", "searches"),
+        once_there=("people", "pairs", "table", "sorted", "beyond", "searches", "pair_searches"),
+    ),
+    memory=_memory,
+    relative_cost=3,
+    evidence=(
+        Evidence("participant", "its own sums", "secagg_shares", False),
+        Evidence("participant", "rows", "secagg_values", True),
+    ),
 )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from veilboost.config import TrainingConfig
 from veilboost.privacy.statement import Protection, Statement, Status
 from veilboost.protocols.smm1.active import Smm1Active
+from veilboost.protocols.smm1.cost import COST, memory
 from veilboost.protocols.smm1.messages import Smm1Request, Smm1Response
 from veilboost.protocols.smm1.passive import Smm1Passive
-from veilboost.protocols.spec import ProtocolSpec
+from veilboost.protocols.spec import Evidence, ProtocolSpec
 from veilboost.protocols.vertical.kernels import KernelOptions, refuse
 from veilboost.protocols.vertical.messages import (
     BeginRound,
@@ -20,7 +21,7 @@ from veilboost.protocols.vertical.messages import (
     SplitAnswer,
     SplitRequest,
 )
-from veilboost.protocols.vertical.statements import OWN_SIDES
+from veilboost.protocols.vertical.statements import LABELS_BY_NODES, OWN_FEATURES, OWN_SIDES
 from veilboost.wire.message import Done
 
 
@@ -89,4 +90,9 @@ SPEC = ProtocolSpec(
     exact_messages=lambda config, first: (Smm1Request, Smm1Response, SplitAnswer),
     options=KernelOptions,
     refuse=_refuse,
+    engines=("local",),
+    cost=COST,
+    memory=memory,
+    relative_cost=6,
+    evidence=(LABELS_BY_NODES, OWN_FEATURES, Evidence("passive", "features", "smm1_columns", True)),
 )

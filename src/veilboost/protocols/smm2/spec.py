@@ -5,10 +5,11 @@ from __future__ import annotations
 from veilboost.config import TrainingConfig
 from veilboost.privacy.statement import Protection, Statement, Status
 from veilboost.protocols.smm2.active import Smm2Active
+from veilboost.protocols.smm2.cost import COST, memory
 from veilboost.protocols.smm2.messages import Smm2Gains, Smm2Kernels, Smm2Masked, Smm2Round
 from veilboost.protocols.smm2.options import Smm2Options
 from veilboost.protocols.smm2.passive import Smm2Passive
-from veilboost.protocols.spec import ProtocolSpec
+from veilboost.protocols.spec import Evidence, ProtocolSpec
 from veilboost.protocols.vertical.kernels import refuse
 from veilboost.protocols.vertical.messages import (
     BeginTraining,
@@ -21,7 +22,7 @@ from veilboost.protocols.vertical.messages import (
     SplitRequest,
     StatisticsRequest,
 )
-from veilboost.protocols.vertical.statements import OWN_SIDES
+from veilboost.protocols.vertical.statements import OWN_FEATURES, OWN_SIDES
 from veilboost.wire.message import Done
 
 
@@ -80,4 +81,13 @@ SPEC = ProtocolSpec(
     exact_messages=lambda config, first: (StatisticsRequest, Smm2Kernels, Smm2Masked, Smm2Gains, SplitAnswer),
     options=Smm2Options,
     refuse=_refuse,
+    engines=("local",),
+    cost=COST,
+    memory=memory,
+    relative_cost=30,
+    evidence=(
+        Evidence("active", "labels", "smm2_stacking", True),
+        OWN_FEATURES,
+        Evidence("passive", "features", "smm2_columns", False),
+    ),
 )

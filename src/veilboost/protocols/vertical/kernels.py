@@ -178,3 +178,11 @@ def rounded(sums: Float64Array) -> Int64Array:
         if np.abs(whole).max(initial=0.0) < _LARGEST_SUM and np.abs(sums - whole).max(initial=0.0) <= _OFF_THE_GRID:
             return whole.astype(np.int64)
     raise MalformedMessage("masked sums do not lie on the fixed-point grid", "start the job again")
+
+
+KERNEL_BYTES = 8 * KernelOptions().r  # of the kernel vectors of a row
+
+
+def cuts_with_rows(rows: int, bins: int) -> float:
+    """Cuts of a feature between bins that have rows, where these are drawn evenly."""
+    return max(0.0, bins * (1 - (1 - 1 / bins) ** rows) - 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from veilboost.types import Float64Array, Int32Array, UInt8Array
+from veilboost.types import Float64Array, Int32Array, Int64Array, UInt8Array
 from veilboost.wire.message import ArraySpec, Message, Reveals
 
 Bits = Annotated[UInt8Array, ArraySpec("uint8", 1)]  # packed, eight to a byte
@@ -126,6 +126,18 @@ class SplitAnswer(Message):
     )
     fit_left: Bits
     follow_left: Bits
+
+
+@dataclass(frozen=True)
+class ClearSums(Message):
+    """Passive to active: sums of (g, h) per node and bin in the clear, (nodes, bins of all columns, 2), columns in the
+    order in which they were offered. A protocol that sends such sums derives its message, and attacks on sums read it.
+    """
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        Reveals("sums of gradients and hessians per node and bin of every column", "active", per_bin=True),
+    )
+    sums: Annotated[Int64Array, ArraySpec("int64", 3)]
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from veilboost.privacy.statement import Protection, Status
+from veilboost.protocols.spec import Evidence
 
 ROWS_TOGETHER = Protection(
     victim="active",
@@ -32,3 +33,9 @@ EXACT_SUMS_OF_FEW_ROWS = Protection(
     "sides of winning cuts recover most rows' bins",
     needs_secrets=False,
 )
+
+# What these statuses rest on.
+OWN_FEATURES = Evidence("active", "features", "active_order", True)
+LABELS_BY_NODES = Evidence("active", "labels", "instance_clusters", True)
+FEATURES_BY_SUMS = Evidence("passive", "features", "histogram_bins", True)
+FEATURES_BY_CUTS = Evidence("passive", "features", "feature_order", True)

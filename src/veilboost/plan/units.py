@@ -1,49 +1,72 @@
-"""A job that is only thought of, and its work counted in units that do not depend on any machine."""
+"""The work of a job counted in units that do not depend on any machine: the common ones, and those of its protocol."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 
-from veilboost.config import DEFAULTS
-from veilboost.crypto.lattice.parameters import DEGREE, run_length, sizes_for_job
-from veilboost.errors import ImpossibleParameter
-from veilboost.plan.ciphertexts import ciphertext_units, owner_entries
-from veilboost.plan.kernels import kernel_units
-from veilboost.plan.shape import FIRST_SHARE, LATER_SHARE, Shape, Units, tree_shape
+from veilboost.protocols.cost import (
+    FIRST_SHARE,
+    HORIZONTAL_COST,
+    LATER_SHARE,
+    ONCE,
+    VERTICAL_COST,
+    Cost,
+    PlannedJob,
+    Shape,
+    Units,
+    tree_shape,
+)
+from veilboost.protocols.registry import protocol_named
 
 CACHED_ROWS = 250_000  # about as many as a processor's caches hold the state of
 CLOSE_ROWS = 32_000  # a column of as many is no more than malloc keeps at hand
 
 
-@dataclass(frozen=True)
-class PlannedJob:
-    """Columns of each party: the active one first; where rows are in different hands, the same at each participant."""
+def cost_of(protocol: str) -> Cost:
+    """What a protocol declares; what the work of most is made of, where it declares nothing."""
+    spec = protocol_named(protocol)
+    if spec.cost is None:
+        return VERTICAL_COST if spec.setting == "vertical" else HORIZONTAL_COST
+    if isinstance(spec.cost, Cost):
+        return spec.cost
+    first, later = cost_of(spec.cost.first), cost_of(spec.cost.later)
 
-    rows: int
-    features: tuple[int, ...]
-    trees: int = 100
-    depth: int = 6
-    bins: int = 64
-    participants: int = 0  # 0: columns are in different hands
+    def joined(name: str) -> tuple[str, ...]:
+        own, other = getattr(first, name), getattr(later, name)
+        return (*(of_first(unit, first) for unit in own), *(of_later(unit) for unit in other if unit not in ONCE))
 
-    def __post_init__(self) -> None:
-        least = {"rows": 2, "trees": 1, "depth": 1, "bins": 2}
-        for name, low in least.items():
-            if getattr(self, name) < low:
-                raise ImpossibleParameter(f"{name} = {getattr(self, name)} is less than {low}")
-        if not self.features or any(count < 0 for count in self.features) or not any(self.features):
-            raise ImpossibleParameter("there are no columns", "say how many each party has, as --features 40,60")
-        if not self.participants and len(self.features) < 2:
-            raise ImpossibleParameter("one party needs nobody to train with", "name two parties or more")
+    def tree_units(job: PlannedJob, columns: int, shape: Shape, is_first: bool) -> Units:
+        about = job, columns, shape, is_first
+        return {**first.tree_units(*about), **later.tree_units(*about)}
 
-    @property
-    def passive(self) -> tuple[int, ...]:
-        return self.features[1:]
+    return replace(
+        first,
+        here=joined("here"),
+        there=joined("there"),
+        sent=joined("sent"),
+        answered=joined("answered"),
+        steps=joined("steps"),
+        tree_units=tree_units,
+        for_each=(*first.for_each, *later.for_each),
+    )
 
 
-def vertical_units(job: PlannedJob, passive: int) -> Units:
+def of_first(unit: str, cost: Cost) -> str:
+    """What is done once is done by the protocol of the first tree."""
+    return unit if unit in (*ONCE, *cost.once_here, *cost.once_there) else f"first_{unit}"
+
+
+def of_later(unit: str) -> str:
+    return f"later_{unit}"
+
+
+def units_of(cost: Cost, job: PlannedJob) -> Units:
+    """With one passive party; `predict` sees to others."""
+    return horizontal_units(job) if job.participants else vertical_units(cost, job, sum(job.passive))
+
+
+def vertical_units(cost: Cost, job: PlannedJob, passive: int) -> Units:
     """The work between the active party and one passive one that has `passive` columns.
 
     start
@@ -64,16 +87,12 @@ def vertical_units(job: PlannedJob, passive: int) -> Units:
         The same four where every node is summed, none derived from its sibling.
     crossed
         A number for each row and candidate, at every level.
-    runs, tiles, products
-        Polynomials that are encrypted, that come back, and multiplications between them (`lattice`).
-    nodes, kernels, masked, blocks, columns, grams, cubes
-        See `kernel_units` (`smm1`, `smm2`).
-    entries, factors, added, multiplied, packages
-        See `owner_entries` and `ciphertext_units` (`paillier`).
     first_..., later_...
         The same of the first tree only, and of all others.
+
+    Besides these a protocol has units of its own, see `Cost`.
     """
-    first, later = _one_tree(job, passive, first=True), _one_tree(job, passive, first=False)
+    first, later = (_one_tree(cost, job, passive, is_first) for is_first in (True, False))
     n, others = float(job.rows), job.trees - 1
     once: Units = {
         "start": 1.0,
@@ -83,23 +102,18 @@ def vertical_units(job: PlannedJob, passive: int) -> Units:
         "sorted_p": n * passive * math.log2(n),
         "beyond_a": max(0.0, n - CACHED_ROWS) * job.features[0],
         "beyond_p": max(0.0, n - CACHED_ROWS) * passive,
-        "entries": owner_entries(job.rows, job.trees),
+        **cost.job_units(job),
     }
     every = {name: count + others * later[name] for name, count in first.items()}
-    return (
-        once
-        | every
-        | {f"first_{name}": count for name, count in first.items()}
-        | {f"later_{name}": others * count for name, count in later.items()}
-    )
+    apart = {f"first_{name}": count for name, count in first.items()}
+    return {**once, **every, **apart, **{of_later(name): others * count for name, count in later.items()}}
 
 
-def _one_tree(job: PlannedJob, passive: int, *, first: bool) -> Units:
+def _one_tree(cost: Cost, job: PlannedJob, passive: int, first: bool) -> Units:
     n, own, levels = float(job.rows), float(job.features[0]), float(job.depth)
     shape = tree_shape(job.rows, job.depth, FIRST_SHARE if first else LATER_SHARE)
     slots = float(passive * job.bins)
     built_rows, built, nodes = sum(shape.built_rows), float(sum(shape.built)), float(sum(shape.nodes))
-    polynomials = list(level_polynomials(shape, max(1, int(slots)), max(1, passive)))
     return {
         "trees": 1.0,
         "levels": levels,
@@ -116,11 +130,7 @@ def _one_tree(job: PlannedJob, passive: int, *, first: bool) -> Units:
         "all_slots_a": nodes * own * job.bins,
         "all_slots_p": nodes * slots,
         "crossed": n * levels * slots,
-        "runs": sum(level.runs for level in polynomials),
-        "tiles": sum(level.tiles for level in polynomials),
-        "products": sum(level.products for level in polynomials),
-        **kernel_units(shape, passive, job.bins),
-        **ciphertext_units(job.rows, job.trees, shape, passive, job.bins, first),
+        **cost.tree_units(job, passive, shape, first),
     }
 
 
@@ -160,26 +170,3 @@ def horizontal_units(job: PlannedJob) -> Units:
         "masks": people * people * job.trees * built * count * job.bins,
         "bins": float(job.trees) * count * job.bins,
     }
-
-
-@dataclass(frozen=True)
-class Polynomials:
-    """Of one level: its rows, runs in, tiles out, and products, as `lattice` cuts nodes into blocks and these into
-    runs."""
-
-    rows: float
-    runs: float
-    tiles: float
-    products: float
-
-
-def level_polynomials(shape: Shape, slots: int, features: int) -> Iterator[Polynomials]:
-    sizes = sizes_for_job(int(max(shape.built_rows, default=1.0)), DEFAULTS.gradient_bits, slots, features)
-    for built, rows in zip(shape.built, shape.built_rows, strict=True):
-        node = max(1.0, rows / built)
-        most = node if sizes is None else sizes.rows_per_block(DEFAULTS.gradient_bits)
-        pieces = 1 << max(0, math.ceil(math.log2(node / most)))  # halves of halves
-        block, count = node / pieces, built * pieces
-        run = run_length(int(block), slots)
-        runs, tiles = math.ceil(block / run), math.ceil(slots * run / DEGREE)
-        yield Polynomials(rows, count * runs, count * tiles, count * runs * tiles)

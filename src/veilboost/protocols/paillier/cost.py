@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from veilboost.crypto.paillier.residues import MARGIN, window_for
-from veilboost.plan.shape import Shape, Units
+from veilboost.protocols.cost import SIDES, Cost, Needs, PlannedJob, Room, Shape, Units
 from veilboost.protocols.paillier.options import PaillierOptions
 
 _KEY_BITS = PaillierOptions().key_bits
@@ -13,10 +13,12 @@ _OWNER, _OTHER = _KEY_BITS // 2 + MARGIN, _KEY_BITS + MARGIN  # bits of an expon
 _MOST_WINDOW, _INDEPENDENT = 8, 32  # of the masks that make packages anew
 _POWER, _ENTRY, _HALF = 1.2, 2.2, 0.7  # multiplications for a bit of an exponent, an entry, a factor in halves
 _GRADIENT_BITS = 21  # with its sign
+_CIPHERTEXT = 512  # bytes, of a 2048-bit key
+_HALVES = 620  # of a ciphertext taken apart, as two integers
 
 
-def ciphertext_units(rows: int, trees: int, shape: Shape, features: int, bins: int, first: bool) -> Units:
-    """Of one tree, in a job of so many.
+def tree_units(job: PlannedJob, columns: int, shape: Shape, first: bool) -> Units:
+    """Of one tree.
 
     factors
         Entries of the table that encryptions are products of.
@@ -28,15 +30,15 @@ def ciphertext_units(rows: int, trees: int, shape: Shape, features: int, bins: i
     packages
         Ciphertexts that go back and are decrypted.
     """
-    slots = features * bins
-    pair, capacity = _pair(rows)
+    slots = columns * job.bins
+    pair, capacity = _pair(job.rows)
     packages = float(sum(math.ceil(built * slots / capacity) for built in shape.built))
-    bases, entries = _packing_table(rows, trees, len(shape.nodes), slots)
+    bases, entries = _packing_table(job.rows, job.trees, len(shape.nodes), slots)
     table = (1 + _INDEPENDENT) * _POWER * _OTHER + entries * _ENTRY
     return {
-        "factors": 2.0 * rows * _digits(_OWNER, owner_window(rows, trees)),
+        "factors": 2.0 * job.rows * _digits(_OWNER, owner_window(job.rows, job.trees)),
         "added": sum(
-            built * _added(total / built, features, bins)
+            built * _added(total / built, columns, job.bins)
             for built, total in zip(shape.built, shape.built_rows, strict=True)
         ),
         "multiplied": sum(shape.built) * slots * pair + packages * bases * _HALF + (table if first else 0.0),
@@ -44,19 +46,46 @@ def ciphertext_units(rows: int, trees: int, shape: Shape, features: int, bins: i
     }
 
 
-def owner_entries(rows: int, trees: int) -> float:
-    """Of the table that the owner of the key encrypts with."""
-    window = owner_window(rows, trees)
-    return 2.0 * _digits(_OWNER, window) * 2**window
+def job_units(job: PlannedJob) -> Units:
+    """Entries of the table that the owner of the key encrypts with."""
+    window = owner_window(job.rows, job.trees)
+    return {"entries": 2.0 * _digits(_OWNER, window) * 2**window}
 
 
-def packing_entries(rows: int, trees: int, depth: int, slots: int) -> float:
-    """Of the table that makes packages anew."""
-    return _packing_table(rows, trees, depth, slots)[1]
+# Beside what is done with ciphertexts nothing else counts.
+COST = Cost(
+    here=("rows", "factors", "packages"),
+    there=("rows", "added", "multiplied"),
+    answered=(*SIDES, "packages"),
+    scale=100,
+    reach=40,
+    most_trees=2,
+    far=(2, 6, 2, 8, 1),
+    once_here=("start", "entries"),
+    once_there=("start",),
+    tree_units=tree_units,
+    job_units=job_units,
+    for_each=("packages",),
+)
+
+
+def memory(job: PlannedJob, columns: int) -> Needs:
+    """Tables of powers in halves, ciphertexts as bytes and as integers."""
+    n = float(job.rows)
+    own = _HALVES / 2 * job_units(job)["entries"]  # modulo the primes, whose squares are half as long
+    other = _HALVES * _packing_table(job.rows, job.trees, job.depth, columns * job.bins)[1]
+    return Needs(
+        here=Room(n * _CIPHERTEXT + own, n * 4 * _CIPHERTEXT),
+        there=Room(n * (_CIPHERTEXT + _HALVES) + other, n * 3 * _CIPHERTEXT),
+    )
+
+
+def owner_window(rows: int, trees: int) -> int:
+    return window_for(_OWNER, rows * trees)
 
 
 def _packing_table(rows: int, trees: int, depth: int, slots: int) -> tuple[int, float]:
-    """Its bases, and its entries."""
+    """Bases and entries of the table that makes packages anew."""
     window = window_for(_OTHER, 2 ** (depth - 1) * slots * trees // _pair(rows)[1], _MOST_WINDOW)
     bases = _digits(_OTHER, window) + _INDEPENDENT
     return bases, float(bases * 2**window)
@@ -66,10 +95,6 @@ def _pair(rows: int) -> tuple[int, int]:
     """Bits of a sum of pairs, and how many go into a package."""
     bits = 2 * (_GRADIENT_BITS + math.ceil(math.log2(rows)))
     return bits, (_KEY_BITS - 1) // bits
-
-
-def owner_window(rows: int, trees: int) -> int:
-    return window_for(_OWNER, rows * trees)
 
 
 def _digits(bits: int, window: int) -> int:

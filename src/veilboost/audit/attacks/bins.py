@@ -1,29 +1,44 @@
-"""Which rows lie in which bin, from exact sums per bin over many nodes and trees.
-
-Every sum is an equation about the rows of a bin, with coefficients that the active party knows: its own gradients. The
-solution nearest to the prior names many bins; where rows are few, a linear program with every row in [0, 1] names all
-of them (a vector of zeros and ones is determined by half as many equations as rows, Mangasarian and Recht). The sides
-of winning cuts, which every protocol tells, narrow the bins down before; the baseline is what they give alone.
-"""
+"""Which rows lie in which bin, from sums per bin: of an honest run, and of one whose gradients are chosen for it."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from veilboost.audit.attack import declare
 from veilboost.audit.result import Outcome, share_right
 from veilboost.audit.solvers import between
 from veilboost.audit.sums import Histograms, Summed, equations, histograms, least_solution
 from veilboost.audit.view import Truth, View
-from veilboost.types import BoolArray, Float64Array, PartyName
+from veilboost.boost.layout import BinLayout
+from veilboost.protocols.lattice.messages import LatticeSums
+from veilboost.protocols.paillier.messages import PaillierSums
+from veilboost.protocols.vertical.messages import ClearSums
+from veilboost.types import BoolArray, Float64Array, Int32Array, Int64Array, PartyName
 
-NAME = "bins from sums"
-PROTOCOLS = frozenset({"plain", "paillier", "lattice", "elxgb", "sealed"})
-ADVERSARY, VICTIM, DATA = "active", "passive", "features"
 MOST_EQUATIONS, MOST_CELLS, COLUMNS = 1500, 30_000_000, 2
 PROGRAM_SIZE = 5_000  # rows times bins that linear programs are solved for
 
 
-def run(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
+@declare(
+    "bins from sums",
+    "active",
+    "passive",
+    "features",
+    (
+        ClearSums,
+        PaillierSums,
+        LatticeSums,
+    ),
+)
+def histogram_bins(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
+    """Which rows lie in which bin, from exact sums per bin over many nodes and trees.
+
+    Every sum is an equation about the rows of a bin, with coefficients that the active party knows: its own gradients.
+    The solution nearest to the prior names many bins; where rows are few, a linear program with every row in [0, 1]
+    names all of them (a vector of zeros and ones is determined by half as many equations as rows, Mangasarian and
+    Recht). The sides of winning cuts, which every protocol tells, narrow the bins down before; the baseline is what
+    they give alone.
+    """
     seen = histograms(view, truth, victim, rng)
     block = truth.block(victim)
     if seen is None or block.shared is None:
@@ -68,3 +83,34 @@ def _solve(a: Float64Array, known: Float64Array, possible: BoolArray) -> Float64
             if solved is not None:
                 guess[:, each] = solved
     return np.where(possible, guess, -np.inf)
+
+
+def chosen_gradients(number: int, rows: int, bits: int) -> tuple[Float64Array, Float64Array]:
+    """g and h of one round: of `2 bits` rows, half in either, each row another power of two; zero elsewhere."""
+    g, h = np.zeros(rows), np.zeros(rows)
+    for values, batch in ((g, batch_of(number, 0, rows, bits)), (h, batch_of(number, 1, rows, bits))):
+        values[batch] = 2.0 ** np.arange(len(batch))
+    return g, h
+
+
+def batch_of(number: int, channel: int, rows: int, bits: int) -> Int64Array:
+    """The rows that a round spells in g (channel 0) or h (channel 1)."""
+    first = (2 * number + channel) * bits
+    return np.arange(min(first, rows), min(first + bits, rows))
+
+
+def spelled(sums: Int64Array, layout: BinLayout, count: int) -> Int32Array:
+    """The bin (rows of the batch, columns) of each row, from one channel of the root's sums (slots); -1 for none.
+
+    Values were scaled to the grid by a power of two, which a column's total tells: it is that of all rows, 2^count - 1.
+    """
+    bins = np.full((count, layout.features), -1, dtype=np.int32)
+    for column in range(layout.features):
+        own = sums[layout.offsets[column] : layout.offsets[column + 1]]
+        unit = int(own.sum()) // (2**count - 1) if count else 0
+        if unit <= 0:
+            continue
+        for place, value in enumerate((own // unit).tolist()):
+            inside = [row for row in range(count) if value >> row & 1]
+            bins[inside, column] = place
+    return bins

@@ -1,9 +1,4 @@
-"""Labels from which rows stand together: every vertical protocol that grows trees over parties tells it.
-
-Rows that share nodes in many trees tend to share labels. A passive party that knows the labels of a few rows (they may
-be its customers too) learns from them what it means to stand in each node, by a logistic regression over nodes, and
-guesses all other labels. What the same few labels and its own columns give without any run is the baseline.
-"""
+"""Labels from which rows stand together: every vertical protocol that grows trees over parties tells it."""
 
 from __future__ import annotations
 
@@ -12,19 +7,24 @@ from dataclasses import replace
 
 import numpy as np
 
+from veilboost.audit.attack import declare
 from veilboost.audit.replay import ReplayedRound, rounds
 from veilboost.audit.result import Outcome, balanced_accuracy
 from veilboost.audit.solvers import forest_guess, logistic
 from veilboost.audit.view import Truth, View
 from veilboost.types import Float64Array, Int32Array, Int64Array, PartyName
 
-NAME = "labels from rows that stand together"
-PROTOCOLS = None
-ADVERSARY, VICTIM, DATA = "passive", "active", "labels"
 KNOWN = 40  # labels that the attacker knows beforehand
 
 
-def run(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
+@declare("labels from rows that stand together", "passive", "active", "labels")
+def instance_clusters(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
+    """Labels from which rows stand together: every vertical protocol that grows trees over parties tells it.
+
+    Rows that share nodes in many trees tend to share labels. A passive party that knows the labels of a few rows (they
+    may be its customers too) learns from them what it means to stand in each node, by a logistic regression over nodes,
+    and guesses all other labels. What the same few labels and its own columns give without any run is the baseline.
+    """
     played = rounds(view, victim)
     nodes = [rows for one in played for rows in _nodes(one)]
     return labels_from_groups(nodes, f"{len(played)} rounds", view, truth, victim, rng)

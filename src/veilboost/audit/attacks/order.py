@@ -1,9 +1,4 @@
-"""The order of a column's values, from the sides of winning cuts: told row by row by every protocol that splits nodes.
-
-A cut says that all rows on its left have smaller values than those on its right. Two cuts of one column never
-contradict each other, two of different columns nearly always do: so cuts are sorted into columns without knowing which
-handle belongs to which, and the cuts of one column are added up to an order of its rows.
-"""
+"""The order of a column's values, from the sides of winning cuts: every protocol that splits nodes tells them."""
 
 from __future__ import annotations
 
@@ -12,14 +7,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from veilboost.audit.replay import sides_of
+from veilboost.audit.attack import declare
+from veilboost.audit.replay import foreign_sides, sides_of
 from veilboost.audit.result import Outcome
 from veilboost.audit.view import Truth, View
 from veilboost.types import Column, Float64Array, Int32Array, PartyName
 
-NAME = "order of values from winning cuts"
-PROTOCOLS = None
-ADVERSARY, VICTIM, DATA = "active", "passive", "features"
 MOST_CUTS, LEAST_SHARED = 200, 20
 
 
@@ -42,7 +35,15 @@ class _Chain:
         return seen
 
 
-def run(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
+@declare("order of values from winning cuts", "active", "passive", "features")
+def feature_order(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
+    """The order of a column's values, from the sides of winning cuts: told row by row by every protocol that splits
+    nodes.
+
+    A cut says that all rows on its left have smaller values than those on its right. Two cuts of one column never
+    contradict each other, two of different columns nearly always do: so cuts are sorted into columns without knowing
+    which handle belongs to which, and the cuts of one column are added up to an order of its rows.
+    """
     return order_from(sides_of(view, victim).values(), view.rows, truth.tables[victim].columns)
 
 
@@ -90,3 +91,14 @@ def _ranks(values: Float64Array) -> Float64Array:
     """Ranks, equal values in the middle of theirs."""
     _, at, count = np.unique(values, return_inverse=True, return_counts=True)
     return (np.cumsum(count) - (count + 1) / 2)[at]
+
+
+@declare("order of the active party's values", "passive", "active", "features")
+def active_order(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
+    """The order of the active party's own values, from the sides of its cuts: every passive party keeps rows by node
+    too.
+
+    A passive party is not told whose a cut is. With two parties it is the active one's if it is not its own; with more
+    the cuts of all others come together, and sort themselves into columns.
+    """
+    return order_from(foreign_sides(view, victim), view.rows, truth.tables[victim].columns)

@@ -1,0 +1,80 @@
+"""Labels from gradients, noisy or recovered: what whoever has a round's gradients reads off them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from veilboost.audit.attack import declare
+from veilboost.audit.replay import ReplayedRound
+from veilboost.audit.result import Outcome, balanced_accuracy
+from veilboost.audit.view import Truth, View
+from veilboost.protocols.elxgb.messages import NoisyRound
+from veilboost.protocols.ldp.messages import LdpRequest, LdpRound
+from veilboost.types import Float64Array, Int32Array, PartyName
+
+NOISY = (LdpRound, LdpRequest, NoisyRound)
+
+
+def tells_classes(view: View) -> bool:
+    """May the job's labels be classes, so that signs of gradients tell them? A passive party need not know more."""
+    return view.config.objective in ("auto", "binary", "multiclass")
+
+
+def tells_two_classes(view: View, played: ReplayedRound) -> bool:
+    return tells_classes(view) and played.trees == 1
+
+
+def labels_of(gradients: Float64Array) -> Float64Array:
+    """Labels from gradients (trees of the round, rows): p - y is below 0 only where y is 1."""
+    if len(gradients) == 1:
+        return (gradients[0] < 0).astype(np.float64)
+    return gradients.argmin(axis=0).astype(np.float64)
+
+
+def scored(truth: Truth, victim: PartyName, rows: Int32Array, guess: Float64Array, sentence: str) -> Outcome | None:
+    """How many labels of these rows a guess has right; None where they are no classes after all."""
+    labels = truth.labels(victim)[rows]
+    if len(np.unique(labels)) > max(2, len(np.unique(guess))):
+        return None
+    return balanced_accuracy(labels, guess, sentence)
+
+
+@declare("noisy gradients added up", "passive", "active", "labels", NOISY)
+def noisy_gradients(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
+    """Labels from noisy gradients added up over all levels and trees: noise averages out, labels do not."""
+    releases = list(released(view, victim))
+    labels = truth.labels(victim)
+    if not releases or not np.isin(labels, (0.0, 1.0)).all():
+        return None
+    return balanced_accuracy(
+        labels,
+        sign_guess(np.sum(releases, axis=0)),
+        f"{len(releases)} noisy gradients of each row added up give {{value:.3f}} balanced accuracy of labels",
+    )
+
+
+def released(view: View, peer: PartyName) -> Iterator[Float64Array]:
+    """Every release of one tree's gradients: a number a row, 0 where the row was not released."""
+    for seen in view.messages:
+        message = seen.message
+        if seen.direction != "received" or seen.peer != peer or not isinstance(message, NOISY):
+            continue
+        if message.gradients.size and message.gradients.shape[0] == 1:
+            yield message.gradients[0, :, 0].astype(np.float64)
+
+
+def sign_guess(gradients: Float64Array) -> Float64Array:
+    """The gradient p - y is negative where the label is 1 and positive where it is 0."""
+    return (gradients < 0).astype(np.float64)
+
+
+@declare("sign of one tree's noisy gradient", "passive", "active", "labels", NOISY)
+def gradient_signs(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
+    """How often a tree's noisy gradient gives the label away by its sign (the guess probability of ELXGB, Table 5)."""
+    first = next(released(view, victim), None)
+    labels = truth.labels(victim)
+    if first is None or not np.isin(labels, (0.0, 1.0)).all():
+        return None
+    return balanced_accuracy(labels, sign_guess(first), "one noisy gradient gives {value:.3f} balanced accuracy")

@@ -1,0 +1,275 @@
+"""What the server and the comparer of `mal` can read: labels, buckets, and the ends of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from veilboost.audit.attack import declare
+from veilboost.audit.result import Outcome, balanced_accuracy, share_right
+from veilboost.audit.solvers import between, least_squares
+from veilboost.audit.view import Truth, View
+from veilboost.boost.cuts import equal_width
+from veilboost.crypto.ore.api import derive
+from veilboost.crypto.ore.floats import from_ordered, to_ordered
+from veilboost.crypto.ore.schemes import scheme_named
+from veilboost.protocols.mal.messages import ComparisonKey, EncryptedExtremes, MaskedRows
+from veilboost.protocols.mal.options import MalOptions
+from veilboost.types import BoolArray, Column, Float64Array, PartyName, UInt8Array
+
+MOST_ROWS = 3_000  # of a participant: a larger one has so many rows for each equation that little shows
+_CLEAR = 1 - 1e-6  # leverage from which on a mask is nothing but rounding
+_SIDES = ("low", "high")  # each has a key of its own, as every column has
+_NEAR = 0.1  # of a value: what counts as known
+_LEAST, _MOST = to_ordered(-1e300), to_ordered(1e300)
+_NARROW = 4.0  # an interval between ends of such a ratio says more than the value that is known
+
+
+@dataclass(frozen=True)
+class BucketSums:
+    """One participant's rows: `inside` (slots, rows) says who is in which bucket; `masked` (rows, classes).
+
+    `others` is the label that the other participants' sums give such rows, and `baseline` how often that is right: what
+    a server knows of a row without the row's own label, as from any model. `labels` are for scoring.
+    """
+
+    inside: Float64Array
+    masked: Float64Array
+    others: Float64Array
+    baseline: float
+    labels: Float64Array
+
+    @property
+    def rows(self) -> int:
+        return self.inside.shape[1]
+
+    @property
+    def sums(self) -> Float64Array:
+        """(slots, classes): of zeros and ones, so whole numbers but for rounding."""
+        return np.rint(self.inside @ self.masked)
+
+    def projected(self) -> Float64Array:
+        """The labels' part (rows, classes) in the span of the buckets: of all that have these sums the shortest."""
+        return least_squares(self.inside, self.sums)
+
+    def leverage(self) -> Float64Array:
+        """The share of each row's label that the sums determine by themselves: at 1 no mask that cancels hides it."""
+        _, size, directions = np.linalg.svd(self.inside, full_matrices=False)
+        return (directions[size > 1e-9 * size.max(initial=0.0)] ** 2).sum(axis=0)
+
+    def classes(self, score: Float64Array) -> Float64Array:
+        """Labels by scores (rows, classes); of two classes as many rows are in the second as the sums say."""
+        return _classes(score, self.masked.sum(axis=0))
+
+
+def bucket_sums(view: View, truth: Truth, victim: PartyName) -> BucketSums | None:
+    """What a participant's rows tell; None where they did not come, are too many, or their labels are no classes."""
+    sent, labels = view.received(MaskedRows, victim), truth.labels(victim)
+    # A participant that dropped rows does not say which: there is nothing to score a guess against.
+    if not sent or len(sent[-1].buckets) != len(labels) or len(labels) > MOST_ROWS:
+        return None
+    masked = np.ascontiguousarray(sent[-1].labels.T)
+    if not np.isin(labels, np.arange(max(2, masked.shape[1]))).all() or len(np.unique(labels)) < 2:
+        return None
+    inside = _indicators(sent[-1].buckets, sent[-1].buckets)
+    rest = [each for peer in view.peers if peer != victim for each in view.received(MaskedRows, peer)[-1:]]
+    others = _classes(_by_others(sent[-1].buckets, rest, masked.shape[1]), masked.sum(axis=0))
+    baseline = max(balanced_accuracy(labels, others, "").value, 1 / len(np.unique(labels)))
+    return BucketSums(inside, masked, others, baseline, labels)
+
+
+def _classes(score: Float64Array, totals: Float64Array) -> Float64Array:
+    if score.shape[1] > 1:
+        return score.argmax(axis=1).astype(np.float64)
+    guess = np.zeros(len(score))
+    guess[np.argsort(-score[:, 0], kind="stable")[: max(round(float(totals[0])), 0)]] = 1.0
+    return guess
+
+
+def _by_others(target: UInt8Array, rest: list[MaskedRows], classes: int) -> Float64Array:
+    """A regression on buckets, with a ridge of one row a bucket: it needs sums alone."""
+    slots = _indicators(target, target)
+    gram, sums = np.eye(len(slots)), np.zeros((len(slots), classes))
+    for each in rest:
+        inside = _indicators(target, each.buckets)
+        gram += inside @ inside.T
+        sums += inside @ each.labels.T
+    return slots.T @ np.linalg.solve(gram, sums)
+
+
+def _indicators(named: UInt8Array, buckets: UInt8Array) -> Float64Array:
+    """(slots, rows of `buckets`): which are in each of the buckets that `named` has, column after column."""
+    return np.concatenate(
+        [buckets[:, column] == np.unique(named[:, column])[:, None] for column in range(named.shape[1])]
+    ).astype(np.float64)
+
+
+@declare("labels from sums per bucket", "server", "participant", "labels", (MaskedRows,))
+def mal_labels(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
+    """Labels from their sums per bucket, by linear programming and by projection.
+
+    Each sum is an equation about labels of zero and one. Up to about two rows for each equation there is one vector
+    between 0 and 1 that fits, the labels themselves (Mangasarian and Recht, 2011). Beyond that the labels' projection
+    onto the buckets still ranks rows, and how many labels are 1 is a sum as well.
+    """
+    seen = bucket_sums(view, truth, victim)
+    if seen is None:
+        return None
+    guess, only = labels_from_sums(seen, rng)
+    how = "no other labels have these sums: they give" if only else "projected onto the buckets, masked labels give"
+    found = balanced_accuracy(
+        seen.labels,
+        guess,
+        f"{len(seen.inside)} sums about {seen.rows} rows; {how} {{value:.3f}} of the labels, where the other "
+        f"participants' sums give {seen.baseline:.3f}",
+    )
+    # What masks leave open of a label is partly chance: a quarter of the way counts as success.
+    return replace(found, baseline=seen.baseline, bar=seen.baseline + (1 - seen.baseline) / 4)
+
+
+def labels_from_sums(seen: BucketSums, rng: np.random.Generator) -> tuple[Float64Array, bool]:
+    """The label of each row, and whether no others fit: then opposite ends of what fits are the same point."""
+    near, sums, highest = seen.projected(), seen.sums, np.ones(seen.rows)
+    fitting = near.copy()
+    for each in range(sums.shape[1]):
+        towards = rng.normal(size=seen.rows)
+        one, other = (between(sign * towards, seen.inside, sums[:, each], highest) for sign in (1.0, -1.0))
+        if one is None or other is None or np.abs(one - other).max() > 1e-3:
+            return seen.classes(near), False
+        fitting[:, each] = one
+    return seen.classes(fitting), True
+
+
+@declare("labels where no mask can hide them", "server", "participant", "labels", (MaskedRows,))
+def mal_zero_masks(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
+    """Labels that stand in the clear, because every mask that cancels in all buckets is zero at their rows."""
+    seen = bucket_sums(view, truth, victim)
+    if seen is None:
+        return None
+    clear = seen.leverage() > _CLEAR
+    read = seen.masked.argmax(axis=1) if seen.masked.shape[1] > 1 else seen.masked[:, 0] > 0.5
+    found = balanced_accuracy(
+        seen.labels,
+        np.where(clear, read, seen.others),
+        f"{int(clear.sum())} of {seen.rows} labels stand in the clear; with these, and the other participants' sums "
+        "for the rest, {value:.3f} of the labels are known",
+    )
+    return replace(found, baseline=seen.baseline)
+
+
+@declare("buckets as sent", "server", "participant", "features", (MaskedRows,))
+def mal_buckets(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
+    """Buckets as they were sent: randomized response tells the true one more often than any other."""
+    sent, table = view.received(MaskedRows, victim), truth.tables[victim]
+    if not sent or len(sent[-1].buckets) != table.rows:
+        return None
+    numeric = [at for at, column in enumerate(table.columns) if column.categories is None]
+    hits: list[BoolArray] = []
+    fullest: list[float] = []
+    for at, low, high in zip(numeric, sent[-1].low.tolist(), sent[-1].high.tolist(), strict=True):
+        values = table.columns[at].values
+        there = np.isfinite(values)
+        if there.any():
+            # The ranges are told to everybody: they say where buckets begin.
+            cuts = equal_width(low, high, view.config.max_bin)
+            true = cuts.searchsorted(values[there], side="right")
+            hits.append(sent[-1].buckets[there, at] == true)
+            fullest.append(float(np.bincount(true).max() / len(true)))
+    if not fullest:
+        return None
+    every = np.concatenate(hits)
+    common = float(np.mean(fullest))
+    sentence = f"{float(every.mean()):.3f} of the buckets sent are the true ones; the fullest bucket holds {common:.3f}"
+    return share_right("buckets right", every, common, sentence, clusters=table.rows)
+
+
+@declare("ends of columns as told", "server", "participant", "the lowest and highest value of all", (MaskedRows,))
+def mal_ends(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
+    """The two ends of every column, which are somebody's exact values, as everybody is told them."""
+    sent = view.received(MaskedRows)
+    numeric = [
+        [table.columns[at].values.astype(np.float64) for table in truth.tables.values()]
+        for at, column in enumerate(truth.tables[victim].columns)
+        if column.categories is None
+    ]
+    if not sent or not numeric:
+        return None
+    own = list(truth.tables).index(victim)
+    told = np.stack((sent[-1].low, sent[-1].high), axis=1)
+    mine = np.array([(np.nanmin(column[own]), np.nanmax(column[own])) for column in numeric])
+    every = [np.concatenate(column) for column in numeric]
+    hers = mine == np.array([(np.nanmin(column), np.nanmax(column)) for column in every])
+    if not hers.any():
+        return None
+    value = float((told == mine)[hers].mean())
+    sentence = f"{int(hers.sum())} ends of columns are values of single rows of {victim}, and everybody is told them"
+    return Outcome("ends told", value, 0.0, value, value, sentence)  # nothing is left to chance
+
+
+@declare(
+    "extremes from where they differ", "comparer", "participant", "lowest and highest values", (EncryptedExtremes,)
+)
+def mal_extremes(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
+    """A participant's lowest and highest values, from the comparer, who knows those of one other participant.
+
+    Order-revealing encryption tells the comparer more than an order: where in two values the first difference lies.
+    Whoever knows one of them has all that stands before it in the other, and on which side of it that one lies. How
+    much of a value this is depends on the scheme: a bit's place tells most, a byte's little, no place at all nothing
+    but the side.
+    """
+    sent = {peer: view.received(EncryptedExtremes, peer) for peer in truth.tables}
+    known = next((peer for peer, found in sent.items() if found and peer != victim), None)
+    keys = view.received(ComparisonKey)
+    if known is None or not sent[victim] or not keys:
+        return None
+    options = MalOptions.from_dict(view.config.options)
+    scheme = scheme_named(options.ore, options.ore_bits)
+    values, anchors = (_extremes(truth.tables[peer].columns) for peer in (victim, known))
+    ours, theirs = sent[victim][-1], sent[known][-1]
+    guesses: list[tuple[float, float, float]] = []
+    bits: list[int] = []
+    for column in np.flatnonzero(ours.present & theirs.present).tolist():
+        for side, name in enumerate(_SIDES):
+            key = derive(keys[-1].comparison.tobytes(), column, name)
+            pair = [each.ciphertexts[column, side].tobytes() for each in (ours, theirs)]
+            anchor = float(anchors[column, side])
+            order, first = scheme.compare(key, *pair), scheme.first_difference(key, *pair)
+            bits.append(first.stop if first.stop - first.start <= 1 else first.start)
+            guesses.append((float(values[column, side]), guess_from(anchor, order, first, scheme.bits), anchor))
+    true, guess, without = np.array(guesses).reshape(-1, 3).T
+    if not len(true):
+        return None
+    hits, chance = (np.abs(each - true) <= _NEAR * np.abs(true) for each in (guess, without))
+    return share_right(
+        f"extremes within {_NEAR:.0%}",
+        hits,
+        float(chance.mean()),
+        f"whoever knows one participant's extremes learns {np.mean(bits):.1f} of {scheme.bits} bits of another's by "
+        f"{scheme.name}, and comes within {_NEAR:.0%} of {int(hits.sum())} of {len(hits)}",
+    )
+
+
+def guess_from(anchor: float, order: int, first: range, bits: int) -> float:
+    """A value above (1), below (-1) or equal to (0) the anchor that first differs from it in one of these bits."""
+    if order == 0:
+        return anchor
+    own = to_ordered(anchor) >> (64 - bits)
+    below = bits - first.start  # bits that are not shared
+    low = own >> below << below
+    high = low + (1 << below) - 1
+    half = low + (1 << below - 1)
+    if len(first) == 1:  # the bit itself differs
+        low, high = (half, high) if order > 0 else (low, half - 1)
+    low, high = (max(low, own), high) if order > 0 else (low, min(high, own))
+    lowest, highest = (from_ordered(min(max(end << (64 - bits), _LEAST), _MOST)) for end in (low, high))
+    small, large = sorted((abs(lowest), abs(highest)))
+    narrow = lowest * highest > 0 and large <= _NARROW * small
+    return (lowest + highest) / 2 if narrow else anchor
+
+
+def _extremes(columns: Sequence[Column]) -> Float64Array:
+    """(numeric columns, 2): what was encrypted, for those who know it."""
+    numeric = [column.values.astype(np.float64) for column in columns if column.categories is None]
+    return np.array([(np.nanmin(each), np.nanmax(each)) if np.isfinite(each).any() else (0, 0) for each in numeric])

@@ -1,0 +1,190 @@
+"""`smm2`: labels from masked gradients, one answer or all of a tree, and columns from kernel vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from veilboost.audit.attack import declare
+from veilboost.audit.attacks.gradients import labels_of, scored, tells_classes, tells_two_classes
+from veilboost.audit.replay import ReplayedLevel, rounds
+from veilboost.audit.result import Outcome, wilson
+from veilboost.audit.solvers import between, conjugate_gradients, two_valued, used_vectors
+from veilboost.audit.view import Truth, View
+from veilboost.protocols.smm2.messages import Smm2Kernels, Smm2Masked, Smm2Round
+from veilboost.protocols.smm2.options import Smm2Options
+from veilboost.protocols.vertical.kernels import blocks_of
+from veilboost.types import AnyArray, BoolArray, Float64Array, Int32Array, Int64Array, PartyName
+
+_STEPS, _EXACT = 2_000, 1e-11  # of conjugate gradients
+_TRIES, _ROWS, _WHOLE = 12, 1_000, 1e-6  # corners that are looked for, in nodes of so many rows; what counts as whole
+
+
+@dataclass(frozen=True)
+class MaskedBlock:
+    """(I - ZZ') times the gradients and hessians (rows, 2) of a node's rows, and Z: those of the sender's vectors."""
+
+    place: int
+    tree: int
+    rows: Int32Array
+    hidden: Float64Array
+    seen: Float64Array
+    totals: Int64Array
+
+
+def masked_blocks(level: ReplayedLevel, options: Smm2Options) -> list[MaskedBlock]:
+    """All blocks of all nodes of a level."""
+    kernels = next((each for each in level.messages if isinstance(each, Smm2Kernels)), None)
+    answer = next((each for each in level.messages if isinstance(each, Smm2Masked)), None)
+    if kernels is None or answer is None:
+        return []
+    build = level.build
+    counts = build.counts[kernels.node].tolist()
+    vectors = blocks_of(kernels.kernel, [(rows, options.count(rows, 2)) for rows in counts])
+    values = blocks_of(answer.masked, [(rows, 2) for rows in counts])
+    found: list[MaskedBlock] = []
+    for place, kernel, pairs in zip(kernels.node.tolist(), vectors, values, strict=True):
+        rows = build.rows[build.begin[place] : build.end[place]]
+        hidden, seen = used_vectors(kernel, np.asarray(pairs, dtype=np.float64))
+        found.append(MaskedBlock(place, int(build.group[place]), rows, hidden, seen, answer.totals[place]))
+    return found
+
+
+@declare("one masked answer by linear programming", "passive", "active", "labels", (Smm2Kernels,))
+def smm2_program(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
+    """One masked answer about the first root, and linear programming.
+
+    In the first tree hessians are all p(1 - p), so the node's exact sum of them tells p, and gradients are p or p - 1:
+    a two-valued vector behind a projector that the passive party made itself.
+    """
+    played = rounds(view, victim)
+    if not played or not tells_two_classes(view, played[0]) or not played[0].levels:
+        return None
+    opening = played[0].opening
+    blocks = masked_blocks(played[0].levels[0], Smm2Options.from_dict(view.config.options))
+    if not blocks or not isinstance(opening, Smm2Round):
+        return None
+    guess = first_labels(blocks[0], opening, rng)
+    return scored(
+        truth,
+        victim,
+        blocks[0].rows,
+        guess.astype(np.float64),
+        f"one answer under {blocks[0].hidden.shape[1]} kernel vectors gives {{value:.3f}} of the labels",
+    )
+
+
+def first_labels(block: MaskedBlock, opening: Smm2Round, rng: np.random.Generator) -> BoolArray:
+    """Labels of a block of the first tree: for both p that fit the sum of hessians, and the one that fits all else."""
+    gradients = block.seen[:, :1] / 2.0**opening.g_exponent
+    spread = float(block.totals[1]) / 2.0**opening.h_exponent / len(block.rows)  # p(1 - p)
+    step = float(np.sqrt(max(0.25 - spread, 0.0)))
+    mean = float(block.totals[0]) / 2.0**opening.g_exponent / len(block.rows)
+    guesses: list[tuple[bool, BoolArray]] = []
+    for near in (0.5 - step, 0.5 + step):
+        p = round((near - mean) * len(block.rows)) / len(block.rows) + mean  # p - mean is the share of ones
+        high, fits = two_valued(gradients, block.hidden, p - 1.0, p, rng)
+        guesses.append((bool(fits[0]), ~high[:, 0]))
+    return max(guesses, key=lambda each: each[0])[1]
+
+
+@declare("stacking the answers of a tree", "passive", "active", "labels", (Smm2Kernels,))
+def smm2_stacking(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
+    """The answers about one tree, taken together.
+
+    Every block of every level tells n - r' numbers about the same gradients, under another mask. Once they add up to as
+    many as there are rows, one system of linear equations gives every gradient and hessian: in any tree, for any loss.
+    """
+    played = rounds(view, victim)
+    if not tells_classes(view) or not played or not played[-1].levels:
+        return None
+    last = played[-1]
+    options = Smm2Options.from_dict(view.config.options)
+    blocks = [block for level in last.levels for block in masked_blocks(level, options)]
+    if not blocks:
+        return None
+    found = np.stack(
+        [stacked([each for each in blocks if each.tree == tree], view.rows, 0) for tree in range(last.trees)]
+    )
+    return scored(
+        truth,
+        victim,
+        last.fit,
+        labels_of(found[:, last.fit]),
+        f"{len(blocks)} answers about the last round give {{value:.3f}} of the labels",
+    )
+
+
+def stacked(blocks: Sequence[MaskedBlock], rows: int, kind: int) -> Float64Array:
+    """Least squares for the gradients (kind 0) or hessians (kind 1) of all rows, 0 for rows of no block.
+
+    The sum over blocks of |P (x - seen)|^2 is least where (sum of P) x = sum of seen, each on its own rows.
+    """
+
+    def sums(x: Float64Array) -> Float64Array:
+        total = np.zeros(rows)
+        for block in blocks:
+            own = x[block.rows]
+            total[block.rows] += own - block.hidden @ (block.hidden.T @ own)
+        return total
+
+    known = np.zeros(rows)
+    for block in blocks:
+        known[block.rows] += block.seen[:, kind]
+    return conjugate_gradients(sums, known, _EXACT, _STEPS)
+
+
+@declare("corners orthogonal to the kernel vectors", "active", "passive", "features", (Smm2Kernels,))
+def smm2_columns(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
+    """The active party looks for split columns among all vectors that are orthogonal to the kernel vectors.
+
+    Columns of zeros and ones that are orthogonal to all vectors sent are corners of a polytope. With nearly as many
+    vectors as rows there are few corners, and most are split columns or unions of bins; with few vectors there are very
+    many, and nothing tells which are true.
+    """
+    played = [one for one in rounds(view, victim) if one.levels]
+    if not played:
+        return None
+    root = played[0].levels[0]
+    rows = int(root.build.counts[0])
+    vectors = Smm2Options.from_dict(view.config.options).count(rows, 2)
+    kernels = next((each for each in root.messages if isinstance(each, Smm2Kernels)), None)
+    if kernels is None or not len(kernels.node) or not 1 < rows <= _ROWS or not vectors:
+        return None
+    kernel = kernels.kernel[: rows * vectors].reshape(rows, vectors)
+    corners = [_corner(kernel, rng) for _ in range(_TRIES)]
+    block = truth.block(victim)
+    if block.shared is None:
+        return None
+    bins = block.shared.bins[0][played[0].fit]
+    hits = np.array([each is not None and union_of_bins(each, bins) for each in corners])
+    low, high = wilson(float(hits.mean()), _TRIES)
+    return Outcome(
+        "corners that are unions of bins",
+        float(hits.mean()),
+        0.0,
+        low if hits.any() else 0.0,
+        high,
+        f"{int(hits.sum())} of {_TRIES} corners of what {vectors} kernel vectors allow are unions of true bins",
+        bar=0.05,  # every such corner shows sides of a column; a lucky one or two are not yet an attack
+    )
+
+
+def _corner(kernel: Float64Array, rng: np.random.Generator) -> BoolArray | None:
+    """A corner of {x orthogonal to the vectors, all entries between 0 and 1}, if all its entries are 0 or 1."""
+    rows, vectors = (int(size) for size in kernel.shape)
+    x = between(rng.normal(size=rows), kernel.T, np.zeros(vectors), np.ones(rows))
+    return x > 0.5 if x is not None and float(np.minimum(x, 1.0 - x).max()) < _WHOLE else None
+
+
+def union_of_bins(corner: BoolArray, bins: AnyArray) -> bool:
+    """Is it the same for all rows of a bin, for all bins of some column, and not the same for all rows?"""
+    if not 0 < int(corner.sum()) < len(corner):
+        return False
+    for own in bins.T:
+        inside = np.bincount(own, corner)
+        if ((inside == 0) | (inside == np.bincount(own))).all():
+            return True
+    return False

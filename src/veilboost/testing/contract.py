@@ -1,0 +1,431 @@
+"""What every protocol must keep, whatever it protects: test classes that a protocol's own tests derive from.
+
+    class TestCoarse(VerticalContract):
+        spec = SPEC
+
+The protocol must be registered: as a built-in one, or by its package's entry point.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib.resources
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+import veilboost.party.simulation as simulation_module
+from veilboost.audit.attacks import all_attacks
+from veilboost.boost import sides
+from veilboost.config import TrainingConfig
+from veilboost.crypto.csprng import JobRandomness, unsafe_key
+from veilboost.data.table import PartyTable
+from veilboost.engine.opening import open_engine
+from veilboost.errors import (
+    EmptyTable,
+    ImpossibleParameter,
+    MissingColumn,
+    MixedTypes,
+    UnexpectedMessage,
+    UnsupportedCombination,
+    VeilBoostError,
+)
+from veilboost.model.joined import join
+from veilboost.party.simulation import SERVER, HorizontalFederation, Simulation, simulate_training
+from veilboost.party.vertical.training import PassiveSession, TrainingJob, train_active
+from veilboost.privacy.statement import Status
+from veilboost.protocols.registry import protocols_of
+from veilboost.protocols.spec import ProtocolSpec
+from veilboost.protocols.validation import ResolvedJob, validate
+from veilboost.protocols.vertical.roles import PassiveContext
+from veilboost.testing.tables import make_columns, make_labels, split_among
+from veilboost.types import Column, PartyName, Role
+from veilboost.wire.channel import Channel, Peers
+from veilboost.wire.codec import Catalogue
+from veilboost.wire.memory import Handler, MemoryChannel
+from veilboost.wire.message import Message
+from veilboost.wire.transcript import Transcript
+
+VERTICAL_SCENES: Mapping[str, Mapping[str, Any]] = {
+    "binary": {"objective": "binary"},
+    "multiclass": {"objective": "multiclass"},
+    "regression": {"objective": "regression"},
+    "poisson": {"objective": "poisson"},
+    "sampled": {"objective": "binary", "subsample": 0.6, "colsample_bytree": 0.6},
+    "goss": {"objective": "binary", "sampling": "goss", "top_rate": 0.3, "other_rate": 0.1},
+    "local": {"objective": "binary", "proposal": "local"},
+    "onehot": {"objective": "binary", "categories": "onehot"},
+    "ordinal": {"objective": "binary", "categories": "ordinal"},
+    "first order": {"objective": "binary", "order": "first"},
+}
+HORIZONTAL_SCENES = ("binary", "multiclass", "regression")
+HELD_OUT = np.arange(150) >= 120
+
+Tables = dict[PartyName, PartyTable]
+
+
+def vertical_scene(
+    name: str, spec: ProtocolSpec, options: Mapping[str, Any], parties: int = 3
+) -> tuple[Tables, TrainingConfig]:
+    """Tables and parameters, with categories as the protocol takes them.
+
+    Raises
+    ------
+    UnsupportedCombination
+        If the protocol does not train such a job.
+    """
+    config = spec.settled(
+        TrainingConfig(n_estimators=3, max_depth=3, max_bin=8, options=dict(options), **VERTICAL_SCENES[name])
+    )
+    validate(ResolvedJob(spec, config))
+    columns = make_columns(21, rows=150, numeric=4, categorical=2, missing=0.1)
+    return split_among(columns, make_labels(21, columns, config.objective), parties), config
+
+
+def declared_classes(table: PartyTable, config: TrainingConfig, spec: ProtocolSpec) -> tuple[str, ...] | None:
+    """The classes of numbered labels, where the protocol wants them declared."""
+    if config.objective != "multiclass" or not spec.declared_classes or table.label is None:
+        return None
+    return tuple(str(code) for code in range(int(table.label.max()) + 1))
+
+
+def horizontal_tables(name: str = "binary", rows: int = 240, participants: int = 3) -> Tables:
+    columns = make_columns(5, rows=rows, numeric=3, categorical=1, missing=0.1)
+    whole = PartyTable(np.arange(rows), tuple(columns), make_labels(5, columns, name))
+    parts = np.array_split(np.arange(rows), participants)
+    return {f"p{at}": whole.take(part) for at, part in enumerate(parts)}
+
+
+def horizontal_config(name: str = "binary", options: Mapping[str, Any] | None = None) -> TrainingConfig:
+    return TrainingConfig(objective=name, n_estimators=4, max_depth=3, max_bin=6, options=dict(options or {}))
+
+
+def leakage_of(spec: ProtocolSpec) -> str:
+    """The page LEAKAGE.md beside the code of the protocol's roles."""
+    role = spec.roles[spec.driver]
+    module: str = getattr(role, "func", role).__module__
+    return importlib.resources.files(module.rpartition(".")[0]).joinpath("LEAKAGE.md").read_text(encoding="utf-8")
+
+
+def sha(run: Simulation) -> str:
+    return join(run.parts).sha256()
+
+
+class _Contract:
+    """What a protocol of any setting must keep."""
+
+    spec: ClassVar[ProtocolSpec]
+
+    def test_statuses_fit_attacks_that_there_are(self) -> None:
+        statement = self.spec.statement
+        for each in self.spec.evidence:
+            assert (each.victim, each.subject) in statement.directions
+            assert (statement.worst_for(each.victim, each.subject) in (Status.BROKEN, Status.OPEN)) == each.succeeds
+            if each.attack is not None:
+                assert all_attacks()[each.attack].victim == each.victim
+
+
+class VerticalContract(_Contract):
+    """What every vertical protocol must keep.
+
+    `options` make a small job quick. `quiet`: with them its noise is off, and it must give the model of `plain`.
+    `unsent` are declared messages that a small run does not send; `exchanges` how often a level waits for answers.
+    """
+
+    options: ClassVar[Mapping[str, Any]] = {}
+    quiet: ClassVar[bool] = False
+    unsent: ClassVar[frozenset[str]] = frozenset()
+    exchanges: ClassVar[int] = 2
+
+    def scene(self, name: str, parties: int = 3) -> tuple[Tables, TrainingConfig]:
+        try:
+            return vertical_scene(name, self.spec, self.options, parties)
+        except UnsupportedCombination as refused:
+            pytest.skip(str(refused))
+
+    def train(self, tables: Tables, config: TrainingConfig, **options: Any) -> Simulation:
+        options.setdefault("classes", declared_classes(tables["p0"], config, self.spec))
+        return simulate_training(tables, "p0", self.spec.name, config, **options)
+
+    @pytest.mark.parametrize("name", VERTICAL_SCENES)
+    def test_an_exact_protocol_and_one_with_its_noise_off_equal_plain(self, name: str) -> None:
+        if not self.spec.exact and not self.quiet:
+            pytest.skip("not exact")
+        tables, config = self.scene(name)
+        plain = simulate_training(tables, "p0", "plain", replace(config, options={}), held_out=HELD_OUT)
+        assert sha(self.train(tables, config, held_out=HELD_OUT)) == sha(plain)
+
+    def test_rows_on_disk_give_the_same_model(self, tmp_path: Path) -> None:
+        if "disk" not in self.spec.engines:
+            pytest.skip("it runs on the engine local alone")
+        tables, config = self.scene("binary")
+        with open_engine(f"disk:{tmp_path}") as engine:
+            run = self.train(tables, config, engine=engine, unsafe_noise_seed=0)
+        assert sha(run) == sha(self.train(tables, config, unsafe_noise_seed=0))
+
+    def test_only_declared_messages_travel_and_all_declared_ones_do(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sides, "SIDES_AT_ONCE", 16)
+        tables, config = self.scene("binary")
+        run = self.train(tables, config)
+        sent = {entry.message for transcript in run.transcripts.values() for entry in transcript.entries}
+        unsent = {"ResumeTraining", *self.unsent}
+        assert not sent & unsent
+        assert sent | unsent == {message.type_name() for message in self.spec.messages}
+
+    def test_an_interrupted_job_goes_on_to_the_same_model(self) -> None:
+        """A keeper that loses the run after two rounds, and then a fresh start of all sides."""
+        tables, config = self.scene("multiclass")
+        expected = sha(self.train(tables, config, unsafe_noise_seed=0))
+        first = _Keeper(None, stops=True)
+        records = self._resumed(tables, config, first, {})
+        parts = self._resumed(tables, config, _Keeper(first.progress), records)
+        assert join({name: parts[name] for name in tables}).sha256() == expected
+
+    def _resumed(self, tables: Tables, config: TrainingConfig, keeper: _Keeper, records: Mapping[str, Any]) -> Any:
+        """Train with what is kept: the parts of the model, or the passive parties' records where it is interrupted."""
+        keys = {name: JobRandomness(unsafe_key(0, name)) for name in tables}  # kept with the job, as a run folder does
+        sessions = {
+            name: PassiveSession(self.spec, name, table, randomness=keys[name])
+            for name, table in tables.items()
+            if name != "p0"
+        }
+        for name, session in sessions.items():
+            if name in records:
+                session.side.restore(records[name])
+        here, catalogue = Transcript("p0"), Catalogue(self.spec.messages)
+        channels: dict[PartyName, Channel] = {
+            name: MemoryChannel(each.side.handle, catalogue, here, Transcript(name)) for name, each in sessions.items()
+        }
+        classes = declared_classes(tables["p0"], config, self.spec)
+        job = TrainingJob(self.spec, config, tuple(tables), classes=classes)
+        try:
+            outcome = train_active(job, "p0", tables["p0"], Peers(channels), keeper=keeper, randomness=keys["p0"])
+        except _Interrupted:
+            return {name: session.side.records() for name, session in sessions.items()}
+        assert all(session.side.finished for session in sessions.values())
+        assert "ResumeTraining" in {entry.message for entry in here.entries}
+        return {"p0": outcome.part} | {name: session.part() for name, session in sessions.items()}
+
+    @pytest.mark.parametrize("name", ["binary", "multiclass", "sampled"])
+    def test_messages_that_become_bytes_change_nothing(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Handed over in memory or written and read as between processes: the same model, the same bytes."""
+        tables, config = self.scene(name)
+        direct = self.train(tables, config, held_out=HELD_OUT, unsafe_noise_seed=0)
+        monkeypatch.setattr(simulation_module, "MemoryChannel", functools.partial(MemoryChannel, coded=True))
+        coded = self.train(tables, config, held_out=HELD_OUT, unsafe_noise_seed=0)
+        assert sha(coded) == sha(direct)
+        for party in tables:
+            sizes = [
+                [(entry.direction, entry.message, entry.size) for entry in run.transcripts[party].entries]
+                for run in (direct, coded)
+            ]
+            assert sizes[0] == sizes[1]
+
+    def test_both_ends_record_the_same_bytes(self) -> None:
+        tables, config = self.scene("multiclass")
+        run = self.train(tables, config)
+        sent = received = 0
+        for transcript in run.transcripts.values():
+            sent += sum(entry.size for entry in transcript.entries if entry.direction == "sent")
+            received += sum(entry.size for entry in transcript.entries if entry.direction == "received")
+            peers = {entry.peer for entry in transcript.entries}
+            assert peers == ({"p1", "p2"} if transcript.owner == "p0" else {"p0"}), (
+                "passive parties never talk directly"
+            )
+        assert sent == received == run.bytes_sent > 0
+
+    def test_a_level_costs_as_many_exchanges_as_it_says(self) -> None:
+        tables, config = self.scene("binary")
+        run = self.train(tables, config)
+        # Opening and closing the job, opening each round, and statistics and splits of each level.
+        assert run.rounds <= 2 + config.n_estimators * (1 + self.exchanges * config.max_depth)
+
+    def test_every_message_says_what_it_reveals_and_to_whom(self) -> None:
+        prose = " ".join(leakage_of(self.spec).split())
+        for message in self.spec.messages:
+            assert "reveals" in vars(message), f"{message.type_name()} must set reveals itself"
+            assert message.type_name() in prose
+            for item in message.reveals:
+                assert item.to in set(Role)
+                assert item.what in prose, f"LEAKAGE.md does not tell: {item.what}"
+
+    def test_the_statement_covers_both_sides(self) -> None:
+        for victim in (Role.ACTIVE, Role.PASSIVE):
+            assert self.spec.statement.worst_for(victim) in set(Status)
+        for protection in self.spec.statement.protections:
+            assert protection.why
+
+    @pytest.mark.parametrize("name", ["binary", "sampled", "multiclass"])
+    def test_a_damaged_request_is_refused_and_leaves_no_trace(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        refused: set[tuple[str, int]] = set()
+
+        class Meddling(MemoryChannel):
+            def send(self, message: Message) -> Any:
+                for at, wrong in enumerate(_damaged(message)):
+                    with pytest.raises(VeilBoostError) as caught:
+                        self._handler(wrong)
+                    assert caught.value.code.startswith("VB-")
+                    refused.add((message.type_name(), at))
+                return super().send(message)
+
+        tables, config = self.scene(name)
+        expected = sha(self.train(tables, config, unsafe_noise_seed=0))
+        monkeypatch.setattr(simulation_module, "MemoryChannel", Meddling)
+        assert sha(self.train(tables, config, unsafe_noise_seed=0)) == expected
+        assert len({kind for kind, _ in refused}) >= 3
+
+    def test_requests_out_of_turn_are_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        seen: list[tuple[Handler, Message]] = []
+
+        class Listening(MemoryChannel):
+            def send(self, message: Message) -> Any:
+                seen.append((self._handler, message))
+                return super().send(message)
+
+        monkeypatch.setattr(simulation_module, "MemoryChannel", Listening)
+        tables, config = self.scene("binary", parties=2)
+        self.train(tables, config)
+        handler = seen[0][0]
+        for _, message in seen:
+            with pytest.raises(VeilBoostError):
+                handler(message)  # the job has ended
+        fresh = self.spec.roles["passive"](PassiveContext("p1", tables["p1"].columns, tables["p1"].rows, 1))
+        for _, message in seen[1:]:
+            with pytest.raises(VeilBoostError):
+                fresh.handle(message)  # the job has not begun
+
+
+class _Interrupted(Exception):
+    pass
+
+
+class _Keeper:
+    """Keeps a run's progress, and stops it after two rounds where `stops` is True."""
+
+    def __init__(self, kept: Any, stops: bool = False) -> None:
+        self.progress, self._stops = kept, stops
+
+    def kept(self) -> Any:
+        return self.progress
+
+    def keep(self, progress: Any, records: Any) -> None:
+        self.progress = progress, records
+        if len(progress.history) == 2 and self._stops:
+            raise _Interrupted
+
+    def bring_back(self, error: Exception, begin: Any) -> bool:
+        return False
+
+
+def _damaged(message: Any) -> Iterator[Any]:
+    """Copies of a request that are wrong in a way the receiver can see."""
+    for item in dataclasses.fields(message):
+        value: Any = getattr(message, item.name)
+        if hasattr(value, "ndim") and value.size and item.name not in ("build", "columns"):
+            yield replace(message, **{item.name: value[:-1] if value.ndim == 1 else value[:, :-1]})
+        if item.name in ("build", "columns", "position", "handles", "split", "set_bins") and len(value):
+            yield replace(message, **{item.name: value + np.int32(100_000)})
+            yield replace(message, **{item.name: -1 - value})
+        if item.name in ("depth", "number", "rows", "trees_per_round"):
+            yield replace(message, **{item.name: value + 20_000})
+            yield replace(message, **{item.name: -1})
+        if item.name == "config":
+            for text in ("", "[]", "{", '{"max_depth": "deep"}', '{"max_depth": -1}', '{"unknown": 1}'):
+                yield replace(message, config=text)
+
+
+class HorizontalContract(_Contract):
+    """What every horizontal protocol must keep; `unsent` are declared messages that a small run does not send."""
+
+    options: ClassVar[Mapping[str, Any]] = {}
+    unsent: ClassVar[frozenset[str]] = frozenset()
+
+    def config(self, name: str = "binary") -> TrainingConfig:
+        return horizontal_config(name, self.options)
+
+    @pytest.mark.parametrize("name", HORIZONTAL_SCENES)
+    def test_every_participant_ends_with_the_servers_model(self, name: str) -> None:
+        run = HorizontalFederation(self.spec.name, horizontal_tables(name), self.config(name), coded=True).train()
+        assert len(run.model.trees) == 4 * run.model.trees_per_round
+        own = run.outcome.part
+        assert own.skeleton is not None
+        for part in run.parts.values():
+            assert part is not None
+            assert part.skeleton is not None
+            assert np.array_equal(part.records.threshold, own.records.threshold)
+            assert part.skeleton.config == own.skeleton.config
+
+    def test_only_declared_messages_travel_and_all_declared_ones_do(self) -> None:
+        run = simulate_training(horizontal_tables(), SERVER, self.spec.name, self.config())
+        sent = {entry.message for transcript in run.transcripts.values() for entry in transcript.entries}
+        assert sent | self.unsent == {message.type_name() for message in self.spec.messages}
+
+    def test_messages_reach_whom_their_classes_say(self) -> None:
+        run = simulate_training(horizontal_tables(), SERVER, self.spec.name, self.config())
+        reveals = {message.type_name(): {item.to for item in message.reveals} for message in self.spec.messages}
+        roles = {name: name if name in self.spec.roles else "participant" for name in run.transcripts}
+        for name, transcript in run.transcripts.items():
+            for entry in transcript.entries:
+                if entry.direction == "received":
+                    assert reveals[entry.message] <= {roles[name]}, entry.message
+
+    def test_the_ledger_knows_what_left(self) -> None:
+        run = simulate_training(horizontal_tables(), SERVER, self.spec.name, self.config())
+        assert all(account.events for account in run.accounts.values())
+        assert all(event.protocol == self.spec.name for account in run.accounts.values() for event in account.events)
+
+    def test_it_claims_no_engine_that_horizontal_jobs_do_not_have(self) -> None:
+        assert self.spec.engines == ("local",)
+
+    def test_a_seed_repeats_a_run(self) -> None:
+        runs = [
+            simulate_training(horizontal_tables(), SERVER, self.spec.name, self.config(), unsafe_noise_seed=1)
+            for _ in range(2)
+        ]
+        assert runs[0].model.sha256() == runs[1].model.sha256()
+        assert runs[0].bytes_sent == runs[1].bytes_sent
+
+    def test_impossible_federations_are_refused(self) -> None:
+        tables, config = horizontal_tables(), self.config()
+        with pytest.raises(EmptyTable):
+            simulate_training({}, SERVER, self.spec.name, config)
+        with pytest.raises(ImpossibleParameter, match="role"):
+            simulate_training({"server": tables["p0"]}, SERVER, self.spec.name, config)
+        with pytest.raises(ImpossibleParameter):
+            simulate_training(tables, SERVER, self.spec.name, replace(config, options={"no_such": 1}))
+
+    def test_different_columns_and_kinds_are_refused_before_any_row_leaves(self) -> None:
+        parts = horizontal_tables()
+        first, *rest = parts["p1"].columns
+        other = Column(first.name, np.zeros(parts["p1"].rows, dtype=np.int32), ("x",))
+        for column, error in [(replace(first, name="other"), MissingColumn), (other, MixedTypes)]:
+            changed = {**parts, "p1": replace(parts["p1"], columns=(column, *rest))}
+            federation = HorizontalFederation(self.spec.name, changed, self.config())
+            with pytest.raises(error, match=r"p1|numbers"):
+                federation.train()
+            assert federation.peers.rounds == 0
+            assert not federation.accounts["p0"].events
+
+    def test_an_introduction_of_another_protocol_is_refused(self) -> None:
+        other = next(name for name in protocols_of("horizontal") if name != self.spec.name)
+        stranger = HorizontalFederation(other, horizontal_tables(), horizontal_config()).participants["p1"].introduce()
+        federation = HorizontalFederation(self.spec.name, horizontal_tables(), self.config())
+        federation.server._context.introductions["p1"] = stranger  # pyright: ignore
+        with pytest.raises(UnexpectedMessage, match="p1 introduced itself"):
+            federation.train()
+
+    def test_the_statement_speaks_for_participants_and_the_page_repeats_it(self) -> None:
+        assert self.spec.statement.worst_for("participant") in tuple(Status)
+        text = leakage_of(self.spec)
+        for message in self.spec.messages:
+            assert f"`{message.type_name()}`" in text, f"{message.type_name()} is not named"
+            for item in message.reveals:
+                assert f'"{item.what}"' in text, f"not in its own words: {item.what}"
+        for protection in self.spec.statement.protections:
+            assert f"**{protection.status}**" in text
+            assert protection.why in text
