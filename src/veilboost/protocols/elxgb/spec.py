@@ -7,26 +7,16 @@ from collections.abc import Sequence
 from veilboost.config import TrainingConfig
 from veilboost.privacy.statement import Protection, Statement, Status
 from veilboost.protocols.elxgb.accounting import calibrate, plan
-from veilboost.protocols.elxgb.active import ElxgbActive
+from veilboost.protocols.elxgb.active import elxgb_active
 from veilboost.protocols.elxgb.messages import LocalGains, NoisyRound
 from veilboost.protocols.elxgb.options import ElxgbOptions, refuse
-from veilboost.protocols.elxgb.passive import ElxgbPassive
+from veilboost.protocols.elxgb.passive import elxgb_passive
 from veilboost.protocols.lattice.messages import LatticeRequest, LatticeRound, LatticeSums
 from veilboost.protocols.paillier.messages import PaillierRound, PaillierSums
 from veilboost.protocols.spec import ProtocolSpec
-from veilboost.protocols.vertical.messages import (
-    BeginTraining,
-    ColumnsOffered,
-    EndTraining,
-    MoreSides,
-    ResumeTraining,
-    SidesRequest,
-    SplitAnswer,
-    SplitRequest,
-    StatisticsRequest,
-)
+from veilboost.protocols.vertical.messages import LIFECYCLE, SplitAnswer, StatisticsRequest
 from veilboost.protocols.vertical.statements import EXACT_SUMS_OF_FEW_ROWS, OWN_SIDES, ROWS_TOGETHER
-from veilboost.wire.message import Done, Message
+from veilboost.wire.message import Message
 
 
 def _exact_messages(config: TrainingConfig, first: int) -> Sequence[type[Message]]:
@@ -79,8 +69,7 @@ SPEC = ProtocolSpec(
         )
     ),
     messages=(
-        BeginTraining,
-        ColumnsOffered,
+        *LIFECYCLE,
         PaillierRound,
         PaillierSums,
         LatticeRound,
@@ -89,15 +78,8 @@ SPEC = ProtocolSpec(
         NoisyRound,
         StatisticsRequest,
         LocalGains,
-        SplitRequest,
-        SplitAnswer,
-        SidesRequest,
-        MoreSides,
-        ResumeTraining,
-        EndTraining,
-        Done,
     ),
-    roles={"active": ElxgbActive, "passive": ElxgbPassive},
+    roles={"active": elxgb_active, "passive": elxgb_passive},
     exact_messages=_exact_messages,
     options=ElxgbOptions,
     refuse=refuse,

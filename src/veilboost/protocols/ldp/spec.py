@@ -4,23 +4,13 @@ from __future__ import annotations
 
 from veilboost.privacy.statement import Protection, Statement, Status
 from veilboost.protocols.ldp.accounting import calibrate, plan
-from veilboost.protocols.ldp.active import LdpActive
+from veilboost.protocols.ldp.active import ldp_active
 from veilboost.protocols.ldp.messages import LdpRequest, LdpRound, LdpScores
 from veilboost.protocols.ldp.options import LdpOptions, refuse
-from veilboost.protocols.ldp.passive import LdpPassive
+from veilboost.protocols.ldp.passive import ldp_passive
 from veilboost.protocols.spec import ProtocolSpec
-from veilboost.protocols.vertical.messages import (
-    BeginTraining,
-    ColumnsOffered,
-    EndTraining,
-    MoreSides,
-    ResumeTraining,
-    SidesRequest,
-    SplitAnswer,
-    SplitRequest,
-)
+from veilboost.protocols.vertical.messages import LIFECYCLE, SplitAnswer
 from veilboost.protocols.vertical.statements import OWN_SIDES
-from veilboost.wire.message import Done
 
 SPEC = ProtocolSpec(
     name="ldp",
@@ -51,21 +41,8 @@ SPEC = ProtocolSpec(
             ),
         )
     ),
-    messages=(
-        BeginTraining,
-        ColumnsOffered,
-        LdpRound,
-        LdpRequest,
-        LdpScores,
-        SplitRequest,
-        SplitAnswer,
-        SidesRequest,
-        MoreSides,
-        ResumeTraining,
-        EndTraining,
-        Done,
-    ),
-    roles={"active": LdpActive, "passive": LdpPassive},
+    messages=(*LIFECYCLE, LdpRound, LdpRequest, LdpScores),
+    roles={"active": ldp_active, "passive": ldp_passive},
     exact_messages=lambda config, first: (LdpRequest, LdpScores, SplitAnswer),
     options=LdpOptions,
     refuse=refuse,

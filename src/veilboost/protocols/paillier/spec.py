@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 from veilboost.privacy.statement import Protection, Statement, Status
-from veilboost.protocols.paillier.active import PaillierActive
+from veilboost.protocols.paillier.active import paillier_active
 from veilboost.protocols.paillier.messages import PaillierRound, PaillierSums
 from veilboost.protocols.paillier.options import PaillierOptions, security_bits
-from veilboost.protocols.paillier.passive import PaillierPassive
+from veilboost.protocols.paillier.passive import paillier_passive
 from veilboost.protocols.spec import ProtocolSpec
-from veilboost.protocols.vertical.messages import (
-    BeginTraining,
-    ColumnsOffered,
-    EndTraining,
-    MoreSides,
-    ResumeTraining,
-    SidesRequest,
-    SplitAnswer,
-    SplitRequest,
-    StatisticsRequest,
-)
+from veilboost.protocols.vertical.messages import LIFECYCLE, SplitAnswer, StatisticsRequest
 from veilboost.protocols.vertical.statements import EXACT_SUMS_OF_FEW_ROWS, OWN_SIDES, ROWS_TOGETHER
-from veilboost.wire.message import Done
 
 SPEC = ProtocolSpec(
     name="paillier",
@@ -52,21 +41,8 @@ SPEC = ProtocolSpec(
             EXACT_SUMS_OF_FEW_ROWS,
         )
     ),
-    messages=(
-        BeginTraining,
-        ColumnsOffered,
-        PaillierRound,
-        StatisticsRequest,
-        PaillierSums,
-        SplitRequest,
-        SplitAnswer,
-        SidesRequest,
-        MoreSides,
-        ResumeTraining,
-        EndTraining,
-        Done,
-    ),
-    roles={"active": PaillierActive, "passive": PaillierPassive},
+    messages=(*LIFECYCLE, PaillierRound, StatisticsRequest, PaillierSums),
+    roles={"active": paillier_active, "passive": paillier_passive},
     exact_messages=lambda config, first: (StatisticsRequest, PaillierSums, SplitAnswer),
     options=PaillierOptions,
     security_bits=security_bits,

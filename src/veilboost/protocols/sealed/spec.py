@@ -11,22 +11,12 @@ from veilboost.privacy.calibrate import CalibrationRequest
 from veilboost.privacy.statement import Protection, Statement, Status
 from veilboost.protocols.lattice.messages import LatticeRequest, LatticeRound, LatticeSums
 from veilboost.protocols.sealed.accounting import feature_multiplier, label_noise, plan
-from veilboost.protocols.sealed.active import SealedActive
+from veilboost.protocols.sealed.active import sealed_active
 from veilboost.protocols.sealed.options import SealedOptions, completed, delta_option, options_of, refuse
-from veilboost.protocols.sealed.passive import SealedPassive
+from veilboost.protocols.sealed.passive import sealed_passive
 from veilboost.protocols.spec import ProtocolSpec
-from veilboost.protocols.vertical.messages import (
-    BeginTraining,
-    ColumnsOffered,
-    EndTraining,
-    MoreSides,
-    ResumeTraining,
-    SidesRequest,
-    SplitAnswer,
-    SplitRequest,
-)
+from veilboost.protocols.vertical.messages import LIFECYCLE, SplitAnswer
 from veilboost.protocols.vertical.statements import OWN_SIDES
-from veilboost.wire.message import Done
 
 
 def calibrate(request: CalibrationRequest) -> Mapping[str, Any]:
@@ -101,21 +91,8 @@ SPEC = ProtocolSpec(
             ),
         )
     ),
-    messages=(
-        BeginTraining,
-        ColumnsOffered,
-        LatticeRound,
-        LatticeRequest,
-        LatticeSums,
-        SplitRequest,
-        SplitAnswer,
-        SidesRequest,
-        MoreSides,
-        ResumeTraining,
-        EndTraining,
-        Done,
-    ),
-    roles={"active": SealedActive, "passive": SealedPassive},
+    messages=(*LIFECYCLE, LatticeRound, LatticeRequest, LatticeSums),
+    roles={"active": sealed_active, "passive": sealed_passive},
     options=SealedOptions,
     refuse=refuse,
     plan=plan,

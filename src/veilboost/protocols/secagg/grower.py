@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from veilboost.boost.columns import ColumnBlock, Rule, in_all_columns
-from veilboost.boost.grower import Choices, Level, best_choices
+from veilboost.boost.grower import Choices, Level, LevelSums, best_choices
 from veilboost.boost.objective import Objective
 from veilboost.boost.rows import RowGroups
 from veilboost.boost.split import Candidates, candidates_from_sums, leaf_weights
@@ -16,7 +16,6 @@ from veilboost.boost.stumps import bins_of
 from veilboost.boost.tree import Forest, Tree
 from veilboost.config import TrainingConfig
 from veilboost.fixedpoint import Scale
-from veilboost.protocols.vertical.sums import LevelSums
 from veilboost.types import Float32Array, Int32Array, Int64Array
 
 _NO_INTS = np.empty(0, dtype=np.int32)

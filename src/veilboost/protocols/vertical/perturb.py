@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from veilboost.errors import ImpossibleParameter
+from veilboost.errors import ImpossibleParameter, MalformedMessage
 from veilboost.fixedpoint import MAX_BITS, Scale, exponent_for
 from veilboost.privacy import mechanism
 from veilboost.privacy.calibrate import gaussian_sigma
@@ -182,3 +182,22 @@ def with_counts(gradients: Int32Array, scale: Scale) -> Int32Array:
         return gradients
     ones = np.full_like(gradients, 1 << scale.h_exponent)
     return np.concatenate((gradients, ones), axis=2)
+
+
+def checked_scale(g_exponent: int, h_exponent: int) -> Scale:
+    """The grid that a message names."""
+    if max(abs(g_exponent), abs(h_exponent)) > 1000:
+        raise MalformedMessage("the grid of the gradients is impossible")
+    return Scale(g_exponent, h_exponent)
+
+
+def checked_pairs(gradients: Int32Array, scale: Scale, trees: int, rows: int) -> Int32Array:
+    """Pairs to sum from noisy gradients that arrived."""
+    channels = gradients.shape[2]
+    if gradients.shape[:2] != (trees, rows) or channels not in (1, 2):
+        raise MalformedMessage("the gradients are of another number of rows or classes")
+    if gradients.size and max(int(gradients.max()), -int(gradients.min())) > 2**MAX_BITS:
+        raise MalformedMessage("a gradient is out of range")
+    if channels == 1 and not 0 <= scale.h_exponent <= MAX_BITS:
+        raise MalformedMessage("the grid of the counts is impossible")
+    return with_counts(gradients, scale)
