@@ -6,7 +6,6 @@ import json
 
 import numpy as np
 
-from veilboost.boost.stumps import bins_of
 from veilboost.crypto.content import content_digest
 from veilboost.crypto.ore.api import KEY_BYTES, OreKeys
 from veilboost.data.schema import check_labels
@@ -114,7 +113,7 @@ class MalParticipant(ParticipantSide):
         if block.layout.widest > MOST_SLOTS:
             raise UnsupportedCombination(f"a column has more than {MOST_SLOTS} categories", "group rare categories")
         widths = block.layout.widths.astype(np.int64)
-        buckets = bins_of(block).bins[0]
+        buckets = block.shared_bins.bins[0]
         content = content_digest(context.randomness, repr(options), widths, buckets, label)
         noisy = perturb(buckets, widths.tolist(), options.epsilon, context.randomness, content)
         with blas_threads(1):  # the matrices are small: threads would only wait for each other

@@ -10,7 +10,6 @@ import numpy as np
 
 from veilboost.boost.columns import ColumnBlock
 from veilboost.boost.objective import Objective, make_objective
-from veilboost.boost.stumps import sums_by_slot, train_stumps
 from veilboost.errors import EmptyTable, LabelOutOfRange, MalformedMessage, PeerUnreachable
 from veilboost.model.part import SplitRecords
 from veilboost.protocols.horizontal.roles import (
@@ -25,6 +24,7 @@ from veilboost.protocols.horizontal.whole import bare_block, make_whole, to_mess
 from veilboost.protocols.mal.messages import MalColumns, MaskedRows, RowsHeldBack, RowsRequest
 from veilboost.protocols.mal.options import MalOptions
 from veilboost.protocols.mal.ranges import cuts_of, numeric_columns
+from veilboost.protocols.mal.stumps import sums_by_slot, train_stumps
 from veilboost.types import AnyArray, Float64Array, PartyName
 from veilboost.wire.message import Done, Message
 

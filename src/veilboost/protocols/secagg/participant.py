@@ -14,7 +14,6 @@ from veilboost import _native
 from veilboost.boost.columns import ColumnBlock
 from veilboost.boost.rows import RowGroups
 from veilboost.boost.sampling import sample_columns
-from veilboost.boost.stumps import bins_of
 from veilboost.crypto.content import content_digest
 from veilboost.crypto.pairwise import KEY_BYTES, PairwiseMasks
 from veilboost.data.table import PartyTable
@@ -234,7 +233,7 @@ class SecaggParticipant(ParticipantSide):
             raise MalformedMessage("sums are asked for nodes that are not there, twice, or out of order")
         self._round, self._depth = message.number, message.depth
         block = self._round_block
-        sums = block.histogram(bins_of(block), self._gradients, self._groups.of(message.build.astype(np.int64)))
+        sums = block.histogram(block.shared_bins, self._gradients, self._groups.of(message.build.astype(np.int64)))
         return MaskedSums(self._masks.hide(sums.view(np.uint64), digest))
 
     def _open_round(self, message: SumsRequest) -> None:
@@ -291,7 +290,7 @@ class SecaggParticipant(ParticipantSide):
         children: list[RowGroups] = []
         for rows in (groups, self._watch):
             at = rows.of(message.position.astype(np.int64))
-            children.append(at.split(block.route(bins_of(block), at, splits)))
+            children.append(at.split(block.route(block.shared_bins, at, splits)))
             self._weigh(rows.of(message.leaves.astype(np.int64)), message.weights)
         return children[0], children[1]
 

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from veilboost.boost.booster import RoundResult
+from veilboost.boost.columns import ColumnBlock, Splits
+from veilboost.boost.grower import Choices, Level, Round, grow
 from veilboost.boost.objective import Objective
 from veilboost.boost.sampling import sample_columns
+from veilboost.boost.summed import SumsFinder
+from veilboost.boost.tree import Tree
+from veilboost.config import TrainingConfig
 from veilboost.crypto.pairwise import KEY_BYTES
 from veilboost.errors import EmptyTable, ImpossibleParameter, MalformedMessage, PeerUnreachable
 from veilboost.fixedpoint import MAX_BITS, Scale, choose_scale
@@ -26,7 +32,6 @@ from veilboost.protocols.horizontal.roles import (
 from veilboost.protocols.horizontal.schema import Schema, unify
 from veilboost.protocols.horizontal.whole import bare_block, category_cuts, make_whole, to_message
 from veilboost.protocols.secagg.exact import SUM_BYTES, as_float, from_residue
-from veilboost.protocols.secagg.grower import Grower, Told
 from veilboost.protocols.secagg.messages import (
     CountsRequest,
     CutsFound,
@@ -57,6 +62,10 @@ from veilboost.types import (
 from veilboost.wire.message import Done, Message
 
 _NO_BOUND = np.zeros((1, 1))
+_NO_INTS = np.empty(0, dtype=np.int32)
+_NO_WEIGHTS = np.empty(0, dtype=np.float32)
+
+Ask: TypeAlias = Callable[[Message, type[Any]], Mapping[PartyName, Any]]
 
 
 class SecaggServer(ServerSide):
@@ -76,13 +85,15 @@ class SecaggServer(ServerSide):
         base = _base(objective, schema, mean, config.base_score)
         cuts = self._find_cuts(schema, base)
         block = bare_block(schema, cuts, config, np.empty((0, len(cuts)), dtype=np.uint8), self._context.threads)
-        grower = Grower(block, objective, config, self._context.threads)
+        finder = SecaggFinder(self._ask, block, objective, config, self._context.threads)
+        trees: list[Tree] = []
         history: list[RoundResult] = []
-        told = Told.nothing()
         for number in range(config.n_estimators):
             began = time.perf_counter()
             columns = sample_columns([block.layout.features], number, config)[0]
-            told, value = self._measure(number, self._grow(grower, number, columns, told))
+            start = finder.round(number, self._scale(number, finder), columns)
+            trees += grow(finder, start, config, np.empty((objective.trees_per_round, 0)))
+            value = self._measure(number, finder) if self._watches else None
             history.append(RoundResult(number, time.perf_counter() - began, value))
             if self._context.watcher is not None:
                 self._context.watcher(history[-1])
@@ -90,8 +101,9 @@ class SecaggServer(ServerSide):
             if patience is not None and number - _best_round(history) >= patience:
                 break
         if config.early_stopping_rounds is not None:
-            grower.keep(_best_round(history) + 1)
-        part = make_whole("secagg", schema, grower.trees, base, SplitRecords.of(grower.rules), config)
+            trees = trees[: (_best_round(history) + 1) * objective.trees_per_round]
+        rules = {key: rule for key, rule in finder.rules.items() if key[0] < len(trees)}
+        part = make_whole("secagg", schema, trees, base, SplitRecords.of(rules), config)
         dropped: dict[PartyName, str] = {}
         ask_those_there(self._context.participants, dict.fromkeys(self._names, to_message(part)), dropped, Done)
         reports = {name: {"rows of all": rows} for name in self._names}
@@ -147,43 +159,21 @@ class SecaggServer(ServerSide):
 
     # --- rounds -----------------------------------------------------------------------------------------
 
-    def _grow(self, grower: Grower, number: int, columns: Int32Array | None, told: Told) -> Told:
-        """One round of trees; what is still to be told of it goes out with the next round."""
+    def _scale(self, number: int, finder: SecaggFinder) -> Scale:
+        """The round's grid."""
         bounds = self._objective.bounds(1.0, _NO_BOUND, _NO_BOUND)
-        scale = choose_scale(*bounds, self._weight_bound, self._config.gradient_bits)
-        if min(bounds) == 0:  # nothing but this round's gradients bounds them
-            answers = self._ask(ScaleRequest(*told, number), ScaleAnswer).values()
-            scale = Scale(min(each.g_exponent for each in answers), min(each.h_exponent for each in answers))
-            told = Told.nothing()
-        build = grower.begin(columns, scale)
-        depth = 0
-        while True:
-            request = SumsRequest(
-                *told,
-                number=number,
-                depth=depth,
-                g_exponent=scale.g_exponent,
-                h_exponent=scale.h_exponent,
-                columns=np.empty(0, dtype=np.int32) if columns is None else columns,
-                build=build.astype(np.int32),
-            )
-            shape = (len(build), grower.block.layout.slots, 2)
-            sums = _added([each.sums for each in self._ask(request, MaskedSums).values()])
-            if sums.shape != shape:
-                raise MalformedMessage("sums for other nodes or bins arrived")
-            told, build = grower.level(depth, sums)
-            if build is None:
-                return told
-            depth += 1
+        if min(bounds) > 0:
+            return choose_scale(*bounds, self._weight_bound, self._config.gradient_bits)
+        # Nothing but this round's gradients bounds them.
+        answers = self._ask(ScaleRequest(*finder.take_untold(), number), ScaleAnswer).values()
+        return Scale(min(each.g_exponent for each in answers), min(each.h_exponent for each in answers))
 
-    def _measure(self, number: int, told: Told) -> tuple[Told, float | None]:
-        """The metric on validation rows, where there are any, after they are told how the round ended."""
-        if not self._watches:
-            return told, None
-        answers = self._ask(MetricRequest(*told, number), MaskedMetric).values()
+    def _measure(self, number: int, finder: SecaggFinder) -> float:
+        """The metric on validation rows, after they are told how the round ended."""
+        answers = self._ask(MetricRequest(*finder.take_untold(), number), MaskedMetric).values()
         weights, terms = _exactly([each.weights for each in answers]), _exactly([each.terms for each in answers])
         mean = terms / weights if weights > 0 else math.nan
-        return Told.nothing(), math.sqrt(mean) if metric_of(self._objective, self._config).root else mean
+        return math.sqrt(mean) if metric_of(self._objective, self._config).root else mean
 
     def _ask(self, message: Message, kind: type[Any]) -> Mapping[PartyName, Any]:
         lost: dict[PartyName, str] = {}
@@ -195,6 +185,67 @@ class SecaggServer(ServerSide):
                 "start the job again under another name, with the participants that are there; it cannot be resumed",
             )
         return answers
+
+
+class Told(NamedTuple):
+    """What participants are told of a level, in the order of a request's fields."""
+
+    leaves: Int32Array = _NO_INTS
+    weights: Float32Array = _NO_WEIGHTS
+    position: Int32Array = _NO_INTS
+    handles: Int32Array = _NO_INTS
+    set_starts: Int32Array = np.zeros(1, dtype=np.int32)
+    set_bins: Int32Array = _NO_INTS
+    ends: Float32Array = _NO_WEIGHTS
+
+
+class SecaggFinder(SumsFinder):
+    """Asks for the sums of a level, and tells with the next request what became of it."""
+
+    def __init__(
+        self, ask: Ask, block: ColumnBlock, objective: Objective, config: TrainingConfig, threads: int
+    ) -> None:
+        # As in `plain`: what Poisson limits its leaves to belongs to the loss.
+        limited = replace(config, max_delta_step=objective.max_delta_step)
+        super().__init__(block, objective.trees_per_round, limited, threads)
+        self._ask, self._untold, self._depth = ask, Told(), 0
+
+    def take_untold(self) -> Told:
+        """What was not told yet; it counts as told."""
+        told, self._untold = self._untold, Told()
+        return told
+
+    def node_sums(self, start: Round, depth: int, build: Int64Array) -> Int64Array:
+        (columns,) = start.columns
+        request = SumsRequest(
+            *self.take_untold(),
+            number=start.number,
+            depth=depth,
+            g_exponent=start.scale.g_exponent,
+            h_exponent=start.scale.h_exponent,
+            columns=_NO_INTS if columns is None else columns,
+            build=build.astype(np.int32),
+        )
+        sums = _added([each.sums for each in self._ask(request, MaskedSums).values()])
+        if sums.shape != (len(build), self.block.layout.slots, 2):
+            raise MalformedMessage("sums for other nodes or bins arrived")
+        self._depth = depth
+        return sums
+
+    def chosen(self, choices: Choices, sets: Sequence[Int32Array], splits: Splits) -> None:
+        sizes = [len(each) for each in sets] or [0] * len(choices.position)
+        self._untold = self._untold._replace(
+            position=choices.position.astype(np.int32),
+            handles=choices.handle,
+            set_starts=np.cumsum([0, *sizes]).astype(np.int32),
+            set_bins=np.concatenate([_NO_INTS, *sets]).astype(np.int32),
+        )
+
+    def closed(self, level: Level, leaves: Int64Array, weights: Float32Array) -> None:
+        if level.depth == self._depth:
+            self._untold = self._untold._replace(leaves=leaves.astype(np.int32), weights=weights)
+        else:  # no sums were asked for: all nodes are leaves, and the round ends
+            self._untold = self._untold._replace(ends=weights)
 
 
 def _added(answers: list[UInt64Array]) -> Int64Array:
