@@ -2,7 +2,8 @@
 
 The gradients of the losses here are an increasing function of the margin less the label, and their hessians do not
 depend on the label. So a bin's sum of gradients is the sum of what its rows' margins give, less the sum of its rows'
-labels, and the latter is the same in every round.
+labels, and the latter is the same in every round. One split a tree needs no level loop: `boost/grower.py` would take
+twice as long for a thousand rows.
 """
 
 from __future__ import annotations
@@ -15,16 +16,15 @@ import numpy as np
 
 from veilboost import _native
 from veilboost.boost.booster import RoundResult, Watcher
-from veilboost.boost.columns import ColumnBlock, Rule, Splits
-from veilboost.boost.grower import Choices, Level, Round, grow
+from veilboost.boost.columns import ColumnBlock, Rule, in_all_columns
 from veilboost.boost.objective import Objective
 from veilboost.boost.rows import RowGroups
 from veilboost.boost.sampling import sample_columns
-from veilboost.boost.summed import SumsFinder
-from veilboost.boost.tree import Tree
+from veilboost.boost.split import LEAST_GAIN, candidates_from_sums, leaf_weights
+from veilboost.boost.tree import LEAF, Tree
 from veilboost.config import TrainingConfig
 from veilboost.fixedpoint import MAX_BITS, Scale, choose_scale, to_fixed
-from veilboost.types import AnyArray, Float32Array, Float64Array, Int32Array, Int64Array
+from veilboost.types import AnyArray, BoolArray, Float32Array, Float64Array, Int32Array, Int64Array
 
 LOSSES = ("binary", "multiclass", "regression")
 MOST_CELLS = 1 << 10  # of a couple: all couples' words together should stay in the first cache
@@ -61,76 +61,95 @@ def train_stumps(
     base
         The margin before the first tree, (K,).
     """
-    finder = StumpFinder(block, label_sums, base, objective, config, threads)
+    margin = np.repeat(base[:, None], block.rows, axis=1)
     trees: list[Tree] = []
+    rules: dict[tuple[int, int], Rule] = {}
     history: list[RoundResult] = []
+    counts = np.concatenate([np.bincount(column, minlength=width) for column, width in _columns(block)])
+    label_size = float((np.abs(label_sums) / np.maximum(counts, 1)).max(initial=0.0))
+    state = _Rows(block, margin, objective, config, threads)
     for number in range(config.n_estimators):
         began = time.perf_counter()
         columns = sample_columns([block.layout.features], number, config)[0]
-        start = finder.round(number, finder.update_gradients(), columns)
-        trees += grow(finder, start, config, np.empty((len(base), 0)))
+        state.grow(label_sums, label_size, columns, trees, rules)
         history.append(RoundResult(number, time.perf_counter() - began, None))
         if watcher is not None:
             watcher(history[-1])
-    return Stumps(trees, finder.rules, history)
+    return Stumps(trees, rules, history)
 
 
-class StumpFinder(SumsFinder):
-    """The rows, their margins and the sums of their labels: MAL Alg. 3, lines 3 to 12, for every class."""
+class _Rows:
+    """The rows and their margins."""
 
     def __init__(
-        self,
-        block: ColumnBlock,
-        label_sums: Float64Array,
-        base: Float64Array,
-        objective: Objective,
-        config: TrainingConfig,
-        threads: int,
+        self, block: ColumnBlock, margin: Float64Array, objective: Objective, config: TrainingConfig, threads: int
     ) -> None:
-        super().__init__(block, len(base), config, threads)
-        self._offsets, self._label_sums, self._objective = block.layout.offsets, label_sums, objective
-        counts = np.concatenate([np.bincount(column, minlength=width) for column, width in _columns(block)])
-        self._label_size = float((np.abs(label_sums) / np.maximum(counts, 1)).max(initial=0.0))
-        self._margin = np.repeat(base[:, None], block.rows, axis=1)
-        self._gradients = np.empty((*self._margin.shape, 2), dtype=np.int32)
-        self._roots = RowGroups.root(np.arange(block.rows, dtype=np.int32), len(base))
+        self._block, self._margin = block, margin
+        self._objective, self._config, self._threads = objective, config, threads
+        self._gradients = np.empty((*margin.shape, 2), dtype=np.int32)
+        self._roots = RowGroups.root(np.arange(block.rows, dtype=np.int32), len(margin))
         # A label that is no class, and for numbers is zero: what is left of g is what the margin alone gives.
         self._unlabelled = np.full(block.rows, -1.0 if objective.name == "multiclass" else 0.0)
         # What is left of g is then a probability: never negative.
         quick = objective.name in ("binary", "multiclass") and config.gradient_bits <= MOST_BITS
-        quick = quick and config.colsample_bytree == 1.0
-        self._couples = Couples(block, block.shared_bins.bins[0]) if quick else None
+        self._couples = Couples(block, block.shared_bins.bins[0]) if quick and config.colsample_bytree == 1.0 else None
 
-    def node_sums(self, start: Round, depth: int, build: Int64Array) -> Int64Array:
+    def grow(
+        self,
+        label_sums: Float64Array,
+        label_size: float,
+        columns: Int32Array | None,
+        trees: list[Tree],
+        rules: dict[tuple[int, int], Rule],
+    ) -> None:
+        """One round: MAL Alg. 3, lines 3 to 12, for every class."""
+        config, scale = self._config, self._update_gradients(label_size)
+        block = self._block
+        if columns is not None:
+            label_sums, block = _chosen(block, columns, label_sums), block.subset(columns)
+        bins = block.shared_bins
         if self._couples is not None:
-            sums = self._couples.sums(self._gradients, self._config.gradient_bits, self._threads)
+            sums = self._couples.sums(self._gradients, config.gradient_bits, self._threads)
         else:
-            sums = self.block.histogram(self.block.shared_bins, self._gradients, self._roots)
-        labels = self._label_sums
-        if start.columns[0] is not None:
-            spans = [slice(self._offsets[f], self._offsets[f + 1]) for f in start.columns[0].tolist()]
-            labels = np.concatenate([labels[:, span] for span in spans], axis=1)
-        sums[..., 0] -= np.rint(labels / start.scale.g_unit).astype(np.int64)
-        return sums
+            sums = block.histogram(bins, self._gradients, self._roots)
+        sums[..., 0] -= np.rint(label_sums / scale.g_unit).astype(np.int64)
+        whole = sums[:, : block.layout.offsets[1]].sum(axis=1)  # every row is in one slot of the first column
+        offer = candidates_from_sums(sums, block.layout, whole, scale, config, self._threads)
+        for tree in range(len(whole)):
+            cover, gain = float(whole[tree, 1] * scale.h_unit), float(offer.best_gain[tree])
+            if (
+                block.rows < max(2, config.min_node_rows)
+                or cover < 2 * config.min_child_weight
+                or gain <= LEAST_GAIN
+                or gain < config.gamma
+            ):
+                weight = self._weights(whole[tree : tree + 1], scale)
+                trees.append(_leaf(weight, cover))
+                self._margin[tree] += weight[0]
+                continue
+            handle = offer.best_handle[tree : tree + 1]
+            sets = offer.left_sets(np.array([tree]), handle) if block.layout.has_sets else []
+            split = block.splits_of(handle, sets)
+            feature = int(split.feature[0])
+            begin, width = int(block.layout.offsets[feature]), int(block.layout.widths[feature])
+            left = split.left[0, :width] == 1
+            at_left = sums[tree, begin : begin + width][left].sum(axis=0)
+            sides = np.stack((at_left, whole[tree] - at_left))
+            weight = self._weights(sides, scale)
+            rule = block.rules_of(split, bins, np.zeros(1, dtype=np.int64))[0]
+            rules[len(trees), 0] = in_all_columns(rule, columns)
+            trees.append(_stump(weight, gain, cover, sides[:, 1] * scale.h_unit))
+            self._move(bins.bins[0], feature, left, weight, tree)
 
-    def chosen(self, choices: Choices, sets: Sequence[Int32Array], splits: Splits) -> None:
-        self._splits = choices.position.tolist(), splits
+    def _weights(self, totals: Int64Array, scale: Scale) -> Float32Array:
+        return (self._config.learning_rate * leaf_weights(totals, scale, self._config)).astype(np.float32)
 
-    def closed(self, level: Level, leaves: Int64Array, weights: Float32Array) -> None:
-        """Move the margins of the rows: of whole trees, or left and right of their split."""
-        if level.depth == 0:
-            for tree, weight in zip(leaves.tolist(), weights, strict=True):
-                self._margin[tree] += weight
-            return
-        (trees, splits), bins = self._splits, self.block.shared_bins.bins[0]
+    def _move(self, bins: AnyArray, feature: int, left: BoolArray, weight: Float32Array, tree: int) -> None:
+        step = weight.astype(np.float64)[1 - left.astype(np.int64)]
         kernel = _native.add_by_bin_u8 if bins.dtype == np.uint8 else _native.add_by_bin_u16
-        for at, tree in enumerate(trees):
-            feature = int(splits.feature[at])
-            left = splits.left[at, : int(self.block.layout.widths[feature])].astype(np.int64)
-            step = weights[2 * at : 2 * at + 2].astype(np.float64)[1 - left]
-            kernel(bins, feature, step, self._margin[tree], self._threads)  # pyright: ignore[reportArgumentType, reportCallIssue]
+        kernel(bins, feature, step, self._margin[tree], self._threads)  # pyright: ignore[reportArgumentType, reportCallIssue]
 
-    def update_gradients(self) -> Scale:
+    def _update_gradients(self, label_size: float) -> Scale:
         """What the margins alone give of g, and h, on the grid."""
         objective = self._objective
         if objective.name == "binary" and objective.order == "second":
@@ -143,7 +162,7 @@ class StumpFinder(SumsFinder):
         g_bound, h_bound = objective.bounds(1.0, g, h)
         bits = self._config.gradient_bits
         if objective.name == "regression":  # margins alone say little about the size of labels
-            g_bound, bits = max(g_bound, self._label_size), MAX_BITS
+            g_bound, bits = max(g_bound, label_size), MAX_BITS
         scale = choose_scale(g_bound, h_bound, 1.0, bits)
         self._gradients = to_fixed(g, h, scale)
         return scale
@@ -188,3 +207,25 @@ def sums_by_slot(block: ColumnBlock, values: Float64Array) -> Float64Array:
     for at, row in enumerate(values):
         sums[at] = np.concatenate([np.bincount(column, row, width) for column, width in _columns(block)])
     return sums
+
+
+def _chosen(block: ColumnBlock, columns: Int32Array, label_sums: Float64Array) -> Float64Array:
+    """The label sums of these columns' slots."""
+    offsets = block.layout.offsets
+    return np.concatenate([label_sums[:, offsets[f] : offsets[f + 1]] for f in columns.tolist()], axis=1)
+
+
+def _leaf(weight: Float32Array, cover: float) -> Tree:
+    return Tree(
+        np.array([LEAF], dtype=np.int32), np.array([LEAF], dtype=np.int32), weight, np.zeros(1), np.array([cover])
+    )
+
+
+def _stump(weight: Float32Array, gain: float, cover: float, covers: Float64Array) -> Tree:
+    return Tree(
+        left=np.array([1, LEAF, LEAF], dtype=np.int32),
+        owner=np.array([0, LEAF, LEAF], dtype=np.int32),
+        weight=np.concatenate((np.zeros(1, dtype=np.float32), weight)),
+        gain=np.array([gain, 0.0, 0.0]),
+        cover=np.array([cover, covers[0], covers[1]]),
+    )

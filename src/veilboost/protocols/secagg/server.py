@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from veilboost.boost.booster import RoundResult
-from veilboost.boost.columns import ColumnBlock, Splits
-from veilboost.boost.grower import Choices, Level, Round, grow
+from veilboost.boost.grower import grow
 from veilboost.boost.objective import Objective
 from veilboost.boost.sampling import sample_columns
-from veilboost.boost.summed import SumsFinder
 from veilboost.boost.tree import Tree
-from veilboost.config import TrainingConfig
 from veilboost.crypto.pairwise import KEY_BYTES
 from veilboost.errors import EmptyTable, ImpossibleParameter, MalformedMessage, PeerUnreachable
 from veilboost.fixedpoint import MAX_BITS, Scale, choose_scale
@@ -32,19 +28,18 @@ from veilboost.protocols.horizontal.roles import (
 from veilboost.protocols.horizontal.schema import Schema, unify
 from veilboost.protocols.horizontal.whole import bare_block, category_cuts, make_whole, to_message
 from veilboost.protocols.secagg.exact import SUM_BYTES, as_float, from_residue
+from veilboost.protocols.secagg.finder import SecaggFinder, added
 from veilboost.protocols.secagg.messages import (
     CountsRequest,
     CutsFound,
     MaskedCounts,
     MaskedMetric,
-    MaskedSums,
     MaskedTotals,
     MetricRequest,
     ScaleAnswer,
     ScaleRequest,
     SecaggColumns,
     SecaggGroup,
-    SumsRequest,
     TotalsRequest,
 )
 from veilboost.protocols.secagg.options import metric_of, objective_of
@@ -52,20 +47,14 @@ from veilboost.protocols.secagg.search import find_cuts
 from veilboost.types import (
     Float32Array,
     Float64Array,
-    Int32Array,
     Int64Array,
     PartyName,
     UInt8Array,
     UInt32Array,
-    UInt64Array,
 )
 from veilboost.wire.message import Done, Message
 
 _NO_BOUND = np.zeros((1, 1))
-_NO_INTS = np.empty(0, dtype=np.int32)
-_NO_WEIGHTS = np.empty(0, dtype=np.float32)
-
-Ask: TypeAlias = Callable[[Message, type[Any]], Mapping[PartyName, Any]]
 
 
 class SecaggServer(ServerSide):
@@ -134,7 +123,7 @@ class SecaggServer(ServerSide):
     def _totals(self) -> tuple[int, float]:
         """How many rows there are, and the weighted mean of their labels."""
         answers = self._ask(TotalsRequest(), MaskedTotals).values()
-        rows = int(_added([each.rows for each in answers])[0])
+        rows = int(added([each.rows for each in answers])[0])
         weights, labels = _exactly([each.weights for each in answers]), _exactly([each.labels for each in answers])
         if rows < 2 or not weights > 0:
             raise EmptyTable("the participants have fewer than two rows together, or none with a weight")
@@ -155,7 +144,7 @@ class SecaggServer(ServerSide):
     def _count(self, values: UInt32Array) -> Int64Array:
         self._step += 1
         answers = self._ask(CountsRequest(self._step, values), MaskedCounts).values()
-        return _added([each.counts for each in answers])
+        return added([each.counts for each in answers])
 
     # --- rounds -----------------------------------------------------------------------------------------
 
@@ -185,77 +174,6 @@ class SecaggServer(ServerSide):
                 "start the job again under another name, with the participants that are there; it cannot be resumed",
             )
         return answers
-
-
-class Told(NamedTuple):
-    """What participants are told of a level, in the order of a request's fields."""
-
-    leaves: Int32Array = _NO_INTS
-    weights: Float32Array = _NO_WEIGHTS
-    position: Int32Array = _NO_INTS
-    handles: Int32Array = _NO_INTS
-    set_starts: Int32Array = np.zeros(1, dtype=np.int32)
-    set_bins: Int32Array = _NO_INTS
-    ends: Float32Array = _NO_WEIGHTS
-
-
-class SecaggFinder(SumsFinder):
-    """Asks for the sums of a level, and tells with the next request what became of it."""
-
-    def __init__(
-        self, ask: Ask, block: ColumnBlock, objective: Objective, config: TrainingConfig, threads: int
-    ) -> None:
-        # As in `plain`: what Poisson limits its leaves to belongs to the loss.
-        limited = replace(config, max_delta_step=objective.max_delta_step)
-        super().__init__(block, objective.trees_per_round, limited, threads)
-        self._ask, self._untold, self._depth = ask, Told(), 0
-
-    def take_untold(self) -> Told:
-        """What was not told yet; it counts as told."""
-        told, self._untold = self._untold, Told()
-        return told
-
-    def node_sums(self, start: Round, depth: int, build: Int64Array) -> Int64Array:
-        (columns,) = start.columns
-        request = SumsRequest(
-            *self.take_untold(),
-            number=start.number,
-            depth=depth,
-            g_exponent=start.scale.g_exponent,
-            h_exponent=start.scale.h_exponent,
-            columns=_NO_INTS if columns is None else columns,
-            build=build.astype(np.int32),
-        )
-        sums = _added([each.sums for each in self._ask(request, MaskedSums).values()])
-        if sums.shape != (len(build), self.block.layout.slots, 2):
-            raise MalformedMessage("sums for other nodes or bins arrived")
-        self._depth = depth
-        return sums
-
-    def chosen(self, choices: Choices, sets: Sequence[Int32Array], splits: Splits) -> None:
-        sizes = [len(each) for each in sets] or [0] * len(choices.position)
-        self._untold = self._untold._replace(
-            position=choices.position.astype(np.int32),
-            handles=choices.handle,
-            set_starts=np.cumsum([0, *sizes]).astype(np.int32),
-            set_bins=np.concatenate([_NO_INTS, *sets]).astype(np.int32),
-        )
-
-    def closed(self, level: Level, leaves: Int64Array, weights: Float32Array) -> None:
-        if level.depth == self._depth:
-            self._untold = self._untold._replace(leaves=leaves.astype(np.int32), weights=weights)
-        else:  # no sums were asked for: all nodes are leaves, and the round ends
-            self._untold = self._untold._replace(ends=weights)
-
-
-def _added(answers: list[UInt64Array]) -> Int64Array:
-    """The sum of all answers modulo 2^64: masks cancel, and what is left is small and may be negative."""
-    if any(answer.shape != answers[0].shape for answer in answers):
-        raise MalformedMessage("the participants' answers have different sizes")
-    total = answers[0].copy()
-    for answer in answers[1:]:
-        total += answer
-    return total.view(np.int64)
 
 
 def _exactly(answers: list[UInt8Array]) -> float:
