@@ -39,7 +39,7 @@ from veilboost.config import TrainingConfig
 from veilboost.data import PartyTable
 from veilboost.party.horizontal import simulate_horizontal
 from veilboost.protocols.masked.options import PAPER_SETTING, MaskedOptions
-from veilboost.protocols.masked.theorem2 import advanced_share
+from veilboost.protocols.masked.theorems import advanced_share
 from veilboost.reproduce.attacking import attacked
 from veilboost.reproduce.tables import sampled
 

@@ -9,6 +9,7 @@ import numpy as np
 from veilboost.crypto.content import content_digest
 from veilboost.crypto.ore.api import KEY_BYTES, OreKeys
 from veilboost.data.schema import check_labels
+from veilboost.engine.api import blas_threads
 from veilboost.errors import MalformedMessage, UnexpectedMessage, UnsupportedCombination
 from veilboost.model.part import Part
 from veilboost.privacy.mechanism import gaussian
@@ -16,7 +17,7 @@ from veilboost.protocols.horizontal.roles import ParticipantContext, Participant
 from veilboost.protocols.horizontal.schema import Schema, describe, table_in_terms_of
 from veilboost.protocols.horizontal.whole import TrainedModel, block_with_cuts, from_message
 from veilboost.protocols.mal.accounting import perturb, spend_extremes, spend_rows
-from veilboost.protocols.mal.extremes import Extremes
+from veilboost.protocols.mal.extremes import Extremes, cuts_of, numeric_columns
 from veilboost.protocols.mal.masks import BucketSpace, guard_rows
 from veilboost.protocols.mal.messages import (
     ExtremesMissing,
@@ -29,8 +30,6 @@ from veilboost.protocols.mal.messages import (
     SessionKeys,
 )
 from veilboost.protocols.mal.options import MOST_SLOTS, MalOptions
-from veilboost.protocols.mal.ranges import cuts_of, numeric_columns
-from veilboost.protocols.vertical.blas import blas_threads
 from veilboost.types import Float64Array
 from veilboost.wire.channel import Reply
 from veilboost.wire.message import Done, Message

@@ -21,9 +21,9 @@ from veilboost.protocols.horizontal.roles import (
 )
 from veilboost.protocols.horizontal.schema import Schema, unify
 from veilboost.protocols.horizontal.whole import bare_block, make_whole, to_message
+from veilboost.protocols.mal.extremes import cuts_of, numeric_columns
 from veilboost.protocols.mal.messages import MalColumns, MaskedRows, RowsHeldBack, RowsRequest
 from veilboost.protocols.mal.options import MalOptions
-from veilboost.protocols.mal.ranges import cuts_of, numeric_columns
 from veilboost.protocols.mal.stumps import sums_by_slot, train_stumps
 from veilboost.types import AnyArray, Float64Array, PartyName
 from veilboost.wire.message import Done, Message

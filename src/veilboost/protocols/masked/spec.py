@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from veilboost.privacy.statement import Protection, Statement, Status
-from veilboost.protocols.masked.accounting import plan
+from veilboost.protocols.masked.accounting import calibrate, plan
 from veilboost.protocols.masked.active import masked_active
-from veilboost.protocols.masked.calibration import calibrate
 from veilboost.protocols.masked.messages import BestGains, MaskedLevel, Masks, NoisedVectors
 from veilboost.protocols.masked.options import MaskedOptions, refuse
 from veilboost.protocols.masked.passive import masked_passive

@@ -25,7 +25,6 @@ from veilboost.protocols.horizontal.roles import ParticipantContext, Participant
 from veilboost.protocols.horizontal.schema import Schema, describe, table_in_terms_of
 from veilboost.protocols.horizontal.whole import TrainedModel, block_with_cuts, from_message
 from veilboost.protocols.secagg.accounting import releases
-from veilboost.protocols.secagg.exact import SUM_BYTES, exact_sum
 from veilboost.protocols.secagg.messages import (
     CountsRequest,
     CutsFound,
@@ -42,8 +41,7 @@ from veilboost.protocols.secagg.messages import (
     SumsRequest,
     TotalsRequest,
 )
-from veilboost.protocols.secagg.options import metric_of, objective_of
-from veilboost.protocols.secagg.search import MOST_STEPS, most_values
+from veilboost.protocols.secagg.shared import MOST_STEPS, SUM_BYTES, exact_sum, metric_of, most_values, objective_of
 from veilboost.protocols.vertical.round_state import increasing, within
 from veilboost.types import (
     AnyArray,

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from veilboost.boost.booster import RoundResult
+from veilboost.boost.columns import category_cuts
 from veilboost.boost.grower import grow
 from veilboost.boost.objective import Objective
 from veilboost.boost.sampling import sample_columns
@@ -26,8 +27,7 @@ from veilboost.protocols.horizontal.roles import (
     introduction,
 )
 from veilboost.protocols.horizontal.schema import Schema, unify
-from veilboost.protocols.horizontal.whole import bare_block, category_cuts, make_whole, to_message
-from veilboost.protocols.secagg.exact import SUM_BYTES, as_float, from_residue
+from veilboost.protocols.horizontal.whole import bare_block, make_whole, to_message
 from veilboost.protocols.secagg.finder import SecaggFinder, added
 from veilboost.protocols.secagg.messages import (
     CountsRequest,
@@ -42,8 +42,7 @@ from veilboost.protocols.secagg.messages import (
     SecaggGroup,
     TotalsRequest,
 )
-from veilboost.protocols.secagg.options import metric_of, objective_of
-from veilboost.protocols.secagg.search import find_cuts
+from veilboost.protocols.secagg.shared import SUM_BYTES, as_float, find_cuts, from_residue, metric_of, objective_of
 from veilboost.types import (
     Float32Array,
     Float64Array,
@@ -134,7 +133,7 @@ class SecaggServer(ServerSide):
         numeric = [info.categories is None or config.categories == "ordinal" for info in schema.columns]
         found = iter(find_cuts(sum(numeric), config.max_bin, config.binning, self._count))
         cuts = [
-            next(found) if is_number else category_cuts(info)
+            next(found) if is_number else category_cuts(len(info.categories or ()))
             for info, is_number in zip(schema.columns, numeric, strict=True)
         ]
         starts = np.concatenate(([0], np.cumsum([len(each) for each in cuts]))).astype(np.int32)

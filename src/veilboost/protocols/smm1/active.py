@@ -10,10 +10,10 @@ from veilboost.boost.grower import Level, Round
 from veilboost.boost.layout import BinLayout
 from veilboost.crypto.content import content_digest
 from veilboost.crypto.csprng import Csprng
+from veilboost.engine.api import blas_threads
 from veilboost.errors import GradientRange, MalformedMessage
 from veilboost.protocols.smm1.messages import Smm1Request, Smm1Response
 from veilboost.protocols.vertical.active import VerticalActive
-from veilboost.protocols.vertical.blas import blas_threads
 from veilboost.protocols.vertical.kernels import (
     KernelOptions,
     blocks_of,

@@ -8,9 +8,9 @@ import numpy as np
 
 from veilboost.boost.rows import RowGroups
 from veilboost.crypto.content import content_digest
+from veilboost.engine.api import blas_threads
 from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.protocols.smm1.messages import Smm1Request, Smm1Response
-from veilboost.protocols.vertical.blas import blas_threads
 from veilboost.protocols.vertical.kernels import (
     KernelOptions,
     RevealedRank,

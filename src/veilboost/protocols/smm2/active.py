@@ -8,12 +8,11 @@ from veilboost.boost.grower import Level, Round
 from veilboost.boost.rows import RowGroups
 from veilboost.boost.split import Candidates
 from veilboost.crypto.content import content_digest
+from veilboost.engine.api import blas_threads
 from veilboost.errors import MalformedMessage
 from veilboost.protocols.smm2.messages import Smm2Gains, Smm2Kernels, Smm2Masked, Smm2Round
-from veilboost.protocols.smm2.nodes import scored_nodes
-from veilboost.protocols.smm2.options import Smm2Options
+from veilboost.protocols.smm2.options import Smm2Options, scored_nodes
 from veilboost.protocols.vertical.active import VerticalActive
-from veilboost.protocols.vertical.blas import blas_threads
 from veilboost.protocols.vertical.kernels import (
     RevealedRank,
     blocks_of,

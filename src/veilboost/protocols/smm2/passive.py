@@ -10,14 +10,12 @@ from veilboost.boost.layout import BinLayout
 from veilboost.boost.rows import RowGroups
 from veilboost.boost.split import Candidates, candidates_from_sums
 from veilboost.crypto.content import content_digest
+from veilboost.engine.api import blas_threads
 from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.fixedpoint import Scale
-from veilboost.protocols.smm2.blocks import Block, CutColumns, Room, bin_sums, blocks_of_node
+from veilboost.protocols.smm2.blocks import Block, CutColumns, Room, bin_sums, blocks_of_node, secure_kernel
 from veilboost.protocols.smm2.messages import Smm2Gains, Smm2Kernels, Smm2Masked, Smm2Round
-from veilboost.protocols.smm2.nodes import scored_nodes
-from veilboost.protocols.smm2.options import Smm2Options
-from veilboost.protocols.smm2.secure_kernel import secure_kernel
-from veilboost.protocols.vertical.blas import blas_threads
+from veilboost.protocols.smm2.options import Smm2Options, scored_nodes
 from veilboost.protocols.vertical.kernels import blocks_of, refuse_rows
 from veilboost.protocols.vertical.messages import BeginRound, SplitRequest, StatisticsRequest
 from veilboost.protocols.vertical.passive import VerticalPassive

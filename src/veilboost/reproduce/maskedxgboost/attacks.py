@@ -15,7 +15,7 @@ from veilboost.audit.attacks import (
     masked_split_search,
 )
 from veilboost.protocols.masked.options import PAPER_SETTING
-from veilboost.protocols.masked.theorem2 import advanced_share
+from veilboost.protocols.masked.theorems import advanced_share
 from veilboost.report.plots import line_chart, sheet
 from veilboost.reproduce.attacking import attacked
 from veilboost.reproduce.context import PAPER_NAMES, Context

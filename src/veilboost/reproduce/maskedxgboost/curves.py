@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from veilboost.protocols.masked.theorem2 import advanced_share
+from veilboost.protocols.masked.theorems import advanced_share
 from veilboost.reproduce.context import Context
 from veilboost.reproduce.expected import training_seconds
 from veilboost.reproduce.learning import learning

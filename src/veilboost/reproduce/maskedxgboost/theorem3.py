@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from veilboost.protocols.masked.theorem3 import mask_delta, printed_delta
+from veilboost.protocols.masked.theorems import mask_delta, printed_delta
 from veilboost.report.plots import line_chart, sheet
 from veilboost.reproduce.context import Context
 from veilboost.reproduce.maskedxgboost.setting import PAPER
