@@ -21,7 +21,7 @@ from veilboost.protocols.elxgb.options import ElxgbOptions, leaf_ranges, ranges_
 from veilboost.protocols.lattice.active import LatticeCipher
 from veilboost.protocols.paillier.active import PaillierCipher
 from veilboost.protocols.vertical.active import VerticalActive
-from veilboost.protocols.vertical.perturb import Perturbation, multiplier, with_counts
+from veilboost.protocols.vertical.perturb import Perturbation, multiplier, released_gradients, with_counts
 from veilboost.protocols.vertical.roles import (
     ActiveContext,
     ActiveRound,
@@ -100,17 +100,9 @@ class DpnsCipher(StatisticsCipher):
             clean, scale = perturbation.clean(clean, scale), perturbation.scale()  # Alg. 3, line 2: clipped to C
         released = np.zeros(clean.shape[:2], dtype=np.bool_)
         released[:, start.fit] = True
-        # A retry or a resumed job has the same gradients and draws the same noise; other gradients, or noise of another
-        # law, draw another.
         event = gradient_event(self._options, self._ranges, start.trees, f"round {start.number} gradients")
-        law = repr((event, self._ranges, scale))
-        digest = content_digest(self.context.randomness, law, clean, released)
-        randomness = self.context.randomness.for_request("elxgb", start.number, digest)
-        self.context.account.spend(replace(event, content=digest.hex()))
-        if perturbation is None:
-            self._sent = np.where(released[..., None], clean, np.int32(0))
-        else:
-            self._sent = perturbation.noisy(clean, released, randomness)  # Alg. 3, line 3
+        grid = self._ranges, scale  # Alg. 3, line 3
+        self._sent = released_gradients(self.context, event, perturbation, grid, clean, released, "elxgb", start.number)
         return replace(start, gradients=with_counts(self._sent, scale), scale=scale)
 
     def openings(self, current: ActiveRound, openings: Openings) -> Openings:

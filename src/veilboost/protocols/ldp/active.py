@@ -18,7 +18,7 @@ from veilboost.protocols.ldp.messages import LdpRequest, LdpRound, LdpScores
 from veilboost.protocols.ldp.options import LdpOptions, ranges_of
 from veilboost.protocols.ldp.scores import score
 from veilboost.protocols.vertical.active import VerticalActive
-from veilboost.protocols.vertical.perturb import Perturbation, with_counts
+from veilboost.protocols.vertical.perturb import Perturbation, released_gradients, with_counts
 from veilboost.protocols.vertical.roles import (
     ActiveContext,
     ActiveRound,
@@ -68,18 +68,10 @@ class LdpCipher(StatisticsCipher):
         return start
 
     def _release(self, start: Round, name: str, released: BoolArray) -> Round:
-        """Book and make what the passive parties see, the same for all of them: two noises could be averaged."""
-        # A retry or a resumed job has the same gradients and draws the same noise; other gradients, or noise of another
-        # law, draw another.
         event = gradient_event(self._options, self._ranges, start.trees, f"{name} gradients")
-        law = repr((event, self._ranges, start.scale))
-        digest = content_digest(self.context.randomness, law, self._clean, released)
-        randomness = self.context.randomness.for_request("ldp", name, digest)
-        self.context.account.spend(replace(event, content=digest.hex()))
-        if self._options.mechanism == "none":
-            self._sent = np.where(released[..., None], self._clean, np.int32(0))
-        else:
-            self._sent = self._perturbation.noisy(self._clean, released, randomness)
+        perturbation = None if self._options.mechanism == "none" else self._perturbation
+        grid = self._ranges, start.scale
+        self._sent = released_gradients(self.context, event, perturbation, grid, self._clean, released, "ldp", name)
         return replace(start, gradients=self.context.block.placed(with_counts(self._sent, start.scale)))
 
     def openings(self, current: ActiveRound, openings: Openings) -> Openings:
