@@ -16,7 +16,7 @@ from veilboost.privacy.mechanism import gaussian
 from veilboost.protocols.horizontal.roles import ParticipantContext, ParticipantSide
 from veilboost.protocols.horizontal.schema import Schema, describe, table_in_terms_of
 from veilboost.protocols.horizontal.whole import TrainedModel, block_with_cuts, from_message
-from veilboost.protocols.mal.accounting import perturb, spend_extremes, spend_rows
+from veilboost.protocols.mal.accounting import extremes_event, perturb, spend_rows
 from veilboost.protocols.mal.extremes import Extremes, cuts_of, numeric_columns
 from veilboost.protocols.mal.masks import BucketSpace, guard_rows
 from veilboost.protocols.mal.messages import (
@@ -84,7 +84,7 @@ class MalParticipant(ParticipantSide):
         if self._keys is None:
             self._keys = self._ask_for_keys()
         shown = content_digest(self._context.randomness, self._extremes.values)
-        spend_extremes(self._context.account, shown.hex())
+        self._context.account.spend(extremes_event(shown.hex()))
         sent = self._extremes.encrypted(self._keys, self._context.randomness, request.participants)
         pending = self._context.helpers.send({"comparer": sent})["comparer"]
         return lambda: self._rows_once_compared(request, schema, pending())
