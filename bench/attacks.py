@@ -41,7 +41,7 @@ from veilboost.config import TrainingConfig
 from veilboost.data import PartyTable
 from veilboost.party.simulation import SERVER, simulate_training
 from veilboost.protocols.masked.options import PAPER_SETTING, MaskedOptions
-from veilboost.protocols.masked.theorem2 import advanced_share
+from veilboost.protocols.masked.theorems import advanced_share
 
 SETS = ("adult", "default_credit")
 ON_LABELS = (masked_network, masked_projection, masked_sphere, masked_stacking)

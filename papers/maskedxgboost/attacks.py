@@ -30,7 +30,7 @@ from veilboost.audit.attacks import (
     masked_split_search,
 )
 from veilboost.protocols.masked.options import PAPER_SETTING
-from veilboost.protocols.masked.theorem2 import advanced_share
+from veilboost.protocols.masked.theorems import advanced_share
 from veilboost.report.plots import line_chart, sheet
 
 SAMPLE = 2_000  # rows; the noise that is left after an attack does not shrink with fewer

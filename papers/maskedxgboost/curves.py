@@ -25,7 +25,7 @@ from papers.noise import DELTA, NON_PRIVATE, Method, federboost, masked
 from papers.rows import Line, Row, Rows, by, picked, points
 from papers.target import PAPER_NAMES, Cell, Claim, Context, Target
 from veilboost.data.table import PartyTable
-from veilboost.protocols.masked.theorem2 import advanced_share
+from veilboost.protocols.masked.theorems import advanced_share
 from veilboost.report.plots import line_chart, sheet
 
 MASKED, LDP, FIRST_ORDER, FEDERBOOST = "MaskedXGBoost", "XGBoost-LDP", "FedXGBoost-LDP", "FederBoost"

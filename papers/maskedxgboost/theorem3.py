@@ -11,7 +11,7 @@ import numpy as np
 from papers.maskedxgboost.setting import PAPER
 from papers.rows import Row, Rows, by, picked
 from papers.target import Cell, Claim, Context, Target
-from veilboost.protocols.masked.theorem3 import mask_delta, printed_delta
+from veilboost.protocols.masked.theorems import mask_delta, printed_delta
 from veilboost.report.plots import line_chart, sheet
 
 PUBLISHED: tuple[Row, ...] = (

@@ -95,7 +95,7 @@ def test_the_covariance_of_a_mask_is_the_published_one(member, key, ratio):
 )
 @settings(max_examples=50, deadline=None)
 def test_noise_keeps_theorem_2_for_every_candidate(n_active, others, eps, scale, budget):
-    from veilboost.protocols.masked.theorem2 import energy_of
+    from veilboost.protocols.masked.theorems import energy_of
 
     options = {"eps_ap": eps, "scale": scale, "budget": budget, "delta_pp": 1e-4}
     noise = Noise.of(TrainingConfig(options=options, categories="ordinal", n_estimators=5, max_depth=3), 1000, 10)

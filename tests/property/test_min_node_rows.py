@@ -29,9 +29,9 @@ def watched(tables, config, protocol):
     levels = []
     original = VerticalPassive._statistics
 
-    def noted(self, message, state):
-        answer = original(self, message, state)
-        levels.append((message.depth, self.state.fit.counts, message.build))
+    def noted(self, message, state, job):
+        answer = original(self, message, state, job)
+        levels.append((message.depth, self._round.fit.counts, message.build))
         return answer
 
     with pytest.MonkeyPatch.context() as patch:

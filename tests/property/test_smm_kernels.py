@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from veilboost.crypto.csprng import Csprng
 from veilboost.protocols.smm1.active import MaskedNode
 from veilboost.protocols.smm1.passive import SplitColumns
-from veilboost.protocols.smm2.blocks import Room, bin_sums, blocks_of_node
+from veilboost.protocols.smm2.blocks import Room, bin_sums, blocks_of_node, secure_kernel
 from veilboost.protocols.smm2.options import Smm2Options
-from veilboost.protocols.smm2.secure_kernel import secure_kernel
 from veilboost.protocols.vertical.kernels import KernelOptions, check_kernel, draw_mask, hidden_rows, masked, rounded
 from veilboost.protocols.vertical.null_space import (
     _DRAWN,

@@ -28,9 +28,9 @@ from veilboost.data.table import PartyTable
 from veilboost.errors import ImpossibleParameter
 from veilboost.party.simulation import simulate_training
 from veilboost.privacy.quantiles import cell_counts, noisy_cuts
-from veilboost.protocols.sealed.accounting import NAME as SEALED
 from veilboost.protocols.sealed.accounting import cuts_event, cuts_sigma
 from veilboost.protocols.sealed.options import options_of
+from veilboost.protocols.sealed.spec import SPEC as SEALED
 from veilboost.types import AnyArray, BoolArray, Column, Float32Array, Float64Array, PartyName
 
 ROWS, TREES, DELTA, CONFIDENCE = 24, 2, 0.01, 0.95
@@ -147,7 +147,7 @@ def _collect(
     found: list[list[float]] = [[], []]
     for side, trained in enumerate((tables, other)):
         for _ in range(repeats):
-            run = simulate_training(trained, "bank", SEALED, config, record="payload")
+            run = simulate_training(trained, "bank", SEALED.name, config, record="payload")
             views, truth = views_of_simulation(run, tables)
             found[side].append(statistic(views, truth, side, run.secrets["shop"]))
     return np.array(found[0]), np.array(found[1])

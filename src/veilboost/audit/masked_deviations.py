@@ -12,11 +12,13 @@ from veilboost.audit.result import balanced_accuracy, share_right
 from veilboost.audit.solvers import least_squares
 from veilboost.config import TrainingConfig
 from veilboost.errors import MissingLabel, VeilBoostError
-from veilboost.protocols.masked.active import MaskedActive
+from veilboost.protocols.masked.active import MaskedCipher, masked_active
 from veilboost.protocols.masked.messages import Masks, NoisedVectors
 from veilboost.protocols.masked.options import MaskedOptions
 from veilboost.protocols.masked.spec import SPEC as MASKED
-from veilboost.types import BoolArray, Float32Array, Float64Array, PartyName
+from veilboost.protocols.spec import RoleFactory
+from veilboost.protocols.vertical.active import VerticalActive
+from veilboost.types import BoolArray, Float32Array, PartyName
 from veilboost.wire.message import Message
 
 LEFT_OUT = 20  # one row in so many gets no mask: fewer than an honest mask leaves nearly bare by chance
@@ -44,7 +46,7 @@ def deviating_masks(tables: Tables, active: PartyName, config: TrainingConfig, k
     answers: list[NoisedVectors] = []
     stopped = None
     try:
-        _first_root(tables, active, config, MaskedActive, answers.append, answer)
+        _first_root(tables, active, config, masked_active, answers.append, answer)
     except VeilBoostError as error:
         stopped = error.what
     outcome = None
@@ -95,7 +97,7 @@ def _first_root(
     tables: Tables,
     active: PartyName,
     config: TrainingConfig,
-    side: type[MaskedActive],
+    side: RoleFactory,
     seen: Callable[[NoisedVectors], None],
     answer: Callable[[Message], Message],
 ) -> None:
@@ -110,14 +112,8 @@ def _first_root(
     run_deviating(tables, active, spec, replace(config, n_estimators=1, max_depth=1), ask, answer)
 
 
-def _shrinking(share: float) -> type[MaskedActive]:
-    class Shrinking(MaskedActive):
-        def _coefficients(
-            self, candidates: int, kinds: int, vectors: int, request: tuple[str | int | bytes, ...]
-        ) -> Float64Array:
-            return share * super()._coefficients(candidates, kinds, vectors, request)
-
-    return Shrinking
+def _shrinking(share: float) -> RoleFactory:
+    return lambda context: VerticalActive(context, MaskedCipher(context, length=share))
 
 
 def _zero(masks: Float32Array) -> Float32Array:

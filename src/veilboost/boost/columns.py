@@ -153,6 +153,13 @@ class ColumnBlock:
             rows, kinds, tuple(values), categories, tuple(cuts), layout, shared, config.max_bin, config.binning, threads
         )
 
+    @property
+    def shared_bins(self) -> LevelBins:
+        """The bins that hold for all nodes and trees."""
+        if self.shared is None:
+            raise TypeError("these columns are binned anew for every node")
+        return self.shared
+
     def without_values(self) -> ColumnBlock:
         """The same bins; the values are let go."""
         return replace(self, values=(np.empty(0, dtype=np.float32),) * len(self.values))

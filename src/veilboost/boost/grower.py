@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
+from veilboost import _native
 from veilboost.boost.rows import RowGroups
 from veilboost.boost.sides import Sides
 from veilboost.boost.split import LEAST_GAIN, Candidates
@@ -75,10 +76,27 @@ class Choices:
     handle: Int32Array
 
 
+class LevelSums:
+    """One owner's sums of the level above: a sibling's are what its parent has left."""
+
+    def __init__(self) -> None:
+        self._last = np.empty((0, 0, 2), dtype=np.int64)
+
+    def complete(self, level: Level, built: Int64Array) -> Int64Array:
+        """Sums of the open nodes, shape (open, slots, 2), from those of `level.build`."""
+        every = np.empty((level.fit.nodes, *built.shape[1:]), dtype=np.int64)
+        _native.complete_sums(built, level.build, self._last, level.derive, level.parent, every)
+        self._last = every
+        return every if len(level.open) == len(every) else every[level.open]
+
+
 class SplitFinder(Protocol):
     """What a growing tree asks of whoever holds the columns."""
 
-    derives_siblings: bool
+    @property
+    def derives_siblings(self) -> bool:
+        """Whether sums of a node give those of its sibling."""
+        ...
 
     def begin_round(self, start: Round) -> None: ...
     def candidates(self, level: Level) -> Sequence[Candidates]:
@@ -93,7 +111,10 @@ class SplitFinder(Protocol):
     def check_split(self, level: Level, choices: Choices, children: Level) -> None:
         """Compare where the rows of the chosen nodes went with what was known of the splits; raise if it differs."""
 
-    def leaf_weights(self, totals: Int64Array, scale: Scale) -> Float64Array: ...
+    def leaf_weights(self, level: Level, leaves: Int64Array, scale: Scale) -> Float64Array:
+        """The weights of these positions, which do not split."""
+        ...
+
     def end_round(self) -> None:
         """All trees of the round are grown; nothing that depends on their leaves has left yet."""
 
@@ -225,7 +246,7 @@ def _close(
     is_leaf[split] = False
     leaves = is_leaf.nonzero()[0]
     if len(leaves):
-        weight[leaves] = config.learning_rate * finder.leaf_weights(level.totals[leaves], start.scale)
+        weight[leaves] = config.learning_rate * finder.leaf_weights(level, leaves, start.scale)
         for groups in (level.fit.of(leaves), level.follow.of(leaves)):
             groups.add_to(margin, weight[leaves])
     return weight

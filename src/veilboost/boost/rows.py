@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import TypeVar
 
 import numpy as np
 
@@ -15,13 +15,6 @@ from veilboost.boost.sides import Sides, SidesHeard, pieces
 from veilboost.types import AnyArray, BoolArray, Float32Array, Float64Array, Int32Array, Int64Array, UInt8Array
 
 Result = TypeVar("Result")
-
-
-@runtime_checkable
-class Rooted(Protocol):
-    """Rows that lie elsewhere than in one array, and know how to stand at the roots of trees."""
-
-    def at_roots(self, groups: int) -> RowGroups: ...
 
 
 @dataclass(frozen=True)
@@ -38,8 +31,10 @@ class RowGroups:
 
     @staticmethod
     def root(rows: Int32Array, groups: int) -> RowGroups:
-        if isinstance(rows, Rooted):
-            return rows.at_roots(groups)
+        """All rows at the roots. Rows that lie elsewhere than in one array know how to stand there: `at_roots`."""
+        at_roots = getattr(rows, "at_roots", None)
+        if at_roots is not None:
+            return at_roots(groups)
         edges = np.arange(groups + 1, dtype=np.int64) * len(rows)
         every = np.tile(rows, groups) if groups > 1 else rows
         return RowGroups(every, edges[:-1].copy(), edges[1:].copy(), np.arange(groups, dtype=np.int32))

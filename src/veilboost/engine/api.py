@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from contextlib import AbstractContextManager
+from functools import cache
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -89,3 +91,15 @@ def check_job(
             raise UnsupportedCombination(
                 f"{what} looks at all rows at once, which the engine {name} does not", "use the engine local"
             )
+
+
+@cache
+def _controller() -> Any:
+    from threadpoolctl import ThreadpoolController  # pyright: ignore
+
+    return ThreadpoolController()
+
+
+def blas_threads(count: int) -> AbstractContextManager[None]:
+    """Within it, NumPy's matrix routines take at most so many threads: by themselves they take every core there is."""
+    return cast(AbstractContextManager[None], _controller().limit(limits=count, user_api="blas"))

@@ -45,8 +45,8 @@ class Listening(SplitFinder):
     def begin_round(self, start):
         self.rounds.append(start)
 
-    def leaf_weights(self, totals, scale):
-        return leaf_weights(totals, scale, self.config)
+    def leaf_weights(self, level, leaves, scale):
+        return leaf_weights(level.totals[leaves], scale, self.config)
 
 
 def rounds_of(config, y, weight=None, validation=None, classes=2):

@@ -23,9 +23,11 @@ from veilboost.privacy.accountant import DEFAULT_DELTA, gaussian_epsilon
 from veilboost.privacy.event import Adjacency, Gaussian
 from veilboost.privacy.ledger import Ledger
 from veilboost.protocols import registry
-from veilboost.protocols.plain.active import PlainActive
-from veilboost.protocols.plain.passive import PlainPassive
+from veilboost.protocols.plain.active import PlainCipher
+from veilboost.protocols.plain.passive import PlainPassiveCipher
 from veilboost.protocols.plain.spec import SPEC as PLAIN
+from veilboost.protocols.vertical.active import VerticalActive
+from veilboost.protocols.vertical.passive import VerticalPassive
 from veilboost.types import Role
 
 DELTA = DEFAULT_DELTA  # a policy's own
@@ -46,18 +48,18 @@ def event(role, number):
     )
 
 
-class NoisyActive(PlainActive):
+class NoisyCipher(PlainCipher):
     """Spends once a round, and keeps what noise it would have drawn."""
 
     drawn: list[tuple[int, bytes]] = []  # noqa: RUF012
 
-    def begin_round(self, start):
+    def shown(self, start):
         self.context.account.spend(event(Role.ACTIVE, start.number))
         self.drawn.append((start.number, self.context.randomness.for_request("noise", start.number).bytes(8)))
-        super().begin_round(start)
+        return super().shown(start)
 
 
-class NoisyPassive(PlainPassive):
+class NoisyPassiveCipher(PlainPassiveCipher):
     def open_round(self, message):
         self.context.account.spend(event(Role.PASSIVE, message.number))
         super().open_round(message)
@@ -70,7 +72,10 @@ def plan(config, rows, role, columns=1):
 NOISY = replace(
     PLAIN,
     name="noisy",
-    roles={"active": NoisyActive, "passive": NoisyPassive},
+    roles={
+        "active": lambda context: VerticalActive(context, NoisyCipher(context)),
+        "passive": lambda context: VerticalPassive(context, NoisyPassiveCipher(context)),
+    },
     plan=plan,
     exact_messages=lambda config, first: (),
 )
@@ -83,7 +88,7 @@ def noisy(monkeypatch):
     careless = replace(NOISY, name="careless", plan=None)
     known = {**registry.all_protocols(), "noisy": NOISY, "careless": careless}
     monkeypatch.setattr(registry, "all_protocols", lambda: known)
-    monkeypatch.setattr(NoisyActive, "drawn", [])
+    monkeypatch.setattr(NoisyCipher, "drawn", [])
 
 
 @pytest.fixture(scope="module")
@@ -161,11 +166,11 @@ def test_a_simulation_keeps_an_account_per_party(pair):
     runs = [simulate_training(align_by_id(tables), "bank", "noisy", CONFIG, unsafe_noise_seed=3) for _ in range(2)]
     assert runs[0].accounts["bank"].events == tuple(plan(CONFIG, 0, Role.ACTIVE))
     assert runs[0].accounts["shop"].events == tuple(plan(CONFIG, 0, Role.PASSIVE))
-    first, second = NoisyActive.drawn[:ROUNDS], NoisyActive.drawn[ROUNDS:]
+    first, second = NoisyCipher.drawn[:ROUNDS], NoisyCipher.drawn[ROUNDS:]
     assert first == second
     for _ in range(2):  # the seed of the job decides no noise: eight bytes agree by chance once in 2^64
         simulate_training(align_by_id(tables), "bank", "noisy", CONFIG)
-    third, fourth = NoisyActive.drawn[2 * ROUNDS : 3 * ROUNDS], NoisyActive.drawn[3 * ROUNDS :]
+    third, fourth = NoisyCipher.drawn[2 * ROUNDS : 3 * ROUNDS], NoisyCipher.drawn[3 * ROUNDS :]
     assert third != fourth
     assert first not in (third, fourth)
 
@@ -281,7 +286,7 @@ def test_a_resumed_job_draws_the_same_noise_and_spends_once(pair):
     pair.restart()
     pair.train(resume=True)
     by_round = {}
-    for number, noise in NoisyActive.drawn:
+    for number, noise in NoisyCipher.drawn:
         assert by_round.setdefault(number, noise) == noise
     assert len(by_round) == ROUNDS
     for party in ("bank", "shop"):
@@ -308,7 +313,7 @@ def test_a_job_that_starts_anew_draws_other_noise_and_spends_again(pair):
     pair.train()
     assert len(pair.ledger("bank").events()) == 3 + ROUNDS
     assert len(pair.ledger("shop").events()) == 3 + ROUNDS
-    assert NoisyActive.drawn[0][1] != NoisyActive.drawn[3][1]
+    assert NoisyCipher.drawn[0][1] != NoisyCipher.drawn[3][1]
 
 
 def test_a_restart_that_the_budget_forbids_leaves_the_old_run_to_resume(pair):

@@ -16,8 +16,7 @@ from veilboost.crypto.content import content_digest
 from veilboost.crypto.csprng import JobRandomness
 from veilboost.fixedpoint import Scale
 from veilboost.privacy.account import MemoryAccount
-from veilboost.protocols.elxgb.active import ElxgbActive
-from veilboost.protocols.elxgb.options import ElxgbOptions
+from veilboost.protocols.elxgb.active import NoisyLeaves
 from veilboost.protocols.horizontal.roles import ParticipantContext
 from veilboost.protocols.secagg.spec import SPEC as SECAGG
 from veilboost.protocols.validation import settle
@@ -138,16 +137,13 @@ def test_leaves_that_a_later_level_closes_otherwise_are_booked_again():
     totals = np.array([[900, 4000], [-700, 3000], [500, 2000], [-300, 1000]], dtype=np.int64)
 
     def round_of(*closings):
-        side = object.__new__(ElxgbActive)
-        side._options = ElxgbOptions.from_dict(config.options)
-        side._context = SimpleNamespace(config=config, trees_per_round=1, randomness=randomness, account=account)
-        nobody = np.empty(0, dtype=np.int32)
-        gradients = np.zeros((1, 40, 2), dtype=np.int32)
-        side._round = Round(1, gradients, Scale(20, 20), nobody, nobody, [None])
-        side._closings, found = b"", []
-        for each in closings:
-            found.append(side.leaf_weights(each, Scale(20, 20)))
-        side.end_round()
+        context = SimpleNamespace(config=config, trees_per_round=1, randomness=randomness, account=account)
+        leaves, nobody = NoisyLeaves(context), np.empty(0, dtype=np.int32)
+        leaves.begin_round(Round(1, np.zeros((1, 40, 2), dtype=np.int32), Scale(20, 20), nobody, nobody, [None]))
+        found = [
+            leaves.weights(None, SimpleNamespace(totals=each), np.arange(len(each)), Scale(20, 20)) for each in closings
+        ]
+        leaves.end_round()
         return found
 
     first = round_of(totals[:1], totals[1:3])

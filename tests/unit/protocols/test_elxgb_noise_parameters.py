@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -11,9 +13,7 @@ from veilboost.boost.grower import Round
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import JobRandomness
 from veilboost.fixedpoint import Scale
-from veilboost.protocols.elxgb.active import ElxgbActive
-from veilboost.protocols.elxgb.dpns import DpnsActive
-from veilboost.protocols.vertical.active import VerticalActive
+from veilboost.protocols.elxgb.active import DpnsCipher, NoisyLeaves
 from veilboost.protocols.vertical.roles import ActiveContext
 from veilboost.wire.channel import Peers
 
@@ -52,22 +52,20 @@ def start(number):
 
 def gradient_noise(monkeypatch, options):
     """Of gradients, in units of their spread."""
-    monkeypatch.setattr(VerticalActive, "begin_round", lambda self, begun: setattr(self, "begun", begun))
-    active = DpnsActive(context(options))
-    active.begin_round(start(1))
-    sent, scale = active.begun.gradients[0, :, 0], active.begun.scale
-    noise = sent * scale.g_unit - start(1).gradients[0, :, 0] * SCALE.g_unit
-    return noise, active.context.account.events
+    cipher = DpnsCipher(context(options))
+    shown = cipher.shown(start(1))
+    noise = shown.gradients[0, :, 0] * shown.scale.g_unit - start(1).gradients[0, :, 0] * SCALE.g_unit
+    return noise, cipher.context.account.events
 
 
 def leaf_noise(monkeypatch, options):
     monkeypatch.setattr(active_module, "leaf_weights", lambda totals, scale, config: totals)
-    active = ElxgbActive(context(options))
-    monkeypatch.setattr(active._hens, "begin_round", lambda begun: None)
-    active.begin_round(start(0))
-    noise = active.leaf_weights(np.zeros((ROWS, 2), dtype=np.int64), SCALE)[:, 0]
-    active.end_round()
-    return noise.astype(np.float64), active._context.account.events
+    leaves = NoisyLeaves(context(options))
+    leaves.begin_round(start(0))
+    level = SimpleNamespace(totals=np.zeros((ROWS, 2), dtype=np.int64))
+    noise = leaves.weights(None, level, np.arange(ROWS), SCALE)[:, 0]
+    leaves.end_round()
+    return noise.astype(np.float64), leaves.context.account.events
 
 
 @pytest.mark.parametrize(

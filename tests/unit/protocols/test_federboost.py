@@ -125,7 +125,7 @@ def test_a_budget_that_cannot_be_spent_stops_the_buckets():
 
     table = federation()["p1"]
     side, _ = opened(table, job(options={"epsilon": 1.0}))
-    side.context = dataclasses.replace(side.context, account=Empty())
+    side.cipher.context = dataclasses.replace(side.context, account=Empty())
     with pytest.raises(ImpossibleParameter):
         side.handle(BucketsRequest())
 

@@ -311,7 +311,7 @@ def test_other_values_or_places_never_meet_the_same_randomness():
     rows, run, group = np.arange(100, dtype=np.int32), np.array([64, 64], dtype=np.int32), np.zeros(2, dtype=np.int32)
 
     def digest(cut=30, rows=rows, run=run, group=group, gradients=b"gradients", log_flood=57) -> bytes:
-        side = object.__new__(lattice_active.LatticeActive)
+        side = object.__new__(lattice_active.LatticeCipher)
         side._gradient_digest, side._sizes = gradients, Sizes(log_flood)
         blocks = Blocks(rows, np.array([0, cut]), np.array([cut, 100]), run)
         return side._digest(RowGroups.root(rows, 1), blocks, group)
@@ -330,15 +330,15 @@ def test_other_values_or_places_never_meet_the_same_randomness():
 
 def test_the_same_request_twice_is_masked_anew(monkeypatch):
     seen: list[tuple[LatticeSums, LatticeSums]] = []
-    from veilboost.protocols.lattice.passive import LatticePassive
+    from veilboost.protocols.lattice.passive import LatticePassiveCipher
 
-    honest = LatticePassive.statistics
+    honest = LatticePassiveCipher.answer
 
-    def twice(self, block, bins, build):
-        seen.append((honest(self, block, bins, build), honest(self, block, bins, build)))
+    def twice(self, message, state, build):
+        seen.append((honest(self, message, state, build), honest(self, message, state, build)))
         return seen[-1][1]
 
-    monkeypatch.setattr(LatticePassive, "statistics", twice)
+    monkeypatch.setattr(LatticePassiveCipher, "answer", twice)
     tables, config = scene()
     expected = sha(train(tables, config))
     assert sha(train(tables, config, "lattice")) == expected

@@ -18,8 +18,7 @@ from veilboost.errors import GradientRange, ImpossibleParameter, MalformedMessag
 from veilboost.privacy.calibrate import CalibrationRequest
 from veilboost.privacy.event import Adjacency, ExactRelease, Gaussian
 from veilboost.privacy.statement import Status
-from veilboost.protocols.masked.accounting import OUTSIDER
-from veilboost.protocols.masked.calibration import numbers_per_node
+from veilboost.protocols.masked.accounting import OUTSIDER, numbers_per_node
 from veilboost.protocols.masked.candidates import noisy_gains
 from veilboost.protocols.masked.law import LAW, noisy_sums
 from veilboost.protocols.masked.messages import BestGains, Masks, NoisedVectors

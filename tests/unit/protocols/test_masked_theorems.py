@@ -7,23 +7,23 @@ import math
 import numpy as np
 import pytest
 
-from veilboost.protocols.masked.theorem1 import kappa, score_error_bound, tail_bounds
-from veilboost.protocols.masked.theorem2 import (
+from veilboost.protocols.masked.theorems import (
     PAPER_MU,
     advanced_share,
+    chi_square_tail,
+    circulant_means,
     energy_allowed,
     energy_of,
     epsilon_of,
+    kappa,
     label_energy,
-)
-from veilboost.protocols.masked.theorem3 import (
-    chi_square_tail,
-    circulant_means,
     largest_ratio,
     log_determinant_ratio,
     loss_eigenvalues,
     mask_delta,
     printed_delta,
+    score_error_bound,
+    tail_bounds,
 )
 
 

@@ -14,7 +14,7 @@ from support import make_columns, make_labels, sha, split_among, train
 from veilboost.config import TrainingConfig
 from veilboost.crypto.paillier.integers import to_bytes
 from veilboost.errors import ImpossibleParameter, MalformedMessage
-from veilboost.protocols.paillier.active import PaillierActive
+from veilboost.protocols.paillier.active import PaillierCipher
 from veilboost.protocols.paillier.messages import PaillierRound, PaillierSums
 from veilboost.protocols.vertical.messages import StatisticsRequest
 from veilboost.types import Column
@@ -149,13 +149,13 @@ def test_a_dishonest_round_is_refused_and_the_job_goes_on(monkeypatch):
     ids=["fewer", "more", "narrow", "zero", "too large", "no units", "other order", "one added"],
 )
 def test_sums_that_cannot_be_right_are_refused(change, monkeypatch):
-    honest = PaillierActive.decrypt
+    honest = PaillierCipher.decrypt
 
-    def decrypt(self, level, name, answer: PaillierSums):
+    def decrypt(self, name, answer: PaillierSums, *shape):
         altered = change(answer.packages, int(self._owner.public.n))
-        return honest(self, level, name, PaillierSums(np.ascontiguousarray(altered)))
+        return honest(self, name, PaillierSums(np.ascontiguousarray(altered)), *shape)
 
-    monkeypatch.setattr(PaillierActive, "decrypt", decrypt)
+    monkeypatch.setattr(PaillierCipher, "decrypt", decrypt)
     tables, config = scene()
     with pytest.raises(MalformedMessage):
         train(tables, config, "paillier")
@@ -194,26 +194,26 @@ def test_few_rows_for_each_sum_tell_who_is_in_a_bin(monkeypatch):
     rows, width = 120, 4
     equations: list[np.ndarray] = []
     sums: list[np.ndarray] = []
-    honest = PaillierActive.decrypt
+    honest = PaillierCipher.read
 
-    def decrypt(self, level, name, answer):
-        found = honest(self, level, name, answer)
+    def read(self, current, level, waiting):
+        (found,) = (answers := honest(self, current, level, waiting)).values()
         nodes = level.fit.of(level.build)
         for node, (begin, end) in enumerate(zip(nodes.begin, nodes.end, strict=True)):
             members = nodes.rows[begin:end]
             for k in range(2):
                 row = np.zeros(rows)
-                row[members] = self.start.gradients[0, members, k]
+                row[members] = current.start.gradients[0, members, k]
                 equations.append(row / 2**20)
                 sums.append(found[node, :, k] / 2**20)
-        return found
+        return answers
 
     columns = make_columns(9, rows, numeric=4)
     values = np.random.default_rng(9).integers(width, size=rows).astype(np.float32)
     tables = split_among([*columns, Column("theirs", values)], make_labels(9, columns), 5)
     tables["p0"] = dataclasses.replace(tables["p0"], columns=tuple(columns))
     tables = {name: tables[name] for name in ("p0", "p4")}
-    monkeypatch.setattr(PaillierActive, "decrypt", decrypt)
+    monkeypatch.setattr(PaillierCipher, "read", read)
     train(tables, TrainingConfig(objective="binary", n_estimators=20, max_depth=4, max_bin=16), "paillier")
     a, b = np.array(equations), np.array(sums)
     assert rows / 4 < np.linalg.matrix_rank(a) < rows, "enough, and too few to simply solve"
@@ -225,17 +225,17 @@ def test_few_rows_for_each_sum_tell_who_is_in_a_bin(monkeypatch):
 def test_answers_are_masked_anew_each_time(monkeypatch):
     """The same request answered twice: other bytes, the same sums."""
     seen: list[tuple[bytes, bytes]] = []
-    from veilboost.protocols.paillier.passive import PaillierPassive
+    from veilboost.protocols.paillier.passive import PaillierPassiveCipher
 
-    honest = PaillierPassive.statistics
+    honest = PaillierPassiveCipher.answer
 
     @functools.wraps(honest)
-    def twice(self, block, bins, build):
-        first, second = honest(self, block, bins, build), honest(self, block, bins, build)
+    def twice(self, message, state, build):
+        first, second = honest(self, message, state, build), honest(self, message, state, build)
         seen.append((first.packages.tobytes(), second.packages.tobytes()))
         return second
 
-    monkeypatch.setattr(PaillierPassive, "statistics", twice)
+    monkeypatch.setattr(PaillierPassiveCipher, "answer", twice)
     tables, config = scene()
     expected = sha(train(tables, config))
     assert sha(train(tables, config, "paillier")) == expected

@@ -32,13 +32,18 @@ def scene(**changes):
     return tables, TrainingConfig.from_dict({"objective": "binary", "n_estimators": 2, "max_depth": 3} | changes)
 
 
+def fewer_rows_refused(job, least):
+    """The same job with another min_node_rows."""
+    return dataclasses.replace(job, config=dataclasses.replace(job.config, min_node_rows=least))
+
+
 def meddled(monkeypatch, protocol, config, tables, meddle):
     """Train, showing every request to `meddle(side, handler, message)` before it is sent; returns the model's hash."""
 
     class Meddling(MemoryChannel):
         def send(self, message):
             side = self._handler.__self__
-            meddle(getattr(side, "_side", side), self._handler, message)
+            meddle(side, self._handler, message)
             return super().send(message)
 
     with monkeypatch.context() as patch:
@@ -72,11 +77,11 @@ def test_a_node_with_too_few_rows_is_not_summed(protocol, monkeypatch):
 
     def meddle(side, handler, message):
         if isinstance(message, StatisticsRequest):
-            agreed = side.config
-            side.config = dataclasses.replace(agreed, min_node_rows=ROWS + 1)
+            agreed = side._job
+            side._job = fewer_rows_refused(agreed, ROWS + 1)
             with pytest.raises(MalformedMessage, match="min_node_rows"):
                 handler(message)
-            side.config = agreed
+            side._job = agreed
             tried.append(message.depth)
 
     config = quick(config, protocol)
@@ -92,15 +97,15 @@ def test_the_sibling_of_a_node_with_too_few_rows_is_not_summed_either(monkeypatc
 
     def meddle(side, handler, message):
         if isinstance(message, StatisticsRequest) and message.depth == 1:
-            fit, _ = side.state.children(message)
+            fit, _ = side._round.children(message)
             small, large = sorted(fit.counts.tolist())
             larger = np.array([int(fit.counts.argmax())], dtype=np.int32)
-            agreed = side.config
-            side.config = dataclasses.replace(agreed, min_node_rows=small + 1)
+            agreed = side._job
+            side._job = fewer_rows_refused(agreed, small + 1)
             assert large > small
             with pytest.raises(MalformedMessage, match="sibling"):
                 handler(dataclasses.replace(message, build=larger))
-            side.config = agreed
+            side._job = agreed
             refused.append(small)
 
     meddled(monkeypatch, "plain", config, tables, meddle)
@@ -158,7 +163,7 @@ def beginning(fit=None, columns=None, number=0):
 
 def test_a_round_takes_the_rows_that_the_job_samples_and_no_others(monkeypatch):
     """One row to fit on, asked for again and again, would spell the whole table."""
-    monkeypatch.setattr("veilboost.protocols.plain.passive.PlainPassive.open_round", lambda *_: None)
+    monkeypatch.setattr("veilboost.protocols.plain.passive.PlainPassiveCipher.open_round", lambda *_: None)
     one = np.arange(ROWS) == 7
     held_out = np.arange(ROWS) >= 100
     drawn = np.random.Generator(np.random.PCG64((0, 0, 0))).random(ROWS) < 0.5
@@ -179,7 +184,7 @@ def test_a_round_takes_the_rows_that_the_job_samples_and_no_others(monkeypatch):
 
 
 def test_a_round_takes_all_columns_unless_the_job_samples_them(monkeypatch):
-    monkeypatch.setattr("veilboost.protocols.plain.passive.PlainPassive.open_round", lambda *_: None)
+    monkeypatch.setattr("veilboost.protocols.plain.passive.PlainPassiveCipher.open_round", lambda *_: None)
     opened(scene(colsample_bytree=0.5)[1]).handle(beginning(columns=[0, 1]))
     for settings, columns in (
         ({}, [0]),

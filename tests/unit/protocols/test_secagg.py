@@ -28,7 +28,6 @@ from veilboost.party.simulation import SERVER, HorizontalFederation, simulate_tr
 from veilboost.privacy.ledger import worst_epsilon
 from veilboost.protocols.horizontal.roles import Trusting
 from veilboost.protocols.registry import protocol_named
-from veilboost.protocols.secagg.exact import SUM_BYTES, as_float, exact_sum, from_residue
 from veilboost.protocols.secagg.messages import (
     CountsRequest,
     CutsFound,
@@ -37,7 +36,15 @@ from veilboost.protocols.secagg.messages import (
     SecaggGroup,
     SumsRequest,
 )
-from veilboost.protocols.secagg.search import MOST_STEPS, find_cuts, most_values
+from veilboost.protocols.secagg.shared import (
+    MOST_STEPS,
+    SUM_BYTES,
+    as_float,
+    exact_sum,
+    find_cuts,
+    from_residue,
+    most_values,
+)
 from veilboost.protocols.secagg.spec import SPEC
 from veilboost.protocols.validation import settle
 from veilboost.types import Role

@@ -14,7 +14,7 @@ from veilboost.boost.split import left_sums
 from veilboost.config import TrainingConfig
 from veilboost.errors import InconsistentSplit
 from veilboost.protocols.plain.messages import PlainSums
-from veilboost.protocols.sealed.passive import SealedPassive
+from veilboost.protocols.sealed.passive import SealedPassiveCipher
 from veilboost.protocols.vertical.messages import SplitAnswer
 from veilboost.types import ColumnKind
 from veilboost.wire.memory import MemoryChannel
@@ -75,18 +75,18 @@ def test_sums_that_favour_a_cut_are_found_when_it_wins(monkeypatch):
 @pytest.mark.parametrize("eps_features", [0.0, 20.0])
 def test_a_passive_party_that_multiplies_in_sealed_is_found_when_it_wins(eps_features, monkeypatch):
     """The review's attack: a target row counts 2^14 times in one bin, and as often less in the next."""
-    honest = SealedPassive.noise
+    honest = SealedPassiveCipher.noise
 
-    def multiplied(self, blocks, slots):
-        added = honest(self, blocks, slots)
-        added = np.zeros((blocks, 2, slots), dtype=np.int64) if added is None else added
+    def multiplied(self, incoming, state):
+        added, shape = honest(self, incoming, state), (len(incoming.node), 2, state.block.layout.slots)
+        added = np.zeros(shape, dtype=np.int64) if added is None else added
         added[:, 0, 0] += 1 << 34
         added[:, 0, 1] -= 1 << 34
         return added
 
     options = {"eps": 1000.0, "least_rows": 5, "eps_features": eps_features}
     tables, config = scene("sealed", options=options)
-    monkeypatch.setattr(SealedPassive, "noise", multiplied)
+    monkeypatch.setattr(SealedPassiveCipher, "noise", multiplied)
     with pytest.raises(InconsistentSplit, match="p1"):
         train(tables, config, "sealed")
 

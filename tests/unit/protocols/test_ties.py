@@ -7,10 +7,9 @@ import dataclasses
 import pytest
 
 import veilboost.party.simulation as simulation_module
-import veilboost.protocols.plain.active as plain_active
 from support import make_columns, make_labels, sha, split_among, train
-from veilboost.boost.split import candidates_from_sums
 from veilboost.config import TrainingConfig
+from veilboost.protocols.plain.active import PlainCipher
 from veilboost.protocols.vertical.messages import SplitRequest
 from veilboost.wire.memory import MemoryChannel
 
@@ -25,9 +24,6 @@ def test_owners_pick_the_first_of_tied_candidates(monkeypatch, categories):
     config = TrainingConfig(objective="binary", n_estimators=6, max_depth=4, categories=categories)
     expected = sha(train(tables, config))
 
-    def naming_all(*arguments):
-        return dataclasses.replace(candidates_from_sums(*arguments, keep_gains=True), shuffled=True)
-
     tied = []
 
     class Listening(MemoryChannel):
@@ -36,7 +32,7 @@ def test_owners_pick_the_first_of_tied_candidates(monkeypatch, categories):
                 tied.append(len(message.handles) - len(message.node))
             return super().send(message)
 
-    monkeypatch.setattr(plain_active, "candidates_from_sums", naming_all)
+    monkeypatch.setattr(PlainCipher, "shuffled", True)
     monkeypatch.setattr(simulation_module, "MemoryChannel", Listening)
     assert sha(train(tables, config)) == expected
     assert sum(tied) >= 3, "the data ties"

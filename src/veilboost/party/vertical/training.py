@@ -18,7 +18,9 @@ from veilboost.model.part import ColumnInfo, Part, Skeleton, SplitRecords, Train
 from veilboost.privacy.account import Account, MemoryAccount
 from veilboost.protocols.spec import ProtocolSpec
 from veilboost.protocols.validation import resolve
-from veilboost.protocols.vertical.roles import ActiveContext, ActiveSide, ExactReleases, PassiveContext, PassiveSide
+from veilboost.protocols.vertical.active import VerticalActive
+from veilboost.protocols.vertical.passive import VerticalPassive
+from veilboost.protocols.vertical.roles import ActiveContext, ExactReleases, PassiveContext
 from veilboost.types import BoolArray, Column, PartyName, Role
 from veilboost.wire.channel import Peers
 
@@ -82,7 +84,7 @@ def train_active(
     config = job.protocol.completed(replace(config, max_delta_step=objective.max_delta_step), table.rows)
     bin_weights = table.weight if config.weighted_bins else None
     block = engine.columns(table.columns, table.rows, config, bin_weights, held_out, threads)
-    side: ActiveSide = job.protocol.roles["active"](
+    side: VerticalActive = job.protocol.roles["active"](
         ActiveContext(
             party,
             job.order,
@@ -155,7 +157,7 @@ class PassiveSession:
         account = account or MemoryAccount()
         self._party = party
         self._columns = table.columns
-        self.side: PassiveSide = protocol.roles["passive"](
+        self.side: VerticalPassive = protocol.roles["passive"](
             PassiveContext(
                 party,
                 table.columns,

@@ -2,112 +2,150 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
+import math
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
-from veilboost.boost.columns import Rule
-from veilboost.boost.grower import Choices, Level, Round
+from veilboost.boost.grower import Level, Round
 from veilboost.boost.split import Candidates, leaf_weights
 from veilboost.crypto.content import content_digest
+from veilboost.errors import MalformedMessage
 from veilboost.fixedpoint import Scale
-from veilboost.model.part import SplitRecords
 from veilboost.privacy.discrete import discrete_gaussian
-from veilboost.protocols.elxgb.accounting import leaf_event
+from veilboost.protocols.elxgb.accounting import gradient_event, leaf_event
 from veilboost.protocols.elxgb.clock import ClockedPeers
-from veilboost.protocols.elxgb.dpns import DpnsActive
-from veilboost.protocols.elxgb.options import ElxgbOptions, leaf_ranges
-from veilboost.protocols.lattice.active import LatticeActive
-from veilboost.protocols.paillier.active import PaillierActive
+from veilboost.protocols.elxgb.messages import LocalGains, NoisyRound
+from veilboost.protocols.elxgb.options import ElxgbOptions, leaf_ranges, ranges_of
+from veilboost.protocols.lattice.active import LatticeCipher
+from veilboost.protocols.paillier.active import PaillierCipher
 from veilboost.protocols.vertical.active import VerticalActive
-from veilboost.protocols.vertical.encrypted import EncryptedActive
-from veilboost.protocols.vertical.perturb import multiplier
-from veilboost.protocols.vertical.roles import ActiveContext, ActiveSide
-from veilboost.types import BoolArray, Float64Array, Int64Array, UInt8Array
+from veilboost.protocols.vertical.perturb import Perturbation, multiplier, released_gradients, with_counts
+from veilboost.protocols.vertical.roles import (
+    ActiveContext,
+    ActiveRound,
+    Leaves,
+    Openings,
+    Requests,
+    Statistics,
+    StatisticsCipher,
+    Waiting,
+)
+from veilboost.types import Float64Array, Int64Array
 
-_HENS: dict[str, type[EncryptedActive]] = {"paillier": PaillierActive, "lattice": LatticeActive}
+_HENS: dict[str, Callable[[ActiveContext], StatisticsCipher]] = {"paillier": PaillierCipher, "lattice": LatticeCipher}
 
 
-class ElxgbActive(ActiveSide):
-    """Two sides in one: which of them a round belongs to, its number says."""
+def elxgb_active(context: ActiveContext) -> VerticalActive:
+    options = ElxgbOptions.from_dict(context.config.options)
+    if options.clock:
+        context = replace(context, peers=ClockedPeers(context.peers, options.clock))
+    private = options.private_leaves and options.mechanism != "none"
+    return VerticalActive(context, ElxgbCipher(context), leaves=NoisyLeaves(context) if private else None)
+
+
+class ElxgbCipher(StatisticsCipher):
+    """Encryption for the first round, noise for the others."""
+
+    shuffled = checks_totals = True
 
     def __init__(self, context: ActiveContext) -> None:
-        self._options = ElxgbOptions.from_dict(context.config.options)
-        if self._options.clock:
-            context = dataclasses.replace(context, peers=ClockedPeers(context.peers, self._options.clock))
-        self._context = context
-        self._hens = _HENS[self._options.backend](context)
-        if self._options.clock:  # a party that missed the level above has no sums to derive siblings from
-            self._hens.derives_siblings = False
-        self._dpns = DpnsActive(context)
-        self._earlier: dict[tuple[int, int], Rule] = {}
-        self._growing: VerticalActive = self._hens
-        self.derives_siblings = self._hens.derives_siblings
+        super().__init__(context)
+        options = ElxgbOptions.from_dict(context.config.options)
+        self._hens, self._dpns = _HENS[options.backend](context), DpnsCipher(context)
+        self._growing, self._clocked = self._hens, options.clock > 0
 
-    # --- the job ----------------------------------------------------------------------------------------
+    def shown(self, start: Round) -> Round:
+        self._growing = self._hens if start.number == 0 else self._dpns
+        # A party that missed the level above has no sums to derive siblings from.
+        self.derives_siblings = self._growing.derives_siblings and not self._clocked
+        return self._growing.shown(start)
 
-    def begin_training(self, held_out: BoolArray | None, bin_weights: Float64Array | None) -> Sequence[int]:
-        columns = self._hens.begin_training(held_out, bin_weights)
-        self._dpns.layouts = self._hens.layouts
-        return columns
+    def openings(self, current: ActiveRound, openings: Openings) -> Openings:
+        return self._growing.openings(current, openings)
 
-    def resume(self, records: SplitRecords, trees: int) -> None:
-        self._earlier = {key: rule for key, rule in records.rules().items() if key[0] < trees}
-        self._hens.resume(SplitRecords.of({}), trees)
-        self._dpns = DpnsActive(self._context)
-        self._dpns.layouts = self._hens.layouts
+    def enter(self, current: ActiveRound, level: Level) -> tuple[ActiveRound, Level]:
+        return self._growing.enter(current, level)
 
-    def records(self) -> SplitRecords:
-        return SplitRecords.of({**self._earlier, **self._hens.records().rules(), **self._dpns.records().rules()})
+    def ask(self, current: ActiveRound, level: Level, requests: Requests) -> Waiting:
+        return self._growing.ask(current, level, requests)
 
-    def end_training(self, trees: int) -> SplitRecords:
-        self._hens.end_training(trees)
-        return SplitRecords.of({key: rule for key, rule in self.records().rules().items() if key[0] < trees})
+    def read(self, current: ActiveRound, level: Level, waiting: Waiting) -> Statistics:
+        return self._growing.read(current, level, waiting)
 
-    # --- the round --------------------------------------------------------------------------------------
+
+class DpnsCipher(StatisticsCipher):
+    """DPNS (ELXGB Algorithm 2): noisy gradients go out, best gains come back.
+
+    Perturbs once per tree, for all passive parties alike, and scores its own columns by the same noisy gradients. So
+    which split wins, which the passive parties see, follows from what they were given. The grower keeps the true
+    gradients: they are the paper's gradient cache, of which leaf weights are made.
+    """
+
+    def __init__(self, context: ActiveContext) -> None:
+        super().__init__(context)
+        self.derives_siblings = False  # the passive side scores, so it must be asked for every open node
+        self._options = ElxgbOptions.from_dict(self.config.options)
+        self._ranges = ranges_of(self.config, self._options, context.trees_per_round)
+
+    def shown(self, start: Round) -> Round:
+        clean, scale = start.gradients, start.scale
+        perturbation = None
+        if self._options.mechanism != "none":
+            # Algorithm 3 gives each number noise for (epsilon, delta) of its own, not a share of a joint budget.
+            each = multiplier(self._options) / math.sqrt(self._ranges.channels)
+            options = replace(self._options, noise_multiplier=each)
+            perturbation = Perturbation(options, self._ranges, self.config.gradient_bits)
+            clean, scale = perturbation.clean(clean, scale), perturbation.scale()  # Alg. 3, line 2: clipped to C
+        released = np.zeros(clean.shape[:2], dtype=np.bool_)
+        released[:, start.fit] = True
+        event = gradient_event(self._options, self._ranges, start.trees, f"round {start.number} gradients")
+        grid = self._ranges, scale  # Alg. 3, line 3
+        self._sent = released_gradients(self.context, event, perturbation, grid, clean, released, "elxgb", start.number)
+        return replace(start, gradients=with_counts(self._sent, scale), scale=scale)
+
+    def openings(self, current: ActiveRound, openings: Openings) -> Openings:
+        grid = vars(current.start.scale)
+        return {name: NoisyRound(**vars(each), **grid, gradients=self._sent) for name, each in openings.items()}
+
+    def enter(self, current: ActiveRound, level: Level) -> tuple[ActiveRound, Level]:
+        return current, replace(level, totals=level.fit.totals(current.start.gradients))
+
+    def read(self, current: ActiveRound, level: Level, waiting: Waiting) -> Statistics:
+        """Alg. 2, lines 8 to 10. The owner knows which candidate it meant: a handle of 0 asks for its best."""
+        answers = self.context.peers.collect(waiting, LocalGains)
+        for name, answer in answers.items():
+            if answer.gain.shape != (len(level.open),) or np.isnan(answer.gain).any():
+                raise MalformedMessage(f"{name} scored other nodes, or with something that is no number")
+        best = np.zeros(len(level.open), dtype=np.int32)
+        return {name: Candidates(best, answer.gain) for name, answer in answers.items()}
+
+
+class NoisyLeaves(Leaves):
+    """Leaf sums with noise for the whole range of one person's gradient and hessian."""
+
+    def __init__(self, context: ActiveContext) -> None:
+        super().__init__(context)
+        self._options = ElxgbOptions.from_dict(self.config.options)
+        self._ranges = leaf_ranges(self.config, context.trees_per_round)
 
     def begin_round(self, start: Round) -> None:
-        self._growing = self._hens if start.number == 0 else self._dpns
-        self.derives_siblings = self._growing.derives_siblings
-        self._round, self._closings = start, b""
-        self._growing.begin_round(start)
+        self._start, self._closed = start, b""
+        self._event = leaf_event(self._options, self._ranges, start.trees, f"round {start.number} leaves")
 
-    def candidates(self, level: Level) -> Sequence[Candidates]:
-        return self._growing.candidates(level)
-
-    def select(self, level: Level, offers: Sequence[Candidates]) -> Choices:
-        return self._growing.select(level, offers)
-
-    def split(self, level: Level, offers: Sequence[Candidates], choices: Choices) -> tuple[UInt8Array, UInt8Array]:
-        return self._growing.split(level, offers, choices)
-
-    def check_split(self, level: Level, choices: Choices, children: Level) -> None:
-        self._growing.check_split(level, choices, children)
-
-    def leaf_weights(self, totals: Int64Array, scale: Scale) -> Float64Array:
-        if self._options.private_leaves and self._options.mechanism != "none":
-            totals = self._noisy(totals, scale)
-        return leaf_weights(totals, scale, self._context.config)
-
-    def end_round(self) -> None:
-        if self._closings:  # the leaves of a round are disjoint: one release, whichever levels close them
-            ranges = leaf_ranges(self._context.config, self._context.trees_per_round)
-            event = leaf_event(self._options, ranges, self._round.trees, f"round {self._round.number} leaves")
-            self._context.account.spend(dataclasses.replace(event, content=self._closings.hex()))
-
-    def _noisy(self, totals: Int64Array, scale: Scale) -> Int64Array:
-        """Leaf sums with noise for the whole range of one person's gradient and hessian."""
-        ranges = leaf_ranges(self._context.config, self._context.trees_per_round)
-        randomness, number = self._context.randomness, self._round.number
-        event = leaf_event(self._options, ranges, self._round.trees, f"round {number} leaves")
+    def weights(self, current: ActiveRound, level: Level, leaves: Int64Array, scale: Scale) -> Float64Array:
+        noisy, randomness, ranges = level.totals[leaves], self.context.randomness, self._ranges
         # Of these leaves and of all that were closed before them.
-        law = repr((event, ranges, scale))
-        self._closings = content_digest(randomness, law, self._closings, self._round.gradients, totals)
-        generator = randomness.for_request("elxgb leaves", number, self._closings)
-        noisy = totals.copy()
+        law = repr((self._event, ranges, scale))
+        self._closed = content_digest(randomness, law, self._closed, self._start.gradients, noisy)
+        generator = randomness.for_request("elxgb leaves", self._start.number, self._closed)
         for at, (width, unit) in enumerate(((2.0 * ranges.g, scale.g_unit), (ranges.h or 0.0, scale.h_unit))):
             if width:
-                noisy[:, at] += discrete_gaussian(generator, multiplier(self._options) * width / unit, len(totals))
+                noisy[:, at] += discrete_gaussian(generator, multiplier(self._options) * width / unit, len(noisy))
         np.maximum(noisy[:, 1], 0, out=noisy[:, 1])  # hessians sum to no less, whatever the noise says
-        return noisy
+        return leaf_weights(noisy, scale, self.config)
+
+    def end_round(self) -> None:
+        """The leaves of a round are disjoint: one release, whichever levels close them."""
+        self.context.account.spend(replace(self._event, content=self._closed.hex()))

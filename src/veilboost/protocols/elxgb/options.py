@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from veilboost.config import TrainingConfig, param
 from veilboost.errors import ImpossibleParameter, UnsupportedCombination
 from veilboost.protocols.paillier.options import PaillierOptions
-from veilboost.protocols.vertical.perturb import Ranges
+from veilboost.protocols.vertical.perturb import Ranges, loss_ranges
 
 BACKENDS = ("paillier", "lattice")
 MECHANISMS = ("gaussian", "none")
-_LOSSES = {"binary": (1.0, 0.25), "multiclass": (1.0, 0.5), "auto": (1.0, 0.25)}  # |g| and h at weight 1
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class ElxgbOptions(PaillierOptions):
 
 def ranges_of(config: TrainingConfig, options: ElxgbOptions, trees_per_round: int = 1) -> Ranges:
     """What noise must hide: gradients within the clipping, hessians within theirs or the loss's range."""
-    _, h = _loss(config, trees_per_round)
+    _, h = loss_ranges(config, trees_per_round)
     # Hessians of 1 (first-order boosting, squared error) tell nothing and are not sent.
     sent = config.order == "second" and config.objective != "regression"
     return Ranges(options.clip, (options.clip_hessian or h) if sent else None)
@@ -47,15 +46,8 @@ def ranges_of(config: TrainingConfig, options: ElxgbOptions, trees_per_round: in
 
 def leaf_ranges(config: TrainingConfig, trees_per_round: int = 1) -> Ranges:
     """As `ranges_of`, of what leaf sums are made of: gradients that nothing was cut off from."""
-    g, h = _loss(config, trees_per_round)
+    g, h = loss_ranges(config, trees_per_round)
     return Ranges(g, h if config.order == "second" else None)
-
-
-def _loss(config: TrainingConfig, trees_per_round: int) -> tuple[float, float]:
-    name = "multiclass" if config.objective == "auto" and trees_per_round > 1 else config.objective
-    g, h = _LOSSES.get(name, (0.0, 0.0))
-    weight = max(1.0, config.scale_pos_weight)
-    return g * weight, h * weight
 
 
 def refuse(config: TrainingConfig) -> None:

@@ -9,10 +9,10 @@ from veilboost.config import TrainingConfig
 from veilboost.privacy.statement import Protection, Statement, Status
 from veilboost.protocols.cost import InTurn
 from veilboost.protocols.elxgb.accounting import calibrate, plan
-from veilboost.protocols.elxgb.active import ElxgbActive
+from veilboost.protocols.elxgb.active import elxgb_active
 from veilboost.protocols.elxgb.messages import LocalGains, NoisyRound
 from veilboost.protocols.elxgb.options import ElxgbOptions, refuse
-from veilboost.protocols.elxgb.passive import ElxgbPassive
+from veilboost.protocols.elxgb.passive import elxgb_passive
 from veilboost.protocols.lattice.messages import LatticeRequest, LatticeRound, LatticeSums
 from veilboost.protocols.ldp.spec import memory as ldp_memory
 from veilboost.protocols.paillier.cost import memory as paillier_memory
@@ -20,14 +20,8 @@ from veilboost.protocols.paillier.messages import PaillierRound, PaillierSums
 from veilboost.protocols.paillier.options import PRECOMPUTATION
 from veilboost.protocols.spec import Evidence, ProtocolSpec
 from veilboost.protocols.vertical.messages import (
-    BeginTraining,
-    ColumnsOffered,
-    EndTraining,
-    MoreSides,
-    ResumeTraining,
-    SidesRequest,
+    LIFECYCLE,
     SplitAnswer,
-    SplitRequest,
     StatisticsRequest,
 )
 from veilboost.protocols.vertical.statements import (
@@ -37,7 +31,7 @@ from veilboost.protocols.vertical.statements import (
     OWN_SIDES,
     ROWS_TOGETHER,
 )
-from veilboost.wire.message import Done, Message
+from veilboost.wire.message import Message
 
 
 def _by_paillier(config: TrainingConfig) -> bool:
@@ -94,8 +88,7 @@ SPEC = ProtocolSpec(
         )
     ),
     messages=(
-        BeginTraining,
-        ColumnsOffered,
+        *LIFECYCLE,
         PaillierRound,
         PaillierSums,
         LatticeRound,
@@ -104,15 +97,8 @@ SPEC = ProtocolSpec(
         NoisyRound,
         StatisticsRequest,
         LocalGains,
-        SplitRequest,
-        SplitAnswer,
-        SidesRequest,
-        MoreSides,
-        ResumeTraining,
-        EndTraining,
-        Done,
     ),
-    roles={"active": ElxgbActive, "passive": ElxgbPassive},
+    roles={"active": elxgb_active, "passive": elxgb_passive},
     exact_messages=_exact_messages,
     options=ElxgbOptions,
     refuse=refuse,

@@ -2,38 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from veilboost.boost.columns import ColumnBlock, LevelBins
-from veilboost.boost.grower import Choices, Level, Round
+from veilboost.boost.grower import Level
 from veilboost.boost.layout import KIND_CODES, BinLayout
 from veilboost.boost.sides import Sides
-from veilboost.boost.split import Candidates
 from veilboost.errors import MalformedMessage
 from veilboost.protocols.federboost.messages import BucketRound, Buckets, BucketSplits, BucketsRequest
-from veilboost.protocols.vertical.active import LastSplit, VerticalActive
-from veilboost.protocols.vertical.messages import BeginRound, StatisticsRequest
-from veilboost.protocols.vertical.sums import LevelSums
-from veilboost.types import AnyArray, BoolArray, Float64Array, PartyName
-from veilboost.wire.channel import Pending
+from veilboost.protocols.vertical.active import VerticalActive
+from veilboost.protocols.vertical.messages import SplitRequest
+from veilboost.protocols.vertical.roles import (
+    ActiveContext,
+    ActiveRound,
+    Openings,
+    Requests,
+    Statistics,
+    StatisticsCipher,
+    Waiting,
+)
+from veilboost.types import AnyArray, PartyName
 from veilboost.wire.message import Done
 
 _NO_BITS = np.empty(0, dtype=np.uint8)
 _KINDS = {code: kind for kind, code in KIND_CODES.items()}
 
 
-class FederBoostActive(VerticalActive):
+class FederBoostCipher(StatisticsCipher):
     """Sums and routes by the buckets it was given; the owners only hear which of their candidates won."""
 
-    def begin_training(self, held_out: BoolArray | None, bin_weights: Float64Array | None) -> Sequence[int]:
-        features = super().begin_training(held_out, bin_weights)
+    def begin_training(self, layouts: Mapping[PartyName, BinLayout]) -> None:
         answers = self.context.peers.ask(dict.fromkeys(self.context.peers.names, BucketsRequest()), Buckets)
-        self._given = {
-            name: self._block_of(name, self.layouts[name], answer.buckets) for name, answer in answers.items()
-        }
-        return features
+        self._given = {name: self._block_of(name, layouts[name], answer.buckets) for name, answer in answers.items()}
 
     def _block_of(self, name: PartyName, layout: BinLayout, buckets: AnyArray) -> ColumnBlock:
         """Columns of which only the buckets are known: no values, no cuts."""
@@ -56,50 +59,36 @@ class FederBoostActive(VerticalActive):
             threads=self.context.threads,
         )
 
-    # --- the round --------------------------------------------------------------------------------------
-
-    def begin_round(self, start: Round) -> None:
-        super().begin_round(start)
-        columns = dict(zip(self.context.order, start.columns, strict=True))
-        self._foreign = {
-            name: block if (chosen := columns[name]) is None else block.subset(chosen)
-            for name, block in self._given.items()
+    def openings(self, current: ActiveRound, openings: Openings) -> Openings:
+        self._blocks = {
+            name: self._given[name] if opening.all_columns else self._given[name].subset(opening.columns)
+            for name, opening in openings.items()
         }
-        self._sums = {name: LevelSums() for name in self._given}
+        return {name: BucketRound(**vars(replace(each, fit=_NO_BITS))) for name, each in openings.items()}
 
-    def round_message(self, start: Round, party: PartyName, opening: BeginRound) -> BucketRound:
-        return BucketRound(opening.number, _NO_BITS, opening.all_columns, opening.columns)
-
-    def ask_statistics(self, requests: Mapping[PartyName, StatisticsRequest]) -> Mapping[PartyName, Pending]:
+    def ask(self, current: ActiveRound, level: Level, requests: Requests) -> Waiting:
         return {}  # everything is known here
 
-    def read_statistics(self, level: Level, pending: Mapping[PartyName, Pending]) -> Mapping[PartyName, Candidates]:
-        build = level.fit.of(level.build)
-        offers: dict[PartyName, Candidates] = {}
-        for name, block in self._foreign.items():
-            built = block.histogram(block.level_bins(level.fit, level.follow), self.start.gradients, build)
-            sums = self._sums[name].complete(level, built)
-            offers[name] = self.score(sums, block.layout, level.totals[level.open])
-        return offers
+    def read(self, current: ActiveRound, level: Level, waiting: Waiting) -> Statistics:
+        build, gradients = level.fit.of(level.build), current.start.gradients
+        return {
+            name: block.histogram(block.level_bins(level.fit, level.follow), gradients, build)
+            for name, block in self._blocks.items()
+        }
 
-    def split(self, level: Level, offers: Sequence[Candidates], choices: Choices) -> tuple[Sides, Sides]:
-        bits = LastSplit(choices, level.fit.of(choices.position), level.follow.of(choices.position))
-        told: dict[PartyName, BucketSplits] = {}
-        for owner, name in enumerate(self.context.order):
-            at = np.flatnonzero(choices.owner == owner)
-            if not len(at):
-                continue
-            if owner == self.owner:
-                bits.take(owner, *self._split_own(level, offers[owner], choices, at))
-                continue
-            positions, handles = choices.position[at], choices.handle[at]
-            told[name] = BucketSplits(self._tree_of(level, positions), level.node[positions], handles)
-            block = self._foreign[name]
-            bins, splits = block.level_bins(level.fit, level.follow), block.splits_of(handles, [])
-            bits.take(
-                owner,
-                block.route(bins, level.fit.of(positions), splits),
-                block.route(bins, level.follow.of(positions), splits),
-            )
+    def route(
+        self, current: ActiveRound, level: Level, requests: Mapping[PartyName, SplitRequest]
+    ) -> Mapping[PartyName, tuple[Sides, Sides]]:
+        told = {name: BucketSplits(each.tree, each.node, each.handles) for name, each in requests.items()}
         self.context.peers.ask(told, Done)
-        return bits.left
+        sides: dict[PartyName, tuple[Sides, Sides]] = {}
+        for name, request in requests.items():
+            block, positions = self._blocks[name], request.position.astype(np.int64)
+            bins, splits = block.level_bins(level.fit, level.follow), block.splits_of(request.handles, [])
+            fit, follow = (block.route(bins, rows.of(positions), splits) for rows in (level.fit, level.follow))
+            sides[name] = fit, follow
+        return sides
+
+
+def federboost_active(context: ActiveContext) -> VerticalActive:
+    return VerticalActive(context, FederBoostCipher(context))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 from numpy.typing import NDArray
 
-from veilboost.boost.columns import ColumnBlock, LevelBins, in_all_columns
+from veilboost.boost.columns import ColumnBlock
 from veilboost.boost.rows import RowGroups
 from veilboost.crypto.content import content_digest
 from veilboost.errors import MalformedMessage, UnexpectedMessage
@@ -15,39 +13,38 @@ from veilboost.privacy.mechanism import randomized_response
 from veilboost.protocols.federboost.accounting import bucket_events
 from veilboost.protocols.federboost.messages import BucketRound, Buckets, BucketSplits, BucketsRequest
 from veilboost.protocols.federboost.options import FederBoostOptions
-from veilboost.protocols.vertical.messages import BeginRound
+from veilboost.protocols.vertical.messages import BeginRound, StatisticsRequest
 from veilboost.protocols.vertical.passive import VerticalPassive
+from veilboost.protocols.vertical.roles import PassiveCipher, PassiveContext
 from veilboost.protocols.vertical.round_state import RoundState
 from veilboost.wire.message import Done, Message
 
 
-class FederBoostPassive(VerticalPassive):
+class FederBoostPassiveCipher(PassiveCipher):
     """Perturbs every value's bucket once per job, and never sums or routes anything during training."""
 
-    hears_samples: ClassVar[bool] = False
-
-    def handle(self, message: Message) -> Message:
-        if isinstance(message, BucketsRequest):
-            if self._block is None or self._finished:
-                raise UnexpectedMessage("buckets were asked for outside a job")
-            return self._buckets(self._block)
-        if isinstance(message, BucketSplits):
-            if self._round is None:
-                raise UnexpectedMessage("a split came outside a round")
-            return self._keep(message, self._round)
-        return super().handle(message)
+    hears_samples = False
 
     def open_round(self, message: BeginRound) -> None:
         """A round brings nothing but its number and columns."""
         if not isinstance(message, BucketRound) or len(message.fit):
             raise UnexpectedMessage("a round of another protocol")
 
-    def statistics(self, block: ColumnBlock, bins: LevelBins, build: RowGroups) -> Message:
+    def answer(self, message: StatisticsRequest, state: RoundState, build: RowGroups) -> Message:
         raise UnexpectedMessage("no sums are made here: the active party has the buckets")
+
+    def other(self, message: Message, state: RoundState | None) -> Message:
+        if isinstance(message, BucketsRequest):
+            return self._buckets(self.job.block)
+        if isinstance(message, BucketSplits):
+            if state is None:
+                raise UnexpectedMessage("a split came outside a round")
+            return self._keep(message, state)
+        return super().other(message, state)
 
     def _buckets(self, block: ColumnBlock) -> Buckets:
         """All rows of all columns. Missing values have a bucket of their own, which is perturbed like the others."""
-        options = FederBoostOptions.from_dict(self.config.options)
+        options = FederBoostOptions.from_dict(self.job.config.options)
         true = _matrix(block)
         # Drawn once per job: who asks again, or resumes the job, sees the same. Other buckets draw another noise.
         digest = content_digest(self.context.randomness, repr(options), block.layout.widths, true)
@@ -64,24 +61,27 @@ class FederBoostPassive(VerticalPassive):
 
     def _keep(self, message: BucketSplits, state: RoundState) -> Done:
         """The splits as values: what prediction routes by, from the true values."""
-        count, first = len(message.tree), state.number * self.trees_per_round
+        count, first = len(message.tree), state.number * self.job.trees_per_round
         if not count or len(message.node) != count or len(message.handles) != count:
             raise MalformedMessage("a split's arrays are empty or have different lengths")
         if (message.handles < 0).any() or (message.handles >= 2 * state.block.layout.slots).any():
             raise MalformedMessage("a split names a candidate that is not there")
-        if (message.tree < first).any() or (message.tree >= first + self.trees_per_round).any():
+        if (message.tree < first).any() or (message.tree >= first + self.job.trees_per_round).any():
             raise MalformedMessage("a split names a tree of another round")
         keys = list(zip(message.tree.tolist(), message.node.tolist(), strict=True))
-        if len(set(keys)) != count or any(key in self._rules for key in keys) or int(message.node.min()) < 0:
+        if len(set(keys)) != count or any(key in self.job.rules for key in keys) or int(message.node.min()) < 0:
             raise MalformedMessage("a node is split already, or named twice")
         bins = state.block.shared
         if bins is None:
             raise UnexpectedMessage("buckets are made once, and this job makes them at every node")
         splits = state.block.splits_of(message.handles, [])
         rules = state.block.rules_of(splits, bins, np.zeros(count, dtype=np.int64))
-        for key, rule in zip(keys, rules, strict=True):
-            self._rules[key] = in_all_columns(rule, state.columns)
+        self.job.rules.note(keys, rules, state.columns)
         return Done()
+
+
+def federboost_passive(context: PassiveContext) -> VerticalPassive:
+    return VerticalPassive(context, FederBoostPassiveCipher(context))
 
 
 def _matrix(block: ColumnBlock) -> NDArray[np.uint8] | NDArray[np.uint16]:

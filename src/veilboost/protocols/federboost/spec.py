@@ -5,10 +5,10 @@ from __future__ import annotations
 from veilboost.privacy.statement import Protection, Statement, Status
 from veilboost.protocols.cost import BIN, COMMON_A, COMMON_P, SIDES, Cost, Needs, PlannedJob, Room
 from veilboost.protocols.federboost.accounting import calibrate, plan
-from veilboost.protocols.federboost.active import FederBoostActive
+from veilboost.protocols.federboost.active import federboost_active
 from veilboost.protocols.federboost.messages import BucketRound, Buckets, BucketSplits, BucketsRequest
 from veilboost.protocols.federboost.options import FederBoostOptions, refuse
-from veilboost.protocols.federboost.passive import FederBoostPassive
+from veilboost.protocols.federboost.passive import federboost_passive
 from veilboost.protocols.spec import Evidence, ProtocolSpec
 from veilboost.protocols.vertical.messages import BeginTraining, ColumnsOffered, EndTraining, ResumeTraining
 from veilboost.wire.message import Done
@@ -69,7 +69,7 @@ SPEC = ProtocolSpec(
         EndTraining,
         Done,
     ),
-    roles={"active": FederBoostActive, "passive": FederBoostPassive},
+    roles={"active": federboost_active, "passive": federboost_passive},
     exact_messages=lambda config, first: (BucketSplits,),
     options=FederBoostOptions,
     refuse=refuse,

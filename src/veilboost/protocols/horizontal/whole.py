@@ -9,8 +9,7 @@ from typing import Annotated, Any, ClassVar, cast
 
 import numpy as np
 
-from veilboost import _native
-from veilboost.boost.columns import ColumnBlock, LevelBins
+from veilboost.boost.columns import ColumnBlock, LevelBins, as_float, category_cuts, kinds_of
 from veilboost.boost.layout import BinLayout
 from veilboost.boost.tree import LEAF, Tree
 from veilboost.config import TrainingConfig
@@ -173,21 +172,13 @@ def block_with_cuts(
     threads: int,
 ) -> ColumnBlock:
     """Columns binned by cuts that all participants share; categories have one bin each, whatever `cuts` says."""
-    bare = ColumnBlock.build(columns, rows, replace(config, proposal="local", weighted_bins=False), threads=threads)
-    edges = tuple(
-        own if kind is not ColumnKind.NUMERIC else given
-        for kind, own, given in zip(bare.kinds, bare.cuts, cuts, strict=True)
-    )
-    layout = BinLayout.of([len(each) + 1 for each in edges], list(missing), bare.kinds)
-    if layout.widest <= 256:
-        matrix = np.empty((rows, len(edges)), dtype=np.uint8)
-        _native.bin_columns_u8(bare.values, edges, matrix, 0, threads)
-        shared = LevelBins([matrix], [edges], per_node=False)
-    else:
-        wide = np.empty((rows, len(edges)), dtype=np.uint16)
-        _native.bin_columns_u16(bare.values, edges, wide, 0, threads)
-        shared = LevelBins([wide], [edges], per_node=False)
-    return replace(bare, cuts=edges, layout=layout, shared=shared)
+    kinds, categories = kinds_of(columns, config)
+    edges = [
+        given if kind is ColumnKind.NUMERIC else category_cuts(count)
+        for kind, count, given in zip(kinds, categories, cuts, strict=True)
+    ]
+    values, config = [as_float(column) for column in columns], replace(config, proposal="global")
+    return ColumnBlock.with_cuts(values, rows, kinds, categories, edges, missing, config, threads)
 
 
 def bare_block(
@@ -207,8 +198,3 @@ def bare_block(
         binning=config.binning,
         threads=threads,
     )
-
-
-def category_cuts(info: ColumnInfo) -> Float32Array:
-    """One bin per category."""
-    return np.arange(1, len(info.categories or ()), dtype=np.float32) - np.float32(0.5)

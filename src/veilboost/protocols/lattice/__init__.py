@@ -1,1 +1,1 @@
-"""`lattice`: exact sums under packed ring-LWE encryption. Its sides are in `common`: other protocols build on them."""
+"""`lattice`: exact sums under packed ring-LWE encryption."""

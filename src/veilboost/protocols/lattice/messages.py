@@ -28,7 +28,7 @@ class LatticeRound(BeginRound):
 class LatticeRequest(StatisticsRequest):
     """Active to passive: a level's request, with the encrypted (g, h) of the rows of the nodes to sum.
 
-    The rows of the nodes, in their order, are cut into blocks (see `lattice_blocks`); block k lies in ciphertexts of
+    The rows of the nodes, in their order, are cut into blocks (see `lattice.blocks`); block k lies in ciphertexts of
     `run[k]` rows each. Consecutive blocks are a span with a seed of its own (see `crypto.lattice.keys`). Of very many
     spans only the first are here; `LatticeMore` bring the others.
     """

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from veilboost.crypto.lattice.parameters import SECURITY_BITS
 from veilboost.privacy.statement import Protection, Statement, Status
-from veilboost.protocols.lattice.active import StreamingLatticeActive
+from veilboost.protocols.lattice.active import lattice_active
 from veilboost.protocols.lattice.cost import COST, memory
 from veilboost.protocols.lattice.messages import LatticeMore, LatticeRequest, LatticeRound, LatticeSums
-from veilboost.protocols.lattice.passive import StreamingLatticePassive
+from veilboost.protocols.lattice.passive import lattice_passive
 from veilboost.protocols.spec import ProtocolSpec
 from veilboost.protocols.vertical.messages import (
-    BeginTraining,
-    ColumnsOffered,
-    EndTraining,
-    MoreSides,
-    ResumeTraining,
-    SidesRequest,
+    LIFECYCLE,
     SplitAnswer,
-    SplitRequest,
 )
 from veilboost.protocols.vertical.statements import (
     EXACT_SUMS_OF_FEW_ROWS,
@@ -27,7 +21,6 @@ from veilboost.protocols.vertical.statements import (
     OWN_SIDES,
     ROWS_TOGETHER,
 )
-from veilboost.wire.message import Done
 
 SPEC = ProtocolSpec(
     name="lattice",
@@ -58,22 +51,8 @@ SPEC = ProtocolSpec(
             EXACT_SUMS_OF_FEW_ROWS,
         )
     ),
-    messages=(
-        BeginTraining,
-        ColumnsOffered,
-        LatticeRound,
-        LatticeRequest,
-        LatticeMore,
-        LatticeSums,
-        SplitRequest,
-        SplitAnswer,
-        SidesRequest,
-        MoreSides,
-        ResumeTraining,
-        EndTraining,
-        Done,
-    ),
-    roles={"active": StreamingLatticeActive, "passive": StreamingLatticePassive},
+    messages=(*LIFECYCLE, LatticeRound, LatticeRequest, LatticeMore, LatticeSums),
+    roles={"active": lattice_active, "passive": lattice_passive},
     exact_messages=lambda config, first: (LatticeRequest, LatticeSums, SplitAnswer),
     security_bits=lambda config: SECURITY_BITS,
     cost=COST,

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from veilboost.boost.grower import Choices, Level, Round
+from veilboost.boost.grower import Level, Round
 from veilboost.boost.layout import BinLayout
 from veilboost.boost.rows import RowGroups
-from veilboost.boost.sides import Sides
-from veilboost.boost.split import Candidates
+from veilboost.boost.split import Candidates, leaf_weights
 from veilboost.crypto.content import content_digest
 from veilboost.errors import MalformedMessage
 from veilboost.fixedpoint import Scale
@@ -20,22 +18,28 @@ from veilboost.protocols.ldp.messages import LdpRequest, LdpRound, LdpScores
 from veilboost.protocols.ldp.options import LdpOptions, ranges_of
 from veilboost.protocols.ldp.scores import score
 from veilboost.protocols.vertical.active import VerticalActive
-from veilboost.protocols.vertical.leaves import LeafRows, node_totals
-from veilboost.protocols.vertical.messages import BeginRound, StatisticsRequest
-from veilboost.protocols.vertical.perturb import Perturbation, with_counts
-from veilboost.protocols.vertical.roles import ActiveContext
+from veilboost.protocols.vertical.perturb import Perturbation, released_gradients, with_counts
+from veilboost.protocols.vertical.roles import (
+    ActiveContext,
+    ActiveRound,
+    Leaves,
+    Openings,
+    Requests,
+    Selector,
+    Statistics,
+    StatisticsCipher,
+    Waiting,
+)
 from veilboost.types import BoolArray, Float64Array, Int32Array, Int64Array, PartyName
-from veilboost.wire.channel import Pending
 
 _NOTHING = np.empty((0, 0, 0), dtype=np.int32)
 _NO_TOTALS = np.empty((0, 0), dtype=np.int64)
 
 
-class LdpActive(VerticalActive):
-    """Perturbs once per tree, or at every level, and scores its own columns by the same noisy gradients.
+class LdpCipher(StatisticsCipher):
+    """Perturbs once per tree, or at every level; own columns are scored by the same noisy gradients.
 
-    So which split wins, which the passive parties see, is made from what they were given. Leaf weights come from the
-    true gradients, unless `private_leaves` is set.
+    So which split wins, which the passive parties see, is made from what they were given.
     """
 
     def __init__(self, context: ActiveContext) -> None:
@@ -47,7 +51,7 @@ class LdpActive(VerticalActive):
 
     # --- releases ---------------------------------------------------------------------------------------
 
-    def begin_round(self, start: Round) -> None:
+    def shown(self, start: Round) -> Round:
         if self._options.mechanism == "none":
             channels = 1 if self._options.score == "first" else 2
             self._clean = start.gradients[..., :channels]
@@ -61,75 +65,48 @@ class LdpActive(VerticalActive):
             released = np.zeros(self._clean.shape[:2], dtype=np.bool_)
             released[:, start.fit] = True
             start = self._release(start, f"round {start.number}", released)
-        self._leaves = LeafRows(RowGroups.root(start.fit, start.trees))
-        super().begin_round(start)
+        return start
 
     def _release(self, start: Round, name: str, released: BoolArray) -> Round:
-        """Book and make what the passive parties see, the same for all of them: two noises could be averaged."""
-        # A retry or a resumed job has the same gradients and draws the same noise; other gradients, or noise of another
-        # law, draw another.
         event = gradient_event(self._options, self._ranges, start.trees, f"{name} gradients")
-        law = repr((event, self._ranges, start.scale))
-        digest = content_digest(self.context.randomness, law, self._clean, released)
-        randomness = self.context.randomness.for_request("ldp", name, digest)
-        self.context.account.spend(replace(event, content=digest.hex()))
-        if self._options.mechanism == "none":
-            self._sent = np.where(released[..., None], self._clean, np.int32(0))
-        else:
-            self._sent = self._perturbation.noisy(self._clean, released, randomness)
+        perturbation = None if self._options.mechanism == "none" else self._perturbation
+        grid = self._ranges, start.scale
+        self._sent = released_gradients(self.context, event, perturbation, grid, self._clean, released, "ldp", name)
         return replace(start, gradients=self.context.block.placed(with_counts(self._sent, start.scale)))
 
-    def round_message(self, start: Round, party: PartyName, opening: BeginRound) -> LdpRound:
-        return LdpRound(
-            opening.number,
-            opening.fit,
-            opening.all_columns,
-            opening.columns,
-            start.scale.g_exponent,
-            start.scale.h_exponent,
-            self._sent,
-        )
+    def openings(self, current: ActiveRound, openings: Openings) -> Openings:
+        grid = vars(current.start.scale)
+        return {name: LdpRound(**vars(each), **grid, gradients=self._sent) for name, each in openings.items()}
 
     # --- the level --------------------------------------------------------------------------------------
 
-    def candidates(self, level: Level) -> Sequence[Candidates]:
-        name = f"round {self.start.number} level {level.depth}"
-        self._for_level, self._told = _NOTHING, _NO_TOTALS
+    def enter(self, current: ActiveRound, level: Level) -> tuple[ActiveRound, Level]:
+        start, name = current.start, f"round {current.start.number} level {level.depth}"
+        self._told = _NO_TOTALS
         if self._options.per_node:  # FedXGBoost Alg. 6, line 1: M(g) for the users of this very node
-            self.start = self._release(self.start, name, _rows_of(level.fit.of(level.open), self._clean))
-            self._for_level = self._sent
-        totals = node_totals(self.start.gradients, level.fit)
+            start = self._release(start, name, _rows_of(level.fit.of(level.open), self._clean))
+        totals = level.fit.totals(start.gradients)
         if self._options.paper_form:  # Alg. 6, lines 1 and 2: G is exact, and sent
             channels = self._clean.shape[2]
-            totals[:, :channels] = node_totals(with_counts(self._clean, self.start.scale), level.fit)[:, :channels]
+            totals[:, :channels] = level.fit.totals(with_counts(self._clean, start.scale))[:, :channels]
             self._told = totals[level.build, :channels]
             content = content_digest(self.context.randomness, level.build, self._told)
             self.context.account.spend(totals_event(f"{name} sums", content.hex()))
-        return super().candidates(replace(level, totals=totals))
+        return replace(current, start=start), replace(level, totals=totals)
 
-    def score(self, sums: Int64Array, layout: BinLayout, totals: Int64Array) -> Candidates:
-        return score(sums, layout, totals, self.start.scale, self.config, self.context.threads)
-
-    def ask_statistics(self, requests: Mapping[PartyName, StatisticsRequest]) -> Mapping[PartyName, Pending]:
+    def ask(self, current: ActiveRound, level: Level, requests: Requests) -> Waiting:
+        gradients = self._sent if self._options.per_node else _NOTHING
         return self.context.peers.send(
             {
-                name: LdpRequest(
-                    asked.depth,
-                    asked.split,
-                    asked.fit_left,
-                    asked.follow_left,
-                    asked.build,
-                    self._for_level,
-                    self._told,
-                )
+                name: LdpRequest(**vars(asked), gradients=gradients, totals=self._told)
                 for name, asked in requests.items()
             }
         )
 
-    def read_statistics(self, level: Level, pending: Mapping[PartyName, Pending]) -> Mapping[PartyName, Candidates]:
+    def read(self, current: ActiveRound, level: Level, waiting: Waiting) -> Statistics:
         offers: dict[PartyName, Candidates] = {}
-        for name, answer in self.context.peers.collect(pending, LdpScores).items():
-            most = max(2 * self.round_layouts[name].slots, 1)
+        for name, answer in self.context.peers.collect(waiting, LdpScores).items():
+            most = max(2 * current.layouts[name].slots, 1)
             nodes = (len(level.open),)
             if answer.handle.shape != nodes or answer.gain.shape != nodes:
                 raise MalformedMessage(f"{name} scored other nodes")
@@ -138,16 +115,29 @@ class LdpActive(VerticalActive):
             offers[name] = Candidates(answer.handle, answer.gain)
         return offers
 
-    def split(self, level: Level, offers: Sequence[Candidates], choices: Choices) -> tuple[Sides, Sides]:
-        fit_left, follow_left = super().split(level, offers, choices)
-        self._leaves.split(level.fit, choices.position, fit_left)
-        return fit_left, follow_left
 
-    def leaf_weights(self, totals: Int64Array, scale: Scale) -> Float64Array:
-        if self._options.private_leaves:
-            totals, scale = node_totals(self.start.gradients, self._leaves.close()), self.start.scale
-            np.maximum(totals[:, 1], 0, out=totals[:, 1])  # hessians sum to no less, whatever the noise says
-        return super().leaf_weights(totals, scale)
+class LdpSelector(Selector):
+    """Scores own columns as the passive parties score theirs."""
+
+    def score(
+        self, current: ActiveRound, sums: Int64Array, layout: BinLayout, totals: Int64Array, shuffled: bool
+    ) -> Candidates:
+        return score(sums, layout, totals, current.start.scale, self.config, self.context.threads)
+
+
+class NoisyLeaves(Leaves):
+    """Leaf weights from the noisy gradients."""
+
+    def weights(self, current: ActiveRound, level: Level, leaves: Int64Array, scale: Scale) -> Float64Array:
+        totals = level.fit.of(leaves).totals(current.start.gradients)
+        np.maximum(totals[:, 1], 0, out=totals[:, 1])  # hessians sum to no less, whatever the noise says
+        return leaf_weights(totals, current.start.scale, self.config)
+
+
+def ldp_active(context: ActiveContext) -> VerticalActive:
+    private = LdpOptions.from_dict(context.config.options).private_leaves
+    leaves = NoisyLeaves(context) if private else None
+    return VerticalActive(context, LdpCipher(context), LdpSelector(context), leaves)
 
 
 def _rows_of(groups: RowGroups, clean: Int32Array) -> BoolArray:

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 from veilboost.config import ProtocolOptions, TrainingConfig, param
 from veilboost.errors import ImpossibleParameter, UnsupportedCombination
-from veilboost.protocols.vertical.perturb import Ranges
+from veilboost.protocols.vertical.perturb import Ranges, loss_ranges
 
 MECHANISMS = ("gaussian", "laplace", "duchi", "piecewise", "hybrid", "none")
 SCORES = ("second", "first")
-_CLASSIFICATION = {"binary": (1.0, 0.25), "multiclass": (1.0, 0.5), "auto": (1.0, 0.25)}  # |g| and h at weight 1
 
 
 @dataclass(frozen=True)
@@ -44,16 +43,11 @@ class LdpOptions(ProtocolOptions):
 
 
 def ranges_of(config: TrainingConfig, options: LdpOptions, trees_per_round: int = 1) -> Ranges:
-    """The ranges that noise must hide: of the loss, or what values are clipped to. Never taken from the data.
-
-    An objective that is still open counts as classification; the active party refuses values that do not fit.
-    """
-    name = "multiclass" if config.objective == "auto" and trees_per_round > 1 else config.objective
-    g, h = _CLASSIFICATION.get(name, (0.0, 0.0))
-    weight = max(1.0, config.scale_pos_weight)
+    """The ranges that noise must hide: of the loss, or what values are clipped to."""
+    g, h = loss_ranges(config, trees_per_round)
     # Hessians of 1 (first-order boosting, squared error) tell nothing and cost nothing.
-    sent = options.score == "second" and config.order == "second" and name != "regression"
-    return Ranges(options.clip or g * weight, (options.clip_hessian or h * weight) if sent else None)
+    sent = options.score == "second" and config.order == "second" and config.objective != "regression"
+    return Ranges(options.clip or g, (options.clip_hessian or h) if sent else None)
 
 
 def refuse(config: TrainingConfig) -> None:

@@ -5,23 +5,16 @@ from __future__ import annotations
 from veilboost.privacy.statement import Protection, Statement, Status
 from veilboost.protocols.cost import ALL_NODES_A, COMMON_P, GRADIENTS, SIDES, Cost, Needs, PlannedJob, Room
 from veilboost.protocols.ldp.accounting import calibrate, plan
-from veilboost.protocols.ldp.active import LdpActive
+from veilboost.protocols.ldp.active import ldp_active
 from veilboost.protocols.ldp.messages import LdpRequest, LdpRound, LdpScores
 from veilboost.protocols.ldp.options import LdpOptions, refuse
-from veilboost.protocols.ldp.passive import LdpPassive
+from veilboost.protocols.ldp.passive import ldp_passive
 from veilboost.protocols.spec import Evidence, ProtocolSpec
 from veilboost.protocols.vertical.messages import (
-    BeginTraining,
-    ColumnsOffered,
-    EndTraining,
-    MoreSides,
-    ResumeTraining,
-    SidesRequest,
+    LIFECYCLE,
     SplitAnswer,
-    SplitRequest,
 )
 from veilboost.protocols.vertical.statements import FEATURES_BY_CUTS, OWN_FEATURES, OWN_SIDES
-from veilboost.wire.message import Done
 
 _NOISE = 40  # bytes while integer noise is added: what was drawn, values on the grid, sums, those within bounds
 
@@ -59,21 +52,8 @@ SPEC = ProtocolSpec(
             ),
         )
     ),
-    messages=(
-        BeginTraining,
-        ColumnsOffered,
-        LdpRound,
-        LdpRequest,
-        LdpScores,
-        SplitRequest,
-        SplitAnswer,
-        SidesRequest,
-        MoreSides,
-        ResumeTraining,
-        EndTraining,
-        Done,
-    ),
-    roles={"active": LdpActive, "passive": LdpPassive},
+    messages=(*LIFECYCLE, LdpRound, LdpRequest, LdpScores),
+    roles={"active": ldp_active, "passive": ldp_passive},
     exact_messages=lambda config, first: (LdpRequest, LdpScores, SplitAnswer),
     options=LdpOptions,
     refuse=refuse,

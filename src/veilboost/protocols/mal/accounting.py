@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -14,34 +15,20 @@ from veilboost.privacy.mechanism import randomized_response
 from veilboost.protocols.mal.options import MalOptions
 from veilboost.types import Role, UInt8Array
 
-SERVER = "the server"
-
 
 def bucket_event(column: int, categories: int, epsilon: float, content: str = "", rows: int | None = None) -> Event:
     """One column's buckets. A record has one in every column, so its epsilon is that of all columns together."""
-    what, release = "the bucket of every row in one column", f"buckets of column {column}"
+    common: dict[str, Any] = {
+        "what": "the bucket of every row in one column",
+        "adjacency": Adjacency.RECORD,
+        "adversary": "the server",
+        "protocol": "mal",
+        "release": f"buckets of column {column}",
+        "content": content,
+    }
     if epsilon == 0:
-        return ExactRelease(
-            what=what,
-            adjacency=Adjacency.RECORD,
-            adversary=SERVER,
-            protocol="mal",
-            release=release,
-            content=content,
-            rows=rows,
-            bins=categories,
-        )
-    return RandomizedResponse(
-        what=what,
-        adjacency=Adjacency.RECORD,
-        adversary=SERVER,
-        protocol="mal",
-        release=release,
-        content=content,
-        paper_epsilon=epsilon,  # Corollary 1
-        epsilon=epsilon,
-        categories=categories,
-    )
+        return ExactRelease(**common, rows=rows, bins=categories)
+    return RandomizedResponse(**common, paper_epsilon=epsilon, epsilon=epsilon, categories=categories)  # Corollary 1
 
 
 def label_event(content: str = "", rows: int | None = None, bins: int | None = None) -> Event:
@@ -49,7 +36,7 @@ def label_event(content: str = "", rows: int | None = None, bins: int | None = N
     return ExactRelease(
         what="the sum of labels in every bucket",
         adjacency=Adjacency.LABEL,
-        adversary=SERVER,
+        adversary="the server",
         protocol="mal",
         release="masked labels",
         content=content,
@@ -92,11 +79,6 @@ def perturb(
             generator = randomness.for_request("mal", "buckets", column, content)
             noisy[:, column] = randomized_response(generator, buckets[:, column].astype(np.int64), width, epsilon)
     return noisy
-
-
-def spend_extremes(account: Account, content: str) -> None:
-    """Book the ends of columns, before they go to the comparer."""
-    account.spend(extremes_event(content))
 
 
 def spend_rows(account: Account, widths: Sequence[int], epsilon: float, content: str, rows: int) -> None:

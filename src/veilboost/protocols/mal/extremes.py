@@ -1,4 +1,7 @@
-"""A participant's lowest and highest values: encrypted for the comparer, sealed for the others (MAL Alg. 1)."""
+"""From a participant's lowest and highest values to the buckets of all (MAL Alg. 1).
+
+Extremes are encrypted for the comparer and sealed for the other participants; buckets follow from those of all.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from veilboost.boost.columns import category_cuts
+from veilboost.boost.cuts import equal_width
 from veilboost.crypto.csprng import JobRandomness, Pool
 from veilboost.crypto.ore.api import OreKeys
 from veilboost.crypto.ore.floats import to_ordered
 from veilboost.crypto.ore.schemes import scheme_named
 from veilboost.crypto.ore.value import SEALED_BYTES, read_value, seal_value
 from veilboost.errors import ImpossibleParameter, MalformedMessage
+from veilboost.protocols.horizontal.schema import Schema
 from veilboost.protocols.mal.messages import EncryptedExtremes, GlobalExtremes
 from veilboost.protocols.mal.options import MalOptions
-from veilboost.types import Column, Float64Array, PartyName
+from veilboost.types import Column, Float32Array, Float64Array, PartyName
 
 SIDES = ("low", "high")  # each has keys of its own, as every column has
 
@@ -89,6 +95,27 @@ class Extremes:
 
     def _ordered(self, value: float) -> int:
         return to_ordered(value) >> (64 - self._options.ore_bits)
+
+
+def numeric_columns(schema: Schema) -> list[int]:
+    """Those that have a lowest and a highest value; categories have one bucket each instead."""
+    return [at for at, info in enumerate(schema.columns) if info.categories is None]
+
+
+def cuts_of(schema: Schema, low: Float64Array, high: Float64Array, buckets: int) -> Sequence[Float32Array]:
+    """Cuts of all columns; a numeric column without any value (its low is NaN) has none."""
+    cuts: list[Float32Array] = []
+    place = 0
+    for info in schema.columns:
+        if info.categories is not None:
+            cuts.append(category_cuts(len(info.categories or ())))
+            continue
+        known = not np.isnan(low[place])
+        cuts.append(
+            equal_width(float(low[place]), float(high[place]), buckets) if known else np.empty(0, dtype=np.float32)
+        )
+        place += 1
+    return cuts
 
 
 def _as_array(content: bytes) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:

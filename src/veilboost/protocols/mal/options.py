@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from veilboost.boost.stumps import LOSSES
 from veilboost.config import ProtocolOptions, TrainingConfig, param
 from veilboost.crypto.ore.schemes import SCHEMES, scheme_named
 from veilboost.errors import UnsupportedCombination
 from veilboost.protocols.horizontal.roles import refuse_sampling
+from veilboost.protocols.mal.stumps import LOSSES
 
 MOST_SLOTS = 256  # buckets travel as bytes
 GUARDS = ("merge", "drop", "refuse", "allow")

@@ -6,18 +6,18 @@ import json
 
 import numpy as np
 
-from veilboost.boost.stumps import bins_of
 from veilboost.crypto.content import content_digest
 from veilboost.crypto.ore.api import KEY_BYTES, OreKeys
 from veilboost.data.schema import check_labels
+from veilboost.engine.api import blas_threads
 from veilboost.errors import MalformedMessage, UnexpectedMessage, UnsupportedCombination
 from veilboost.model.part import Part
 from veilboost.privacy.mechanism import gaussian
 from veilboost.protocols.horizontal.roles import ParticipantContext, ParticipantSide
 from veilboost.protocols.horizontal.schema import Schema, describe, table_in_terms_of
 from veilboost.protocols.horizontal.whole import TrainedModel, block_with_cuts, from_message
-from veilboost.protocols.mal.accounting import perturb, spend_extremes, spend_rows
-from veilboost.protocols.mal.extremes import Extremes
+from veilboost.protocols.mal.accounting import extremes_event, perturb, spend_rows
+from veilboost.protocols.mal.extremes import Extremes, cuts_of, numeric_columns
 from veilboost.protocols.mal.masks import BucketSpace, guard_rows
 from veilboost.protocols.mal.messages import (
     ExtremesMissing,
@@ -30,8 +30,6 @@ from veilboost.protocols.mal.messages import (
     SessionKeys,
 )
 from veilboost.protocols.mal.options import MOST_SLOTS, MalOptions
-from veilboost.protocols.mal.ranges import cuts_of, numeric_columns
-from veilboost.protocols.vertical.blas import blas_threads
 from veilboost.types import Float64Array
 from veilboost.wire.channel import Reply
 from veilboost.wire.message import Done, Message
@@ -86,7 +84,7 @@ class MalParticipant(ParticipantSide):
         if self._keys is None:
             self._keys = self._ask_for_keys()
         shown = content_digest(self._context.randomness, self._extremes.values)
-        spend_extremes(self._context.account, shown.hex())
+        self._context.account.spend(extremes_event(shown.hex()))
         sent = self._extremes.encrypted(self._keys, self._context.randomness, request.participants)
         pending = self._context.helpers.send({"comparer": sent})["comparer"]
         return lambda: self._rows_once_compared(request, schema, pending())
@@ -114,7 +112,7 @@ class MalParticipant(ParticipantSide):
         if block.layout.widest > MOST_SLOTS:
             raise UnsupportedCombination(f"a column has more than {MOST_SLOTS} categories", "group rare categories")
         widths = block.layout.widths.astype(np.int64)
-        buckets = bins_of(block).bins[0]
+        buckets = block.shared_bins.bins[0]
         content = content_digest(context.randomness, repr(options), widths, buckets, label)
         noisy = perturb(buckets, widths.tolist(), options.epsilon, context.randomness, content)
         with blas_threads(1):  # the matrices are small: threads would only wait for each other

@@ -10,7 +10,6 @@ import numpy as np
 
 from veilboost.boost.columns import ColumnBlock
 from veilboost.boost.objective import Objective, objective_of
-from veilboost.boost.stumps import sums_by_slot, train_stumps
 from veilboost.errors import EmptyTable, LabelOutOfRange, MalformedMessage, PeerUnreachable
 from veilboost.model.part import SplitRecords, TrainingOutcome
 from veilboost.protocols.horizontal.roles import (
@@ -21,9 +20,10 @@ from veilboost.protocols.horizontal.roles import (
 )
 from veilboost.protocols.horizontal.schema import Schema, unify
 from veilboost.protocols.horizontal.whole import bare_block, make_whole, to_message
+from veilboost.protocols.mal.extremes import cuts_of, numeric_columns
 from veilboost.protocols.mal.messages import MalColumns, MaskedRows, RowsHeldBack, RowsRequest
 from veilboost.protocols.mal.options import MalOptions
-from veilboost.protocols.mal.ranges import cuts_of, numeric_columns
+from veilboost.protocols.mal.stumps import sums_by_slot, train_stumps
 from veilboost.types import AnyArray, Float64Array, PartyName
 from veilboost.wire.message import Done, Message
 

@@ -1,4 +1,6 @@
-"""What `masked` releases, as privacy events: what is true of each release, and what the paper's formulas claim.
+"""What `masked` releases, as privacy events, and from budgets to the numbers a person wants to see before a job.
+
+Events say what is true of each release, and what the paper's formulas claim.
 
 Against the passive party that made the masks no noise counts: it projects off their span, and vectors under two masks
 together give the gradients exactly. So that release is booked as exact, with the paper's claim beside it; as Gaussian
@@ -7,22 +9,25 @@ it is booked only against somebody who sees the vectors and not the masks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from veilboost.config import TrainingConfig
 from veilboost.privacy.event import Adjacency, Event, ExactRelease, Gaussian
+from veilboost.protocols.masked.options import MaskedOptions, check_passive_budget
 from veilboost.protocols.masked.parameters import Noise
-from veilboost.protocols.masked.theorem2 import advanced_share, energy_of, epsilon_of
+from veilboost.protocols.masked.theorems import advanced_share, energy_of, epsilon_of, kappa, score_error_bound
 from veilboost.types import Role
+
+if TYPE_CHECKING:
+    from veilboost.privacy.calibrate import CalibrationRequest
 
 MASKED = "masked"
 OUTSIDER = "somebody who sees the noised vectors and not the masks"
 ACTIVE = "the active party"
-
-
 EVERYONE = ""
 
 
@@ -129,3 +134,55 @@ def plan(config: TrainingConfig, rows: int, role: Role, columns: int = 1) -> Seq
         return [masks_event(noise, 0, 0, noise.candidates, count=levels)]
     vectors = vectors_events(noise, config, EVERYONE, 0, 0, rows, noise.candidates, count=levels)
     return [sums_event(EVERYONE, 0, 0, count=levels), *vectors]
+
+
+def numbers_per_node(rows: int, candidates: int, vectors: int) -> int:
+    """How many numbers a node's split costs: (l W + 2 l) n + l (appendix F)."""
+    return (candidates * vectors + 2 * candidates) * rows + candidates
+
+
+def calibrate(request: CalibrationRequest) -> Mapping[str, Any]:
+    """The noise at the root of a job's first tree, for a candidate that sends half of the rows left."""
+    budgets = {
+        "eps_ap": request.epsilon_active,
+        "delta_ap": request.delta_active,
+        "eps_pp": request.epsilon_passive,
+        "delta_pp": request.delta_passive,
+    }
+    given = {name: value for name, value in budgets.items() if value is not None}
+    options = {**given, **request.options}
+    checked = MaskedOptions.from_dict(options)
+    if not checked.by_hand:
+        check_passive_budget(checked)
+    config = TrainingConfig(
+        n_estimators=request.trees, max_depth=request.depth, max_bin=max(request.bins, 2), options=options
+    )
+    candidates = request.features * request.bins
+    noise = Noise.of(config, request.rows, candidates)
+    half = max(request.rows // 2, 1)
+    sigma2 = float(noise.sigma2([half], request.rows)[0])
+    spread = kappa(half, sigma2)
+    # The first root of a balanced binary job, and a cut that divides the labels three to one on either side.
+    left, right = (0.25 * half, 0.25 * half), (-0.25 * half, 0.25 * half)
+    score = 0.5 * sum(g * g / (h + config.reg_lambda) for g, h in (left, right))
+    off_by = {
+        f"{share:g}": score_error_bound(share * score, spread, left, right, config.reg_lambda, noise.vectors)
+        for share in (0.1, 0.5, 1.0)
+    }
+    return {
+        "options": options,
+        "budget": checked.budget,
+        "C": 1.0,
+        "W": noise.vectors,
+        "sigma1": math.sqrt(noise.ratio) * sigma2,
+        "sigma2": sigma2,
+        "sigma1_squared_over_sigma2_squared": noise.ratio,
+        "mu": noise.mu,
+        "rows_left": half,
+        "kappa": spread,
+        "largest_sum_of_gradients": 0.5 * half,
+        "score": score,
+        "probability_that_the_score_is_off_by_this_share": off_by,
+        "numbers_sent_at_the_root": numbers_per_node(request.rows, candidates, noise.vectors),
+        "label_protection": "broken against the passive party, which made the masks",
+    }

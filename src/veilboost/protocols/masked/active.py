@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 
 from veilboost import _native
 from veilboost.boost.grower import Level, Round
+from veilboost.boost.layout import BinLayout
+from veilboost.boost.rows import RowGroups
 from veilboost.boost.split import Candidates
 from veilboost.crypto.content import content_digest
 from veilboost.errors import GradientRange, MalformedMessage, UnexpectedMessage
@@ -20,52 +23,64 @@ from veilboost.protocols.masked.messages import BestGains, MaskedLevel, Masks, N
 from veilboost.protocols.masked.options import MaskedOptions
 from veilboost.protocols.masked.parameters import Noise, gradient_bound, layout_bound
 from veilboost.protocols.vertical.active import VerticalActive
-from veilboost.protocols.vertical.messages import BeginRound, StatisticsRequest
-from veilboost.protocols.vertical.roles import ActiveContext
-from veilboost.types import BoolArray, Float64Array, Int32Array, Int64Array, PartyName
-from veilboost.wire.channel import Pending
+from veilboost.protocols.vertical.messages import BeginRound
+from veilboost.protocols.vertical.roles import (
+    ActiveContext,
+    ActiveRound,
+    Openings,
+    Requests,
+    Statistics,
+    StatisticsCipher,
+    Waiting,
+)
+from veilboost.types import Float64Array, Int32Array, Int64Array, PartyName
 from veilboost.wire.message import Message
 
+Opening: TypeAlias = Callable[[ActiveRound, BeginRound], BeginRound]
 
-class MaskedActive(VerticalActive):
-    """MaskedXGBoost at the active party: Algorithm 2, and the last line of Algorithm 3."""
 
-    def __init__(self, context: ActiveContext) -> None:
+class MaskedCipher(StatisticsCipher):
+    """MaskedXGBoost at the active party: Algorithm 2, and the last line of Algorithm 3.
+
+    Coefficients are as long as `length`: others than 1, and openings with content, are for experiments.
+    """
+
+    def __init__(self, context: ActiveContext, length: float = 1.0, opening: Opening | None = None) -> None:
         super().__init__(context)
+        self._length, self._opening = length, opening
         self.derives_siblings = False  # every node has masks of its own; sums never come here
-        self.options = MaskedOptions.from_dict(self.config.options)
+        self._options = MaskedOptions.from_dict(self.config.options)
 
-    def begin_training(self, held_out: BoolArray | None, bin_weights: Float64Array | None) -> Sequence[int]:
-        features = super().begin_training(held_out, bin_weights)
+    def begin_training(self, layouts: Mapping[PartyName, BinLayout]) -> None:
+        trees = self.context.trees_per_round
         self._noise = {
-            name: Noise.of(
-                self.config, self.context.rows, layout_bound(self.layouts[name]), self.context.trees_per_round
-            )
+            name: Noise.of(self.config, self.context.rows, layout_bound(layouts[name]), trees)
             for name in self.context.peers.names
         }
-        return features
 
     # --- the round --------------------------------------------------------------------------------------
 
-    def begin_round(self, start: Round) -> None:
+    def shown(self, start: Round) -> Round:
         self._pairs = self._bounded(start)
-        super().begin_round(replace(start, gradients=self.context.block.placed(self._pairs)))
         self._units = np.array([start.scale.g_unit, start.scale.h_unit])
         h = self._pairs[:, np.asarray(start.fit), 1]
         # Remark 2: hessians that are all 1 need not travel.
-        self._sends_hessians = self.config.order == "second" or bool((h * self.start.scale.h_unit != 1.0).any())
+        self._sends_hessians = self.config.order == "second" or bool((h * start.scale.h_unit != 1.0).any())
+        return replace(start, gradients=self.context.block.placed(self._pairs))
 
-    def round_message(self, start: Round, party: PartyName, opening: BeginRound) -> BeginRound:
-        return opening
+    def openings(self, current: ActiveRound, openings: Openings) -> Openings:
+        if self._opening is None:
+            return openings
+        return {name: self._opening(current, each) for name, each in openings.items()}
 
     def _bounded(self, start: Round) -> Int32Array:
         """Gradients within the range that noise is measured by (section 5.2): clipped, or refused."""
         gradients = np.asarray(start.gradients)
-        if self.options.noise_off and self.options.clip is None:
+        if self._options.noise_off and self._options.clip is None:
             return gradients
-        most = gradient_bound(self.config, self.options)
+        most = gradient_bound(self.config, self._options)
         limits = [math.floor(most / unit) for unit in (start.scale.g_unit, start.scale.h_unit)]
-        if self.options.clip is not None:
+        if self._options.clip is not None:
             return np.clip(gradients, -np.array(limits), limits).astype(np.int32)
         if (np.abs(gradients).reshape(-1, 2).max(axis=0, initial=0) > limits).any():
             raise GradientRange(
@@ -76,55 +91,43 @@ class MaskedActive(VerticalActive):
 
     # --- the level --------------------------------------------------------------------------------------
 
-    def candidates(self, level: Level) -> Sequence[Candidates]:
-        self._rows = level.fit.of(level.build)
+    def enter(self, current: ActiveRound, level: Level) -> tuple[ActiveRound, Level]:
         # Of gradients as they are used here, which may be clipped.
-        self._level = replace(level, totals=level.fit.totals(self.start.gradients))
-        return super().candidates(self._level)
+        return current, replace(level, totals=level.fit.totals(current.start.gradients))
 
-    def ask_statistics(self, requests: Mapping[PartyName, StatisticsRequest]) -> Mapping[PartyName, Pending]:
-        level, randomness = self._level, self.context.randomness
+    def ask(self, current: ActiveRound, level: Level, requests: Requests) -> Waiting:
         totals = level.totals[level.build].astype(np.float64) * self._units
-        rows = self._rows
-        # Of all that noise will protect in this level: which gradients stand in which node.
-        self._content = content_digest(randomness, rows.begin, rows.end, rows.group, rows.rows, self._pairs)
-        told = content_digest(randomness, level.build, totals).hex()
-        messages: dict[PartyName, Message] = {}
-        for name, request in requests.items():
-            self.context.account.spend(sums_event(name, self.start.number, level.depth, told))
-            messages[name] = MaskedLevel(
-                request.depth, request.split, request.fit_left, request.follow_left, request.build, totals
-            )
-        return self.context.peers.send(messages)
+        told = content_digest(self.context.randomness, level.build, totals).hex()
+        for name in requests:
+            self.context.account.spend(sums_event(name, current.start.number, level.depth, told))
+        return self.context.peers.send(
+            {name: MaskedLevel(**vars(request), totals=totals) for name, request in requests.items()}
+        )
 
-    def read_statistics(self, level: Level, pending: Mapping[PartyName, Pending]) -> Mapping[PartyName, Candidates]:
+    def read(self, current: ActiveRound, level: Level, waiting: Waiting) -> Statistics:
         """Answer masks by noised vectors until every party has told its best scores."""
+        masked = _MaskedLevel.of(self.context, current.start.number, level, self._pairs)
         offers: dict[PartyName, Candidates] = {}
-        asked = dict.fromkeys(pending, 0)
-        seen = {name: np.zeros(self._rows.nodes, dtype=np.int64) for name in pending}
-        while pending:
+        asked = dict.fromkeys(waiting, 0)
+        seen = {name: np.zeros(masked.rows.nodes, dtype=np.int64) for name in waiting}
+        while waiting:
             answers: dict[PartyName, Message] = {}
-            for name, answer in self.context.peers.collect(pending, Message).items():
+            for name, answer in self.context.peers.collect(waiting, Message).items():
                 if isinstance(answer, Masks):
-                    answers[name] = self._noised(name, answer, asked[name], seen[name])
+                    answers[name] = self._noised(masked, name, answer, asked[name], seen[name])
                     asked[name] += 1
                 elif isinstance(answer, BestGains):
-                    offers[name] = self._offer(name, answer)
+                    offers[name] = _offer(level, name, answer)
                 else:
                     raise UnexpectedMessage(f"{name} answered {answer.type_name()} where masks or scores were expected")
-            pending = self.context.peers.send(answers)
+            waiting = self.context.peers.send(answers)
         return offers
 
-    def _offer(self, name: PartyName, answer: BestGains) -> Candidates:
-        if len(answer.gains) != self._rows.nodes or not (answer.gains < np.inf).all():
-            raise MalformedMessage(f"{name} sent scores for other nodes, or scores that are not numbers")
-        # The party keeps which of its candidates is best (Alg. 3, line 15): here it is always number 0.
-        gains = answer.gains[self._level.build.searchsorted(self._level.open)]
-        return Candidates(np.zeros(len(gains), dtype=np.int32), gains)
-
-    def _noised(self, name: PartyName, answer: Masks, number: int, seen: Int64Array) -> NoisedVectors:
+    def _noised(
+        self, level: _MaskedLevel, name: PartyName, answer: Masks, number: int, seen: Int64Array
+    ) -> NoisedVectors:
         """Algorithm 2 for the candidates of one message."""
-        noise, rows, nodes = self._noise[name], self._rows, answer.nodes
+        noise, rows, nodes = self._noise[name], level.rows, answer.nodes
         if answer.number != number or not len(nodes) or int(nodes.min()) < 0 or int(nodes.max()) >= rows.nodes:
             raise MalformedMessage(f"{name} sent masks out of order, or for nodes that are not there")
         np.add.at(seen, nodes, 1)
@@ -133,15 +136,13 @@ class MaskedActive(VerticalActive):
         counts = rows.counts[nodes]
         if answer.masks.size != noise.vectors * int(counts.sum()):
             raise MalformedMessage(f"{name} sent masks of another shape")
-        kinds, depth = 2 if self._sends_hessians else 1, self._level.depth
+        kinds, place = 2 if self._sends_hessians else 1, (level.number, level.depth)
         # The same masks for other gradients meet other coefficients, and other masks for the same gradients too.
-        content = content_digest(self.context.randomness, self._content, kinds, number, nodes, answer.masks)
+        content = content_digest(self.context.randomness, level.content, kinds, number, nodes, answer.masks)
         size = int(rows.counts.max()), int(np.bincount(nodes).max())
-        for event in vectors_events(
-            noise, self.config, name, self.start.number, depth, *size, content.hex(), first=number == 0
-        ):
+        for event in vectors_events(noise, self.config, name, *place, *size, content.hex(), first=number == 0):
             self.context.account.spend(event)
-        by = self._coefficients(len(nodes), kinds, noise.vectors, (name, self.start.number, depth, content))
+        by = self._coefficients(len(nodes), kinds, noise.vectors, (name, *place, content))
         vectors = np.empty(kinds * int(counts.sum()), dtype=np.float32)
         taken = given = 0
         for node, first, last in _runs(nodes):
@@ -149,30 +150,61 @@ class MaskedActive(VerticalActive):
             masks = answer.masks[taken : taken + count * noise.vectors * each].reshape(count, noise.vectors, each)
             noised = vectors[given : given + count * kinds * each].reshape(count, kinds, each)
             grams = np.empty((count, noise.vectors, noise.vectors))
-            _native.add_masks(masks, self._values(node, kinds), by[first:last], noised, grams, self.context.threads)
+            _native.add_masks(
+                masks, self._values(rows, node, kinds), by[first:last], noised, grams, self.context.threads
+            )
             check_masks(name, grams, each, noise)
             check_cover(name, masks, noise)
             taken, given = taken + masks.size, given + noised.size
         return NoisedVectors(number, self._sends_hessians, vectors)
 
-    def _values(self, node: int, kinds: int) -> Float64Array:
+    def _values(self, groups: RowGroups, node: int, kinds: int) -> Float64Array:
         """Gradients and hessians of a node's rows, shape (kinds, rows)."""
-        rows = self._rows.rows[self._rows.begin[node] : self._rows.end[node]]
-        pairs = self._pairs[self._rows.group[node], rows]
+        rows = groups.rows[groups.begin[node] : groups.end[node]]
+        pairs = self._pairs[groups.group[node], rows]
         return np.ascontiguousarray((pairs.astype(np.float64) * self._units).T[:kinds])
 
     def _coefficients(
         self, candidates: int, kinds: int, vectors: int, request: tuple[str | int | bytes, ...]
     ) -> Float64Array:
-        """c and d of Alg. 2, line 2: uniform on the sphere of squared radius C = 1, shape (candidates, kinds, W)."""
+        """c and d of Alg. 2, line 2: uniform on the sphere of squared radius C, shape (candidates, kinds, W)."""
         key = self.context.randomness.for_request("coefficients", *request).bytes(32)
         drawn = np.empty((1, candidates * kinds * vectors), dtype=np.float32)
         _native.normals(np.frombuffer(key, dtype=np.uint8), drawn)
         direction = drawn.reshape(candidates, kinds, vectors).astype(np.float64)
-        return direction / np.sqrt((direction**2).sum(axis=2, keepdims=True))
+        return self._length * direction / np.sqrt((direction**2).sum(axis=2, keepdims=True))
+
+
+@dataclass(frozen=True)
+class _MaskedLevel:
+    """A level of round `number`: the rows of its nodes, and a digest of all that noise will protect in it."""
+
+    number: int
+    depth: int
+    rows: RowGroups
+    content: bytes
+
+    @staticmethod
+    def of(context: ActiveContext, number: int, level: Level, pairs: Int32Array) -> _MaskedLevel:
+        rows = level.fit.of(level.build)
+        # Which gradients stand in which node.
+        content = content_digest(context.randomness, rows.begin, rows.end, rows.group, rows.rows, pairs)
+        return _MaskedLevel(number, level.depth, rows, content)
+
+
+def _offer(level: Level, name: PartyName, answer: BestGains) -> Candidates:
+    if len(answer.gains) != len(level.build) or not (answer.gains < np.inf).all():
+        raise MalformedMessage(f"{name} sent scores for other nodes, or scores that are not numbers")
+    # The party keeps which of its candidates is best (Alg. 3, line 15): here it is always number 0.
+    gains = answer.gains[level.build.searchsorted(level.open)]
+    return Candidates(np.zeros(len(gains), dtype=np.int32), gains)
 
 
 def _runs(nodes: Int32Array) -> list[tuple[int, int, int]]:
     """Runs of equal entries of a sorted array, as (entry, first, last + 1)."""
     edges = [0, *(np.flatnonzero(nodes[1:] != nodes[:-1]) + 1).tolist(), len(nodes)]
     return [(int(nodes[low]), low, high) for low, high in itertools.pairwise(edges)]
+
+
+def masked_active(context: ActiveContext) -> VerticalActive:
+    return VerticalActive(context, MaskedCipher(context))

@@ -13,18 +13,21 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from veilboost import _native
-from veilboost.boost.columns import ColumnBlock, LevelBins
-from veilboost.boost.grower import Round
 from veilboost.boost.rows import RowGroups
 from veilboost.errors import UnexpectedMessage
-from veilboost.protocols.masked.active import MaskedActive
+from veilboost.protocols.masked.active import MaskedCipher
 from veilboost.protocols.masked.candidates import left_of, noisy_gains, rows_left
 from veilboost.protocols.masked.messages import BestGains, Masks, NoisedVectors
-from veilboost.protocols.masked.passive import MaskedPassive
+from veilboost.protocols.masked.parameters import Noise, layout_bound
+from veilboost.protocols.masked.passive import checked_totals
 from veilboost.protocols.masked.spec import SPEC
-from veilboost.protocols.vertical.messages import BeginRound
-from veilboost.types import Float64Array, Int32Array, PartyName
-from veilboost.wire.message import ArraySpec, Message, Reveals
+from veilboost.protocols.vertical.active import VerticalActive
+from veilboost.protocols.vertical.messages import BeginRound, SplitRequest, StatisticsRequest
+from veilboost.protocols.vertical.passive import VerticalPassive
+from veilboost.protocols.vertical.roles import ActiveContext, ActiveRound, PassiveCipher, PassiveContext, PassiveJob
+from veilboost.protocols.vertical.round_state import RoundState, own_best
+from veilboost.types import Float64Array, Int32Array
+from veilboost.wire.message import ArraySpec, Reveals
 
 
 def noisy_sums(left: Float64Array, kappa: Float64Array, vectors: int, key: bytes) -> Float64Array:
@@ -55,52 +58,61 @@ class ClearRound(BeginRound):
     h_unit: float
 
 
-class LawActive(MaskedActive):
+def _in_the_clear(current: ActiveRound, opening: BeginRound) -> ClearRound:
+    start = current.start
+    units = start.scale.g_unit, start.scale.h_unit
+    return ClearRound(**vars(opening), gradients=start.gradients, g_unit=units[0], h_unit=units[1])
+
+
+def law_active(context: ActiveContext) -> VerticalActive:
     """Sends gradients once a round and takes the best scores."""
-
-    def round_message(self, start: Round, party: PartyName, opening: BeginRound) -> BeginRound:
-        return ClearRound(
-            opening.number,
-            opening.fit,
-            opening.all_columns,
-            opening.columns,
-            start.gradients,
-            start.scale.g_unit,
-            start.scale.h_unit,
-        )
+    return VerticalActive(context, MaskedCipher(context, opening=_in_the_clear))
 
 
-class LawPassive(MaskedPassive):
+class LawPassiveCipher(PassiveCipher):
     """Sums exactly, adds the noise that masks would have left, and scores."""
 
+    def begin_training(self, job: PassiveJob) -> None:
+        super().begin_training(job)
+        rows, trees = self.context.rows, job.trees_per_round
+        self._noise = Noise.of(job.config, rows, layout_bound(job.block.layout), trees)
+        self._ones = np.ones((trees, rows, 2), dtype=np.int32)
+
     def open_round(self, message: BeginRound) -> None:
-        super().open_round(message)
         if not isinstance(message, ClearRound):
             raise UnexpectedMessage("a round of another protocol")
         self._clear = message
 
-    def statistics(self, block: ColumnBlock, bins: LevelBins, build: RowGroups) -> Message:
-        layout, noise = block.layout, self._noise
+    def answer(self, message: StatisticsRequest, state: RoundState, build: RowGroups) -> BestGains:
+        block, bins, layout, noise = state.block, state.bins, state.block.layout, self._noise
+        totals = checked_totals(message, build)
         sums = block.histogram(bins, self._clear.gradients, build)
         units = (self._clear.g_unit, self._clear.h_unit)
         g, h = (left_of(sums[:, :, kind], layout).reshape(build.nodes, -1) * units[kind] for kind in (0, 1))
         rows = rows_left(block.histogram(bins, self._ones, build)[:, :, 0], layout).reshape(build.nodes, -1)
-        self._best = np.zeros(build.nodes, dtype=np.int32)
+        self._best = dict.fromkeys(message.build.tolist(), 0)
         gains = np.full(build.nodes, -np.inf)
-        for node, count in enumerate(build.counts.tolist()):
+        for node, (position, count) in enumerate(zip(message.build.tolist(), build.counts.tolist(), strict=True)):
             handles = ((rows[node] >= noise.least_active) & (rows[node] < count)).nonzero()[0]
             if not len(handles):
                 continue
             active = rows[node, handles]
             left = np.stack((g[node, handles], h[node, handles]), axis=1)
-            key = self.context.randomness.for_request("law", self._number, self._depth, node).bytes(32)
+            key = self.context.randomness.for_request("law", state.number, state.depth, node).bytes(32)
             noisy = noisy_sums(left, np.sqrt(active) * noise.sigma2(active, count), noise.vectors, key)
-            if self.config.order == "first":
+            if self.job.config.order == "first":
                 noisy[:, 1] = left[:, 1]
-            scores = noisy_gains(noisy, self._totals[node], self.config)
+            scores = noisy_gains(noisy, totals[node], self.job.config)
             top = int(scores.argmax())
-            gains[node], self._best[node] = scores[top], handles[top]
+            gains[node], self._best[position] = scores[top], int(handles[top])
         return BestGains(gains)
+
+    def chosen(self, message: SplitRequest) -> SplitRequest:
+        return own_best(message, self._best)
+
+
+def law_passive(context: PassiveContext) -> VerticalPassive:
+    return VerticalPassive(context, LawPassiveCipher(context))
 
 
 LAW = replace(
@@ -108,5 +120,5 @@ LAW = replace(
     name="masked-law",
     summary="experiments only: the noise that masked leaves in sums, on gradients in the clear",
     messages=(*(m for m in SPEC.messages if m not in (BeginRound, Masks, NoisedVectors)), ClearRound),
-    roles={"active": LawActive, "passive": LawPassive},
+    roles={"active": law_active, "passive": law_passive},
 )

@@ -16,8 +16,14 @@ from veilboost.boost.layout import BinLayout
 from veilboost.config import TrainingConfig
 from veilboost.privacy.calibrate import gaussian_sigma
 from veilboost.protocols.masked.options import MaskedOptions
-from veilboost.protocols.masked.theorem2 import PAPER_MU, advanced_share, energy_allowed, label_energy
-from veilboost.protocols.masked.theorem3 import LEAST_ACTIVE, largest_ratio
+from veilboost.protocols.masked.theorems import (
+    LEAST_ACTIVE,
+    PAPER_MU,
+    advanced_share,
+    energy_allowed,
+    label_energy,
+    largest_ratio,
+)
 from veilboost.types import Float32Array, Float64Array
 
 _SIZES = (4, 5, 6, 8, 16, 64)  # small active sets tell most; beyond 64 the eigenvalues no longer change

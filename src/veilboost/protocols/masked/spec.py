@@ -4,26 +4,18 @@ from __future__ import annotations
 
 from veilboost.privacy.statement import Protection, Statement, Status
 from veilboost.protocols.cost import ALL_NODES_A, COMMON_P, SIDES, Cost, Needs, PlannedJob, Room
-from veilboost.protocols.masked.accounting import plan
-from veilboost.protocols.masked.active import MaskedActive
-from veilboost.protocols.masked.calibration import calibrate
+from veilboost.protocols.masked.accounting import calibrate, plan
+from veilboost.protocols.masked.active import masked_active
 from veilboost.protocols.masked.messages import BestGains, MaskedLevel, Masks, NoisedVectors
 from veilboost.protocols.masked.options import MaskedOptions, refuse
-from veilboost.protocols.masked.passive import MaskedPassive
+from veilboost.protocols.masked.passive import masked_passive
 from veilboost.protocols.spec import Evidence, ProtocolSpec
 from veilboost.protocols.vertical.messages import (
+    LIFECYCLE,
     BeginRound,
-    BeginTraining,
-    ColumnsOffered,
-    EndTraining,
-    MoreSides,
-    ResumeTraining,
-    SidesRequest,
     SplitAnswer,
-    SplitRequest,
 )
 from veilboost.protocols.vertical.statements import OWN_FEATURES, OWN_SIDES
-from veilboost.wire.message import Done
 
 
 def _chunk(rows: int) -> float:
@@ -65,23 +57,8 @@ SPEC = ProtocolSpec(
             ),
         )
     ),
-    messages=(
-        BeginTraining,
-        ColumnsOffered,
-        BeginRound,
-        MaskedLevel,
-        Masks,
-        NoisedVectors,
-        BestGains,
-        SplitRequest,
-        SplitAnswer,
-        SidesRequest,
-        MoreSides,
-        ResumeTraining,
-        EndTraining,
-        Done,
-    ),
-    roles={"active": MaskedActive, "passive": MaskedPassive},
+    messages=(*LIFECYCLE, BeginRound, MaskedLevel, Masks, NoisedVectors, BestGains),
+    roles={"active": masked_active, "passive": masked_passive},
     exact_messages=lambda config, first: (MaskedLevel, SplitAnswer),
     options=MaskedOptions,
     refuse=refuse,

@@ -9,7 +9,6 @@ from functools import partial
 
 import numpy as np
 
-from veilboost.boost.columns import ColumnBlock, LevelBins
 from veilboost.boost.rows import RowGroups
 from veilboost.crypto.csprng import Csprng
 from veilboost.crypto.paillier.ciphertexts import Blinder, compress
@@ -21,13 +20,14 @@ from veilboost.engine.shards import per_row
 from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.protocols.paillier.messages import PaillierRound, PaillierSums
 from veilboost.protocols.paillier.options import options_of
-from veilboost.protocols.vertical.messages import BeginRound
+from veilboost.protocols.vertical.messages import BeginRound, StatisticsRequest
 from veilboost.protocols.vertical.passive import VerticalPassive
-from veilboost.protocols.vertical.roles import PassiveContext
+from veilboost.protocols.vertical.roles import PassiveCipher, PassiveContext
+from veilboost.protocols.vertical.round_state import RoundState
 from veilboost.types import AnyArray, BoolArray, Int32Array, UInt8Array
 
 
-class PaillierPassive(VerticalPassive):
+class PaillierPassiveCipher(PassiveCipher):
     """Keeps the round's ciphertexts and answers with packed sums under fresh randomness."""
 
     shuffles = True
@@ -39,7 +39,7 @@ class PaillierPassive(VerticalPassive):
     def open_round(self, message: BeginRound) -> None:
         if not isinstance(message, PaillierRound):
             raise UnexpectedMessage("a round of another protocol")
-        options = options_of(self.config)
+        options = options_of(self.job.config)
         # A job that is taken up again has a new key; every new one is looked at before it is used.
         key = self._key
         if key is None or not np.array_equal(key.to_bytes(), message.modulus):
@@ -50,27 +50,27 @@ class PaillierPassive(VerticalPassive):
         fit = np.ones(self.context.rows, dtype=np.bool_)
         if len(message.fit):
             fit = np.unpackbits(message.fit, count=len(fit)).astype(np.bool_)
-        if message.ciphertexts.shape != (self.trees_per_round, np.count_nonzero(fit), key.width):
+        if message.ciphertexts.shape != (self.job.trees_per_round, np.count_nonzero(fit), key.width):
             raise MalformedMessage("the ciphertexts are of another number of rows or classes, or another key")
         every = message.ciphertexts
         if not fit.all():  # a place for every row, so that rows and ciphertexts are cut into shards alike
             every = np.zeros((len(every), len(fit), key.width), dtype=np.uint8)
             every[:, fit] = message.ciphertexts
-        ciphertexts = per_row(partial(read_rows, key), self.block.placed(every), fit)
+        ciphertexts = per_row(partial(read_rows, key), self.job.block.placed(every), fit)
         if key is not self._key:
             self._key, self._blinder = key, Blinder(key, self._expected_answers(packing, key), Csprng())
         self._packing = packing
         self._ciphertexts = ciphertexts
 
-    def statistics(self, block: ColumnBlock, bins: LevelBins, build: RowGroups) -> PaillierSums:
-        if self._key is None or self.shuffle is None:
+    def answer(self, message: StatisticsRequest, state: RoundState, build: RowGroups) -> PaillierSums:
+        if self._key is None:
             raise UnexpectedMessage("there are no ciphertexts yet")
         by_node = build.folded(
-            partial(sums_of_nodes, self._key, block.layout.widths.tolist()),
-            [self._ciphertexts, *bins.bins],
+            partial(sums_of_nodes, self._key, state.block.layout.widths.tolist()),
+            [self._ciphertexts, *state.bins.bins],
             partial(multiplied, self._key.square),
         )
-        slots: list[int] = self.shuffle.slots.tolist()
+        slots: list[int] = state.shuffle.slots.tolist()
         sums = [own[slot] for own in by_node for slot in slots]
         packing = self._packing
         packages = compress(self._key, sums, packing.width, packing.capacity(self._key.bits), self.context.threads)
@@ -78,9 +78,10 @@ class PaillierPassive(VerticalPassive):
 
     def _expected_answers(self, packing: PairPacking, key: PublicKey) -> int:
         """About how many packages the job will ask for; decides only how large a table pays."""
-        nodes = min(1 << (self.config.max_depth - 1), self.context.rows)
-        slots = len(self.context.columns) * self.config.max_bin
-        trees = self.config.n_estimators * self.trees_per_round
+        config = self.job.config
+        nodes = min(1 << (config.max_depth - 1), self.context.rows)
+        slots = len(self.context.columns) * config.max_bin
+        trees = config.n_estimators * self.job.trees_per_round
         return -(-nodes * slots * trees // packing.capacity(key.bits))
 
 
@@ -118,3 +119,7 @@ def multiplied(square: int, *parts: list[list[int]]) -> list[list[int]]:
         [functools.reduce(lambda a, b: a * b % square, cells) for cells in zip(*nodes, strict=True)]
         for nodes in zip(*parts, strict=True)
     ]
+
+
+def paillier_passive(context: PassiveContext) -> VerticalPassive:
+    return VerticalPassive(context, PaillierPassiveCipher(context))

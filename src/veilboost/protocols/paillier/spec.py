@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from veilboost.privacy.statement import Protection, Statement, Status
-from veilboost.protocols.paillier.active import PaillierActive
+from veilboost.protocols.paillier.active import paillier_active
 from veilboost.protocols.paillier.cost import COST, memory
 from veilboost.protocols.paillier.messages import PaillierRound, PaillierSums
 from veilboost.protocols.paillier.options import PRECOMPUTATION, PaillierOptions, security_bits
-from veilboost.protocols.paillier.passive import PaillierPassive
+from veilboost.protocols.paillier.passive import paillier_passive
 from veilboost.protocols.spec import ProtocolSpec
 from veilboost.protocols.vertical.messages import (
-    BeginTraining,
-    ColumnsOffered,
-    EndTraining,
-    MoreSides,
-    ResumeTraining,
-    SidesRequest,
+    LIFECYCLE,
     SplitAnswer,
-    SplitRequest,
     StatisticsRequest,
 )
 from veilboost.protocols.vertical.statements import (
@@ -28,7 +22,6 @@ from veilboost.protocols.vertical.statements import (
     OWN_SIDES,
     ROWS_TOGETHER,
 )
-from veilboost.wire.message import Done
 
 SPEC = ProtocolSpec(
     name="paillier",
@@ -60,21 +53,8 @@ SPEC = ProtocolSpec(
             EXACT_SUMS_OF_FEW_ROWS,
         )
     ),
-    messages=(
-        BeginTraining,
-        ColumnsOffered,
-        PaillierRound,
-        StatisticsRequest,
-        PaillierSums,
-        SplitRequest,
-        SplitAnswer,
-        SidesRequest,
-        MoreSides,
-        ResumeTraining,
-        EndTraining,
-        Done,
-    ),
-    roles={"active": PaillierActive, "passive": PaillierPassive},
+    messages=(*LIFECYCLE, PaillierRound, StatisticsRequest, PaillierSums),
+    roles={"active": paillier_active, "passive": paillier_passive},
     exact_messages=lambda config, first: (StatisticsRequest, PaillierSums, SplitAnswer),
     options=PaillierOptions,
     security_bits=security_bits,

@@ -2,37 +2,38 @@
 
 from __future__ import annotations
 
-from veilboost.boost.columns import ColumnBlock, LevelBins
 from veilboost.boost.rows import RowFiller, RowGroups
 from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.fixedpoint import MAX_BITS
 from veilboost.protocols.plain.messages import ROWS_AT_ONCE, MoreGradients, PlainRound, PlainSums
 from veilboost.protocols.vertical.messages import BeginRound, StatisticsRequest
 from veilboost.protocols.vertical.passive import VerticalPassive
+from veilboost.protocols.vertical.roles import PassiveCipher, PassiveContext
+from veilboost.protocols.vertical.round_state import RoundState
 from veilboost.types import Int32Array
 from veilboost.wire.message import Done, Message
 
 
-class PlainPassive(VerticalPassive):
+class PlainPassiveCipher(PassiveCipher):
     """Keeps the round's gradients and answers with exact sums."""
 
     def open_round(self, message: BeginRound) -> None:
         if not isinstance(message, PlainRound):
             raise UnexpectedMessage("a round of another protocol")
-        filler = self.block.filler()
+        filler = self.job.block.filler()
         self._take(filler, message.gradients)
         self._filler = filler
 
-    def handle(self, message: Message) -> Message:
+    def other(self, message: Message, state: RoundState | None) -> Message:
         if not isinstance(message, MoreGradients):
-            return super().handle(message)
-        if self._round is None or self._round.summed or self._filler.complete:
+            return super().other(message, state)
+        if state is None or state.summed or self._filler.complete:
             raise UnexpectedMessage("gradients came where none were missing")
         self._take(self._filler, message.gradients)
         return Done()
 
     def _take(self, filler: RowFiller, gradients: Int32Array) -> None:
-        if gradients.shape != (self.trees_per_round, min(ROWS_AT_ONCE, filler.rows - filler.filled), 2):
+        if gradients.shape != (self.job.trees_per_round, min(ROWS_AT_ONCE, filler.rows - filler.filled), 2):
             raise MalformedMessage("the gradients are of another number of rows or classes")
         if gradients.size and max(int(gradients.max()), -int(gradients.min())) > 2**MAX_BITS:
             raise MalformedMessage("a gradient is out of range")
@@ -40,9 +41,11 @@ class PlainPassive(VerticalPassive):
         if filler.complete:
             self._gradients = filler.whole()
 
-    def check_request(self, message: StatisticsRequest, block: ColumnBlock, build: RowGroups) -> None:
+    def answer(self, message: StatisticsRequest, state: RoundState, build: RowGroups) -> PlainSums:
         if not self._filler.complete:
             raise UnexpectedMessage("a level came before all gradients")
+        return PlainSums(state.block.histogram(state.bins, self._gradients, build))
 
-    def statistics(self, block: ColumnBlock, bins: LevelBins, build: RowGroups) -> PlainSums:
-        return PlainSums(block.histogram(bins, self._gradients, build))
+
+def plain_passive(context: PassiveContext) -> VerticalPassive:
+    return VerticalPassive(context, PlainPassiveCipher(context))

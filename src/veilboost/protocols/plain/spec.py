@@ -4,23 +4,16 @@ from __future__ import annotations
 
 from veilboost.privacy.statement import Protection, Statement, Status
 from veilboost.protocols.cost import Cost
-from veilboost.protocols.plain.active import PlainActive
+from veilboost.protocols.plain.active import plain_active
 from veilboost.protocols.plain.messages import MoreGradients, PlainRound, PlainSums
-from veilboost.protocols.plain.passive import PlainPassive
+from veilboost.protocols.plain.passive import plain_passive
 from veilboost.protocols.spec import ProtocolSpec
 from veilboost.protocols.vertical.messages import (
-    BeginTraining,
-    ColumnsOffered,
-    EndTraining,
-    MoreSides,
-    ResumeTraining,
-    SidesRequest,
+    LIFECYCLE,
     SplitAnswer,
-    SplitRequest,
     StatisticsRequest,
 )
 from veilboost.protocols.vertical.statements import FEATURES_BY_SUMS, LABELS_BY_NODES, OWN_FEATURES, OWN_SIDES
-from veilboost.wire.message import Done
 
 SPEC = ProtocolSpec(
     name="plain",
@@ -47,22 +40,8 @@ SPEC = ProtocolSpec(
             ),
         )
     ),
-    messages=(
-        BeginTraining,
-        ColumnsOffered,
-        PlainRound,
-        MoreGradients,
-        StatisticsRequest,
-        PlainSums,
-        SplitRequest,
-        SplitAnswer,
-        SidesRequest,
-        MoreSides,
-        ResumeTraining,
-        EndTraining,
-        Done,
-    ),
-    roles={"active": PlainActive, "passive": PlainPassive},
+    messages=(*LIFECYCLE, PlainRound, MoreGradients, StatisticsRequest, PlainSums),
+    roles={"active": plain_active, "passive": plain_passive},
     exact_messages=lambda config, first: (PlainRound, StatisticsRequest, PlainSums, SplitAnswer),
     cost=Cost(scale=20_000, reach=60),
     relative_cost=1,

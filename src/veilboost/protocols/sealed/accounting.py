@@ -15,6 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from veilboost.config import TrainingConfig
 from veilboost.crypto.lattice.parameters import Sizes
@@ -25,9 +26,18 @@ from veilboost.privacy.quantiles import TABLES
 from veilboost.protocols.sealed.options import SealedOptions, options_of
 from veilboost.types import Role
 
-NAME = "sealed"
-SEE_LABELS = "passive parties, and whoever gets the model"
-SEE_FEATURES = "the active party"
+_OF_LABELS: dict[str, Any] = {
+    "adjacency": Adjacency.LABEL,
+    "adversary": "passive parties, and whoever gets the model",
+    "protocol": "sealed",
+}
+_OF_FEATURES: dict[str, Any] = {
+    "adjacency": Adjacency.SAME_SIDES,
+    "adversary": "the active party",
+    "protocol": "sealed",
+}
+_EXACT_CELLS = "exact sums of gradients and counts per bin (eps_features is off)"
+_SIDES = "on which side of each winning cut of a passive column a row lies"
 
 
 @dataclass(frozen=True)
@@ -86,11 +96,9 @@ def cuts_event(options: SealedOptions, columns: int, number: int) -> Gaussian:
     return Gaussian(
         math.sqrt(2.0) / cuts_sigma(options, columns),
         what="the cuts of a column, by noisy counts",
-        adjacency=Adjacency.SAME_SIDES,
-        adversary=SEE_FEATURES,
-        protocol=NAME,
         release=f"cuts of column {number}",
         count=TABLES,
+        **_OF_FEATURES,
     )
 
 
@@ -127,11 +135,9 @@ def selection_event(noise: LabelNoise, round_number: int, depth: int, classes: i
     return Exponential(
         noise.selection,
         what="the split of every node of a level, privately selected",
-        adjacency=Adjacency.LABEL,
-        adversary=SEE_LABELS,
-        protocol=NAME,
         release=f"round {round_number} level {depth} splits",
         count=_trees_per_label(classes),
+        **_OF_LABELS,
     )
 
 
@@ -139,11 +145,9 @@ def leaf_event(noise: LabelNoise, round_number: int, classes: int) -> Gaussian:
     return Gaussian(
         1.0 / noise.leaf_sigma,
         what="the sums of gradients of leaves, with noise",
-        adjacency=Adjacency.LABEL,
-        adversary=SEE_LABELS,
-        protocol=NAME,
         release=f"round {round_number} leaves",
         count=_trees_per_label(classes),
+        **_OF_LABELS,
     )
 
 
@@ -151,32 +155,15 @@ def cells_event(multiplier: float, round_number: int, depth: int, classes: int) 
     return Gaussian(
         math.sqrt(2.0) / multiplier,
         what="sums of gradients and counts per bin, with noise",
-        adjacency=Adjacency.SAME_SIDES,
-        adversary=SEE_FEATURES,
-        protocol=NAME,
         release=f"round {round_number} level {depth} cells",
         count=1 if classes == 2 else classes,
+        **_OF_FEATURES,
     )
 
 
-def exact_cells_event(round_number: int, depth: int) -> ExactRelease:
-    return ExactRelease(
-        what="exact sums of gradients and counts per bin (eps_features is off)",
-        adjacency=Adjacency.PASSIVE_RECORD,
-        adversary=SEE_FEATURES,
-        protocol=NAME,
-        release=f"round {round_number} level {depth} cells",
-    )
-
-
-def sides_event(round_number: int, depth: int) -> ExactRelease:
-    return ExactRelease(
-        what="on which side of each winning cut of a passive column a row lies",
-        adjacency=Adjacency.PASSIVE_RECORD,
-        adversary=SEE_FEATURES,
-        protocol=NAME,
-        release=f"round {round_number} level {depth} sides",
-    )
+def _exact_event(what: str, release: str) -> ExactRelease:
+    common: dict[str, Any] = {**_OF_FEATURES, "adjacency": Adjacency.PASSIVE_RECORD}
+    return ExactRelease(what=what, release=release, **common)
 
 
 def plan(config: TrainingConfig, rows: int, role: Role, columns: int = 1) -> Sequence[Event]:
@@ -190,9 +177,12 @@ def plan(config: TrainingConfig, rows: int, role: Role, columns: int = 1) -> Seq
         noise = label_noise(options, trees, depth, classes)
         return [*_selections(noise, trees, depth, classes), *_leaves(noise, trees, classes)]
     levels = [(number, level) for number in range(trees) for level in range(depth)]
-    sides = [sides_event(number, level) for number, level in levels]
+    sides = [_exact_event(_SIDES, f"round {number} level {level} sides") for number, level in levels]
     if options.eps_features == 0:
-        return [*(exact_cells_event(number, level) for number, level in levels), *sides]
+        return [
+            *(_exact_event(_EXACT_CELLS, f"round {number} level {level} cells") for number, level in levels),
+            *sides,
+        ]
     multiplier = feature_multiplier(options, trees, depth, classes)
     cells = [cells_event(multiplier, number, level, classes) for number, level in levels]
     return [*(cuts_event(options, columns, number) for number in range(columns)), *cells, *sides]

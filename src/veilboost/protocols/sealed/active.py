@@ -9,7 +9,7 @@ import numpy as np
 
 from veilboost.boost.grower import Choices, Level, Round
 from veilboost.boost.layout import KIND_CODES, BinLayout
-from veilboost.boost.split import Candidates, candidates_from_sums
+from veilboost.boost.split import Candidates, candidates_from_sums, leaf_weights
 from veilboost.crypto.content import content_digest
 from veilboost.crypto.lattice.parameters import Sizes
 from veilboost.engine.shards import per_row
@@ -17,8 +17,9 @@ from veilboost.errors import UnsupportedCombination
 from veilboost.fixedpoint import Scale
 from veilboost.privacy.discrete import discrete_gaussian
 from veilboost.privacy.mechanism import exponential
-from veilboost.protocols.lattice.active import LatticeActive
+from veilboost.protocols.lattice.active import LatticeCipher
 from veilboost.protocols.sealed.accounting import (
+    LabelNoise,
     cell_sigmas,
     label_noise,
     leaf_event,
@@ -27,57 +28,97 @@ from veilboost.protocols.sealed.accounting import (
     selection_event,
 )
 from veilboost.protocols.sealed.options import options_of
-from veilboost.protocols.vertical.roles import ActiveContext
+from veilboost.protocols.vertical.active import VerticalActive
+from veilboost.protocols.vertical.roles import (
+    ActiveContext,
+    ActiveRound,
+    Leaves,
+    Openings,
+    Requests,
+    Selector,
+    Statistics,
+    StatisticsCipher,
+    Waiting,
+)
 from veilboost.types import ColumnKind, Float64Array, Int32Array, Int64Array, PartyName
 
 LEAST_SHARE = 1 / 20  # of a node's rows, for each child
 
 
-class SealedActive(LatticeActive):
+def sealed_active(context: ActiveContext) -> VerticalActive:
     """Everything that leaves here, or enters the model, depends on labels only through paid releases."""
+    if not context.bounded or context.trees_per_round == 2:
+        raise UnsupportedCombination("sealed: gradients must be at most 1, as those of binary or multiclass are")
+    if context.largest_weight > 1.0:
+        raise UnsupportedCombination("sealed: a row that weighs more than 1 moves more than the noise hides")
+    config, classes = context.config, _classes(context)
+    noise = label_noise(options_of(config), config.n_estimators, config.max_depth, classes)
+    selector, leaves = PrivateSelector(context, noise), PrivateLeaves(context, noise)
+    return VerticalActive(context, SealedCipher(context), selector, leaves)
+
+
+def _classes(context: ActiveContext) -> int:
+    return 2 if context.trees_per_round == 1 else context.trees_per_round
+
+
+class SealedCipher(StatisticsCipher):
+    """That of `lattice`, with counts in place of hessians and room for the noise of passive parties."""
 
     def __init__(self, context: ActiveContext) -> None:
         super().__init__(context)
-        if not context.bounded or context.trees_per_round == 2:
-            raise UnsupportedCombination("sealed: gradients must be at most 1, as those of binary or multiclass are")
-        if context.largest_weight > 1.0:
-            raise UnsupportedCombination("sealed: a row that weighs more than 1 moves more than the noise hides")
-        self._options = options_of(context.config)
-        self._classes = 2 if context.trees_per_round == 1 else context.trees_per_round
-        config = context.config
-        self._noise = label_noise(self._options, config.n_estimators, config.max_depth, self._classes)
-        # Scored by counts in place of hessians; children of fewer rows are no candidates.
-        self._scoring = replace(config, min_child_weight=float(self._options.least_rows))
-
-    def begin_round(self, start: Round) -> None:
-        counted = per_row(_counted, start.gradients)
-        self._true_scale = start.scale
-        self._leaves = b""
+        self._options, self._classes = options_of(context.config), _classes(context)
+        self._lattice = LatticeCipher(context, noise_bits=noise_bits(self._options), check_sizes=self._refuse_noise)
+        self.checks_totals = self._lattice.checks_totals
         self._draws = 0  # of noise, at most, in a cell of a level: a node's blocks, and its ancestors' if it is derived
-        super().begin_round(replace(start, gradients=counted, scale=Scale(start.scale.g_exponent, 0)))
 
-    @property
-    def noise_bits(self) -> int:
-        return noise_bits(self._options)
-
-    def check_sizes(self, sizes: Sizes, features: int) -> None:
+    def _refuse_noise(self, sizes: Sizes, features: int) -> None:
         refuse_noise(self.config, self._classes, features, sizes)
 
-    # --- private selection ------------------------------------------------------------------------------
+    def shown(self, start: Round) -> Round:
+        self._draws = 0
+        scale = Scale(start.scale.g_exponent, 0)
+        return self._lattice.shown(replace(start, gradients=per_row(_counted, start.gradients), scale=scale))
 
-    def candidates(self, level: Level) -> Sequence[Candidates]:
-        self._totals = level.fit.totals(self.start.gradients)
-        offers = super().candidates(replace(level, totals=self._totals))
-        self._draws += int(np.bincount(self.block_node).max(initial=1))
-        return offers
+    def openings(self, current: ActiveRound, openings: Openings) -> Openings:
+        return self._lattice.openings(current, openings)
 
-    def known_totals(self, level: Level) -> Int64Array | None:
-        return None if self._options.eps_features > 0 else super().known_totals(level)
+    def totals(self, level: Level) -> Int64Array:
+        return _counted_totals(level)
 
-    def score(self, sums: Int64Array, layout: BinLayout, totals: Int64Array) -> Candidates:
-        """Gains with counts in place of hessians, of all candidates; ties are not named, they would tell of labels."""
+    def enter(self, current: ActiveRound, level: Level) -> tuple[ActiveRound, Level]:
+        return current, replace(level, totals=self.totals(level))
+
+    def ask(self, current: ActiveRound, level: Level, requests: Requests) -> Waiting:
+        waiting = self._lattice.ask(current, level, requests)
+        self._draws += int(np.bincount(self._lattice.block_node).max(initial=1))
+        return waiting
+
+    def read(self, current: ActiveRound, level: Level, waiting: Waiting) -> Statistics:
+        return self._lattice.read(current, level, waiting)
+
+    def tolerance(self, current: ActiveRound, name: PartyName, bins: Int64Array) -> Int64Array | int:
+        """Eight deviations of the noise in so many cells: an honest party exceeds them once in 10^15 sums."""
+        if self._options.eps_features == 0:
+            return 0
+        sigmas = cell_sigmas(self.config, self._classes, current.layouts[name].features)
+        return np.ceil(8.0 * np.sqrt(bins * self._draws)[:, None] * np.array(sigmas)).astype(np.int64)
+
+
+class PrivateSelector(Selector):
+    """Scores by counts in place of hessians, and selects by the exponential mechanism."""
+
+    def __init__(self, context: ActiveContext, noise: LabelNoise) -> None:
+        super().__init__(context)
+        self._options, self._noise, self._classes = options_of(context.config), noise, _classes(context)
+        # Children of fewer rows are no candidates.
+        self._scoring = replace(context.config, min_child_weight=float(self._options.least_rows))
+
+    def score(
+        self, current: ActiveRound, sums: Int64Array, layout: BinLayout, totals: Int64Array, shuffled: bool
+    ) -> Candidates:
+        """Gains of all candidates; ties are not named, they would tell of labels."""
         offer = candidates_from_sums(
-            sums, layout, totals, self.start.scale, self._scoring, self.context.threads, keep_gains=True
+            sums, layout, totals, current.start.scale, self._scoring, self.context.threads, keep_gains=True
         )
         rows, left = totals[:, 1, None], _left_counts(sums[..., 1], layout)
         enough = np.minimum(left, rows - left) >= self._least(rows)
@@ -87,13 +128,10 @@ class SealedActive(LatticeActive):
         """The least rows of a child of a node of so many: the more there are, the less one label moves the utility."""
         return np.maximum(self._options.least_rows, LEAST_SHARE * rows)
 
-    def offer(self, sums: Int64Array, layout: BinLayout, totals: Int64Array) -> Candidates:
-        return self.score(sums, layout, totals)
-
-    def select(self, level: Level, offers: Sequence[Candidates]) -> Choices:
+    def select(self, current: ActiveRound, level: Level, offers: Sequence[Candidates]) -> Choices:
         gains = np.concatenate([_gains(offer, len(level.open)) for offer in offers], axis=1)
         first = np.cumsum([0, *(_gains(offer, len(level.open)).shape[1] for offer in offers)])
-        g, n = self._totals[level.open].T * np.array([[self.start.scale.g_unit], [1.0]])
+        g, n = _counted_totals(level)[level.open].T * np.array([[current.start.scale.g_unit], [1.0]])
         # What XGBoost calls gain is G_L^2/(n_L+lambda) + G_R^2/(n_R+lambda) less the same of the node.
         utility = gains + (g * g / (n + self.config.reg_lambda))[:, None]
         able = np.isfinite(utility).any(axis=1)
@@ -109,7 +147,7 @@ class SealedActive(LatticeActive):
             sensitivity = np.full(len(n), 2.0)
         utility = utility / sensitivity[:, None]
         # Other answers of a peer, after a resume, are other utilities: they meet other noise and are booked again.
-        event = selection_event(self._noise, self.start.number, level.depth, self._classes)
+        event = selection_event(self._noise, current.start.number, level.depth, self._classes)
         digest = content_digest(self.context.randomness, repr(event), utility)
         self.context.account.spend(replace(event, content=digest.hex()))
         generator = self.context.randomness.for_request("selection", digest)
@@ -119,34 +157,33 @@ class SealedActive(LatticeActive):
         # A gain would be a release of its own: the model has none.
         return Choices(level.open[nodes], owner, np.zeros(len(nodes)), handle)
 
-    # --- what a peer's split must add up to ---------------------------------------------------------------
 
-    def left_totals(self, children: Level) -> Int64Array:
-        return np.stack((children.totals[0::2, 0], children.fit.counts[0::2]), axis=1)
+class PrivateLeaves(Leaves):
+    """Noise in the gradient sums of leaves."""
 
-    def tolerance(self, name: PartyName, bins: Int64Array) -> Int64Array | int:
-        """Eight deviations of the noise in so many cells: an honest party exceeds them once in 10^15 sums."""
-        if self._options.eps_features == 0:
-            return 0
-        sigmas = cell_sigmas(self.config, self._classes, self.round_layouts[name].features)
-        return np.ceil(8.0 * np.sqrt(bins * self._draws)[:, None] * np.array(sigmas)).astype(np.int64)
+    def __init__(self, context: ActiveContext, noise: LabelNoise) -> None:
+        super().__init__(context)
+        self._noise, self._classes = noise, _classes(context)
 
-    # --- private leaves ---------------------------------------------------------------------------------
+    def begin_round(self, start: Round) -> None:
+        self._event, self._closed = leaf_event(self._noise, start.number, self._classes), b""
 
-    def leaf_weights(self, totals: Int64Array, scale: Scale) -> Float64Array:
-        event = leaf_event(self._noise, self.start.number, self._classes)
+    def weights(self, current: ActiveRound, level: Level, leaves: Int64Array, scale: Scale) -> Float64Array:
+        noisy = level.totals[leaves]
         # Of these leaves, and of all that earlier levels closed.
-        self._leaves = content_digest(self.context.randomness, repr(event), self._leaves, totals)
-        generator = self.context.randomness.for_request("leaves", self._leaves)
-        sigma = self._noise.leaf_sigma / self._true_scale.g_unit
-        noisy = totals.copy()
-        noisy[:, 0] += discrete_gaussian(generator, sigma, len(totals))
-        return super().leaf_weights(noisy, self._true_scale)
+        self._closed = content_digest(self.context.randomness, repr(self._event), self._closed, noisy)
+        generator = self.context.randomness.for_request("leaves", self._closed)
+        noisy[:, 0] += discrete_gaussian(generator, self._noise.leaf_sigma / scale.g_unit, len(noisy))
+        return leaf_weights(noisy, scale, self.config)
 
     def end_round(self) -> None:
         """A person is in one leaf of a tree, whichever level it is on: the leaves of a round are one release."""
-        event = leaf_event(self._noise, self.start.number, self._classes)
-        self.context.account.spend(replace(event, content=self._leaves.hex()))
+        self.context.account.spend(replace(self._event, content=self._closed.hex()))
+
+
+def _counted_totals(level: Level) -> Int64Array:
+    """Sums of (g, 1) of every node."""
+    return np.stack((level.totals[:, 0], level.fit.counts), axis=1)
 
 
 def _gains(offer: Candidates, nodes: int) -> Float64Array:

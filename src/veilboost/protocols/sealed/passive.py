@@ -7,12 +7,13 @@ from dataclasses import replace
 import numpy as np
 
 from veilboost.boost.columns import CutProposal
+from veilboost.boost.rows import RowGroups
 from veilboost.config import TrainingConfig
 from veilboost.crypto.content import content_digest
 from veilboost.engine.shards import summed
 from veilboost.privacy.discrete import discrete_gaussian
 from veilboost.privacy.quantiles import cell_counts, noisy_cuts
-from veilboost.protocols.lattice.passive import LatticePassive
+from veilboost.protocols.lattice.passive import Incoming, LatticePassiveCipher
 from veilboost.protocols.sealed.accounting import (
     cell_sigmas,
     cells_event,
@@ -23,11 +24,18 @@ from veilboost.protocols.sealed.accounting import (
     refuse_noise,
 )
 from veilboost.protocols.sealed.options import options_of
+from veilboost.protocols.vertical.messages import BeginRound, StatisticsRequest
+from veilboost.protocols.vertical.passive import VerticalPassive
+from veilboost.protocols.vertical.roles import PassiveCipher, PassiveContext, PassiveJob
+from veilboost.protocols.vertical.round_state import RoundState
 from veilboost.types import Float32Array, Int32Array, Int64Array
+from veilboost.wire.message import Message
 
 
-class SealedPassive(LatticePassive):
+class SealedPassiveCipher(PassiveCipher):
     """Noise inside the ciphertext: the active party never sees an exact histogram."""
+
+    shuffles = True
 
     def cut_proposal(self, config: TrainingConfig, fit_rows: Int32Array | None) -> CutProposal | None:
         options = options_of(config)
@@ -47,29 +55,37 @@ class SealedPassive(LatticePassive):
 
         return propose
 
-    @property
-    def noise_bits(self) -> int:
-        return noise_bits(options_of(self.config))
+    def begin_training(self, job: PassiveJob) -> None:
+        super().begin_training(job)
+        self._options = options_of(job.config)
+        self._lattice = LatticePassiveCipher(self.context, noise_bits=noise_bits(self._options), noise=self.noise)
+        self._lattice.begin_training(job)
 
-    def noise(self, blocks: int, slots: int) -> Int64Array | None:
-        options, state = options_of(self.config), self.state
-        if options.eps_features == 0:
+    def open_round(self, message: BeginRound) -> None:
+        self._lattice.open_round(message)
+
+    def answer(self, message: StatisticsRequest, state: RoundState, build: RowGroups) -> Message:
+        return self._lattice.answer(message, state, build)
+
+    def noise(self, incoming: Incoming, state: RoundState) -> Int64Array | None:
+        """What is added to a level's sums, (blocks, families, slots); None for nothing."""
+        if self._options.eps_features == 0:
             return None
-        classes = 2 if self.trees_per_round == 1 else self.trees_per_round
-        refuse_noise(self.config, classes, state.block.layout.features, self.incoming.sizes)
+        config, layout, trees = self.job.config, state.block.layout, self.job.trees_per_round
+        classes = 2 if trees == 1 else trees
+        refuse_noise(config, classes, layout.features, incoming.sizes)
         # The same request again meets the same noise; another meets other noise, which is booked beside the first.
-        multiplier = feature_multiplier(options, self.config.n_estimators, self.config.max_depth, classes)
+        multiplier = feature_multiplier(self._options, config.n_estimators, config.max_depth, classes)
         event = cells_event(multiplier, state.number, state.depth, classes)
-        digest = self._digest(repr(event))
+        digest = self._digest(repr(event), incoming, state)
         self.context.account.spend(replace(event, content=digest.hex()))
-        generator = self.context.randomness.for_request("cells", digest)
-        sigmas = cell_sigmas(self.config, classes, state.block.layout.features)
-        drawn = [discrete_gaussian(generator, sigma, blocks * slots).reshape(blocks, slots) for sigma in sigmas]
+        generator, shape = self.context.randomness.for_request("cells", digest), (len(incoming.node), layout.slots)
+        sigmas = cell_sigmas(config, classes, layout.features)
+        drawn = [discrete_gaussian(generator, sigma, shape[0] * shape[1]).reshape(shape) for sigma in sigmas]
         return np.stack(drawn, axis=1)
 
-    def _digest(self, law: str) -> bytes:
+    def _digest(self, law: str, incoming: Incoming, state: RoundState) -> bytes:
         """Of all that the answer's exact sums depend on: ciphertexts, rows, columns and their cuts."""
-        incoming, columns = self.incoming, self.state.columns
         blocks = incoming.blocks
         return content_digest(
             self.context.randomness,
@@ -81,6 +97,10 @@ class SealedPassive(LatticePassive):
             blocks.begin,
             blocks.end,
             blocks.run,
-            b"" if columns is None else columns,
+            b"" if state.columns is None else state.columns,
             self._cuts,
         )
+
+
+def sealed_passive(context: PassiveContext) -> VerticalPassive:
+    return VerticalPassive(context, SealedPassiveCipher(context))

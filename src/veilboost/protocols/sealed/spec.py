@@ -15,22 +15,15 @@ from veilboost.protocols.cost import any_size
 from veilboost.protocols.lattice.cost import COST, memory
 from veilboost.protocols.lattice.messages import LatticeRequest, LatticeRound, LatticeSums
 from veilboost.protocols.sealed.accounting import feature_multiplier, label_noise, noise_bits, plan
-from veilboost.protocols.sealed.active import SealedActive
+from veilboost.protocols.sealed.active import sealed_active
 from veilboost.protocols.sealed.options import SealedOptions, completed, delta_option, options_of, refuse
-from veilboost.protocols.sealed.passive import SealedPassive
+from veilboost.protocols.sealed.passive import sealed_passive
 from veilboost.protocols.spec import BinSums, Evidence, ProtocolSpec
 from veilboost.protocols.vertical.messages import (
-    BeginTraining,
-    ColumnsOffered,
-    EndTraining,
-    MoreSides,
-    ResumeTraining,
-    SidesRequest,
+    LIFECYCLE,
     SplitAnswer,
-    SplitRequest,
 )
 from veilboost.protocols.vertical.statements import OWN_FEATURES, OWN_SIDES
-from veilboost.wire.message import Done
 
 
 def calibrate(request: CalibrationRequest) -> Mapping[str, Any]:
@@ -105,21 +98,8 @@ SPEC = ProtocolSpec(
             ),
         )
     ),
-    messages=(
-        BeginTraining,
-        ColumnsOffered,
-        LatticeRound,
-        LatticeRequest,
-        LatticeSums,
-        SplitRequest,
-        SplitAnswer,
-        SidesRequest,
-        MoreSides,
-        ResumeTraining,
-        EndTraining,
-        Done,
-    ),
-    roles={"active": SealedActive, "passive": SealedPassive},
+    messages=(*LIFECYCLE, LatticeRound, LatticeRequest, LatticeSums),
+    roles={"active": sealed_active, "passive": sealed_passive},
     options=SealedOptions,
     refuse=refuse,
     plan=plan,

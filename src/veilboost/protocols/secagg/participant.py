@@ -15,7 +15,6 @@ from veilboost.boost.columns import ColumnBlock
 from veilboost.boost.objective import objective_of
 from veilboost.boost.rows import RowGroups
 from veilboost.boost.sampling import sample_columns
-from veilboost.boost.stumps import bins_of
 from veilboost.crypto.content import content_digest
 from veilboost.crypto.pairwise import KEY_BYTES, PairwiseMasks
 from veilboost.data.table import PartyTable
@@ -27,7 +26,6 @@ from veilboost.protocols.horizontal.roles import ParticipantContext, Participant
 from veilboost.protocols.horizontal.schema import Schema, describe, table_in_terms_of
 from veilboost.protocols.horizontal.whole import TrainedModel, block_with_cuts, from_message
 from veilboost.protocols.secagg.accounting import releases
-from veilboost.protocols.secagg.exact import SUM_BYTES, exact_sum
 from veilboost.protocols.secagg.messages import (
     CountsRequest,
     CutsFound,
@@ -44,8 +42,7 @@ from veilboost.protocols.secagg.messages import (
     SumsRequest,
     TotalsRequest,
 )
-from veilboost.protocols.secagg.options import metric_of
-from veilboost.protocols.secagg.search import MOST_STEPS, most_values
+from veilboost.protocols.secagg.shared import MOST_STEPS, SUM_BYTES, exact_sum, metric_of, most_values
 from veilboost.protocols.vertical.round_state import increasing, within
 from veilboost.types import (
     AnyArray,
@@ -235,7 +232,7 @@ class SecaggParticipant(ParticipantSide):
             raise MalformedMessage("sums are asked for nodes that are not there, twice, or out of order")
         self._round, self._depth = message.number, message.depth
         block = self._round_block
-        sums = block.histogram(bins_of(block), self._gradients, self._groups.of(message.build.astype(np.int64)))
+        sums = block.histogram(block.shared_bins, self._gradients, self._groups.of(message.build.astype(np.int64)))
         return MaskedSums(self._masks.hide(sums.view(np.uint64), digest))
 
     def _open_round(self, message: SumsRequest) -> None:
@@ -292,7 +289,7 @@ class SecaggParticipant(ParticipantSide):
         children: list[RowGroups] = []
         for rows in (groups, self._watch):
             at = rows.of(message.position.astype(np.int64))
-            children.append(at.split(block.route(bins_of(block), at, splits)))
+            children.append(at.split(block.route(block.shared_bins, at, splits)))
             self._weigh(rows.of(message.leaves.astype(np.int64)), message.weights)
         return children[0], children[1]
 

@@ -10,8 +10,11 @@ from typing import Any
 import numpy as np
 
 from veilboost.boost.booster import RoundResult
+from veilboost.boost.columns import category_cuts
+from veilboost.boost.grower import grow
 from veilboost.boost.objective import Objective, objective_of
 from veilboost.boost.sampling import sample_columns
+from veilboost.boost.tree import Tree
 from veilboost.crypto.pairwise import KEY_BYTES
 from veilboost.errors import EmptyTable, ImpossibleParameter, MalformedMessage, PeerUnreachable
 from veilboost.fixedpoint import MAX_BITS, Scale, choose_scale
@@ -23,35 +26,29 @@ from veilboost.protocols.horizontal.roles import (
     introduction,
 )
 from veilboost.protocols.horizontal.schema import Schema, unify
-from veilboost.protocols.horizontal.whole import bare_block, category_cuts, make_whole, to_message
-from veilboost.protocols.secagg.exact import SUM_BYTES, as_float, from_residue
-from veilboost.protocols.secagg.grower import Grower, Told
+from veilboost.protocols.horizontal.whole import bare_block, make_whole, to_message
+from veilboost.protocols.secagg.finder import SecaggFinder, added
 from veilboost.protocols.secagg.messages import (
     CountsRequest,
     CutsFound,
     MaskedCounts,
     MaskedMetric,
-    MaskedSums,
     MaskedTotals,
     MetricRequest,
     ScaleAnswer,
     ScaleRequest,
     SecaggColumns,
     SecaggGroup,
-    SumsRequest,
     TotalsRequest,
 )
-from veilboost.protocols.secagg.options import metric_of
-from veilboost.protocols.secagg.search import find_cuts
+from veilboost.protocols.secagg.shared import SUM_BYTES, as_float, find_cuts, from_residue, metric_of
 from veilboost.types import (
     Float32Array,
     Float64Array,
-    Int32Array,
     Int64Array,
     PartyName,
     UInt8Array,
     UInt32Array,
-    UInt64Array,
 )
 from veilboost.wire.message import Done, Message
 
@@ -75,13 +72,15 @@ class SecaggServer(ServerSide):
         base = _base(objective, schema, mean, config.base_score)
         cuts = self._find_cuts(schema, base)
         block = bare_block(schema, cuts, config, np.empty((0, len(cuts)), dtype=np.uint8), self._context.threads)
-        grower = Grower(block, objective, config, self._context.threads)
+        finder = SecaggFinder(self._ask, block, objective, config, self._context.threads)
+        trees: list[Tree] = []
         history: list[RoundResult] = []
-        told = Told.nothing()
         for number in range(config.n_estimators):
             began = time.perf_counter()
             columns = sample_columns([block.layout.features], number, config)[0]
-            told, value = self._measure(number, self._grow(grower, number, columns, told))
+            start = finder.round(number, self._scale(number, finder), columns)
+            trees += grow(finder, start, config, np.empty((objective.trees_per_round, 0)))
+            value = self._measure(number, finder) if self._watches else None
             history.append(RoundResult(number, time.perf_counter() - began, value))
             if self._context.watcher is not None:
                 self._context.watcher(history[-1])
@@ -89,8 +88,9 @@ class SecaggServer(ServerSide):
             if patience is not None and number - _best_round(history) >= patience:
                 break
         if config.early_stopping_rounds is not None:
-            grower.keep(_best_round(history) + 1)
-        part = make_whole("secagg", schema, grower.trees, base, SplitRecords.of(grower.rules), config)
+            trees = trees[: (_best_round(history) + 1) * objective.trees_per_round]
+        rules = {key: rule for key, rule in finder.rules.items() if key[0] < len(trees)}
+        part = make_whole("secagg", schema, trees, base, SplitRecords.of(rules), config)
         dropped: dict[PartyName, str] = {}
         ask_those_there(self._context.participants, dict.fromkeys(self._names, to_message(part)), dropped, Done)
         reports = {name: {"rows of all": rows} for name in self._names}
@@ -121,7 +121,7 @@ class SecaggServer(ServerSide):
     def _totals(self) -> tuple[int, float]:
         """How many rows there are, and the weighted mean of their labels."""
         answers = self._ask(TotalsRequest(), MaskedTotals).values()
-        rows = int(_added([each.rows for each in answers])[0])
+        rows = int(added([each.rows for each in answers])[0])
         weights, labels = _exactly([each.weights for each in answers]), _exactly([each.labels for each in answers])
         if rows < 2 or not weights > 0:
             raise EmptyTable("the participants have fewer than two rows together, or none with a weight")
@@ -132,7 +132,7 @@ class SecaggServer(ServerSide):
         numeric = [info.categories is None or config.categories == "ordinal" for info in schema.columns]
         found = iter(find_cuts(sum(numeric), config.max_bin, config.binning, self._count))
         cuts = [
-            next(found) if is_number else category_cuts(info)
+            next(found) if is_number else category_cuts(len(info.categories or ()))
             for info, is_number in zip(schema.columns, numeric, strict=True)
         ]
         starts = np.concatenate(([0], np.cumsum([len(each) for each in cuts]))).astype(np.int32)
@@ -142,47 +142,25 @@ class SecaggServer(ServerSide):
     def _count(self, values: UInt32Array) -> Int64Array:
         self._step += 1
         answers = self._ask(CountsRequest(self._step, values), MaskedCounts).values()
-        return _added([each.counts for each in answers])
+        return added([each.counts for each in answers])
 
     # --- rounds -----------------------------------------------------------------------------------------
 
-    def _grow(self, grower: Grower, number: int, columns: Int32Array | None, told: Told) -> Told:
-        """One round of trees; what is still to be told of it goes out with the next round."""
+    def _scale(self, number: int, finder: SecaggFinder) -> Scale:
+        """The round's grid."""
         bounds = self._objective.bounds(1.0, _NO_BOUND, _NO_BOUND)
-        scale = choose_scale(*bounds, self._weight_bound, self._config.gradient_bits)
-        if min(bounds) == 0:  # nothing but this round's gradients bounds them
-            answers = self._ask(ScaleRequest(*told, number), ScaleAnswer).values()
-            scale = Scale(min(each.g_exponent for each in answers), min(each.h_exponent for each in answers))
-            told = Told.nothing()
-        build = grower.begin(columns, scale)
-        depth = 0
-        while True:
-            request = SumsRequest(
-                *told,
-                number=number,
-                depth=depth,
-                g_exponent=scale.g_exponent,
-                h_exponent=scale.h_exponent,
-                columns=np.empty(0, dtype=np.int32) if columns is None else columns,
-                build=build.astype(np.int32),
-            )
-            shape = (len(build), grower.block.layout.slots, 2)
-            sums = _added([each.sums for each in self._ask(request, MaskedSums).values()])
-            if sums.shape != shape:
-                raise MalformedMessage("sums for other nodes or bins arrived")
-            told, build = grower.level(depth, sums)
-            if build is None:
-                return told
-            depth += 1
+        if min(bounds) > 0:
+            return choose_scale(*bounds, self._weight_bound, self._config.gradient_bits)
+        # Nothing but this round's gradients bounds them.
+        answers = self._ask(ScaleRequest(*finder.take_untold(), number), ScaleAnswer).values()
+        return Scale(min(each.g_exponent for each in answers), min(each.h_exponent for each in answers))
 
-    def _measure(self, number: int, told: Told) -> tuple[Told, float | None]:
-        """The metric on validation rows, where there are any, after they are told how the round ended."""
-        if not self._watches:
-            return told, None
-        answers = self._ask(MetricRequest(*told, number), MaskedMetric).values()
+    def _measure(self, number: int, finder: SecaggFinder) -> float:
+        """The metric on validation rows, after they are told how the round ended."""
+        answers = self._ask(MetricRequest(*finder.take_untold(), number), MaskedMetric).values()
         weights, terms = _exactly([each.weights for each in answers]), _exactly([each.terms for each in answers])
         mean = terms / weights if weights > 0 else math.nan
-        return Told.nothing(), math.sqrt(mean) if metric_of(self._objective, self._config).root else mean
+        return math.sqrt(mean) if metric_of(self._objective, self._config).root else mean
 
     def _ask(self, message: Message, kind: type[Any]) -> Mapping[PartyName, Any]:
         lost: dict[PartyName, str] = {}
@@ -194,16 +172,6 @@ class SecaggServer(ServerSide):
                 "start the job again under another name, with the participants that are there; it cannot be resumed",
             )
         return answers
-
-
-def _added(answers: list[UInt64Array]) -> Int64Array:
-    """The sum of all answers modulo 2^64: masks cancel, and what is left is small and may be negative."""
-    if any(answer.shape != answers[0].shape for answer in answers):
-        raise MalformedMessage("the participants' answers have different sizes")
-    total = answers[0].copy()
-    for answer in answers[1:]:
-        total += answer
-    return total.view(np.int64)
 
 
 def _exactly(answers: list[UInt8Array]) -> float:

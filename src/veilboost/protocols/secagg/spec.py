@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from veilboost.boost.metrics import metric_named
+from veilboost.config import TrainingConfig
+from veilboost.errors import UnsupportedCombination
 from veilboost.privacy.statement import Protection, Statement, Status
 from veilboost.protocols.cost import GRADIENTS, STATE_A, VALUE, Cost, Needs, PlannedJob, Room
+from veilboost.protocols.horizontal.roles import refuse_sampling
 from veilboost.protocols.horizontal.whole import TrainedModel
 from veilboost.protocols.secagg.accounting import plan
 from veilboost.protocols.secagg.messages import (
@@ -21,7 +25,6 @@ from veilboost.protocols.secagg.messages import (
     SumsRequest,
     TotalsRequest,
 )
-from veilboost.protocols.secagg.options import FIXED, refuse
 from veilboost.protocols.secagg.participant import SecaggParticipant
 from veilboost.protocols.secagg.server import SecaggServer
 from veilboost.protocols.spec import Evidence, ProtocolSpec
@@ -32,6 +35,14 @@ def _memory(job: PlannedJob, columns: int) -> Needs:
     """Participants grow the trees, and have their columns in order too, while cuts are looked for."""
     own = float(job.rows) / job.participants
     return Needs(there=Room(own * (VALUE * columns + STATE_A), own * GRADIENTS))
+
+
+def refuse(config: TrainingConfig) -> None:
+    refuse_sampling(config, "secagg")
+    if config.eval_metric != "auto" and metric_named(config.eval_metric).terms is None:
+        raise UnsupportedCombination(
+            f"secagg adds metrics up, and {config.eval_metric} ranks rows", "use one that is a mean, as logloss"
+        )
 
 
 SPEC = ProtocolSpec(
@@ -79,7 +90,7 @@ SPEC = ProtocolSpec(
     ),
     roles={"server": SecaggServer, "participant": SecaggParticipant},
     driver="server",
-    fixed=FIXED,
+    fixed={"proposal": "global"},
     refuse=refuse,
     plan=plan,
     counts_rows=False,  # a count would be one more sum to show the server

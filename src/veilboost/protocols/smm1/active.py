@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Sequence
 
 import numpy as np
 
 from veilboost.boost.grower import Level, Round
 from veilboost.boost.layout import BinLayout
-from veilboost.boost.split import Candidates
 from veilboost.crypto.content import content_digest
 from veilboost.crypto.csprng import Csprng
+from veilboost.engine.api import blas_threads
 from veilboost.errors import GradientRange, MalformedMessage
 from veilboost.protocols.smm1.messages import Smm1Request, Smm1Response
-from veilboost.protocols.vertical.blas import blas_threads
-from veilboost.protocols.vertical.encrypted import EncryptedActive
+from veilboost.protocols.vertical.active import VerticalActive
 from veilboost.protocols.vertical.kernels import (
     KernelOptions,
     blocks_of,
@@ -25,60 +23,63 @@ from veilboost.protocols.vertical.kernels import (
     rounded,
     without_single_rows,
 )
-from veilboost.protocols.vertical.messages import BeginRound, StatisticsRequest
 from veilboost.protocols.vertical.null_space import chunked_product, null_vectors
-from veilboost.protocols.vertical.roles import ActiveContext
-from veilboost.types import BoolArray, Float64Array, Int32Array, Int64Array, PartyName
-from veilboost.wire.channel import Pending
-from veilboost.wire.message import Message
+from veilboost.protocols.vertical.roles import (
+    ActiveContext,
+    ActiveRound,
+    Openings,
+    Requests,
+    Statistics,
+    StatisticsCipher,
+    Waiting,
+)
+from veilboost.types import Float64Array, Int32Array, Int64Array, PartyName
 
 
-class Smm1Active(EncryptedActive):
+class Smm1Cipher(StatisticsCipher):
     """FedXGBoost Alg. 1, the active party's lines."""
 
-    answer: ClassVar[type[Message]] = Smm1Response
+    shuffled = checks_totals = True
 
     def __init__(self, context: ActiveContext) -> None:
         super().__init__(context)
         self._options = KernelOptions.from_dict(context.config.options)
+        refuse_rows(context.rows, self.config, self._options)
 
-    def begin_training(self, held_out: BoolArray | None, bin_weights: Float64Array | None) -> Sequence[int]:
-        refuse_rows(self.context.rows, self.config, self._options)
-        return super().begin_training(held_out, bin_weights)
-
-    def begin_round(self, start: Round) -> None:
+    def shown(self, start: Round) -> Round:
         refuse_inexact(start.gradients, start.fit, self._options)
-        super().begin_round(start)
+        return start
 
-    def round_message(self, start: Round, party: PartyName, opening: BeginRound) -> BeginRound:
-        return opening
+    def openings(self, current: ActiveRound, openings: Openings) -> Openings:
+        return openings
 
-    def candidates(self, level: Level) -> Sequence[Candidates]:
-        level = without_single_rows(level)
+    def enter(self, current: ActiveRound, level: Level) -> tuple[ActiveRound, Level]:
+        return current, without_single_rows(level)
+
+    def ask(self, current: ActiveRound, level: Level, requests: Requests) -> Waiting:
         with blas_threads(self.context.threads):
-            self._nodes = [self._node(level, at) for at in level.build.tolist()]
-            return super().candidates(level)
-
-    def ask_statistics(self, requests: Mapping[PartyName, StatisticsRequest]) -> Mapping[PartyName, Pending]:
+            self._nodes = [self._node(current.start, level, at) for at in level.build.tolist()]
         halves = np.array([len(node.kernels) > 1 for node in self._nodes], dtype=np.uint8)
         kernel = np.concatenate([kernel.ravel() for node in self._nodes for kernel in node.kernels])
         return self.context.peers.send(
-            {
-                name: Smm1Request(each.depth, each.split, each.fit_left, each.follow_left, each.build, halves, kernel)
-                for name, each in requests.items()
-            }
+            {name: Smm1Request(**vars(each), halves=halves, kernel=kernel) for name, each in requests.items()}
         )
 
-    def _node(self, level: Level, position: int) -> MaskedNode:
+    def _node(self, start: Round, level: Level, position: int) -> MaskedNode:
         rows = level.fit.rows[level.fit.begin[position] : level.fit.end[position]]
-        pairs = self.start.gradients[level.fit.group[position], rows]
+        pairs = start.gradients[level.fit.group[position], rows]
         # The same vectors go to all passive parties (Alg. 1, line 2), and again if the level is asked for again.
         content = content_digest(self.context.randomness, rows, pairs)
-        source = self.context.randomness.for_request("kernel", self.start.number, level.depth, position, content)
+        source = self.context.randomness.for_request("kernel", start.number, level.depth, position, content)
         return MaskedNode.make(pairs, self._options, source)
 
-    def decrypt(self, level: Level, name: PartyName, answer: Smm1Response) -> Int64Array:
-        layout = self.round_layouts[name]
+    def read(self, current: ActiveRound, level: Level, waiting: Waiting) -> Statistics:
+        totals = level.totals[level.build]
+        answers = self.context.peers.collect(waiting, Smm1Response)
+        with blas_threads(self.context.threads):
+            return {name: self._sums(name, each, current.layouts[name], totals) for name, each in answers.items()}
+
+    def _sums(self, name: PartyName, answer: Smm1Response, layout: BinLayout, totals: Int64Array) -> Int64Array:
         listed = _bins_listed(name, answer, layout, len(self._nodes))
         last = [np.diff(_column_of(layout, slots), append=layout.features + 1) > 0 for slots in listed]
         shapes = [
@@ -90,7 +91,6 @@ class Smm1Active(EncryptedActive):
             raise MalformedMessage(f"{name} sent masked columns for other nodes or bins")
         matrices = blocks_of(answer.masked, shapes)
         sums = np.zeros((len(self._nodes), layout.slots, 2), dtype=np.int64)
-        totals = level.totals[level.build]
         for at, (node, slots, ends) in enumerate(zip(self._nodes, listed, last, strict=True)):
             sums[at, slots[~ends]] = node.sums([next(matrices) for _ in node.kernels])
             if layout.features:
@@ -159,3 +159,7 @@ def _bins_listed(name: PartyName, answer: Smm1Response, layout: BinLayout, nodes
         if fits:
             return listed
     raise MalformedMessage(f"{name} listed bins that are not there")
+
+
+def smm1_active(context: ActiveContext) -> VerticalActive:
+    return VerticalActive(context, Smm1Cipher(context))

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import numpy as np
 
-from veilboost.boost.columns import ColumnBlock, LevelBins
 from veilboost.boost.rows import RowGroups
 from veilboost.crypto.content import content_digest
+from veilboost.engine.api import blas_threads
 from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.protocols.smm1.messages import Smm1Request, Smm1Response
-from veilboost.protocols.vertical.blas import blas_threads
 from veilboost.protocols.vertical.kernels import (
     KernelOptions,
     RevealedRank,
@@ -23,71 +21,74 @@ from veilboost.protocols.vertical.kernels import (
 )
 from veilboost.protocols.vertical.messages import BeginRound, StatisticsRequest
 from veilboost.protocols.vertical.passive import VerticalPassive
+from veilboost.protocols.vertical.roles import PassiveCipher, PassiveContext
+from veilboost.protocols.vertical.round_state import RoundState
 from veilboost.types import AnyArray, Float64Array, Int32Array, Int64Array
-from veilboost.wire.message import Message
 
 
-class Smm1Passive(VerticalPassive):
+class Smm1PassiveCipher(PassiveCipher):
     """FedXGBoost Alg. 2."""
 
-    shuffles: ClassVar[bool] = True
-
-    def handle(self, message: Message) -> Message:
-        with blas_threads(self.context.threads):
-            return super().handle(message)
+    shuffles = True
 
     def open_round(self, message: BeginRound) -> None:
         if type(message) is not BeginRound:
             raise UnexpectedMessage("a round of another protocol")
-        self._options = KernelOptions.from_dict(self.config.options)
-        refuse_rows(self.context.rows, self.config, self._options)
-        self._revealed = RevealedRank(self.context.rows, self.trees_per_round, self._options)
-        self._number = message.number
+        self._options = KernelOptions.from_dict(self.job.config.options)
+        refuse_rows(self.context.rows, self.job.config, self._options)
+        self._revealed = RevealedRank(self.context.rows, self.job.trees_per_round, self._options)
 
-    def check_request(self, message: StatisticsRequest, block: ColumnBlock, build: RowGroups) -> None:
+    def answer(self, message: StatisticsRequest, state: RoundState, build: RowGroups) -> Smm1Response:
         if not isinstance(message, Smm1Request):
             raise UnexpectedMessage("a request of another protocol")
+        with blas_threads(self.context.threads):
+            kernels = self._checked(message, build)
+            node_of: list[int] = np.arange(build.nodes).repeat(1 + message.halves.astype(np.int64)).tolist()
+            own = [state.bins.of_node(build, node) for node in range(build.nodes)]
+            masks = self._draw_masks(state, build, node_of, kernels, own)
+            nodes = [SplitColumns(each, state.shuffle.starts) for each in own]
+            sizes = [nodes[node].width * len(mask) for node, mask in zip(node_of, masks, strict=True)]
+            # All nodes write into one array, which is the largest thing here by far.
+            masked = np.empty(sum(sizes))
+            at = 0
+            for node, mask, size in zip(node_of, masks, sizes, strict=True):
+                nodes[node].mask_into(mask, masked[at : at + size].reshape(nodes[node].width, len(mask)))
+                at += size
+        starts = np.zeros(build.nodes + 1, dtype=np.int32)
+        np.cumsum([len(node.slots) for node in nodes], out=starts[1:])
+        return Smm1Response(starts, np.concatenate([node.slots for node in nodes]), masked)
+
+    def _checked(self, message: Smm1Request, build: RowGroups) -> list[Float64Array]:
+        """The kernel vectors that came, node after node."""
         if len(message.halves) != build.nodes or (message.halves > 1).any():
             raise MalformedMessage("the kernel vectors are for other nodes")
-        rows = build.counts.tolist()
         shapes: list[tuple[int, int]] = []
-        for count, two in zip(rows, message.halves.tolist(), strict=True):
+        for count, two in zip(build.counts.tolist(), message.halves.tolist(), strict=True):
             shapes += [(count, self._options.count(count, 1))] * 2 if two else [(count, self._options.count(count, 2))]
         if len(message.kernel) != sum(count * vectors for count, vectors in shapes):
             raise MalformedMessage("the kernel vectors are of another shape")
         kernels = list(blocks_of(message.kernel, shapes))
         for kernel in kernels:
             check_kernel(kernel)
-        self._kernels = kernels
-        self._node_of: list[int] = np.arange(build.nodes).repeat(1 + message.halves.astype(np.int64)).tolist()
+        return kernels
 
-    def statistics(self, block: ColumnBlock, bins: LevelBins, build: RowGroups) -> Smm1Response:
-        if self.shuffle is None:
-            raise UnexpectedMessage("no round has begun")
-        own = [bins.of_node(build, node) for node in range(build.nodes)]
-        masks = self._draw_masks(build, own)
-        nodes = [SplitColumns(each, self.shuffle.starts) for each in own]
-        sizes = [nodes[node].width * len(mask) for node, mask in zip(self._node_of, masks, strict=True)]
-        # All nodes write into one array, which is the largest thing here by far.
-        masked = np.empty(sum(sizes))
-        at = 0
-        for node, mask, size in zip(self._node_of, masks, sizes, strict=True):
-            nodes[node].mask_into(mask, masked[at : at + size].reshape(nodes[node].width, len(mask)))
-            at += size
-        starts = np.zeros(build.nodes + 1, dtype=np.int32)
-        np.cumsum([len(node.slots) for node in nodes], out=starts[1:])
-        return Smm1Response(starts, np.concatenate([node.slots for node in nodes]), masked)
-
-    def _draw_masks(self, build: RowGroups, own: Sequence[AnyArray]) -> list[Float64Array]:
+    def _draw_masks(
+        self,
+        state: RoundState,
+        build: RowGroups,
+        node_of: Sequence[int],
+        kernels: Sequence[Float64Array],
+        own: Sequence[AnyArray],
+    ) -> list[Float64Array]:
         masks: list[Float64Array] = []
-        randomness, depth = self.context.randomness, self.state.depth
-        for node, kernel in zip(self._node_of, self._kernels, strict=True):
+        randomness = self.context.randomness
+        for node, kernel in zip(node_of, kernels, strict=True):
             # The same vectors meet the same mask, and for other rows, or other bins of them, another one.
             rows = build.rows[build.begin[node] : build.end[node]]
             content = content_digest(randomness, kernel, rows, own[node])
-            source = randomness.for_request("mask", self._number, depth, node, content)
-            masks.append(draw_mask(kernel, self._options, self.config.max_depth, source))
-        self._revealed.after(build, [(node, mask.shape[1]) for node, mask in zip(self._node_of, masks, strict=True)])
+            source = randomness.for_request("mask", state.number, state.depth, node, content)
+            masks.append(draw_mask(kernel, self._options, self.job.config.max_depth, source))
+        self._revealed.after(build, [(node, mask.shape[1]) for node, mask in zip(node_of, masks, strict=True)])
         return masks
 
 
@@ -129,3 +130,7 @@ class SplitColumns:
             inside = every[place < count]
             out[at + place[inside], inside] += 1.0
             at += count
+
+
+def smm1_passive(context: PassiveContext) -> VerticalPassive:
+    return VerticalPassive(context, Smm1PassiveCipher(context))

@@ -4,25 +4,18 @@ from __future__ import annotations
 
 from veilboost.config import TrainingConfig
 from veilboost.privacy.statement import Protection, Statement, Status
-from veilboost.protocols.smm1.active import Smm1Active
+from veilboost.protocols.smm1.active import smm1_active
 from veilboost.protocols.smm1.cost import COST, memory
 from veilboost.protocols.smm1.messages import Smm1Request, Smm1Response
-from veilboost.protocols.smm1.passive import Smm1Passive
+from veilboost.protocols.smm1.passive import smm1_passive
 from veilboost.protocols.spec import Evidence, ProtocolSpec
 from veilboost.protocols.vertical.kernels import KernelOptions, refuse
 from veilboost.protocols.vertical.messages import (
+    LIFECYCLE,
     BeginRound,
-    BeginTraining,
-    ColumnsOffered,
-    EndTraining,
-    MoreSides,
-    ResumeTraining,
-    SidesRequest,
     SplitAnswer,
-    SplitRequest,
 )
 from veilboost.protocols.vertical.statements import LABELS_BY_NODES, OWN_FEATURES, OWN_SIDES
-from veilboost.wire.message import Done
 
 
 def _refuse(config: TrainingConfig) -> None:
@@ -72,21 +65,8 @@ SPEC = ProtocolSpec(
             ),
         )
     ),
-    messages=(
-        BeginTraining,
-        ColumnsOffered,
-        BeginRound,
-        Smm1Request,
-        Smm1Response,
-        SplitRequest,
-        SplitAnswer,
-        SidesRequest,
-        MoreSides,
-        ResumeTraining,
-        EndTraining,
-        Done,
-    ),
-    roles={"active": Smm1Active, "passive": Smm1Passive},
+    messages=(*LIFECYCLE, BeginRound, Smm1Request, Smm1Response),
+    roles={"active": smm1_active, "passive": smm1_passive},
     exact_messages=lambda config, first: (Smm1Request, Smm1Response, SplitAnswer),
     options=KernelOptions,
     refuse=_refuse,

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 import numpy as np
 
 from veilboost.boost.grower import Level, Round
 from veilboost.boost.rows import RowGroups
 from veilboost.boost.split import Candidates
 from veilboost.crypto.content import content_digest
+from veilboost.engine.api import blas_threads
 from veilboost.errors import MalformedMessage
 from veilboost.protocols.smm2.messages import Smm2Gains, Smm2Kernels, Smm2Masked, Smm2Round
-from veilboost.protocols.smm2.nodes import scored_nodes
-from veilboost.protocols.smm2.options import Smm2Options
+from veilboost.protocols.smm2.options import Smm2Options, scored_nodes
 from veilboost.protocols.vertical.active import VerticalActive
-from veilboost.protocols.vertical.blas import blas_threads
 from veilboost.protocols.vertical.kernels import (
     RevealedRank,
     blocks_of,
@@ -26,48 +23,43 @@ from veilboost.protocols.vertical.kernels import (
     refuse_rows,
     without_single_rows,
 )
-from veilboost.protocols.vertical.messages import BeginRound, StatisticsRequest
-from veilboost.protocols.vertical.roles import ActiveContext
-from veilboost.types import BoolArray, Float64Array, Int32Array, PartyName
-from veilboost.wire.channel import Pending
+from veilboost.protocols.vertical.roles import (
+    ActiveContext,
+    ActiveRound,
+    Openings,
+    Statistics,
+    StatisticsCipher,
+    Waiting,
+)
+from veilboost.types import Float64Array, Int32Array, PartyName
 
 
-class Smm2Active(VerticalActive):
+class Smm2Cipher(StatisticsCipher):
     """FedXGBoost Alg. 3 and the active party's lines of Alg. 4."""
 
     def __init__(self, context: ActiveContext) -> None:
         super().__init__(context)
         self._options = Smm2Options.from_dict(context.config.options)
+        refuse_rows(context.rows, self.config, self._options)
 
-    def begin_training(self, held_out: BoolArray | None, bin_weights: Float64Array | None) -> Sequence[int]:
-        refuse_rows(self.context.rows, self.config, self._options)
-        return super().begin_training(held_out, bin_weights)
-
-    def begin_round(self, start: Round) -> None:
+    def shown(self, start: Round) -> Round:
         refuse_inexact(start.gradients, start.fit, self._options)
         self._revealed = {
             name: RevealedRank(self.context.rows, start.trees, self._options) for name in self.context.peers.names
         }
-        super().begin_round(start)
+        return start
 
-    def round_message(self, start: Round, party: PartyName, opening: BeginRound) -> Smm2Round:
-        scale = start.scale
-        return Smm2Round(
-            opening.number, opening.fit, opening.all_columns, opening.columns, scale.g_exponent, scale.h_exponent
-        )
+    def openings(self, current: ActiveRound, openings: Openings) -> Openings:
+        return {name: Smm2Round(**vars(each), **vars(current.start.scale)) for name, each in openings.items()}
 
-    def candidates(self, level: Level) -> Sequence[Candidates]:
+    def enter(self, current: ActiveRound, level: Level) -> tuple[ActiveRound, Level]:
+        return current, without_single_rows(level)
+
+    def read(self, current: ActiveRound, level: Level, waiting: Waiting) -> Statistics:
+        kernels = self.context.peers.collect(waiting, Smm2Kernels)
         with blas_threads(self.context.threads):
-            return super().candidates(without_single_rows(level))
-
-    def ask_statistics(self, requests: Mapping[PartyName, StatisticsRequest]) -> Mapping[PartyName, Pending]:
-        return self.context.peers.send(requests)
-
-    def read_statistics(self, level: Level, pending: Mapping[PartyName, Pending]) -> Mapping[PartyName, Candidates]:
-        kernels = self.context.peers.collect(pending, Smm2Kernels)
-        answers = self.context.peers.ask(
-            {name: self._secure_response(level, name, each) for name, each in kernels.items()}, Smm2Gains
-        )
+            masked = {name: self._secure_response(current, level, name, each) for name, each in kernels.items()}
+        answers = self.context.peers.ask(masked, Smm2Gains)
         nodes = scored_nodes(level.build, level.depth, self.config)
         at = nodes.searchsorted(level.open)
         offers: dict[PartyName, Candidates] = {}
@@ -78,26 +70,26 @@ class Smm2Active(VerticalActive):
             offers[name] = Candidates(np.zeros(len(at), dtype=np.int32), answer.gain[at])
         return offers
 
-    def _secure_response(self, level: Level, name: PartyName, kernels: Smm2Kernels) -> Smm2Masked:
+    def _secure_response(self, current: ActiveRound, level: Level, name: PartyName, kernels: Smm2Kernels) -> Smm2Masked:
         """FedXGBoost Alg. 3 for every block."""
         nodes = level.fit.of(level.build)
         of_block: list[int] = kernels.node.tolist()
         if sorted(of_block) != of_block or not set(of_block) <= set(range(nodes.nodes)):
             raise MalformedMessage(f"{name} sent kernel vectors for other nodes")
-        if int(np.bincount(kernels.node, minlength=1).max()) > max(self.round_layouts[name].slots, 1):
+        if int(np.bincount(kernels.node, minlength=1).max()) > max(current.layouts[name].slots, 1):
             raise MalformedMessage(f"{name} sent kernel vectors for more split columns than it has")
         counts = nodes.counts.tolist()
         shapes = [(counts[node], self._options.count(counts[node], 2)) for node in of_block]
         if len(kernels.kernel) != sum(rows * vectors for rows, vectors in shapes):
             raise MalformedMessage(f"{name} sent kernel vectors of another shape")
-        pairs = [self._pairs(nodes, node) for node in range(nodes.nodes)]
+        pairs = [_pairs(current.start, nodes, node) for node in range(nodes.nodes)]
         masks: list[Float64Array] = []
         for node, kernel in zip(of_block, blocks_of(kernels.kernel, shapes), strict=True):
             if kernel.shape[1]:  # two rows have no kernel vectors, and any exact answer about them tells both
                 check_kernel(kernel)
             # The same vectors meet the same mask, however often they come, and for other gradients another one.
             content = content_digest(self.context.randomness, kernel, pairs[node])
-            source = self.context.randomness.for_request("mask", name, self.start.number, level.depth, node, content)
+            source = self.context.randomness.for_request("mask", name, current.start.number, level.depth, node, content)
             masks.append(draw_mask(kernel, self._options, self.config.max_depth, source))
         self._revealed[name].after(nodes, [(node, mask.shape[1]) for node, mask in zip(of_block, masks, strict=True)])
         answer = np.empty(2 * sum(rows for rows, _ in shapes))
@@ -107,7 +99,12 @@ class Smm2Active(VerticalActive):
             at += pairs[node].size
         return Smm2Masked(level.depth, level.totals[level.build], answer)
 
-    def _pairs(self, nodes: RowGroups, node: int) -> Int32Array:
-        """Gradients and hessians of a node's rows."""
-        rows = nodes.rows[nodes.begin[node] : nodes.end[node]]
-        return self.start.gradients[nodes.group[node], rows]
+
+def _pairs(start: Round, nodes: RowGroups, node: int) -> Int32Array:
+    """Gradients and hessians of a node's rows."""
+    rows = nodes.rows[nodes.begin[node] : nodes.end[node]]
+    return start.gradients[nodes.group[node], rows]
+
+
+def smm2_active(context: ActiveContext) -> VerticalActive:
+    return VerticalActive(context, Smm2Cipher(context))

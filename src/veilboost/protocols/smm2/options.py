@@ -1,11 +1,14 @@
-"""The parameters of `smm2`."""
+"""The parameters of `smm2`, and which nodes both sides score."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from veilboost.config import param
+import numpy as np
+
+from veilboost.config import TrainingConfig, param
 from veilboost.protocols.vertical.kernels import KernelOptions
+from veilboost.types import Int64Array
 
 DECOYS = ("random", "nested")
 
@@ -28,3 +31,11 @@ class Smm2Options(KernelOptions):
         """How many split columns may share kernel vectors, so that the null space is far larger than what is sent."""
         l1, l2 = self.added(rows)
         return max(1, min(rows // 2, rows - 1 - self.count(rows, 2)) - l1 - l2)
+
+
+def scored_nodes(build: Int64Array, depth: int, config: TrainingConfig) -> Int64Array:
+    """Positions, in order, of the nodes of a level whose gradients were masked and of those that follow.
+
+    A sibling's sums are what its parent's leave, where both count by the same bins.
+    """
+    return np.union1d(build, build ^ 1) if depth and config.proposal == "global" else build

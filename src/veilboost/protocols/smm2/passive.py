@@ -6,30 +6,28 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from veilboost.boost.columns import ColumnBlock, LevelBins
 from veilboost.boost.layout import BinLayout
 from veilboost.boost.rows import RowGroups
 from veilboost.boost.split import Candidates, candidates_from_sums
 from veilboost.crypto.content import content_digest
+from veilboost.engine.api import blas_threads
 from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.fixedpoint import Scale
-from veilboost.protocols.smm2.blocks import Block, CutColumns, Room, bin_sums, blocks_of_node
+from veilboost.protocols.smm2.blocks import Block, CutColumns, Room, bin_sums, blocks_of_node, secure_kernel
 from veilboost.protocols.smm2.messages import Smm2Gains, Smm2Kernels, Smm2Masked, Smm2Round
-from veilboost.protocols.smm2.nodes import scored_nodes
-from veilboost.protocols.smm2.options import Smm2Options
-from veilboost.protocols.smm2.secure_kernel import secure_kernel
-from veilboost.protocols.vertical.blas import blas_threads
+from veilboost.protocols.smm2.options import Smm2Options, scored_nodes
 from veilboost.protocols.vertical.kernels import blocks_of, refuse_rows
 from veilboost.protocols.vertical.messages import BeginRound, SplitRequest, StatisticsRequest
 from veilboost.protocols.vertical.passive import VerticalPassive
-from veilboost.protocols.vertical.roles import PassiveContext
+from veilboost.protocols.vertical.roles import PassiveCipher, PassiveContext
+from veilboost.protocols.vertical.round_state import RoundState
 from veilboost.types import AnyArray, Int64Array
 from veilboost.wire.message import Message
 
 _MOST_EXPONENT = 1000  # a scale beyond what float64 can hold
 
 
-class Smm2Passive(VerticalPassive):
+class Smm2PassiveCipher(PassiveCipher):
     """FedXGBoost Alg. 5 and the passive party's lines of Alg. 4."""
 
     _waiting: WaitingLevel | None = None
@@ -39,40 +37,31 @@ class Smm2Passive(VerticalPassive):
         super().__init__(context)
         self._room = Room()
 
-    def handle(self, message: Message) -> Message:
-        if isinstance(message, SplitRequest):
-            message = self._own_choice(message)
-        with blas_threads(self.context.threads):
-            return self._score(message) if isinstance(message, Smm2Masked) else super().handle(message)
-
     def open_round(self, message: BeginRound) -> None:
         if not isinstance(message, Smm2Round):
             raise UnexpectedMessage("a round of another protocol")
         if max(abs(message.g_exponent), abs(message.h_exponent)) > _MOST_EXPONENT:
             raise MalformedMessage("the round has an impossible scale")
-        self._options = Smm2Options.from_dict(self.config.options)
-        refuse_rows(self.context.rows, self.config, self._options)
+        self._options = Smm2Options.from_dict(self.job.config.options)
+        refuse_rows(self.context.rows, self.job.config, self._options)
         self._scale = Scale(message.g_exponent, message.h_exponent)
-        self._number = message.number
         self._waiting = self._scored = None
 
-    def check_request(self, message: StatisticsRequest, block: ColumnBlock, build: RowGroups) -> None:
+    def answer(self, message: StatisticsRequest, state: RoundState, build: RowGroups) -> Smm2Kernels:
         if message.depth and (self._scored is None or not np.isin(message.split, self._scored.nodes).all()):
             raise UnexpectedMessage("a node was split that was never scored")
-        self._asked = message
-
-    def statistics(self, block: ColumnBlock, bins: LevelBins, build: RowGroups) -> Smm2Kernels:
         found: list[tuple[Block, AnyArray]] = []
         counts: list[list[Int64Array]] = []
-        for node in range(build.nodes):
-            rows = build.rows[build.begin[node] : build.end[node]]
-            own = bins.of_node(build, node)
-            counts.append([np.bincount(own[:, feature]) for feature in range(own.shape[1])])
-            content = content_digest(self.context.randomness, rows, own)
-            source = self.context.randomness.for_request("kernel", self._number, self._asked.depth, node, content)
-            for each in blocks_of_node(node, own, self._options.columns(len(rows))):
-                found += secure_kernel(each, self._options, source, self._room)
-        self._waiting = WaitingLevel(self._asked, block.layout, [each for each, _ in found], counts, self._scored)
+        with blas_threads(self.context.threads):
+            for node in range(build.nodes):
+                rows = build.rows[build.begin[node] : build.end[node]]
+                own = state.bins.of_node(build, node)
+                counts.append([np.bincount(own[:, feature]) for feature in range(own.shape[1])])
+                content = content_digest(self.context.randomness, rows, own)
+                source = self.context.randomness.for_request("kernel", state.number, message.depth, node, content)
+                for each in blocks_of_node(node, own, self._options.columns(len(rows))):
+                    found += secure_kernel(each, self._options, source, self._room)
+        self._waiting = WaitingLevel(message, state.block.layout, [each for each, _ in found], counts, self._scored)
         self._scored = None
         kernels = [kernel.ravel() for _, kernel in found]
         return Smm2Kernels(
@@ -80,21 +69,23 @@ class Smm2Passive(VerticalPassive):
             np.concatenate(kernels) if kernels else np.empty(0),
         )
 
-    def _score(self, message: Smm2Masked) -> Smm2Gains:
+    def other(self, message: Message, state: RoundState | None) -> Message:
         """Alg. 4, lines 6 to 19: the sums of the true columns, their gains, the best of them."""
-        waiting = self._waiting
-        if waiting is None or self._round is None or self._finished or message.depth != waiting.asked.depth:
+        if not isinstance(message, Smm2Masked):
+            return super().other(message, state)
+        waiting, config = self._waiting, self.job.config
+        if waiting is None or state is None or message.depth != waiting.asked.depth:
             raise UnexpectedMessage("masked gradients came for another level")
         if message.totals.shape != (len(waiting.asked.build), 2):
             raise MalformedMessage("there are totals of other nodes")
-        nodes = scored_nodes(waiting.build, message.depth, self.config)
+        nodes = scored_nodes(waiting.build, message.depth, config)
         known = waiting.known(message, nodes)
         sums, totals = np.ascontiguousarray(known[:, :-1]), np.ascontiguousarray(known[:, -1])
-        offer = candidates_from_sums(sums, waiting.layout, totals, self._scale, self.config, self.context.threads)
+        offer = candidates_from_sums(sums, waiting.layout, totals, self._scale, config, self.context.threads)
         self._waiting, self._scored = None, ScoredLevel(nodes, known, offer)
         return Smm2Gains(offer.best_gain)
 
-    def _own_choice(self, message: SplitRequest) -> SplitRequest:
+    def chosen(self, message: SplitRequest) -> SplitRequest:
         """The request names no candidate but "your best", handle 0; here it becomes the one that was kept."""
         if self._scored is None:
             raise UnexpectedMessage("a split came before the level was scored")
@@ -169,3 +160,7 @@ class ScoredLevel:
         np.cumsum([len(each) for each in sets], out=set_starts[1:])
         set_bins = np.concatenate(sets) if sets else np.empty(0, dtype=np.int32)
         return replace(message, handles=handles, set_starts=set_starts, set_bins=set_bins)
+
+
+def smm2_passive(context: PassiveContext) -> VerticalPassive:
+    return VerticalPassive(context, Smm2PassiveCipher(context))

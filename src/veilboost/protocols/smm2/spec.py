@@ -4,26 +4,19 @@ from __future__ import annotations
 
 from veilboost.config import TrainingConfig
 from veilboost.privacy.statement import Protection, Statement, Status
-from veilboost.protocols.smm2.active import Smm2Active
+from veilboost.protocols.smm2.active import smm2_active
 from veilboost.protocols.smm2.cost import COST, memory
 from veilboost.protocols.smm2.messages import Smm2Gains, Smm2Kernels, Smm2Masked, Smm2Round
 from veilboost.protocols.smm2.options import Smm2Options
-from veilboost.protocols.smm2.passive import Smm2Passive
+from veilboost.protocols.smm2.passive import smm2_passive
 from veilboost.protocols.spec import Evidence, ProtocolSpec
 from veilboost.protocols.vertical.kernels import refuse
 from veilboost.protocols.vertical.messages import (
-    BeginTraining,
-    ColumnsOffered,
-    EndTraining,
-    MoreSides,
-    ResumeTraining,
-    SidesRequest,
+    LIFECYCLE,
     SplitAnswer,
-    SplitRequest,
     StatisticsRequest,
 )
 from veilboost.protocols.vertical.statements import OWN_FEATURES, OWN_SIDES
-from veilboost.wire.message import Done
 
 
 def _refuse(config: TrainingConfig) -> None:
@@ -61,23 +54,8 @@ SPEC = ProtocolSpec(
             ),
         )
     ),
-    messages=(
-        BeginTraining,
-        ColumnsOffered,
-        Smm2Round,
-        StatisticsRequest,
-        Smm2Kernels,
-        Smm2Masked,
-        Smm2Gains,
-        SplitRequest,
-        SplitAnswer,
-        SidesRequest,
-        MoreSides,
-        ResumeTraining,
-        EndTraining,
-        Done,
-    ),
-    roles={"active": Smm2Active, "passive": Smm2Passive},
+    messages=(*LIFECYCLE, Smm2Round, StatisticsRequest, Smm2Kernels, Smm2Masked, Smm2Gains),
+    roles={"active": smm2_active, "passive": smm2_passive},
     exact_messages=lambda config, first: (StatisticsRequest, Smm2Kernels, Smm2Masked, Smm2Gains, SplitAnswer),
     options=Smm2Options,
     refuse=_refuse,

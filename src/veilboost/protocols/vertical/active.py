@@ -1,21 +1,22 @@
-"""The active side of the vertical level loop: everything but how foreign statistics are obtained."""
+"""The active side of vertical training: asks for statistics, selects splits, has their owners split, tells the others.
+
+How gradients and statistics travel, a `StatisticsCipher` knows; see `roles.py`.
+"""
 
 from __future__ import annotations
 
 import json
-from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise, zip_longest
 
 import numpy as np
 
-from veilboost.boost.columns import Rule, in_all_columns
-from veilboost.boost.grower import Choices, Level, Round, best_choices
+from veilboost.boost.grower import Choices, Level, LevelSums, Round, SplitFinder
 from veilboost.boost.layout import BinLayout
 from veilboost.boost.rows import RowGroups
 from veilboost.boost.sides import Sides
-from veilboost.boost.split import Candidates, candidates_from_sums, leaf_weights, left_sums
+from veilboost.boost.split import Candidates, left_sums
 from veilboost.errors import InconsistentSplit, MalformedMessage
 from veilboost.fixedpoint import MAX_BITS, Scale, weight_bits
 from veilboost.model.part import SplitRecords
@@ -31,46 +32,50 @@ from veilboost.protocols.vertical.messages import (
     SplitRequest,
     StatisticsRequest,
 )
-from veilboost.protocols.vertical.roles import ActiveContext, ActiveSide
-from veilboost.protocols.vertical.sums import LevelSums
+from veilboost.protocols.vertical.roles import (
+    ActiveContext,
+    ActiveRound,
+    Leaves,
+    RuleBook,
+    Selector,
+    StatisticsCipher,
+)
 from veilboost.types import BoolArray, Float64Array, Int32Array, Int64Array, PartyName, UInt8Array
-from veilboost.wire.channel import Pending
 from veilboost.wire.message import Done
 
 _NO_BITS = np.empty(0, dtype=np.uint8)
 _NO_INTS = np.empty(0, dtype=np.int32)
 
 
-class VerticalActive(ActiveSide):
-    """Asks every passive party for candidates, selects the best, has its owner split, and tells the others."""
+class VerticalActive(SplitFinder):
+    """The label side of a vertical protocol: the `SplitFinder` of growing trees."""
 
-    def __init__(self, context: ActiveContext) -> None:
-        self.context = context
-        self.config = context.config
-        self.derives_siblings = context.config.proposal == "global"
-        self.owner = context.order.index(context.party)
-        self.layouts: dict[PartyName, BinLayout] = {}
-        self.known_sums: dict[PartyName, Int64Array] = {}  # of the level's open nodes, where a protocol has them
+    def __init__(
+        self,
+        context: ActiveContext,
+        cipher: StatisticsCipher,
+        selector: Selector | None = None,
+        leaves: Leaves | None = None,
+    ) -> None:
+        self.context, self.config, self.cipher = context, context.config, cipher
+        self.selector, self.leaves = selector or Selector(context), leaves or Leaves(context)
+        self._owner = context.order.index(context.party)
+        self._layouts: dict[PartyName, BinLayout] = {}
+        self._known: dict[PartyName, Int64Array] = {}  # sums of the level's open nodes, where they are known
         self._asked: dict[PartyName, SplitRequest] = {}
-        self._rules: dict[tuple[int, int], Rule] = {}
+        self._rules = RuleBook()
 
-    # --- what a protocol supplies ------------------------------------------------------------------------
-
-    @abstractmethod
-    def round_message(self, start: Round, party: PartyName, opening: BeginRound) -> BeginRound:
-        """What opens a round at a passive party; a protocol adds its own content to `opening`."""
-
-    @abstractmethod
-    def ask_statistics(self, requests: Mapping[PartyName, StatisticsRequest]) -> Mapping[PartyName, Pending]:
-        """Send the level's requests."""
-
-    @abstractmethod
-    def read_statistics(self, level: Level, pending: Mapping[PartyName, Pending]) -> Mapping[PartyName, Candidates]:
-        """Turn the answers into candidates, a row per open node."""
+    @property
+    def derives_siblings(self) -> bool:
+        return self.cipher.derives_siblings
 
     # --- the job ----------------------------------------------------------------------------------------
 
     def begin_training(self, held_out: BoolArray | None, bin_weights: Float64Array | None) -> Sequence[int]:
+        """Open the job at all passive parties; returns how many columns each owner has, in the job's order.
+
+        Rows of `held_out` are kept for validation and shape no cuts; quantiles count `bin_weights`.
+        """
         opening = BeginTraining(
             config=json.dumps(self.config.to_dict()),
             rows=self.context.rows,
@@ -80,75 +85,95 @@ class VerticalActive(ActiveSide):
             weights=np.empty(0) if bin_weights is None else bin_weights,
         )
         answers = self.context.peers.ask(dict.fromkeys(self.context.peers.names, opening), ColumnsOffered)
-        for name, answer in answers.items():
-            self.layouts[name] = _checked_layout(name, answer)
-        self.layouts[self.context.party] = self.context.block.layout
-        return [self.layouts[name].features for name in self.context.order]
+        self._layouts = {name: _checked_layout(name, answer) for name, answer in answers.items()}
+        self._layouts[self.context.party] = self.context.block.layout
+        self.cipher.begin_training(self._layouts)
+        return [self._layouts[name].features for name in self.context.order]
 
     def resume(self, records: SplitRecords, trees: int) -> None:
-        self._rules = {key: rule for key, rule in records.rules().items() if key[0] < trees}
+        """Go on after `trees` trees: every passive party forgets what came later, `records` are our own until there."""
+        self._rules.restore(records)
+        self._rules.keep(trees)
         self.context.peers.ask({name: ResumeTraining(trees) for name in self.context.peers.names}, Done)
 
     def records(self) -> SplitRecords:
-        return SplitRecords.of(self._rules)
+        """The active party's own split records so far."""
+        return self._rules.records()
 
     def end_training(self, trees: int) -> SplitRecords:
+        """Close the job: the first `trees` trees are kept. Returns the active party's own split records."""
         self.context.peers.ask({name: EndTraining(trees) for name in self.context.peers.names}, Done)
-        return SplitRecords.of({key: rule for key, rule in self._rules.items() if key[0] < trees})
+        self._rules.keep(trees)
+        return self._rules.records()
 
     # --- the round --------------------------------------------------------------------------------------
 
     def begin_round(self, start: Round) -> None:
-        self.start = start
+        self.leaves.begin_round(start)
+        start = self.cipher.shown(start)
         columns = dict(zip(self.context.order, start.columns, strict=True))
         own = columns[self.context.party]
-        self.block = self.context.block if own is None else self.context.block.subset(own)
-        self.columns_of_round = own
-        self.round_layouts = {
+        block = self.context.block if own is None else self.context.block.subset(own)
+        layouts = {
             name: layout if (chosen := columns[name]) is None else layout.subset(chosen)
-            for name, layout in self.layouts.items()
+            for name, layout in self._layouts.items()
         }
-        self._own_sums = LevelSums()
+        self._current = ActiveRound(start, block, own, layouts)
+        self._sums = {name: LevelSums() for name in layouts}
         fit = _NO_BITS
         if len(start.follow):
             mask = np.zeros(start.gradients.shape[1], dtype=np.bool_)
             mask[start.fit] = True
             fit = np.packbits(mask)
-        messages: dict[PartyName, BeginRound] = {}
-        for name in self.context.peers.names:
-            chosen = columns[name]
-            opening = BeginRound(start.number, fit, chosen is None, _NO_INTS if chosen is None else chosen)
-            messages[name] = self.round_message(start, name, opening)
+        openings = {
+            name: BeginRound(start.number, fit, chosen is None, _NO_INTS if chosen is None else chosen)
+            for name, chosen in columns.items()
+            if name != self.context.party
+        }
+        messages = self.cipher.openings(self._current, openings)
         if self.context.exact is not None:
-            self.context.exact.before_round(self.config, start.number, self.context.rows, self.block.layout.slots)
+            self.context.exact.before_round(self.config, start.number, self.context.rows, block.layout.slots)
         self.context.peers.ask(messages, Done)
+        self.cipher.opened(self._current)
         self._last_split: LastSplit | None = None
+
+    def end_round(self) -> None:
+        self.leaves.end_round()
+
+    def leaf_weights(self, level: Level, leaves: Int64Array, scale: Scale) -> Float64Array:
+        return self.leaves.weights(self._current, level, leaves, scale)
 
     # --- the level --------------------------------------------------------------------------------------
 
     def candidates(self, level: Level) -> Sequence[Candidates]:
-        build = level.build.astype(np.int32)
+        self._current, level = self.cipher.enter(self._current, level)
+        current, own = self._current, self.context.party
         split, told = self._tell_sides(level.depth)
-        requests = {
-            name: StatisticsRequest(level.depth, split, *told[name], build)
-            for name in self.context.order
-            if name != self.context.party
-        }
-        pending = self.ask_statistics(requests)
-        self.bins = self.block.level_bins(level.fit, level.follow)
-        built = self.block.histogram(self.bins, self.start.gradients, level.fit.of(level.build))
-        own = self.score(self._own_sums.complete(level, built), self.block.layout, level.totals[level.open])
-        foreign = self.read_statistics(level, pending)
-        # A party that is not waited for, where a protocol has a clock, offers nothing.
-        foreign = {name: Candidates.none(len(level.open)) for name in requests} | dict(foreign)
-        return [own if name == self.context.party else foreign[name] for name in self.context.order]
-
-    def score(self, sums: Int64Array, layout: BinLayout, totals: Int64Array) -> Candidates:
-        """Candidates from sums of the open nodes that are known here."""
-        return candidates_from_sums(sums, layout, totals, self.start.scale, self.config, self.context.threads)
+        build = level.build.astype(np.int32)
+        waiting = self.cipher.ask(
+            current,
+            level,
+            {name: StatisticsRequest(level.depth, split, *told[name], build) for name in self.context.peers.names},
+        )
+        self._bins = current.block.level_bins(level.fit, level.follow)
+        built = current.block.histogram(self._bins, current.start.gradients, level.fit.of(level.build))
+        sums, totals = self._sums[own].complete(level, built), level.totals[level.open]
+        offers = {own: self.selector.score(current, sums, current.block.layout, totals, False)}
+        self._known = {}
+        for name, found in self.cipher.read(current, level, waiting).items():
+            if isinstance(found, Candidates):
+                offers[name] = found
+                continue
+            layout = current.layouts[name]
+            if self.cipher.checks_totals:
+                _check_totals(name, found, layout, level.totals[level.build])
+            self._known[name] = self._sums[name].complete(level, found)
+            offers[name] = self.selector.score(current, self._known[name], layout, totals, self.cipher.shuffled)
+        nothing = Candidates.none(len(level.open))  # of a party that is not waited for, where a protocol has a clock
+        return [offers.get(name, nothing) for name in self.context.order]
 
     def select(self, level: Level, offers: Sequence[Candidates]) -> Choices:
-        return best_choices(level, offers, self.config.gamma)
+        return self.selector.select(self._current, level, offers)
 
     def split(self, level: Level, offers: Sequence[Candidates], choices: Choices) -> tuple[Sides, Sides]:
         names = self.context.order
@@ -156,16 +181,21 @@ class VerticalActive(ActiveSide):
         self._asked = {
             name: self._split_request(level, offers[owner], choices, owner)
             for owner, name in enumerate(names)
-            if owner != self.owner and owner in winners
+            if owner != self._owner and owner in winners
         }
-        pending = self.context.peers.send(self._asked)
         last = LastSplit(choices, level.fit.of(choices.position), level.follow.of(choices.position))
-        mine = np.flatnonzero(choices.owner == self.owner)
+        routed = self.cipher.route(self._current, level, self._asked)
+        pending = self.context.peers.send(self._asked) if routed is None else None
+        mine = np.flatnonzero(choices.owner == self._owner)
         if len(mine):
-            last.take(self.owner, *self._split_own(level, offers[self.owner], choices, mine))
-        for name, answer in self.context.peers.collect(pending, SplitAnswer).items():
-            last.take(names.index(name), *self._hear(level.depth, last, name, answer))
-        self._last_split = last
+            last.take(self._owner, *self._split_own(level, offers[self._owner], choices, mine))
+        if pending is not None:
+            for name, answer in self.context.peers.collect(pending, SplitAnswer).items():
+                last.take(names.index(name), *self._hear(level.depth, last, name, answer))
+            self._last_split = last
+        for name, sides in (routed or {}).items():  # nobody else keeps rows by node, and there is nothing to check
+            last.take(names.index(name), *sides)
+            del self._asked[name]
         return last.left
 
     def check_split(self, level: Level, choices: Choices, children: Level) -> None:
@@ -173,11 +203,11 @@ class VerticalActive(ActiveSide):
 
         A party that answers with other sums, to learn from whether it wins, is found out when it does.
         """
-        left = self.left_totals(children)
+        left = self.cipher.totals(children)[0::2]
         for name, request in self._asked.items():
-            if name not in self.known_sums:  # of this protocol, or this tree, only gains are known
+            if name not in self._known:  # of this protocol, or this tree, only gains are known
                 continue
-            found, layout = left[choices.owner == self.context.order.index(name)], self.round_layouts[name]
+            found, layout = left[choices.owner == self.context.order.index(name)], self._current.layouts[name]
             nodes, starts = level.open.searchsorted(request.position), request.starts
             if len(request.handles) > len(nodes):  # ties: one of them was taken
                 times = starts[1:] - starts[:-1]
@@ -185,23 +215,12 @@ class VerticalActive(ActiveSide):
             sets: list[Int32Array] = []
             if layout.has_sets:
                 sets = [request.set_bins[low:high] for low, high in pairwise(request.set_starts.tolist())]
-            told, bins = left_sums(self.known_sums[name], layout, nodes, request.handles, sets)
-            fits = (np.abs(told - found) <= self.tolerance(name, bins)).all(axis=1)
+            told, bins = left_sums(self._known[name], layout, nodes, request.handles, sets)
+            fits = (np.abs(told - found) <= self.cipher.tolerance(self._current, name, bins)).all(axis=1)
             if not np.logical_or.reduceat(fits, starts[:-1]).all():
                 raise InconsistentSplit(
                     f"{name} sent rows left that do not add up to the sums by which its split was chosen"
                 )
-
-    def left_totals(self, children: Level) -> Int64Array:
-        """The sums over the rows that went left, of each node that was split, as `known_sums` has them."""
-        return children.totals[0::2]
-
-    def tolerance(self, name: PartyName, bins: Int64Array) -> Int64Array | int:
-        """How far sums over so many bins may be off, (candidates, 2): not at all where they are exact."""
-        return 0
-
-    def leaf_weights(self, totals: Int64Array, scale: Scale) -> Float64Array:
-        return leaf_weights(totals, scale, self.config)
 
     # --- parts of a split -------------------------------------------------------------------------------
 
@@ -230,21 +249,18 @@ class VerticalActive(ActiveSide):
             answer = self.context.peers.ask({name: SidesRequest(depth)}, SplitAnswer)[name]
 
     def _tree_of(self, level: Level, positions: Int64Array) -> Int32Array:
-        first = self.start.number * self.context.trees_per_round
+        first = self._current.start.number * self.context.trees_per_round
         return (first + level.fit.group[positions]).astype(np.int32)
 
     def _split_own(self, level: Level, offer: Candidates, choices: Choices, mine: Int64Array) -> tuple[Sides, Sides]:
-        positions = choices.position[mine]
-        handles = choices.handle[mine]
-        sets = offer.left_sets(level.open.searchsorted(positions), handles) if self.block.layout.has_sets else []
-        splits = self.block.splits_of(handles, sets)
-        rules = self.block.rules_of(splits, self.bins, positions)
+        block, positions, handles = self._current.block, choices.position[mine], choices.handle[mine]
+        sets = offer.left_sets(level.open.searchsorted(positions), handles) if block.layout.has_sets else []
+        splits = block.splits_of(handles, sets)
         keys = zip(self._tree_of(level, positions).tolist(), level.node[positions].tolist(), strict=True)
-        for key, rule in zip(keys, rules, strict=True):
-            self._rules[key] = in_all_columns(rule, self.columns_of_round)
+        self._rules.note(keys, block.rules_of(splits, self._bins, positions), self._current.columns)
         return (
-            self.block.route(self.bins, level.fit.of(positions), splits),
-            self.block.route(self.bins, level.follow.of(positions), splits),
+            block.route(self._bins, level.fit.of(positions), splits),
+            block.route(self._bins, level.follow.of(positions), splits),
         )
 
     def _split_request(self, level: Level, offer: Candidates, choices: Choices, owner: int) -> SplitRequest:
@@ -258,7 +274,7 @@ class VerticalActive(ActiveSide):
             ]
             starts, handles = _starts(tied), np.concatenate(tied)
             nodes = nodes.repeat(np.diff(starts))
-        sets = offer.left_sets(nodes, handles) if self.round_layouts[self.context.order[owner]].has_sets else []
+        sets = offer.left_sets(nodes, handles) if self._current.layouts[self.context.order[owner]].has_sets else []
         return SplitRequest(
             depth=level.depth,
             tree=self._tree_of(level, positions),
@@ -323,3 +339,12 @@ def _checked_layout(name: PartyName, offered: ColumnsOffered) -> BinLayout:
     if not fits:
         raise MalformedMessage(f"{name} offered columns whose bins do not fit together")
     return BinLayout(offered.offsets, offered.missing, offered.kind)
+
+
+def _check_totals(name: PartyName, sums: Int64Array, layout: BinLayout, totals: Int64Array) -> None:
+    """Ciphertexts can be altered by anyone who holds them: the bins of every column must add up to the node."""
+    if not sums.size:
+        return
+    by_column = np.add.reduceat(sums, layout.offsets[:-1], axis=1)
+    if not np.array_equal(by_column, np.broadcast_to(totals[:, None, :], by_column.shape)):
+        raise MalformedMessage(f"the sums of {name} do not add up to the node's own", "start the job again")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from veilboost.types import Float64Array, Int32Array, Int64Array, UInt8Array
-from veilboost.wire.message import ArraySpec, Message, Reveals
+from veilboost.wire.message import ArraySpec, Done, Message, Reveals
 
 Bits = Annotated[UInt8Array, ArraySpec("uint8", 1)]  # packed, eight to a byte
 Ints = Annotated[Int32Array, ArraySpec("int32", 1)]
@@ -162,3 +162,17 @@ class EndTraining(Message):
 
     reveals: ClassVar[tuple[Reveals, ...]] = (Reveals("how many trees the model keeps", "passive"),)
     trees: int
+
+
+# What all protocols send that keep rows by node, whatever their statistics.
+LIFECYCLE: tuple[type[Message], ...] = (
+    BeginTraining,
+    ColumnsOffered,
+    SplitRequest,
+    SplitAnswer,
+    SidesRequest,
+    MoreSides,
+    ResumeTraining,
+    EndTraining,
+    Done,
+)

@@ -1,17 +1,18 @@
-"""The passive side of the vertical level loop: everything but how statistics are answered."""
+"""The passive side of vertical training: bins columns, follows rows through the trees, splits nodes when told to.
+
+How statistics are answered, a `PassiveCipher` knows; see `roles.py`.
+"""
 
 from __future__ import annotations
 
 import copy
 import itertools
 import json
-from abc import abstractmethod
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from veilboost.boost.columns import ColumnBlock, CutProposal, LevelBins, Rule, in_all_columns
 from veilboost.boost.grower import rows_with_sibling
 from veilboost.boost.layout import BinLayout
 from veilboost.boost.rows import RowGroups
@@ -32,7 +33,7 @@ from veilboost.protocols.vertical.messages import (
     SplitRequest,
     StatisticsRequest,
 )
-from veilboost.protocols.vertical.roles import PassiveContext, PassiveSide
+from veilboost.protocols.vertical.roles import PassiveCipher, PassiveContext, PassiveJob, RuleBook
 from veilboost.protocols.vertical.round_state import RoundState, increasing, within
 from veilboost.protocols.vertical.shuffle import ColumnShuffle
 from veilboost.types import BoolArray, Int32Array, UInt8Array
@@ -42,96 +43,58 @@ _ONE_TREE = ("binary", "regression", "poisson")
 _NO_GRADIENTS = np.empty((0, 0, 2), dtype=np.int32)
 
 
-class VerticalPassive(PassiveSide):
-    """Bins its columns, follows the rows through the tree, and splits nodes when told to.
+class VerticalPassive:
+    """The feature side of a vertical protocol. A request is checked whole before anything changes."""
 
-    A request is checked whole before anything changes, so a refused one leaves no trace. Where `shuffles` is true, the
-    columns of every round stand in an order of their own, which `self.shuffle` knows: statistics are shown in it, and
-    handles come back in it.
-    """
-
-    shuffles: ClassVar[bool] = False
-    hears_samples: ClassVar[bool] = True  # a round says which rows it samples
-
-    def __init__(self, context: PassiveContext) -> None:
-        self.context = context
-        self._rules: dict[tuple[int, int], Rule] = {}
-        self._block: ColumnBlock | None = None
+    def __init__(self, context: PassiveContext, cipher: PassiveCipher) -> None:
+        self.context, self.cipher = context, cipher
+        self._rules = RuleBook()
+        self._job: PassiveJob | None = None
         self._round: RoundState | None = None
         self._next_round = 0
-        self.trees_per_round = 0
-        self._rounds = self._max_depth = 0
         self._finished = False
-        self.shuffle: ColumnShuffle | None = None
-
-    # --- what a protocol supplies ------------------------------------------------------------------------
-
-    def cut_proposal(self, config: TrainingConfig, fit_rows: Int32Array | None) -> CutProposal | None:
-        """How cuts are found from the rows to fit on (None: all); None: as the configuration says."""
-        return None
-
-    @abstractmethod
-    def open_round(self, message: BeginRound) -> None:
-        """Take in what a round brings beside sampling."""
-
-    def check_request(self, message: StatisticsRequest, block: ColumnBlock, build: RowGroups) -> None:
-        """Refuse, or take in, what a protocol adds to a level's request; nothing has changed yet."""
-
-    @abstractmethod
-    def statistics(self, block: ColumnBlock, bins: LevelBins, build: RowGroups) -> Message:
-        """Answer a level's request for these nodes."""
 
     # --- requests ---------------------------------------------------------------------------------------
 
     def handle(self, message: Message) -> Message:
+        """Answer a request, or raise a coded error and stay as before."""
         if isinstance(message, BeginTraining):
             return self._begin_training(message)
-        if self._block is None or self._finished:
+        if self._job is None or self._finished:
             raise UnexpectedMessage(f"{message.type_name()} came outside a job")
         if isinstance(message, BeginRound):
-            return self._begin_round(message, self._block)
+            return self._begin_round(message, self._job)
         if isinstance(message, EndTraining):
             return self._end_training(message)
         if isinstance(message, ResumeTraining):
-            return self._resume(message)
+            return self._resume(message, self._job)
+        if not isinstance(message, StatisticsRequest | SplitRequest | MoreSides | SidesRequest):
+            return self.cipher.other(message, self._round)
         if self._round is None:
             raise UnexpectedMessage(f"{message.type_name()} came before the first round")
         if isinstance(message, StatisticsRequest):
-            return self._statistics(message, self._round)
+            return self._statistics(message, self._round, self._job)
         if isinstance(message, SplitRequest):
-            return self._split(message, self._round)
+            return self._split(self.cipher.chosen(message), self._round, self._job)
         if isinstance(message, MoreSides):
             return self._more_sides(message, self._round)
-        if isinstance(message, SidesRequest):
-            return self._next_sides(message, self._round)
-        raise UnexpectedMessage(f"{message.type_name()} is not a request to a passive party")
+        return self._next_sides(message, self._round)
 
     def records(self) -> SplitRecords:
-        return SplitRecords.of(self._rules)
+        """The split records so far; when the job has ended, those of the model."""
+        return self._rules.records()
 
     def restore(self, records: SplitRecords) -> None:
-        self._rules = records.rules()
+        """Take back the split records of an earlier part of the same job, after it began anew here."""
+        self._rules.restore(records)
 
     @property
     def finished(self) -> bool:
+        """Has the job ended?"""
         return self._finished
 
-    @property
-    def block(self) -> ColumnBlock:
-        """All of this party's columns, binned."""
-        if self._block is None:
-            raise UnexpectedMessage("no job has begun")
-        return self._block
-
-    @property
-    def state(self) -> RoundState:
-        """The round in progress."""
-        if self._round is None:
-            raise UnexpectedMessage("no round has begun")
-        return self._round
-
     def _begin_training(self, message: BeginTraining) -> ColumnsOffered:
-        if self._block is not None:
+        if self._job is not None:
             raise UnexpectedMessage("the job has already begun")
         rows = self.context.rows
         if message.rows != rows or not 1 <= message.trees_per_round <= 10_000:
@@ -162,28 +125,26 @@ class VerticalPassive(PassiveSide):
         if self.context.held_out is not None and kept != self.context.held_out:
             raise MalformedMessage("the job keeps another number of rows for validation")
         fit_rows = None if held_out is None else np.flatnonzero(~held_out).astype(np.int32)
-        self._block = self.context.engine.columns(
+        block = self.context.engine.columns(
             self.context.columns,
             rows,
             config,
             message.weights if len(message.weights) else None,
             held_out,
             self.context.threads,
-            self.cut_proposal(config, fit_rows),
+            self.cipher.cut_proposal(config, fit_rows),
         )
-        self.trees_per_round = message.trees_per_round
-        self.weight_bits = message.weight_bits
-        self.config = config
+        self._job = PassiveJob(config, message.trees_per_round, message.weight_bits, block, self._rules)
         self._may_fit = None if held_out is None else np.packbits(~held_out)
-        self._rounds, self._max_depth = config.n_estimators, config.max_depth
-        layout = self._block.layout
-        return ColumnsOffered(layout.offsets, layout.missing, layout.kind)
+        self.cipher.begin_training(self._job)
+        return ColumnsOffered(block.layout.offsets, block.layout.missing, block.layout.kind)
 
-    def _begin_round(self, message: BeginRound, block: ColumnBlock) -> Done:
-        if message.number != self._next_round or message.number >= self._rounds:
+    def _begin_round(self, message: BeginRound, job: PassiveJob) -> Done:
+        config, block = job.config, job.block
+        if message.number != self._next_round or message.number >= config.n_estimators:
             raise UnexpectedMessage("the round is not the next one")
         rows = block.all_rows()
-        if message.all_columns != (self.config.colsample_bytree >= 1.0):
+        if message.all_columns != (config.colsample_bytree >= 1.0):
             raise MalformedMessage("the round samples columns, and the job does not, or the other way round")
         columns = None
         if not message.all_columns:
@@ -195,65 +156,60 @@ class VerticalPassive(PassiveSide):
             raise MalformedMessage("the round names columns, and takes all")
         fit, follow = rows, rows[:0]
         mask = _bits(message.fit, len(rows)).astype(np.bool_) if len(message.fit) else None
-        if self.hears_samples:
-            self._check_sample(message.number, mask)
+        if self.cipher.hears_samples:
+            self._check_sample(message.number, mask, config)
         if mask is not None:
             fit, follow = rows[mask], rows[~mask]
-        self.open_round(message)
-        if self.shuffles:
+        self.cipher.open_round(message)
+        shuffle = ColumnShuffle.none(block.layout)
+        if self.cipher.shuffles:
             # The same order when a job is taken up again, so that its two versions cannot be compared.
             drawn = self.context.randomness.for_request(
                 "order of columns", message.number, b"" if columns is None else columns.tobytes()
             )
-            self.shuffle = ColumnShuffle.draw(block.layout, drawn)
+            shuffle = ColumnShuffle.draw(block.layout, drawn)
         if self.context.exact is not None:
-            self.context.exact.before_round(self.config, message.number, self.context.rows, self.block.layout.slots)
-        groups = self.trees_per_round
+            self.context.exact.before_round(config, message.number, self.context.rows, job.block.layout.slots)
+        groups = RowGroups.root(fit, job.trees_per_round), RowGroups.root(follow, job.trees_per_round)
         self._next_round = message.number + 1
-        self._round = RoundState(
-            message.number,
-            block,
-            columns,
-            RowGroups.root(fit, groups),
-            RowGroups.root(follow, groups),
-        )
+        self._round = RoundState(message.number, block, columns, shuffle, *groups)
         return Done()
 
-    def _check_sample(self, number: int, sent: BoolArray | None) -> None:
+    def _check_sample(self, number: int, sent: BoolArray | None, config: TrainingConfig) -> None:
         """Refuse rows to fit on that are not the job's: a sender that chose them freely could ask about one person."""
         rows, may_fit = self.context.rows, self._may_fit
-        if sent is None and may_fit is None and self.config.subsample >= 1.0 and self.config.sampling == "uniform":
+        if sent is None and may_fit is None and config.subsample >= 1.0 and config.sampling == "uniform":
             return  # all rows, as the job says; nothing need be written down for each of them
         expected = np.ones(rows, dtype=np.bool_) if may_fit is None else _bits(may_fit, rows).astype(np.bool_)
         sent = np.ones_like(expected) if sent is None else sent
-        if self.config.sampling == "goss":  # which rows these are depends on gradients; how many does not
+        if config.sampling == "goss":  # which rows these are depends on gradients; how many does not
             right = not (sent & ~expected).any() and int(sent.sum()) == sum(
-                one_side_counts(int(expected.sum()), self.config)
+                one_side_counts(int(expected.sum()), config)
             )
         else:
-            if self.config.subsample < 1.0:
+            if config.subsample < 1.0:
                 pool = np.arange(np.count_nonzero(expected), dtype=np.int32)
-                expected[expected] = sample_rows(pool, _NO_GRADIENTS, number, self.config).drawn
+                expected[expected] = sample_rows(pool, _NO_GRADIENTS, number, config).drawn
             right = np.array_equal(sent, expected)
         if not right:
             raise MalformedMessage("the rows to fit on are not those that the job samples")
 
-    def _resume(self, message: ResumeTraining) -> Done:
-        rounds, rest = divmod(message.trees, self.trees_per_round)
+    def _resume(self, message: ResumeTraining, job: PassiveJob) -> Done:
+        rounds, rest = divmod(message.trees, job.trees_per_round)
         if rest or rounds < 0:
             raise UnexpectedMessage("the job cannot go on after a tree that was never finished here")
-        self._rules = {key: rule for key, rule in self._rules.items() if key[0] < message.trees}
+        self._rules.keep(message.trees)
         self._round, self._next_round = None, rounds
         return Done()
 
     def _end_training(self, message: EndTraining) -> Done:
-        self._rules = {key: rule for key, rule in self._rules.items() if key[0] < message.trees}
+        self._rules.keep(message.trees)
         self._round = None
         self._finished = True
         return Done()
 
-    def _statistics(self, message: StatisticsRequest, state: RoundState) -> Message:
-        if message.depth != state.depth + (1 if state.summed else 0) or message.depth >= self._max_depth:
+    def _statistics(self, message: StatisticsRequest, state: RoundState, job: PassiveJob) -> Message:
+        if message.depth != state.depth + (1 if state.summed else 0) or message.depth >= job.config.max_depth:
             raise UnexpectedMessage("the request is for another level")
         fit, follow = state.fit, state.follow
         if state.summed:
@@ -263,19 +219,17 @@ class VerticalPassive(PassiveSide):
         build = message.build.astype(np.int64)
         if not within(build, 0, fit.nodes) or not increasing(build):
             raise MalformedMessage("a node to sum is not in the level, named twice, or out of order")
-        if (rows_with_sibling(fit, message.depth)[build] < self.config.min_node_rows).any():
+        if (rows_with_sibling(fit, message.depth)[build] < job.config.min_node_rows).any():
             raise MalformedMessage("a node to sum, or its sibling, has fewer rows than min_node_rows")
-        summed = fit.of(build)
-        self.check_request(message, state.block, summed)
         entered = self._round = copy.copy(state)
         try:
             entered.enter(message.depth, fit, follow)
-            return self.statistics(entered.block, entered.bins, summed)
-        except VeilBoostError:  # what the kernel refuses leaves no trace either
+            return self.cipher.answer(message, entered, fit.of(build))
+        except VeilBoostError:  # what the cipher refuses leaves no trace either
             self._round = state
             raise
 
-    def _split(self, message: SplitRequest, state: RoundState) -> SplitAnswer:
+    def _split(self, message: SplitRequest, state: RoundState, job: PassiveJob) -> SplitAnswer:
         if not state.summed or message.depth != state.depth or state.split_here:
             raise UnexpectedMessage("the split is for another level, or for one that was split here already")
         position = message.position.astype(np.int64)
@@ -284,7 +238,7 @@ class VerticalPassive(PassiveSide):
             raise MalformedMessage("a split's arrays are empty or have different lengths")
         if not within(position, 0, state.fit.nodes) or not increasing(position):
             raise MalformedMessage("a node to split is not in the level, or named twice")
-        tree = state.number * self.trees_per_round + state.fit.group[position]
+        tree = state.number * job.trees_per_round + state.fit.group[position]
         keys = list(zip(message.tree.tolist(), message.node.tolist(), strict=True))
         if (message.tree != tree).any() or any(key in self._rules for key in keys) or int(message.node.min()) < 0:
             raise MalformedMessage("a split names a node of another tree, or one that is split already")
@@ -293,15 +247,12 @@ class VerticalPassive(PassiveSide):
         _check_ragged(message.set_starts, message.set_bins, len(message.handles))
         if (message.starts[1:] == message.starts[:-1]).any() or not within(message.handles, 0, 2 * layout.slots):
             raise MalformedMessage("a split names a candidate that is not there")
-        if self.shuffle is not None:
-            message = replace(message, handles=self.shuffle.own_handles(message.handles))
+        message = replace(message, handles=state.shuffle.own_handles(message.handles))
         # Of handles that tie the owner takes its lowest column, then the lowest cut.
         handles = np.minimum.reduceat(message.handles, message.starts[:-1])
         left_sets = _sets_of(message, handles, layout) if layout.has_sets else []
         splits = state.block.splits_of(handles, left_sets)
-        rules = state.block.rules_of(splits, state.bins, position)
-        for key, rule in zip(keys, rules, strict=True):
-            self._rules[key] = in_all_columns(rule, state.columns)
+        self._rules.note(keys, state.block.rules_of(splits, state.bins, position), state.columns)
         return SplitAnswer(*state.split(position, splits))
 
     def _next_sides(self, message: SidesRequest, state: RoundState) -> SplitAnswer:

@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 
-from veilboost.errors import ImpossibleParameter
+from veilboost.config import TrainingConfig
+from veilboost.crypto.content import content_digest
+from veilboost.errors import ImpossibleParameter, MalformedMessage
 from veilboost.fixedpoint import MAX_BITS, Scale, exponent_for
 from veilboost.privacy import mechanism
 from veilboost.privacy.calibrate import gaussian_sigma
 from veilboost.privacy.discrete import discrete_gaussian, discrete_laplace
+from veilboost.privacy.event import Event
 from veilboost.privacy.mechanism import Generator
+from veilboost.protocols.vertical.roles import ActiveContext
 from veilboost.types import BoolArray, Float64Array, Int32Array
 
+_CLASSIFICATION = {"binary": (1.0, 0.25), "multiclass": (1.0, 0.5), "auto": (1.0, 0.25)}  # |g| and h at weight 1
 _SIGMAS, _SCALES = 12.0, 40.0  # noise beyond has a chance below 1e-17 and is cut off there
 _LOCAL: dict[str, Callable[[Generator, Float64Array, float], Float64Array]] = {
     "duchi": mechanism.duchi,
@@ -176,9 +181,61 @@ class Perturbation:
         return sent
 
 
+def released_gradients(
+    context: ActiveContext,
+    event: Event,
+    perturbation: Perturbation | None,
+    grid: tuple[Ranges, Scale],
+    clean: Int32Array,
+    released: BoolArray,
+    *request: str | int,
+) -> Int32Array:
+    """Book and make what the passive parties see, the same for all of them: two noises could be averaged.
+
+    A retry or a resumed job has the same gradients and draws the same noise; other gradients, or noise of another law,
+    draw another. Without a perturbation the gradients are released as they are.
+    """
+    digest = content_digest(context.randomness, repr((event, *grid)), clean, released)
+    randomness = context.randomness.for_request(*request, digest)
+    context.account.spend(replace(event, content=digest.hex()))
+    if perturbation is None:
+        return np.where(released[..., None], clean, np.int32(0))
+    return perturbation.noisy(clean, released, randomness)
+
+
+def loss_ranges(config: TrainingConfig, trees_per_round: int) -> tuple[float, float]:
+    """Where |g| and h of a classification end; 0 where the loss has no bound. Never taken from the data.
+
+    An objective that is still open counts as classification; the active party refuses values that do not fit.
+    """
+    name = "multiclass" if config.objective == "auto" and trees_per_round > 1 else config.objective
+    g, h = _CLASSIFICATION.get(name, (0.0, 0.0))
+    weight = max(1.0, config.scale_pos_weight)
+    return g * weight, h * weight
+
+
 def with_counts(gradients: Int32Array, scale: Scale) -> Int32Array:
     """Pairs to sum, (trees, rows, 2): where no hessians were released, every row counts one."""
     if gradients.shape[2] == 2:
         return gradients
     ones = np.full_like(gradients, 1 << scale.h_exponent)
     return np.concatenate((gradients, ones), axis=2)
+
+
+def checked_scale(g_exponent: int, h_exponent: int) -> Scale:
+    """The grid that a message names."""
+    if max(abs(g_exponent), abs(h_exponent)) > 1000:
+        raise MalformedMessage("the grid of the gradients is impossible")
+    return Scale(g_exponent, h_exponent)
+
+
+def checked_pairs(gradients: Int32Array, scale: Scale, trees: int, rows: int) -> Int32Array:
+    """Pairs to sum from noisy gradients that arrived."""
+    channels = gradients.shape[2]
+    if gradients.shape[:2] != (trees, rows) or channels not in (1, 2):
+        raise MalformedMessage("the gradients are of another number of rows or classes")
+    if gradients.size and max(int(gradients.max()), -int(gradients.min())) > 2**MAX_BITS:
+        raise MalformedMessage("a gradient is out of range")
+    if channels == 1 and not 0 <= scale.h_exponent <= MAX_BITS:
+        raise MalformedMessage("the grid of the counts is impossible")
+    return with_counts(gradients, scale)

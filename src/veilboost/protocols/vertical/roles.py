@@ -1,27 +1,36 @@
-"""The two roles of a vertical job: what they are given, and what they do.
+"""The two roles of a vertical job: what they are given, and what a protocol supplies.
 
-The active side is the `SplitFinder` of a growing tree: it is asked for candidates, selects, splits and weighs
-leaves, each a method that a protocol may replace. The passive side is driven by requests, a message in and a
-message out, and holds no sockets; so the same code runs in a test, a simulation and a daemon.
+There is one active side (`active.py`) and one passive side (`passive.py`). A protocol gives them the two halves of its
+cipher: how gradients go out and how statistics come back. The active side has a selector, which scores and chooses, and
+leaves, which weigh; a protocol may replace both. Halves of a cipher are message in, message out, and hold no sockets.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
-from veilboost.boost.columns import ColumnBlock
-from veilboost.boost.grower import SplitFinder
+from veilboost.boost.columns import ColumnBlock, CutProposal, Rule, in_all_columns
+from veilboost.boost.grower import Choices, Level, Round, best_choices
+from veilboost.boost.layout import BinLayout
+from veilboost.boost.rows import RowGroups
+from veilboost.boost.sides import Sides
+from veilboost.boost.split import Candidates, candidates_from_sums, leaf_weights
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import JobRandomness
 from veilboost.engine.api import LOCAL, Engine
+from veilboost.errors import UnexpectedMessage
+from veilboost.fixedpoint import Scale
 from veilboost.model.part import SplitRecords
 from veilboost.privacy.account import Account, MemoryAccount
 from veilboost.privacy.event import Adjacency, ExactRelease
 from veilboost.protocols.spec import ProtocolSpec
-from veilboost.types import BoolArray, Column, Float64Array, PartyName, Role
-from veilboost.wire.channel import Peers
+from veilboost.protocols.vertical.messages import BeginRound, SplitRequest, StatisticsRequest
+from veilboost.protocols.vertical.round_state import RoundState
+from veilboost.types import Column, Float64Array, Int32Array, Int64Array, PartyName, Role
+from veilboost.wire.channel import Peers, Pending
 from veilboost.wire.message import Message
 
 
@@ -66,48 +75,202 @@ class PassiveContext:
     exact: ExactReleases | None = None
 
 
-class ActiveSide(SplitFinder, ABC):
-    """The label side of a vertical protocol."""
+# --- at the active party --------------------------------------------------------------------------------------
+
+
+Openings: TypeAlias = Mapping[PartyName, BeginRound]
+Requests: TypeAlias = Mapping[PartyName, StatisticsRequest]
+Waiting: TypeAlias = Mapping[PartyName, Pending]
+Statistics: TypeAlias = Mapping[PartyName, Int64Array | Candidates]
+
+
+@dataclass(frozen=True)
+class ActiveRound:
+    """A round at the active party: what is summed, its own columns that take part, and all parties' layouts.
+
+    `start` has the gradients as the protocol shows them, which may have noise; `columns` is None for all.
+    """
+
+    start: Round
+    block: ColumnBlock
+    columns: Int32Array | None
+    layouts: Mapping[PartyName, BinLayout]
+
+
+class StatisticsCipher(ABC):
+    """The active half: sends gradients out and reads the statistics that come back.
+
+    `derives_siblings`: sums of a node give those of its sibling. `shuffled`: passive parties show their columns in
+    another order each round, so all handles that tie are named. `checks_totals`: the bins of every column that come
+    back must add up to the node's own sums.
+    """
+
+    shuffled: bool = False
+    checks_totals: bool = False
+
+    def __init__(self, context: ActiveContext) -> None:
+        self.context, self.config = context, context.config
+        self.derives_siblings = context.config.proposal == "global"
+
+    def begin_training(self, layouts: Mapping[PartyName, BinLayout]) -> None:  # noqa: B027 - few need it
+        """The job is open at all passive parties, whose bins lie so."""
+
+    def shown(self, start: Round) -> Round:
+        """The round as it is grown: its gradients with noise, clipped or as they are. Noise is booked here."""
+        return start
 
     @abstractmethod
-    def begin_training(self, held_out: BoolArray | None, bin_weights: Float64Array | None) -> Sequence[int]:
-        """Open the job at all passive parties; returns how many columns each owner has, in the job's order.
+    def openings(self, current: ActiveRound, openings: Openings) -> Openings:
+        """What opens a round at the passive parties: `openings` with the protocol's own content."""
 
-        Rows of `held_out` are kept for validation and shape no cuts; quantiles count `bin_weights`.
+    def opened(self, current: ActiveRound) -> None:  # noqa: B027 - few need it
+        """All passive parties have the round's opening; what did not fit into it follows here."""
+
+    def totals(self, level: Level) -> Int64Array:
+        """What the bins of a column add up to, (nodes, 2)."""
+        return level.totals
+
+    def enter(self, current: ActiveRound, level: Level) -> tuple[ActiveRound, Level]:
+        """The round and the level as they are summed and scored."""
+        return current, level
+
+    def ask(self, current: ActiveRound, level: Level, requests: Requests) -> Waiting:
+        """Send a level's requests."""
+        return self.context.peers.send(requests)
+
+    @abstractmethod
+    def read(self, current: ActiveRound, level: Level, waiting: Waiting) -> Statistics:
+        """What the answers tell: sums (nodes of `level.build`, slots, 2), or candidates with a row per open node.
+
+        A party that is left out has nothing to offer.
         """
 
-    @abstractmethod
-    def resume(self, records: SplitRecords, trees: int) -> None:
-        """Go on after `trees` trees: every passive party forgets what came later, `records` are our own until there."""
+    def tolerance(self, current: ActiveRound, name: PartyName, bins: Int64Array) -> Int64Array | int:
+        """How far sums over so many bins may be off, (candidates, 2): not at all where they are exact."""
+        return 0
+
+    def route(
+        self, current: ActiveRound, level: Level, requests: Mapping[PartyName, SplitRequest]
+    ) -> Mapping[PartyName, tuple[Sides, Sides]] | None:
+        """Where rows go by passive parties' splits, where that is known here; None: the owners are asked."""
+        return None
+
+
+class Selector:
+    """Scores candidates and chooses among them: the best gain wins."""
+
+    def __init__(self, context: ActiveContext) -> None:
+        self.context, self.config = context, context.config
+
+    def score(
+        self, current: ActiveRound, sums: Int64Array, layout: BinLayout, totals: Int64Array, shuffled: bool
+    ) -> Candidates:
+        """Candidates from sums of the open nodes (nodes, slots, 2) and their totals (nodes, 2)."""
+        found = candidates_from_sums(
+            sums, layout, totals, current.start.scale, self.config, self.context.threads, keep_gains=shuffled
+        )
+        return replace(found, shuffled=True) if shuffled else found
+
+    def select(self, current: ActiveRound, level: Level, offers: Sequence[Candidates]) -> Choices:
+        return best_choices(level, offers, self.config.gamma)
+
+
+class Leaves:
+    """Weighs leaves: exactly, from the true gradients."""
+
+    def __init__(self, context: ActiveContext) -> None:
+        self.context, self.config = context, context.config
+
+    def begin_round(self, start: Round) -> None:
+        """A round starts; `start` has the true gradients."""
+
+    def weights(self, current: ActiveRound, level: Level, leaves: Int64Array, scale: Scale) -> Float64Array:
+        """The weights of the nodes at `leaves`, which `level` closes; its totals are true and on `scale`."""
+        return leaf_weights(level.totals[leaves], scale, self.config)
+
+    def end_round(self) -> None:
+        """All trees of the round are grown; nothing that depends on their leaves has left yet."""
+
+
+# --- at a passive party ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PassiveJob:
+    """A job that has begun at a passive party: its columns, binned, and its own splits so far.
+
+    No sample weight exceeds 2^weight_bits.
+    """
+
+    config: TrainingConfig
+    trees_per_round: int
+    weight_bits: int
+    block: ColumnBlock
+    rules: RuleBook
+
+
+class PassiveCipher(ABC):
+    """The passive half: takes in what a round brings and answers levels with statistics.
+
+    A method that refuses leaves everything as it was. `shuffles`: the columns of every round stand in an order of their
+    own (`RoundState.shuffle`): statistics are shown in it, and handles come back in it. `hears_samples`: a round says
+    which rows it samples.
+    """
+
+    shuffles: bool = False
+    hears_samples: bool = True
+    job: PassiveJob
+
+    def __init__(self, context: PassiveContext) -> None:
+        self.context = context
+
+    def cut_proposal(self, config: TrainingConfig, fit_rows: Int32Array | None) -> CutProposal | None:
+        """How cuts are found from the rows to fit on (None: all); None: as the configuration says."""
+        return None
+
+    def begin_training(self, job: PassiveJob) -> None:
+        self.job = job
 
     @abstractmethod
-    def records(self) -> SplitRecords:
-        """The active party's own split records so far."""
+    def open_round(self, message: BeginRound) -> None:
+        """Take in what a round brings beside sampling."""
 
     @abstractmethod
-    def end_training(self, trees: int) -> SplitRecords:
-        """Close the job: the first `trees` trees are kept. Returns the active party's own split records."""
+    def answer(self, message: StatisticsRequest, state: RoundState, build: RowGroups) -> Message:
+        """Answer a level's request for these nodes; `state` has entered the level."""
+
+    def chosen(self, message: SplitRequest) -> SplitRequest:
+        """A split with the candidates that it means, where only the owner knows these."""
+        return message
+
+    def other(self, message: Message, state: RoundState | None) -> Message:
+        """Answer a request of the protocol's own."""
+        raise UnexpectedMessage(f"{message.type_name()} is not a request to a passive party")
 
 
-class PassiveSide(ABC):
-    """The feature side of a vertical protocol."""
+class RuleBook:
+    """A party's own splits by (tree, node), in the numbering of all its columns."""
 
-    @abstractmethod
-    def handle(self, message: Message) -> Message:
-        """Answer a request, or raise a coded error and stay as before."""
+    def __init__(self) -> None:
+        self._rules: dict[tuple[int, int], Rule] = {}
 
-    @abstractmethod
-    def records(self) -> SplitRecords:
-        """The split records so far; when the job has ended, those of the model."""
+    def __contains__(self, key: object) -> bool:
+        return key in self._rules
 
-    @abstractmethod
+    def note(self, keys: Iterable[tuple[int, int]], rules: Iterable[Rule], columns: Int32Array | None) -> None:
+        """Keep these; `columns` lists those that took part in the tree, None for all."""
+        for key, rule in zip(keys, rules, strict=True):
+            self._rules[key] = in_all_columns(rule, columns)
+
     def restore(self, records: SplitRecords) -> None:
-        """Take back the split records of an earlier part of the same job, after it began anew here."""
+        self._rules = records.rules()
 
-    @property
-    @abstractmethod
-    def finished(self) -> bool:
-        """Has the job ended?"""
+    def keep(self, trees: int) -> None:
+        """Forget what came after so many trees."""
+        self._rules = {key: rule for key, rule in self._rules.items() if key[0] < trees}
+
+    def records(self) -> SplitRecords:
+        return SplitRecords.of(self._rules)
 
 
 class ExactReleases:

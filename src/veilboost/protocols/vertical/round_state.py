@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
@@ -12,7 +12,8 @@ from veilboost.boost.columns import ColumnBlock, Splits
 from veilboost.boost.rows import RowGroups
 from veilboost.boost.sides import Sides, SidesHeard
 from veilboost.errors import MalformedMessage
-from veilboost.protocols.vertical.messages import MoreSides, StatisticsRequest
+from veilboost.protocols.vertical.messages import MoreSides, SplitRequest, StatisticsRequest
+from veilboost.protocols.vertical.shuffle import ColumnShuffle
 from veilboost.types import BoolArray, Int32Array, Int64Array, UInt8Array
 
 _NO_BITS = np.empty(0, dtype=np.uint8)
@@ -22,11 +23,18 @@ class RoundState:
     """Where the rows are in the trees of the current round."""
 
     def __init__(
-        self, number: int, block: ColumnBlock, columns: Int32Array | None, fit: RowGroups, follow: RowGroups
+        self,
+        number: int,
+        block: ColumnBlock,
+        columns: Int32Array | None,
+        shuffle: ColumnShuffle,
+        fit: RowGroups,
+        follow: RowGroups,
     ) -> None:
         self.number = number
         self.block = block
         self.columns = columns
+        self.shuffle = shuffle
         self.fit = fit
         self.follow = follow
         self.depth = 0
@@ -111,6 +119,16 @@ class Heard:
             for groups, known, told in zip(self.groups, own_left, self.sides, strict=True)
         )
         return fit, follow
+
+
+def own_best(message: SplitRequest, kept: Mapping[int, int]) -> SplitRequest:
+    """A split where the active party knows only that a node's best candidate won: `kept` has it by position."""
+    if message.handles.any() or not set(message.position.tolist()) <= set(kept):
+        raise MalformedMessage("a split names a candidate, where only the best of a node that was scored can be had")
+    if len(message.handles) != len(message.position):
+        raise MalformedMessage("a list of lists does not fit together")
+    handles = [kept[position] for position in message.position.tolist()]
+    return replace(message, handles=np.array(handles, dtype=np.int32))
 
 
 def within(values: Int32Array | Int64Array, low: int, high: int) -> bool:

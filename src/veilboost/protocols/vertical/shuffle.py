@@ -25,6 +25,11 @@ class ColumnShuffle:
     place: Int32Array
 
     @staticmethod
+    def none(layout: BinLayout) -> ColumnShuffle:
+        """Every column in its own place."""
+        return ColumnShuffle(layout, np.arange(layout.features, dtype=np.int32))
+
+    @staticmethod
     def draw(layout: BinLayout, randomness: Csprng) -> ColumnShuffle:
         """A uniform order of each group of columns that look alike."""
         alike: defaultdict[tuple[int, int, int], list[int]] = defaultdict(list)

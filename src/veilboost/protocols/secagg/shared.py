@@ -1,7 +1,10 @@
-"""Cuts of pooled columns from counts alone: FederBoost's distributed quantiles, sixteen ways at a time.
+"""What the server and the participants of `secagg` compute alike: loss and metric, exact sums, the search for cuts.
 
-A value is found by its rank: the smallest value that at least so many are not above. Every step asks how many values
-lie below fifteen candidates and keeps a sixteenth of the interval, so that eight steps find a float32 exactly.
+A cut is found by its rank (FederBoost's distributed quantiles, sixteen ways at a time): the smallest value that at
+least so many are not above. Every step asks how many values lie below fifteen candidates and keeps a sixteenth of the
+interval, so that eight steps find a float32 exactly.
+
+Sums of real numbers are made without any rounding, as one whole number: every float64 is a multiple of 2^-1074.
 """
 
 from __future__ import annotations
@@ -11,8 +14,30 @@ from collections.abc import Callable
 import numpy as np
 
 from veilboost.boost.cuts import between, equal_width
+from veilboost.boost.metrics import Metric, metric_named
+from veilboost.boost.objective import Objective, make_objective
+from veilboost.config import TrainingConfig
 from veilboost.ordered import from_ordered
-from veilboost.types import Float32Array, Int64Array, UInt32Array
+from veilboost.protocols.horizontal.schema import Schema
+from veilboost.types import Float32Array, Float64Array, Int64Array, UInt32Array
+
+
+def objective_of(schema: Schema, config: TrainingConfig) -> Objective:
+    """The loss, the same at the server and at every participant."""
+    return make_objective(
+        schema.objective,
+        classes=max(2, schema.kinds),
+        scale_pos_weight=config.scale_pos_weight,
+        max_delta_step=config.max_delta_step,
+        order=config.order,
+    )
+
+
+def metric_of(objective: Objective, config: TrainingConfig) -> Metric:
+    """How validation rows are measured: as asked, or by the loss's own metric, if that is a mean."""
+    found = metric_named(objective.default_metric if config.eval_metric == "auto" else config.eval_metric)
+    return found if found.terms is not None else metric_named("logloss")
+
 
 BITS_AT_ONCE = 4
 MOST_STEPS = 2 + 2 * 32 // BITS_AT_ONCE  # the present values, then two searches with a count between them
@@ -63,3 +88,31 @@ def find_cuts(columns: int, max_bin: int, binning: str, count: Count) -> list[Fl
         low, high = (from_ordered(side[column][reached[column] < present[column]][inside]) for side in (below, above))
         found.append(between(low, high))
     return found
+
+
+UNIT_BITS = 1074
+SUM_BYTES = 280  # 2^1074 units below one, 2^1024 above, the sign, and room for 2^80 numbers
+
+
+def exact_sum(values: Float64Array) -> int:
+    """The sum, counted in units of 2^-1074."""
+    total = 0
+    mantissa, exponent = np.frexp(values)
+    whole = np.ldexp(mantissa, 53).astype(np.int64)
+    shift = exponent.astype(np.int64) - 53 + UNIT_BITS
+    for size in np.unique(shift).tolist():
+        part = sum(whole[shift == size].tolist())
+        total += part << size if size >= 0 else part >> -size  # bits that are shifted out are zero
+    return total
+
+
+def as_float(total: int) -> float:
+    """The nearest float64: what `math.fsum` gives."""
+    return total / (1 << UNIT_BITS)
+
+
+def from_residue(residue: int) -> int:
+    """A number modulo 2^(8 SUM_BYTES) with its sign back."""
+    modulus = 1 << 8 * SUM_BYTES
+    residue %= modulus
+    return residue - modulus if residue >= modulus // 2 else residue

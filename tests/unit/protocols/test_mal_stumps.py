@@ -8,13 +8,12 @@ import pytest
 from support import make_columns, make_labels
 from veilboost import _native
 from veilboost.boost.columns import ColumnBlock
-from veilboost.boost.couples import Couples
 from veilboost.boost.objective import make_objective
-from veilboost.boost.stumps import sums_by_slot, train_stumps
 from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
 from veilboost.model.joined import join
 from veilboost.party.simulation import simulate_training
+from veilboost.protocols.mal.stumps import Couples, sums_by_slot, train_stumps
 
 pytestmark = pytest.mark.fast
 

@@ -2,7 +2,8 @@
 
 The gradients of the losses here are an increasing function of the margin less the label, and their hessians do not
 depend on the label. So a bin's sum of gradients is the sum of what its rows' margins give, less the sum of its rows'
-labels, and the latter is the same in every round.
+labels, and the latter is the same in every round. One split a tree needs no level loop: `boost/grower.py` would take
+twice as long for a thousand rows.
 """
 
 from __future__ import annotations
@@ -15,8 +16,7 @@ import numpy as np
 
 from veilboost import _native
 from veilboost.boost.booster import RoundResult, Watcher
-from veilboost.boost.columns import ColumnBlock, LevelBins, Rule, in_all_columns
-from veilboost.boost.couples import MOST_BITS, Couples
+from veilboost.boost.columns import ColumnBlock, Rule, in_all_columns
 from veilboost.boost.objective import Objective
 from veilboost.boost.rows import RowGroups
 from veilboost.boost.sampling import sample_columns
@@ -27,6 +27,8 @@ from veilboost.fixedpoint import MAX_BITS, Scale, choose_scale, to_fixed
 from veilboost.types import AnyArray, BoolArray, Float32Array, Float64Array, Int32Array, Int64Array
 
 LOSSES = ("binary", "multiclass", "regression")
+MOST_CELLS = 1 << 10  # of a couple: all couples' words together should stay in the first cache
+MOST_BITS = 22  # of gradients: with more, words overflow after so few rows that nothing is won
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ class _Rows:
         self._unlabelled = np.full(block.rows, -1.0 if objective.name == "multiclass" else 0.0)
         # What is left of g is then a probability: never negative.
         quick = objective.name in ("binary", "multiclass") and config.gradient_bits <= MOST_BITS
-        self._couples = Couples(block, bins_of(block).bins[0]) if quick and config.colsample_bytree == 1.0 else None
+        self._couples = Couples(block, block.shared_bins.bins[0]) if quick and config.colsample_bytree == 1.0 else None
 
     def grow(
         self,
@@ -105,7 +107,7 @@ class _Rows:
         block = self._block
         if columns is not None:
             label_sums, block = _chosen(block, columns, label_sums), block.subset(columns)
-        bins = bins_of(block)
+        bins = block.shared_bins
         if self._couples is not None:
             sums = self._couples.sums(self._gradients, config.gradient_bits, self._threads)
         else:
@@ -166,22 +168,37 @@ class _Rows:
         return scale
 
 
-def bins_of(block: ColumnBlock) -> LevelBins:
-    """The bins that hold for all nodes and trees."""
-    if block.shared is None:
-        raise TypeError("these columns are binned anew for every node")
-    return block.shared
+class Couples:
+    """Columns taken two at a time, where every round sums all rows: half the additions, to the same sums."""
 
+    def __init__(self, block: ColumnBlock, bins: AnyArray) -> None:
+        widths: list[int] = block.layout.widths.tolist()
+        self._slots = block.layout.slots
+        found: list[tuple[int, int]] = []
+        cells: list[AnyArray] = []
+        at = 0
+        while at < len(widths):
+            together = at + 1 < len(widths) and widths[at] * widths[at + 1] <= MOST_CELLS
+            own = bins[:, at].astype(np.uint16)
+            if (own >= widths[at]).any() or (together and (bins[:, at + 1] >= widths[at + 1]).any()):
+                raise IndexError("a row lies in a bin that its column has not")
+            cells.append(own * np.uint16(widths[at + 1]) + bins[:, at + 1] if together else own)
+            found.append((widths[at], widths[at + 1] if together else 0))
+            at += 2 if together else 1
+        self._cells = np.stack(cells, axis=1).astype(np.uint16)
+        self._widths = np.array(found, dtype=np.int32)
 
-def _chosen(block: ColumnBlock, columns: Int32Array, label_sums: Float64Array) -> Float64Array:
-    """The label sums of these columns' slots."""
-    offsets = block.layout.offsets
-    return np.concatenate([label_sums[:, offsets[f] : offsets[f + 1]] for f in columns.tolist()], axis=1)
+    def sums(self, gradients: Int32Array, bits: int, threads: int) -> Int64Array:
+        """Sums of (g, h) per tree and slot, (trees, slots, 2), of values that are not negative and fit these bits."""
+        out = np.empty((len(gradients), self._slots, 2), dtype=np.int64)
+        for tree, pairs in enumerate(gradients):
+            _native.couple_sums(self._cells, self._widths, pairs, bits, out[tree], threads)
+        return out
 
 
 def _columns(block: ColumnBlock) -> Iterator[tuple[AnyArray, int]]:
     """Every column's bins, and how many there are."""
-    return zip(bins_of(block).bins[0].T, block.layout.widths.tolist(), strict=True)
+    return zip(block.shared_bins.bins[0].T, block.layout.widths.tolist(), strict=True)
 
 
 def sums_by_slot(block: ColumnBlock, values: Float64Array) -> Float64Array:
@@ -190,6 +207,12 @@ def sums_by_slot(block: ColumnBlock, values: Float64Array) -> Float64Array:
     for at, row in enumerate(values):
         sums[at] = np.concatenate([np.bincount(column, row, width) for column, width in _columns(block)])
     return sums
+
+
+def _chosen(block: ColumnBlock, columns: Int32Array, label_sums: Float64Array) -> Float64Array:
+    """The label sums of these columns' slots."""
+    offsets = block.layout.offsets
+    return np.concatenate([label_sums[:, offsets[f] : offsets[f + 1]] for f in columns.tolist()], axis=1)
 
 
 def _leaf(weight: Float32Array, cover: float) -> Tree:

@@ -1,0 +1,265 @@
+"""MaskedXGBoost's three theorems: how far scores are off, what hides gradients, what masks tell.
+
+Theorem 1: how far a noisy score may lie from the true one.
+
+A candidate's noisy left sums are g_L + x and h_L + y, its right sums g_R - x and h_R - y, with x and y normal of
+standard deviation kappa = sqrt(n_A C) sigma2 (the paper's statement prints sqrt(n_A) C; appendix B has it right).
+
+Theorem 2: how much noise the published guarantee for the active party's vectors asks for.
+
+What it assumes decides what it is worth: that whoever receives the noised vector does not know the masks. The passive
+party made them. `LEAKAGE.md` tells what that means.
+
+Theorem 3: what a mask tells about one bit of the splitting vector it was made for.
+
+A noise vector is normal with the covariance of eqs. (12) and (13), which depends on the splitting vector. When one
+entry leaves the active set, three eigenvalues k of Sigma_2^-1 Sigma_1 - I are not 0, and the privacy loss is
+-1/2 sum ln(1 + k) + 1/2 sum k y^2. With the loss and its law known exactly, delta is computed, not bounded: in both
+directions (the paper's "similarly" for the other one does not hold) and with the true ratio of determinants.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+import numpy as np
+
+from veilboost.types import AnyArray, Float64Array
+
+_GRID = 2001
+_REACH = 10.0  # standard deviations; what lies beyond is far below any bound of interest
+_ANGLES = 24
+PAPER_MU = 2.0 * math.e / (math.e + 1.0)  # section 5.2; holds for margins in [0, 1] only
+LEAST_ACTIVE = 3  # a smaller active set has no circulant noise; with one entry the active noise is 0 there
+_CONTOUR = 1501
+
+
+# --- Theorem 1 -----------------------------------------------------------------------------------------------
+
+
+def kappa(n_active: float, sigma2: float, c: float = 1.0) -> float:
+    """The standard deviation of a candidate's noisy sums."""
+    return math.sqrt(n_active * c) * sigma2
+
+
+def tail_bounds(x: float) -> tuple[float, float]:
+    """Remark 3: below and above 1 - Phi(x), for x > 0."""
+    density = math.exp(-0.5 * x * x) / math.sqrt(2.0 * math.pi)
+    return 2.0 * density / (math.sqrt(4.0 + x * x) + x), 2.0 * density / (math.sqrt(8.0 / math.pi + x * x) + x)
+
+
+def score_error_bound(
+    alpha: float,
+    kappa: float,
+    left: tuple[float, float],
+    right: tuple[float, float],
+    reg_lambda: float,
+    vectors: int | None = None,
+) -> float:
+    """U(alpha, kappa): at least the probability that the noisy score (eq. 8, with its factor 1/2) is off by alpha.
+
+    `left` and `right` are the true (g, h) of the two children. The published integral takes the noise of g and of h
+    as independent. They share their masks, so for `vectors` noise vectors their correlation is the inner product of
+    two random directions (plus or minus 1 where there is one vector); give it to have the bound for the true law.
+    """
+    if kappa == 0.0:
+        return 0.0
+    bound = 0.0
+    for correlation in _correlations(vectors):
+        for g, h in (left, right):
+            bound += _side(alpha, kappa, g, h + reg_lambda, correlation) / len(_correlations(vectors))
+    return min(bound, 1.0)
+
+
+def _correlations(vectors: int | None) -> list[float]:
+    """Equally likely values of the correlation between the noises of g and h."""
+    if vectors is None:
+        return [0.0]
+    if vectors == 1:
+        return [-1.0, 1.0]
+    # The inner product of two uniform directions: cos(theta) with density proportional to sin(theta)^(W - 2).
+    theta = np.linspace(0.0, math.pi, 20_001)
+    mass = np.cumsum(np.sin(theta) ** (vectors - 2))
+    middles = (np.arange(_ANGLES) + 0.5) / _ANGLES
+    return np.cos(np.interp(middles, mass / mass[-1], theta)).tolist()
+
+
+def _side(alpha: float, kappa: float, g: float, h: float, correlation: float) -> float:
+    """Pr(|X^2 / Y - C| >= alpha) of one child: eq. (17) where alpha <= C, eq. (18) where it is larger."""
+    score = g * g / h
+    t = h + kappa * np.linspace(-_REACH, _REACH, _GRID)  # where Y may be
+    density = np.exp(-0.5 * ((t - h) / kappa) ** 2)
+    weight = density / density.sum()
+    mean = g + correlation * (t - h)
+    spread = kappa * math.sqrt(max(1.0 - correlation * correlation, 1e-12))
+
+    def square_below(bound: Float64Array) -> Float64Array:
+        """P(X^2 <= bound | Y = t). Eq. (11) lacks the "- 1" of this and prints the root over beta alone."""
+        root = np.sqrt(np.maximum(bound, 0.0))
+        return _normal_cdf((root - mean) / spread) - _normal_cdf((-root - mean) / spread)
+
+    positive = t > 0
+    above = np.where(positive, 1.0 - square_below((score + alpha) * t), 0.0)
+    low = score - alpha
+    below = np.where(positive & (low >= 0), square_below(low * t), 0.0)
+    # With a negative denominator the quotient is below 0: always too far where alpha <= C, else only past C - alpha.
+    turned = np.where(positive, 0.0, 1.0 if low >= 0 else 1.0 - square_below(low * t))
+    return float((weight * (above + below + turned)).sum())
+
+
+def _normal_cdf(x: Float64Array) -> Float64Array:
+    return np.array([0.5 * math.erfc(-value / math.sqrt(2.0)) for value in x.tolist()])
+
+
+# --- Theorem 2 -----------------------------------------------------------------------------------------------
+
+
+def energy_allowed(epsilon: float, delta: float) -> float:
+    """The most that v' Sigma^-1 v may be for a change v of the released vector: the right side of Theorem 2.
+
+    It solves exp(-(epsilon - s/2)^2 / (2s)) = delta. (The last line of the paper's proof prints s/2 for
+    epsilon - s/2.)
+    """
+    log = math.log(delta)
+    # The printed difference cancels for small epsilon: 2(e - 2l - 2 sqrt(l(l - e))) = 2(sqrt(e - l) - sqrt(-l))^2.
+    return 2.0 * (epsilon / (math.sqrt(epsilon - log) + math.sqrt(-log))) ** 2
+
+
+def epsilon_of(energy: float, delta: float) -> float:
+    """The epsilon that the theorem gives for an energy: `energy_allowed` the other way round."""
+    return energy / 2.0 + math.sqrt(2.0 * energy * -math.log(delta))
+
+
+def energy_of(n_active: float, n_inactive: float, mu: float, sigma1: float, sigma2: float, c: float = 1.0) -> float:
+    """The left side of Theorem 2: a bound on v' Sigma^-1 v where every entry of v may be as large as mu."""
+    return n_inactive * mu**2 / (c * (2.0 * sigma1**2 + sigma2**2)) + n_active * mu**2 / (c * sigma2**2)
+
+
+def label_energy(n_active: int, change: float, sigma1: float, sigma2: float) -> float:
+    """v' Sigma^-1 v where one entry changes: the larger of an inactive entry's and an active one's.
+
+    For the circulant block of eq. (12) with x + 1/x = 2 + sigma2^2 / sigma1^2, an entry of the diagonal of its inverse
+    is 1 / (sigma2 sqrt(sigma2^2 + 4 sigma1^2)) * (1 + x^n) / (1 - x^n), 0 < x < 1.
+    """
+    alone = 1.0 / (2.0 * sigma1**2 + sigma2**2)
+    if sigma1 == 0.0:
+        return change**2 * alone
+    q = sigma2**2 / sigma1**2
+    x = 2.0 / (2.0 + q + math.sqrt(q * (q + 4.0)))
+    shrunk = x**n_active
+    chained = (1.0 + shrunk) / ((1.0 - shrunk) * sigma2 * math.sqrt(sigma2**2 + 4.0 * sigma1**2))
+    return change**2 * max(alone, chained)
+
+
+def advanced_share(epsilon: float, delta: float, steps: int) -> tuple[float, float]:
+    """What each of `steps` releases may cost by advanced composition (section 2.3), half of delta kept for it."""
+    spare = delta / 2.0
+
+    def total(each: float) -> float:
+        return each * math.sqrt(2.0 * steps * math.log(1.0 / spare)) + steps * each * math.expm1(each)
+
+    low, high = 0.0, epsilon
+    for _ in range(200):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if total(middle) <= epsilon else (low, middle)
+    return low, spare / steps
+
+
+# --- Theorem 3 -----------------------------------------------------------------------------------------------
+
+
+def circulant_means(ratio: float, n: int) -> tuple[float, float, float]:
+    """The paper's a, b, c for ratio = sigma1^2 / sigma2^2 and n active entries (of the larger set; not all rows)."""
+    angle = 2.0 * np.pi * np.arange(n) / n
+    inverse = ratio / (2.0 * ratio * (1.0 - np.cos(angle)) + 1.0)
+    return float(inverse.mean()), float((inverse * np.cos(angle)).mean()), float((inverse * np.cos(2 * angle)).mean())
+
+
+def loss_eigenvalues(ratio: float, n: int) -> Float64Array:
+    """k1, k2, k3 of Theorem 3, where the set of n active entries loses one."""
+    a, b, c = circulant_means(ratio, n)
+    # k2 = a - c (its eigenvector is [1, 0, -1], not [1, 0, 1] as printed); the others have this sum and product.
+    total, product = 4.0 * b - a - c, 2.0 * (2.0 * b * b - a * a - a * c)
+    root = math.sqrt(max(total * total / 4.0 - product, 0.0))
+    return np.array([total / 2.0 + root, a - c, total / 2.0 - root])
+
+
+def log_determinant_ratio(ratio: float, n: int) -> float:
+    """ln(|Sigma_2| / |Sigma_1|) of appendix E, whose products run to n - 1 and n - 2; between ln 1/4 and ln 2."""
+    return -float(np.log1p(loss_eigenvalues(ratio, n)).sum())
+
+
+def printed_delta(epsilon: float, ratio: float, n: int, vectors: int) -> float:
+    """The delta of Theorem 3 as printed: W Pr(y'ky >= 2 epsilon / W - 2 ln 2). Needs epsilon > W ln 2."""
+    each = epsilon / vectors - math.log(2.0)
+    return 1.0 if each <= 0 else min(1.0, vectors * chi_square_tail(loss_eigenvalues(ratio, n), 1, each))
+
+
+def mask_delta(epsilon: float, ratio: float, n: int, vectors: int) -> float:
+    """The least delta for which W noise vectors are (epsilon, delta)-private for one bit: the larger direction's."""
+    k = loss_eigenvalues(ratio, n)
+    shift = -0.5 * vectors * float(np.log1p(k).sum())
+    leaving = _delta(epsilon, shift, k, k / (1.0 + k), vectors)
+    joining = _delta(epsilon, -shift, -k / (1.0 + k), -k, vectors)
+    return max(leaving, joining)
+
+
+def _delta(epsilon: float, shift: float, own: Float64Array, other: Float64Array, vectors: int) -> float:
+    """P(L > epsilon) - e^epsilon Q(L > epsilon): the loss has weights `own` under its own law, `other` under Q."""
+    above = chi_square_tail(own, vectors, epsilon - shift)
+    return max(0.0, above - math.exp(epsilon) * chi_square_tail(other, vectors, epsilon - shift))
+
+
+@cache
+def largest_ratio(epsilon: float, delta: float, vectors: int, sizes: tuple[int, ...], printed: bool = False) -> float:
+    """The largest sigma1^2 / sigma2^2 that keeps a mask within the budget for active sets of all these sizes."""
+    of = printed_delta if printed else mask_delta
+
+    def fits(ratio: float) -> bool:
+        return all(of(epsilon, ratio, n, vectors) <= delta for n in sizes)
+
+    low, high = 1e-9, 1e6
+    if not fits(low):
+        return 0.0
+    for _ in range(40):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def chi_square_tail(weights: Float64Array, degrees: int, x: float) -> float:
+    """P(1/2 sum_i weights_i X_i > x) for independent chi-square X_i of so many degrees.
+
+    The inverse Laplace integral of E exp(sX) / s. The path crosses the real axis at the least value of the integrand,
+    between 0 and the first singularity, and bends around that singularity, so that the integrand dies out like a
+    Gaussian and the trapezoid rule is exact to many digits.
+    """
+    if x <= 0.0:
+        return 1.0 if x == 0.0 and not (weights < 0).any() else 1.0 - chi_square_tail(-weights, degrees, -x)
+    top = float(weights.max(initial=0.0))
+    if top <= 0.0:
+        return 0.0
+
+    def exponent(s: AnyArray) -> AnyArray:
+        spread = -0.5 * degrees * np.log(1.0 - s[:, None] * weights[None, :]).sum(axis=1)
+        return spread - s * x - np.log(s)
+
+    low, high = 0.0, 1.0 / top
+    for _ in range(60):  # where the derivative along the real axis is 0
+        s = (low + high) / 2.0
+        slope = float((0.5 * degrees * weights / (1.0 - s * weights)).sum()) - x - 1.0 / s
+        low, high = (s, high) if slope < 0 else (low, s)
+    start = (low + high) / 2.0
+    curvature = float((0.5 * degrees * (weights / (1.0 - start * weights)) ** 2).sum()) + 1.0 / start**2
+    width = 1.0 / math.sqrt(curvature)
+    # s = start + i u + u^2 / (2 width'): a parabola open to the right, past the cut that starts at 1 / top.
+    bend = 0.5 / max(start, 1.0 / top - start, width)
+    reach = math.sqrt(40.0 / (x * bend)) + 40.0 * width
+    u = np.linspace(0.0, reach, _CONTOUR)
+    path = start + 1j * u + bend * u * u
+    peak = float(exponent(np.array([start + 0j]))[0].real)
+    values = np.exp(exponent(path) - peak) * (1j + 2.0 * bend * u)
+    step = float(u[1])
+    integral = float((values.imag[1:].sum() + 0.5 * values.imag[0]) * step)
+    return min(1.0, max(0.0, math.exp(peak) * integral / math.pi))

@@ -1,0 +1,171 @@
+"""How `secagg` finds splits: from sums of all participants, of whose rows and gradients the server has none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypeAlias, cast
+
+import numpy as np
+
+from veilboost.boost.columns import ColumnBlock, Rule, in_all_columns
+from veilboost.boost.grower import Choices, Level, LevelSums, Round, SplitFinder, best_choices
+from veilboost.boost.objective import Objective
+from veilboost.boost.rows import RowGroups
+from veilboost.boost.sides import Sides
+from veilboost.boost.split import Candidates, candidates_from_sums, leaf_weights, left_sums
+from veilboost.config import TrainingConfig
+from veilboost.errors import MalformedMessage
+from veilboost.fixedpoint import Scale
+from veilboost.protocols.secagg.messages import MaskedSums, SumsRequest
+from veilboost.types import AnyArray, Float32Array, Float64Array, Int32Array, Int64Array, PartyName, UInt64Array
+from veilboost.wire.message import Message
+
+_NO_INTS = np.empty(0, dtype=np.int32)
+_NO_WEIGHTS = np.empty(0, dtype=np.float32)
+_NO_BITS = np.empty(0, dtype=np.uint8)
+
+Ask: TypeAlias = Callable[[Message, type[Any]], Mapping[PartyName, Any]]
+
+
+@dataclass(frozen=True)
+class SummedNodes(RowGroups):
+    """Nodes without rows. How many rows a node has is not known: its hessians stand for them, two at least."""
+
+    sums: Int64Array
+
+    @staticmethod
+    def make(group: Int32Array, sums: Int64Array) -> SummedNodes:
+        return SummedNodes(_NO_INTS, np.zeros(len(group), dtype=np.int64), np.maximum(sums[:, 1], 2), group, sums)
+
+    def of(self, nodes: Int64Array) -> SummedNodes:
+        return SummedNodes.make(self.group[nodes], self.sums[nodes])
+
+    def split(self, left: Sides) -> SummedNodes:
+        """The children; `left` are the sums of the left ones, as `SecaggFinder.split` gives them."""
+        sums = np.empty((2 * self.nodes, 2), dtype=np.int64)
+        sums[0::2], sums[1::2] = left, self.sums - left
+        return SummedNodes.make(self.group.repeat(2), sums)
+
+    def totals(self, gradients: Int32Array) -> Int64Array:
+        return self.sums
+
+    def add_to(self, margin: Float64Array, weight: Float32Array) -> None:
+        """Nothing: the rows are elsewhere, and are told by messages."""
+
+
+class Told(NamedTuple):
+    """What participants are told of a level, in the order of a request's fields."""
+
+    leaves: Int32Array = _NO_INTS
+    weights: Float32Array = _NO_WEIGHTS
+    position: Int32Array = _NO_INTS
+    handles: Int32Array = _NO_INTS
+    set_starts: Int32Array = np.zeros(1, dtype=np.int32)
+    set_bins: Int32Array = _NO_INTS
+    ends: Float32Array = _NO_WEIGHTS
+
+
+class SecaggFinder(SplitFinder):
+    """Asks for the sums of a level, and tells with the next request what became of it.
+
+    `block` has the cuts of the columns that take part in the round, and no rows.
+    """
+
+    def __init__(
+        self, ask: Ask, block: ColumnBlock, objective: Objective, config: TrainingConfig, threads: int
+    ) -> None:
+        self._ask, self._threads = ask, threads
+        self._all, self._block, self._trees = block, block, objective.trees_per_round
+        # As in `plain`: what Poisson limits its leaves to belongs to the loss.
+        self._config = replace(config, max_delta_step=objective.max_delta_step)
+        self._untold, self._depth = Told(), 0
+        self.rules: dict[tuple[int, int], Rule] = {}
+
+    @property
+    def derives_siblings(self) -> bool:
+        return True
+
+    def round(self, number: int, scale: Scale, columns: Int32Array | None) -> Round:
+        """What `grow` starts from: no rows, and roots whose sums `begin_round` asks for."""
+        nothing = np.empty((self._trees, 0, 2), dtype=np.int32)
+        return Round(number, nothing, scale, cast(Int32Array, self), _NO_INTS, [columns])
+
+    def take_untold(self) -> Told:
+        """What was not told yet; it counts as told."""
+        told, self._untold = self._untold, Told()
+        return told
+
+    def begin_round(self, start: Round) -> None:
+        self._start, (columns,) = start, start.columns
+        self._block = self._all if columns is None else self._all.subset(columns)
+        self._sums = LevelSums()
+        self._built = self._ask_sums(0, np.arange(self._trees))
+
+    def at_roots(self, groups: int) -> SummedNodes:
+        """The roots, as `grow` asks for them."""
+        totals = self._built[:, : self._block.layout.offsets[1]].sum(axis=1)  # every row is in one bin of a column
+        return SummedNodes.make(np.arange(groups, dtype=np.int32), totals)
+
+    def _ask_sums(self, depth: int, build: Int64Array) -> Int64Array:
+        (columns,), scale = self._start.columns, self._start.scale
+        request = SumsRequest(
+            *self.take_untold(),
+            number=self._start.number,
+            depth=depth,
+            g_exponent=scale.g_exponent,
+            h_exponent=scale.h_exponent,
+            columns=_NO_INTS if columns is None else columns,
+            build=build.astype(np.int32),
+        )
+        sums = added([each.sums for each in self._ask(request, MaskedSums).values()])
+        if sums.shape != (len(build), self._block.layout.slots, 2):
+            raise MalformedMessage("sums for other nodes or bins arrived")
+        self._depth = depth
+        return sums
+
+    def candidates(self, level: Level) -> Sequence[Candidates]:
+        if level.depth:
+            self._built = self._ask_sums(level.depth, level.build)
+        self._known = self._sums.complete(level, self._built)
+        totals, scale = level.totals[level.open], self._start.scale
+        return [candidates_from_sums(self._known, self._block.layout, totals, scale, self._config, self._threads)]
+
+    def select(self, level: Level, offers: Sequence[Candidates]) -> Choices:
+        return best_choices(level, offers, self._config.gamma)
+
+    def split(self, level: Level, offers: Sequence[Candidates], choices: Choices) -> tuple[Sides, Sides]:
+        position, handles, layout = choices.position, choices.handle, self._block.layout
+        at = level.open.searchsorted(position)
+        sets = offers[0].left_sets(at, handles)
+        rules = self._block.rules_of(self._block.splits_of(handles, sets), self._block.shared_bins, position)
+        trees = self._start.number * self._trees + level.fit.group[position]
+        for key, rule in zip(zip(trees.tolist(), level.node[position].tolist(), strict=True), rules, strict=True):
+            self.rules[key] = in_all_columns(rule, self._start.columns[0])
+        self._untold = self._untold._replace(
+            position=position.astype(np.int32),
+            handles=handles,
+            set_starts=np.cumsum([0, *(len(each) for each in sets)]).astype(np.int32),
+            set_bins=np.concatenate([_NO_INTS, *sets]),
+        )
+        left: AnyArray = left_sums(self._known, layout, at, handles, sets)[0]
+        return left, _NO_BITS
+
+    def leaf_weights(self, level: Level, leaves: Int64Array, scale: Scale) -> Float64Array:
+        weights = leaf_weights(level.totals[leaves], scale, self._config)
+        told = (self._config.learning_rate * weights).astype(np.float32)
+        if level.depth == self._depth:
+            self._untold = self._untold._replace(leaves=leaves.astype(np.int32), weights=told)
+        else:  # no sums were asked for: all nodes are leaves, and the round ends
+            self._untold = self._untold._replace(ends=told)
+        return weights
+
+
+def added(answers: list[UInt64Array]) -> Int64Array:
+    """The sum of all answers modulo 2^64: masks cancel, and what is left is small and may be negative."""
+    if any(answer.shape != answers[0].shape for answer in answers):
+        raise MalformedMessage("the participants' answers have different sizes")
+    total = answers[0].copy()
+    for answer in answers[1:]:
+        total += answer
+    return total.view(np.int64)
