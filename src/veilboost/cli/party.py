@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import signal
 import sys
 from pathlib import Path
@@ -48,6 +49,8 @@ def serve(
     Listens with mutual TLS, and dials the peers that the settings say to dial.
     The table stays here: it is read when a job that the policy allows begins.
     Stop it with Ctrl-C or SIGTERM; a job that runs can then be resumed.
+    Its log goes to standard error: jobs that begin and end, and every refusal
+    with the whole reason, of which the peer is told the code.
 
     It also answers users of an encrypted model (veilboost user publish): as the
     one who has the model, as authority, as computing service, or once, before
@@ -65,6 +68,7 @@ def serve(
     # Blocked before there are threads, so that all of them leave the two signals to `sigwait` below.
     signal.pthread_sigmask(signal.SIG_BLOCK, STOPPED_BY)
     settings = load_party(config)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     daemon = Daemon(settings)
     try:
         _tell(daemon, settings, as_json)

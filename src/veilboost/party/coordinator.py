@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -28,6 +29,7 @@ from veilboost.wire.rpc import Caller, Waiting
 from veilboost.wire.transcript import Transcript
 
 RELEASE_SECONDS = 2.0  # how long to try to tell a party that a job stops
+_LOG = logging.getLogger(__name__)
 LAST_NUMBER = 1 << 62  # of a request that comes after all others of its session
 
 
@@ -166,7 +168,9 @@ class Coordinator(Connections, ABC):
             outcome = self._train(run, callers, resume)
         except BaseException as error:
             state = "cancelled" if isinstance(error, (JobCancelled, KeyboardInterrupt)) else "failed"
-            run.note(state=state, error=str(error) if isinstance(error, VeilBoostError) else type(error).__name__)
+            reason = str(error) if isinstance(error, VeilBoostError) else type(error).__name__
+            run.note(state=state, error=reason)
+            _LOG.info("the job %s %s: %s", self.job.name, state, reason)
             self._release(callers, session, transcript)
             raise
         finally:
@@ -175,6 +179,7 @@ class Coordinator(Connections, ABC):
         run.forget_key()
         trees = len(outcome.part.skeleton.trees) if outcome.part.skeleton else 0
         run.note(state="finished", trees=trees, dropped=dict(outcome.dropped))
+        _LOG.info("the job %s is finished, with %d trees", self.job.name, trees)
         return outcome
 
     def _release(self, callers: Mapping[PartyName, Caller], session: bytes, transcript: Transcript) -> None:
@@ -214,6 +219,7 @@ class Coordinator(Connections, ABC):
         session = Csprng().bytes(16)
         about = {"party": self.settings.name, "role": self.spec.driver, "session": session.hex(), "pid": os.getpid()}
         run.note(state="proposed", error=None, **about)
+        _LOG.info("the job %s is %s", name, "resumed" if resume else "proposed")
         return run, session
 
     @property

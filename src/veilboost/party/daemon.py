@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 
@@ -15,6 +16,8 @@ from veilboost.wire.grpc.server import LinkServer
 from veilboost.wire.link import Link
 from veilboost.wire.packet import Packet
 from veilboost.wire.rpc import FIRST_PAUSE, LONGEST_PAUSE, answer_requests
+
+_LOG = logging.getLogger(__name__)
 
 
 class Daemon:
@@ -36,12 +39,14 @@ class Daemon:
             limits.keepalive_seconds,
         )
         self.port = self._server.port
+        _LOG.info("%s listens on port %d", settings.name, self.port)
         # `connect = "out"` in a party's own file: this party dials the peer and answers over that link.
         for name, peer in settings.peers.items():
             if peer.connect == "out" and peer.address is not None:
                 threading.Thread(target=self._dial_out, args=(name, peer.address), daemon=True).start()
 
     def stop(self) -> None:
+        _LOG.info("%s stops", self.settings.name)
         self._stopping.set()
         self._server.stop()
         self._hub.close()

@@ -7,8 +7,8 @@ answer is a packet; nothing that arrives can end the party.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
-import sys
 import threading
 import time
 import traceback
@@ -32,6 +32,8 @@ from veilboost.types import PartyName
 from veilboost.wire.codec import decode
 from veilboost.wire.packet import Kind, Packet
 from veilboost.wire.rpc import failure_body
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass
@@ -98,7 +100,7 @@ class PartyHost:
         except Exception as error:
             coded = error if isinstance(error, VeilBoostError) else PeerBroken(_reason(error))
             # The owner reads the whole reason here; the peer is told its public form.
-            print(" ".join(f"{self.settings.name} refused {peer.party}: {coded}".split()), file=sys.stderr, flush=True)
+            _LOG.warning("%s refused %s: %s", self.settings.name, peer.party, " ".join(str(coded).split()))
             return Packet(Kind.FAILURE, packet.session, packet.number, failure_body(coded))
 
     def _answer(self, peer: PeerIdentity, packet: Packet, conversation: Conversation) -> Packet:

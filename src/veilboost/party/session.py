@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -26,6 +27,8 @@ from veilboost.wire.rpc import Caller
 from veilboost.wire.transcript import Transcript
 
 Reach = Callable[[PartyName, float], Link]  # a way to another party, within so many seconds
+
+_LOG = logging.getLogger(__name__)
 
 
 def ways_to_helpers(
@@ -166,6 +169,7 @@ class TrainingSession(ABC):
     def _begin_run(self, run: RunFolder, **noted: Any) -> None:
         """From here on the job stands in this folder: who drives it, and every message."""
         self._run = run
+        _LOG.info("the job %s of %s is accepted, as %s", self.job.name, self.proposer, self.role)
         about = {"party": self.settings.name, "role": self.role, "active": self.job.driver}
         run.note(**about, session=self._session.hex(), error=None, **noted)
         if self.job.record != "none":
@@ -191,6 +195,7 @@ class TrainingSession(ABC):
             else:
                 self._run.note(state="failed" if message.completed or self._failed else "cancelled")
             self._booking.close(self._run)
+            _LOG.info("the job %s has ended: %s", self.job.name, self._run.status.get("state"))
         self._let_go()
         return Done()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
@@ -17,6 +17,7 @@ from veilboost.wire.link import to_chunks
 from veilboost.wire.packet import Packet
 from veilboost.wire.rpc import answers, failure_text
 
+_LOG = logging.getLogger(__name__)
 MAX_LINKS = 64  # streams that may be open at once; a peer needs one or two
 
 Admit = Callable[[bytes], Any]  # the peer's certificate (PEM) -> who it is, or a coded error
@@ -63,7 +64,7 @@ class _Handler(grpc.GenericRpcHandler):
             peer = self._admit(certificates[0])
         except Exception as error:  # gRPC would send the text of one that is not caught
             coded = error if isinstance(error, VeilBoostError) else PeerBroken(f"a peer met {type(error).__name__}")
-            print(" ".join(f"refused a connection: {coded}".split()), file=sys.stderr, flush=True)
+            _LOG.warning("refused a connection: %s", " ".join(str(coded).split()))
             context.abort(grpc.StatusCode.PERMISSION_DENIED, failure_text(coded))
             return
         link = StreamLink(self._most)
