@@ -18,7 +18,7 @@ from typing import Any
 from veilboost.errors import MalformedMessage, WireVersion
 
 MAGIC = b"VBPK"
-VERSION = 1
+VERSION = 2
 DIGEST_SIZE = 16
 _ENVELOPE = struct.Struct("<4sHBx16sQ")
 ENVELOPE_SIZE = _ENVELOPE.size
