@@ -10,10 +10,7 @@ from veilboost.protocols.ldp.messages import LdpRequest, LdpRound, LdpScores
 from veilboost.protocols.ldp.options import LdpOptions, refuse
 from veilboost.protocols.ldp.passive import ldp_passive
 from veilboost.protocols.spec import Evidence, ProtocolSpec
-from veilboost.protocols.vertical.messages import (
-    LIFECYCLE,
-    SplitAnswer,
-)
+from veilboost.protocols.vertical.messages import LIFECYCLE, SplitAnswer
 from veilboost.protocols.vertical.statements import FEATURES_BY_CUTS, OWN_FEATURES, OWN_SIDES
 
 _NOISE = 40  # bytes while integer noise is added: what was drawn, values on the grid, sums, those within bounds

@@ -22,30 +22,22 @@ from veilboost.protocols.masked.checking import check_cover, check_masks
 from veilboost.protocols.masked.messages import BestGains, MaskedLevel, Masks, NoisedVectors
 from veilboost.protocols.masked.options import MaskedOptions
 from veilboost.protocols.masked.parameters import Noise, gradient_bound, layout_bound
+from veilboost.protocols.vertical import roles
 from veilboost.protocols.vertical.active import VerticalActive
 from veilboost.protocols.vertical.messages import BeginRound
-from veilboost.protocols.vertical.roles import (
-    ActiveContext,
-    ActiveRound,
-    Openings,
-    Requests,
-    Statistics,
-    StatisticsCipher,
-    Waiting,
-)
 from veilboost.types import Float64Array, Int32Array, Int64Array, PartyName
 from veilboost.wire.message import Message
 
-Opening: TypeAlias = Callable[[ActiveRound, BeginRound], BeginRound]
+Opening: TypeAlias = Callable[[roles.ActiveRound, BeginRound], BeginRound]
 
 
-class MaskedCipher(StatisticsCipher):
+class MaskedCipher(roles.StatisticsCipher):
     """MaskedXGBoost at the active party: Algorithm 2, and the last line of Algorithm 3.
 
     Coefficients are as long as `length`: others than 1, and openings with content, are for experiments.
     """
 
-    def __init__(self, context: ActiveContext, length: float = 1.0, opening: Opening | None = None) -> None:
+    def __init__(self, context: roles.ActiveContext, length: float = 1.0, opening: Opening | None = None) -> None:
         super().__init__(context)
         self._length, self._opening = length, opening
         self.derives_siblings = False  # every node has masks of its own; sums never come here
@@ -68,7 +60,7 @@ class MaskedCipher(StatisticsCipher):
         self._sends_hessians = self.config.order == "second" or bool((h * start.scale.h_unit != 1.0).any())
         return replace(start, gradients=self.context.block.placed(self._pairs))
 
-    def openings(self, current: ActiveRound, openings: Openings) -> Openings:
+    def openings(self, current: roles.ActiveRound, openings: roles.Openings) -> roles.Openings:
         if self._opening is None:
             return openings
         return {name: self._opening(current, each) for name, each in openings.items()}
@@ -91,11 +83,11 @@ class MaskedCipher(StatisticsCipher):
 
     # --- the level --------------------------------------------------------------------------------------
 
-    def enter(self, current: ActiveRound, level: Level) -> tuple[ActiveRound, Level]:
+    def enter(self, current: roles.ActiveRound, level: Level) -> tuple[roles.ActiveRound, Level]:
         # Of gradients as they are used here, which may be clipped.
         return current, replace(level, totals=level.fit.totals(current.start.gradients))
 
-    def ask(self, current: ActiveRound, level: Level, requests: Requests) -> Waiting:
+    def ask(self, current: roles.ActiveRound, level: Level, requests: roles.Requests) -> roles.Waiting:
         totals = level.totals[level.build].astype(np.float64) * self._units
         told = content_digest(self.context.randomness, level.build, totals).hex()
         for name in requests:
@@ -104,7 +96,7 @@ class MaskedCipher(StatisticsCipher):
             {name: MaskedLevel(**vars(request), totals=totals) for name, request in requests.items()}
         )
 
-    def read(self, current: ActiveRound, level: Level, waiting: Waiting) -> Statistics:
+    def read(self, current: roles.ActiveRound, level: Level, waiting: roles.Waiting) -> roles.Statistics:
         """Answer masks by noised vectors until every party has told its best scores."""
         masked = _MaskedLevel.of(self.context, current.start.number, level, self._pairs)
         offers: dict[PartyName, Candidates] = {}
@@ -185,7 +177,7 @@ class _MaskedLevel:
     content: bytes
 
     @staticmethod
-    def of(context: ActiveContext, number: int, level: Level, pairs: Int32Array) -> _MaskedLevel:
+    def of(context: roles.ActiveContext, number: int, level: Level, pairs: Int32Array) -> _MaskedLevel:
         rows = level.fit.of(level.build)
         # Which gradients stand in which node.
         content = content_digest(context.randomness, rows.begin, rows.end, rows.group, rows.rows, pairs)
@@ -206,5 +198,5 @@ def _runs(nodes: Int32Array) -> list[tuple[int, int, int]]:
     return [(int(nodes[low]), low, high) for low, high in itertools.pairwise(edges)]
 
 
-def masked_active(context: ActiveContext) -> VerticalActive:
+def masked_active(context: roles.ActiveContext) -> VerticalActive:
     return VerticalActive(context, MaskedCipher(context))

@@ -10,11 +10,7 @@ from veilboost.protocols.masked.messages import BestGains, MaskedLevel, Masks, N
 from veilboost.protocols.masked.options import MaskedOptions, refuse
 from veilboost.protocols.masked.passive import masked_passive
 from veilboost.protocols.spec import Evidence, ProtocolSpec
-from veilboost.protocols.vertical.messages import (
-    LIFECYCLE,
-    BeginRound,
-    SplitAnswer,
-)
+from veilboost.protocols.vertical.messages import LIFECYCLE, BeginRound, SplitAnswer
 from veilboost.protocols.vertical.statements import OWN_FEATURES, OWN_SIDES
 
 

@@ -9,11 +9,7 @@ from veilboost.protocols.paillier.messages import PaillierRound, PaillierSums
 from veilboost.protocols.paillier.options import PRECOMPUTATION, PaillierOptions, security_bits
 from veilboost.protocols.paillier.passive import paillier_passive
 from veilboost.protocols.spec import ProtocolSpec
-from veilboost.protocols.vertical.messages import (
-    LIFECYCLE,
-    SplitAnswer,
-    StatisticsRequest,
-)
+from veilboost.protocols.vertical.messages import LIFECYCLE, SplitAnswer, StatisticsRequest
 from veilboost.protocols.vertical.statements import (
     EXACT_SUMS_OF_FEW_ROWS,
     FEATURES_BY_SUMS,

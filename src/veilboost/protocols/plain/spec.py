@@ -8,11 +8,7 @@ from veilboost.protocols.plain.active import plain_active
 from veilboost.protocols.plain.messages import MoreGradients, PlainRound, PlainSums
 from veilboost.protocols.plain.passive import plain_passive
 from veilboost.protocols.spec import ProtocolSpec
-from veilboost.protocols.vertical.messages import (
-    LIFECYCLE,
-    SplitAnswer,
-    StatisticsRequest,
-)
+from veilboost.protocols.vertical.messages import LIFECYCLE, SplitAnswer, StatisticsRequest
 from veilboost.protocols.vertical.statements import FEATURES_BY_SUMS, LABELS_BY_NODES, OWN_FEATURES, OWN_SIDES
 
 SPEC = ProtocolSpec(

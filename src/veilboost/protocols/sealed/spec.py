@@ -19,10 +19,7 @@ from veilboost.protocols.sealed.active import sealed_active
 from veilboost.protocols.sealed.options import SealedOptions, completed, delta_option, options_of, refuse
 from veilboost.protocols.sealed.passive import sealed_passive
 from veilboost.protocols.spec import BinSums, Evidence, ProtocolSpec
-from veilboost.protocols.vertical.messages import (
-    LIFECYCLE,
-    SplitAnswer,
-)
+from veilboost.protocols.vertical.messages import LIFECYCLE, SplitAnswer
 from veilboost.protocols.vertical.statements import OWN_FEATURES, OWN_SIDES
 
 

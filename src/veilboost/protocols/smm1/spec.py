@@ -10,11 +10,7 @@ from veilboost.protocols.smm1.messages import Smm1Request, Smm1Response
 from veilboost.protocols.smm1.passive import smm1_passive
 from veilboost.protocols.spec import Evidence, ProtocolSpec
 from veilboost.protocols.vertical.kernels import KernelOptions, refuse
-from veilboost.protocols.vertical.messages import (
-    LIFECYCLE,
-    BeginRound,
-    SplitAnswer,
-)
+from veilboost.protocols.vertical.messages import LIFECYCLE, BeginRound, SplitAnswer
 from veilboost.protocols.vertical.statements import LABELS_BY_NODES, OWN_FEATURES, OWN_SIDES
 
 

@@ -11,11 +11,7 @@ from veilboost.protocols.smm2.options import Smm2Options
 from veilboost.protocols.smm2.passive import smm2_passive
 from veilboost.protocols.spec import Evidence, ProtocolSpec
 from veilboost.protocols.vertical.kernels import refuse
-from veilboost.protocols.vertical.messages import (
-    LIFECYCLE,
-    SplitAnswer,
-    StatisticsRequest,
-)
+from veilboost.protocols.vertical.messages import LIFECYCLE, SplitAnswer, StatisticsRequest
 from veilboost.protocols.vertical.statements import OWN_FEATURES, OWN_SIDES
 
 
