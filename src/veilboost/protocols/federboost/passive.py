@@ -10,9 +10,8 @@ from veilboost.boost.rows import RowGroups
 from veilboost.crypto.content import content_digest
 from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.privacy.mechanism import randomized_response
-from veilboost.protocols.federboost.accounting import bucket_events
+from veilboost.protocols.federboost.accounting import FederBoostOptions, bucket_events
 from veilboost.protocols.federboost.messages import BucketRound, Buckets, BucketSplits, BucketsRequest
-from veilboost.protocols.federboost.options import FederBoostOptions
 from veilboost.protocols.vertical.messages import BeginRound, StatisticsRequest
 from veilboost.protocols.vertical.passive import VerticalPassive
 from veilboost.protocols.vertical.roles import PassiveCipher, PassiveContext

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from veilboost.config import TrainingConfig
+from veilboost.errors import UnsupportedCombination
 from veilboost.privacy.statement import Protection, Statement, Status
 from veilboost.protocols.cost import BIN, COMMON_A, COMMON_P, SIDES, Cost, Needs, PlannedJob, Room
-from veilboost.protocols.federboost.accounting import calibrate, plan
+from veilboost.protocols.federboost.accounting import FederBoostOptions, calibrate, plan
 from veilboost.protocols.federboost.active import federboost_active
 from veilboost.protocols.federboost.messages import BucketRound, Buckets, BucketSplits, BucketsRequest
-from veilboost.protocols.federboost.options import FederBoostOptions, refuse
 from veilboost.protocols.federboost.passive import federboost_passive
 from veilboost.protocols.spec import Evidence, ProtocolSpec
 from veilboost.protocols.vertical.messages import BeginTraining, ColumnsOffered, EndTraining, ResumeTraining
 from veilboost.wire.message import Done
+
+
+def _refuse(config: TrainingConfig) -> None:
+    """What `federboost` cannot do, before anything is sent or spent."""
+    if config.categories == "sets":
+        raise UnsupportedCombination("federboost takes no sets of categories", "set categories to ordinal or onehot")
+    if config.proposal == "local":
+        raise UnsupportedCombination("federboost makes its buckets once", "set proposal to global")
 
 
 def _memory(job: PlannedJob, columns: int) -> Needs:
@@ -72,7 +81,7 @@ SPEC = ProtocolSpec(
     roles={"active": federboost_active, "passive": federboost_passive},
     exact_messages=lambda config, first: (BucketSplits,),
     options=FederBoostOptions,
-    refuse=refuse,
+    refuse=_refuse,
     plan=plan,
     calibrate=calibrate,
     sets=False,
