@@ -12,7 +12,7 @@ from veilboost.protocols.elxgb.accounting import calibrate, plan
 from veilboost.protocols.elxgb.active import elxgb_active
 from veilboost.protocols.elxgb.messages import LocalGains, NoisyRound
 from veilboost.protocols.elxgb.options import ElxgbOptions, refuse
-from veilboost.protocols.elxgb.passive import elxgb_passive
+from veilboost.protocols.elxgb.passive import ElxgbPassiveCipher
 from veilboost.protocols.lattice.messages import LatticeRequest, LatticeRound, LatticeSums
 from veilboost.protocols.ldp.spec import memory as ldp_memory
 from veilboost.protocols.paillier.cost import memory as paillier_memory
@@ -20,6 +20,7 @@ from veilboost.protocols.paillier.messages import PaillierRound, PaillierSums
 from veilboost.protocols.paillier.options import PRECOMPUTATION
 from veilboost.protocols.spec import Evidence, ProtocolSpec
 from veilboost.protocols.vertical.messages import LIFECYCLE, SplitAnswer, StatisticsRequest
+from veilboost.protocols.vertical.passive import passive_by
 from veilboost.protocols.vertical.statements import (
     EXACT_SUMS_OF_FEW_ROWS,
     FEATURES_BY_CUTS,
@@ -94,7 +95,7 @@ SPEC = ProtocolSpec(
         StatisticsRequest,
         LocalGains,
     ),
-    roles={"active": elxgb_active, "passive": elxgb_passive},
+    roles={"active": elxgb_active, "passive": passive_by(ElxgbPassiveCipher)},
     exact_messages=_exact_messages,
     options=ElxgbOptions,
     refuse=refuse,

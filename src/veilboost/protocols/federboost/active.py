@@ -14,7 +14,6 @@ from veilboost.boost.sides import Sides
 from veilboost.errors import MalformedMessage
 from veilboost.protocols.federboost.messages import BucketRound, Buckets, BucketSplits, BucketsRequest
 from veilboost.protocols.vertical import roles
-from veilboost.protocols.vertical.active import VerticalActive
 from veilboost.protocols.vertical.messages import SplitRequest
 from veilboost.types import AnyArray, PartyName
 from veilboost.wire.message import Done
@@ -80,7 +79,3 @@ class FederBoostCipher(roles.StatisticsCipher):
             fit, follow = (block.route(bins, rows.of(positions), splits) for rows in (level.fit, level.follow))
             sides[name] = fit, follow
         return sides
-
-
-def federboost_active(context: roles.ActiveContext) -> VerticalActive:
-    return VerticalActive(context, FederBoostCipher(context))

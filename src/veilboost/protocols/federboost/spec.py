@@ -7,11 +7,13 @@ from veilboost.errors import UnsupportedCombination
 from veilboost.privacy.statement import Protection, Statement, Status
 from veilboost.protocols.cost import BIN, COMMON_A, COMMON_P, SIDES, Cost, Needs, PlannedJob, Room
 from veilboost.protocols.federboost.accounting import FederBoostOptions, calibrate, plan
-from veilboost.protocols.federboost.active import federboost_active
+from veilboost.protocols.federboost.active import FederBoostCipher
 from veilboost.protocols.federboost.messages import BucketRound, Buckets, BucketSplits, BucketsRequest
-from veilboost.protocols.federboost.passive import federboost_passive
+from veilboost.protocols.federboost.passive import FederBoostPassiveCipher
 from veilboost.protocols.spec import Evidence, ProtocolSpec
+from veilboost.protocols.vertical.active import active_by
 from veilboost.protocols.vertical.messages import BeginTraining, ColumnsOffered, EndTraining, ResumeTraining
+from veilboost.protocols.vertical.passive import passive_by
 from veilboost.wire.message import Done
 
 
@@ -78,7 +80,7 @@ SPEC = ProtocolSpec(
         EndTraining,
         Done,
     ),
-    roles={"active": federboost_active, "passive": federboost_passive},
+    roles={"active": active_by(FederBoostCipher), "passive": passive_by(FederBoostPassiveCipher)},
     exact_messages=lambda config, first: (BucketSplits,),
     options=FederBoostOptions,
     refuse=_refuse,

@@ -21,7 +21,6 @@ from veilboost.fixedpoint import weight_bits
 from veilboost.protocols.lattice.blocks import cut_into_blocks, value_bits
 from veilboost.protocols.lattice.messages import LatticeMore, LatticeRequest, LatticeRound, LatticeSums
 from veilboost.protocols.vertical import roles
-from veilboost.protocols.vertical.active import VerticalActive
 from veilboost.types import Int32Array, Int64Array, PartyName, UInt8Array
 from veilboost.wire.pages import own_pages
 
@@ -191,7 +190,3 @@ def encrypt_rows(
 ) -> UInt8Array:
     """The ciphertexts of a span of blocks, from their rows."""
     return key.encrypt_with(seed, noise, gradients, group, replace(blocks, rows=rows), sizes, threads)
-
-
-def lattice_active(context: roles.ActiveContext) -> VerticalActive:
-    return VerticalActive(context, LatticeCipher(context, streams=True))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from veilboost.crypto.lattice.parameters import SECURITY_BITS
 from veilboost.privacy.statement import Protection, Statement, Status
-from veilboost.protocols.lattice.active import lattice_active
+from veilboost.protocols.lattice.active import LatticeCipher
 from veilboost.protocols.lattice.cost import COST, memory
 from veilboost.protocols.lattice.messages import LatticeMore, LatticeRequest, LatticeRound, LatticeSums
-from veilboost.protocols.lattice.passive import lattice_passive
+from veilboost.protocols.lattice.passive import LatticePassiveCipher
 from veilboost.protocols.spec import ProtocolSpec
+from veilboost.protocols.vertical.active import active_by
 from veilboost.protocols.vertical.messages import LIFECYCLE, SplitAnswer
+from veilboost.protocols.vertical.passive import passive_by
 from veilboost.protocols.vertical.statements import (
     EXACT_SUMS_OF_FEW_ROWS,
     FEATURES_BY_SUMS,
@@ -49,7 +53,10 @@ SPEC = ProtocolSpec(
         )
     ),
     messages=(*LIFECYCLE, LatticeRound, LatticeRequest, LatticeMore, LatticeSums),
-    roles={"active": lattice_active, "passive": lattice_passive},
+    roles={
+        "active": active_by(partial(LatticeCipher, streams=True)),
+        "passive": passive_by(partial(LatticePassiveCipher, streams=True)),
+    },
     exact_messages=lambda config, first: (LatticeRequest, LatticeSums, SplitAnswer),
     security_bits=lambda config: SECURITY_BITS,
     cost=COST,

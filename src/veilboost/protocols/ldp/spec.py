@@ -8,9 +8,10 @@ from veilboost.protocols.ldp.accounting import calibrate, plan
 from veilboost.protocols.ldp.active import ldp_active
 from veilboost.protocols.ldp.messages import LdpRequest, LdpRound, LdpScores
 from veilboost.protocols.ldp.options import LdpOptions, refuse
-from veilboost.protocols.ldp.passive import ldp_passive
+from veilboost.protocols.ldp.passive import LdpPassiveCipher
 from veilboost.protocols.spec import Evidence, ProtocolSpec
 from veilboost.protocols.vertical.messages import LIFECYCLE, SplitAnswer
+from veilboost.protocols.vertical.passive import passive_by
 from veilboost.protocols.vertical.statements import FEATURES_BY_CUTS, OWN_FEATURES, OWN_SIDES
 
 _NOISE = 40  # bytes while integer noise is added: what was drawn, values on the grid, sums, those within bounds
@@ -50,7 +51,7 @@ SPEC = ProtocolSpec(
         )
     ),
     messages=(*LIFECYCLE, LdpRound, LdpRequest, LdpScores),
-    roles={"active": ldp_active, "passive": ldp_passive},
+    roles={"active": ldp_active, "passive": passive_by(LdpPassiveCipher)},
     exact_messages=lambda config, first: (LdpRequest, LdpScores, SplitAnswer),
     options=LdpOptions,
     refuse=refuse,

@@ -27,7 +27,6 @@ from veilboost.protocols.masked.messages import BestGains, MaskedLevel, Masks, N
 from veilboost.protocols.masked.options import MaskedOptions
 from veilboost.protocols.masked.parameters import REFUSED_ONCE_IN, Noise, gradient_bound, layout_bound
 from veilboost.protocols.vertical import roles
-from veilboost.protocols.vertical.active import VerticalActive
 from veilboost.protocols.vertical.messages import BeginRound
 from veilboost.types import Float32Array, Float64Array, Int32Array, Int64Array, PartyName
 from veilboost.wire.message import Message
@@ -259,7 +258,3 @@ def most_nearly_bare(rows: int) -> int:
         distance = middle * math.log(middle / chance) + (1.0 - middle) * math.log((1.0 - middle) / (1.0 - chance))
         low, high = (middle, high) if distance < needed else (low, middle)
     return math.ceil(rows * high)
-
-
-def masked_active(context: roles.ActiveContext) -> VerticalActive:
-    return VerticalActive(context, MaskedCipher(context))

@@ -23,8 +23,7 @@ from veilboost.protocols.masked.candidates import noisy_gains, rows_left
 from veilboost.protocols.masked.messages import BestGains, MaskedLevel, Masks, NoisedVectors
 from veilboost.protocols.masked.parameters import Noise, layout_bound
 from veilboost.protocols.vertical.messages import BeginRound, SplitRequest, StatisticsRequest
-from veilboost.protocols.vertical.passive import VerticalPassive
-from veilboost.protocols.vertical.roles import PassiveCipher, PassiveContext, PassiveJob
+from veilboost.protocols.vertical.roles import PassiveCipher, PassiveJob
 from veilboost.protocols.vertical.round_state import RoundState, own_best
 from veilboost.types import AnyArray, Float32Array, Float64Array, Int32Array, Int64Array
 from veilboost.wire.message import Message
@@ -242,7 +241,3 @@ def checked_totals(message: StatisticsRequest, build: RowGroups) -> Float64Array
     if message.totals.shape != (build.nodes, 2) or not np.isfinite(message.totals).all():
         raise MalformedMessage("the sums of the level's nodes do not fit its nodes")
     return message.totals
-
-
-def masked_passive(context: PassiveContext) -> VerticalPassive:
-    return VerticalPassive(context, MaskedPassiveCipher(context))

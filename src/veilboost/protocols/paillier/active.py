@@ -18,7 +18,6 @@ from veilboost.errors import GradientRange, ImpossibleParameter, MalformedMessag
 from veilboost.protocols.paillier.messages import PaillierRound, PaillierSums
 from veilboost.protocols.paillier.options import options_of
 from veilboost.protocols.vertical import roles
-from veilboost.protocols.vertical.active import VerticalActive
 from veilboost.types import BoolArray, Int32Array, Int64Array, PartyName, UInt8Array
 
 
@@ -82,7 +81,3 @@ def encrypt_rows(owner: Owner, packing: PairPacking, gradients: Int32Array, fit:
     pairs = gradients[:, fit]
     encrypted = owner.encrypt(packing.pack(pairs.reshape(-1, 2)), Csprng())
     return owner.public.write(encrypted).reshape(*pairs.shape[:2], owner.public.width)
-
-
-def paillier_active(context: roles.ActiveContext) -> VerticalActive:
-    return VerticalActive(context, PaillierCipher(context))

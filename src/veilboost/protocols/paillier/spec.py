@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from veilboost.privacy.statement import Protection, Statement, Status
-from veilboost.protocols.paillier.active import paillier_active
+from veilboost.protocols.paillier.active import PaillierCipher
 from veilboost.protocols.paillier.cost import COST, memory
 from veilboost.protocols.paillier.messages import PaillierRound, PaillierSums
 from veilboost.protocols.paillier.options import PRECOMPUTATION, PaillierOptions, security_bits
-from veilboost.protocols.paillier.passive import paillier_passive
+from veilboost.protocols.paillier.passive import PaillierPassiveCipher
 from veilboost.protocols.spec import ProtocolSpec
+from veilboost.protocols.vertical.active import active_by
 from veilboost.protocols.vertical.messages import LIFECYCLE, SplitAnswer, StatisticsRequest
+from veilboost.protocols.vertical.passive import passive_by
 from veilboost.protocols.vertical.statements import (
     EXACT_SUMS_OF_FEW_ROWS,
     FEATURES_BY_SUMS,
@@ -50,7 +52,7 @@ SPEC = ProtocolSpec(
         )
     ),
     messages=(*LIFECYCLE, PaillierRound, StatisticsRequest, PaillierSums),
-    roles={"active": paillier_active, "passive": paillier_passive},
+    roles={"active": active_by(PaillierCipher), "passive": passive_by(PaillierPassiveCipher)},
     exact_messages=lambda config, first: (StatisticsRequest, PaillierSums, SplitAnswer),
     options=PaillierOptions,
     security_bits=security_bits,

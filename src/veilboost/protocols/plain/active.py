@@ -7,7 +7,6 @@ from veilboost.engine.shards import pieces_of
 from veilboost.errors import MalformedMessage
 from veilboost.protocols.plain.messages import ROWS_AT_ONCE, MoreGradients, PlainRound, PlainSums
 from veilboost.protocols.vertical import roles
-from veilboost.protocols.vertical.active import VerticalActive
 from veilboost.wire.message import Done
 
 
@@ -29,7 +28,3 @@ class PlainCipher(roles.StatisticsCipher):
             if answer.sums.shape != (len(level.build), current.layouts[name].slots, 2):
                 raise MalformedMessage(f"{name} sent sums for other nodes or bins")
         return {name: answer.sums for name, answer in answers.items()}
-
-
-def plain_active(context: roles.ActiveContext) -> VerticalActive:
-    return VerticalActive(context, PlainCipher(context))

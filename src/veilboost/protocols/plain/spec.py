@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from veilboost.privacy.statement import Protection, Statement, Status
 from veilboost.protocols.cost import Cost
-from veilboost.protocols.plain.active import plain_active
+from veilboost.protocols.plain.active import PlainCipher
 from veilboost.protocols.plain.messages import MoreGradients, PlainRound, PlainSums
-from veilboost.protocols.plain.passive import plain_passive
+from veilboost.protocols.plain.passive import PlainPassiveCipher
 from veilboost.protocols.spec import ProtocolSpec
+from veilboost.protocols.vertical.active import active_by
 from veilboost.protocols.vertical.messages import LIFECYCLE, SplitAnswer, StatisticsRequest
+from veilboost.protocols.vertical.passive import passive_by
 from veilboost.protocols.vertical.statements import FEATURES_BY_SUMS, LABELS_BY_NODES, OWN_FEATURES, OWN_SIDES
 
 SPEC = ProtocolSpec(
@@ -37,7 +39,7 @@ SPEC = ProtocolSpec(
         )
     ),
     messages=(*LIFECYCLE, PlainRound, MoreGradients, StatisticsRequest, PlainSums),
-    roles={"active": plain_active, "passive": plain_passive},
+    roles={"active": active_by(PlainCipher), "passive": passive_by(PlainPassiveCipher)},
     exact_messages=lambda config, first: (PlainRound, StatisticsRequest, PlainSums, SplitAnswer),
     cost=Cost(scale=20_000, reach=60),
     relative_cost=1,

@@ -14,11 +14,18 @@ from veilboost.engine.shards import summed
 from veilboost.privacy.discrete import discrete_gaussian
 from veilboost.privacy.quantiles import cell_counts, noisy_cuts
 from veilboost.protocols.lattice.passive import Incoming, LatticePassiveCipher
-from veilboost.protocols.sealed import accounting
+from veilboost.protocols.sealed.accounting import (
+    cell_sigmas,
+    cells_event,
+    cuts_event,
+    cuts_sigma,
+    feature_multiplier,
+    noise_bits,
+    refuse_noise,
+)
 from veilboost.protocols.sealed.options import options_of
 from veilboost.protocols.vertical.messages import BeginRound, StatisticsRequest
-from veilboost.protocols.vertical.passive import VerticalPassive
-from veilboost.protocols.vertical.roles import PassiveCipher, PassiveContext, PassiveJob
+from veilboost.protocols.vertical.roles import PassiveCipher, PassiveJob
 from veilboost.protocols.vertical.round_state import RoundState
 from veilboost.types import Float32Array, Int32Array, Int64Array
 from veilboost.wire.message import Message
@@ -35,11 +42,11 @@ class SealedPassiveCipher(PassiveCipher):
             return None
         # Quantiles of the data would tell of the person whom the noise in the cells hides.
         columns = len(self.context.columns)
-        sigma = accounting.cuts_sigma(options, columns)
+        sigma = cuts_sigma(options, columns)
         self._cuts = b""
 
         def propose(number: int, values: Float32Array) -> Float32Array:
-            counts, event = summed(cell_counts, values), accounting.cuts_event(options, columns, number)
+            counts, event = summed(cell_counts, values), cuts_event(options, columns, number)
             digest = content_digest(self.context.randomness, repr(event), config.max_bin, counts)
             self._cuts += digest
             self.context.account.spend(replace(event, content=digest.hex()))
@@ -50,9 +57,7 @@ class SealedPassiveCipher(PassiveCipher):
     def begin_training(self, job: PassiveJob) -> None:
         super().begin_training(job)
         self._options = options_of(job.config)
-        self._lattice = LatticePassiveCipher(
-            self.context, noise_bits=accounting.noise_bits(self._options), noise=self.noise
-        )
+        self._lattice = LatticePassiveCipher(self.context, noise_bits=noise_bits(self._options), noise=self.noise)
         self._lattice.begin_training(job)
 
     def open_round(self, message: BeginRound) -> None:
@@ -67,14 +72,14 @@ class SealedPassiveCipher(PassiveCipher):
             return None
         config, layout, trees = self.job.config, state.block.layout, self.job.trees_per_round
         classes = 2 if trees == 1 else trees
-        accounting.refuse_noise(config, classes, layout.features, incoming.sizes)
+        refuse_noise(config, classes, layout.features, incoming.sizes)
         # The same request again meets the same noise; another meets other noise, which is booked beside the first.
-        multiplier = accounting.feature_multiplier(self._options, config.n_estimators, config.max_depth, classes)
-        event = accounting.cells_event(multiplier, state.number, state.depth, classes)
+        multiplier = feature_multiplier(self._options, config.n_estimators, config.max_depth, classes)
+        event = cells_event(multiplier, state.number, state.depth, classes)
         digest = self._digest(repr(event), incoming, state)
         self.context.account.spend(replace(event, content=digest.hex()))
         generator, shape = self.context.randomness.for_request("cells", digest), (len(incoming.node), layout.slots)
-        sigmas = accounting.cell_sigmas(config, classes, layout.features)
+        sigmas = cell_sigmas(config, classes, layout.features)
         drawn = [discrete_gaussian(generator, sigma, shape[0] * shape[1]).reshape(shape) for sigma in sigmas]
         return np.stack(drawn, axis=1)
 
@@ -94,7 +99,3 @@ class SealedPassiveCipher(PassiveCipher):
             b"" if state.columns is None else state.columns,
             self._cuts,
         )
-
-
-def sealed_passive(context: PassiveContext) -> VerticalPassive:
-    return VerticalPassive(context, SealedPassiveCipher(context))

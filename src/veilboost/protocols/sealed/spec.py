@@ -17,9 +17,10 @@ from veilboost.protocols.lattice.messages import LatticeRequest, LatticeRound, L
 from veilboost.protocols.sealed.accounting import feature_multiplier, label_noise, noise_bits, plan
 from veilboost.protocols.sealed.active import sealed_active
 from veilboost.protocols.sealed.options import SealedOptions, completed, delta_option, options_of, refuse
-from veilboost.protocols.sealed.passive import sealed_passive
+from veilboost.protocols.sealed.passive import SealedPassiveCipher
 from veilboost.protocols.spec import BinSums, Evidence, ProtocolSpec
 from veilboost.protocols.vertical.messages import LIFECYCLE, SplitAnswer
+from veilboost.protocols.vertical.passive import passive_by
 from veilboost.protocols.vertical.statements import OWN_FEATURES, OWN_SIDES
 
 
@@ -96,7 +97,7 @@ SPEC = ProtocolSpec(
         )
     ),
     messages=(*LIFECYCLE, LatticeRound, LatticeRequest, LatticeSums),
-    roles={"active": sealed_active, "passive": sealed_passive},
+    roles={"active": sealed_active, "passive": passive_by(SealedPassiveCipher)},
     options=SealedOptions,
     refuse=refuse,
     plan=plan,

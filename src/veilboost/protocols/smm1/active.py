@@ -14,7 +14,6 @@ from veilboost.engine.api import blas_threads
 from veilboost.errors import GradientRange, MalformedMessage
 from veilboost.protocols.smm1.messages import Smm1Request, Smm1Response
 from veilboost.protocols.vertical import roles
-from veilboost.protocols.vertical.active import VerticalActive
 from veilboost.protocols.vertical.kernels import (
     KernelOptions,
     blocks_of,
@@ -151,7 +150,3 @@ def _bins_listed(name: PartyName, answer: Smm1Response, layout: BinLayout, nodes
         if fits:
             return listed
     raise MalformedMessage(f"{name} listed bins that are not there")
-
-
-def smm1_active(context: roles.ActiveContext) -> VerticalActive:
-    return VerticalActive(context, Smm1Cipher(context))

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from veilboost.config import TrainingConfig
 from veilboost.privacy.statement import Protection, Statement, Status
 from veilboost.protocols.cost import COMMON_A, COMMON_P, SIDES, Cost, Needs, PlannedJob, Room, Shape, Units
-from veilboost.protocols.smm1.active import smm1_active
+from veilboost.protocols.smm1.active import Smm1Cipher
 from veilboost.protocols.smm1.messages import Smm1Request, Smm1Response
-from veilboost.protocols.smm1.passive import smm1_passive
+from veilboost.protocols.smm1.passive import Smm1PassiveCipher
 from veilboost.protocols.spec import Evidence, ProtocolSpec
+from veilboost.protocols.vertical.active import active_by
 from veilboost.protocols.vertical.kernels import KERNEL_BYTES, KernelOptions, cuts_with_rows, refuse
 from veilboost.protocols.vertical.messages import LIFECYCLE, BeginRound, SplitAnswer
-from veilboost.protocols.vertical.statements import LABELS_BY_NODES, OWN_FEATURES, OWN_SIDES
+from veilboost.protocols.vertical.passive import passive_by
+from veilboost.protocols.vertical.statements import LABELS_BY_NODES, OWN_FEATURES, OWN_SIDES, ROWS_TOGETHER
 
 LARGE = 4_000_000  # numbers: 32 MB, beyond what caches hold and malloc keeps; its pages are fetched anew each time
 _OPTIONS = KernelOptions()
@@ -55,10 +56,6 @@ def memory(job: PlannedJob, columns: int) -> Needs:
     return Needs(Room(0.0, max(7 * KERNEL_BYTES * n, work)), Room(0.0, work))
 
 
-def _refuse(config: TrainingConfig) -> None:
-    refuse(config, KernelOptions.from_dict(config.options))
-
-
 SPEC = ProtocolSpec(
     name="smm1",
     setting="vertical",
@@ -78,17 +75,7 @@ SPEC = ProtocolSpec(
                     "give all others"
                 ),
             ),
-            Protection(
-                victim="active",
-                data="labels, by which rows are together",
-                adversary="every passive party",
-                status=Status.BROKEN,
-                why=(
-                    "every node's rows are told in the clear, and rows of a leaf have similar labels: a party that "
-                    "knows a few labels infers most others"
-                ),
-                needs_secrets=False,
-            ),
+            ROWS_TOGETHER,
             OWN_SIDES,
             Protection(
                 victim="passive",
@@ -103,10 +90,10 @@ SPEC = ProtocolSpec(
         )
     ),
     messages=(*LIFECYCLE, BeginRound, Smm1Request, Smm1Response),
-    roles={"active": smm1_active, "passive": smm1_passive},
+    roles={"active": active_by(Smm1Cipher), "passive": passive_by(Smm1PassiveCipher)},
     exact_messages=lambda config, first: (Smm1Request, Smm1Response, SplitAnswer),
     options=KernelOptions,
-    refuse=_refuse,
+    refuse=lambda config: refuse(config, KernelOptions.from_dict(config.options)),
     engines=("local",),
     cost=COST,
     memory=memory,

@@ -13,7 +13,6 @@ from veilboost.errors import MalformedMessage
 from veilboost.protocols.smm2.messages import Smm2Gains, Smm2Kernels, Smm2Masked, Smm2Round
 from veilboost.protocols.smm2.options import Smm2Options, scored_nodes
 from veilboost.protocols.vertical import roles
-from veilboost.protocols.vertical.active import VerticalActive
 from veilboost.protocols.vertical.kernels import (
     RevealedRank,
     blocks_of,
@@ -99,7 +98,3 @@ def _pairs(start: Round, nodes: RowGroups, node: int) -> Int32Array:
     """Gradients and hessians of a node's rows."""
     rows = nodes.rows[nodes.begin[node] : nodes.end[node]]
     return start.gradients[nodes.group[node], rows]
-
-
-def smm2_active(context: roles.ActiveContext) -> VerticalActive:
-    return VerticalActive(context, Smm2Cipher(context))

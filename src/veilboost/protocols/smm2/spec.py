@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from veilboost.config import TrainingConfig
 from veilboost.privacy.statement import Protection, Statement, Status
 from veilboost.protocols.cost import COMMON_A, COMMON_P, SIDES, Cost, Needs, PlannedJob, Room, Shape, Units
-from veilboost.protocols.smm2.active import smm2_active
+from veilboost.protocols.smm2.active import Smm2Cipher
 from veilboost.protocols.smm2.messages import Smm2Gains, Smm2Kernels, Smm2Masked, Smm2Round
 from veilboost.protocols.smm2.options import Smm2Options
-from veilboost.protocols.smm2.passive import smm2_passive
+from veilboost.protocols.smm2.passive import Smm2PassiveCipher
 from veilboost.protocols.spec import Evidence, ProtocolSpec
+from veilboost.protocols.vertical.active import active_by
 from veilboost.protocols.vertical.kernels import KERNEL_BYTES, cuts_with_rows, refuse
 from veilboost.protocols.vertical.messages import LIFECYCLE, SplitAnswer, StatisticsRequest
+from veilboost.protocols.vertical.passive import passive_by
 from veilboost.protocols.vertical.statements import OWN_FEATURES, OWN_SIDES
 
 _OPTIONS = Smm2Options()
@@ -77,10 +78,6 @@ def block_widths(rows: int, features: int, bins: int) -> Iterator[float]:
         left -= wide
 
 
-def _refuse(config: TrainingConfig) -> None:
-    refuse(config, Smm2Options.from_dict(config.options))
-
-
 SPEC = ProtocolSpec(
     name="smm2",
     setting="vertical",
@@ -113,10 +110,10 @@ SPEC = ProtocolSpec(
         )
     ),
     messages=(*LIFECYCLE, Smm2Round, StatisticsRequest, Smm2Kernels, Smm2Masked, Smm2Gains),
-    roles={"active": smm2_active, "passive": smm2_passive},
+    roles={"active": active_by(Smm2Cipher), "passive": passive_by(Smm2PassiveCipher)},
     exact_messages=lambda config, first: (StatisticsRequest, Smm2Kernels, Smm2Masked, Smm2Gains, SplitAnswer),
     options=Smm2Options,
-    refuse=_refuse,
+    refuse=lambda config: refuse(config, Smm2Options.from_dict(config.options)),
     engines=("local",),
     cost=COST,
     memory=memory,

@@ -6,7 +6,7 @@ How gradients and statistics travel, a `StatisticsCipher` knows; see `roles.py`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise, zip_longest
 
@@ -332,3 +332,10 @@ def _check_totals(name: PartyName, sums: Int64Array, layout: BinLayout, totals: 
     by_column = np.add.reduceat(sums, layout.offsets[:-1], axis=1)
     if not np.array_equal(by_column, np.broadcast_to(totals[:, None, :], by_column.shape)):
         raise MalformedMessage(f"the sums of {name} do not add up to the node's own", "start the job again")
+
+
+def active_by(
+    cipher: Callable[[roles.ActiveContext], roles.StatisticsCipher],
+) -> Callable[[roles.ActiveContext], VerticalActive]:
+    """What makes the active role of a protocol that is all in its cipher."""
+    return lambda context: VerticalActive(context, cipher(context))

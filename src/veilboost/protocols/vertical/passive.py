@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import itertools
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -283,3 +284,8 @@ def _sets_of(message: messages.SplitRequest, handles: Int32Array, layout: BinLay
             raise MalformedMessage("a split names categories that are not there, or twice")
         sets.append(members)
     return sets
+
+
+def passive_by(cipher: Callable[[PassiveContext], PassiveCipher]) -> Callable[[PassiveContext], VerticalPassive]:
+    """What makes the passive role of a protocol that is all in its cipher."""
+    return lambda context: VerticalPassive(context, cipher(context))
