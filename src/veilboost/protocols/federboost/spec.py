@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from veilboost.config import TrainingConfig
 from veilboost.errors import UnsupportedCombination
-from veilboost.privacy.statement import Protection, Statement, Status
+from veilboost.privacy.statement import Statement, Status
 from veilboost.protocols.cost import BIN, COMMON_A, COMMON_P, SIDES, Cost, Needs, PlannedJob, Room
 from veilboost.protocols.federboost.accounting import FederBoostOptions, calibrate, plan
 from veilboost.protocols.federboost.active import FederBoostCipher
@@ -14,6 +14,7 @@ from veilboost.protocols.spec import Evidence, ProtocolSpec
 from veilboost.protocols.vertical.active import active_by
 from veilboost.protocols.vertical.messages import BeginTraining, ColumnsOffered, EndTraining, ResumeTraining
 from veilboost.protocols.vertical.passive import passive_by
+from veilboost.protocols.vertical.statements import of_active, of_passive
 from veilboost.wire.message import Done
 
 
@@ -39,27 +40,21 @@ SPEC = ProtocolSpec(
     exact=False,
     statement=Statement(
         (
-            Protection(
-                victim="active",
+            of_active(
                 data="labels",
-                adversary="every passive party",
                 status=Status.HEURISTIC,
                 why="no gradient, sum or side of a row is sent; which columns and cuts split best is told as it is",
                 needs_secrets=False,
             ),
-            Protection(
-                victim="active",
+            of_active(
                 data="features",
-                adversary="every passive party",
                 status=Status.HEURISTIC,
                 why="no side of a row and nothing of its own columns is sent; that a passive party's cut wins a node "
                 "depends on them",
                 needs_secrets=False,
             ),
-            Protection(
-                victim="passive",
+            of_passive(
                 data="features",
-                adversary="the active party",
                 status=Status.HEURISTIC,
                 why=(
                     "each value's bucket is locally private at epsilon, a person's record at the sum over its columns, "

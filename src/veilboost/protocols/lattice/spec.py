@@ -11,17 +11,10 @@ from veilboost.protocols.lattice.cost import COST, memory
 from veilboost.protocols.lattice.messages import LatticeMore, LatticeRequest, LatticeRound, LatticeSums
 from veilboost.protocols.lattice.passive import LatticePassiveCipher
 from veilboost.protocols.spec import ProtocolSpec
+from veilboost.protocols.vertical import statements
 from veilboost.protocols.vertical.active import active_by
 from veilboost.protocols.vertical.messages import LIFECYCLE, SplitAnswer
 from veilboost.protocols.vertical.passive import passive_by
-from veilboost.protocols.vertical.statements import (
-    EXACT_SUMS_OF_FEW_ROWS,
-    FEATURES_BY_SUMS,
-    LABELS_BY_NODES,
-    OWN_FEATURES,
-    OWN_SIDES,
-    ROWS_TOGETHER,
-)
 
 SPEC = ProtocolSpec(
     name="lattice",
@@ -38,8 +31,8 @@ SPEC = ProtocolSpec(
                 status=Status.SOUND,
                 why="ring-LWE at 128 bits: N = 4096, log2 q = 100, ternary secrets",
             ),
-            ROWS_TOGETHER,
-            OWN_SIDES,
+            statements.ROWS_TOGETHER,
+            statements.OWN_SIDES,
             Protection(
                 victim="passive",
                 data="features, many rows",
@@ -49,7 +42,7 @@ SPEC = ProtocolSpec(
                 "the sides of every winning cut; with thirty rows or more to every sum of one bin our attacks left "
                 "most bins open",
             ),
-            EXACT_SUMS_OF_FEW_ROWS,
+            statements.EXACT_SUMS_OF_FEW_ROWS,
         )
     ),
     messages=(*LIFECYCLE, LatticeRound, LatticeRequest, LatticeMore, LatticeSums),
@@ -62,5 +55,5 @@ SPEC = ProtocolSpec(
     cost=COST,
     memory=memory,
     relative_cost=8,
-    evidence=(LABELS_BY_NODES, OWN_FEATURES, FEATURES_BY_SUMS),
+    evidence=(statements.LABELS_BY_NODES, statements.OWN_FEATURES, statements.FEATURES_BY_SUMS),
 )

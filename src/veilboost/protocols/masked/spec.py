@@ -13,7 +13,7 @@ from veilboost.protocols.spec import Evidence, ProtocolSpec
 from veilboost.protocols.vertical.active import active_by
 from veilboost.protocols.vertical.messages import LIFECYCLE, BeginRound, SplitAnswer
 from veilboost.protocols.vertical.passive import passive_by
-from veilboost.protocols.vertical.statements import OWN_FEATURES, OWN_SIDES
+from veilboost.protocols.vertical.statements import OWN_FEATURES, OWN_SIDES, of_passive
 
 
 def _chunk(rows: int) -> float:
@@ -44,10 +44,8 @@ SPEC = ProtocolSpec(
                 "candidates' the exact gradients; exact sums of every node are sent as well",
             ),
             OWN_SIDES,
-            Protection(
-                victim="passive",
+            of_passive(
                 data="features",
-                adversary="the active party",
                 status=Status.BROKEN,
                 why="Theorem 3 bounds what one mask tells about one bit; over nested candidates, levels and trees "
                 "nothing bounds a record, and the likelihood of a hundred trees' masks shows who is left of a cut at "

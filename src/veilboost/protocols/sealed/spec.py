@@ -21,7 +21,7 @@ from veilboost.protocols.sealed.passive import SealedPassiveCipher
 from veilboost.protocols.spec import BinSums, Evidence, ProtocolSpec
 from veilboost.protocols.vertical.messages import LIFECYCLE, SplitAnswer
 from veilboost.protocols.vertical.passive import passive_by
-from veilboost.protocols.vertical.statements import OWN_FEATURES, OWN_SIDES
+from veilboost.protocols.vertical.statements import OWN_FEATURES, OWN_SIDES, of_passive
 
 
 def calibrate(request: CalibrationRequest) -> Mapping[str, Any]:
@@ -79,17 +79,13 @@ SPEC = ProtocolSpec(
                 "on the same sides of all winning cuts: noisy quantiles, discrete Gaussian noise inside the "
                 "ciphertexts; the schema (columns, kinds, categories, which have missing values) is public",
             ),
-            Protection(
-                victim="passive",
+            of_passive(
                 data="statistics of features, with eps_features off",
-                adversary="the active party",
                 status=Status.OPEN,
                 why="exact sums, as in lattice; eps_features is off unless it is given",
             ),
-            Protection(
-                victim="passive",
+            of_passive(
                 data="sides of winning cuts",
-                adversary="the active party",
                 status=Status.OPEN,
                 why="on which side of each winning cut of its columns a row lies is told exactly, as in every protocol "
                 "that keeps rows together; the ledger counts these bits",

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from veilboost.privacy.statement import Protection, Statement, Status
+from veilboost.privacy.statement import Statement, Status
 from veilboost.protocols.cost import COMMON_A, COMMON_P, SIDES, Cost, Needs, PlannedJob, Room, Shape, Units
 from veilboost.protocols.smm1.active import Smm1Cipher
 from veilboost.protocols.smm1.messages import Smm1Request, Smm1Response
 from veilboost.protocols.smm1.passive import Smm1PassiveCipher
 from veilboost.protocols.spec import Evidence, ProtocolSpec
+from veilboost.protocols.vertical import statements
 from veilboost.protocols.vertical.active import active_by
 from veilboost.protocols.vertical.kernels import KERNEL_BYTES, KernelOptions, cuts_with_rows, refuse
 from veilboost.protocols.vertical.messages import LIFECYCLE, BeginRound, SplitAnswer
 from veilboost.protocols.vertical.passive import passive_by
-from veilboost.protocols.vertical.statements import LABELS_BY_NODES, OWN_FEATURES, OWN_SIDES, ROWS_TOGETHER
 
 LARGE = 4_000_000  # numbers: 32 MB, beyond what caches hold and malloc keeps; its pages are fetched anew each time
 _OPTIONS = KernelOptions()
@@ -64,10 +64,8 @@ SPEC = ProtocolSpec(
     exact=True,
     statement=Statement(
         (
-            Protection(
-                victim="active",
+            statements.of_active(
                 data="gradients",
-                adversary="every passive party",
                 status=Status.HEURISTIC,
                 why=(
                     "a passive party learns vectors orthogonal to the gradients, far fewer than rows; in nodes of some "
@@ -75,12 +73,10 @@ SPEC = ProtocolSpec(
                     "give all others"
                 ),
             ),
-            ROWS_TOGETHER,
-            OWN_SIDES,
-            Protection(
-                victim="passive",
+            statements.ROWS_TOGETHER,
+            statements.OWN_SIDES,
+            statements.of_passive(
                 data="features",
-                adversary="the active party",
                 status=Status.BROKEN,
                 why=(
                     "with fewer vectors than half of a node's rows, linear programming takes the mask off the split "
@@ -98,5 +94,9 @@ SPEC = ProtocolSpec(
     cost=COST,
     memory=memory,
     relative_cost=6,
-    evidence=(LABELS_BY_NODES, OWN_FEATURES, Evidence("passive", "features", "smm1_columns", True)),
+    evidence=(
+        statements.LABELS_BY_NODES,
+        statements.OWN_FEATURES,
+        Evidence("passive", "features", "smm1_columns", True),
+    ),
 )

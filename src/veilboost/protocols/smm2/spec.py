@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from veilboost.privacy.statement import Protection, Statement, Status
+from veilboost.privacy.statement import Statement, Status
 from veilboost.protocols.cost import COMMON_A, COMMON_P, SIDES, Cost, Needs, PlannedJob, Room, Shape, Units
 from veilboost.protocols.smm2.active import Smm2Cipher
 from veilboost.protocols.smm2.messages import Smm2Gains, Smm2Kernels, Smm2Masked, Smm2Round
@@ -15,7 +15,7 @@ from veilboost.protocols.vertical.active import active_by
 from veilboost.protocols.vertical.kernels import KERNEL_BYTES, cuts_with_rows, refuse
 from veilboost.protocols.vertical.messages import LIFECYCLE, SplitAnswer, StatisticsRequest
 from veilboost.protocols.vertical.passive import passive_by
-from veilboost.protocols.vertical.statements import OWN_FEATURES, OWN_SIDES
+from veilboost.protocols.vertical.statements import OWN_FEATURES, OWN_SIDES, of_active, of_passive
 
 _OPTIONS = Smm2Options()
 
@@ -86,10 +86,8 @@ SPEC = ProtocolSpec(
     exact=True,
     statement=Statement(
         (
-            Protection(
-                victim="active",
+            of_active(
                 data="labels",
-                adversary="every passive party",
                 status=Status.BROKEN,
                 why=(
                     "with fewer vectors than half of a node's rows, linear programming takes the mask off the first "
@@ -97,10 +95,8 @@ SPEC = ProtocolSpec(
                 ),
             ),
             OWN_SIDES,
-            Protection(
-                victim="passive",
+            of_passive(
                 data="features",
-                adversary="the active party",
                 status=Status.HEURISTIC,
                 why=(
                     "the active party learns vectors orthogonal to the split columns and to decoys, far fewer than "
