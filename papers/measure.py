@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from papers.law import LAW
 from papers.noise import Method
 from papers.rows import Row
 from papers.tables import ACTIVE, among, divided, hold_out, labels
@@ -29,7 +30,6 @@ from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
 from veilboost.model.joined import JoinedModel, join
 from veilboost.party.simulation import simulate_training
-from veilboost.protocols.masked.law import LAW
 from veilboost.protocols.registry import all_protocols
 from veilboost.types import Float64Array, PartyName
 

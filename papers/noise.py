@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from papers.law import LAW
 from veilboost.privacy.calibrate import gaussian_sigma, local_epsilon
-from veilboost.protocols.masked.law import LAW
 
 DELTA = 1e-3  # delta_AP of MaskedXGBoost
 NO_EPSILON = "none"

@@ -12,12 +12,12 @@ from veilboost.audit.result import balanced_accuracy, share_right
 from veilboost.audit.solvers import least_squares
 from veilboost.config import TrainingConfig
 from veilboost.errors import MissingLabel, VeilBoostError
-from veilboost.protocols.masked.active import MaskedCipher, masked_active
+from veilboost.protocols.masked.active import MaskedCipher
 from veilboost.protocols.masked.messages import Masks, NoisedVectors
 from veilboost.protocols.masked.options import MaskedOptions
 from veilboost.protocols.masked.spec import SPEC as MASKED
 from veilboost.protocols.spec import RoleFactory
-from veilboost.protocols.vertical.active import VerticalActive
+from veilboost.protocols.vertical.active import VerticalActive, active_by
 from veilboost.types import BoolArray, Float32Array, PartyName
 from veilboost.wire.message import Message
 
@@ -46,7 +46,7 @@ def deviating_masks(tables: Tables, active: PartyName, config: TrainingConfig, k
     answers: list[NoisedVectors] = []
     stopped = None
     try:
-        _first_root(tables, active, config, masked_active, answers.append, answer)
+        _first_root(tables, active, config, active_by(MaskedCipher), answers.append, answer)
     except VeilBoostError as error:
         stopped = error.what
     outcome = None

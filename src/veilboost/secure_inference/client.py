@@ -23,18 +23,9 @@ from veilboost.party.own_table import load_allowed
 from veilboost.party.predicting import KEEP
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import PartySettings
+from veilboost.secure_inference import messages
 from veilboost.secure_inference.attributes import Directory, attributes_of
 from veilboost.secure_inference.files import ServiceFolder
-from veilboost.secure_inference.messages import (
-    SECURE_MESSAGES,
-    DirectoryRequest,
-    EncryptedNodes,
-    NodesRequest,
-    PrepareService,
-    PublishTask,
-    RegisterAttributes,
-    ServiceDirectory,
-)
 from veilboost.secure_inference.roles import ServiceUser, encrypt_part
 from veilboost.secure_inference.scheme import KnownService, check_scheme
 from veilboost.types import Float64Array, PartyName
@@ -45,7 +36,7 @@ from veilboost.wire.message import Done, Message
 from veilboost.wire.rpc import Caller
 from veilboost.wire.transcript import Transcript
 
-CATALOGUE = Catalogue({*CONTROL_MESSAGES, *SECURE_MESSAGES})
+CATALOGUE = Catalogue({*CONTROL_MESSAGES, *messages.SECURE_MESSAGES})
 
 
 class ServiceWay:
@@ -145,14 +136,16 @@ def publish(
     with ServiceClient(settings, OpenService(run, authority, csp)) as client:
         ways = Peers({name: client.way(name) for name in (*others, authority, csp)})
         stage("registering attributes")
-        ways.ask({authority: PublishTask(part.skeleton.parties, csp, scheme)}, Done)
-        ways.ask({authority: RegisterAttributes(own.to_json())}, Done)
-        ways.ask({name: PrepareService() for name in others}, Done)
-        known = KnownService.of(ways.ask({authority: DirectoryRequest()}, ServiceDirectory)[authority])
-        ways.ask({csp: PrepareService()}, Done)
+        ways.ask({authority: messages.PublishTask(part.skeleton.parties, csp, scheme)}, Done)
+        ways.ask({authority: messages.RegisterAttributes(own.to_json())}, Done)
+        ways.ask({name: messages.PrepareService() for name in others}, Done)
+        known = KnownService.of(
+            ways.ask({authority: messages.DirectoryRequest()}, messages.ServiceDirectory)[authority]
+        )
+        ways.ask({csp: messages.PrepareService()}, Done)
         stage("encrypting nodes")
         nodes = {settings.name: encrypt_part(part, known)}
-        nodes |= ways.ask({name: NodesRequest() for name in others}, EncryptedNodes)
+        nodes |= ways.ask({name: messages.NodesRequest() for name in others}, messages.EncryptedNodes)
     service = ServiceFolder(settings.runs, run)
     for name, given in nodes.items():
         service.save_nodes(name, given)

@@ -6,18 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from veilboost.errors import MissingPart
 from veilboost.model.part import Part
+from veilboost.secure_inference import messages
 from veilboost.secure_inference.attributes import Attribute, Directory
-from veilboost.secure_inference.messages import (
-    SECURE_MESSAGES,
-    DirectoryRequest,
-    EncryptedNodes,
-    NodesRequest,
-    PublishTask,
-    RegisterAttributes,
-    ServiceDirectory,
-    ServiceKey,
-    ServiceKeyRequest,
-)
 from veilboost.secure_inference.roles import (
     DirectionService,
     EncryptedModel,
@@ -50,23 +40,23 @@ class MemoryService:
         skeleton = parts[active].skeleton
         if skeleton is None:
             raise MissingPart(f"the part of {active} has no skeleton: only the active party can predict")
-        self._catalogue = Catalogue(SECURE_MESSAGES)
+        self._catalogue = Catalogue(messages.SECURE_MESSAGES)
         self.transcripts = {who: Transcript(who) for who in (*parts, "authority", "csp", "user")}
         self.authority = ServiceAuthority(key_bits, allow_insecure_key)
         # ELXGB 2.1: the task is published, attributes are registered and numbered.
-        self._ask_authority(active, PublishTask(skeleton.parties, "csp", scheme), Done)
+        self._ask_authority(active, messages.PublishTask(skeleton.parties, "csp", scheme), Done)
         for name in skeleton.parties:
             own = Directory(tuple(attributes[name]))
-            self._ask_authority(name, RegisterAttributes(own.to_json()), Done)
-        nodes: dict[PartyName, EncryptedNodes] = {}
+            self._ask_authority(name, messages.RegisterAttributes(own.to_json()), Done)
+        nodes: dict[PartyName, messages.EncryptedNodes] = {}
         for name, part in parts.items():
-            known = KnownService.of(self._ask_authority(name, DirectoryRequest(), ServiceDirectory))
+            known = KnownService.of(self._ask_authority(name, messages.DirectoryRequest(), messages.ServiceDirectory))
             nodes[name] = encrypt_part(part, known)
             if name != active:
                 owner = self.channel(active, name, lambda _, given=nodes[name]: given)
-                nodes[name] = Peers({name: owner}).ask({name: NodesRequest()}, EncryptedNodes)[name]
-        known = KnownService.of(self._ask_authority("csp", DirectoryRequest(), ServiceDirectory))
-        secret = self._ask_authority("csp", ServiceKeyRequest(), ServiceKey).key.tobytes()
+                nodes[name] = Peers({name: owner}).ask({name: messages.NodesRequest()}, messages.EncryptedNodes)[name]
+        known = KnownService.of(self._ask_authority("csp", messages.DirectoryRequest(), messages.ServiceDirectory))
+        secret = self._ask_authority("csp", messages.ServiceKeyRequest(), messages.ServiceKey).key.tobytes()
         self.directory = known.directory
         self.csp = DirectionService(known, secret, threads)
         way = Peers({"csp": self.channel(active, "csp", self.csp.handle)})

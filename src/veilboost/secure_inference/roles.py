@@ -19,20 +19,8 @@ from veilboost.errors import MalformedMessage, MissingPart, UnexpectedMessage
 from veilboost.infer.scores import scores_of
 from veilboost.infer.walk import Walk
 from veilboost.model.part import Part, Skeleton
+from veilboost.secure_inference import messages
 from veilboost.secure_inference.attributes import Attribute, Directory
-from veilboost.secure_inference.messages import (
-    BlindedNodes,
-    Directions,
-    DirectoryRequest,
-    EncryptedNodes,
-    PublishTask,
-    RegisterAttributes,
-    SecureQuery,
-    SecureScores,
-    ServiceDirectory,
-    ServiceKey,
-    ServiceKeyRequest,
-)
 from veilboost.secure_inference.scheme import KnownService, generate, secret_service
 from veilboost.types import Column, Float64Array, Int64Array, PartyName, UInt8Array
 from veilboost.wire.channel import Peers
@@ -57,7 +45,7 @@ class ServiceAuthority:
     ) -> None:
         self._key_bits, self._allow_insecure = key_bits, allow_insecure_key
         self._random = randomness or Csprng()
-        self._task: PublishTask | None = None
+        self._task: messages.PublishTask | None = None
         self._registered: dict[PartyName, tuple[Attribute, ...]] = {}
 
     def state(self) -> dict[str, Any]:
@@ -77,30 +65,32 @@ class ServiceAuthority:
         if not state:
             return
         task = state["task"]
-        self._task = PublishTask(tuple(task["parties"]), task["csp"], task["scheme"])
+        self._task = messages.PublishTask(tuple(task["parties"]), task["csp"], task["scheme"])
         self._active = state["active"]
         self._secret, self._public = bytes.fromhex(state["secret"]), bytes.fromhex(state["public"])
         self._registered = {name: _own(text) for name, text in state["registered"].items()}
         self._number(self._task)
 
     def handle(self, party: PartyName, message: Message) -> Message:
-        if isinstance(message, PublishTask):
+        if isinstance(message, messages.PublishTask):
             return self._publish(party, message)
         if self._task is None:
             raise UnexpectedMessage("no task has been published")
-        if isinstance(message, RegisterAttributes):
+        if isinstance(message, messages.RegisterAttributes):
             return self._register(party, self._task, message)
         if set(self._registered) != set(self._task.parties):
             raise UnexpectedMessage("not all parties have registered their attributes yet")
-        if isinstance(message, DirectoryRequest):
-            return ServiceDirectory(self._directory.to_json(), self._task.scheme, np.frombuffer(self._public, np.uint8))
-        if isinstance(message, ServiceKeyRequest):
+        if isinstance(message, messages.DirectoryRequest):
+            return messages.ServiceDirectory(
+                self._directory.to_json(), self._task.scheme, np.frombuffer(self._public, np.uint8)
+            )
+        if isinstance(message, messages.ServiceKeyRequest):
             if party != self._task.csp:
                 raise UnexpectedMessage("the secret service key is for the CSP of the task only")
-            return ServiceKey(np.frombuffer(self._secret, np.uint8), self._active)
+            return messages.ServiceKey(np.frombuffer(self._secret, np.uint8), self._active)
         raise UnexpectedMessage(f"{message.type_name()} is not a request to the authority")
 
-    def _publish(self, party: PartyName, message: PublishTask) -> Done:
+    def _publish(self, party: PartyName, message: messages.PublishTask) -> Done:
         if self._task == message:  # again, after something went wrong elsewhere
             return Done()
         if self._task is not None:
@@ -112,7 +102,7 @@ class ServiceAuthority:
         self._task, self._active = message, party
         return Done()
 
-    def _register(self, party: PartyName, task: PublishTask, message: RegisterAttributes) -> Done:
+    def _register(self, party: PartyName, task: messages.PublishTask, message: messages.RegisterAttributes) -> Done:
         if party not in task.parties:
             raise UnexpectedMessage("only the parties of the task register attributes")
         found = _own(message.attributes)
@@ -124,7 +114,7 @@ class ServiceAuthority:
         self._number(task)
         return Done()
 
-    def _number(self, task: PublishTask) -> None:
+    def _number(self, task: messages.PublishTask) -> None:
         """Serial numbers, party by party, once all have registered."""
         if set(self._registered) == set(task.parties):
             self._directory = Directory(tuple(a for name in task.parties for a in self._registered[name]))
@@ -138,14 +128,16 @@ def _own(text: str) -> tuple[Attribute, ...]:
 # --- owners of nodes --------------------------------------------------------------------------------------
 
 
-def encrypt_part(part: Part, known: KnownService) -> EncryptedNodes:
+def encrypt_part(part: Part, known: KnownService) -> messages.EncryptedNodes:
     """A party's nodes under the public service key (T0), for the model at the active party.
 
     A passive party has `known` from the authority, not from whoever asks: a key of the active party's own making would
     show it every threshold.
     """
     nodes = known.directory.nodes_of(part.party, part.columns, part.records)
-    return EncryptedNodes(part.records.tree, part.records.node, known.public().encrypt_nodes(nodes), known.fingerprint)
+    return messages.EncryptedNodes(
+        part.records.tree, part.records.node, known.public().encrypt_nodes(nodes), known.fingerprint
+    )
 
 
 # --- computing service ------------------------------------------------------------------------------------
@@ -161,9 +153,9 @@ class DirectionService:
         self._service = secret_service(known.scheme, secret, known.directory.size, threads)
 
     def handle(self, message: Message) -> Message:
-        if not isinstance(message, BlindedNodes):
+        if not isinstance(message, messages.BlindedNodes):
             raise UnexpectedMessage(f"{message.type_name()} is not a request to the CSP")
-        return Directions(np.packbits(self._service.directions(message.vectors)))
+        return messages.Directions(np.packbits(self._service.directions(message.vectors)))
 
 
 # --- active party -----------------------------------------------------------------------------------------
@@ -175,7 +167,7 @@ class EncryptedModel:
     def __init__(
         self,
         skeleton: Skeleton,
-        nodes: Mapping[PartyName, EncryptedNodes],
+        nodes: Mapping[PartyName, messages.EncryptedNodes],
         known: KnownService,
         csp: Peers,
         threads: int = 1,
@@ -194,7 +186,7 @@ class EncryptedModel:
             parts.append(nodes[name].vectors)
         self._vectors = np.concatenate([part for part in parts if len(part)]) if self._place else parts[0]
 
-    def _take(self, owner: int, name: PartyName, given: EncryptedNodes) -> None:
+    def _take(self, owner: int, name: PartyName, given: messages.EncryptedNodes) -> None:
         """A party gives the nodes that it owns by the skeleton, each once."""
         keys = list(zip(given.tree.tolist(), given.node.tolist(), strict=True))
         own = {
@@ -212,12 +204,12 @@ class EncryptedModel:
 
     def handle(self, message: Message) -> Message:
         """Answer a user."""
-        if not isinstance(message, SecureQuery):
+        if not isinstance(message, messages.SecureQuery):
             raise UnexpectedMessage(f"{message.type_name()} is not a user's query")
         self.check(message)
-        return SecureScores(self.predict([message.rows])[0])
+        return messages.SecureScores(self.predict([message.rows])[0])
 
-    def check(self, query: SecureQuery) -> None:
+    def check(self, query: messages.SecureQuery) -> None:
         """Refuse a user's rows of another length, key or group."""
         if not np.array_equal(query.key, self._key):
             raise MalformedMessage("the rows are encrypted under another key", "ask the authority for this model's key")
@@ -250,7 +242,7 @@ class EncryptedModel:
 
     def _ask(self, rows: UInt8Array, nodes: Int64Array, of_rows: Int64Array) -> UInt8Array:
         blinded, turned = self._service.blind(self._vectors, rows, nodes, of_rows)
-        answer = self._csp.ask({"csp": BlindedNodes(blinded)}, Directions)["csp"]
+        answer = self._csp.ask({"csp": messages.BlindedNodes(blinded)}, messages.Directions)["csp"]
         if len(answer.positive) != (len(nodes) + 7) // 8:
             raise MalformedMessage("the CSP answered for another number of nodes")
         positive = np.unpackbits(answer.positive, count=len(nodes))
@@ -273,7 +265,7 @@ class QueuedModel:
         self._adding, self._serving = threading.Lock(), threading.Lock()
         self.batches = 0
 
-    def predict(self, query: SecureQuery) -> Float64Array:
+    def predict(self, query: messages.SecureQuery) -> Float64Array:
         self._model.check(query)  # one user's broken rows are not everybody's
         scores = Future[Float64Array]()
         with self._adding:
@@ -305,18 +297,20 @@ class ServiceUser:
 
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
-        known = KnownService.of(peers.ask({"authority": DirectoryRequest()}, ServiceDirectory)["authority"])
+        known = KnownService.of(
+            peers.ask({"authority": messages.DirectoryRequest()}, messages.ServiceDirectory)["authority"]
+        )
         self.directory = known.directory
         self._service, self._key = known.public(), known.fingerprint
 
     def predict(self, columns: Mapping[str, Column], rows: int) -> Float64Array:
         """Predictions (rows, classes or 1). Columns that no party registered are left out."""
         values = self.directory.rows_of(columns, rows)
-        scores = self._peers.ask({"active": self.query(values)}, SecureScores)["active"].scores
+        scores = self._peers.ask({"active": self.query(values)}, messages.SecureScores)["active"].scores
         if len(scores) != rows:
             raise MalformedMessage("there are predictions for another number of rows")
         return scores
 
-    def query(self, values: Int64Array) -> SecureQuery:
+    def query(self, values: Int64Array) -> messages.SecureQuery:
         """What leaves this machine: rows as `Directory.rows_of` gives them, encrypted."""
-        return SecureQuery(self._service.encrypt_rows(values), self._key)
+        return messages.SecureQuery(self._service.encrypt_rows(values), self._key)

@@ -15,21 +15,9 @@ from veilboost.party.policy import ServeRequest, decide
 from veilboost.party.prediction_session import spend_predictions
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import PartySettings
+from veilboost.secure_inference import messages
 from veilboost.secure_inference.client import CATALOGUE, ServiceWay, own_attributes
 from veilboost.secure_inference.files import ServiceFolder
-from veilboost.secure_inference.messages import (
-    BlindedNodes,
-    DirectoryRequest,
-    EncryptedNodes,
-    NodesRequest,
-    PrepareService,
-    RegisterAttributes,
-    SecureQuery,
-    SecureScores,
-    ServiceDirectory,
-    ServiceKey,
-    ServiceKeyRequest,
-)
 from veilboost.secure_inference.roles import (
     DirectionService,
     EncryptedModel,
@@ -96,7 +84,7 @@ class ServiceSession:
             return self._as_authority(peer, message)
         if me == self._opening.csp and not has_table:
             return self._as_csp(peer, message)
-        if isinstance(message, SecureQuery):
+        if isinstance(message, messages.SecureQuery):
             return self._as_active(peer, message)
         return self._as_owner(peer, message)
 
@@ -115,14 +103,14 @@ class ServiceSession:
 
     def _as_csp(self, peer: PeerIdentity, message: Message) -> Message:
         with _locks[str(self._folder.path)]:
-            if isinstance(message, PrepareService):
+            if isinstance(message, messages.PrepareService):
                 if not self._folder.exists(_SECRET):
-                    told = self._ask_authority(ServiceKeyRequest(), ServiceKey)
+                    told = self._ask_authority(messages.ServiceKeyRequest(), messages.ServiceKey)
                     self._folder.save_known(self._told())
                     self._folder.write_json("active.json", {"active": told.active})
                     self._folder.write(_SECRET, told.key.tobytes())
                 return Done()
-            if not isinstance(message, BlindedNodes):
+            if not isinstance(message, messages.BlindedNodes):
                 raise UnexpectedMessage(f"{message.type_name()} is not a request to the CSP")
             if self._folder.read_json("active.json")["active"] != peer.party:
                 raise AgainstPolicy(
@@ -145,17 +133,17 @@ class ServiceSession:
         for role, named in (("authority", self._opening.authority), ("csp", self._opening.csp)):
             if roles.get(role, named) != named:  # its key would show our thresholds to whoever is behind it
                 raise AgainstPolicy(f"{named} is not the {role} that the job named", f"name {roles[role]}", public=True)
-        if isinstance(message, PrepareService):
+        if isinstance(message, messages.PrepareService):
             own = own_attributes(part, self.settings, job.training)
-            return self._ask_authority(RegisterAttributes(own.to_json()), Done)
-        if isinstance(message, NodesRequest):
+            return self._ask_authority(messages.RegisterAttributes(own.to_json()), Done)
+        if isinstance(message, messages.NodesRequest):
             known = self._told()  # from the authority itself, not from whoever asks
             return encrypt_part(part, known)
         raise UnexpectedMessage(f"{message.type_name()} is not a request to an owner of nodes")
 
-    def _as_active(self, peer: PeerIdentity, message: SecureQuery) -> SecureScores:
+    def _as_active(self, peer: PeerIdentity, message: messages.SecureQuery) -> messages.SecureScores:
         spend_predictions(self.settings, peer, len(message.rows))
-        return SecureScores(self._model().predict(message))
+        return messages.SecureScores(self._model().predict(message))
 
     # --- what is kept open ------------------------------------------------------------------------------
 
@@ -171,7 +159,9 @@ class ServiceSession:
         part = RunFolder.open(self.settings.runs, self._opening.run).load_part()
         if part.skeleton is None:
             raise UnexpectedMessage("this party is not the active one of the model")
-        nodes: dict[PartyName, EncryptedNodes] = {name: self._folder.nodes(name) for name in part.skeleton.parties}
+        nodes: dict[PartyName, messages.EncryptedNodes] = {
+            name: self._folder.nodes(name) for name in part.skeleton.parties
+        }
         kept = self._folder.read_json("roles.json")
         opening = OpenService(self._opening.run, kept["authority"], kept["csp"])
         csp = Peers({"csp": ServiceWay(self.settings, kept["csp"], opening, self._reach)})
@@ -191,7 +181,7 @@ class ServiceSession:
     # --- the authority ----------------------------------------------------------------------------------
 
     def _told(self) -> KnownService:
-        return KnownService.of(self._ask_authority(DirectoryRequest(), ServiceDirectory))
+        return KnownService.of(self._ask_authority(messages.DirectoryRequest(), messages.ServiceDirectory))
 
     def _ask_authority(self, message: Message, kind: type[Answer]) -> Answer:
         name = self._opening.authority

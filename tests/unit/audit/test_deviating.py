@@ -10,7 +10,7 @@ from veilboost.audit.experiments import reverse_sum
 from veilboost.audit.masked_deviations import LEFT_OUT, deviating_masks, shrunk_coefficients
 from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
-from veilboost.protocols.masked.checking import most_nearly_bare
+from veilboost.protocols.masked.active import most_nearly_bare
 
 CONFIG = TrainingConfig(n_estimators=3, max_bin=8, max_depth=2, categories="onehot")
 

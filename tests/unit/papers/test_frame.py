@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from papers.law import LAW
 from papers.measure import cost_apart, law_at_hand, learning, training_cost, training_seconds
 from papers.rows import over_seeds
 from papers.runner import Cells, Progress, expected_seconds, folder_of, reproduce
@@ -23,7 +24,6 @@ from veilboost.boost.objective import sigmoid
 from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
 from veilboost.party.simulation import simulate_prediction, simulate_training
-from veilboost.protocols.masked.law import LAW
 from veilboost.protocols.registry import all_protocols
 from veilboost.report.plots import bar_chart
 

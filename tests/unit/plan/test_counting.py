@@ -18,8 +18,8 @@ from veilboost.plan.measure import measure
 from veilboost.plan.units import cost_of, vertical_units
 from veilboost.protocols.cost import PlannedJob, tree_shape
 from veilboost.protocols.paillier import cost as paillier
-from veilboost.protocols.smm1 import cost as smm1
-from veilboost.protocols.smm2.cost import block_widths
+from veilboost.protocols.smm1 import spec as smm1
+from veilboost.protocols.smm2.spec import block_widths
 from veilboost.protocols.vertical.kernels import cuts_with_rows
 from veilboost.types import AnyArray
 

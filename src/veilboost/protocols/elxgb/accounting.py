@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from statistics import NormalDist
 from typing import Any
 
@@ -13,22 +14,13 @@ from veilboost.privacy.accountant import DEFAULT_DELTA, gaussian_epsilon
 from veilboost.privacy.calibrate import CalibrationRequest, gaussian_sigma
 from veilboost.privacy.event import Adjacency, Event, ExactRelease, Gaussian
 from veilboost.protocols.elxgb.options import ElxgbOptions, leaf_ranges, ranges_of
-from veilboost.protocols.vertical.perturb import Ranges, multiplier
+from veilboost.protocols.vertical.perturb import Ranges, multiplier, released_to_passive
 from veilboost.types import Role
 
 _NOISY = "gradients and hessians of a tree, with noise that hides all of their ranges"
 _CLEAN = "gradients and hessians of a tree, without noise"
 _LEAVES = "sums of the leaves of a tree, with noise, of which later gradients are made"
-
-
-def _common(what: str, release: str) -> dict[str, Any]:
-    return {
-        "what": what,
-        "adjacency": Adjacency.LABEL,
-        "adversary": "passive parties",
-        "protocol": "elxgb",
-        "release": release,
-    }
+_common = partial(released_to_passive, "elxgb")
 
 
 def gradient_event(options: ElxgbOptions, ranges: Ranges, vectors: int, release: str) -> Event:

@@ -20,24 +20,18 @@ from veilboost.protocols.elxgb.messages import LocalGains, NoisyRound
 from veilboost.protocols.elxgb.options import ElxgbOptions, leaf_ranges, ranges_of
 from veilboost.protocols.lattice.active import LatticeCipher
 from veilboost.protocols.paillier.active import PaillierCipher
+from veilboost.protocols.vertical import roles
 from veilboost.protocols.vertical.active import VerticalActive
 from veilboost.protocols.vertical.perturb import Perturbation, multiplier, released_gradients, with_counts
-from veilboost.protocols.vertical.roles import (
-    ActiveContext,
-    ActiveRound,
-    Leaves,
-    Openings,
-    Requests,
-    Statistics,
-    StatisticsCipher,
-    Waiting,
-)
 from veilboost.types import Float64Array, Int64Array
 
-_HENS: dict[str, Callable[[ActiveContext], StatisticsCipher]] = {"paillier": PaillierCipher, "lattice": LatticeCipher}
+_HENS: dict[str, Callable[[roles.ActiveContext], roles.StatisticsCipher]] = {
+    "paillier": PaillierCipher,
+    "lattice": LatticeCipher,
+}
 
 
-def elxgb_active(context: ActiveContext) -> VerticalActive:
+def elxgb_active(context: roles.ActiveContext) -> VerticalActive:
     options = ElxgbOptions.from_dict(context.config.options)
     if options.clock:
         context = replace(context, peers=ClockedPeers(context.peers, options.clock))
@@ -45,12 +39,12 @@ def elxgb_active(context: ActiveContext) -> VerticalActive:
     return VerticalActive(context, ElxgbCipher(context), leaves=NoisyLeaves(context) if private else None)
 
 
-class ElxgbCipher(StatisticsCipher):
+class ElxgbCipher(roles.StatisticsCipher):
     """Encryption for the first round, noise for the others."""
 
     shuffled = checks_totals = True
 
-    def __init__(self, context: ActiveContext) -> None:
+    def __init__(self, context: roles.ActiveContext) -> None:
         super().__init__(context)
         options = ElxgbOptions.from_dict(context.config.options)
         self._hens, self._dpns = _HENS[options.backend](context), DpnsCipher(context)
@@ -62,20 +56,20 @@ class ElxgbCipher(StatisticsCipher):
         self.derives_siblings = self._growing.derives_siblings and not self._clocked
         return self._growing.shown(start)
 
-    def openings(self, current: ActiveRound, openings: Openings) -> Openings:
+    def openings(self, current: roles.ActiveRound, openings: roles.Openings) -> roles.Openings:
         return self._growing.openings(current, openings)
 
-    def enter(self, current: ActiveRound, level: Level) -> tuple[ActiveRound, Level]:
+    def enter(self, current: roles.ActiveRound, level: Level) -> tuple[roles.ActiveRound, Level]:
         return self._growing.enter(current, level)
 
-    def ask(self, current: ActiveRound, level: Level, requests: Requests) -> Waiting:
+    def ask(self, current: roles.ActiveRound, level: Level, requests: roles.Requests) -> roles.Waiting:
         return self._growing.ask(current, level, requests)
 
-    def read(self, current: ActiveRound, level: Level, waiting: Waiting) -> Statistics:
+    def read(self, current: roles.ActiveRound, level: Level, waiting: roles.Waiting) -> roles.Statistics:
         return self._growing.read(current, level, waiting)
 
 
-class DpnsCipher(StatisticsCipher):
+class DpnsCipher(roles.StatisticsCipher):
     """DPNS (ELXGB Algorithm 2): noisy gradients go out, best gains come back.
 
     Perturbs once per tree, for all passive parties alike, and scores its own columns by the same noisy gradients. So
@@ -83,7 +77,7 @@ class DpnsCipher(StatisticsCipher):
     gradients: they are the paper's gradient cache, of which leaf weights are made.
     """
 
-    def __init__(self, context: ActiveContext) -> None:
+    def __init__(self, context: roles.ActiveContext) -> None:
         super().__init__(context)
         self.derives_siblings = False  # the passive side scores, so it must be asked for every open node
         self._options = ElxgbOptions.from_dict(self.config.options)
@@ -105,14 +99,14 @@ class DpnsCipher(StatisticsCipher):
         self._sent = released_gradients(self.context, event, perturbation, grid, clean, released, "elxgb", start.number)
         return replace(start, gradients=with_counts(self._sent, scale), scale=scale)
 
-    def openings(self, current: ActiveRound, openings: Openings) -> Openings:
+    def openings(self, current: roles.ActiveRound, openings: roles.Openings) -> roles.Openings:
         grid = vars(current.start.scale)
         return {name: NoisyRound(**vars(each), **grid, gradients=self._sent) for name, each in openings.items()}
 
-    def enter(self, current: ActiveRound, level: Level) -> tuple[ActiveRound, Level]:
+    def enter(self, current: roles.ActiveRound, level: Level) -> tuple[roles.ActiveRound, Level]:
         return current, replace(level, totals=level.fit.totals(current.start.gradients))
 
-    def read(self, current: ActiveRound, level: Level, waiting: Waiting) -> Statistics:
+    def read(self, current: roles.ActiveRound, level: Level, waiting: roles.Waiting) -> roles.Statistics:
         """Alg. 2, lines 8 to 10. The owner knows which candidate it meant: a handle of 0 asks for its best."""
         answers = self.context.peers.collect(waiting, LocalGains)
         for name, answer in answers.items():
@@ -122,10 +116,10 @@ class DpnsCipher(StatisticsCipher):
         return {name: Candidates(best, answer.gain) for name, answer in answers.items()}
 
 
-class NoisyLeaves(Leaves):
+class NoisyLeaves(roles.Leaves):
     """Leaf sums with noise for the whole range of one person's gradient and hessian."""
 
-    def __init__(self, context: ActiveContext) -> None:
+    def __init__(self, context: roles.ActiveContext) -> None:
         super().__init__(context)
         self._options = ElxgbOptions.from_dict(self.config.options)
         self._ranges = leaf_ranges(self.config, context.trees_per_round)
@@ -134,7 +128,7 @@ class NoisyLeaves(Leaves):
         self._start, self._closed = start, b""
         self._event = leaf_event(self._options, self._ranges, start.trees, f"round {start.number} leaves")
 
-    def weights(self, current: ActiveRound, level: Level, leaves: Int64Array, scale: Scale) -> Float64Array:
+    def weights(self, current: roles.ActiveRound, level: Level, leaves: Int64Array, scale: Scale) -> Float64Array:
         noisy, randomness, ranges = level.totals[leaves], self.context.randomness, self._ranges
         # Of these leaves and of all that were closed before them.
         law = repr((self._event, ranges, scale))

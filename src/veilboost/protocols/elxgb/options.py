@@ -7,18 +7,17 @@ from dataclasses import dataclass
 from veilboost.config import TrainingConfig, param
 from veilboost.errors import ImpossibleParameter, UnsupportedCombination
 from veilboost.protocols.paillier.options import PaillierOptions
-from veilboost.protocols.vertical.perturb import Ranges, loss_ranges
+from veilboost.protocols.vertical.perturb import NoiseOptions, Ranges, loss_ranges, refuse_true_sums, refuse_void_noise
 
 BACKENDS = ("paillier", "lattice")
-MECHANISMS = ("gaussian", "none")
 
 
 @dataclass(frozen=True)
-class ElxgbOptions(PaillierOptions):
+class ElxgbOptions(NoiseOptions, PaillierOptions):
     """How the first tree is encrypted and how later gradients are perturbed. Defaults are the paper's, but the key."""
 
     backend: str = param("paillier", "encryption of the first tree", choices=BACKENDS)
-    mechanism: str = param("gaussian", "noise on the gradients of later trees", choices=MECHANISMS)
+    mechanism: str = param("gaussian", "noise on the gradients of later trees", choices=("gaussian", "none"))
     epsilon: float = param(10.0, "what one release of one number of a person costs", low=0, low_open=True)
     delta: float = param(
         1e-4,
@@ -29,7 +28,6 @@ class ElxgbOptions(PaillierOptions):
     )
     noise_multiplier: float = param(0.0, "sigma over the range of a number; 0: from epsilon and delta", low=0)
     clip: float = param(0.5, "gradients are cut off at plus and minus this before noise", low=0, low_open=True)
-    clip_hessian: float = param(0.0, "hessians are cut off at this before noise; 0: the range of the loss", low=0)
     private_leaves: bool = param(False, "noise on the sums that leaf weights are made of too")
     clock: float = param(
         0.0, "seconds to wait for others after a level's first answer, then go on without them; 0: wait for all", low=0
@@ -62,30 +60,15 @@ def refuse(config: TrainingConfig) -> None:
         raise UnsupportedCombination("key_bits is for backend='paillier'", "leave it out")
     if options.mechanism == "none":
         return
-    if options.delta == 1:
-        raise ImpossibleParameter(
-            "delta=1 protects nobody", "give a number between 0 and 1, well below one over the rows"
-        )
-    if config.sampling == "goss":
-        raise UnsupportedCombination(
-            "goss tells passive parties who has a large gradient, which elxgb is to hide", "use sampling='uniform'"
-        )
+    refuse_void_noise(config, options, "elxgb")
     if ranges_of(config, options).h == 0:
         raise ImpossibleParameter(
             f"hessians of objective {config.objective!r} have no bound, and noise must hide all of their range",
             "set clip_hessian to where they may be cut off",
         )
     if options.private_leaves:
-        _refuse_what_leaks(config)
-
-
-def _refuse_what_leaks(config: TrainingConfig) -> None:
-    if leaf_ranges(config).g == 0:
-        raise UnsupportedCombination(
-            "private_leaves needs gradients with a bound", "use it for classification, or leave it off"
-        )
-    if config.min_child_weight > 0 or config.base_score is None:
-        raise UnsupportedCombination(
-            "which nodes may split follows from true hessians, and the first prediction from the labels",
-            "with private_leaves set min_child_weight to 0 and base_score to a number known beforehand",
-        )
+        if leaf_ranges(config).g == 0:
+            raise UnsupportedCombination(
+                "private_leaves needs gradients with a bound", "use it for classification, or leave it off"
+            )
+        refuse_true_sums(config)

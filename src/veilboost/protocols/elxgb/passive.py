@@ -14,7 +14,6 @@ from veilboost.protocols.elxgb.options import ElxgbOptions
 from veilboost.protocols.lattice.passive import LatticePassiveCipher
 from veilboost.protocols.paillier.passive import PaillierPassiveCipher
 from veilboost.protocols.vertical.messages import BeginRound, SplitRequest, StatisticsRequest
-from veilboost.protocols.vertical.passive import VerticalPassive
 from veilboost.protocols.vertical.perturb import checked_pairs, checked_scale
 from veilboost.protocols.vertical.roles import PassiveCipher, PassiveContext, PassiveJob
 from veilboost.protocols.vertical.round_state import RoundState, own_best
@@ -71,7 +70,3 @@ class ElxgbPassiveCipher(PassiveCipher):
     def chosen(self, message: SplitRequest) -> SplitRequest:
         """Alg. 2, line 14: the active party asks for the split it was offered."""
         return message if self._noisy is None else own_best(message, self._best)
-
-
-def elxgb_passive(context: PassiveContext) -> VerticalPassive:
-    return VerticalPassive(context, ElxgbPassiveCipher(context))

@@ -6,31 +6,22 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from veilboost.config import TrainingConfig
-from veilboost.privacy.statement import Protection, Statement, Status
+from veilboost.privacy.statement import Statement, Status
 from veilboost.protocols.cost import InTurn
 from veilboost.protocols.elxgb.accounting import calibrate, plan
 from veilboost.protocols.elxgb.active import elxgb_active
 from veilboost.protocols.elxgb.messages import LocalGains, NoisyRound
 from veilboost.protocols.elxgb.options import ElxgbOptions, refuse
-from veilboost.protocols.elxgb.passive import elxgb_passive
+from veilboost.protocols.elxgb.passive import ElxgbPassiveCipher
 from veilboost.protocols.lattice.messages import LatticeRequest, LatticeRound, LatticeSums
 from veilboost.protocols.ldp.spec import memory as ldp_memory
 from veilboost.protocols.paillier.cost import memory as paillier_memory
 from veilboost.protocols.paillier.messages import PaillierRound, PaillierSums
 from veilboost.protocols.paillier.options import PRECOMPUTATION
 from veilboost.protocols.spec import Evidence, ProtocolSpec
-from veilboost.protocols.vertical.messages import (
-    LIFECYCLE,
-    SplitAnswer,
-    StatisticsRequest,
-)
-from veilboost.protocols.vertical.statements import (
-    EXACT_SUMS_OF_FEW_ROWS,
-    FEATURES_BY_CUTS,
-    OWN_FEATURES,
-    OWN_SIDES,
-    ROWS_TOGETHER,
-)
+from veilboost.protocols.vertical import statements
+from veilboost.protocols.vertical.messages import LIFECYCLE, SplitAnswer, StatisticsRequest
+from veilboost.protocols.vertical.passive import passive_by
 from veilboost.wire.message import Message
 
 
@@ -55,36 +46,30 @@ SPEC = ProtocolSpec(
     exact=False,
     statement=Statement(
         (
-            Protection(
-                victim="active",
+            statements.of_active(
                 data="gradients of the first tree",
-                adversary="every passive party",
                 status=Status.SOUND,
                 why="under Paillier encryption with a key of 2048 bits or more, or ring-LWE encryption at 128 bits, "
                 "for parties that follow the protocol",
             ),
-            Protection(
-                victim="active",
+            statements.of_active(
                 data="labels, by noisy gradients of later trees",
-                adversary="every passive party",
                 status=Status.BROKEN,
                 why="at the published epsilon of 10 for every number the noisy gradients of four trees, added up, tell "
                 "most labels; releases add up over trees, and without private_leaves leaf weights made of true "
                 "gradients tell later releases more than is counted",
             ),
-            ROWS_TOGETHER,
-            OWN_SIDES,
-            Protection(
-                victim="passive",
+            statements.ROWS_TOGETHER,
+            statements.OWN_SIDES,
+            statements.of_passive(
                 data="features, many rows",
-                adversary="the active party",
                 status=Status.HEURISTIC,
                 why="exact sums per bin of the first tree, one gain a node of later ones, and the sides of every "
                 "winning cut are sent; with thirty rows or more to every sum of one bin our attacks left most bins "
                 "open",
                 needs_secrets=False,
             ),
-            EXACT_SUMS_OF_FEW_ROWS,
+            statements.EXACT_SUMS_OF_FEW_ROWS,
         )
     ),
     messages=(
@@ -98,7 +83,7 @@ SPEC = ProtocolSpec(
         StatisticsRequest,
         LocalGains,
     ),
-    roles={"active": elxgb_active, "passive": elxgb_passive},
+    roles={"active": elxgb_active, "passive": passive_by(ElxgbPassiveCipher)},
     exact_messages=_exact_messages,
     options=ElxgbOptions,
     refuse=refuse,
@@ -109,6 +94,10 @@ SPEC = ProtocolSpec(
     cost=InTurn("paillier", "ldp"),
     memory=lambda job, columns: paillier_memory(job, columns) + ldp_memory(job, columns),
     relative_cost=350,
-    evidence=(Evidence("active", "labels", "noisy_gradients", True), OWN_FEATURES, FEATURES_BY_CUTS),
+    evidence=(
+        Evidence("active", "labels", "noisy_gradients", True),
+        statements.OWN_FEATURES,
+        statements.FEATURES_BY_CUTS,
+    ),
     precompute=replace(PRECOMPUTATION, applies=_by_paillier),
 )

@@ -1,18 +1,28 @@
-"""Buckets shown become events, and a budget becomes an epsilon per value."""
+"""The parameters of `federboost`: buckets shown become events, and a budget becomes an epsilon per value."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from veilboost.boost.layout import BinLayout
-from veilboost.config import TrainingConfig
+from veilboost.config import ProtocolOptions, TrainingConfig, param
 from veilboost.errors import ImpossibleParameter
 from veilboost.privacy.calibrate import CalibrationRequest, local_epsilon
 from veilboost.privacy.event import Adjacency, Event, ExactRelease, RandomizedResponse
 from veilboost.privacy.mechanism import keep_probability
-from veilboost.protocols.federboost.options import FederBoostOptions
 from veilboost.types import Role
+
+
+@dataclass(frozen=True)
+class FederBoostOptions(ProtocolOptions):
+    """How buckets are perturbed."""
+
+    mechanism: str = param("response", "randomized response, or buckets as they are", choices=("response", "none"))
+    epsilon: float = param(
+        4.0, "what the bucket of one value costs; a person of d columns spends d times as much", low=0, low_open=True
+    )
 
 
 def bucket_events(options: FederBoostOptions, layout: BinLayout, content: str) -> list[Event]:

@@ -13,17 +13,8 @@ from veilboost.boost.layout import KIND_CODES, BinLayout
 from veilboost.boost.sides import Sides
 from veilboost.errors import MalformedMessage
 from veilboost.protocols.federboost.messages import BucketRound, Buckets, BucketSplits, BucketsRequest
-from veilboost.protocols.vertical.active import VerticalActive
+from veilboost.protocols.vertical import roles
 from veilboost.protocols.vertical.messages import SplitRequest
-from veilboost.protocols.vertical.roles import (
-    ActiveContext,
-    ActiveRound,
-    Openings,
-    Requests,
-    Statistics,
-    StatisticsCipher,
-    Waiting,
-)
 from veilboost.types import AnyArray, PartyName
 from veilboost.wire.message import Done
 
@@ -31,7 +22,7 @@ _NO_BITS = np.empty(0, dtype=np.uint8)
 _KINDS = {code: kind for kind, code in KIND_CODES.items()}
 
 
-class FederBoostCipher(StatisticsCipher):
+class FederBoostCipher(roles.StatisticsCipher):
     """Sums and routes by the buckets it was given; the owners only hear which of their candidates won."""
 
     def begin_training(self, layouts: Mapping[PartyName, BinLayout]) -> None:
@@ -59,17 +50,17 @@ class FederBoostCipher(StatisticsCipher):
             threads=self.context.threads,
         )
 
-    def openings(self, current: ActiveRound, openings: Openings) -> Openings:
+    def openings(self, current: roles.ActiveRound, openings: roles.Openings) -> roles.Openings:
         self._blocks = {
             name: self._given[name] if opening.all_columns else self._given[name].subset(opening.columns)
             for name, opening in openings.items()
         }
         return {name: BucketRound(**vars(replace(each, fit=_NO_BITS))) for name, each in openings.items()}
 
-    def ask(self, current: ActiveRound, level: Level, requests: Requests) -> Waiting:
+    def ask(self, current: roles.ActiveRound, level: Level, requests: roles.Requests) -> roles.Waiting:
         return {}  # everything is known here
 
-    def read(self, current: ActiveRound, level: Level, waiting: Waiting) -> Statistics:
+    def read(self, current: roles.ActiveRound, level: Level, waiting: roles.Waiting) -> roles.Statistics:
         build, gradients = level.fit.of(level.build), current.start.gradients
         return {
             name: block.histogram(block.level_bins(level.fit, level.follow), gradients, build)
@@ -77,7 +68,7 @@ class FederBoostCipher(StatisticsCipher):
         }
 
     def route(
-        self, current: ActiveRound, level: Level, requests: Mapping[PartyName, SplitRequest]
+        self, current: roles.ActiveRound, level: Level, requests: Mapping[PartyName, SplitRequest]
     ) -> Mapping[PartyName, tuple[Sides, Sides]]:
         told = {name: BucketSplits(each.tree, each.node, each.handles) for name, each in requests.items()}
         self.context.peers.ask(told, Done)
@@ -88,7 +79,3 @@ class FederBoostCipher(StatisticsCipher):
             fit, follow = (block.route(bins, rows.of(positions), splits) for rows in (level.fit, level.follow))
             sides[name] = fit, follow
         return sides
-
-
-def federboost_active(context: ActiveContext) -> VerticalActive:
-    return VerticalActive(context, FederBoostCipher(context))

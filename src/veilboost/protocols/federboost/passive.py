@@ -10,12 +10,10 @@ from veilboost.boost.rows import RowGroups
 from veilboost.crypto.content import content_digest
 from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.privacy.mechanism import randomized_response
-from veilboost.protocols.federboost.accounting import bucket_events
+from veilboost.protocols.federboost.accounting import FederBoostOptions, bucket_events
 from veilboost.protocols.federboost.messages import BucketRound, Buckets, BucketSplits, BucketsRequest
-from veilboost.protocols.federboost.options import FederBoostOptions
 from veilboost.protocols.vertical.messages import BeginRound, StatisticsRequest
-from veilboost.protocols.vertical.passive import VerticalPassive
-from veilboost.protocols.vertical.roles import PassiveCipher, PassiveContext
+from veilboost.protocols.vertical.roles import PassiveCipher
 from veilboost.protocols.vertical.round_state import RoundState
 from veilboost.wire.message import Done, Message
 
@@ -78,10 +76,6 @@ class FederBoostPassiveCipher(PassiveCipher):
         rules = state.block.rules_of(splits, bins, np.zeros(count, dtype=np.int64))
         self.job.rules.note(keys, rules, state.columns)
         return Done()
-
-
-def federboost_passive(context: PassiveContext) -> VerticalPassive:
-    return VerticalPassive(context, FederBoostPassiveCipher(context))
 
 
 def _matrix(block: ColumnBlock) -> NDArray[np.uint8] | NDArray[np.uint16]:

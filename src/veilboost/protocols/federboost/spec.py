@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from veilboost.privacy.statement import Protection, Statement, Status
+from veilboost.config import TrainingConfig
+from veilboost.errors import UnsupportedCombination
+from veilboost.privacy.statement import Statement, Status
 from veilboost.protocols.cost import BIN, COMMON_A, COMMON_P, SIDES, Cost, Needs, PlannedJob, Room
-from veilboost.protocols.federboost.accounting import calibrate, plan
-from veilboost.protocols.federboost.active import federboost_active
+from veilboost.protocols.federboost.accounting import FederBoostOptions, calibrate, plan
+from veilboost.protocols.federboost.active import FederBoostCipher
 from veilboost.protocols.federboost.messages import BucketRound, Buckets, BucketSplits, BucketsRequest
-from veilboost.protocols.federboost.options import FederBoostOptions, refuse
-from veilboost.protocols.federboost.passive import federboost_passive
+from veilboost.protocols.federboost.passive import FederBoostPassiveCipher
 from veilboost.protocols.spec import Evidence, ProtocolSpec
+from veilboost.protocols.vertical.active import active_by
 from veilboost.protocols.vertical.messages import BeginTraining, ColumnsOffered, EndTraining, ResumeTraining
+from veilboost.protocols.vertical.passive import passive_by
+from veilboost.protocols.vertical.statements import of_active, of_passive
 from veilboost.wire.message import Done
+
+
+def _refuse(config: TrainingConfig) -> None:
+    """What `federboost` cannot do, before anything is sent or spent."""
+    if config.categories == "sets":
+        raise UnsupportedCombination("federboost takes no sets of categories", "set categories to ordinal or onehot")
+    if config.proposal == "local":
+        raise UnsupportedCombination("federboost makes its buckets once", "set proposal to global")
 
 
 def _memory(job: PlannedJob, columns: int) -> Needs:
@@ -28,27 +40,21 @@ SPEC = ProtocolSpec(
     exact=False,
     statement=Statement(
         (
-            Protection(
-                victim="active",
+            of_active(
                 data="labels",
-                adversary="every passive party",
                 status=Status.HEURISTIC,
                 why="no gradient, sum or side of a row is sent; which columns and cuts split best is told as it is",
                 needs_secrets=False,
             ),
-            Protection(
-                victim="active",
+            of_active(
                 data="features",
-                adversary="every passive party",
                 status=Status.HEURISTIC,
                 why="no side of a row and nothing of its own columns is sent; that a passive party's cut wins a node "
                 "depends on them",
                 needs_secrets=False,
             ),
-            Protection(
-                victim="passive",
+            of_passive(
                 data="features",
-                adversary="the active party",
                 status=Status.HEURISTIC,
                 why=(
                     "each value's bucket is locally private at epsilon, a person's record at the sum over its columns, "
@@ -69,10 +75,10 @@ SPEC = ProtocolSpec(
         EndTraining,
         Done,
     ),
-    roles={"active": federboost_active, "passive": federboost_passive},
+    roles={"active": active_by(FederBoostCipher), "passive": passive_by(FederBoostPassiveCipher)},
     exact_messages=lambda config, first: (BucketSplits,),
     options=FederBoostOptions,
-    refuse=refuse,
+    refuse=_refuse,
     plan=plan,
     calibrate=calibrate,
     sets=False,

@@ -18,13 +18,7 @@ from veilboost.boost.booster import Watcher
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import Csprng, JobRandomness
 from veilboost.data.table import PartyTable
-from veilboost.errors import (
-    PeerBroken,
-    PeerUnreachable,
-    StaleSession,
-    UnexpectedMessage,
-    UnsupportedCombination,
-)
+from veilboost.errors import PeerBroken, PeerUnreachable, StaleSession, UnexpectedMessage, UnsupportedCombination
 from veilboost.model.part import Part, TrainingOutcome
 from veilboost.privacy.account import Account, MemoryAccount
 from veilboost.types import BoolArray, PartyName

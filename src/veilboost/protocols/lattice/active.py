@@ -20,16 +20,7 @@ from veilboost.errors import UnsupportedCombination
 from veilboost.fixedpoint import weight_bits
 from veilboost.protocols.lattice.blocks import cut_into_blocks, value_bits
 from veilboost.protocols.lattice.messages import LatticeMore, LatticeRequest, LatticeRound, LatticeSums
-from veilboost.protocols.vertical.active import VerticalActive
-from veilboost.protocols.vertical.roles import (
-    ActiveContext,
-    ActiveRound,
-    Openings,
-    Requests,
-    Statistics,
-    StatisticsCipher,
-    Waiting,
-)
+from veilboost.protocols.vertical import roles
 from veilboost.types import Int32Array, Int64Array, PartyName, UInt8Array
 from veilboost.wire.pages import own_pages
 
@@ -38,7 +29,7 @@ _ROWS_AT_ONCE = 1 << 20  # whose values are looked at together
 _NO_ROWS = np.empty(0, dtype=np.int32)
 
 
-class LatticeCipher(StatisticsCipher):
+class LatticeCipher(roles.StatisticsCipher):
     """Encrypts once per level, for all passive parties alike: the widest of them decides the tiles' shape.
 
     Where it `streams` and a level's ciphertexts are many, it sends a few spans at a time and adds what comes back.
@@ -50,7 +41,7 @@ class LatticeCipher(StatisticsCipher):
 
     def __init__(
         self,
-        context: ActiveContext,
+        context: roles.ActiveContext,
         streams: bool = False,
         noise_bits: int = 0,
         check_sizes: Callable[[Sizes, int], None] | None = None,
@@ -69,11 +60,11 @@ class LatticeCipher(StatisticsCipher):
         self._gradient_digest = content.digest()
         return start
 
-    def openings(self, current: ActiveRound, openings: Openings) -> Openings:
+    def openings(self, current: roles.ActiveRound, openings: roles.Openings) -> roles.Openings:
         seed, key = np.frombuffer(self._key.public_seed, dtype=np.uint8), self._key.public_part
         return {name: LatticeRound(**vars(each), key_seed=seed, key=key) for name, each in openings.items()}
 
-    def ask(self, current: ActiveRound, level: Level, requests: Requests) -> Waiting:
+    def ask(self, current: roles.ActiveRound, level: Level, requests: roles.Requests) -> roles.Waiting:
         if not requests:
             return {}
         build = level.fit.of(level.build)
@@ -114,7 +105,7 @@ class LatticeCipher(StatisticsCipher):
         )
 
     def _encrypt(
-        self, current: ActiveRound, build: RowGroups, blocks: Blocks, group: Int32Array, seed: bytes, noise: bytes
+        self, current: roles.ActiveRound, build: RowGroups, blocks: Blocks, group: Int32Array, seed: bytes, noise: bytes
     ) -> tuple[deque[tuple[slice, int]], Iterator[UInt8Array]]:
         """Start to encrypt the level: its spans with their bytes, and their ciphertexts as they are made."""
         spans = blocks.spans()
@@ -158,7 +149,7 @@ class LatticeCipher(StatisticsCipher):
         digest.update(bytes([self._sizes.log_delta]))
         return digest.digest()
 
-    def read(self, current: ActiveRound, level: Level, waiting: Waiting) -> Statistics:
+    def read(self, current: roles.ActiveRound, level: Level, waiting: roles.Waiting) -> roles.Statistics:
         sums: dict[PartyName, Int64Array] = {}
         while waiting:
             told = self._told or slice(0)
@@ -175,7 +166,7 @@ class LatticeCipher(StatisticsCipher):
                 np.add.at(sums[name], self.block_node[told], by_block)
         return sums
 
-    def _send_more(self, names: Iterable[PartyName]) -> Waiting:
+    def _send_more(self, names: Iterable[PartyName]) -> roles.Waiting:
         """The level's next ciphertexts, if any are left. Nothing here keeps them once they are sent."""
         more = self._next_ciphertexts()
         return self.context.peers.send(dict.fromkeys(names, LatticeMore(more))) if len(more) else {}
@@ -199,7 +190,3 @@ def encrypt_rows(
 ) -> UInt8Array:
     """The ciphertexts of a span of blocks, from their rows."""
     return key.encrypt_with(seed, noise, gradients, group, replace(blocks, rows=rows), sizes, threads)
-
-
-def lattice_active(context: ActiveContext) -> VerticalActive:
-    return VerticalActive(context, LatticeCipher(context, streams=True))

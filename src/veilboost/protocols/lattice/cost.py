@@ -9,19 +9,7 @@ from dataclasses import dataclass
 from veilboost.config import DEFAULTS
 from veilboost.crypto.lattice.keys import SPAN_ROWS
 from veilboost.crypto.lattice.parameters import DEGREE, POLYNOMIAL_BYTES, run_length, sizes_for_job
-from veilboost.protocols.cost import (
-    COMMON_A,
-    COMMON_P,
-    FIRST_SHARE,
-    SIDES,
-    Cost,
-    Needs,
-    PlannedJob,
-    Room,
-    Shape,
-    Units,
-    tree_shape,
-)
+from veilboost.protocols import cost
 from veilboost.protocols.lattice.active import BYTES_AT_ONCE
 
 
@@ -35,7 +23,7 @@ class Polynomials:
     products: float
 
 
-def level_polynomials(shape: Shape, slots: int, features: int) -> Iterator[Polynomials]:
+def level_polynomials(shape: cost.Shape, slots: int, features: int) -> Iterator[Polynomials]:
     sizes = sizes_for_job(int(max(shape.built_rows, default=1.0)), DEFAULTS.gradient_bits, slots, features)
     for built, rows in zip(shape.built, shape.built_rows, strict=True):
         node = max(1.0, rows / built)
@@ -47,7 +35,7 @@ def level_polynomials(shape: Shape, slots: int, features: int) -> Iterator[Polyn
         yield Polynomials(rows, count * runs, count * tiles, count * runs * tiles)
 
 
-def tree_units(job: PlannedJob, columns: int, shape: Shape, first: bool) -> Units:
+def tree_units(job: cost.PlannedJob, columns: int, shape: cost.Shape, first: bool) -> cost.Units:
     """Polynomials that are encrypted (runs), that come back (tiles), and multiplications between them (products)."""
     levels = list(level_polynomials(shape, max(1, columns * job.bins), max(1, columns)))
     return {
@@ -57,11 +45,11 @@ def tree_units(job: PlannedJob, columns: int, shape: Shape, first: bool) -> Unit
     }
 
 
-COST = Cost(
-    here=(*COMMON_A, "slots_p", "runs", "tiles"),
-    there=(*COMMON_P, "cells_p", "runs", "tiles", "products"),
-    sent=(*SIDES, "runs"),
-    answered=(*SIDES, "tiles", "slots_p"),
+COST = cost.Cost(
+    here=(*cost.COMMON_A, "slots_p", "runs", "tiles"),
+    there=(*cost.COMMON_P, "cells_p", "runs", "tiles", "products"),
+    sent=(*cost.SIDES, "runs"),
+    answered=(*cost.SIDES, "tiles", "slots_p"),
     scale=4_000,
     # Of a message of streamed ciphertexts the last span is whole, and a row takes up to 100 bytes.
     most_bytes=lambda rows: BYTES_AT_ONCE + 100.0 * SPAN_ROWS,
@@ -71,7 +59,7 @@ COST = Cost(
 )
 
 
-def memory(job: PlannedJob, columns: int, streams: bool = True) -> Needs:
+def memory(job: cost.PlannedJob, columns: int, streams: bool = True) -> cost.Needs:
     """The widest level: ciphertexts and masks, each as they are made and as they are sent; and of a span the
     ciphertexts as they are multiplied, three families of two residues, with the bin of every cell.
 
@@ -79,7 +67,7 @@ def memory(job: PlannedJob, columns: int, streams: bool = True) -> Needs:
     """
     slots = max(1, columns * job.bins)
     here = there = 0.0
-    for level in level_polynomials(tree_shape(job.rows, job.depth, FIRST_SHARE), slots, max(1, columns)):
+    for level in level_polynomials(cost.tree_shape(job.rows, job.depth, cost.FIRST_SHARE), slots, max(1, columns)):
         span = min(1.0, SPAN_ROWS / level.rows)
         ciphertexts = 4 * POLYNOMIAL_BYTES * level.runs
         if streams:
@@ -89,4 +77,4 @@ def memory(job: PlannedJob, columns: int, streams: bool = True) -> Needs:
         here = max(here, 2 * ciphertexts + masks)
         there = max(there, 2 * ciphertexts + 2 * masks + loaded)
     # Beside a passive party that multiplies ciphertexts, the active one in the same process still has them.
-    return Needs(Room(0.0, here), Room(0.0, there), held=True)
+    return cost.Needs(cost.Room(0.0, here), cost.Room(0.0, there), held=True)

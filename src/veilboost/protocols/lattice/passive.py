@@ -17,7 +17,6 @@ from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.protocols.lattice.blocks import cut_into_blocks, value_bits
 from veilboost.protocols.lattice.messages import LatticeMore, LatticeRequest, LatticeRound, LatticeSums
 from veilboost.protocols.vertical.messages import BeginRound, StatisticsRequest
-from veilboost.protocols.vertical.passive import VerticalPassive
 from veilboost.protocols.vertical.roles import PassiveCipher, PassiveContext
 from veilboost.protocols.vertical.round_state import RoundState
 from veilboost.types import AnyArray, Int32Array, Int64Array, UInt8Array
@@ -178,7 +177,3 @@ def sum_rows(
 ) -> EncryptedSums:
     """Encrypted sums of a span of blocks, from the bins of their rows."""
     return key.sum(ciphertext, replace(blocks, rows=rows), bins, matrix, starts, widths, sizes, threads, flood, added)
-
-
-def lattice_passive(context: PassiveContext) -> VerticalPassive:
-    return VerticalPassive(context, LatticePassiveCipher(context, streams=True))

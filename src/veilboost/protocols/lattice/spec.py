@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from veilboost.crypto.lattice.parameters import SECURITY_BITS
 from veilboost.privacy.statement import Protection, Statement, Status
-from veilboost.protocols.lattice.active import lattice_active
+from veilboost.protocols.lattice.active import LatticeCipher
 from veilboost.protocols.lattice.cost import COST, memory
 from veilboost.protocols.lattice.messages import LatticeMore, LatticeRequest, LatticeRound, LatticeSums
-from veilboost.protocols.lattice.passive import lattice_passive
+from veilboost.protocols.lattice.passive import LatticePassiveCipher
 from veilboost.protocols.spec import ProtocolSpec
-from veilboost.protocols.vertical.messages import (
-    LIFECYCLE,
-    SplitAnswer,
-)
-from veilboost.protocols.vertical.statements import (
-    EXACT_SUMS_OF_FEW_ROWS,
-    FEATURES_BY_SUMS,
-    LABELS_BY_NODES,
-    OWN_FEATURES,
-    OWN_SIDES,
-    ROWS_TOGETHER,
-)
+from veilboost.protocols.vertical import statements
+from veilboost.protocols.vertical.active import active_by
+from veilboost.protocols.vertical.messages import LIFECYCLE, SplitAnswer
+from veilboost.protocols.vertical.passive import passive_by
 
 SPEC = ProtocolSpec(
     name="lattice",
@@ -37,8 +31,8 @@ SPEC = ProtocolSpec(
                 status=Status.SOUND,
                 why="ring-LWE at 128 bits: N = 4096, log2 q = 100, ternary secrets",
             ),
-            ROWS_TOGETHER,
-            OWN_SIDES,
+            statements.ROWS_TOGETHER,
+            statements.OWN_SIDES,
             Protection(
                 victim="passive",
                 data="features, many rows",
@@ -48,15 +42,18 @@ SPEC = ProtocolSpec(
                 "the sides of every winning cut; with thirty rows or more to every sum of one bin our attacks left "
                 "most bins open",
             ),
-            EXACT_SUMS_OF_FEW_ROWS,
+            statements.EXACT_SUMS_OF_FEW_ROWS,
         )
     ),
     messages=(*LIFECYCLE, LatticeRound, LatticeRequest, LatticeMore, LatticeSums),
-    roles={"active": lattice_active, "passive": lattice_passive},
+    roles={
+        "active": active_by(partial(LatticeCipher, streams=True)),
+        "passive": passive_by(partial(LatticePassiveCipher, streams=True)),
+    },
     exact_messages=lambda config, first: (LatticeRequest, LatticeSums, SplitAnswer),
     security_bits=lambda config: SECURITY_BITS,
     cost=COST,
     memory=memory,
     relative_cost=8,
-    evidence=(LABELS_BY_NODES, OWN_FEATURES, FEATURES_BY_SUMS),
+    evidence=(statements.LABELS_BY_NODES, statements.OWN_FEATURES, statements.FEATURES_BY_SUMS),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from veilboost.config import TrainingConfig
@@ -12,23 +13,13 @@ from veilboost.privacy.accountant import DEFAULT_DELTA
 from veilboost.privacy.calibrate import CalibrationRequest, gaussian_sigma, local_epsilon
 from veilboost.privacy.event import Adjacency, Duchi, Event, ExactRelease, Gaussian, Hybrid, Laplace, Piecewise
 from veilboost.protocols.ldp.options import LdpOptions, Ranges, ranges_of, refuse
-from veilboost.protocols.vertical.perturb import multiplier
+from veilboost.protocols.vertical.perturb import multiplier, released_to_passive
 from veilboost.types import Role
 
 _PURE = {"duchi": Duchi, "piecewise": Piecewise, "hybrid": Hybrid}
 _ONE = "gradients, with noise that hides all of their range"
 _BOTH = "gradients and hessians, with noise that hides all of their ranges"
-
-
-def _common(release: str, what: str, content: str = "") -> dict[str, Any]:
-    return {
-        "what": what,
-        "adjacency": Adjacency.LABEL,
-        "adversary": "passive parties",
-        "protocol": "ldp",
-        "release": release,
-        "content": content,
-    }
+_common = partial(released_to_passive, "ldp")
 
 
 def gradient_event(options: LdpOptions, ranges: Ranges, vectors: int, release: str) -> Event:
@@ -38,9 +29,9 @@ def gradient_event(options: LdpOptions, ranges: Ranges, vectors: int, release: s
     release holds both.
     """
     if options.mechanism == "none":
-        exact = _common(release, "gradients and hessians, without noise")
+        exact = _common("gradients and hessians, without noise", release)
         return ExactRelease(**exact, count=vectors)
-    common = _common(release, _ONE if ranges.h is None else _BOTH)
+    common = _common(_ONE if ranges.h is None else _BOTH, release)
     common["paper_epsilon"] = options.epsilon * vectors  # FedXGBoost Alg. 6: M(g) costs epsilon, whatever came before
     if options.mechanism == "gaussian":
         if options.noise_multiplier:
@@ -56,7 +47,7 @@ def gradient_event(options: LdpOptions, ranges: Ranges, vectors: int, release: s
 
 def totals_event(release: str, content: str = "") -> Event:
     """The exact sums that `paper_form` sends: not private at any epsilon."""
-    return ExactRelease(**_common(release, "exact sums of gradients and hessians of every node", content))
+    return ExactRelease(**_common("exact sums of gradients and hessians of every node", release, content))
 
 
 def plan(config: TrainingConfig, rows: int, role: Role, columns: int = 1) -> Sequence[Event]:

@@ -17,32 +17,22 @@ from veilboost.protocols.ldp.accounting import gradient_event, totals_event
 from veilboost.protocols.ldp.messages import LdpRequest, LdpRound, LdpScores
 from veilboost.protocols.ldp.options import LdpOptions, ranges_of
 from veilboost.protocols.ldp.scores import score
+from veilboost.protocols.vertical import roles
 from veilboost.protocols.vertical.active import VerticalActive
 from veilboost.protocols.vertical.perturb import Perturbation, released_gradients, with_counts
-from veilboost.protocols.vertical.roles import (
-    ActiveContext,
-    ActiveRound,
-    Leaves,
-    Openings,
-    Requests,
-    Selector,
-    Statistics,
-    StatisticsCipher,
-    Waiting,
-)
 from veilboost.types import BoolArray, Float64Array, Int32Array, Int64Array, PartyName
 
 _NOTHING = np.empty((0, 0, 0), dtype=np.int32)
 _NO_TOTALS = np.empty((0, 0), dtype=np.int64)
 
 
-class LdpCipher(StatisticsCipher):
+class LdpCipher(roles.StatisticsCipher):
     """Perturbs once per tree, or at every level; own columns are scored by the same noisy gradients.
 
     So which split wins, which the passive parties see, is made from what they were given.
     """
 
-    def __init__(self, context: ActiveContext) -> None:
+    def __init__(self, context: roles.ActiveContext) -> None:
         super().__init__(context)
         self.derives_siblings = False  # the passive side scores, so it must be asked for every open node
         self._options = LdpOptions.from_dict(self.config.options)
@@ -74,13 +64,13 @@ class LdpCipher(StatisticsCipher):
         self._sent = released_gradients(self.context, event, perturbation, grid, self._clean, released, "ldp", name)
         return replace(start, gradients=self.context.block.placed(with_counts(self._sent, start.scale)))
 
-    def openings(self, current: ActiveRound, openings: Openings) -> Openings:
+    def openings(self, current: roles.ActiveRound, openings: roles.Openings) -> roles.Openings:
         grid = vars(current.start.scale)
         return {name: LdpRound(**vars(each), **grid, gradients=self._sent) for name, each in openings.items()}
 
     # --- the level --------------------------------------------------------------------------------------
 
-    def enter(self, current: ActiveRound, level: Level) -> tuple[ActiveRound, Level]:
+    def enter(self, current: roles.ActiveRound, level: Level) -> tuple[roles.ActiveRound, Level]:
         start, name = current.start, f"round {current.start.number} level {level.depth}"
         self._told = _NO_TOTALS
         if self._options.per_node:  # FedXGBoost Alg. 6, line 1: M(g) for the users of this very node
@@ -94,7 +84,7 @@ class LdpCipher(StatisticsCipher):
             self.context.account.spend(totals_event(f"{name} sums", content.hex()))
         return replace(current, start=start), replace(level, totals=totals)
 
-    def ask(self, current: ActiveRound, level: Level, requests: Requests) -> Waiting:
+    def ask(self, current: roles.ActiveRound, level: Level, requests: roles.Requests) -> roles.Waiting:
         gradients = self._sent if self._options.per_node else _NOTHING
         return self.context.peers.send(
             {
@@ -103,7 +93,7 @@ class LdpCipher(StatisticsCipher):
             }
         )
 
-    def read(self, current: ActiveRound, level: Level, waiting: Waiting) -> Statistics:
+    def read(self, current: roles.ActiveRound, level: Level, waiting: roles.Waiting) -> roles.Statistics:
         offers: dict[PartyName, Candidates] = {}
         for name, answer in self.context.peers.collect(waiting, LdpScores).items():
             most = max(2 * current.layouts[name].slots, 1)
@@ -116,25 +106,25 @@ class LdpCipher(StatisticsCipher):
         return offers
 
 
-class LdpSelector(Selector):
+class LdpSelector(roles.Selector):
     """Scores own columns as the passive parties score theirs."""
 
     def score(
-        self, current: ActiveRound, sums: Int64Array, layout: BinLayout, totals: Int64Array, shuffled: bool
+        self, current: roles.ActiveRound, sums: Int64Array, layout: BinLayout, totals: Int64Array, shuffled: bool
     ) -> Candidates:
         return score(sums, layout, totals, current.start.scale, self.config, self.context.threads)
 
 
-class NoisyLeaves(Leaves):
+class NoisyLeaves(roles.Leaves):
     """Leaf weights from the noisy gradients."""
 
-    def weights(self, current: ActiveRound, level: Level, leaves: Int64Array, scale: Scale) -> Float64Array:
+    def weights(self, current: roles.ActiveRound, level: Level, leaves: Int64Array, scale: Scale) -> Float64Array:
         totals = level.fit.of(leaves).totals(current.start.gradients)
         np.maximum(totals[:, 1], 0, out=totals[:, 1])  # hessians sum to no less, whatever the noise says
         return leaf_weights(totals, current.start.scale, self.config)
 
 
-def ldp_active(context: ActiveContext) -> VerticalActive:
+def ldp_active(context: roles.ActiveContext) -> VerticalActive:
     private = LdpOptions.from_dict(context.config.options).private_leaves
     leaves = NoisyLeaves(context) if private else None
     return VerticalActive(context, LdpCipher(context), LdpSelector(context), leaves)

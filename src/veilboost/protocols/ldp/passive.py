@@ -9,9 +9,8 @@ from veilboost.protocols.ldp.messages import LdpRequest, LdpRound, LdpScores
 from veilboost.protocols.ldp.options import LdpOptions
 from veilboost.protocols.ldp.scores import score
 from veilboost.protocols.vertical.messages import BeginRound, StatisticsRequest
-from veilboost.protocols.vertical.passive import VerticalPassive
 from veilboost.protocols.vertical.perturb import checked_pairs, checked_scale
-from veilboost.protocols.vertical.roles import PassiveCipher, PassiveContext, PassiveJob
+from veilboost.protocols.vertical.roles import PassiveCipher, PassiveJob
 from veilboost.protocols.vertical.round_state import RoundState
 from veilboost.types import Int32Array
 
@@ -55,7 +54,3 @@ class LdpPassiveCipher(PassiveCipher):
     def _pairs(self, gradients: Int32Array, scale: Scale) -> Int32Array:
         pairs = checked_pairs(gradients, scale, self.job.trees_per_round, self.context.rows)
         return self.job.block.placed(pairs)
-
-
-def ldp_passive(context: PassiveContext) -> VerticalPassive:
-    return VerticalPassive(context, LdpPassiveCipher(context))

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from veilboost.privacy.statement import Protection, Statement, Status
+from veilboost.privacy.statement import Statement, Status
 from veilboost.protocols.cost import ALL_NODES_A, COMMON_P, GRADIENTS, SIDES, Cost, Needs, PlannedJob, Room
 from veilboost.protocols.ldp.accounting import calibrate, plan
 from veilboost.protocols.ldp.active import ldp_active
 from veilboost.protocols.ldp.messages import LdpRequest, LdpRound, LdpScores
 from veilboost.protocols.ldp.options import LdpOptions, refuse
-from veilboost.protocols.ldp.passive import ldp_passive
+from veilboost.protocols.ldp.passive import LdpPassiveCipher
 from veilboost.protocols.spec import Evidence, ProtocolSpec
-from veilboost.protocols.vertical.messages import (
-    LIFECYCLE,
-    SplitAnswer,
-)
-from veilboost.protocols.vertical.statements import FEATURES_BY_CUTS, OWN_FEATURES, OWN_SIDES
+from veilboost.protocols.vertical.messages import LIFECYCLE, SplitAnswer
+from veilboost.protocols.vertical.passive import passive_by
+from veilboost.protocols.vertical.statements import FEATURES_BY_CUTS, OWN_FEATURES, OWN_SIDES, of_active, of_passive
 
 _NOISE = 40  # bytes while integer noise is added: what was drawn, values on the grid, sums, those within bounds
 
@@ -31,10 +29,8 @@ SPEC = ProtocolSpec(
     exact=False,
     statement=Statement(
         (
-            Protection(
-                victim="active",
+            of_active(
                 data="labels",
-                adversary="every passive party",
                 status=Status.HEURISTIC,
                 why=(
                     "each release is differentially private for the label of a person, and releases add up over trees; "
@@ -43,17 +39,15 @@ SPEC = ProtocolSpec(
                 ),
             ),
             OWN_SIDES,
-            Protection(
-                victim="passive",
+            of_passive(
                 data="features",
-                adversary="the active party",
                 status=Status.OPEN,
                 why="the best candidate of every node, its score and the sides of winning cuts are sent without noise",
             ),
         )
     ),
     messages=(*LIFECYCLE, LdpRound, LdpRequest, LdpScores),
-    roles={"active": ldp_active, "passive": ldp_passive},
+    roles={"active": ldp_active, "passive": passive_by(LdpPassiveCipher)},
     exact_messages=lambda config, first: (LdpRequest, LdpScores, SplitAnswer),
     options=LdpOptions,
     refuse=refuse,

@@ -15,14 +15,8 @@ from veilboost.crypto.ore.schemes import scheme_named
 from veilboost.crypto.ore.value import SEALED_BYTES
 from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.protocols.horizontal.roles import HelperContext, HelperSide
+from veilboost.protocols.mal import messages
 from veilboost.protocols.mal.extremes import SIDES
-from veilboost.protocols.mal.messages import (
-    ComparisonKey,
-    ComparisonKeyRequest,
-    EncryptedExtremes,
-    ExtremesMissing,
-    GlobalExtremes,
-)
 from veilboost.protocols.mal.options import MalOptions
 from veilboost.types import PartyName
 from veilboost.wire.channel import Reply
@@ -39,14 +33,14 @@ class MalComparer(HelperSide):
         options = MalOptions.from_dict(context.config.options)
         self._scheme = scheme_named(options.ore, options.ore_bits)
         self._arrived = threading.Condition()
-        self._submitted: dict[PartyName, EncryptedExtremes] = {}
-        self._answers: dict[Group, GlobalExtremes | ExtremesMissing] = {}
+        self._submitted: dict[PartyName, messages.EncryptedExtremes] = {}
+        self._answers: dict[Group, messages.GlobalExtremes | messages.ExtremesMissing] = {}
         self._closed = False
 
     def handle(self, party: PartyName, message: Message) -> Reply:
         if party not in self._context.participants:
             raise UnexpectedMessage("only the participants of this job are served")
-        if not isinstance(message, EncryptedExtremes):
+        if not isinstance(message, messages.EncryptedExtremes):
             raise UnexpectedMessage(f"{message.type_name()} is not a request to the comparer")
         group = message.participants
         if party not in group or len(set(group)) != len(group) or not set(group) <= set(self._context.participants):
@@ -61,12 +55,12 @@ class MalComparer(HelperSide):
             self._closed = True
             self._arrived.notify_all()
 
-    def _take(self, party: PartyName, message: EncryptedExtremes) -> None:
+    def _take(self, party: PartyName, message: messages.EncryptedExtremes) -> None:
         known = self._submitted.get(party)
         if known is not None and not np.array_equal(known.ciphertexts, message.ciphertexts):
             # A second list would let a participant find out others' extremes by trial.
             raise UnexpectedMessage("this participant has sent its extremes already")
-        compared = [group for group, answer in self._answers.items() if isinstance(answer, GlobalExtremes)]
+        compared = [group for group, answer in self._answers.items() if isinstance(answer, messages.GlobalExtremes)]
         if compared and compared != [message.participants]:
             # The extremes of several groups would tell who brought which.
             raise UnexpectedMessage("the extremes of another group of participants were compared")
@@ -85,7 +79,7 @@ class MalComparer(HelperSide):
             )
             if group not in self._answers:
                 missing = self._missing(group)
-                self._answers[group] = ExtremesMissing(missing) if missing else self._compare(group)
+                self._answers[group] = messages.ExtremesMissing(missing) if missing else self._compare(group)
             return self._answers[group]
 
     def _missing(self, group: Group) -> tuple[PartyName, ...]:
@@ -94,8 +88,10 @@ class MalComparer(HelperSide):
             name for name in group if name not in self._submitted or self._submitted[name].participants != group
         )
 
-    def _compare(self, group: Group) -> GlobalExtremes:
-        answer = self._context.ways.ask({"authority": ComparisonKeyRequest()}, ComparisonKey)["authority"]
+    def _compare(self, group: Group) -> messages.GlobalExtremes:
+        answer = self._context.ways.ask({"authority": messages.ComparisonKeyRequest()}, messages.ComparisonKey)[
+            "authority"
+        ]
         if len(answer.comparison) != KEY_BYTES:
             raise MalformedMessage("the authority's key has another size")
         lists = [self._submitted[party] for party in group]
@@ -113,9 +109,11 @@ class MalComparer(HelperSide):
                 if there:
                     key = derive(answer.comparison.tobytes(), column, name)
                     values[column, side] = self._winner(key, there, column, side).values[column, side]
-        return GlobalExtremes(values, present)
+        return messages.GlobalExtremes(values, present)
 
-    def _winner(self, key: bytes, lists: list[EncryptedExtremes], column: int, side: int) -> EncryptedExtremes:
+    def _winner(
+        self, key: bytes, lists: list[messages.EncryptedExtremes], column: int, side: int
+    ) -> messages.EncryptedExtremes:
         """MAL Alg. 1, lines 7 and 8: one comparison for each further participant."""
         best, wanted = lists[0], -1 if SIDES[side] == "low" else 1
         for other in lists[1:]:

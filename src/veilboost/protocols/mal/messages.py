@@ -137,3 +137,18 @@ class MaskedRows(Message):
     low: Annotated[Float64Array, ArraySpec("float64", 1)]
     high: Annotated[Float64Array, ArraySpec("float64", 1)]
     report: str
+
+
+MESSAGES: tuple[type[Message], ...] = (
+    MalColumns,
+    RowsRequest,
+    KeysRequest,
+    SessionKeys,
+    EncryptedExtremes,
+    ComparisonKeyRequest,
+    ComparisonKey,
+    GlobalExtremes,
+    ExtremesMissing,
+    MaskedRows,
+    RowsHeldBack,
+)

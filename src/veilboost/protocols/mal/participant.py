@@ -16,19 +16,10 @@ from veilboost.privacy.mechanism import gaussian
 from veilboost.protocols.horizontal.roles import ParticipantContext, ParticipantSide
 from veilboost.protocols.horizontal.schema import Schema, describe, table_in_terms_of
 from veilboost.protocols.horizontal.whole import TrainedModel, block_with_cuts, from_message
+from veilboost.protocols.mal import messages
 from veilboost.protocols.mal.accounting import extremes_event, perturb, spend_rows
 from veilboost.protocols.mal.extremes import Extremes, cuts_of, numeric_columns
 from veilboost.protocols.mal.masks import BucketSpace, guard_rows
-from veilboost.protocols.mal.messages import (
-    ExtremesMissing,
-    GlobalExtremes,
-    KeysRequest,
-    MalColumns,
-    MaskedRows,
-    RowsHeldBack,
-    RowsRequest,
-    SessionKeys,
-)
 from veilboost.protocols.mal.options import MOST_SLOTS, MalOptions
 from veilboost.types import Float64Array
 from veilboost.wire.channel import Reply
@@ -52,24 +43,24 @@ class MalParticipant(ParticipantSide):
         numeric = [context.table.columns[at] for at in numeric_columns(self._schema)]
         self._extremes = Extremes(numeric, self._options)
         self._keys: OreKeys | None = None
-        self._answered: tuple[RowsRequest, MaskedRows] | None = None
+        self._answered: tuple[messages.RowsRequest, messages.MaskedRows] | None = None
         self._part: Part | None = None
 
     @property
     def part(self) -> Part | None:
         return self._part
 
-    def introduce(self) -> MalColumns:
-        return MalColumns(self._schema.to_json())
+    def introduce(self) -> messages.MalColumns:
+        return messages.MalColumns(self._schema.to_json())
 
     def handle(self, message: Message) -> Reply:
-        if isinstance(message, RowsRequest):
+        if isinstance(message, messages.RowsRequest):
             return self._send_rows(message)
         if isinstance(message, TrainedModel):
             return self._keep(message)
         raise UnexpectedMessage(f"{message.type_name()} is not a request to a participant")
 
-    def _send_rows(self, request: RowsRequest) -> Reply:
+    def _send_rows(self, request: messages.RowsRequest) -> Reply:
         """Extremes to the comparer; when all have sent theirs and the ranges are back, the rows."""
         if self._answered is not None:
             if request != self._answered[0]:
@@ -90,21 +81,21 @@ class MalParticipant(ParticipantSide):
         return lambda: self._rows_once_compared(request, schema, pending())
 
     def _ask_for_keys(self) -> OreKeys:
-        answer = self._context.helpers.ask({"authority": KeysRequest()}, SessionKeys)["authority"]
+        answer = self._context.helpers.ask({"authority": messages.KeysRequest()}, messages.SessionKeys)["authority"]
         if len(answer.master) != KEY_BYTES or len(answer.comparison) != KEY_BYTES:
             raise MalformedMessage("the authority's keys have another size")
         return OreKeys(answer.master.tobytes(), answer.comparison.tobytes())
 
-    def _rows_once_compared(self, request: RowsRequest, schema: Schema, answer: Message) -> Message:
-        if isinstance(answer, ExtremesMissing):
-            return RowsHeldBack(answer.missing)
-        if not isinstance(answer, GlobalExtremes) or self._keys is None:
+    def _rows_once_compared(self, request: messages.RowsRequest, schema: Schema, answer: Message) -> Message:
+        if isinstance(answer, messages.ExtremesMissing):
+            return messages.RowsHeldBack(answer.missing)
+        if not isinstance(answer, messages.GlobalExtremes) or self._keys is None:
             raise UnexpectedMessage(f"the comparer answered {answer.type_name()}")
         rows = self._masked(schema, self._extremes.within(self._keys, answer))
         self._answered = request, rows
         return rows
 
-    def _masked(self, schema: Schema, ranges: Float64Array) -> MaskedRows:
+    def _masked(self, schema: Schema, ranges: Float64Array) -> messages.MaskedRows:
         config, options, context = self._context.config, self._options, self._context
         columns, label = table_in_terms_of(context.table, schema)
         cuts = cuts_of(schema, ranges[:, 0], ranges[:, 1], config.max_bin)
@@ -120,7 +111,9 @@ class MalParticipant(ParticipantSide):
             labels = _label_rows(schema, label)[:, guarded.kept]
             masks = self._masks(guarded.space, labels, content)
         spend_rows(context.account, widths.tolist(), options.epsilon, content.hex(), context.table.rows)
-        return MaskedRows(guarded.buckets, labels + masks, ranges[:, 0], ranges[:, 1], json.dumps(guarded.report()))
+        return messages.MaskedRows(
+            guarded.buckets, labels + masks, ranges[:, 0], ranges[:, 1], json.dumps(guarded.report())
+        )
 
     def _masks(self, space: BucketSpace, labels: Float64Array, content: bytes) -> Float64Array:
         """MAL Alg. 2, by projection: one mask per class."""

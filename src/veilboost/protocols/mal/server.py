@@ -12,16 +12,11 @@ from veilboost.boost.columns import ColumnBlock
 from veilboost.boost.objective import Objective, objective_of
 from veilboost.errors import EmptyTable, LabelOutOfRange, MalformedMessage, PeerUnreachable
 from veilboost.model.part import SplitRecords, TrainingOutcome
-from veilboost.protocols.horizontal.roles import (
-    ServerContext,
-    ServerSide,
-    ask_those_there,
-    introduction,
-)
+from veilboost.protocols.horizontal.roles import ServerContext, ServerSide, ask_those_there, introduction
 from veilboost.protocols.horizontal.schema import Schema, unify
 from veilboost.protocols.horizontal.whole import bare_block, make_whole, to_message
+from veilboost.protocols.mal import messages
 from veilboost.protocols.mal.extremes import cuts_of, numeric_columns
-from veilboost.protocols.mal.messages import MalColumns, MaskedRows, RowsHeldBack, RowsRequest
 from veilboost.protocols.mal.options import MalOptions
 from veilboost.protocols.mal.stumps import sums_by_slot, train_stumps
 from veilboost.types import AnyArray, Float64Array, PartyName
@@ -40,7 +35,7 @@ class MalServer(ServerSide):
 
     def train(self) -> TrainingOutcome:
         context, config = self._context, self._context.config
-        told = {name: introduction(each, MalColumns, name) for name, each in context.introductions.items()}
+        told = {name: introduction(each, messages.MalColumns, name) for name, each in context.introductions.items()}
         schema = unify({name: Schema.from_json(each.schema) for name, each in told.items()}, config.objective)
         rows = self._collect(schema)
         block, label_sums, reports = self._pool(schema, rows)
@@ -61,13 +56,15 @@ class MalServer(ServerSide):
     def _ask(self, names: Iterable[PartyName], message: Message, *kinds: type[Message]) -> dict[PartyName, Any]:
         return ask_those_there(self._context.participants, dict.fromkeys(names, message), self._dropped, *kinds)
 
-    def _collect(self, schema: Schema) -> dict[PartyName, MaskedRows]:
+    def _collect(self, schema: Schema) -> dict[PartyName, messages.MaskedRows]:
         """Everybody's rows. Where the comparer waited for somebody in vain, once more without those."""
         group = self._context.participants.names
         while True:
             self._check_left(group)
-            answers = self._ask(group, RowsRequest(schema.to_json(), group), MaskedRows, RowsHeldBack)
-            held_back = [answer for answer in answers.values() if isinstance(answer, RowsHeldBack)]
+            answers = self._ask(
+                group, messages.RowsRequest(schema.to_json(), group), messages.MaskedRows, messages.RowsHeldBack
+            )
+            held_back = [answer for answer in answers.values() if isinstance(answer, messages.RowsHeldBack)]
             if not held_back:
                 self._check_left(answers)
                 return answers
@@ -91,7 +88,7 @@ class MalServer(ServerSide):
     # --- rows in ----------------------------------------------------------------------------------------
 
     def _pool(
-        self, schema: Schema, rows: Mapping[PartyName, MaskedRows]
+        self, schema: Schema, rows: Mapping[PartyName, messages.MaskedRows]
     ) -> tuple[ColumnBlock, Float64Array, dict[PartyName, dict[str, Any]]]:
         """All rows together, the sums of their labels per bucket, and what participants report."""
         first = next(iter(rows.values()))
@@ -116,7 +113,7 @@ class MalServer(ServerSide):
             raise EmptyTable("the participants sent fewer than two rows")
         return whole, sums, {name: _report(each) for name, each in rows.items()}
 
-    def _block(self, schema: Schema, ranges: MaskedRows, buckets: AnyArray) -> ColumnBlock:
+    def _block(self, schema: Schema, ranges: messages.MaskedRows, buckets: AnyArray) -> ColumnBlock:
         config = self._context.config
         cuts = cuts_of(schema, ranges.low, ranges.high, config.max_bin)
         return bare_block(schema, cuts, config, buckets, self._context.threads)
@@ -142,7 +139,7 @@ def _checked_sums(name: PartyName, schema: Schema, block: ColumnBlock, sums: Flo
     return whole
 
 
-def _report(rows: MaskedRows) -> dict[str, Any]:
+def _report(rows: messages.MaskedRows) -> dict[str, Any]:
     try:
         report = json.loads(rows.report)
     except ValueError as error:

@@ -8,19 +8,7 @@ from veilboost.protocols.horizontal.whole import TrainedModel
 from veilboost.protocols.mal.accounting import plan
 from veilboost.protocols.mal.authority import MalAuthority
 from veilboost.protocols.mal.comparer import MalComparer
-from veilboost.protocols.mal.messages import (
-    ComparisonKey,
-    ComparisonKeyRequest,
-    EncryptedExtremes,
-    ExtremesMissing,
-    GlobalExtremes,
-    KeysRequest,
-    MalColumns,
-    MaskedRows,
-    RowsHeldBack,
-    RowsRequest,
-    SessionKeys,
-)
+from veilboost.protocols.mal.messages import MESSAGES
 from veilboost.protocols.mal.options import FIXED, MalOptions, refuse
 from veilboost.protocols.mal.participant import MalParticipant
 from veilboost.protocols.mal.server import MalServer
@@ -76,21 +64,7 @@ SPEC = ProtocolSpec(
             ),
         )
     ),
-    messages=(
-        MalColumns,
-        RowsRequest,
-        KeysRequest,
-        SessionKeys,
-        EncryptedExtremes,
-        ComparisonKeyRequest,
-        ComparisonKey,
-        GlobalExtremes,
-        ExtremesMissing,
-        MaskedRows,
-        RowsHeldBack,
-        TrainedModel,
-        Done,
-    ),
+    messages=(*MESSAGES, TrainedModel, Done),
     roles={"server": MalServer, "participant": MalParticipant, "comparer": MalComparer, "authority": MalAuthority},
     driver="server",
     helpers=("comparer", "authority"),

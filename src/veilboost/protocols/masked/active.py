@@ -1,4 +1,8 @@
-"""The label side of `masked`: puts gradients under the masks it is sent, after a look at the masks."""
+"""The label side of `masked`: puts gradients under the masks it is sent, after a look at the masks.
+
+The paper says that a passive party that deviates harms only itself (appendix G). Not so: under masks of zeros the
+gradients would travel in the clear.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TypeAlias
 
 import numpy as np
@@ -18,34 +23,27 @@ from veilboost.boost.split import Candidates
 from veilboost.crypto.content import content_digest
 from veilboost.errors import GradientRange, MalformedMessage, UnexpectedMessage
 from veilboost.protocols.masked.accounting import sums_event, vectors_events
-from veilboost.protocols.masked.checking import check_cover, check_masks
 from veilboost.protocols.masked.messages import BestGains, MaskedLevel, Masks, NoisedVectors
 from veilboost.protocols.masked.options import MaskedOptions
-from veilboost.protocols.masked.parameters import Noise, gradient_bound, layout_bound
-from veilboost.protocols.vertical.active import VerticalActive
+from veilboost.protocols.masked.parameters import REFUSED_ONCE_IN, Noise, gradient_bound, layout_bound
+from veilboost.protocols.vertical import roles
 from veilboost.protocols.vertical.messages import BeginRound
-from veilboost.protocols.vertical.roles import (
-    ActiveContext,
-    ActiveRound,
-    Openings,
-    Requests,
-    Statistics,
-    StatisticsCipher,
-    Waiting,
-)
-from veilboost.types import Float64Array, Int32Array, Int64Array, PartyName
+from veilboost.types import Float32Array, Float64Array, Int32Array, Int64Array, PartyName
 from veilboost.wire.message import Message
 
-Opening: TypeAlias = Callable[[ActiveRound, BeginRound], BeginRound]
+_NEARLY_BARE = 0.1  # of the noise that a row should have at least
+_DEPENDENT = 1e-12  # of the largest eigenvalue: float32 vectors that are multiples of each other lie below
+
+Opening: TypeAlias = Callable[[roles.ActiveRound, BeginRound], BeginRound]
 
 
-class MaskedCipher(StatisticsCipher):
+class MaskedCipher(roles.StatisticsCipher):
     """MaskedXGBoost at the active party: Algorithm 2, and the last line of Algorithm 3.
 
     Coefficients are as long as `length`: others than 1, and openings with content, are for experiments.
     """
 
-    def __init__(self, context: ActiveContext, length: float = 1.0, opening: Opening | None = None) -> None:
+    def __init__(self, context: roles.ActiveContext, length: float = 1.0, opening: Opening | None = None) -> None:
         super().__init__(context)
         self._length, self._opening = length, opening
         self.derives_siblings = False  # every node has masks of its own; sums never come here
@@ -68,7 +66,7 @@ class MaskedCipher(StatisticsCipher):
         self._sends_hessians = self.config.order == "second" or bool((h * start.scale.h_unit != 1.0).any())
         return replace(start, gradients=self.context.block.placed(self._pairs))
 
-    def openings(self, current: ActiveRound, openings: Openings) -> Openings:
+    def openings(self, current: roles.ActiveRound, openings: roles.Openings) -> roles.Openings:
         if self._opening is None:
             return openings
         return {name: self._opening(current, each) for name, each in openings.items()}
@@ -91,11 +89,11 @@ class MaskedCipher(StatisticsCipher):
 
     # --- the level --------------------------------------------------------------------------------------
 
-    def enter(self, current: ActiveRound, level: Level) -> tuple[ActiveRound, Level]:
+    def enter(self, current: roles.ActiveRound, level: Level) -> tuple[roles.ActiveRound, Level]:
         # Of gradients as they are used here, which may be clipped.
         return current, replace(level, totals=level.fit.totals(current.start.gradients))
 
-    def ask(self, current: ActiveRound, level: Level, requests: Requests) -> Waiting:
+    def ask(self, current: roles.ActiveRound, level: Level, requests: roles.Requests) -> roles.Waiting:
         totals = level.totals[level.build].astype(np.float64) * self._units
         told = content_digest(self.context.randomness, level.build, totals).hex()
         for name in requests:
@@ -104,7 +102,7 @@ class MaskedCipher(StatisticsCipher):
             {name: MaskedLevel(**vars(request), totals=totals) for name, request in requests.items()}
         )
 
-    def read(self, current: ActiveRound, level: Level, waiting: Waiting) -> Statistics:
+    def read(self, current: roles.ActiveRound, level: Level, waiting: roles.Waiting) -> roles.Statistics:
         """Answer masks by noised vectors until every party has told its best scores."""
         masked = _MaskedLevel.of(self.context, current.start.number, level, self._pairs)
         offers: dict[PartyName, Candidates] = {}
@@ -185,7 +183,7 @@ class _MaskedLevel:
     content: bytes
 
     @staticmethod
-    def of(context: ActiveContext, number: int, level: Level, pairs: Int32Array) -> _MaskedLevel:
+    def of(context: roles.ActiveContext, number: int, level: Level, pairs: Int32Array) -> _MaskedLevel:
         rows = level.fit.of(level.build)
         # Which gradients stand in which node.
         content = content_digest(context.randomness, rows.begin, rows.end, rows.group, rows.rows, pairs)
@@ -206,5 +204,57 @@ def _runs(nodes: Int32Array) -> list[tuple[int, int, int]]:
     return [(int(nodes[low]), low, high) for low, high in itertools.pairwise(edges)]
 
 
-def masked_active(context: ActiveContext) -> VerticalActive:
-    return VerticalActive(context, MaskedCipher(context))
+def check_masks(name: PartyName, grams: Float64Array, rows: int, noise: Noise) -> None:
+    """Refuse masks that are not numbers, too small or dependent; `grams` (candidates, W, W) has their products."""
+    if not np.isfinite(grams).all():
+        raise MalformedMessage(f"{name} sent a mask that is not a finite number")
+    if noise.off:
+        return
+    lengths = np.diagonal(grams, axis1=1, axis2=2)
+    if float(lengths.min()) < noise.least_norm(rows):
+        raise MalformedMessage(
+            f"{name} sent masks that are smaller than what was agreed on, and gradients would show under them",
+            "stop the job and ask that party; its masks do not follow the protocol",
+        )
+    if noise.vectors > 1:
+        spread = np.linalg.eigvalsh(grams)
+        if (spread[:, -min(noise.vectors, rows)] <= _DEPENDENT * spread[:, -1]).any():
+            raise MalformedMessage(
+                f"{name} sent noise vectors that are multiples of each other",
+                "stop the job and ask that party; its masks do not follow the protocol",
+            )
+
+
+def check_cover(name: PartyName, masks: Float32Array, noise: Noise) -> None:
+    """Refuse masks (candidates, W, rows) that leave too many rows nearly bare.
+
+    Every entry of an honest mask is normal with the same deviation, so few are small, and of entries that do not depend
+    on each other hardly ever many. A mask that lies on a few rows alone has all the length that `check_masks` asks for.
+    """
+    rows = masks.shape[2]
+    most = most_nearly_bare(rows)
+    if noise.off or most >= rows:
+        return
+    bare = np.count_nonzero(np.abs(masks) < _NEARLY_BARE * noise.least_deviation(rows), axis=2)
+    if int(bare.max(initial=0)) > most:
+        raise MalformedMessage(
+            f"{name} sent masks that leave {int(bare.max())} of {rows} rows nearly bare, and gradients would show",
+            "stop the job and ask that party; its masks do not follow the protocol",
+        )
+
+
+@cache
+def most_nearly_bare(rows: int) -> int:
+    """More entries of an honest mask are not that small, but for one mask in 10^15.
+
+    An entry depends on its two neighbours on a circle, so a bound for independent ones holds for half as many (Janson
+    2004): P(more than a share q) <= exp(-n/2 KL(q, p)).
+    """
+    chance = math.erf(_NEARLY_BARE / math.sqrt(2.0))
+    needed = -math.log(REFUSED_ONCE_IN) / max((rows - 1) / 2.0, 1.0)
+    low, high = chance, 1.0
+    for _ in range(40):
+        middle = (low + high) / 2.0
+        distance = middle * math.log(middle / chance) + (1.0 - middle) * math.log((1.0 - middle) / (1.0 - chance))
+        low, high = (middle, high) if distance < needed else (low, middle)
+    return math.ceil(rows * high)

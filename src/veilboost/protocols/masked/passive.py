@@ -1,24 +1,172 @@
-"""The feature side of `masked`: makes masks, scores what comes back under them, and keeps which split won."""
+"""The feature side of `masked`: makes masks, scores what comes back under them, and keeps which split won.
+
+Masks of a level go out chunk by chunk. Only one chunk exists at a time; what is kept of the others is the best score so
+far.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from veilboost import _native
+from veilboost.boost.columns import ColumnBlock, LevelBins, Splits
 from veilboost.boost.rows import RowGroups
+from veilboost.config import TrainingConfig
 from veilboost.crypto.content import content_digest
 from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.protocols.masked.accounting import masks_event
-from veilboost.protocols.masked.messages import MaskedLevel, NoisedVectors
+from veilboost.protocols.masked.candidates import noisy_gains, rows_left
+from veilboost.protocols.masked.messages import BestGains, MaskedLevel, Masks, NoisedVectors
 from veilboost.protocols.masked.parameters import Noise, layout_bound
-from veilboost.protocols.masked.streaming import LevelMasks
 from veilboost.protocols.vertical.messages import BeginRound, SplitRequest, StatisticsRequest
-from veilboost.protocols.vertical.passive import VerticalPassive
-from veilboost.protocols.vertical.roles import PassiveCipher, PassiveContext, PassiveJob
+from veilboost.protocols.vertical.roles import PassiveCipher, PassiveJob
 from veilboost.protocols.vertical.round_state import RoundState, own_best
-from veilboost.types import Float64Array, Int32Array
+from veilboost.types import AnyArray, Float32Array, Float64Array, Int32Array, Int64Array
 from veilboost.wire.message import Message
+
+
+@dataclass(frozen=True)
+class Run:
+    """Consecutive candidates of one node; the first is number `first` of the level."""
+
+    node: int
+    rows: Int32Array
+    bins: AnyArray
+    splits: Splits
+    handles: Int32Array
+    active: Int64Array
+    first: int
+
+
+_NOTHING: Sequence[Run] = ()
+
+
+class LevelMasks:
+    """The candidates of a level's nodes, and how far their scoring has come."""
+
+    def __init__(
+        self,
+        block: ColumnBlock,
+        bins: LevelBins,
+        build: RowGroups,
+        counts: Int64Array,
+        totals: Float64Array,
+        noise: Noise,
+        config: TrainingConfig,
+        key: bytes,
+        threads: int,
+    ) -> None:
+        self._block, self._bins, self._build, self._totals = block, bins, build, totals
+        self._noise, self._config, self._threads = noise, config, threads
+        self._key = np.frombuffer(key, dtype=np.uint8)
+        left = rows_left(counts, block.layout).reshape(build.nodes, 2 * block.layout.slots)
+        self._left = np.where((left >= noise.least_active) & (left < build.counts[:, None]), left, 0)
+        self.most_candidates = int((self._left > 0).sum(axis=1).max(initial=0))
+        self._gains = np.full(build.nodes, -np.inf)
+        self.best = np.zeros(build.nodes, dtype=np.int32)
+        self._chunks = self._runs()
+        self._sent = _NOTHING
+        self._number = -1
+
+    def next(self) -> Masks | BestGains:
+        """The masks of the next chunk, or the outcome where there is none."""
+        self._sent = next(self._chunks, _NOTHING)
+        self._number += 1
+        if not self._sent:
+            return BestGains(self._gains)
+        vectors = self._noise.vectors
+        masks = np.empty(sum(len(run.handles) * vectors * len(run.rows) for run in self._sent), dtype=np.float32)
+        at = 0
+        for run in self._sent:
+            shape = (len(run.handles), vectors, len(run.rows))
+            part = masks[at : at + int(np.prod(shape))].reshape(shape)
+            at += part.size
+            kernel = _native.make_masks_u8 if run.bins.dtype == np.uint8 else _native.make_masks_u16
+            kernel(  # pyright: ignore[reportCallIssue]
+                run.bins,  # pyright: ignore[reportArgumentType]
+                run.rows,
+                run.splits.feature,
+                run.splits.left,
+                self._noise.factors(run.active, len(run.rows)),
+                self._key,
+                run.first,
+                part,
+                self._threads,
+            )
+        nodes = np.concatenate([np.full(len(run.handles), run.node, dtype=np.int32) for run in self._sent])
+        return Masks(self._number, nodes, masks)
+
+    @property
+    def streaming(self) -> bool:
+        """Are noised vectors of a chunk still to come?"""
+        return bool(self._sent)
+
+    def take(self, message: NoisedVectors) -> None:
+        """Score the chunk that was sent last; a message that does not fit is refused before anything changes."""
+        if message.number != self._number:
+            raise MalformedMessage("noised vectors came for other masks than the last")
+        if not message.hessians and self._config.order != "first":
+            raise MalformedMessage("noised hessians are missing")
+        kinds = 2 if message.hessians else 1
+        if message.vectors.size != sum(kinds * len(run.handles) * len(run.rows) for run in self._sent):
+            raise MalformedMessage("there are noised vectors for another number of candidates or rows")
+        scored = list(self._scored(message.vectors, kinds))
+        for run, gains in scored:
+            top = int(gains.argmax())  # the first of equal ones: the lowest column, then the lowest cut
+            if gains[top] > self._gains[run.node]:
+                self._gains[run.node] = gains[top]
+                self.best[run.node] = run.handles[top]
+
+    def _scored(self, vectors: Float32Array, kinds: int) -> Iterator[tuple[Run, Float64Array]]:
+        at = 0
+        for run in self._sent:
+            shape = (len(run.handles), kinds, len(run.rows))
+            part = vectors[at : at + int(np.prod(shape))].reshape(shape)
+            at += part.size
+            sums = np.empty((len(run.handles), kinds))
+            kernel = _native.left_sums_u8 if run.bins.dtype == np.uint8 else _native.left_sums_u16
+            kernel(  # pyright: ignore[reportCallIssue]
+                run.bins,  # pyright: ignore[reportArgumentType]
+                run.rows,
+                run.splits.feature,
+                run.splits.left,
+                part,
+                sums,
+                self._threads,
+            )
+            if not np.isfinite(sums).all():
+                raise MalformedMessage("a noised gradient is not a finite number")
+            if kinds == 1:  # Remark 2: in first-order boosting every row's hessian is 1
+                sums = np.stack((sums[:, 0], run.active.astype(np.float64)), axis=1)
+            yield run, noisy_gains(sums, self._totals[run.node], self._config)
+
+    def _runs(self) -> Iterator[Sequence[Run]]:
+        """The level's candidates in chunks, each at most so many numbers in either direction, but at least one."""
+        room = int(self._noise.options.chunk_megabytes * 2**20) // 4
+        chunk: list[Run] = []
+        free, first = room, 0
+        bins = [np.asarray(matrix) for matrix in self._bins.bins]
+        for node in range(self._build.nodes):
+            rows = self._build.rows[self._build.begin[node] : self._build.end[node]]
+            handles = self._left[node].nonzero()[0].astype(np.int32)
+            matrix = bins[int(self._build.group[node]) if len(bins) > 1 else 0]
+            each = max(self._noise.vectors, 2) * len(rows)
+            done = 0
+            while done < len(handles):
+                if free < each and chunk:
+                    yield chunk
+                    chunk, free = [], room
+                take = min(max(free // each, 1), len(handles) - done)
+                some = handles[done : done + take]
+                splits = self._block.splits_of(some, [])
+                chunk.append(Run(node, rows, matrix, splits, some, self._left[node, some], first))
+                done, first, free = done + take, first + take, free - take * each
+        if chunk:
+            yield chunk
 
 
 class MaskedPassiveCipher(PassiveCipher):
@@ -93,7 +241,3 @@ def checked_totals(message: StatisticsRequest, build: RowGroups) -> Float64Array
     if message.totals.shape != (build.nodes, 2) or not np.isfinite(message.totals).all():
         raise MalformedMessage("the sums of the level's nodes do not fit its nodes")
     return message.totals
-
-
-def masked_passive(context: PassiveContext) -> VerticalPassive:
-    return VerticalPassive(context, MaskedPassiveCipher(context))

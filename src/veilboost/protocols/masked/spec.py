@@ -5,17 +5,15 @@ from __future__ import annotations
 from veilboost.privacy.statement import Protection, Statement, Status
 from veilboost.protocols.cost import ALL_NODES_A, COMMON_P, SIDES, Cost, Needs, PlannedJob, Room
 from veilboost.protocols.masked.accounting import calibrate, plan
-from veilboost.protocols.masked.active import masked_active
+from veilboost.protocols.masked.active import MaskedCipher
 from veilboost.protocols.masked.messages import BestGains, MaskedLevel, Masks, NoisedVectors
 from veilboost.protocols.masked.options import MaskedOptions, refuse
-from veilboost.protocols.masked.passive import masked_passive
+from veilboost.protocols.masked.passive import MaskedPassiveCipher
 from veilboost.protocols.spec import Evidence, ProtocolSpec
-from veilboost.protocols.vertical.messages import (
-    LIFECYCLE,
-    BeginRound,
-    SplitAnswer,
-)
-from veilboost.protocols.vertical.statements import OWN_FEATURES, OWN_SIDES
+from veilboost.protocols.vertical.active import active_by
+from veilboost.protocols.vertical.messages import LIFECYCLE, BeginRound, SplitAnswer
+from veilboost.protocols.vertical.passive import passive_by
+from veilboost.protocols.vertical.statements import OWN_FEATURES, OWN_SIDES, of_passive
 
 
 def _chunk(rows: int) -> float:
@@ -46,10 +44,8 @@ SPEC = ProtocolSpec(
                 "candidates' the exact gradients; exact sums of every node are sent as well",
             ),
             OWN_SIDES,
-            Protection(
-                victim="passive",
+            of_passive(
                 data="features",
-                adversary="the active party",
                 status=Status.BROKEN,
                 why="Theorem 3 bounds what one mask tells about one bit; over nested candidates, levels and trees "
                 "nothing bounds a record, and the likelihood of a hundred trees' masks shows who is left of a cut at "
@@ -58,7 +54,7 @@ SPEC = ProtocolSpec(
         )
     ),
     messages=(*LIFECYCLE, BeginRound, MaskedLevel, Masks, NoisedVectors, BestGains),
-    roles={"active": masked_active, "passive": masked_passive},
+    roles={"active": active_by(MaskedCipher), "passive": passive_by(MaskedPassiveCipher)},
     exact_messages=lambda config, first: (MaskedLevel, SplitAnswer),
     options=MaskedOptions,
     refuse=refuse,

@@ -17,19 +17,11 @@ from veilboost.engine.shards import per_row
 from veilboost.errors import GradientRange, ImpossibleParameter, MalformedMessage
 from veilboost.protocols.paillier.messages import PaillierRound, PaillierSums
 from veilboost.protocols.paillier.options import options_of
-from veilboost.protocols.vertical.active import VerticalActive
-from veilboost.protocols.vertical.roles import (
-    ActiveContext,
-    ActiveRound,
-    Openings,
-    Statistics,
-    StatisticsCipher,
-    Waiting,
-)
+from veilboost.protocols.vertical import roles
 from veilboost.types import BoolArray, Int32Array, Int64Array, PartyName, UInt8Array
 
 
-class PaillierCipher(StatisticsCipher):
+class PaillierCipher(roles.StatisticsCipher):
     """Owns the key, which lives in memory and for one run: a job that is taken up again makes a new one.
 
     Encryption draws fresh randomness from the system each time. Nothing here is noise, so a second version of a
@@ -38,7 +30,7 @@ class PaillierCipher(StatisticsCipher):
 
     shuffled = checks_totals = True
 
-    def __init__(self, context: ActiveContext) -> None:
+    def __init__(self, context: roles.ActiveContext) -> None:
         super().__init__(context)
         options = options_of(context.config)
         if isinstance(context.randomness, PreparedRandomness):
@@ -50,7 +42,7 @@ class PaillierCipher(StatisticsCipher):
         draws = context.rows * context.trees_per_round * context.config.n_estimators
         self._owner = Owner(key, draws, Csprng())
 
-    def openings(self, current: ActiveRound, openings: Openings) -> Openings:
+    def openings(self, current: roles.ActiveRound, openings: roles.Openings) -> roles.Openings:
         # g and h in one plaintext (SecureBoost+), encrypted once for all passive parties.
         start, public = current.start, self._owner.public
         fit = np.zeros(start.gradients.shape[1], dtype=np.bool_)
@@ -68,7 +60,7 @@ class PaillierCipher(StatisticsCipher):
         }
         return {name: PaillierRound(**vars(each), **content) for name, each in openings.items()}
 
-    def read(self, current: ActiveRound, level: Level, waiting: Waiting) -> Statistics:
+    def read(self, current: roles.ActiveRound, level: Level, waiting: roles.Waiting) -> roles.Statistics:
         answers = self.context.peers.collect(waiting, PaillierSums)
         return {
             name: self.decrypt(name, answer, len(level.build), current.layouts[name].slots)
@@ -89,7 +81,3 @@ def encrypt_rows(owner: Owner, packing: PairPacking, gradients: Int32Array, fit:
     pairs = gradients[:, fit]
     encrypted = owner.encrypt(packing.pack(pairs.reshape(-1, 2)), Csprng())
     return owner.public.write(encrypted).reshape(*pairs.shape[:2], owner.public.width)
-
-
-def paillier_active(context: ActiveContext) -> VerticalActive:
-    return VerticalActive(context, PaillierCipher(context))

@@ -21,7 +21,6 @@ from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.protocols.paillier.messages import PaillierRound, PaillierSums
 from veilboost.protocols.paillier.options import options_of
 from veilboost.protocols.vertical.messages import BeginRound, StatisticsRequest
-from veilboost.protocols.vertical.passive import VerticalPassive
 from veilboost.protocols.vertical.roles import PassiveCipher, PassiveContext
 from veilboost.protocols.vertical.round_state import RoundState
 from veilboost.types import AnyArray, BoolArray, Int32Array, UInt8Array
@@ -119,7 +118,3 @@ def multiplied(square: int, *parts: list[list[int]]) -> list[list[int]]:
         [functools.reduce(lambda a, b: a * b % square, cells) for cells in zip(*nodes, strict=True)]
         for nodes in zip(*parts, strict=True)
     ]
-
-
-def paillier_passive(context: PassiveContext) -> VerticalPassive:
-    return VerticalPassive(context, PaillierPassiveCipher(context))

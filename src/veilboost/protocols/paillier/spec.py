@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from veilboost.privacy.statement import Protection, Statement, Status
-from veilboost.protocols.paillier.active import paillier_active
+from veilboost.privacy.statement import Statement, Status
+from veilboost.protocols.paillier.active import PaillierCipher
 from veilboost.protocols.paillier.cost import COST, memory
 from veilboost.protocols.paillier.messages import PaillierRound, PaillierSums
 from veilboost.protocols.paillier.options import PRECOMPUTATION, PaillierOptions, security_bits
-from veilboost.protocols.paillier.passive import paillier_passive
+from veilboost.protocols.paillier.passive import PaillierPassiveCipher
 from veilboost.protocols.spec import ProtocolSpec
-from veilboost.protocols.vertical.messages import (
-    LIFECYCLE,
-    SplitAnswer,
-    StatisticsRequest,
-)
-from veilboost.protocols.vertical.statements import (
-    EXACT_SUMS_OF_FEW_ROWS,
-    FEATURES_BY_SUMS,
-    LABELS_BY_NODES,
-    OWN_FEATURES,
-    OWN_SIDES,
-    ROWS_TOGETHER,
-)
+from veilboost.protocols.vertical import statements
+from veilboost.protocols.vertical.active import active_by
+from veilboost.protocols.vertical.messages import LIFECYCLE, SplitAnswer, StatisticsRequest
+from veilboost.protocols.vertical.passive import passive_by
 
 SPEC = ProtocolSpec(
     name="paillier",
@@ -31,36 +22,32 @@ SPEC = ProtocolSpec(
     exact=True,
     statement=Statement(
         (
-            Protection(
-                victim="active",
+            statements.of_active(
                 data="gradients",
-                adversary="every passive party",
                 status=Status.SOUND,
                 why="under Paillier encryption with a key of 2048 bits or more, if nobody can decide composite "
                 "residuosity; for parties that follow the protocol",
             ),
-            ROWS_TOGETHER,
-            OWN_SIDES,
-            Protection(
-                victim="passive",
+            statements.ROWS_TOGETHER,
+            statements.OWN_SIDES,
+            statements.of_passive(
                 data="features, many rows",
-                adversary="the active party",
                 status=Status.HEURISTIC,
                 why="exact sums per bin and the sides of every winning cut are sent; with thirty rows or more to every "
                 "sum of one bin our attacks left most bins open",
                 needs_secrets=False,
             ),
-            EXACT_SUMS_OF_FEW_ROWS,
+            statements.EXACT_SUMS_OF_FEW_ROWS,
         )
     ),
     messages=(*LIFECYCLE, PaillierRound, StatisticsRequest, PaillierSums),
-    roles={"active": paillier_active, "passive": paillier_passive},
+    roles={"active": active_by(PaillierCipher), "passive": passive_by(PaillierPassiveCipher)},
     exact_messages=lambda config, first: (StatisticsRequest, PaillierSums, SplitAnswer),
     options=PaillierOptions,
     security_bits=security_bits,
     cost=COST,
     memory=memory,
     relative_cost=1000,
-    evidence=(LABELS_BY_NODES, OWN_FEATURES, FEATURES_BY_SUMS),
+    evidence=(statements.LABELS_BY_NODES, statements.OWN_FEATURES, statements.FEATURES_BY_SUMS),
     precompute=PRECOMPUTATION,
 )

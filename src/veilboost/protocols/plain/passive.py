@@ -7,8 +7,7 @@ from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.fixedpoint import MAX_BITS
 from veilboost.protocols.plain.messages import ROWS_AT_ONCE, MoreGradients, PlainRound, PlainSums
 from veilboost.protocols.vertical.messages import BeginRound, StatisticsRequest
-from veilboost.protocols.vertical.passive import VerticalPassive
-from veilboost.protocols.vertical.roles import PassiveCipher, PassiveContext
+from veilboost.protocols.vertical.roles import PassiveCipher
 from veilboost.protocols.vertical.round_state import RoundState
 from veilboost.types import Int32Array
 from veilboost.wire.message import Done, Message
@@ -45,7 +44,3 @@ class PlainPassiveCipher(PassiveCipher):
         if not self._filler.complete:
             raise UnexpectedMessage("a level came before all gradients")
         return PlainSums(state.block.histogram(state.bins, self._gradients, build))
-
-
-def plain_passive(context: PassiveContext) -> VerticalPassive:
-    return VerticalPassive(context, PlainPassiveCipher(context))

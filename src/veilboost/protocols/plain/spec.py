@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from veilboost.privacy.statement import Protection, Statement, Status
+from veilboost.privacy.statement import Statement, Status
 from veilboost.protocols.cost import Cost
-from veilboost.protocols.plain.active import plain_active
+from veilboost.protocols.plain.active import PlainCipher
 from veilboost.protocols.plain.messages import MoreGradients, PlainRound, PlainSums
-from veilboost.protocols.plain.passive import plain_passive
+from veilboost.protocols.plain.passive import PlainPassiveCipher
 from veilboost.protocols.spec import ProtocolSpec
-from veilboost.protocols.vertical.messages import (
-    LIFECYCLE,
-    SplitAnswer,
-    StatisticsRequest,
-)
-from veilboost.protocols.vertical.statements import FEATURES_BY_SUMS, LABELS_BY_NODES, OWN_FEATURES, OWN_SIDES
+from veilboost.protocols.vertical import statements
+from veilboost.protocols.vertical.active import active_by
+from veilboost.protocols.vertical.messages import LIFECYCLE, SplitAnswer, StatisticsRequest
+from veilboost.protocols.vertical.passive import passive_by
 
 SPEC = ProtocolSpec(
     name="plain",
@@ -23,27 +21,23 @@ SPEC = ProtocolSpec(
     exact=True,
     statement=Statement(
         (
-            Protection(
-                victim="active",
+            statements.of_active(
                 data="labels",
-                adversary="every passive party",
                 status=Status.OPEN,
                 why="gradients are sent in the clear; in the first round their signs are the labels",
             ),
-            OWN_SIDES,
-            Protection(
-                victim="passive",
+            statements.OWN_SIDES,
+            statements.of_passive(
                 data="features",
-                adversary="the active party",
                 status=Status.OPEN,
                 why="exact sums per bin and the sides of every winning cut are sent; raw values and cuts are not",
             ),
         )
     ),
     messages=(*LIFECYCLE, PlainRound, MoreGradients, StatisticsRequest, PlainSums),
-    roles={"active": plain_active, "passive": plain_passive},
+    roles={"active": active_by(PlainCipher), "passive": passive_by(PlainPassiveCipher)},
     exact_messages=lambda config, first: (PlainRound, StatisticsRequest, PlainSums, SplitAnswer),
     cost=Cost(scale=20_000, reach=60),
     relative_cost=1,
-    evidence=(LABELS_BY_NODES, OWN_FEATURES, FEATURES_BY_SUMS),
+    evidence=(statements.LABELS_BY_NODES, statements.OWN_FEATURES, statements.FEATURES_BY_SUMS),
 )

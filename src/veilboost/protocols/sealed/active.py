@@ -28,24 +28,14 @@ from veilboost.protocols.sealed.accounting import (
     selection_event,
 )
 from veilboost.protocols.sealed.options import options_of
+from veilboost.protocols.vertical import roles
 from veilboost.protocols.vertical.active import VerticalActive
-from veilboost.protocols.vertical.roles import (
-    ActiveContext,
-    ActiveRound,
-    Leaves,
-    Openings,
-    Requests,
-    Selector,
-    Statistics,
-    StatisticsCipher,
-    Waiting,
-)
 from veilboost.types import ColumnKind, Float64Array, Int32Array, Int64Array, PartyName
 
 LEAST_SHARE = 1 / 20  # of a node's rows, for each child
 
 
-def sealed_active(context: ActiveContext) -> VerticalActive:
+def sealed_active(context: roles.ActiveContext) -> VerticalActive:
     """Everything that leaves here, or enters the model, depends on labels only through paid releases."""
     if not context.bounded or context.trees_per_round == 2:
         raise UnsupportedCombination("sealed: gradients must be at most 1, as those of binary or multiclass are")
@@ -57,14 +47,14 @@ def sealed_active(context: ActiveContext) -> VerticalActive:
     return VerticalActive(context, SealedCipher(context), selector, leaves)
 
 
-def _classes(context: ActiveContext) -> int:
+def _classes(context: roles.ActiveContext) -> int:
     return 2 if context.trees_per_round == 1 else context.trees_per_round
 
 
-class SealedCipher(StatisticsCipher):
+class SealedCipher(roles.StatisticsCipher):
     """That of `lattice`, with counts in place of hessians and room for the noise of passive parties."""
 
-    def __init__(self, context: ActiveContext) -> None:
+    def __init__(self, context: roles.ActiveContext) -> None:
         super().__init__(context)
         self._options, self._classes = options_of(context.config), _classes(context)
         self._lattice = LatticeCipher(context, noise_bits=noise_bits(self._options), check_sizes=self._refuse_noise)
@@ -79,24 +69,24 @@ class SealedCipher(StatisticsCipher):
         scale = Scale(start.scale.g_exponent, 0)
         return self._lattice.shown(replace(start, gradients=per_row(_counted, start.gradients), scale=scale))
 
-    def openings(self, current: ActiveRound, openings: Openings) -> Openings:
+    def openings(self, current: roles.ActiveRound, openings: roles.Openings) -> roles.Openings:
         return self._lattice.openings(current, openings)
 
     def totals(self, level: Level) -> Int64Array:
         return _counted_totals(level)
 
-    def enter(self, current: ActiveRound, level: Level) -> tuple[ActiveRound, Level]:
+    def enter(self, current: roles.ActiveRound, level: Level) -> tuple[roles.ActiveRound, Level]:
         return current, replace(level, totals=self.totals(level))
 
-    def ask(self, current: ActiveRound, level: Level, requests: Requests) -> Waiting:
+    def ask(self, current: roles.ActiveRound, level: Level, requests: roles.Requests) -> roles.Waiting:
         waiting = self._lattice.ask(current, level, requests)
         self._draws += int(np.bincount(self._lattice.block_node).max(initial=1))
         return waiting
 
-    def read(self, current: ActiveRound, level: Level, waiting: Waiting) -> Statistics:
+    def read(self, current: roles.ActiveRound, level: Level, waiting: roles.Waiting) -> roles.Statistics:
         return self._lattice.read(current, level, waiting)
 
-    def tolerance(self, current: ActiveRound, name: PartyName, bins: Int64Array) -> Int64Array | int:
+    def tolerance(self, current: roles.ActiveRound, name: PartyName, bins: Int64Array) -> Int64Array | int:
         """Eight deviations of the noise in so many cells: an honest party exceeds them once in 10^15 sums."""
         if self._options.eps_features == 0:
             return 0
@@ -104,17 +94,17 @@ class SealedCipher(StatisticsCipher):
         return np.ceil(8.0 * np.sqrt(bins * self._draws)[:, None] * np.array(sigmas)).astype(np.int64)
 
 
-class PrivateSelector(Selector):
+class PrivateSelector(roles.Selector):
     """Scores by counts in place of hessians, and selects by the exponential mechanism."""
 
-    def __init__(self, context: ActiveContext, noise: LabelNoise) -> None:
+    def __init__(self, context: roles.ActiveContext, noise: LabelNoise) -> None:
         super().__init__(context)
         self._options, self._noise, self._classes = options_of(context.config), noise, _classes(context)
         # Children of fewer rows are no candidates.
         self._scoring = replace(context.config, min_child_weight=float(self._options.least_rows))
 
     def score(
-        self, current: ActiveRound, sums: Int64Array, layout: BinLayout, totals: Int64Array, shuffled: bool
+        self, current: roles.ActiveRound, sums: Int64Array, layout: BinLayout, totals: Int64Array, shuffled: bool
     ) -> Candidates:
         """Gains of all candidates; ties are not named, they would tell of labels."""
         offer = candidates_from_sums(
@@ -128,7 +118,7 @@ class PrivateSelector(Selector):
         """The least rows of a child of a node of so many: the more there are, the less one label moves the utility."""
         return np.maximum(self._options.least_rows, LEAST_SHARE * rows)
 
-    def select(self, current: ActiveRound, level: Level, offers: Sequence[Candidates]) -> Choices:
+    def select(self, current: roles.ActiveRound, level: Level, offers: Sequence[Candidates]) -> Choices:
         gains = np.concatenate([_gains(offer, len(level.open)) for offer in offers], axis=1)
         first = np.cumsum([0, *(_gains(offer, len(level.open)).shape[1] for offer in offers)])
         g, n = _counted_totals(level)[level.open].T * np.array([[current.start.scale.g_unit], [1.0]])
@@ -158,17 +148,17 @@ class PrivateSelector(Selector):
         return Choices(level.open[nodes], owner, np.zeros(len(nodes)), handle)
 
 
-class PrivateLeaves(Leaves):
+class PrivateLeaves(roles.Leaves):
     """Noise in the gradient sums of leaves."""
 
-    def __init__(self, context: ActiveContext, noise: LabelNoise) -> None:
+    def __init__(self, context: roles.ActiveContext, noise: LabelNoise) -> None:
         super().__init__(context)
         self._noise, self._classes = noise, _classes(context)
 
     def begin_round(self, start: Round) -> None:
         self._event, self._closed = leaf_event(self._noise, start.number, self._classes), b""
 
-    def weights(self, current: ActiveRound, level: Level, leaves: Int64Array, scale: Scale) -> Float64Array:
+    def weights(self, current: roles.ActiveRound, level: Level, leaves: Int64Array, scale: Scale) -> Float64Array:
         noisy = level.totals[leaves]
         # Of these leaves, and of all that earlier levels closed.
         self._closed = content_digest(self.context.randomness, repr(self._event), self._closed, noisy)

@@ -25,8 +25,7 @@ from veilboost.protocols.sealed.accounting import (
 )
 from veilboost.protocols.sealed.options import options_of
 from veilboost.protocols.vertical.messages import BeginRound, StatisticsRequest
-from veilboost.protocols.vertical.passive import VerticalPassive
-from veilboost.protocols.vertical.roles import PassiveCipher, PassiveContext, PassiveJob
+from veilboost.protocols.vertical.roles import PassiveCipher, PassiveJob
 from veilboost.protocols.vertical.round_state import RoundState
 from veilboost.types import Float32Array, Int32Array, Int64Array
 from veilboost.wire.message import Message
@@ -100,7 +99,3 @@ class SealedPassiveCipher(PassiveCipher):
             b"" if state.columns is None else state.columns,
             self._cuts,
         )
-
-
-def sealed_passive(context: PassiveContext) -> VerticalPassive:
-    return VerticalPassive(context, SealedPassiveCipher(context))

@@ -17,13 +17,11 @@ from veilboost.protocols.lattice.messages import LatticeRequest, LatticeRound, L
 from veilboost.protocols.sealed.accounting import feature_multiplier, label_noise, noise_bits, plan
 from veilboost.protocols.sealed.active import sealed_active
 from veilboost.protocols.sealed.options import SealedOptions, completed, delta_option, options_of, refuse
-from veilboost.protocols.sealed.passive import sealed_passive
+from veilboost.protocols.sealed.passive import SealedPassiveCipher
 from veilboost.protocols.spec import BinSums, Evidence, ProtocolSpec
-from veilboost.protocols.vertical.messages import (
-    LIFECYCLE,
-    SplitAnswer,
-)
-from veilboost.protocols.vertical.statements import OWN_FEATURES, OWN_SIDES
+from veilboost.protocols.vertical.messages import LIFECYCLE, SplitAnswer
+from veilboost.protocols.vertical.passive import passive_by
+from veilboost.protocols.vertical.statements import OWN_FEATURES, OWN_SIDES, of_passive
 
 
 def calibrate(request: CalibrationRequest) -> Mapping[str, Any]:
@@ -81,17 +79,13 @@ SPEC = ProtocolSpec(
                 "on the same sides of all winning cuts: noisy quantiles, discrete Gaussian noise inside the "
                 "ciphertexts; the schema (columns, kinds, categories, which have missing values) is public",
             ),
-            Protection(
-                victim="passive",
+            of_passive(
                 data="statistics of features, with eps_features off",
-                adversary="the active party",
                 status=Status.OPEN,
                 why="exact sums, as in lattice; eps_features is off unless it is given",
             ),
-            Protection(
-                victim="passive",
+            of_passive(
                 data="sides of winning cuts",
-                adversary="the active party",
                 status=Status.OPEN,
                 why="on which side of each winning cut of its columns a row lies is told exactly, as in every protocol "
                 "that keeps rows together; the ledger counts these bits",
@@ -99,7 +93,7 @@ SPEC = ProtocolSpec(
         )
     ),
     messages=(*LIFECYCLE, LatticeRound, LatticeRequest, LatticeSums),
-    roles={"active": sealed_active, "passive": sealed_passive},
+    roles={"active": sealed_active, "passive": passive_by(SealedPassiveCipher)},
     options=SealedOptions,
     refuse=refuse,
     plan=plan,

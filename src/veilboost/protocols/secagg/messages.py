@@ -181,3 +181,20 @@ class MaskedMetric(Message):
     )
     weights: Annotated[UInt8Array, ArraySpec("uint8", 1)]
     terms: Annotated[UInt8Array, ArraySpec("uint8", 1)]
+
+
+MESSAGES: tuple[type[Message], ...] = (
+    SecaggColumns,
+    SecaggGroup,
+    TotalsRequest,
+    MaskedTotals,
+    CountsRequest,
+    MaskedCounts,
+    CutsFound,
+    ScaleRequest,
+    ScaleAnswer,
+    SumsRequest,
+    MaskedSums,
+    MetricRequest,
+    MaskedMetric,
+)

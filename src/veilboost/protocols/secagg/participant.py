@@ -25,23 +25,8 @@ from veilboost.ordered import to_ordered
 from veilboost.protocols.horizontal.roles import ParticipantContext, ParticipantSide
 from veilboost.protocols.horizontal.schema import Schema, describe, table_in_terms_of
 from veilboost.protocols.horizontal.whole import TrainedModel, block_with_cuts, from_message
+from veilboost.protocols.secagg import messages
 from veilboost.protocols.secagg.accounting import releases
-from veilboost.protocols.secagg.messages import (
-    CountsRequest,
-    CutsFound,
-    LevelTold,
-    MaskedCounts,
-    MaskedMetric,
-    MaskedSums,
-    MaskedTotals,
-    MetricRequest,
-    ScaleAnswer,
-    ScaleRequest,
-    SecaggColumns,
-    SecaggGroup,
-    SumsRequest,
-    TotalsRequest,
-)
 from veilboost.protocols.secagg.shared import MOST_STEPS, SUM_BYTES, exact_sum, metric_of, most_values
 from veilboost.protocols.vertical.round_state import increasing, within
 from veilboost.types import (
@@ -88,13 +73,13 @@ class SecaggParticipant(ParticipantSide):
     def part(self) -> Part | None:
         return self._part
 
-    def introduce(self) -> SecaggColumns:
+    def introduce(self) -> messages.SecaggColumns:
         schema = describe(self._context.table, self._config.objective)
         evidence = self._context.voucher.vouch(_signed(self._masks.public))
         largest = float(self._weight[self._fit].max())
         exponent = max(0, math.ceil(math.log2(largest))) if largest > 0 else 0
         public = np.frombuffer(self._masks.public, np.uint8)
-        return SecaggColumns(schema.to_json(), public, evidence, exponent, bool(len(self._watched)))
+        return messages.SecaggColumns(schema.to_json(), public, evidence, exponent, bool(len(self._watched)))
 
     def handle(self, message: Message) -> Message:
         digest = hashlib.sha256(encode(message)).digest()
@@ -106,22 +91,22 @@ class SecaggParticipant(ParticipantSide):
         return answer
 
     def _answer(self, message: Message, digest: bytes) -> Message:
-        if isinstance(message, SecaggGroup):
+        if isinstance(message, messages.SecaggGroup):
             return self._join(message)
-        opening = isinstance(message, TotalsRequest | CountsRequest | CutsFound)
+        opening = isinstance(message, messages.TotalsRequest | messages.CountsRequest | messages.CutsFound)
         if self._schema is None or opening != (self._block is None):
             raise UnexpectedMessage(f"{message.type_name()} came out of its turn")
-        if isinstance(message, TotalsRequest):
+        if isinstance(message, messages.TotalsRequest):
             return self._totals(digest)
-        if isinstance(message, CountsRequest):
+        if isinstance(message, messages.CountsRequest):
             return self._counts(message, digest)
-        if isinstance(message, CutsFound):
+        if isinstance(message, messages.CutsFound):
             return self._take_cuts(message)
-        if isinstance(message, ScaleRequest):
+        if isinstance(message, messages.ScaleRequest):
             return self._scale(message)
-        if isinstance(message, SumsRequest):
+        if isinstance(message, messages.SumsRequest):
             return self._sums(message, digest)
-        if isinstance(message, MetricRequest):
+        if isinstance(message, messages.MetricRequest):
             return self._metric(message, digest)
         if isinstance(message, TrainedModel):
             self._part = from_message(message)
@@ -130,7 +115,7 @@ class SecaggParticipant(ParticipantSide):
 
     # --- the job opens ----------------------------------------------------------------------------------
 
-    def _join(self, message: SecaggGroup) -> Done:
+    def _join(self, message: messages.SecaggGroup) -> Done:
         if self._schema is not None:
             raise UnexpectedMessage("a group is formed once")
         group, publics = message.participants, [row.tobytes() for row in message.publics]
@@ -165,18 +150,20 @@ class SecaggParticipant(ParticipantSide):
     def _ordinal(self) -> bool:
         return self._config.categories == "ordinal"
 
-    def _totals(self, digest: bytes) -> MaskedTotals:
+    def _totals(self, digest: bytes) -> messages.MaskedTotals:
         label, weight = self._label[self._fit], self._weight[self._fit]
         if self._config.scale_pos_weight != 1.0:
             weight = weight * np.where(label == 1.0, self._config.scale_pos_weight, 1.0)
         rows = self._masks.hide(np.array([len(label)], dtype=np.uint64), digest + b"rows")
-        return MaskedTotals(rows, self._hidden(weight, digest + b"weights"), self._hidden(label * weight, digest))
+        return messages.MaskedTotals(
+            rows, self._hidden(weight, digest + b"weights"), self._hidden(label * weight, digest)
+        )
 
     def _hidden(self, values: Float64Array, label: bytes) -> UInt8Array:
         """The exact sum of the values, under the masks of this label."""
         return np.frombuffer(self._masks.hide_number(exact_sum(values), SUM_BYTES, label), np.uint8)
 
-    def _counts(self, message: CountsRequest, digest: bytes) -> MaskedCounts:
+    def _counts(self, message: messages.CountsRequest, digest: bytes) -> messages.MaskedCounts:
         if len(message.values) != len(self._sorted):
             raise MalformedMessage("counts are asked for another number of columns")
         if message.values.shape[1] > most_values(self._config.max_bin):
@@ -187,9 +174,9 @@ class SecaggParticipant(ParticipantSide):
         counts = np.zeros(message.values.shape, dtype=np.uint64)
         for column, (own, values) in enumerate(zip(self._sorted, message.values, strict=True)):
             counts[column] = np.searchsorted(own, values, side="right")
-        return MaskedCounts(self._masks.hide(counts, digest))
+        return messages.MaskedCounts(self._masks.hide(counts, digest))
 
-    def _take_cuts(self, message: CutsFound) -> Done:
+    def _take_cuts(self, message: messages.CutsFound) -> Done:
         schema, config = cast(Schema, self._schema), self._config
         starts, trees = message.starts, schema.trees_per_round
         fits = len(starts) == len(schema.columns) + 1 and starts[0] == 0 and starts[-1] == len(message.cuts)
@@ -211,14 +198,14 @@ class SecaggParticipant(ParticipantSide):
         bounds = self._objective.bounds(1.0, g[:, self._fit], h[:, self._fit])
         return choose_scale(*bounds, self._weight_bound, self._config.gradient_bits), g, h
 
-    def _scale(self, message: ScaleRequest) -> ScaleAnswer:
+    def _scale(self, message: messages.ScaleRequest) -> messages.ScaleAnswer:
         if message.number != self._round + 1:
             raise UnexpectedMessage("the grid of another round is asked for")
         self._end_round(message)
         scale, _, _ = self._own_scale()
-        return ScaleAnswer(scale.g_exponent, scale.h_exponent)
+        return messages.ScaleAnswer(scale.g_exponent, scale.h_exponent)
 
-    def _sums(self, message: SumsRequest, digest: bytes) -> MaskedSums:
+    def _sums(self, message: messages.SumsRequest, digest: bytes) -> messages.MaskedSums:
         if (message.number, message.depth) not in {(self._round, self._depth + 1), (self._round + 1, 0)}:
             raise UnexpectedMessage("a level came before its turn")
         if message.number >= self._config.n_estimators:
@@ -233,9 +220,9 @@ class SecaggParticipant(ParticipantSide):
         self._round, self._depth = message.number, message.depth
         block = self._round_block
         sums = block.histogram(block.shared_bins, self._gradients, self._groups.of(message.build.astype(np.int64)))
-        return MaskedSums(self._masks.hide(sums.view(np.uint64), digest))
+        return messages.MaskedSums(self._masks.hide(sums.view(np.uint64), digest))
 
-    def _open_round(self, message: SumsRequest) -> None:
+    def _open_round(self, message: messages.SumsRequest) -> None:
         own, g, h = self._own_scale()
         scale = Scale(message.g_exponent, message.h_exponent)
         if scale.g_exponent > own.g_exponent or scale.h_exponent > own.h_exponent:
@@ -255,7 +242,7 @@ class SecaggParticipant(ParticipantSide):
         self._watch = RowGroups.root(self._watched.astype(np.int32), trees)
         self._ended = False
 
-    def _end_round(self, message: LevelTold) -> None:
+    def _end_round(self, message: messages.LevelTold) -> None:
         """Take in the last leaves of the round before, once."""
         if not self._ended:
             if len(message.ends) != 2 * len(message.position):
@@ -264,7 +251,7 @@ class SecaggParticipant(ParticipantSide):
                 self._weigh(groups, message.ends)
             self._ended = True
 
-    def _metric(self, message: MetricRequest, digest: bytes) -> MaskedMetric:
+    def _metric(self, message: messages.MetricRequest, digest: bytes) -> messages.MaskedMetric:
         """The round has ended: how the rows fare that were kept for validation."""
         if message.number != self._round or self._ended:
             raise UnexpectedMessage("the metric of another round is asked for")
@@ -273,9 +260,11 @@ class SecaggParticipant(ParticipantSide):
         values = np.empty(0)
         if len(rows) and terms is not None:
             values = terms(self._label[rows], self._objective.predict(self._margin[:, rows])) * self._weight[rows]
-        return MaskedMetric(self._hidden(self._weight[rows], digest + b"weights"), self._hidden(values, digest))
+        return messages.MaskedMetric(
+            self._hidden(self._weight[rows], digest + b"weights"), self._hidden(values, digest)
+        )
 
-    def _follow(self, message: LevelTold) -> tuple[RowGroups, RowGroups]:
+    def _follow(self, message: messages.LevelTold) -> tuple[RowGroups, RowGroups]:
         """What the server decided of the last level: leaves get their weights, the other nodes split."""
         groups, block = self._groups, self._round_block
         every = np.sort(np.concatenate((message.leaves, message.position)))
@@ -310,7 +299,7 @@ def _signed(public: bytes) -> bytes:
     return b"veilboost secagg key " + public
 
 
-def _sets(message: LevelTold, block: ColumnBlock) -> list[Int32Array]:
+def _sets(message: messages.LevelTold, block: ColumnBlock) -> list[Int32Array]:
     starts = message.set_starts
     if len(starts) != len(message.handles) + 1 or starts[0] != 0 or starts[-1] != len(message.set_bins):
         raise MalformedMessage("the sets of categories are not one for each split")

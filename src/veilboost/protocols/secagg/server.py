@@ -19,37 +19,13 @@ from veilboost.crypto.pairwise import KEY_BYTES
 from veilboost.errors import EmptyTable, ImpossibleParameter, MalformedMessage, PeerUnreachable
 from veilboost.fixedpoint import MAX_BITS, Scale, choose_scale
 from veilboost.model.part import SplitRecords, TrainingOutcome
-from veilboost.protocols.horizontal.roles import (
-    ServerContext,
-    ServerSide,
-    ask_those_there,
-    introduction,
-)
+from veilboost.protocols.horizontal.roles import ServerContext, ServerSide, ask_those_there, introduction
 from veilboost.protocols.horizontal.schema import Schema, unify
 from veilboost.protocols.horizontal.whole import bare_block, make_whole, to_message
+from veilboost.protocols.secagg import messages
 from veilboost.protocols.secagg.finder import SecaggFinder, added
-from veilboost.protocols.secagg.messages import (
-    CountsRequest,
-    CutsFound,
-    MaskedCounts,
-    MaskedMetric,
-    MaskedTotals,
-    MetricRequest,
-    ScaleAnswer,
-    ScaleRequest,
-    SecaggColumns,
-    SecaggGroup,
-    TotalsRequest,
-)
 from veilboost.protocols.secagg.shared import SUM_BYTES, as_float, find_cuts, from_residue, metric_of
-from veilboost.types import (
-    Float32Array,
-    Float64Array,
-    Int64Array,
-    PartyName,
-    UInt8Array,
-    UInt32Array,
-)
+from veilboost.types import Float32Array, Float64Array, Int64Array, PartyName, UInt8Array, UInt32Array
 from veilboost.wire.message import Done, Message
 
 _NO_BOUND = np.zeros((1, 1))
@@ -103,7 +79,7 @@ class SecaggServer(ServerSide):
         if len(self._names) < 2:
             raise ImpossibleParameter("secure sums need two participants at least", "name more participants")
         config = self._context.config
-        told = [introduction(self._context.introductions[name], SecaggColumns, name) for name in self._names]
+        told = [introduction(self._context.introductions[name], messages.SecaggColumns, name) for name in self._names]
         schemas = {name: Schema.from_json(each.schema) for name, each in zip(self._names, told, strict=True)}
         schema = unify(schemas, config.objective)
         publics = [each.public for each in told]
@@ -115,12 +91,14 @@ class SecaggServer(ServerSide):
         evidence = tuple(each.evidence for each in told)
         weight_exponent = max(each.weight_exponent for each in told)
         self._weight_bound = math.ldexp(1.0, min(max(weight_exponent, 0), MAX_BITS))
-        self._ask(SecaggGroup(schema.to_json(), self._names, np.stack(publics), evidence, weight_exponent), Done)
+        self._ask(
+            messages.SecaggGroup(schema.to_json(), self._names, np.stack(publics), evidence, weight_exponent), Done
+        )
         return schema
 
     def _totals(self) -> tuple[int, float]:
         """How many rows there are, and the weighted mean of their labels."""
-        answers = self._ask(TotalsRequest(), MaskedTotals).values()
+        answers = self._ask(messages.TotalsRequest(), messages.MaskedTotals).values()
         rows = int(added([each.rows for each in answers])[0])
         weights, labels = _exactly([each.weights for each in answers]), _exactly([each.labels for each in answers])
         if rows < 2 or not weights > 0:
@@ -136,12 +114,12 @@ class SecaggServer(ServerSide):
             for info, is_number in zip(schema.columns, numeric, strict=True)
         ]
         starts = np.concatenate(([0], np.cumsum([len(each) for each in cuts]))).astype(np.int32)
-        self._ask(CutsFound(np.concatenate(cuts).astype(np.float32), starts, base), Done)
+        self._ask(messages.CutsFound(np.concatenate(cuts).astype(np.float32), starts, base), Done)
         return cuts
 
     def _count(self, values: UInt32Array) -> Int64Array:
         self._step += 1
-        answers = self._ask(CountsRequest(self._step, values), MaskedCounts).values()
+        answers = self._ask(messages.CountsRequest(self._step, values), messages.MaskedCounts).values()
         return added([each.counts for each in answers])
 
     # --- rounds -----------------------------------------------------------------------------------------
@@ -152,12 +130,12 @@ class SecaggServer(ServerSide):
         if min(bounds) > 0:
             return choose_scale(*bounds, self._weight_bound, self._config.gradient_bits)
         # Nothing but this round's gradients bounds them.
-        answers = self._ask(ScaleRequest(*finder.take_untold(), number), ScaleAnswer).values()
+        answers = self._ask(messages.ScaleRequest(*finder.take_untold(), number), messages.ScaleAnswer).values()
         return Scale(min(each.g_exponent for each in answers), min(each.h_exponent for each in answers))
 
     def _measure(self, number: int, finder: SecaggFinder) -> float:
         """The metric on validation rows, after they are told how the round ended."""
-        answers = self._ask(MetricRequest(*finder.take_untold(), number), MaskedMetric).values()
+        answers = self._ask(messages.MetricRequest(*finder.take_untold(), number), messages.MaskedMetric).values()
         weights, terms = _exactly([each.weights for each in answers]), _exactly([each.terms for each in answers])
         mean = terms / weights if weights > 0 else math.nan
         return math.sqrt(mean) if metric_of(self._objective, self._config).root else mean

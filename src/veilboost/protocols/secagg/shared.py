@@ -1,4 +1,4 @@
-"""What the server and the participants of `secagg` compute alike: loss and metric, exact sums, the search for cuts.
+"""What the server and the participants of `secagg` compute alike: the metric, exact sums, the search for cuts.
 
 A cut is found by its rank (FederBoost's distributed quantiles, sixteen ways at a time): the smallest value that at
 least so many are not above. Every step asks how many values lie below fifteen candidates and keeps a sixteenth of the
@@ -15,22 +15,10 @@ import numpy as np
 
 from veilboost.boost.cuts import between, equal_width
 from veilboost.boost.metrics import Metric, metric_named
-from veilboost.boost.objective import Objective, make_objective
+from veilboost.boost.objective import Objective
 from veilboost.config import TrainingConfig
 from veilboost.ordered import from_ordered
-from veilboost.protocols.horizontal.schema import Schema
 from veilboost.types import Float32Array, Float64Array, Int64Array, UInt32Array
-
-
-def objective_of(schema: Schema, config: TrainingConfig) -> Objective:
-    """The loss, the same at the server and at every participant."""
-    return make_objective(
-        schema.objective,
-        classes=max(2, schema.kinds),
-        scale_pos_weight=config.scale_pos_weight,
-        max_delta_step=config.max_delta_step,
-        order=config.order,
-    )
 
 
 def metric_of(objective: Objective, config: TrainingConfig) -> Metric:

@@ -10,21 +10,7 @@ from veilboost.protocols.cost import GRADIENTS, STATE_A, VALUE, Cost, Needs, Pla
 from veilboost.protocols.horizontal.roles import refuse_sampling
 from veilboost.protocols.horizontal.whole import TrainedModel
 from veilboost.protocols.secagg.accounting import plan
-from veilboost.protocols.secagg.messages import (
-    CountsRequest,
-    CutsFound,
-    MaskedCounts,
-    MaskedMetric,
-    MaskedSums,
-    MaskedTotals,
-    MetricRequest,
-    ScaleAnswer,
-    ScaleRequest,
-    SecaggColumns,
-    SecaggGroup,
-    SumsRequest,
-    TotalsRequest,
-)
+from veilboost.protocols.secagg.messages import MESSAGES
 from veilboost.protocols.secagg.participant import SecaggParticipant
 from veilboost.protocols.secagg.server import SecaggServer
 from veilboost.protocols.spec import Evidence, ProtocolSpec
@@ -71,23 +57,7 @@ SPEC = ProtocolSpec(
             ),
         )
     ),
-    messages=(
-        SecaggColumns,
-        SecaggGroup,
-        TotalsRequest,
-        MaskedTotals,
-        CountsRequest,
-        MaskedCounts,
-        CutsFound,
-        ScaleRequest,
-        ScaleAnswer,
-        SumsRequest,
-        MaskedSums,
-        MetricRequest,
-        MaskedMetric,
-        TrainedModel,
-        Done,
-    ),
+    messages=(*MESSAGES, TrainedModel, Done),
     roles={"server": SecaggServer, "participant": SecaggParticipant},
     driver="server",
     fixed={"proposal": "global"},

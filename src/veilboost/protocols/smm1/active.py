@@ -13,7 +13,7 @@ from veilboost.crypto.csprng import Csprng
 from veilboost.engine.api import blas_threads
 from veilboost.errors import GradientRange, MalformedMessage
 from veilboost.protocols.smm1.messages import Smm1Request, Smm1Response
-from veilboost.protocols.vertical.active import VerticalActive
+from veilboost.protocols.vertical import roles
 from veilboost.protocols.vertical.kernels import (
     KernelOptions,
     blocks_of,
@@ -24,24 +24,15 @@ from veilboost.protocols.vertical.kernels import (
     without_single_rows,
 )
 from veilboost.protocols.vertical.null_space import chunked_product, null_vectors
-from veilboost.protocols.vertical.roles import (
-    ActiveContext,
-    ActiveRound,
-    Openings,
-    Requests,
-    Statistics,
-    StatisticsCipher,
-    Waiting,
-)
 from veilboost.types import Float64Array, Int32Array, Int64Array, PartyName
 
 
-class Smm1Cipher(StatisticsCipher):
+class Smm1Cipher(roles.StatisticsCipher):
     """FedXGBoost Alg. 1, the active party's lines."""
 
     shuffled = checks_totals = True
 
-    def __init__(self, context: ActiveContext) -> None:
+    def __init__(self, context: roles.ActiveContext) -> None:
         super().__init__(context)
         self._options = KernelOptions.from_dict(context.config.options)
         refuse_rows(context.rows, self.config, self._options)
@@ -50,13 +41,13 @@ class Smm1Cipher(StatisticsCipher):
         refuse_inexact(start.gradients, start.fit, self._options)
         return start
 
-    def openings(self, current: ActiveRound, openings: Openings) -> Openings:
+    def openings(self, current: roles.ActiveRound, openings: roles.Openings) -> roles.Openings:
         return openings
 
-    def enter(self, current: ActiveRound, level: Level) -> tuple[ActiveRound, Level]:
+    def enter(self, current: roles.ActiveRound, level: Level) -> tuple[roles.ActiveRound, Level]:
         return current, without_single_rows(level)
 
-    def ask(self, current: ActiveRound, level: Level, requests: Requests) -> Waiting:
+    def ask(self, current: roles.ActiveRound, level: Level, requests: roles.Requests) -> roles.Waiting:
         with blas_threads(self.context.threads):
             self._nodes = [self._node(current.start, level, at) for at in level.build.tolist()]
         halves = np.array([len(node.kernels) > 1 for node in self._nodes], dtype=np.uint8)
@@ -73,7 +64,7 @@ class Smm1Cipher(StatisticsCipher):
         source = self.context.randomness.for_request("kernel", start.number, level.depth, position, content)
         return MaskedNode.make(pairs, self._options, source)
 
-    def read(self, current: ActiveRound, level: Level, waiting: Waiting) -> Statistics:
+    def read(self, current: roles.ActiveRound, level: Level, waiting: roles.Waiting) -> roles.Statistics:
         totals = level.totals[level.build]
         answers = self.context.peers.collect(waiting, Smm1Response)
         with blas_threads(self.context.threads):
@@ -159,7 +150,3 @@ def _bins_listed(name: PartyName, answer: Smm1Response, layout: BinLayout, nodes
         if fits:
             return listed
     raise MalformedMessage(f"{name} listed bins that are not there")
-
-
-def smm1_active(context: ActiveContext) -> VerticalActive:
-    return VerticalActive(context, Smm1Cipher(context))

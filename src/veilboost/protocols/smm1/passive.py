@@ -20,8 +20,7 @@ from veilboost.protocols.vertical.kernels import (
     refuse_rows,
 )
 from veilboost.protocols.vertical.messages import BeginRound, StatisticsRequest
-from veilboost.protocols.vertical.passive import VerticalPassive
-from veilboost.protocols.vertical.roles import PassiveCipher, PassiveContext
+from veilboost.protocols.vertical.roles import PassiveCipher
 from veilboost.protocols.vertical.round_state import RoundState
 from veilboost.types import AnyArray, Float64Array, Int32Array, Int64Array
 
@@ -130,7 +129,3 @@ class SplitColumns:
             inside = every[place < count]
             out[at + place[inside], inside] += 1.0
             at += count
-
-
-def smm1_passive(context: PassiveContext) -> VerticalPassive:
-    return VerticalPassive(context, Smm1PassiveCipher(context))

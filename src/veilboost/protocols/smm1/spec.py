@@ -2,24 +2,58 @@
 
 from __future__ import annotations
 
-from veilboost.config import TrainingConfig
-from veilboost.privacy.statement import Protection, Statement, Status
-from veilboost.protocols.smm1.active import smm1_active
-from veilboost.protocols.smm1.cost import COST, memory
+from veilboost.privacy.statement import Statement, Status
+from veilboost.protocols.cost import COMMON_A, COMMON_P, SIDES, Cost, Needs, PlannedJob, Room, Shape, Units
+from veilboost.protocols.smm1.active import Smm1Cipher
 from veilboost.protocols.smm1.messages import Smm1Request, Smm1Response
-from veilboost.protocols.smm1.passive import smm1_passive
+from veilboost.protocols.smm1.passive import Smm1PassiveCipher
 from veilboost.protocols.spec import Evidence, ProtocolSpec
-from veilboost.protocols.vertical.kernels import KernelOptions, refuse
-from veilboost.protocols.vertical.messages import (
-    LIFECYCLE,
-    BeginRound,
-    SplitAnswer,
+from veilboost.protocols.vertical import statements
+from veilboost.protocols.vertical.active import active_by
+from veilboost.protocols.vertical.kernels import KERNEL_BYTES, KernelOptions, cuts_with_rows, refuse
+from veilboost.protocols.vertical.messages import LIFECYCLE, BeginRound, SplitAnswer
+from veilboost.protocols.vertical.passive import passive_by
+
+LARGE = 4_000_000  # numbers: 32 MB, beyond what caches hold and malloc keeps; its pages are fetched anew each time
+_OPTIONS = KernelOptions()
+
+
+def tree_units(job: PlannedJob, columns: int, shape: Shape, first: bool) -> Units:
+    """With m rows in a node, c kernel vectors, and w split columns: those of bins that have rows.
+
+    nodes, kernels, masked, large_masked
+        Nodes that are summed; m c: what their kernel vectors hold; m w: what is masked and sent, and that of it which
+        stands in large arrays.
+    """
+    found: dict[str, float] = dict.fromkeys(("nodes", "kernels", "masked", "large_masked"), 0.0)
+    for built, total in zip(shape.built, shape.built_rows, strict=True):
+        rows = max(2, round(total / built))
+        found["nodes"] += built
+        found["kernels"] += built * rows * _OPTIONS.count(rows, 2)
+        masked = built * rows * cuts_with_rows(rows, job.bins) * columns  # in one array for the whole level
+        found["masked"] += masked
+        found["large_masked"] += masked if masked > LARGE else 0.0
+    return found
+
+
+COST = Cost(
+    here=(*COMMON_A, "nodes", "kernels", "masked", "large_masked", "slots_p"),
+    there=(*COMMON_P, "nodes", "kernels", "masked", "large_masked", "cells_p"),
+    sent=(*SIDES, "nodes", "kernels"),
+    answered=(*SIDES, "masked", "slots_p"),
+    scale=2_000,
+    reach=60,
+    tree_units=tree_units,
+    for_each=("masked", "large_masked"),
 )
-from veilboost.protocols.vertical.statements import LABELS_BY_NODES, OWN_FEATURES, OWN_SIDES
 
 
-def _refuse(config: TrainingConfig) -> None:
-    refuse(config, KernelOptions.from_dict(config.options))
+def memory(job: PlannedJob, columns: int) -> Needs:
+    """Kernel vectors while they are made orthogonal; then the masked columns of the whole level, beside the vectors in
+    the orders that features need them in."""
+    n = float(job.rows)
+    work = 8 * (job.rows * cuts_with_rows(job.rows, job.bins) * columns) + 5 * KERNEL_BYTES * n
+    return Needs(Room(0.0, max(7 * KERNEL_BYTES * n, work)), Room(0.0, work))
 
 
 SPEC = ProtocolSpec(
@@ -30,10 +64,8 @@ SPEC = ProtocolSpec(
     exact=True,
     statement=Statement(
         (
-            Protection(
-                victim="active",
+            statements.of_active(
                 data="gradients",
-                adversary="every passive party",
                 status=Status.HEURISTIC,
                 why=(
                     "a passive party learns vectors orthogonal to the gradients, far fewer than rows; in nodes of some "
@@ -41,22 +73,10 @@ SPEC = ProtocolSpec(
                     "give all others"
                 ),
             ),
-            Protection(
-                victim="active",
-                data="labels, by which rows are together",
-                adversary="every passive party",
-                status=Status.BROKEN,
-                why=(
-                    "every node's rows are told in the clear, and rows of a leaf have similar labels: a party that "
-                    "knows a few labels infers most others"
-                ),
-                needs_secrets=False,
-            ),
-            OWN_SIDES,
-            Protection(
-                victim="passive",
+            statements.ROWS_TOGETHER,
+            statements.OWN_SIDES,
+            statements.of_passive(
                 data="features",
-                adversary="the active party",
                 status=Status.BROKEN,
                 why=(
                     "with fewer vectors than half of a node's rows, linear programming takes the mask off the split "
@@ -66,13 +86,17 @@ SPEC = ProtocolSpec(
         )
     ),
     messages=(*LIFECYCLE, BeginRound, Smm1Request, Smm1Response),
-    roles={"active": smm1_active, "passive": smm1_passive},
+    roles={"active": active_by(Smm1Cipher), "passive": passive_by(Smm1PassiveCipher)},
     exact_messages=lambda config, first: (Smm1Request, Smm1Response, SplitAnswer),
     options=KernelOptions,
-    refuse=_refuse,
+    refuse=lambda config: refuse(config, KernelOptions.from_dict(config.options)),
     engines=("local",),
     cost=COST,
     memory=memory,
     relative_cost=6,
-    evidence=(LABELS_BY_NODES, OWN_FEATURES, Evidence("passive", "features", "smm1_columns", True)),
+    evidence=(
+        statements.LABELS_BY_NODES,
+        statements.OWN_FEATURES,
+        Evidence("passive", "features", "smm1_columns", True),
+    ),
 )

@@ -12,7 +12,7 @@ from veilboost.engine.api import blas_threads
 from veilboost.errors import MalformedMessage
 from veilboost.protocols.smm2.messages import Smm2Gains, Smm2Kernels, Smm2Masked, Smm2Round
 from veilboost.protocols.smm2.options import Smm2Options, scored_nodes
-from veilboost.protocols.vertical.active import VerticalActive
+from veilboost.protocols.vertical import roles
 from veilboost.protocols.vertical.kernels import (
     RevealedRank,
     blocks_of,
@@ -23,21 +23,13 @@ from veilboost.protocols.vertical.kernels import (
     refuse_rows,
     without_single_rows,
 )
-from veilboost.protocols.vertical.roles import (
-    ActiveContext,
-    ActiveRound,
-    Openings,
-    Statistics,
-    StatisticsCipher,
-    Waiting,
-)
 from veilboost.types import Float64Array, Int32Array, PartyName
 
 
-class Smm2Cipher(StatisticsCipher):
+class Smm2Cipher(roles.StatisticsCipher):
     """FedXGBoost Alg. 3 and the active party's lines of Alg. 4."""
 
-    def __init__(self, context: ActiveContext) -> None:
+    def __init__(self, context: roles.ActiveContext) -> None:
         super().__init__(context)
         self._options = Smm2Options.from_dict(context.config.options)
         refuse_rows(context.rows, self.config, self._options)
@@ -49,13 +41,13 @@ class Smm2Cipher(StatisticsCipher):
         }
         return start
 
-    def openings(self, current: ActiveRound, openings: Openings) -> Openings:
+    def openings(self, current: roles.ActiveRound, openings: roles.Openings) -> roles.Openings:
         return {name: Smm2Round(**vars(each), **vars(current.start.scale)) for name, each in openings.items()}
 
-    def enter(self, current: ActiveRound, level: Level) -> tuple[ActiveRound, Level]:
+    def enter(self, current: roles.ActiveRound, level: Level) -> tuple[roles.ActiveRound, Level]:
         return current, without_single_rows(level)
 
-    def read(self, current: ActiveRound, level: Level, waiting: Waiting) -> Statistics:
+    def read(self, current: roles.ActiveRound, level: Level, waiting: roles.Waiting) -> roles.Statistics:
         kernels = self.context.peers.collect(waiting, Smm2Kernels)
         with blas_threads(self.context.threads):
             masked = {name: self._secure_response(current, level, name, each) for name, each in kernels.items()}
@@ -70,7 +62,9 @@ class Smm2Cipher(StatisticsCipher):
             offers[name] = Candidates(np.zeros(len(at), dtype=np.int32), answer.gain[at])
         return offers
 
-    def _secure_response(self, current: ActiveRound, level: Level, name: PartyName, kernels: Smm2Kernels) -> Smm2Masked:
+    def _secure_response(
+        self, current: roles.ActiveRound, level: Level, name: PartyName, kernels: Smm2Kernels
+    ) -> Smm2Masked:
         """FedXGBoost Alg. 3 for every block."""
         nodes = level.fit.of(level.build)
         of_block: list[int] = kernels.node.tolist()
@@ -104,7 +98,3 @@ def _pairs(start: Round, nodes: RowGroups, node: int) -> Int32Array:
     """Gradients and hessians of a node's rows."""
     rows = nodes.rows[nodes.begin[node] : nodes.end[node]]
     return start.gradients[nodes.group[node], rows]
-
-
-def smm2_active(context: ActiveContext) -> VerticalActive:
-    return VerticalActive(context, Smm2Cipher(context))

@@ -18,7 +18,6 @@ from veilboost.protocols.smm2.messages import Smm2Gains, Smm2Kernels, Smm2Masked
 from veilboost.protocols.smm2.options import Smm2Options, scored_nodes
 from veilboost.protocols.vertical.kernels import blocks_of, refuse_rows
 from veilboost.protocols.vertical.messages import BeginRound, SplitRequest, StatisticsRequest
-from veilboost.protocols.vertical.passive import VerticalPassive
 from veilboost.protocols.vertical.roles import PassiveCipher, PassiveContext
 from veilboost.protocols.vertical.round_state import RoundState
 from veilboost.types import AnyArray, Int64Array
@@ -160,7 +159,3 @@ class ScoredLevel:
         np.cumsum([len(each) for each in sets], out=set_starts[1:])
         set_bins = np.concatenate(sets) if sets else np.empty(0, dtype=np.int32)
         return replace(message, handles=handles, set_starts=set_starts, set_bins=set_bins)
-
-
-def smm2_passive(context: PassiveContext) -> VerticalPassive:
-    return VerticalPassive(context, Smm2PassiveCipher(context))

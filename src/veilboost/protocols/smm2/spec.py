@@ -2,25 +2,80 @@
 
 from __future__ import annotations
 
-from veilboost.config import TrainingConfig
-from veilboost.privacy.statement import Protection, Statement, Status
-from veilboost.protocols.smm2.active import smm2_active
-from veilboost.protocols.smm2.cost import COST, memory
+from collections.abc import Iterator
+
+from veilboost.privacy.statement import Statement, Status
+from veilboost.protocols.cost import COMMON_A, COMMON_P, SIDES, Cost, Needs, PlannedJob, Room, Shape, Units
+from veilboost.protocols.smm2.active import Smm2Cipher
 from veilboost.protocols.smm2.messages import Smm2Gains, Smm2Kernels, Smm2Masked, Smm2Round
 from veilboost.protocols.smm2.options import Smm2Options
-from veilboost.protocols.smm2.passive import smm2_passive
+from veilboost.protocols.smm2.passive import Smm2PassiveCipher
 from veilboost.protocols.spec import Evidence, ProtocolSpec
-from veilboost.protocols.vertical.kernels import refuse
-from veilboost.protocols.vertical.messages import (
-    LIFECYCLE,
-    SplitAnswer,
-    StatisticsRequest,
+from veilboost.protocols.vertical.active import active_by
+from veilboost.protocols.vertical.kernels import KERNEL_BYTES, cuts_with_rows, refuse
+from veilboost.protocols.vertical.messages import LIFECYCLE, SplitAnswer, StatisticsRequest
+from veilboost.protocols.vertical.passive import passive_by
+from veilboost.protocols.vertical.statements import OWN_FEATURES, OWN_SIDES, of_active, of_passive
+
+_OPTIONS = Smm2Options()
+
+
+def tree_units(job: PlannedJob, columns: int, shape: Shape, first: bool) -> Units:
+    """With m rows in a node and c kernel vectors.
+
+    nodes, blocks, block_rows, block_kernels
+        Nodes that are summed. The columns of small nodes are dealt out to blocks with kernel vectors of their own: how
+        many there are, and m and m c of each.
+    columns, grams, cubes
+        m W, m W^2 and W^3 of a block with W columns, decoys among them: to write them down, to multiply them with one
+        another, to solve for their null space.
+    """
+    names = ("nodes", "blocks", "block_rows", "block_kernels", "columns", "grams", "cubes")
+    found: dict[str, float] = dict.fromkeys(names, 0.0)
+    for built, total in zip(shape.built, shape.built_rows, strict=True):
+        rows = max(2, round(total / built))
+        found["nodes"] += built
+        for width in block_widths(rows, columns, job.bins):
+            found["blocks"] += built
+            found["block_rows"] += built * rows
+            found["block_kernels"] += built * rows * _OPTIONS.count(rows, 2)
+            found["columns"] += built * rows * width
+            found["grams"] += built * rows * width**2
+            found["cubes"] += built * width**3
+    return found
+
+
+COST = Cost(
+    here=(*COMMON_A, "blocks", "block_kernels"),
+    there=(*COMMON_P, "nodes", "blocks", "block_kernels", "columns", "grams", "cubes", "slots_p"),
+    sent=(*SIDES, "nodes", "block_rows"),
+    answered=(*SIDES, "nodes", "block_kernels"),
+    scale=2_000,
+    tree_units=tree_units,
+    for_each=("blocks", "block_rows", "block_kernels"),
 )
-from veilboost.protocols.vertical.statements import OWN_FEATURES, OWN_SIDES
 
 
-def _refuse(config: TrainingConfig) -> None:
-    refuse(config, Smm2Options.from_dict(config.options))
+def memory(job: PlannedJob, columns: int) -> Needs:
+    """The columns of the widest block, whose room is kept for others; kernel vectors while they are made orthogonal."""
+    n = float(job.rows)
+    widest = job.rows * max(block_widths(job.rows, columns, job.bins), default=0.0)
+    return Needs(Room(0.0, 4 * KERNEL_BYTES * n), Room(8 * widest, 7 * KERNEL_BYTES * n))
+
+
+def block_widths(rows: int, features: int, bins: int) -> Iterator[float]:
+    """Columns of each block of a node, decoys among them, as `blocks_of_node` fills them: feature by feature."""
+    most = _OPTIONS.columns(rows)
+    added = sum(_OPTIONS.added(rows))
+    left = cuts_with_rows(rows, bins)
+    while left > 0:  # what is too much for one block of a feature waits for the next turn
+        wide = min(left, most)
+        together = max(1, int(most // wide))
+        whole, rest = divmod(features, together)
+        yield from [together * wide + added] * whole
+        if rest:
+            yield rest * wide + added
+        left -= wide
 
 
 SPEC = ProtocolSpec(
@@ -31,10 +86,8 @@ SPEC = ProtocolSpec(
     exact=True,
     statement=Statement(
         (
-            Protection(
-                victim="active",
+            of_active(
                 data="labels",
-                adversary="every passive party",
                 status=Status.BROKEN,
                 why=(
                     "with fewer vectors than half of a node's rows, linear programming takes the mask off the first "
@@ -42,10 +95,8 @@ SPEC = ProtocolSpec(
                 ),
             ),
             OWN_SIDES,
-            Protection(
-                victim="passive",
+            of_passive(
                 data="features",
-                adversary="the active party",
                 status=Status.HEURISTIC,
                 why=(
                     "the active party learns vectors orthogonal to the split columns and to decoys, far fewer than "
@@ -55,10 +106,10 @@ SPEC = ProtocolSpec(
         )
     ),
     messages=(*LIFECYCLE, Smm2Round, StatisticsRequest, Smm2Kernels, Smm2Masked, Smm2Gains),
-    roles={"active": smm2_active, "passive": smm2_passive},
+    roles={"active": active_by(Smm2Cipher), "passive": passive_by(Smm2PassiveCipher)},
     exact_messages=lambda config, first: (StatisticsRequest, Smm2Kernels, Smm2Masked, Smm2Gains, SplitAnswer),
     options=Smm2Options,
-    refuse=_refuse,
+    refuse=lambda config: refuse(config, Smm2Options.from_dict(config.options)),
     engines=("local",),
     cost=COST,
     memory=memory,

@@ -6,7 +6,7 @@ How gradients and statistics travel, a `StatisticsCipher` knows; see `roles.py`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise, zip_longest
 
@@ -20,26 +20,7 @@ from veilboost.boost.split import Candidates, left_sums
 from veilboost.errors import InconsistentSplit, MalformedMessage
 from veilboost.fixedpoint import MAX_BITS, Scale, weight_bits
 from veilboost.model.part import SplitRecords
-from veilboost.protocols.vertical.messages import (
-    BeginRound,
-    BeginTraining,
-    ColumnsOffered,
-    EndTraining,
-    MoreSides,
-    ResumeTraining,
-    SidesRequest,
-    SplitAnswer,
-    SplitRequest,
-    StatisticsRequest,
-)
-from veilboost.protocols.vertical.roles import (
-    ActiveContext,
-    ActiveRound,
-    Leaves,
-    RuleBook,
-    Selector,
-    StatisticsCipher,
-)
+from veilboost.protocols.vertical import messages, roles
 from veilboost.types import BoolArray, Float64Array, Int32Array, Int64Array, PartyName, UInt8Array
 from veilboost.wire.message import Done
 
@@ -52,18 +33,18 @@ class VerticalActive(SplitFinder):
 
     def __init__(
         self,
-        context: ActiveContext,
-        cipher: StatisticsCipher,
-        selector: Selector | None = None,
-        leaves: Leaves | None = None,
+        context: roles.ActiveContext,
+        cipher: roles.StatisticsCipher,
+        selector: roles.Selector | None = None,
+        leaves: roles.Leaves | None = None,
     ) -> None:
         self.context, self.config, self.cipher = context, context.config, cipher
-        self.selector, self.leaves = selector or Selector(context), leaves or Leaves(context)
+        self.selector, self.leaves = selector or roles.Selector(context), leaves or roles.Leaves(context)
         self._owner = context.order.index(context.party)
         self._layouts: dict[PartyName, BinLayout] = {}
         self._known: dict[PartyName, Int64Array] = {}  # sums of the level's open nodes, where they are known
-        self._asked: dict[PartyName, SplitRequest] = {}
-        self._rules = RuleBook()
+        self._asked: dict[PartyName, messages.SplitRequest] = {}
+        self._rules = roles.RuleBook()
 
     @property
     def derives_siblings(self) -> bool:
@@ -76,7 +57,7 @@ class VerticalActive(SplitFinder):
 
         Rows of `held_out` are kept for validation and shape no cuts; quantiles count `bin_weights`.
         """
-        opening = BeginTraining(
+        opening = messages.BeginTraining(
             config=json.dumps(self.config.to_dict()),
             rows=self.context.rows,
             trees_per_round=self.context.trees_per_round,
@@ -84,7 +65,7 @@ class VerticalActive(SplitFinder):
             held_out=_NO_BITS if held_out is None else np.packbits(held_out),
             weights=np.empty(0) if bin_weights is None else bin_weights,
         )
-        answers = self.context.peers.ask(dict.fromkeys(self.context.peers.names, opening), ColumnsOffered)
+        answers = self.context.peers.ask(dict.fromkeys(self.context.peers.names, opening), messages.ColumnsOffered)
         self._layouts = {name: _checked_layout(name, answer) for name, answer in answers.items()}
         self._layouts[self.context.party] = self.context.block.layout
         self.cipher.begin_training(self._layouts)
@@ -94,7 +75,7 @@ class VerticalActive(SplitFinder):
         """Go on after `trees` trees: every passive party forgets what came later, `records` are our own until there."""
         self._rules.restore(records)
         self._rules.keep(trees)
-        self.context.peers.ask({name: ResumeTraining(trees) for name in self.context.peers.names}, Done)
+        self.context.peers.ask({name: messages.ResumeTraining(trees) for name in self.context.peers.names}, Done)
 
     def records(self) -> SplitRecords:
         """The active party's own split records so far."""
@@ -102,7 +83,7 @@ class VerticalActive(SplitFinder):
 
     def end_training(self, trees: int) -> SplitRecords:
         """Close the job: the first `trees` trees are kept. Returns the active party's own split records."""
-        self.context.peers.ask({name: EndTraining(trees) for name in self.context.peers.names}, Done)
+        self.context.peers.ask({name: messages.EndTraining(trees) for name in self.context.peers.names}, Done)
         self._rules.keep(trees)
         return self._rules.records()
 
@@ -118,7 +99,7 @@ class VerticalActive(SplitFinder):
             name: layout if (chosen := columns[name]) is None else layout.subset(chosen)
             for name, layout in self._layouts.items()
         }
-        self._current = ActiveRound(start, block, own, layouts)
+        self._current = roles.ActiveRound(start, block, own, layouts)
         self._sums = {name: LevelSums() for name in layouts}
         fit = _NO_BITS
         if len(start.follow):
@@ -126,14 +107,14 @@ class VerticalActive(SplitFinder):
             mask[start.fit] = True
             fit = np.packbits(mask)
         openings = {
-            name: BeginRound(start.number, fit, chosen is None, _NO_INTS if chosen is None else chosen)
+            name: messages.BeginRound(start.number, fit, chosen is None, _NO_INTS if chosen is None else chosen)
             for name, chosen in columns.items()
             if name != self.context.party
         }
-        messages = self.cipher.openings(self._current, openings)
+        opening = self.cipher.openings(self._current, openings)
         if self.context.exact is not None:
             self.context.exact.before_round(self.config, start.number, self.context.rows, block.layout.slots)
-        self.context.peers.ask(messages, Done)
+        self.context.peers.ask(opening, Done)
         self.cipher.opened(self._current)
         self._last_split: LastSplit | None = None
 
@@ -153,7 +134,10 @@ class VerticalActive(SplitFinder):
         waiting = self.cipher.ask(
             current,
             level,
-            {name: StatisticsRequest(level.depth, split, *told[name], build) for name in self.context.peers.names},
+            {
+                name: messages.StatisticsRequest(level.depth, split, *told[name], build)
+                for name in self.context.peers.names
+            },
         )
         self._bins = current.block.level_bins(level.fit, level.follow)
         built = current.block.histogram(self._bins, current.start.gradients, level.fit.of(level.build))
@@ -190,7 +174,7 @@ class VerticalActive(SplitFinder):
         if len(mine):
             last.take(self._owner, *self._split_own(level, offers[self._owner], choices, mine))
         if pending is not None:
-            for name, answer in self.context.peers.collect(pending, SplitAnswer).items():
+            for name, answer in self.context.peers.collect(pending, messages.SplitAnswer).items():
                 last.take(names.index(name), *self._hear(level.depth, last, name, answer))
             self._last_split = last
         for name, sides in (routed or {}).items():  # nobody else keeps rows by node, and there is nothing to check
@@ -232,11 +216,11 @@ class VerticalActive(SplitFinder):
         pieces = {name: self._last_split.untold(self.context.order.index(name)) for name in self.context.peers.names}
         last = {name: next(each) for name, each in pieces.items()}
         while following := {name: piece for name, each in pieces.items() if (piece := next(each, None)) is not None}:
-            self.context.peers.ask({name: MoreSides(depth, split, *last[name]) for name in following}, Done)
+            self.context.peers.ask({name: messages.MoreSides(depth, split, *last[name]) for name in following}, Done)
             last |= following
         return split, last
 
-    def _hear(self, depth: int, last: LastSplit, name: PartyName, answer: SplitAnswer) -> tuple[Sides, Sides]:
+    def _hear(self, depth: int, last: LastSplit, name: PartyName, answer: messages.SplitAnswer) -> tuple[Sides, Sides]:
         """The sides that a party's answer tells, and the rest of it piece by piece."""
         fit, follow = (groups.heard() for groups in last.rows_of(self.context.order.index(name)))
         while True:
@@ -246,7 +230,7 @@ class VerticalActive(SplitFinder):
                 raise MalformedMessage(f"{name} sent left/right bits for another number of rows") from None
             if fit.complete and follow.complete:
                 return fit.whole(), follow.whole()
-            answer = self.context.peers.ask({name: SidesRequest(depth)}, SplitAnswer)[name]
+            answer = self.context.peers.ask({name: messages.SidesRequest(depth)}, messages.SplitAnswer)[name]
 
     def _tree_of(self, level: Level, positions: Int64Array) -> Int32Array:
         first = self._current.start.number * self.context.trees_per_round
@@ -263,7 +247,7 @@ class VerticalActive(SplitFinder):
             block.route(self._bins, level.follow.of(positions), splits),
         )
 
-    def _split_request(self, level: Level, offer: Candidates, choices: Choices, owner: int) -> SplitRequest:
+    def _split_request(self, level: Level, offer: Candidates, choices: Choices, owner: int) -> messages.SplitRequest:
         at = (choices.owner == owner).nonzero()[0]
         positions, handles = choices.position[at], choices.handle[at]
         nodes = level.open.searchsorted(positions)
@@ -275,7 +259,7 @@ class VerticalActive(SplitFinder):
             starts, handles = _starts(tied), np.concatenate(tied)
             nodes = nodes.repeat(np.diff(starts))
         sets = offer.left_sets(nodes, handles) if self._current.layouts[self.context.order[owner]].has_sets else []
-        return SplitRequest(
+        return messages.SplitRequest(
             depth=level.depth,
             tree=self._tree_of(level, positions),
             node=level.node[positions],
@@ -328,7 +312,7 @@ def _starts(parts: Sequence[Int32Array]) -> Int32Array:
     return starts
 
 
-def _checked_layout(name: PartyName, offered: ColumnsOffered) -> BinLayout:
+def _checked_layout(name: PartyName, offered: messages.ColumnsOffered) -> BinLayout:
     widths = np.diff(offered.offsets)
     fits = (
         len(offered.offsets) == len(offered.missing) + 1 == len(offered.kind) + 1
@@ -348,3 +332,10 @@ def _check_totals(name: PartyName, sums: Int64Array, layout: BinLayout, totals: 
     by_column = np.add.reduceat(sums, layout.offsets[:-1], axis=1)
     if not np.array_equal(by_column, np.broadcast_to(totals[:, None, :], by_column.shape)):
         raise MalformedMessage(f"the sums of {name} do not add up to the node's own", "start the job again")
+
+
+def active_by(
+    cipher: Callable[[roles.ActiveContext], roles.StatisticsCipher],
+) -> Callable[[roles.ActiveContext], VerticalActive]:
+    """What makes the active role of a protocol that is all in its cipher."""
+    return lambda context: VerticalActive(context, cipher(context))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import itertools
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -21,18 +22,7 @@ from veilboost.config import TrainingConfig
 from veilboost.errors import ImpossibleParameter, MalformedMessage, UnexpectedMessage, VeilBoostError
 from veilboost.fixedpoint import MAX_BITS
 from veilboost.model.part import SplitRecords
-from veilboost.protocols.vertical.messages import (
-    BeginRound,
-    BeginTraining,
-    ColumnsOffered,
-    EndTraining,
-    MoreSides,
-    ResumeTraining,
-    SidesRequest,
-    SplitAnswer,
-    SplitRequest,
-    StatisticsRequest,
-)
+from veilboost.protocols.vertical import messages
 from veilboost.protocols.vertical.roles import PassiveCipher, PassiveContext, PassiveJob, RuleBook
 from veilboost.protocols.vertical.round_state import RoundState, increasing, within
 from veilboost.protocols.vertical.shuffle import ColumnShuffle
@@ -58,25 +48,27 @@ class VerticalPassive:
 
     def handle(self, message: Message) -> Message:
         """Answer a request, or raise a coded error and stay as before."""
-        if isinstance(message, BeginTraining):
+        if isinstance(message, messages.BeginTraining):
             return self._begin_training(message)
         if self._job is None or self._finished:
             raise UnexpectedMessage(f"{message.type_name()} came outside a job")
-        if isinstance(message, BeginRound):
+        if isinstance(message, messages.BeginRound):
             return self._begin_round(message, self._job)
-        if isinstance(message, EndTraining):
+        if isinstance(message, messages.EndTraining):
             return self._end_training(message)
-        if isinstance(message, ResumeTraining):
+        if isinstance(message, messages.ResumeTraining):
             return self._resume(message, self._job)
-        if not isinstance(message, StatisticsRequest | SplitRequest | MoreSides | SidesRequest):
+        if not isinstance(
+            message, messages.StatisticsRequest | messages.SplitRequest | messages.MoreSides | messages.SidesRequest
+        ):
             return self.cipher.other(message, self._round)
         if self._round is None:
             raise UnexpectedMessage(f"{message.type_name()} came before the first round")
-        if isinstance(message, StatisticsRequest):
+        if isinstance(message, messages.StatisticsRequest):
             return self._statistics(message, self._round, self._job)
-        if isinstance(message, SplitRequest):
+        if isinstance(message, messages.SplitRequest):
             return self._split(self.cipher.chosen(message), self._round, self._job)
-        if isinstance(message, MoreSides):
+        if isinstance(message, messages.MoreSides):
             return self._more_sides(message, self._round)
         return self._next_sides(message, self._round)
 
@@ -93,7 +85,7 @@ class VerticalPassive:
         """Has the job ended?"""
         return self._finished
 
-    def _begin_training(self, message: BeginTraining) -> ColumnsOffered:
+    def _begin_training(self, message: messages.BeginTraining) -> messages.ColumnsOffered:
         if self._job is not None:
             raise UnexpectedMessage("the job has already begun")
         rows = self.context.rows
@@ -137,9 +129,9 @@ class VerticalPassive:
         self._job = PassiveJob(config, message.trees_per_round, message.weight_bits, block, self._rules)
         self._may_fit = None if held_out is None else np.packbits(~held_out)
         self.cipher.begin_training(self._job)
-        return ColumnsOffered(block.layout.offsets, block.layout.missing, block.layout.kind)
+        return messages.ColumnsOffered(block.layout.offsets, block.layout.missing, block.layout.kind)
 
-    def _begin_round(self, message: BeginRound, job: PassiveJob) -> Done:
+    def _begin_round(self, message: messages.BeginRound, job: PassiveJob) -> Done:
         config, block = job.config, job.block
         if message.number != self._next_round or message.number >= config.n_estimators:
             raise UnexpectedMessage("the round is not the next one")
@@ -194,7 +186,7 @@ class VerticalPassive:
         if not right:
             raise MalformedMessage("the rows to fit on are not those that the job samples")
 
-    def _resume(self, message: ResumeTraining, job: PassiveJob) -> Done:
+    def _resume(self, message: messages.ResumeTraining, job: PassiveJob) -> Done:
         rounds, rest = divmod(message.trees, job.trees_per_round)
         if rest or rounds < 0:
             raise UnexpectedMessage("the job cannot go on after a tree that was never finished here")
@@ -202,13 +194,13 @@ class VerticalPassive:
         self._round, self._next_round = None, rounds
         return Done()
 
-    def _end_training(self, message: EndTraining) -> Done:
+    def _end_training(self, message: messages.EndTraining) -> Done:
         self._rules.keep(message.trees)
         self._round = None
         self._finished = True
         return Done()
 
-    def _statistics(self, message: StatisticsRequest, state: RoundState, job: PassiveJob) -> Message:
+    def _statistics(self, message: messages.StatisticsRequest, state: RoundState, job: PassiveJob) -> Message:
         if message.depth != state.depth + (1 if state.summed else 0) or message.depth >= job.config.max_depth:
             raise UnexpectedMessage("the request is for another level")
         fit, follow = state.fit, state.follow
@@ -229,7 +221,7 @@ class VerticalPassive:
             self._round = state
             raise
 
-    def _split(self, message: SplitRequest, state: RoundState, job: PassiveJob) -> SplitAnswer:
+    def _split(self, message: messages.SplitRequest, state: RoundState, job: PassiveJob) -> messages.SplitAnswer:
         if not state.summed or message.depth != state.depth or state.split_here:
             raise UnexpectedMessage("the split is for another level, or for one that was split here already")
         position = message.position.astype(np.int64)
@@ -253,15 +245,15 @@ class VerticalPassive:
         left_sets = _sets_of(message, handles, layout) if layout.has_sets else []
         splits = state.block.splits_of(handles, left_sets)
         self._rules.note(keys, state.block.rules_of(splits, state.bins, position), state.columns)
-        return SplitAnswer(*state.split(position, splits))
+        return messages.SplitAnswer(*state.split(position, splits))
 
-    def _next_sides(self, message: SidesRequest, state: RoundState) -> SplitAnswer:
+    def _next_sides(self, message: messages.SidesRequest, state: RoundState) -> messages.SplitAnswer:
         piece = None if message.depth != state.depth else next(state.untold, None)
         if piece is None:
             raise UnexpectedMessage("there are no more left/right bits to tell")
-        return SplitAnswer(*piece)
+        return messages.SplitAnswer(*piece)
 
-    def _more_sides(self, message: MoreSides, state: RoundState) -> Done:
+    def _more_sides(self, message: messages.MoreSides, state: RoundState) -> Done:
         if not state.summed or message.depth != state.depth + 1:
             raise UnexpectedMessage("left/right bits of another level")
         state.hear(message)
@@ -280,7 +272,7 @@ def _check_ragged(starts: Int32Array, values: Int32Array, count: int) -> None:
         raise MalformedMessage("a list of lists does not fit together")
 
 
-def _sets_of(message: SplitRequest, handles: Int32Array, layout: BinLayout) -> list[Int32Array]:
+def _sets_of(message: messages.SplitRequest, handles: Int32Array, layout: BinLayout) -> list[Int32Array]:
     """The bins that go left for the handle taken at each node."""
     features, _, _ = layout.locate(handles)
     most = (layout.widths[features] - layout.missing[features]).tolist()
@@ -292,3 +284,8 @@ def _sets_of(message: SplitRequest, handles: Int32Array, layout: BinLayout) -> l
             raise MalformedMessage("a split names categories that are not there, or twice")
         sets.append(members)
     return sets
+
+
+def passive_by(cipher: Callable[[PassiveContext], PassiveCipher]) -> Callable[[PassiveContext], VerticalPassive]:
+    """What makes the passive role of a protocol that is all in its cipher."""
+    return lambda context: VerticalPassive(context, cipher(context))

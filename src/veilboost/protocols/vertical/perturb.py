@@ -9,22 +9,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 
-from veilboost.config import TrainingConfig
+from veilboost.config import ProtocolOptions, TrainingConfig, param
 from veilboost.crypto.content import content_digest
-from veilboost.errors import ImpossibleParameter, MalformedMessage
+from veilboost.errors import ImpossibleParameter, MalformedMessage, UnsupportedCombination
 from veilboost.fixedpoint import MAX_BITS, Scale, exponent_for
 from veilboost.privacy import mechanism
 from veilboost.privacy.calibrate import gaussian_sigma
 from veilboost.privacy.discrete import discrete_gaussian, discrete_laplace
-from veilboost.privacy.event import Event
+from veilboost.privacy.event import Adjacency, Event
 from veilboost.privacy.mechanism import Generator
 from veilboost.protocols.vertical.roles import ActiveContext
 from veilboost.types import BoolArray, Float64Array, Int32Array
 
+MECHANISMS = ("gaussian", "laplace", "duchi", "piecewise", "hybrid", "none")
 _CLASSIFICATION = {"binary": (1.0, 0.25), "multiclass": (1.0, 0.5), "auto": (1.0, 0.25)}  # |g| and h at weight 1
 _SIGMAS, _SCALES = 12.0, 40.0  # noise beyond has a chance below 1e-17 and is cut off there
 _LOCAL: dict[str, Callable[[Generator, Float64Array, float], Float64Array]] = {
@@ -34,21 +35,49 @@ _LOCAL: dict[str, Callable[[Generator, Float64Array, float], Float64Array]] = {
 }
 
 
-class NoiseOptions(Protocol):
-    """What a protocol's parameters must say of its noise."""
+@dataclass(frozen=True)
+class NoiseOptions(ProtocolOptions):
+    """How gradients are perturbed."""
 
-    @property
-    def mechanism(self) -> str: ...
-    @property
-    def epsilon(self) -> float: ...
-    @property
-    def delta(self) -> float: ...
-    @property
-    def noise_multiplier(self) -> float: ...
-    @property
-    def clip(self) -> float: ...
-    @property
-    def clip_hessian(self) -> float: ...
+    mechanism: str = param("gaussian", "noise on each person's gradient", choices=MECHANISMS)
+    epsilon: float = param(1.0, "what one release of one person's gradient and hessian costs", low=0, low_open=True)
+    delta: float = param(
+        1e-3,
+        "delta of one release (gaussian), as in the paper; totals are composed at the policy's delta",
+        low=0,
+        high=1,
+        low_open=True,
+    )
+    noise_multiplier: float = param(
+        0.0, "sigma over the sensitivity of a release (gaussian); 0: from epsilon and delta", low=0
+    )
+    clip: float = param(0.0, "gradients are cut off at plus and minus this; 0: the range of the loss", low=0)
+    clip_hessian: float = param(0.0, "hessians are cut off at this; 0: the range of the loss", low=0)
+    private_leaves: bool = param(
+        False, "leaf weights from the noisy gradients too: then nothing but the releases depends on the labels"
+    )
+
+
+def refuse_void_noise(config: TrainingConfig, options: NoiseOptions, protocol: str) -> None:
+    """Parameters beside which noise protects nobody."""
+    if options.delta == 1 and options.mechanism == "gaussian":
+        raise ImpossibleParameter(
+            "delta=1 protects nobody", "give a number between 0 and 1, well below one over the rows"
+        )
+    if config.sampling == "goss":
+        raise UnsupportedCombination(
+            f"goss tells passive parties who has a large gradient, which {protocol} is to hide",
+            "use sampling='uniform'",
+        )
+
+
+def refuse_true_sums(config: TrainingConfig) -> None:
+    """With `private_leaves` nothing that passive parties see may follow from true sums."""
+    if config.min_child_weight > 0 or config.base_score is None:
+        raise UnsupportedCombination(
+            "which nodes may split follows from true hessians, and the first prediction from the labels",
+            "with private_leaves set min_child_weight to 0 and base_score to a number known beforehand",
+        )
 
 
 @dataclass(frozen=True)
@@ -179,6 +208,18 @@ class Perturbation:
             values: Float64Array = clean[..., at][released].astype(np.float64) * math.ldexp(1.0, -exponent)
             sent[released, at] = noise.add(values, exponent, randomness)
         return sent
+
+
+def released_to_passive(protocol: str, what: str, release: str, content: str = "") -> dict[str, Any]:
+    """What all events of noisy gradients have in common."""
+    return {
+        "what": what,
+        "adjacency": Adjacency.LABEL,
+        "adversary": "passive parties",
+        "protocol": protocol,
+        "release": release,
+        "content": content,
+    }
 
 
 def released_gradients(

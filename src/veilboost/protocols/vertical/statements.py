@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from veilboost.privacy.statement import Protection, Status
 from veilboost.protocols.spec import Evidence
 
-ROWS_TOGETHER = Protection(
-    victim="active",
+of_active = partial(Protection, victim="active", adversary="every passive party")
+of_passive = partial(Protection, victim="passive", adversary="the active party")
+
+ROWS_TOGETHER = of_active(
     data="labels, by which rows are together",
-    adversary="every passive party",
     status=Status.BROKEN,
     why="every node's rows are told in the clear, and rows of a leaf have similar labels: a party that "
     "knows a few labels infers most others",
     needs_secrets=False,
 )
 
-OWN_SIDES = Protection(
-    victim="active",
+OWN_SIDES = of_active(
     data="features, by the sides of its winning cuts",
-    adversary="every passive party",
     status=Status.OPEN,
     why="on which side of each winning cut of the active party's own columns a row lies is told to all who keep rows "
     "by node, but for the last level of a tree: the order of its values shows; columns, cuts and values do not",
 )
 
-EXACT_SUMS_OF_FEW_ROWS = Protection(
-    victim="passive",
+EXACT_SUMS_OF_FEW_ROWS = of_passive(
     data="features, few rows",
-    adversary="the active party",
     status=Status.BROKEN,
     why="with ten rows or fewer to every sum of one bin, over all nodes and trees, linear programming and the "
     "sides of winning cuts recover most rows' bins",
