@@ -16,7 +16,6 @@ from veilboost.privacy.calibrate import (
     CalibrationRequest,
     exponential_epsilon,
     gaussian_sigma,
-    laplace_scale,
     local_epsilon,
 )
 from veilboost.privacy.event import (
@@ -170,7 +169,6 @@ def test_calibrated_noise_spends_the_budget_and_no_more(epsilon, releases, delta
     for event in (
         Piecewise(local_epsilon(epsilon, releases, delta), **ABOUT, count=releases),
         Exponential(exponential_epsilon(epsilon, releases, delta), **ABOUT, count=releases),
-        Laplace(laplace_scale(epsilon, releases=releases), **ABOUT, count=releases),
     ):
         assert compose([event], delta, convolve=False).epsilon <= epsilon * (1 + 1e-9)
     assert local_epsilon(epsilon, releases, delta) >= local_epsilon(epsilon, releases) * (1 - 1e-12)
