@@ -8,7 +8,7 @@ from veilboost.align.api import AlignContext
 from veilboost.align.hashing import DIGEST_BYTES, SortedDigests
 from veilboost.align.hmac_csp.messages import AlignmentKey, CommonHashes, CommonRequest, HashedRows, KeyRequest
 from veilboost.align.keys import find, strictly_sorted
-from veilboost.crypto.keyed_hash import KEY_BYTES, fingerprint
+from veilboost.crypto.keyed_hash import KEY_BYTES, keyed_digest
 from veilboost.errors import FalseIntersection, MalformedMessage, UnsupportedCombination
 from veilboost.types import Int64Array
 from veilboost.wire.channel import Peers
@@ -61,4 +61,4 @@ class HashedIds:
         strangers = int((places < 0).sum())
         if strangers:
             raise FalseIntersection(f"the CSP named {strangers} digests that were never sent to it")
-        return Common(self.sorted.rows[places], fingerprint(self.key, digests.tobytes()))
+        return Common(self.sorted.rows[places], keyed_digest(self.key, digests.tobytes()))

@@ -10,7 +10,7 @@ import numpy as np
 
 from veilboost.align.hashing import DIGEST_BYTES, Hashed, Hashing, SortedDigests
 from veilboost.align.hmac_csp.messages import CHECK_BYTES
-from veilboost.crypto.keyed_hash import KEY_BYTES, fingerprint
+from veilboost.crypto.keyed_hash import KEY_BYTES, keyed_digest
 from veilboost.errors import MalformedMessage
 from veilboost.types import AnyArray
 
@@ -40,14 +40,14 @@ class PreparedIds:
         """Hash, key, ids, digests, rows, and a keyed digest of it all, by which damage is found."""
         name = self.hash.encode().ljust(_NAME_BYTES, b"\0")
         body = name + self.key + self.ids + self.sorted.digests.tobytes() + self.sorted.rows.astype("<i8").tobytes()
-        return body + fingerprint(self.key, body)
+        return body + keyed_digest(self.key, body)
 
     @staticmethod
     def from_bytes(content: bytes) -> PreparedIds:
         body, check = content[:-CHECK_BYTES], content[-CHECK_BYTES:]
         name, key, ids = body[:_NAME_BYTES], body[_NAME_BYTES:][:KEY_BYTES], body[:_HEAD_BYTES][-CHECK_BYTES:]
         rows, rest = divmod(len(body) - _HEAD_BYTES, _ROW_BYTES)
-        if rows < 0 or rest or not hmac.compare_digest(check, fingerprint(key, body)):
+        if rows < 0 or rest or not hmac.compare_digest(check, keyed_digest(key, body)):
             raise MalformedMessage("what was prepared cannot be read", "prepare the job again")
         digests = np.frombuffer(body, np.uint8, rows * DIGEST_BYTES, _HEAD_BYTES).reshape(rows, DIGEST_BYTES)
         behind = np.frombuffer(body, "<i8", rows, _HEAD_BYTES + rows * DIGEST_BYTES).astype(np.int64)
@@ -84,4 +84,4 @@ class PreparedHashing(Hashing):
 def _digest_of(ids: AnyArray, key: bytes) -> bytes:
     """A table's ids are numbers or fixed-width text, whose bytes are the ids themselves."""
     plain = ids if ids.dtype.kind in "iuU" else ids.astype(np.str_)
-    return fingerprint(key, plain.dtype.str.encode() + plain.tobytes())
+    return keyed_digest(key, plain.dtype.str.encode() + plain.tobytes())

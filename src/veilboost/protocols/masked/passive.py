@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from veilboost.boost.rows import RowGroups
-from veilboost.crypto.content import content_digest
+from veilboost.crypto.fingerprint import content_digest
 from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.protocols.masked.accounting import masks_event
 from veilboost.protocols.masked.messages import MaskedLevel, NoisedVectors
