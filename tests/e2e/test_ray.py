@@ -17,8 +17,7 @@ from typer.testing import CliRunner
 
 from lotted import Lotted, lotted_certificates
 from support import make_columns, make_labels, sha, split_among, train
-from veilboost.align.meeting import meet_in_place
-from veilboost.align.preshared import align_by_id
+from veilboost.align.clear import align_by_id, meet_in_place
 from veilboost.cli.main import app
 from veilboost.config import TrainingConfig
 from veilboost.data.load import load_table
