@@ -22,7 +22,7 @@ from veilboost.cli.main import app
 from veilboost.config import TrainingConfig
 from veilboost.data.load import load_table
 from veilboost.engine import cuts, ray, work
-from veilboost.engine.opening import lasting_engine
+from veilboost.engine.api import lasting_engine
 from veilboost.engine.ray import RayPool
 from veilboost.engine.sharded import ShardedEngine
 from veilboost.engine.tables import table_in_place

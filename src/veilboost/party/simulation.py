@@ -27,7 +27,7 @@ from veilboost.infer.responder import PredictionResponder
 from veilboost.model.joined import JoinedModel, join
 from veilboost.model.part import Part, TrainingOutcome
 from veilboost.party.vertical.training import PassiveSession, TrainingJob, train_active
-from veilboost.privacy.account import MemoryAccount
+from veilboost.privacy.event import MemoryAccount
 from veilboost.privacy.statement import Noise
 from veilboost.protocols.horizontal.roles import (
     HelperContext,

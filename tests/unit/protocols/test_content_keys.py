@@ -15,7 +15,7 @@ from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import JobRandomness
 from veilboost.crypto.fingerprint import content_digest
 from veilboost.fixedpoint import Scale
-from veilboost.privacy.account import MemoryAccount
+from veilboost.privacy.event import MemoryAccount
 from veilboost.protocols.elxgb.active import NoisyLeaves
 from veilboost.protocols.horizontal.roles import ParticipantContext
 from veilboost.protocols.secagg.spec import SPEC as SECAGG

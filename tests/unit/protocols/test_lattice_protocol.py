@@ -22,9 +22,8 @@ from veilboost.protocols.lattice import active as lattice_active
 from veilboost.protocols.lattice.blocks import cut_into_blocks
 from veilboost.protocols.lattice.messages import LatticeRequest, LatticeRound, LatticeSums
 from veilboost.wire.codec import encode
-from veilboost.wire.link import from_chunks, to_chunks
 from veilboost.wire.memory import MemoryChannel
-from veilboost.wire.packet import ENVELOPE_SIZE, Kind, Packet
+from veilboost.wire.packet import ENVELOPE_SIZE, Kind, Packet, from_chunks, to_chunks
 
 pytestmark = pytest.mark.fast
 

@@ -12,7 +12,7 @@ from veilboost.align.ids import Hashing
 from veilboost.align.registry import alignment_named
 from veilboost.boost.booster import Progress
 from veilboost.data.table import PartyTable, drawn_places, drawn_rows
-from veilboost.engine.opening import lasting_engine
+from veilboost.engine.api import lasting_engine
 from veilboost.engine.shards import ShardedArray
 from veilboost.engine.taking import taken
 from veilboost.errors import MissingLabel, StaleSession, VeilBoostError

@@ -26,7 +26,7 @@ from veilboost.errors import (
     UnsupportedCombination,
 )
 from veilboost.model.part import Part, TrainingOutcome
-from veilboost.privacy.account import Account, MemoryAccount
+from veilboost.privacy.event import Account, MemoryAccount
 from veilboost.types import BoolArray, PartyName
 from veilboost.wire.channel import Peers, Pending, Reply
 from veilboost.wire.message import Message
