@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -16,15 +16,16 @@ from veilboost.errors import ImpossibleParameter, UnsupportedCombination
 from veilboost.types import BoolArray, Column, Float64Array
 
 
-class Engine(Protocol):
-    """Where a party's rows are, and who computes with them."""
+class Engine:
+    """Where a party's rows are, and who computes with them: here this process and its threads."""
 
-    @property
-    def name(self) -> str: ...
+    def __init__(self, name: str = "local") -> None:
+        self.name = name
+
     @property
     def workers(self) -> int:
         """How many processes have really computed so far."""
-        ...
+        return 1
 
     def columns(
         self,
@@ -37,28 +38,6 @@ class Engine(Protocol):
         propose: CutProposal | None = None,
     ) -> ColumnBlock:
         """The columns binned; cuts are proposed from rows that are not held out, quantiles count `weights`."""
-        ...
-
-    def labels(self, y: Float64Array, weight: Float64Array | None, held_out: BoolArray | None) -> LabelRows: ...
-    def close(self) -> None: ...
-
-
-class LocalEngine:
-    """This process and its threads."""
-
-    name = "local"
-    workers = 1
-
-    def columns(
-        self,
-        columns: Sequence[Column],
-        rows: int,
-        config: TrainingConfig,
-        weights: Float64Array | None,
-        held_out: BoolArray | None,
-        threads: int,
-        propose: CutProposal | None = None,
-    ) -> ColumnBlock:
         fit_rows = None if held_out is None else np.flatnonzero(~held_out).astype(np.int32)
         return ColumnBlock.build(columns, rows, config, weights, fit_rows, threads, propose)
 
@@ -69,7 +48,7 @@ class LocalEngine:
         pass
 
 
-LOCAL = LocalEngine()
+LOCAL = Engine()
 
 
 def check_job(
