@@ -27,13 +27,13 @@ from papers.elxgb.guesses import PAPER_GUESSES, guesses
 from papers.elxgb.setting import DELTA, PARTIES, SHORT_KEY, job
 from secure_inference import load_of_users, served, timed
 from secure_inference_load import load_over_tls
-from veilboost.align.hashing import Hashing
-from veilboost.align.hmac_csp.prepared import PreparedHashing, PreparedIds
+from veilboost.align.hmac_csp.hashed import PreparedHashing, PreparedIds
+from veilboost.align.ids import Hashing
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import Csprng
 from veilboost.crypto.keyed_hash import KEY_BYTES
 from veilboost.crypto.paillier.keys import generate_key
-from veilboost.crypto.paillier.prepared import PreparedOwner
+from veilboost.crypto.paillier.owner import PreparedOwner
 from veilboost.data import PartyTable
 from veilboost.party.simulation import simulate_training
 from veilboost.types import AnyArray

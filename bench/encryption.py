@@ -30,8 +30,9 @@ from encryption_claims import claims, markdown
 from exchange import kernel, recorded_exchange
 from paillier_units import counting, unit_costs
 from prototype import Prototype, made_up_levels
+from veilboost._native import lattice_engines
 from veilboost.config import TrainingConfig
-from veilboost.crypto.lattice.engine import VARIABLE, engine_names
+from veilboost.crypto.lattice.keys import ENGINE_VARIABLE
 from veilboost.data import PartyTable
 from veilboost.model.joined import join
 from veilboost.party.certs import init_authority, issue
@@ -51,14 +52,14 @@ def halves(table: PartyTable) -> dict[str, PartyTable]:
 
 @contextmanager
 def engine(name: str) -> Iterator[None]:
-    before = os.environ.get(VARIABLE)
-    os.environ[VARIABLE] = name
+    before = os.environ.get(ENGINE_VARIABLE)
+    os.environ[ENGINE_VARIABLE] = name
     try:
         yield
     finally:
-        del os.environ[VARIABLE]
+        del os.environ[ENGINE_VARIABLE]
         if before is not None:
-            os.environ[VARIABLE] = before
+            os.environ[ENGINE_VARIABLE] = before
 
 
 def per_tree(tables: Mapping[str, PartyTable], protocol: str, config: TrainingConfig, threads: int) -> dict[str, float]:
@@ -91,7 +92,7 @@ def best_per_tree(
 
 def lattice(tables: Mapping[str, PartyTable], config: TrainingConfig, repeats: int) -> dict[str, Any]:
     result = {}
-    for name in ("auto", *(n for n in ("avx2",) if n in engine_names())):
+    for name in ("auto", *(n for n in ("avx2",) if n in lattice_engines())):
         with engine(name):
             one = best_per_tree(tables, "lattice", config, 1, repeats)
             two = best_per_tree(tables, "lattice", config, 2, repeats)
@@ -103,7 +104,7 @@ def lattice(tables: Mapping[str, PartyTable], config: TrainingConfig, repeats: i
             "megabytes_per_tree_to_passive": one["megabytes_to_passive"],
         }
         note(f"lattice, engine {name}: {one['cpu_seconds']:.3f} CPU s, {two['wall_seconds']:.3f} s with two threads")
-    return {"engines": list(engine_names()), **result}
+    return {"engines": lattice_engines(), **result}
 
 
 def paillier(tables: Mapping[str, PartyTable], config: TrainingConfig, key_bits: int, repeats: int) -> dict[str, Any]:
@@ -175,7 +176,7 @@ def kernels(prototype: Prototype | None, repeats: int, rows: int) -> dict[str, A
     rng = np.random.default_rng(1)
     pairs = np.stack([rng.integers(-(2**20), 2**20 + 1, rows), rng.integers(0, 2**18 + 1, rows)], axis=1)
     bins = rng.integers(0, KERNEL_BINS, (KERNEL_FEATURES, rows)).astype(np.uint8)
-    names = ("auto", *(name for name in ("avx2",) if name in engine_names()))
+    names = ("auto", *(name for name in ("avx2",) if name in lattice_engines()))
     result: dict[str, Any] = {name: kernel(pairs, bins, KERNEL_BINS, KERNEL_RUN, name, repeats) for name in names}
     if prototype is not None:
         runs = [prototype.exchange(pairs, bins, KERNEL_BINS, KERNEL_RUN) for _ in range(repeats)]

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from veilboost._native import LatticePublic, LatticeSecret
 from veilboost.config import TrainingConfig
-from veilboost.crypto.lattice.engine import public_engine, secret_engine
 from veilboost.crypto.lattice.keys import FAMILIES, KEY_BYTES, Blocks, EncryptedSums, PublicKey, SecretKey
 from veilboost.crypto.lattice.parameters import SEED_BYTES, sizes_for
 from veilboost.data import PartyTable
@@ -74,10 +74,10 @@ def _watched(found: Exchange) -> Iterator[None]:
 def kernel(pairs: np.ndarray, bins: np.ndarray, width: int, run: int, engine: str, repeats: int) -> dict[str, float]:
     """Least CPU milliseconds of each step of one node's exchange on one thread; bins are (features, rows)."""
     secret_seed, public_seed, seed, noise = (os.urandom(SEED_BYTES) for _ in range(4))
-    secret = secret_engine(FAMILIES, secret_seed, engine)
+    secret = LatticeSecret(FAMILIES, secret_seed, engine)
     key = np.empty(KEY_BYTES, dtype=np.uint8)
     secret.public_key(public_seed, key)
-    public = public_engine(FAMILIES, public_seed, key, engine)
+    public = LatticePublic(FAMILIES, public_seed, key, engine)
     rows, features = len(pairs), len(bins)
     values, by_row = np.ascontiguousarray(pairs[None], dtype=np.int32), np.ascontiguousarray(bins.T)
     zero, runs = np.zeros(1, dtype=np.int32), np.array([run], dtype=np.int32)

@@ -2,7 +2,8 @@
 
     python bench/modules.py
 
-What runs while modules are imported does not count: a module whose functions run is one that a reader of that path must look at.
+What runs while modules are imported does not count: a module whose functions run is one that a reader of that path
+must look at.
 `train` counts the driver and a daemon together, over TLS, without making certificates.
 """
 

@@ -19,11 +19,10 @@ import veilboost.protocols.paillier.passive as passive_module
 from common import among, arguments, hold_out, load, note, report
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import Csprng
-from veilboost.crypto.paillier.ciphertexts import Blinder, add, compress
-from veilboost.crypto.paillier.halves import halve
+from veilboost.crypto.paillier.ciphertexts import Blinder, PairPacking, add, compress
+from veilboost.crypto.paillier.integers import halve
 from veilboost.crypto.paillier.keys import generate_key
 from veilboost.crypto.paillier.owner import Owner
-from veilboost.crypto.paillier.packing import PairPacking
 from veilboost.party.simulation import simulate_training
 
 SAMPLE = 1000

@@ -57,7 +57,7 @@ def train(folder: Path, protocol: str, engine: str, workers: int, trees: int, de
     """One run, in this process and its workers."""
     from veilboost.config import TrainingConfig
     from veilboost.data.load import load_table
-    from veilboost.engine.opening import open_engine
+    from veilboost.engine.api import open_engine
     from veilboost.engine.sharded import ShardedEngine
     from veilboost.engine.tables import table_in_place
     from veilboost.model.joined import join

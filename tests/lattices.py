@@ -7,13 +7,42 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import pytest
 
-from veilboost.crypto.lattice.engine import PublicEngine, SecretEngine, public_engine, secret_engine
-from veilboost.crypto.lattice.keys import Blocks
+from lattice_twin import NumpyPublic, NumpySecret
+from veilboost import _native
+from veilboost.crypto.lattice.keys import ENGINE_VARIABLE, Blocks
 from veilboost.crypto.lattice.parameters import POLYNOMIAL_BYTES, PRIMES, Sizes, sizes_for
 from veilboost.types import AnyArray, Int32Array, Int64Array, UInt8Array, UInt64Array
 
+SecretEngine = _native.LatticeSecret | NumpySecret
+PublicEngine = _native.LatticePublic | NumpyPublic
 NOTHING = np.empty((0, 2, 0), dtype=np.int64)  # to add to sums
+
+
+def engine_names() -> tuple[str, ...]:
+    """The kernel's versions that run here, fastest first, and the twin."""
+    return (*_native.lattice_engines(), "numpy")
+
+
+def secret_engine(families: int, key: bytes, name: str) -> SecretEngine:
+    return NumpySecret(families, key) if name == "numpy" else _native.LatticeSecret(families, key, name)
+
+
+def public_engine(families: int, seed: bytes, packed: UInt8Array, name: str) -> PublicEngine:
+    """Raises ValueError where the key has another size or a residue out of range."""
+    if name == "numpy":
+        return NumpyPublic(families, seed, packed)
+    return _native.LatticePublic(families, seed, packed, name)
+
+
+def use_engine(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Keys made from now on compute by this engine."""
+    if name == "numpy":  # the twin in the kernel's place
+        monkeypatch.setattr(_native, "LatticeSecret", lambda *key: NumpySecret(*key[:-1]))
+        monkeypatch.setattr(_native, "LatticePublic", lambda *key: NumpyPublic(*key[:-1]))
+    else:
+        monkeypatch.setenv(ENGINE_VARIABLE, name)
 
 
 def seed_named(name: str) -> bytes:

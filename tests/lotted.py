@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from veilboost.align.preshared import align_by_id
+from veilboost.align.clear import align_by_id
 from veilboost.config import TrainingConfig
 from veilboost.data.load import load_table
 from veilboost.model.joined import join

@@ -20,8 +20,7 @@ from veilboost.data.table import PartyTable
 from veilboost.party.simulation import Simulation, simulate_training
 from veilboost.report.plots import bar_chart
 from veilboost.types import PartyName
-from veilboost.wire.network import Network
-from veilboost.wire.transcript import Entry
+from veilboost.wire.transcript import Entry, Network
 
 LINE = Network.parse("20mbit,100ms")  # section 4.2
 TREES, BUCKETS, EPSILON = 500, 18, 4.0  # not stated for this table

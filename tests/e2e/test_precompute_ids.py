@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from parties import make_certificates
-from veilboost.align import hashing
+from veilboost.align import ids as align_ids
 from veilboost.align.hmac_csp.messages import AlignmentKey
 from veilboost.config import TrainingConfig
 from veilboost.errors import (
@@ -147,14 +147,14 @@ def market(tmp_path, certificates):
 @pytest.fixture
 def hashings(monkeypatch):
     """How many ids were hashed, list by list."""
-    counted, lock, really = [], threading.Lock(), hashing.keyed_digests
+    counted, lock, really = [], threading.Lock(), align_ids.keyed_digests
 
     def counting(texts, *how):
         with lock:
             counted.append(len(texts))
         return really(texts, *how)
 
-    monkeypatch.setattr(hashing, "keyed_digests", counting)
+    monkeypatch.setattr(align_ids, "keyed_digests", counting)
     return counted
 
 

@@ -17,13 +17,12 @@ from typer.testing import CliRunner
 
 from lotted import Lotted, lotted_certificates
 from support import make_columns, make_labels, sha, split_among, train
-from veilboost.align.meeting import meet_in_place
-from veilboost.align.preshared import align_by_id
+from veilboost.align.clear import align_by_id, meet_in_place
 from veilboost.cli.main import app
 from veilboost.config import TrainingConfig
 from veilboost.data.load import load_table
 from veilboost.engine import cuts, ray, work
-from veilboost.engine.opening import lasting_engine
+from veilboost.engine.api import lasting_engine
 from veilboost.engine.ray import RayPool
 from veilboost.engine.sharded import ShardedEngine
 from veilboost.engine.tables import table_in_place

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from veilboost.align.preshared import align_by_id
+from veilboost.align.clear import align_by_id
 from veilboost.errors import NothingToResume, PeerRefused, VeilBoostError
 from veilboost.model.joined import join
 from veilboost.party.certs import init_authority, issue

@@ -23,12 +23,11 @@ from veilboost.party.identity import server_name
 from veilboost.party.messages import CONTROL_MESSAGES, Accepted, Propose
 from veilboost.party.settings import load_party
 from veilboost.wire.codec import Catalogue, encode
-from veilboost.wire.grpc.chunk import encode_chunk
 from veilboost.wire.grpc.client import METHOD, dial
+from veilboost.wire.grpc.link import encode_chunk
 from veilboost.wire.grpc.server import LinkServer
-from veilboost.wire.link import to_chunks
 from veilboost.wire.message import Done
-from veilboost.wire.packet import ENVELOPE_SIZE, Kind, Packet
+from veilboost.wire.packet import ENVELOPE_SIZE, Kind, Packet, to_chunks
 from veilboost.wire.rpc import Caller
 from veilboost.wire.transcript import Transcript
 

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lattices import LevelCase, exchange, make_level
+from lattices import LevelCase, engine_names, exchange, make_level
 from veilboost.crypto.csprng import Csprng
-from veilboost.crypto.lattice.engine import engine_names
 from veilboost.crypto.lattice.keys import PublicKey, SecretKey
 
 pytestmark = pytest.mark.fast

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from variances import duchi_variance, hybrid_variance, piecewise_variance
 from veilboost.crypto.csprng import Csprng
 from veilboost.fixedpoint import MAX_BITS, Scale
-from veilboost.privacy.mechanism import duchi_variance, hybrid_variance, piecewise_variance
 from veilboost.protocols.ldp.options import LdpOptions, Ranges
 from veilboost.protocols.vertical.perturb import Noise, Perturbation, multiplier
 

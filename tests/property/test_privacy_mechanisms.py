@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from variances import discrete_laplace_variance, duchi_variance, hybrid_variance, piecewise_variance
 from veilboost.crypto.csprng import Csprng
 from veilboost.errors import ImpossibleParameter
 from veilboost.privacy import discrete, mechanism
-from veilboost.privacy.discrete import discrete_gaussian, discrete_laplace, discrete_laplace_variance
+from veilboost.privacy.discrete import discrete_gaussian, discrete_laplace
 
 COUNT = 40_000
 epsilons = st.floats(0.2, 6.0)
@@ -76,14 +77,11 @@ def test_integers_below_a_bound_are_not_biased_by_its_remainder():
 
 @settings(max_examples=20, deadline=None)
 @given(st.floats(1e-3, 1e6), st.integers(0, 2**32))
-def test_gaussian_and_laplace(scale, seed):
+def test_gaussian(scale, seed):
     generator = Csprng(seed.to_bytes(8, "big"))
     drawn = mechanism.gaussian(generator, scale, COUNT)
     agrees(drawn, 0.0, scale**2, 3 * scale**4)
     assert abs(np.mean(np.abs(drawn) < scale) - 0.682689) < 6 * math.sqrt(0.22 / COUNT)
-    drawn = mechanism.laplace(generator, scale, COUNT)
-    agrees(drawn, 0.0, 2 * scale**2, 24 * scale**4)
-    assert abs(np.mean(np.abs(drawn) < scale) - (1 - math.exp(-1))) < 6 * math.sqrt(0.24 / COUNT)
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 5])
@@ -99,9 +97,9 @@ def test_as_many_gaussians_as_asked_for(count):
 def test_local_mechanisms_are_unbiased_with_the_stated_variance(value, epsilon, seed):
     values = np.full(COUNT, value)
     for draw, variance in (
-        (mechanism.duchi, mechanism.duchi_variance),
-        (mechanism.piecewise, mechanism.piecewise_variance),
-        (mechanism.hybrid, mechanism.hybrid_variance),
+        (mechanism.duchi, duchi_variance),
+        (mechanism.piecewise, piecewise_variance),
+        (mechanism.hybrid, hybrid_variance),
     ):
         drawn = draw(Csprng(seed.to_bytes(8, "big")), values, epsilon)
         agrees(drawn, value, float(variance(values[:1], epsilon)[0]))
@@ -127,7 +125,7 @@ def test_hybrid_starts_where_the_two_mechanisms_meet():
     drawn = mechanism.hybrid(Csprng(b"h"), np.zeros(100), 0.6)
     assert len(set(np.abs(drawn))) == 1  # Duchi's two points
     # Above it the variance does not depend on the value.
-    spread = mechanism.hybrid_variance(np.array([0.0, 0.5, 1.0]), 2.0)
+    spread = hybrid_variance(np.array([0.0, 0.5, 1.0]), 2.0)
     assert spread == pytest.approx(np.full(3, spread[0]))
 
 

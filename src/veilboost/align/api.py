@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from veilboost.align.hashing import Hashing
-from veilboost.align.ids import canonical_ids
+from veilboost.align.ids import Hashing, canonical_ids
 from veilboost.crypto.csprng import Csprng
 from veilboost.crypto.keyed_hash import HASHES
 from veilboost.data.table import PartyTable, id_order

@@ -22,8 +22,8 @@ from veilboost.audit.sums import histograms
 from veilboost.audit.view import Truth, View
 from veilboost.boost.objective import sigmoid
 from veilboost.config import TrainingConfig
-from veilboost.crypto.content import content_digest
 from veilboost.crypto.csprng import JobRandomness
+from veilboost.crypto.fingerprint import content_digest
 from veilboost.data.table import PartyTable
 from veilboost.errors import ImpossibleParameter
 from veilboost.party.simulation import simulate_training

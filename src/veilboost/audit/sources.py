@@ -12,7 +12,7 @@ from veilboost.audit.view import Seen, Truth, View
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import Csprng
 from veilboost.crypto.paillier.keys import generate_key
-from veilboost.crypto.paillier.prepared import PreparedOwner
+from veilboost.crypto.paillier.owner import PreparedOwner
 from veilboost.data.table import PartyTable
 from veilboost.errors import RowsDiffer, UnknownRun, UnreadableFile
 from veilboost.party.job import Job, load_job

@@ -16,8 +16,8 @@ from veilboost.boost.layout import BinLayout
 from veilboost.crypto.csprng import Csprng
 from veilboost.crypto.lattice.keys import EncryptedSums, SecretKey
 from veilboost.crypto.lattice.parameters import Sizes
-from veilboost.crypto.paillier.packing import PairPacking
-from veilboost.crypto.paillier.prepared import PreparedRandomness
+from veilboost.crypto.paillier.ciphertexts import PairPacking
+from veilboost.crypto.paillier.owner import PreparedRandomness
 from veilboost.protocols.lattice.blocks import cut_into_blocks, value_bits
 from veilboost.protocols.lattice.messages import LatticeRequest, LatticeSums
 from veilboost.protocols.paillier.messages import PaillierRound, PaillierSums

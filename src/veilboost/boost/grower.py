@@ -60,11 +60,6 @@ class Level:
     derive: Int64Array
     parent: Int64Array
 
-    @property
-    def sibling(self) -> Int64Array:
-        """The positions whose sums, taken from the parents', give those of `derive`."""
-        return self.derive ^ 1
-
 
 @dataclass(frozen=True)
 class Choices:

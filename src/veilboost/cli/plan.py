@@ -69,7 +69,7 @@ def plan(
     """
     from veilboost.plan.predict import predict
     from veilboost.protocols.registry import all_protocols, protocols_of
-    from veilboost.wire.network import Network
+    from veilboost.wire.transcript import Network
 
     line = None if network is None else Network.parse(network)
     every = all_protocols()

@@ -116,9 +116,9 @@ def spent(
     from veilboost.cli.summary import print_spending
     from veilboost.errors import UnknownRun
     from veilboost.party.runs import RunFolder
+    from veilboost.privacy.accountant import spending
     from veilboost.privacy.calibrate import check_delta
     from veilboost.privacy.event import event_from_dict
-    from veilboost.privacy.spending import spending
 
     if delta is not None:
         check_delta(delta, "--delta")

@@ -202,13 +202,13 @@ def simulate(
     from veilboost.cli.audit import print_findings, write_page
     from veilboost.cli.options import with_budget, with_option
     from veilboost.cli.summary import print_summary
-    from veilboost.engine.opening import check_engine, open_engine
+    from veilboost.engine.api import check_engine, open_engine
     from veilboost.experiment.problem import DataOptions, load_problem
     from veilboost.experiment.run import RunOptions, run
     from veilboost.model.store import save_model
     from veilboost.protocols.registry import protocol_named
     from veilboost.protocols.validation import settle
-    from veilboost.wire.network import Network
+    from veilboost.wire.transcript import Network
 
     # All that is checked here comes before the loading of a large file.
     if scene and dataset is not None:

@@ -29,7 +29,7 @@ def transcript(
         [bold]veilboost transcript runs/credit[/]
     """
     from veilboost.party.exchange import read_entries, read_exchanges, traffic_by_peer, traffic_dict
-    from veilboost.wire.network import Network
+    from veilboost.wire.transcript import Network
 
     owner, exchanges = read_exchanges(run)
     totals = traffic_by_peer(owner, exchanges)

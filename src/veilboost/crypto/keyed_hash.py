@@ -31,7 +31,7 @@ def keyed_digests(texts: Sequence[bytes], key: bytes, name: str, size: int) -> U
     return np.frombuffer(b"".join(digests), np.uint8).reshape(len(texts), size)
 
 
-def fingerprint(key: bytes, content: bytes) -> bytes:
+def keyed_digest(key: bytes, content: bytes) -> bytes:
     """A keyed digest of one long content, apart from those of ids."""
     return hashlib.blake2b(content, key=key, digest_size=32, person=b"veilboost check").digest()
 

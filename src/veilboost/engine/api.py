@@ -1,30 +1,31 @@
-"""What an engine is: it makes a party's columns and label rows, and they do the rest."""
+"""What an engine is, and engines by name: it makes a party's columns and label rows, and they do the rest."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 
 from veilboost.boost.columns import ColumnBlock, CutProposal
 from veilboost.boost.labels import LabelRows
 from veilboost.config import TrainingConfig
-from veilboost.errors import UnsupportedCombination
+from veilboost.errors import ImpossibleParameter, UnsupportedCombination
 from veilboost.types import BoolArray, Column, Float64Array
 
 
-class Engine(Protocol):
-    """Where a party's rows are, and who computes with them."""
+class Engine:
+    """Where a party's rows are, and who computes with them: here this process and its threads."""
 
-    @property
-    def name(self) -> str: ...
+    def __init__(self, name: str = "local") -> None:
+        self.name = name
+
     @property
     def workers(self) -> int:
         """How many processes have really computed so far."""
-        ...
+        return 1
 
     def columns(
         self,
@@ -37,28 +38,6 @@ class Engine(Protocol):
         propose: CutProposal | None = None,
     ) -> ColumnBlock:
         """The columns binned; cuts are proposed from rows that are not held out, quantiles count `weights`."""
-        ...
-
-    def labels(self, y: Float64Array, weight: Float64Array | None, held_out: BoolArray | None) -> LabelRows: ...
-    def close(self) -> None: ...
-
-
-class LocalEngine:
-    """This process and its threads."""
-
-    name = "local"
-    workers = 1
-
-    def columns(
-        self,
-        columns: Sequence[Column],
-        rows: int,
-        config: TrainingConfig,
-        weights: Float64Array | None,
-        held_out: BoolArray | None,
-        threads: int,
-        propose: CutProposal | None = None,
-    ) -> ColumnBlock:
         fit_rows = None if held_out is None else np.flatnonzero(~held_out).astype(np.int32)
         return ColumnBlock.build(columns, rows, config, weights, fit_rows, threads, propose)
 
@@ -69,7 +48,7 @@ class LocalEngine:
         pass
 
 
-LOCAL = LocalEngine()
+LOCAL = Engine()
 
 
 def check_job(
@@ -103,3 +82,53 @@ def _controller() -> Any:
 def blas_threads(count: int) -> AbstractContextManager[None]:
     """Within it, NumPy's matrix routines take at most so many threads: by themselves they take every core there is."""
     return cast(AbstractContextManager[None], _controller().limit(limits=count, user_api="blas"))
+
+
+# --- engines by name, as settings and command lines give them ------------------------------------------------------
+
+
+HELP = "local, disk or disk:FOLDER (rows in files), ray (workers here) or ray://HOST:PORT (a cluster that runs)"
+
+
+def check_engine(name: str, workers: int | None) -> None:
+    """Refuse what names no engine, before anything is started."""
+    if name not in {"local", "disk", "ray"} and not name.startswith(("ray://", "disk:")):
+        raise ImpossibleParameter(f"there is no engine {name!r}", f"use {HELP}")
+    if workers is not None and workers < 1:
+        raise ImpossibleParameter(f"workers={workers} is less than 1")
+    if workers is not None and not name.startswith("ray"):
+        raise UnsupportedCombination(f"the engine {name} has no workers", "set threads, or use the engine ray")
+
+
+@contextmanager
+def open_engine(name: str = "local", workers: int | None = None) -> Generator[Engine]:
+    """The engine of this name, closed in the end. `workers` are as many as there are cores where it is None."""
+    check_engine(name, workers)
+    if name == "local":
+        yield LOCAL
+        return
+    engine = _sharded(name, workers)
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+@cache
+def lasting_engine(name: str, workers: int | None) -> Engine:
+    """The engine that all jobs of this process share, until it ends."""
+    check_engine(name, workers)
+    return LOCAL if name == LOCAL.name else _sharded(name, workers)
+
+
+def _sharded(name: str, workers: int | None) -> Engine:
+    from veilboost.engine.sharded import ShardedEngine
+
+    if name.startswith("disk"):
+        from veilboost.engine.pool import DiskPool
+
+        return ShardedEngine(DiskPool(name.partition(":")[2] or None), 1, "disk", own_threads=True)
+    from veilboost.engine.ray import RayPool
+
+    pool = RayPool(workers, None if name == "ray" else name)
+    return ShardedEngine(pool, pool.size, "ray")

@@ -13,10 +13,10 @@ import numpy as np
 from veilboost.boost.rows import Result, RowGroups
 from veilboost.boost.sides import SIDES_AT_ONCE, Sides, SidesHeard
 from veilboost.engine import work
-from veilboost.engine.order import collected, window
 from veilboost.engine.pool import Ref, reduced
 from veilboost.engine.shards import ShardedArray, Shards
 from veilboost.engine.sides import ShardedHeard, ShardedSides, as_sides, in_shards
+from veilboost.engine.work import collected, window_by_shard
 from veilboost.types import AnyArray, BoolArray, Float32Array, Float64Array, Int32Array, Int64Array, UInt8Array
 
 CHUNK_ROWS = 1 << 20  # row numbers that are here at a time
@@ -119,7 +119,7 @@ class ShardedRows(RowGroups):
         edges = [*range(0, self.size, CHUNK_ROWS), self.size]
         firsts = list(self.shards.edges[:-1])
         for low, high in itertools.pairwise(edges):
-            skip, take = window(self.by_shard, low, high)
+            skip, take = window_by_shard(self.by_shard, low, high)
             parts = self.shards.each(work.window, self.parts, self.pick, list(skip), list(take), firsts)
             yield collected(self.shards.pool.get(parts), take)
 
@@ -133,7 +133,7 @@ class ShardedRows(RowGroups):
         for number, (low, high) in enumerate(itertools.pairwise(edges)):
             if len(answers) > AHEAD:
                 yield pool.get([answers.popleft()])[0]
-            skip, take = window(self.by_shard, low, high)
+            skip, take = window_by_shard(self.by_shard, low, high)
             having = np.flatnonzero(take.any(axis=1)).tolist() or [0]
             told = [
                 pool.call(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from veilboost.boost.columns import ColumnBlock, CutProposal
 from veilboost.boost.labels import LabelRows
 from veilboost.config import TrainingConfig
+from veilboost.engine.api import Engine
 from veilboost.engine.columns import ShardedBlock
 from veilboost.engine.labels import ShardedLabels
 from veilboost.engine.pool import Pool
@@ -16,12 +17,13 @@ from veilboost.types import AnyArray, BoolArray, Column, Float64Array
 MOST_ROWS = 1 << 20  # of a shard: what a worker holds at a time
 
 
-class ShardedEngine:
+class ShardedEngine(Engine):
     """At least `shards` shards, and more where they would be large."""
 
     def __init__(self, pool: Pool, shards: int, name: str, own_threads: bool = False) -> None:
         """`own_threads`: a piece of work may use the party's threads, as no other runs beside it."""
-        self._pool, self._shards, self.name, self._own_threads = pool, shards, name, own_threads
+        super().__init__(name)
+        self._pool, self._shards, self._own_threads = pool, shards, own_threads
 
     @property
     def workers(self) -> int:

@@ -9,9 +9,9 @@ import numpy as np
 
 from veilboost.boost.sides import SIDES_AT_ONCE, Sides, SidesHeard
 from veilboost.engine import work
-from veilboost.engine.order import collected, dealt, window
 from veilboost.engine.pool import Ref
 from veilboost.engine.shards import Shards
+from veilboost.engine.work import collected, dealt, window_by_shard
 from veilboost.errors import MalformedMessage
 from veilboost.types import AnyArray, BoolArray, Int64Array, UInt8Array
 
@@ -49,7 +49,7 @@ class ShardedSides:
 
     def between(self, low: int, high: int) -> UInt8Array:
         """Those of the places low .. high, here: a 0 or 1 each."""
-        skip, take = window(self.by_shard, low, high)
+        skip, take = window_by_shard(self.by_shard, low, high)
         pool, told = self.shards.pool, list(self.parts)
         having = np.flatnonzero(take.any(axis=1))  # places stand shard after shard, so that few have any of a piece
         if low > 0 or high < len(self):
@@ -75,7 +75,7 @@ class ShardedHeard(SidesHeard):
     def plus(self, piece: UInt8Array) -> SidesHeard:
         bits = np.unpackbits(piece, count=self.rows_of(piece))
         low = self.pieces * SIDES_AT_ONCE
-        _, take = window(self._by_shard, low, low + len(bits))
+        _, take = window_by_shard(self._by_shard, low, low + len(bits))
         parts = [
             (*own, self._shards.pool.put((np.packbits(new), len(new)))) if len(new) else own
             for own, new in zip(self._parts, dealt(bits, take), strict=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from veilboost.align.preshared import align_by_id
+from veilboost.align.clear import align_by_id
 from veilboost.data.table import PartyTable
 from veilboost.errors import RowsDiffer
 from veilboost.types import Column, Int64Array, PartyName

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from veilboost.config import DEFAULTS
-from veilboost.engine.opening import check_engine, open_engine
+from veilboost.engine.api import check_engine, open_engine
 from veilboost.errors import (
     EmptyTable,
     ForeignColumns,

@@ -15,7 +15,7 @@ from typing import IO, Any, cast
 
 import numpy as np
 
-from veilboost.align.preshared import align_by_id
+from veilboost.align.clear import align_by_id
 from veilboost.boost.metrics import metric_named
 from veilboost.config import TrainingConfig
 from veilboost.data.arrow import ArrowTable, pyarrow

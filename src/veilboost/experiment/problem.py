@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from veilboost.align.preshared import align_by_id
+from veilboost.align.clear import align_by_id
 from veilboost.data.datasets import load_dataset
 from veilboost.data.load import load_table
 from veilboost.data.scenes import ID, LABEL

@@ -22,14 +22,13 @@ from veilboost.experiment.baseline import central_xgboost
 from veilboost.experiment.problem import Problem, labels, with_declared
 from veilboost.experiment.summary import Member, RunSummary, learned_by, learning_curve, sent_by
 from veilboost.party.simulation import SERVER, Simulation, simulate_training
-from veilboost.privacy.accountant import DEFAULT_DELTA
-from veilboost.privacy.spending import spending
+from veilboost.privacy.accountant import DEFAULT_DELTA, spending
 from veilboost.protocols.registry import protocol_named
 from veilboost.protocols.spec import ProtocolSpec, Setting
 from veilboost.protocols.validation import resolve, settle
 from veilboost.report.steps import course, kind_of
 from veilboost.types import BoolArray, Float64Array, Int64Array, PartyName, Role
-from veilboost.wire.network import turns
+from veilboost.wire.transcript import turns
 
 ALONE = "plain"  # nobody else takes part, so nothing needs protection
 TEST_ROWS, VALIDATION_ROWS = "test rows", "validation rows"

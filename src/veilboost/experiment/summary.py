@@ -23,8 +23,7 @@ from veilboost.report.runs import training_facts
 from veilboost.report.steps import Course
 from veilboost.types import Column, Float64Array, PartyName
 from veilboost.wire.message import Message
-from veilboost.wire.network import Network
-from veilboost.wire.transcript import Transcript, by_type
+from veilboost.wire.transcript import Network, Transcript, by_type
 
 _POINTS = 60  # of a learning curve
 _DIVIDED = {"vertical": ("parties", "columns"), "horizontal": ("participants", "rows")}

@@ -13,8 +13,7 @@ from veilboost.party.identity import PeerIdentity
 from veilboost.party.settings import PartySettings
 from veilboost.types import PartyName
 from veilboost.wire.grpc.server import LinkServer
-from veilboost.wire.link import Link
-from veilboost.wire.packet import Packet
+from veilboost.wire.packet import Link, Packet
 from veilboost.wire.rpc import FIRST_PAUSE, LONGEST_PAUSE, answer_requests
 
 _LOG = logging.getLogger(__name__)

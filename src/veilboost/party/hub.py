@@ -11,7 +11,7 @@ from veilboost.party.identity import Identity, Revoked, load_identity, load_revo
 from veilboost.party.settings import Limits, PartySettings
 from veilboost.types import PartyName
 from veilboost.wire.grpc.client import TlsFiles, dial
-from veilboost.wire.link import Link
+from veilboost.wire.packet import Link
 
 
 def own_identity(settings: PartySettings) -> Identity:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from veilboost.data.table import PartyTable
-from veilboost.engine.api import LOCAL
-from veilboost.engine.opening import lasting_engine
+from veilboost.engine.api import LOCAL, lasting_engine
 from veilboost.engine.sharded import ShardedEngine
 from veilboost.engine.tables import rows_in_place, table_in_place
 from veilboost.errors import AgainstPolicy, UnexpectedMessage

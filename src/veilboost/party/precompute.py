@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from veilboost.align.hashing import Hashing
-from veilboost.align.hmac_csp.hashed import key_in
+from veilboost.align.hmac_csp.hashed import PreparedHashing, PreparedIds, key_in
 from veilboost.align.hmac_csp.messages import AlignmentKey
-from veilboost.align.hmac_csp.prepared import PreparedHashing, PreparedIds
+from veilboost.align.ids import Hashing
 from veilboost.align.registry import alignment_named, all_alignments
 from veilboost.crypto.csprng import Csprng, JobRandomness
 from veilboost.crypto.keyed_hash import HASHES, KEY_BYTES

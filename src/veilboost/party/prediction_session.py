@@ -10,7 +10,7 @@ from pathlib import Path
 
 from veilboost.align.api import AlignContext
 from veilboost.align.registry import alignment_named
-from veilboost.engine.opening import lasting_engine
+from veilboost.engine.api import lasting_engine
 from veilboost.engine.taking import gathered, taken
 from veilboost.errors import AgainstPolicy, CheckpointFailed, UnexpectedMessage
 from veilboost.infer.messages import PREDICTION_MESSAGES
@@ -36,8 +36,8 @@ from veilboost.types import Int64Array, PartyName
 from veilboost.version import release
 from veilboost.wire.channel import Peers
 from veilboost.wire.codec import Catalogue, encode
-from veilboost.wire.link import Link
 from veilboost.wire.message import Done, Message
+from veilboost.wire.packet import Link
 from veilboost.wire.rpc import Caller
 from veilboost.wire.transcript import Transcript
 

@@ -21,8 +21,8 @@ from veilboost.party.settings import PartySettings
 from veilboost.types import PartyName
 from veilboost.wire.channel import Channel, Peers, Reply
 from veilboost.wire.codec import Catalogue, encode
-from veilboost.wire.link import Link
 from veilboost.wire.message import Done, Message
+from veilboost.wire.packet import Link
 from veilboost.wire.rpc import Caller
 from veilboost.wire.transcript import Transcript
 

@@ -15,7 +15,7 @@ from veilboost.data.load import load_table
 from veilboost.data.schema import SchemaRules
 from veilboost.data.sources import FORMATS
 from veilboost.data.table import PartyTable
-from veilboost.engine.opening import check_engine
+from veilboost.engine.api import check_engine
 from veilboost.engine.tables import table_in_memory
 from veilboost.errors import ImpossibleSetting, ParameterError, UnreadableSettings
 from veilboost.party.declared import Declared, read_section, setting

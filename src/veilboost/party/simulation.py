@@ -10,7 +10,7 @@ from veilboost.boost.booster import RoundResult, Watcher
 from veilboost.boost.objective import CustomLoss
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import Csprng, JobRandomness, unsafe_key
-from veilboost.crypto.paillier.prepared import PreparedOwner, PreparedRandomness
+from veilboost.crypto.paillier.owner import PreparedOwner, PreparedRandomness
 from veilboost.data.table import PartyTable
 from veilboost.engine.api import LOCAL, Engine
 from veilboost.errors import (
@@ -27,7 +27,7 @@ from veilboost.infer.responder import PredictionResponder
 from veilboost.model.joined import JoinedModel, join
 from veilboost.model.part import Part, TrainingOutcome
 from veilboost.party.vertical.training import PassiveSession, TrainingJob, train_active
-from veilboost.privacy.account import MemoryAccount
+from veilboost.privacy.event import MemoryAccount
 from veilboost.privacy.statement import Noise
 from veilboost.protocols.horizontal.roles import (
     HelperContext,

@@ -22,7 +22,7 @@ from veilboost.protocols.cost import (
     Units,
 )
 from veilboost.protocols.registry import protocol_named
-from veilboost.wire.network import Network
+from veilboost.wire.transcript import Network
 
 FOR_EACH = ("cells", "slots_p", "crossed")  # common units of the active party that it does for every passive one apart
 PROGRAM = 60e6  # bytes of the interpreter and its libraries

@@ -8,9 +8,9 @@ All four are upper bounds; the least of them is the one to quote.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -95,7 +95,7 @@ def compose(events: Iterable[Event], delta: float, *, convolve: bool = True) -> 
     elif not convolve or min(basic, advanced, renyi) > LARGEST_PLD:
         pld = math.inf
     else:
-        from veilboost.privacy.losses import convolved_epsilon
+        from veilboost.privacy.accountant import convolved_epsilon
 
         laplaces = [(cost.epsilon, count) for cost, count in others.items() if cost.law is Laplace]
         pures = [(cost.epsilon, count) for cost, count in others.items() if cost.law is not Laplace]
@@ -215,3 +215,92 @@ def _divergence(cost: _Cost) -> Float64Array:
         return np.logaddexp(up, down) / (a - 1)
     stay, leave = -math.log1p(math.exp(-epsilon)), -epsilon - math.log1p(math.exp(-epsilon))
     return np.logaddexp(a * stay + (1 - a) * leave, a * leave + (1 - a) * stay) / (a - 1)
+
+
+# --- distributions of privacy losses -------------------------------------------------------------------------------
+#
+# The typed face of `dp_accounting`, loaded only when it is needed. The distributions are composed by hand: its own
+# event accountants know no Gaussian beside randomized response, and where a record is replaced they double a Gaussian's
+# sensitivity, which our events state already.
+
+
+_INTERVAL = 1e-4  # the grid of losses; coarser where they are so many that a finer one would not fit
+_CELLS = 8e6
+
+
+def convolved_epsilon(
+    mahalanobis: float, laplaces: Sequence[tuple[float, int]], pures: Sequence[tuple[float, int]], delta: float
+) -> float:
+    """Epsilon at `delta` of a Gaussian (0: none) beside Laplace and other pure mechanisms: (epsilon, count) each."""
+    from dp_accounting.pld import privacy_loss_distribution  # pyright: ignore[reportMissingTypeStubs]
+    from dp_accounting.pld.common import DifferentialPrivacyParameters  # pyright: ignore[reportMissingTypeStubs]
+
+    losses: Any = privacy_loss_distribution
+    widest = math.fsum(epsilon * count for epsilon, count in (*laplaces, *pures))
+    grid = {"value_discretization_interval": max(_INTERVAL, widest / _CELLS)}
+    parts: list[Any] = []
+    if mahalanobis > 0:
+        parts.append(losses.from_gaussian_mechanism(1.0 / mahalanobis, **grid))
+    for epsilon, count in laplaces:
+        parts.append(losses.from_laplace_mechanism(1.0 / epsilon, **grid).self_compose(count))
+    for epsilon, count in pures:  # no mechanism of pure epsilon is worse than the one of these two points
+        two_points: Any = losses.from_privacy_parameters(DifferentialPrivacyParameters(epsilon, 0.0), **grid)
+        parts.append(two_points.self_compose(count))
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = whole.compose(part)
+    return cast(float, whole.get_epsilon_for_delta(delta))
+
+
+# --- what was spent, by the papers' own formulas and composed: both are data for people to read --------------------
+
+
+def spending(events: Iterable[Event], delta: float) -> dict[str, Any]:
+    """`paper`: what the paper claims for each kind of release, by itself. `composed`: what each adversary's view costs.
+
+    An infinite epsilon is a float; whoever writes JSON turns it into null. `exact_releases` says then why.
+    """
+    every = tuple(events)
+    return {"delta": delta, "paper": _claims(every), "composed": _composed(every, delta)}
+
+
+def _claims(events: tuple[Event, ...]) -> list[dict[str, Any]]:
+    groups: dict[tuple[str, str, Adjacency, str], list[Event]] = {}
+    for event in events:
+        if event.paper_epsilon is not None:
+            groups.setdefault((event.protocol, event.what, event.adjacency, event.adversary), []).append(event)
+    return [
+        {
+            "protocol": protocol,
+            "what": what,
+            "adjacency": str(adjacency),
+            "adversary": adversary,
+            "releases": len(group),
+            # The largest claim: releases of one kind mostly claim the same.
+            "epsilon_per_release": max(event.paper_epsilon or 0.0 for event in group),
+            "delta_per_release": max(event.paper_delta or 0.0 for event in group),
+        }
+        for (protocol, what, adjacency, adversary), group in groups.items()
+    ]
+
+
+def _composed(events: tuple[Event, ...], delta: float) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for view in by_adversary(events):
+        cost = compose(view.events, delta)
+        rows.append(
+            {
+                "adjacency": str(view.adjacency),
+                "adversary": view.adversary,
+                "releases": cost.releases,
+                "exact_releases": cost.exact,
+                "exact": sorted({event.what for event in view.events if isinstance(event, ExactRelease)}),
+                "epsilon": cost.epsilon,
+                "epsilon_of_noised": cost.noised,
+                "basic": cost.basic,
+                "advanced": cost.advanced,
+                "renyi": cost.renyi,
+                "pld": cost.pld,
+            }
+        )
+    return rows

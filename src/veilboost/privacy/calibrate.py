@@ -74,11 +74,6 @@ def gaussian_sigma(epsilon: float, delta: float, sensitivity: float = 1.0, relea
     return one * sensitivity * math.sqrt(releases)
 
 
-def laplace_scale(epsilon: float, sensitivity: float = 1.0, releases: int = 1, delta: float | None = None) -> float:
-    """The Laplace scale so that `releases` of them cost no more."""
-    return sensitivity / local_epsilon(epsilon, releases, delta)
-
-
 def local_epsilon(epsilon: float, releases: int = 1, delta: float | None = None) -> float:
     """The epsilon of each of `releases` draws of Duchi, piecewise, hybrid or randomized response.
 

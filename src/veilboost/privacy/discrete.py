@@ -42,11 +42,6 @@ def _laplace(generator: Generator, scale: float, count: int) -> Int64Array:
     return drawn
 
 
-def discrete_laplace_variance(scale: float) -> float:
-    """2 e^(-1/t) / (1 - e^(-1/t))^2, a little under 2 t^2."""
-    return 0.5 / math.sinh(0.5 / scale) ** 2
-
-
 def discrete_gaussian(generator: Generator, sigma: float, count: int) -> Int64Array:
     """Integers with P(x) proportional to exp(-x^2 / (2 sigma^2)). The variance is at most sigma^2."""
     _check(sigma)

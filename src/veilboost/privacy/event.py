@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from veilboost.errors import ImpossibleParameter
 
@@ -210,3 +210,35 @@ def event_from_dict(fields: Mapping[str, Any]) -> Event:
         return cls(**rest)
     except (KeyError, TypeError, ValueError) as problem:
         raise ImpossibleParameter("this is not a privacy event", "read what `to_dict` wrote") from problem
+
+
+# --- where releases are booked: every draw of noise is spent here before the release leaves its party --------------
+
+
+class Account(Protocol):
+    """One party's book for one job."""
+
+    def spend(self, *events: Event) -> None:
+        """Book releases, before they leave.
+
+        The same event again (a retry, a resumed job) is the same release and costs nothing: its noise is drawn from
+        the same key. An event that differs in anything, under the same release name too, is booked beside it: what
+        was seen twice is counted twice.
+        """
+        ...
+
+
+class MemoryAccount:
+    """A book in memory, for simulations and tests."""
+
+    def __init__(self) -> None:
+        self._events: dict[Event, None] = {}  # in order, each once
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """What was spent, in order."""
+        return tuple(self._events)
+
+    def spend(self, *events: Event) -> None:
+        for event in events:
+            self._events.setdefault(event)

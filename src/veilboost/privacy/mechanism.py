@@ -1,4 +1,4 @@
-"""Noise, vectorised, from a generator that is handed in. Each mechanism's variance stands beside it.
+"""Noise, vectorised, from a generator that is handed in. `tests/variances.py` has each mechanism's variance.
 
 The mechanisms for single values (Duchi, piecewise, hybrid; Wang et al., ICDE 2019) take numbers in [-1, 1]; callers
 scale by a range that does not depend on the data, and scale back. Integers for exact grids are in `discrete`.
@@ -36,11 +36,7 @@ def words(generator: Generator, count: int) -> np.ndarray[tuple[int], np.dtype[n
 
 def uniform(generator: Generator, count: int) -> Float64Array:
     """Uniform numbers in (0, 1): odd multiples of 2^-53, so that neither end occurs and both tails are alike."""
-    return _fraction(words(generator, count))
-
-
-def _fraction(drawn: np.ndarray[tuple[int], np.dtype[np.uint64]]) -> Float64Array:
-    return ((drawn >> np.uint64(11)) | np.uint64(1)).astype(np.float64) * 2.0**-53
+    return ((words(generator, count) >> np.uint64(11)) | np.uint64(1)).astype(np.float64) * 2.0**-53
 
 
 def integers_below(generator: Generator, bound: int, count: int) -> Int64Array:
@@ -68,13 +64,6 @@ def gaussian(generator: Generator, sigma: float, count: int) -> Float64Array:
     return drawn[:count]
 
 
-def laplace(generator: Generator, scale: float, count: int) -> Float64Array:
-    """Laplace noise: an exponential with a random sign. Variance 2 scale^2."""
-    drawn = words(generator, count)
-    sign = 1.0 - 2.0 * (drawn & np.uint64(1)).astype(np.float64)  # a bit that `uniform` does not use
-    return -scale * sign * np.log(_fraction(drawn))
-
-
 # --- one value in [-1, 1] becomes another -----------------------------------------------------------------
 
 
@@ -89,11 +78,6 @@ def duchi(generator: Generator, values: Float64Array, epsilon: float) -> Float64
 def duchi_bound(epsilon: float) -> float:
     """(e^eps + 1) / (e^eps - 1), without overflow."""
     return 1.0 / math.tanh(epsilon / 2.0)
-
-
-def duchi_variance(values: Float64Array, epsilon: float) -> Float64Array:
-    """B^2 - t^2."""
-    return duchi_bound(epsilon) ** 2 - values**2
 
 
 def piecewise(generator: Generator, values: Float64Array, epsilon: float) -> Float64Array:
@@ -111,12 +95,6 @@ def piecewise(generator: Generator, values: Float64Array, epsilon: float) -> Flo
     return np.where(near, left + place * (right - left), outside).reshape(values.shape)
 
 
-def piecewise_variance(values: Float64Array, epsilon: float) -> Float64Array:
-    """t^2 / (e^(eps/2) - 1) + (e^(eps/2) + 3) / (3 (e^(eps/2) - 1)^2)."""
-    less = math.expm1(epsilon / 2.0)
-    return values**2 / less + (less + 4.0) / (3.0 * less**2)
-
-
 def hybrid(generator: Generator, values: Float64Array, epsilon: float) -> Float64Array:
     """Piecewise with probability 1 - e^(-eps/2), else Duchi; below eps* = 0.609 always Duchi."""
     _check(values, epsilon)
@@ -129,12 +107,6 @@ def hybrid(generator: Generator, values: Float64Array, epsilon: float) -> Float6
 def piecewise_share(epsilon: float) -> float:
     """How often the hybrid takes the piecewise mechanism."""
     return 0.0 if epsilon <= HYBRID_FROM else -math.expm1(-epsilon / 2.0)
-
-
-def hybrid_variance(values: Float64Array, epsilon: float) -> Float64Array:
-    """The two variances, weighted: both mechanisms have the same mean."""
-    share = piecewise_share(epsilon)
-    return share * piecewise_variance(values, epsilon) + (1.0 - share) * duchi_variance(values, epsilon)
 
 
 def _check(values: Float64Array, epsilon: float) -> None:

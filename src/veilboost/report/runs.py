@@ -18,8 +18,8 @@ from veilboost.model.part import Part
 from veilboost.party.exchange import Exchange, read_entries, read_exchanges, shown_to
 from veilboost.party.job import load_job
 from veilboost.party.runs import RunFolder
+from veilboost.privacy.accountant import spending
 from veilboost.privacy.event import event_from_dict
-from veilboost.privacy.spending import spending
 from veilboost.privacy.statement import Noise, Statement
 from veilboost.report.facts import Facts
 from veilboost.report.model import part_facts

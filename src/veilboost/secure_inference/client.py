@@ -31,8 +31,8 @@ from veilboost.secure_inference.scheme import KnownService, check_scheme
 from veilboost.types import Float64Array, PartyName
 from veilboost.wire.channel import Peers, Pending
 from veilboost.wire.codec import Catalogue
-from veilboost.wire.link import Link
 from veilboost.wire.message import Done, Message
+from veilboost.wire.packet import Link
 from veilboost.wire.rpc import Caller
 from veilboost.wire.transcript import Transcript
 

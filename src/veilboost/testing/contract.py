@@ -25,7 +25,7 @@ from veilboost.boost import sides
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import JobRandomness, unsafe_key
 from veilboost.data.table import PartyTable
-from veilboost.engine.opening import open_engine
+from veilboost.engine.api import open_engine
 from veilboost.errors import (
     EmptyTable,
     ImpossibleParameter,

@@ -8,7 +8,7 @@ import hmac
 import numpy as np
 import pytest
 
-from veilboost.align.keys import contains, distinct, find, sort_order, strictly_sorted
+from veilboost.align.ids import contains, distinct, find, sort_order, strictly_sorted
 from veilboost.crypto.csprng import Csprng
 from veilboost.crypto.curve import check_points, hash_to_points, multiply
 from veilboost.crypto.keyed_hash import keyed_digests

@@ -23,8 +23,7 @@ from veilboost.audit.runner import attack, audit
 from veilboost.audit.sources import views_of_simulation
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import Csprng
-from veilboost.crypto.ore.api import keygen
-from veilboost.crypto.ore.floats import to_ordered
+from veilboost.crypto.ore.api import keygen, to_ordered
 from veilboost.crypto.ore.schemes import scheme_named
 from veilboost.crypto.pairwise import PairwiseMasks
 from veilboost.data.table import PartyTable

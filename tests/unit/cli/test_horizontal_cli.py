@@ -18,8 +18,7 @@ from veilboost.party.job import load_job
 from veilboost.party.runs import RunFolder
 from veilboost.party.simulation import SERVER, simulate_training
 from veilboost.protocols.registry import protocol_named
-from veilboost.wire.network import Network
-from veilboost.wire.transcript import Entry
+from veilboost.wire.transcript import Entry, Network
 
 pytestmark = pytest.mark.fast
 

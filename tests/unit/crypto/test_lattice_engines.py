@@ -10,18 +10,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lattices import LevelCase, encrypted_sums, exchange, golden_levels, keys, make_level
+from lattice_ring import rings
+from lattices import LevelCase, encrypted_sums, engine_names, exchange, golden_levels, keys, make_level, public_engine
 from veilboost import _native
-from veilboost.crypto.lattice.engine import VARIABLE, chosen_engine, engine_names, public_engine
-from veilboost.crypto.lattice.keys import Blocks
-from veilboost.crypto.lattice.numpy_ring import rings
+from veilboost.crypto.lattice.keys import ENGINE_VARIABLE, Blocks, chosen_engine
 from veilboost.crypto.lattice.parameters import DEGREE, PRIMES, ROOTS, Sizes, run_length
 from veilboost.errors import ImpossibleParameter
 
 pytestmark = pytest.mark.fast
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "lattice.json").read_text(encoding="utf-8"))
 each_engine = pytest.mark.parametrize("engine", engine_names())
-native_engine = pytest.mark.parametrize("engine", [name for name in engine_names() if name != "numpy"])
+native_engine = pytest.mark.parametrize("engine", _native.lattice_engines())
 
 
 # --- the ring -------------------------------------------------------------------------------------------------------
@@ -182,13 +181,13 @@ def test_the_most_negative_value(engine):
 
 
 def test_an_engine_is_chosen_by_name(monkeypatch):
-    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.delenv(ENGINE_VARIABLE, raising=False)
     assert chosen_engine() == "auto"
-    for name in engine_names():
-        monkeypatch.setenv(VARIABLE, name)
+    for name in _native.lattice_engines():
+        monkeypatch.setenv(ENGINE_VARIABLE, name)
         assert chosen_engine() == name
-    monkeypatch.setenv(VARIABLE, "abacus")
-    with pytest.raises(ImpossibleParameter, match="numpy"):
+    monkeypatch.setenv(ENGINE_VARIABLE, "abacus")
+    with pytest.raises(ImpossibleParameter, match="portable"):
         chosen_engine()
 
 

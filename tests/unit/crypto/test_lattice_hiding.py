@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lattices import encrypted_sums, exchange, keys, make_level
+from lattice_ring import rings, to_first_prime, unpack
+from lattice_twin import NumpyPublic
+from lattices import encrypted_sums, engine_names, exchange, keys, make_level, public_engine, use_engine
 from veilboost.crypto.csprng import Csprng
-from veilboost.crypto.lattice.engine import engine_names, public_engine
 from veilboost.crypto.lattice.keys import PublicKey, SecretKey
-from veilboost.crypto.lattice.numpy_engine import NumpyPublic
-from veilboost.crypto.lattice.numpy_ring import rings, to_first_prime, unpack
 from veilboost.crypto.lattice.parameters import DEGREE, PRIMES, Sizes
 
 pytestmark = pytest.mark.fast
@@ -68,11 +67,12 @@ def test_with_re_randomisation_the_same_division_gives_nothing():
 
 
 @each_engine
-def test_the_real_answer_gives_nothing(engine):
+def test_the_real_answer_gives_nothing(engine, monkeypatch):
     """Keys and masks from the system's generator, as at work."""
-    secret = SecretKey(Csprng(), engine)
+    use_engine(monkeypatch, engine)
+    secret = SecretKey(Csprng())
     ciphertext = secret.encrypt(CASE.values, CASE.group, CASE.blocks, CASE.sizes, Csprng(), 1)
-    public = PublicKey(secret.public_seed, secret.public_part, engine)
+    public = PublicKey(secret.public_seed, secret.public_part)
     answer = public.sum(ciphertext, CASE.blocks, CASE.bins, CASE.group, CASE.starts, CASE.widths, CASE.sizes, threads=1)
     assert np.array_equal(secret.decrypt(answer, CASE.blocks.run, 64, CASE.sizes, 1), CASE.true_sums())
     ring = rings()[0]
@@ -144,7 +144,7 @@ def test_noise_that_depends_on_the_tile_is_as_small_as_reckoned_and_buried_by_th
         seen.append([first, second])
         return to_first_prime(first, second)
 
-    monkeypatch.setattr("veilboost.crypto.lattice.numpy_engine.to_first_prime", watching)
+    monkeypatch.setattr("lattice_twin.to_first_prime", watching)
     secret, part = keys(CASE, "numpy")
     ciphertext = exchange(CASE, "numpy").ciphertext
     public = NumpyPublic(2, CASE.seed("public key"), part)

@@ -9,9 +9,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lattices import NOTHING, LevelCase, encrypt, encrypted_sums, exchange, keys, make_level, seed_named
+from lattices import (
+    NOTHING,
+    LevelCase,
+    encrypt,
+    encrypted_sums,
+    engine_names,
+    exchange,
+    keys,
+    make_level,
+    public_engine,
+    secret_engine,
+    seed_named,
+    use_engine,
+)
 from veilboost.crypto.csprng import Csprng
-from veilboost.crypto.lattice.engine import engine_names, public_engine, secret_engine
 from veilboost.crypto.lattice.keys import Blocks, Ciphertext, EncryptedSums, PublicKey, SecretKey
 from veilboost.crypto.lattice.parameters import POLYNOMIAL_BYTES, PRIMES, Sizes
 from veilboost.errors import MalformedMessage
@@ -40,7 +52,8 @@ def public_of(engine: str):
 @each_engine
 @pytest.mark.parametrize("j", [0, 1])
 @pytest.mark.parametrize("place", [0, 1, 4095])
-def test_residues_are_below_their_prime_in_keys_and_ciphertexts(engine, j, place):
+def test_residues_are_below_their_prime_in_keys_and_ciphertexts(engine, j, place, monkeypatch):
+    use_engine(monkeypatch, engine)
     secret, part = keys(CASE, engine)
     seed = CASE.seed("public key")
     ciphertext = encrypt(CASE, secret, CASE.sizes)
@@ -51,7 +64,7 @@ def test_residues_are_below_their_prime_in_keys_and_ciphertexts(engine, j, place
         with pytest.raises(ValueError, match="range"):
             public_engine(2, seed, with_residue(part, 2 + j, place, beyond), engine)
         with pytest.raises(MalformedMessage):
-            PublicKey(seed, with_residue(part, j, place, beyond), engine)
+            PublicKey(seed, with_residue(part, j, place, beyond))
         assert not encrypted_sums(CASE, public, with_residue(ciphertext, last, place, beyond), Sizes(57))[2]
 
 

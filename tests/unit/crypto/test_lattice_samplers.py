@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from lattice_ring import KeyStream, errors, flood, pack, rings, ternary, unpack
 from lattices import seed_named
-from veilboost.crypto.lattice.numpy_ring import KeyStream, errors, flood, pack, rings, ternary, unpack
 from veilboost.crypto.lattice.parameters import DEGREE, ERROR_COINS, ERROR_SIGMA, POLYNOMIAL_BYTES
 
 pytestmark = pytest.mark.fast

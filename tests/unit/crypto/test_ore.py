@@ -10,13 +10,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from veilboost.crypto.csprng import Csprng
-from veilboost.crypto.ore.api import derive, keygen, seal, unseal
-from veilboost.crypto.ore.floats import from_ordered, to_ordered
+from veilboost.crypto.ore.api import (
+    SEALED_BYTES,
+    derive,
+    from_ordered,
+    keygen,
+    pack_trits,
+    read_value,
+    seal,
+    seal_value,
+    to_ordered,
+    unpack_trits,
+    unseal,
+)
 from veilboost.crypto.ore.lewi_wu import SLOTS, LewiWu
 from veilboost.crypto.ore.pore import Pore
 from veilboost.crypto.ore.schemes import SCHEMES, scheme_named
-from veilboost.crypto.ore.trits import pack_trits, unpack_trits
-from veilboost.crypto.ore.value import SEALED_BYTES, read_value, seal_value
 from veilboost.errors import ImpossibleParameter, InfiniteValues, MalformedMessage
 
 pytestmark = pytest.mark.fast

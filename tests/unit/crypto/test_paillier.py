@@ -11,14 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from veilboost.crypto.csprng import Csprng
-from veilboost.crypto.paillier.ciphertexts import Blinder, add, compress, subtract
-from veilboost.crypto.paillier.halves import Halves, halve, join
-from veilboost.crypto.paillier.integers import inverses, powers
+from veilboost.crypto.paillier.ciphertexts import Blinder, PairPacking, add, compress, subtract, sums_by_label
+from veilboost.crypto.paillier.integers import Halves, halve, inverses, join, powers, window_for
 from veilboost.crypto.paillier.keys import PrivateKey, generate_key
 from veilboost.crypto.paillier.owner import Owner
-from veilboost.crypto.paillier.packing import PairPacking
-from veilboost.crypto.paillier.residues import window_for
-from veilboost.crypto.paillier.sums import sums_by_label
 from veilboost.errors import MalformedMessage
 
 pytestmark = pytest.mark.fast

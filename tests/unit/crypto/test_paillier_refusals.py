@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from veilboost.crypto.csprng import Csprng
-from veilboost.crypto.paillier.halves import halve
-from veilboost.crypto.paillier.integers import to_bytes
+from veilboost.crypto.paillier.integers import halve, to_bytes
 from veilboost.crypto.paillier.keys import check_public_key, generate_key
 from veilboost.errors import ImpossibleParameter, MalformedMessage
 

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from support import SHORT_KEY, make_columns, make_labels, sha, split_among, train
 from veilboost.config import TrainingConfig
 from veilboost.crypto.lattice import keys
-from veilboost.engine import disk
-from veilboost.engine.api import check_job
-from veilboost.engine.opening import open_engine
+from veilboost.engine import pool as pools
+from veilboost.engine.api import check_job, open_engine
 from veilboost.engine.pool import SerialPool
 from veilboost.engine.sharded import ShardedEngine
 from veilboost.errors import (
@@ -252,9 +251,9 @@ def test_a_job_goes_on_from_margins_that_were_kept():
 @pytest.mark.parametrize("protocol", ["plain", "lattice", "paillier", "sealed", "masked", "ldp"])
 def test_rows_on_disk(monkeypatch, tmp_path, protocol):
     """Every array that has an entry per row is a view of a file."""
-    monkeypatch.setattr(disk, "LEAST_BYTES", 1)
+    monkeypatch.setattr(pools, "LEAST_BYTES", 1)
     tables, config = scene(options=NOISY.get(protocol, {}))
-    made = disk.DiskPool(tmp_path)
+    made = pools.DiskPool(tmp_path)
     block = ShardedEngine(made, 2, "disk").columns(tables["p0"].columns, ROWS, config, None, None, 1)
     assert all(isinstance(part.shared.bins[0].base, np.memmap) for part in block.parts)
     with open_engine(f"disk:{tmp_path}") as engine:

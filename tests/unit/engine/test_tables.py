@@ -10,8 +10,7 @@ import pytest
 from pyarrow import parquet
 
 from support import sha
-from veilboost.align.meeting import meet_in_place
-from veilboost.align.preshared import align_by_id
+from veilboost.align.clear import align_by_id, meet_in_place
 from veilboost.config import TrainingConfig
 from veilboost.data.load import load_table
 from veilboost.engine.pool import SerialPool

@@ -161,7 +161,7 @@ def pair(tmp_path, certificates):
 
 def test_a_simulation_keeps_an_account_per_party(pair):
     tables = {name: load_party(pair.folder / f"{name}.toml").data.load() for name in ("bank", "shop")}
-    from veilboost.align.preshared import align_by_id
+    from veilboost.align.clear import align_by_id
 
     runs = [simulate_training(align_by_id(tables), "bank", "noisy", CONFIG, unsafe_noise_seed=3) for _ in range(2)]
     assert runs[0].accounts["bank"].events == tuple(plan(CONFIG, 0, Role.ACTIVE))

@@ -15,7 +15,7 @@ from veilboost import Federation
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import Csprng, JobRandomness
 from veilboost.crypto.paillier.keys import generate_key
-from veilboost.crypto.paillier.prepared import PreparedOwner, PreparedRandomness
+from veilboost.crypto.paillier.owner import PreparedOwner, PreparedRandomness
 from veilboost.errors import (
     CheckpointFailed,
     ImpossibleParameter,

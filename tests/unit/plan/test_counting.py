@@ -8,12 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from veilboost.crypto.csprng import Csprng
-from veilboost.crypto.paillier import sums
-from veilboost.crypto.paillier.ciphertexts import Blinder
-from veilboost.crypto.paillier.halves import Halves
-from veilboost.crypto.paillier.integers import big
+from veilboost.crypto.paillier import ciphertexts
+from veilboost.crypto.paillier.ciphertexts import Blinder, PairPacking
+from veilboost.crypto.paillier.integers import Halves, big
 from veilboost.crypto.paillier.keys import PublicKey
-from veilboost.crypto.paillier.packing import PairPacking
 from veilboost.plan.measure import measure
 from veilboost.plan.units import cost_of, vertical_units
 from veilboost.protocols.cost import PlannedJob, tree_shape
@@ -62,7 +60,7 @@ def test_only_large_arrays_count_as_large() -> None:
 def test_additions_are_counted_as_they_are_saved(rows: int, features: int, bins: int, seed: int) -> None:
     labels = np.random.default_rng(seed).integers(0, bins, (rows, features))
     added = 0
-    merge = sums._merge  # pyright: ignore[reportPrivateUsage]
+    merge = ciphertexts._merge  # pyright: ignore[reportPrivateUsage]
 
     def counted(items: Halves, own: AnyArray, widths: list[int], square: int) -> tuple[Halves, AnyArray]:
         nonlocal added
@@ -71,9 +69,9 @@ def test_additions_are_counted_as_they_are_saved(rows: int, features: int, bins:
         return merged, left
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sums, "_merge", counted)
+        patch.setattr(ciphertexts, "_merge", counted)
         ones = Halves([big(1)] * rows, [big(0)] * rows)
-        sums.sums_by_label(PublicKey(big(3 * 5)), ones, labels, [bins] * features)
+        ciphertexts.sums_by_label(PublicKey(big(3 * 5)), ones, labels, [bins] * features)
     job = PlannedJob(rows, (1, features), trees=1, depth=1, bins=bins)
     counted_on = paillier.tree_units(job, features, tree_shape(rows, 1), False)["added"]
     assert counted_on == pytest.approx(added, rel=0.1, abs=3 * bins)

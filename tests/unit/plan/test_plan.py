@@ -24,7 +24,7 @@ from veilboost.plan.units import cost_of, units_of, vertical_units
 from veilboost.protocols.cost import PlannedJob, tree_shape
 from veilboost.protocols.registry import BUILT_IN, all_protocols, protocol_named, protocols_of
 from veilboost.wire.message import Done
-from veilboost.wire.network import Network
+from veilboost.wire.transcript import Network
 
 pytestmark = pytest.mark.fast
 

@@ -9,7 +9,6 @@ import pytest
 
 from veilboost.crypto.csprng import Csprng, JobRandomness
 from veilboost.errors import ImpossibleParameter
-from veilboost.privacy.account import MemoryAccount
 from veilboost.privacy.event import (
     Adjacency,
     Duchi,
@@ -18,6 +17,7 @@ from veilboost.privacy.event import (
     Gaussian,
     Hybrid,
     Laplace,
+    MemoryAccount,
     Piecewise,
     RandomizedResponse,
     event_from_dict,

@@ -10,8 +10,7 @@ import pytest
 from support import make_columns, make_labels, split_among
 from veilboost.config import TrainingConfig
 from veilboost.party.simulation import simulate_training
-from veilboost.privacy.account import MemoryAccount
-from veilboost.privacy.event import Adjacency, ExactRelease, Gaussian, event_from_dict
+from veilboost.privacy.event import Adjacency, ExactRelease, Gaussian, MemoryAccount, event_from_dict
 from veilboost.privacy.ledger import Ledger, worst_epsilon
 from veilboost.protocols.registry import protocol_named, protocols_of
 from veilboost.protocols.vertical.roles import ExactReleases

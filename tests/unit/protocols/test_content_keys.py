@@ -12,10 +12,10 @@ import veilboost.party.simulation as simulation_module
 from support import SHORT_KEY, make_columns, make_labels, split_among, train
 from veilboost.boost.grower import Round
 from veilboost.config import TrainingConfig
-from veilboost.crypto.content import content_digest
 from veilboost.crypto.csprng import JobRandomness
+from veilboost.crypto.fingerprint import content_digest
 from veilboost.fixedpoint import Scale
-from veilboost.privacy.account import MemoryAccount
+from veilboost.privacy.event import MemoryAccount
 from veilboost.protocols.elxgb.active import NoisyLeaves
 from veilboost.protocols.horizontal.roles import ParticipantContext
 from veilboost.protocols.secagg.spec import SPEC as SECAGG

@@ -15,10 +15,9 @@ from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import JobRandomness
 from veilboost.errors import ImpossibleParameter, MalformedMessage, UnsupportedCombination, VeilBoostError
 from veilboost.party.simulation import simulate_prediction, simulate_training
-from veilboost.privacy.account import MemoryAccount
 from veilboost.privacy.accountant import compose
 from veilboost.privacy.calibrate import CalibrationRequest
-from veilboost.privacy.event import Adjacency, ExactRelease, RandomizedResponse
+from veilboost.privacy.event import Adjacency, ExactRelease, MemoryAccount, RandomizedResponse
 from veilboost.privacy.mechanism import keep_probability
 from veilboost.protocols.federboost.messages import Buckets, BucketSplits, BucketsRequest
 from veilboost.protocols.federboost.spec import SPEC

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import veilboost.party.simulation as simulation_module
+from lattices import engine_names, use_engine
 from support import make_columns, make_labels, sha, split_among, train
 from veilboost.boost.rows import RowGroups
 from veilboost.config import TrainingConfig
-from veilboost.crypto.lattice.engine import VARIABLE, engine_names
 from veilboost.crypto.lattice.keys import Blocks
 from veilboost.crypto.lattice.parameters import POLYNOMIAL_BYTES, Sizes
 from veilboost.errors import DamagedPacket, MalformedMessage, UnsupportedCombination
@@ -22,9 +22,8 @@ from veilboost.protocols.lattice import active as lattice_active
 from veilboost.protocols.lattice.blocks import cut_into_blocks
 from veilboost.protocols.lattice.messages import LatticeRequest, LatticeRound, LatticeSums
 from veilboost.wire.codec import encode
-from veilboost.wire.link import from_chunks, to_chunks
 from veilboost.wire.memory import MemoryChannel
-from veilboost.wire.packet import ENVELOPE_SIZE, Kind, Packet
+from veilboost.wire.packet import ENVELOPE_SIZE, Kind, Packet, from_chunks, to_chunks
 
 pytestmark = pytest.mark.fast
 
@@ -40,7 +39,7 @@ def scene(rows: int = 80, parties: int = 2, weight=None, **parameters):
 
 @pytest.mark.parametrize("engine", engine_names())
 def test_every_engine_gives_the_model_of_plain(engine, monkeypatch):
-    monkeypatch.setenv(VARIABLE, engine)
+    use_engine(monkeypatch, engine)
     tables, config = scene(objective="multiclass", n_estimators=1)
     assert sha(train(tables, config, "lattice")) == sha(train(tables, config))
 

@@ -14,10 +14,9 @@ from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import JobRandomness
 from veilboost.errors import ImpossibleParameter, MalformedMessage, UnsupportedCombination, VeilBoostError
 from veilboost.party.simulation import simulate_prediction, simulate_training
-from veilboost.privacy.account import MemoryAccount
 from veilboost.privacy.accountant import compose
 from veilboost.privacy.calibrate import CalibrationRequest
-from veilboost.privacy.event import Adjacency, Duchi, ExactRelease, Gaussian, Laplace
+from veilboost.privacy.event import Adjacency, Duchi, ExactRelease, Gaussian, Laplace, MemoryAccount
 from veilboost.protocols.ldp.messages import LdpRequest, LdpRound, LdpScores
 from veilboost.protocols.ldp.options import LdpOptions, Ranges, ranges_of
 from veilboost.protocols.ldp.spec import SPEC

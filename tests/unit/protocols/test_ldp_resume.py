@@ -9,7 +9,7 @@ from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import JobRandomness
 from veilboost.model.joined import join
 from veilboost.party.vertical.training import PassiveSession, TrainingJob, train_active
-from veilboost.privacy.account import MemoryAccount
+from veilboost.privacy.event import MemoryAccount
 from veilboost.protocols.registry import protocol_named
 from veilboost.wire.channel import Peers
 from veilboost.wire.codec import Catalogue

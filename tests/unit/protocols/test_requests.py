@@ -13,7 +13,7 @@ from support import make_columns, make_labels, quick, sha, split_among, train
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import JobRandomness
 from veilboost.errors import MalformedMessage
-from veilboost.privacy.account import MemoryAccount
+from veilboost.privacy.event import MemoryAccount
 from veilboost.protocols.plain.spec import SPEC as PLAIN
 from veilboost.protocols.registry import protocols_of
 from veilboost.protocols.vertical.messages import BeginRound, BeginTraining, StatisticsRequest

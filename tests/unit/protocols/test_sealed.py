@@ -18,9 +18,8 @@ from veilboost.boost.split import left_sums
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import JobRandomness
 from veilboost.errors import UnsupportedCombination
-from veilboost.privacy.account import MemoryAccount
 from veilboost.privacy.accountant import compose
-from veilboost.privacy.event import Adjacency, ExactRelease, Exponential, Gaussian
+from veilboost.privacy.event import Adjacency, ExactRelease, Exponential, Gaussian, MemoryAccount
 from veilboost.protocols.registry import protocol_named
 from veilboost.protocols.sealed.accounting import label_noise, plan
 from veilboost.protocols.sealed.active import _left_counts

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from veilboost.wire.pages import own_pages
+from veilboost.wire.message import own_pages
 
 
 @pytest.mark.parametrize("size", [0, 1, mmap.PAGESIZE, 3 * mmap.PAGESIZE + 5])

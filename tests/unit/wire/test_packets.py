@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veilboost.errors import DamagedPacket, MalformedMessage, OversizedMessage, VeilBoostError, WireVersion
-from veilboost.wire.grpc.chunk import decode_chunk, encode_chunk
-from veilboost.wire.link import from_chunks, to_chunks
-from veilboost.wire.packet import ENVELOPE_SIZE, Kind, Packet
+from veilboost.wire.grpc.link import decode_chunk, encode_chunk
+from veilboost.wire.packet import ENVELOPE_SIZE, Kind, Packet, from_chunks, to_chunks
 
 pytestmark = pytest.mark.fast
 packets = st.builds(

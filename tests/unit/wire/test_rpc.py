@@ -20,8 +20,7 @@ from veilboost.infer.messages import BeginPrediction
 from veilboost.wire.codec import Catalogue, encode
 from veilboost.wire.message import Done
 from veilboost.wire.packet import Kind, Packet
-from veilboost.wire.patience import Patience
-from veilboost.wire.rpc import Caller, answer_requests, failure_body
+from veilboost.wire.rpc import Caller, Patience, answer_requests, failure_body
 from veilboost.wire.transcript import Transcript
 
 pytestmark = pytest.mark.fast

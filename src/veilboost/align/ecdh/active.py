@@ -12,7 +12,7 @@ import numpy as np
 from veilboost.align.api import ActiveAligner, AlignContext, Alignment
 from veilboost.align.ecdh.blinded import BlindedIds, check_set
 from veilboost.align.ecdh.messages import BlindOther, BlindOwn, CommonRows, OtherPoints, OwnPoints
-from veilboost.align.keys import contains, find, sort_order, strictly_sorted
+from veilboost.align.ids import contains, find, sort_order, strictly_sorted
 from veilboost.errors import EmptyIntersection, MalformedMessage
 from veilboost.types import Int64Array, PartyName, UInt8Array
 from veilboost.wire.channel import Peers

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from veilboost.align.api import AlignContext
-from veilboost.align.ids import canonical_ids
-from veilboost.align.keys import distinct, sort_order
+from veilboost.align.ids import canonical_ids, distinct, sort_order
 from veilboost.crypto.curve import SCALAR_BYTES, check_points, hash_to_points, multiply
 from veilboost.errors import MalformedMessage
 from veilboost.types import Int64Array, UInt8Array

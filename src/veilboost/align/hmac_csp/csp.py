@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from veilboost.align.api import HelperContext, HelperSide
-from veilboost.align.hashing import DIGEST_BYTES
 from veilboost.align.hmac_csp.messages import CommonHashes, CommonRequest, HashedRows
-from veilboost.align.keys import contains, strictly_sorted
+from veilboost.align.ids import DIGEST_BYTES, contains, strictly_sorted
 from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.types import PartyName, UInt8Array
 from veilboost.wire.message import Done, Message

@@ -8,8 +8,14 @@ import numpy as np
 
 from veilboost.align.api import AlignContext, Alignment, PassiveAligner
 from veilboost.align.ids import canonical_ids
-from veilboost.align.preshared.messages import OrderCheck, OrderConfirmed
-from veilboost.align.preshared.order import DIGEST_BYTES, SALT_BYTES, checked_bytes, order_digest
+from veilboost.align.preshared.messages import (
+    DIGEST_BYTES,
+    SALT_BYTES,
+    OrderCheck,
+    OrderConfirmed,
+    checked_bytes,
+    order_digest,
+)
 from veilboost.errors import EmptyIntersection, RowsDiffer, UnexpectedMessage
 from veilboost.wire.message import Message
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from veilboost import _native
 from veilboost.crypto.csprng import Csprng
-from veilboost.crypto.lattice.engine import chosen_engine, public_engine, secret_engine
 from veilboost.crypto.lattice.parameters import (
     DEGREE,
     LEAST_RUN,
@@ -21,9 +22,10 @@ from veilboost.crypto.lattice.parameters import (
     SEED_BYTES,
     Sizes,
 )
-from veilboost.errors import MalformedMessage
+from veilboost.errors import ImpossibleParameter, MalformedMessage
 from veilboost.types import AnyArray, Int32Array, Int64Array, UInt8Array, UInt64Array
 
+ENGINE_VARIABLE = "VEILBOOST_LATTICE_ENGINE"
 FAMILIES = 2  # g and h: one mask serves both, each has a secret of its own
 RUN_BYTES = FAMILIES * len(PRIMES) * POLYNOMIAL_BYTES
 KEY_BYTES = RUN_BYTES
@@ -97,6 +99,17 @@ class EncryptedSums:
     masks: UInt8Array
 
 
+def chosen_engine() -> str:
+    """The version of the kernel that `ENGINE_VARIABLE` names; by default the fastest that this processor runs.
+
+    All write the same bytes for the same input.
+    """
+    name, known = os.environ.get(ENGINE_VARIABLE, "auto"), _native.lattice_engines()
+    if name != "auto" and name not in known:
+        raise ImpossibleParameter(f"{ENGINE_VARIABLE}={name!r} does not run here", f"use one of {', '.join(known)}")
+    return name
+
+
 class SecretKey:
     """The owner's key: encrypts values and decrypts sums. The owner's own workers may have it too."""
 
@@ -107,7 +120,7 @@ class SecretKey:
         self._engine.public_key(self.public_seed, self.public_part)
 
     def _open(self, engine: str) -> None:
-        self._name, self._engine = engine, secret_engine(FAMILIES, self._key, engine)
+        self._name, self._engine = engine, _native.LatticeSecret(FAMILIES, self._key, engine)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_engine"}
@@ -178,7 +191,7 @@ class PublicKey:
             raise MalformedMessage("a public key has another size")
         self.seed, self.part, self._name = seed, part, engine or chosen_engine()
         try:
-            self._engine = public_engine(FAMILIES, seed, part, self._name)
+            self._engine = _native.LatticePublic(FAMILIES, seed, part, self._name)
         except ValueError:
             raise MalformedMessage("a public key is out of range") from None
 

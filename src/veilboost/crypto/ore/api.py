@@ -4,21 +4,24 @@ The master key makes ciphertexts, the comparison key compares them and does noth
 and sees a ciphertext finds its value by encrypting guesses and comparing, so ciphertexts travel to the holder of the
 comparison key only, and who holds both keys must not see ciphertexts of others.
 
-No scheme here can decrypt. A value that is to be read again travels beside its ciphertext, see `value`.
+No scheme here can decrypt. A value that is to be read again travels beside its ciphertext, see `seal_value`.
 """
 
 from __future__ import annotations
 
 import hmac
+import struct
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from veilboost.crypto.csprng import Csprng
-from veilboost.errors import ImpossibleParameter, MalformedMessage
+from veilboost.errors import ImpossibleParameter, InfiniteValues, MalformedMessage
+from veilboost.types import UInt8Array
 
 KEY_BYTES = 32
 NONCE_BYTES = 12
@@ -114,3 +117,77 @@ def unseal(key: bytes, sealed: bytes, about: bytes = b"") -> bytes:
         return ChaCha20Poly1305(key).decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], about)
     except (InvalidTag, ValueError):
         raise MalformedMessage("a sealed value was changed, or made with another key") from None
+
+
+# --- a number beside its ciphertext, sealed for those who hold the master key --------------------------------------
+
+
+_DOUBLE = struct.Struct("<d")
+SEALED_BYTES = _DOUBLE.size + SEAL_BYTES
+
+
+def seal_value(keys: OreKeys, value: float, random: Csprng) -> bytes:
+    """The keys are those of one purpose: a sealed value cannot be passed off as that of another."""
+    return seal(derive(keys.master, "value"), _DOUBLE.pack(value), random)
+
+
+def read_value(keys: OreKeys, sealed: bytes) -> float:
+    """What was sealed, or `MalformedMessage` where it was changed or belongs to another purpose."""
+    return float(_DOUBLE.unpack(unseal(derive(keys.master, "value"), sealed))[0])
+
+
+# --- real numbers as whole numbers in the same order ---------------------------------------------------------------
+
+
+_SIGN = 1 << 63
+_ALL = (1 << 64) - 1
+
+
+def to_ordered(value: float) -> int:
+    """A float64 as 64 bits without a sign: x < y exactly where to_ordered(x) < to_ordered(y). Zero has no sign.
+
+    Raises
+    ------
+    InfiniteValues
+        The value is not a number, or infinite: such have no place among extremes.
+    """
+    if not abs(value) < float("inf"):
+        raise InfiniteValues("an extreme is infinite or not a number")
+    (bits,) = struct.unpack("<Q", struct.pack("<d", value + 0.0))  # -0.0 + 0.0 is 0.0
+    # Positive numbers rise with their bits, negative ones fall: turn those around and put the others above them.
+    return bits ^ _ALL if bits & _SIGN else bits | _SIGN
+
+
+def from_ordered(ordered: int) -> float:
+    """The inverse of `to_ordered`."""
+    bits = ordered ^ _SIGN if ordered & _SIGN else ordered ^ _ALL
+    return float(struct.unpack("<d", struct.pack("<Q", bits))[0])
+
+
+# --- digits 0, 1, 2 as bytes, five to a byte -----------------------------------------------------------------------
+
+
+_PER_BYTE = 5
+_PLACES = np.array([1, 3, 9, 27, 81], dtype=np.uint8)
+_LARGEST = 3**_PER_BYTE - 1
+_DIGITS = (np.arange(_LARGEST + 1)[:, None] // _PLACES % 3).astype(np.uint8)
+
+
+def packed_size(count: int) -> int:
+    """Bytes of so many trits."""
+    return -(-count // _PER_BYTE)
+
+
+def pack_trits(trits: UInt8Array) -> bytes:
+    """The trits of one list, or of several of equal length, one after the other: (lists, trits)."""
+    count = trits.shape[-1]
+    padded = np.zeros((*trits.shape[:-1], packed_size(count) * _PER_BYTE), dtype=np.uint8)
+    padded[..., :count] = trits
+    return (padded.reshape(-1, _PER_BYTE) @ _PLACES).astype(np.uint8).tobytes()
+
+
+def unpack_trits(packed: bytes, count: int) -> UInt8Array:
+    codes = np.frombuffer(packed, np.uint8)
+    if len(codes) != packed_size(count) or int(codes.max(initial=0)) > _LARGEST:
+        raise MalformedMessage("a list of trits is not what it should be")
+    return _DIGITS[codes].reshape(-1)[:count]

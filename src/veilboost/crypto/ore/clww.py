@@ -10,8 +10,7 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from veilboost.crypto.csprng import Csprng
-from veilboost.crypto.ore.api import SEAL_BYTES, OreKeys, OreScheme, seal, unseal
-from veilboost.crypto.ore.trits import pack_trits, packed_size, unpack_trits
+from veilboost.crypto.ore.api import SEAL_BYTES, OreKeys, OreScheme, pack_trits, packed_size, seal, unpack_trits, unseal
 from veilboost.types import UInt8Array
 
 _BLOCK = 16

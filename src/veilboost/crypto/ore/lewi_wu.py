@@ -16,8 +16,7 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from veilboost.crypto.csprng import Csprng
-from veilboost.crypto.ore.api import SEAL_BYTES, OreKeys, OreScheme, seal, unseal
-from veilboost.crypto.ore.trits import pack_trits, packed_size, unpack_trits
+from veilboost.crypto.ore.api import SEAL_BYTES, OreKeys, OreScheme, pack_trits, packed_size, seal, unpack_trits, unseal
 from veilboost.types import AnyArray, UInt8Array
 
 SLOTS = 256

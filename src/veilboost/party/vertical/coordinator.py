@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 
 from veilboost.align.api import AlignContext
-from veilboost.align.hashing import Hashing
+from veilboost.align.ids import Hashing
 from veilboost.align.registry import alignment_named
 from veilboost.boost.booster import Progress
 from veilboost.data.table import PartyTable, drawn_places, drawn_rows
-from veilboost.engine.opening import lasting_engine
+from veilboost.engine.api import lasting_engine
 from veilboost.engine.shards import ShardedArray
 from veilboost.engine.taking import taken
 from veilboost.errors import MissingLabel, StaleSession, VeilBoostError

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from veilboost.align.api import AlignContext, HelperContext
-from veilboost.align.hashing import Hashing
+from veilboost.align.ids import Hashing
 from veilboost.align.registry import alignment_named
 from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable, drawn_places
-from veilboost.engine.opening import lasting_engine
+from veilboost.engine.api import lasting_engine
 from veilboost.engine.taking import taken
 from veilboost.errors import (
     JobExists,

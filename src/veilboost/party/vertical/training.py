@@ -15,7 +15,7 @@ from veilboost.data.table import PartyTable
 from veilboost.engine.api import LOCAL, Engine
 from veilboost.errors import VeilBoostError
 from veilboost.model.part import ColumnInfo, Part, Skeleton, SplitRecords, TrainingOutcome
-from veilboost.privacy.account import Account, MemoryAccount
+from veilboost.privacy.event import Account, MemoryAccount
 from veilboost.protocols.spec import ProtocolSpec
 from veilboost.protocols.validation import resolve
 from veilboost.protocols.vertical.active import VerticalActive

@@ -10,7 +10,7 @@ import numpy as np
 
 from veilboost.boost.grower import Level, Round
 from veilboost.boost.split import Candidates, leaf_weights
-from veilboost.crypto.content import content_digest
+from veilboost.crypto.fingerprint import content_digest
 from veilboost.errors import MalformedMessage
 from veilboost.fixedpoint import Scale
 from veilboost.privacy.discrete import discrete_gaussian

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from veilboost.boost.columns import ColumnBlock
 from veilboost.boost.rows import RowGroups
-from veilboost.crypto.content import content_digest
+from veilboost.crypto.fingerprint import content_digest
 from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.privacy.mechanism import randomized_response
 from veilboost.protocols.federboost.accounting import FederBoostOptions, bucket_events

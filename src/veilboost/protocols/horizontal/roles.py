@@ -20,7 +20,7 @@ from veilboost.crypto.csprng import Csprng, JobRandomness
 from veilboost.data.table import PartyTable
 from veilboost.errors import PeerBroken, PeerUnreachable, StaleSession, UnexpectedMessage, UnsupportedCombination
 from veilboost.model.part import Part, TrainingOutcome
-from veilboost.privacy.account import Account, MemoryAccount
+from veilboost.privacy.event import Account, MemoryAccount
 from veilboost.types import BoolArray, PartyName
 from veilboost.wire.channel import Peers, Pending, Reply
 from veilboost.wire.message import Message

@@ -22,7 +22,7 @@ from veilboost.protocols.lattice.blocks import cut_into_blocks, value_bits
 from veilboost.protocols.lattice.messages import LatticeMore, LatticeRequest, LatticeRound, LatticeSums
 from veilboost.protocols.vertical import roles
 from veilboost.types import Int32Array, Int64Array, PartyName, UInt8Array
-from veilboost.wire.pages import own_pages
+from veilboost.wire.message import own_pages
 
 BYTES_AT_ONCE = 1 << 24  # a message's ciphertexts, about as many as 150,000 rows need
 _ROWS_AT_ONCE = 1 << 20  # whose values are looked at together

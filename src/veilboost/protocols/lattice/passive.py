@@ -20,8 +20,7 @@ from veilboost.protocols.vertical.messages import BeginRound, StatisticsRequest
 from veilboost.protocols.vertical.roles import PassiveCipher, PassiveContext
 from veilboost.protocols.vertical.round_state import RoundState
 from veilboost.types import AnyArray, Int32Array, Int64Array, UInt8Array
-from veilboost.wire.message import Message
-from veilboost.wire.pages import own_pages
+from veilboost.wire.message import Message, own_pages
 
 _NO_ROWS = np.empty(0, dtype=np.int32)
 _NO_BYTES = np.empty(0, dtype=np.uint8)

@@ -10,7 +10,7 @@ from veilboost.boost.grower import Level, Round
 from veilboost.boost.layout import BinLayout
 from veilboost.boost.rows import RowGroups
 from veilboost.boost.split import Candidates, leaf_weights
-from veilboost.crypto.content import content_digest
+from veilboost.crypto.fingerprint import content_digest
 from veilboost.errors import MalformedMessage
 from veilboost.fixedpoint import Scale
 from veilboost.protocols.ldp.accounting import gradient_event, totals_event

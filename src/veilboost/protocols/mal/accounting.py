@@ -9,8 +9,7 @@ import numpy as np
 
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import JobRandomness
-from veilboost.privacy.account import Account
-from veilboost.privacy.event import Adjacency, Event, ExactRelease, RandomizedResponse
+from veilboost.privacy.event import Account, Adjacency, Event, ExactRelease, RandomizedResponse
 from veilboost.privacy.mechanism import randomized_response
 from veilboost.protocols.mal.options import MalOptions
 from veilboost.types import Role, UInt8Array

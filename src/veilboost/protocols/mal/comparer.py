@@ -10,9 +10,8 @@ import threading
 
 import numpy as np
 
-from veilboost.crypto.ore.api import KEY_BYTES, derive
+from veilboost.crypto.ore.api import KEY_BYTES, SEALED_BYTES, derive
 from veilboost.crypto.ore.schemes import scheme_named
-from veilboost.crypto.ore.value import SEALED_BYTES
 from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.protocols.horizontal.roles import HelperContext, HelperSide
 from veilboost.protocols.mal import messages

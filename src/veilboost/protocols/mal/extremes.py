@@ -13,10 +13,8 @@ import numpy as np
 from veilboost.boost.columns import category_cuts
 from veilboost.boost.cuts import equal_width
 from veilboost.crypto.csprng import JobRandomness, Pool
-from veilboost.crypto.ore.api import OreKeys
-from veilboost.crypto.ore.floats import to_ordered
+from veilboost.crypto.ore.api import SEALED_BYTES, OreKeys, read_value, seal_value, to_ordered
 from veilboost.crypto.ore.schemes import scheme_named
-from veilboost.crypto.ore.value import SEALED_BYTES, read_value, seal_value
 from veilboost.errors import ImpossibleParameter, MalformedMessage
 from veilboost.protocols.horizontal.schema import Schema
 from veilboost.protocols.mal.messages import EncryptedExtremes, GlobalExtremes

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 
-from veilboost.crypto.content import content_digest
+from veilboost.crypto.fingerprint import content_digest
 from veilboost.crypto.ore.api import KEY_BYTES, OreKeys
 from veilboost.data.schema import check_labels
 from veilboost.engine.api import blas_threads

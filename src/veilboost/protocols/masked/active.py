@@ -20,7 +20,7 @@ from veilboost.boost.grower import Level, Round
 from veilboost.boost.layout import BinLayout
 from veilboost.boost.rows import RowGroups
 from veilboost.boost.split import Candidates
-from veilboost.crypto.content import content_digest
+from veilboost.crypto.fingerprint import content_digest
 from veilboost.errors import GradientRange, MalformedMessage, UnexpectedMessage
 from veilboost.protocols.masked.accounting import sums_event, vectors_events
 from veilboost.protocols.masked.messages import BestGains, MaskedLevel, Masks, NoisedVectors

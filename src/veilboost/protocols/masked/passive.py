@@ -16,7 +16,7 @@ from veilboost import _native
 from veilboost.boost.columns import ColumnBlock, LevelBins, Splits
 from veilboost.boost.rows import RowGroups
 from veilboost.config import TrainingConfig
-from veilboost.crypto.content import content_digest
+from veilboost.crypto.fingerprint import content_digest
 from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.protocols.masked.accounting import masks_event
 from veilboost.protocols.masked.candidates import noisy_gains, rows_left

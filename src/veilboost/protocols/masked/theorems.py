@@ -43,12 +43,6 @@ def kappa(n_active: float, sigma2: float, c: float = 1.0) -> float:
     return math.sqrt(n_active * c) * sigma2
 
 
-def tail_bounds(x: float) -> tuple[float, float]:
-    """Remark 3: below and above 1 - Phi(x), for x > 0."""
-    density = math.exp(-0.5 * x * x) / math.sqrt(2.0 * math.pi)
-    return 2.0 * density / (math.sqrt(4.0 + x * x) + x), 2.0 * density / (math.sqrt(8.0 / math.pi + x * x) + x)
-
-
 def score_error_bound(
     alpha: float,
     kappa: float,
@@ -183,11 +177,6 @@ def loss_eigenvalues(ratio: float, n: int) -> Float64Array:
     total, product = 4.0 * b - a - c, 2.0 * (2.0 * b * b - a * a - a * c)
     root = math.sqrt(max(total * total / 4.0 - product, 0.0))
     return np.array([total / 2.0 + root, a - c, total / 2.0 - root])
-
-
-def log_determinant_ratio(ratio: float, n: int) -> float:
-    """ln(|Sigma_2| / |Sigma_1|) of appendix E, whose products run to n - 1 and n - 2; between ln 1/4 and ln 2."""
-    return -float(np.log1p(loss_eigenvalues(ratio, n)).sum())
 
 
 def printed_delta(epsilon: float, ratio: float, n: int, vectors: int) -> float:

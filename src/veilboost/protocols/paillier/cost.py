@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from veilboost.crypto.paillier.residues import MARGIN, window_for
+from veilboost.crypto.paillier.integers import MARGIN, window_for
 from veilboost.protocols.cost import SIDES, Cost, Needs, PlannedJob, Room, Shape, Units
 from veilboost.protocols.paillier.options import PaillierOptions
 

@@ -15,7 +15,7 @@ class PaillierRound(BeginRound):
     """Active to passive: the public key, and a ciphertext for every tree and fit row, (trees, fit rows, bytes).
 
     Fit rows stand in ascending order. A plaintext is a pair of signed fields, g high and h low (see
-    `crypto.paillier.packing`); numbers are little-endian.
+    `crypto.paillier.ciphertexts`); numbers are little-endian.
     """
 
     reveals: ClassVar[tuple[Reveals, ...]] = (

@@ -11,11 +11,9 @@ import numpy as np
 
 from veilboost.boost.rows import RowGroups
 from veilboost.crypto.csprng import Csprng
-from veilboost.crypto.paillier.ciphertexts import Blinder, compress
-from veilboost.crypto.paillier.halves import Halves, halve
+from veilboost.crypto.paillier.ciphertexts import Blinder, PairPacking, compress, sums_by_label
+from veilboost.crypto.paillier.integers import Halves, halve
 from veilboost.crypto.paillier.keys import PublicKey, check_public_key
-from veilboost.crypto.paillier.packing import PairPacking
-from veilboost.crypto.paillier.sums import sums_by_label
 from veilboost.engine.shards import per_row
 from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.protocols.paillier.messages import PaillierRound, PaillierSums

@@ -10,7 +10,7 @@ import numpy as np
 from veilboost.boost.grower import Choices, Level, Round
 from veilboost.boost.layout import KIND_CODES, BinLayout
 from veilboost.boost.split import Candidates, candidates_from_sums, leaf_weights
-from veilboost.crypto.content import content_digest
+from veilboost.crypto.fingerprint import content_digest
 from veilboost.crypto.lattice.parameters import Sizes
 from veilboost.engine.shards import per_row
 from veilboost.errors import UnsupportedCombination

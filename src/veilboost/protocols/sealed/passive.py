@@ -9,7 +9,7 @@ import numpy as np
 from veilboost.boost.columns import CutProposal
 from veilboost.boost.rows import RowGroups
 from veilboost.config import TrainingConfig
-from veilboost.crypto.content import content_digest
+from veilboost.crypto.fingerprint import content_digest
 from veilboost.engine.shards import summed
 from veilboost.privacy.discrete import discrete_gaussian
 from veilboost.privacy.quantiles import cell_counts, noisy_cuts

@@ -15,7 +15,7 @@ from veilboost.boost.columns import ColumnBlock
 from veilboost.boost.objective import objective_of
 from veilboost.boost.rows import RowGroups
 from veilboost.boost.sampling import sample_columns
-from veilboost.crypto.content import content_digest
+from veilboost.crypto.fingerprint import content_digest
 from veilboost.crypto.pairwise import KEY_BYTES, PairwiseMasks
 from veilboost.data.table import PartyTable
 from veilboost.errors import EmptyTable, MalformedMessage, UnexpectedMessage

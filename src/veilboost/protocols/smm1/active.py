@@ -8,8 +8,8 @@ import numpy as np
 
 from veilboost.boost.grower import Level, Round
 from veilboost.boost.layout import BinLayout
-from veilboost.crypto.content import content_digest
 from veilboost.crypto.csprng import Csprng
+from veilboost.crypto.fingerprint import content_digest
 from veilboost.engine.api import blas_threads
 from veilboost.errors import GradientRange, MalformedMessage
 from veilboost.protocols.smm1.messages import Smm1Request, Smm1Response

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from veilboost.boost.rows import RowGroups
-from veilboost.crypto.content import content_digest
+from veilboost.crypto.fingerprint import content_digest
 from veilboost.engine.api import blas_threads
 from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.protocols.smm1.messages import Smm1Request, Smm1Response

@@ -7,7 +7,7 @@ import numpy as np
 from veilboost.boost.grower import Level, Round
 from veilboost.boost.rows import RowGroups
 from veilboost.boost.split import Candidates
-from veilboost.crypto.content import content_digest
+from veilboost.crypto.fingerprint import content_digest
 from veilboost.engine.api import blas_threads
 from veilboost.errors import MalformedMessage
 from veilboost.protocols.smm2.messages import Smm2Gains, Smm2Kernels, Smm2Masked, Smm2Round

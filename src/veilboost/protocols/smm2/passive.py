@@ -9,7 +9,7 @@ import numpy as np
 from veilboost.boost.layout import BinLayout
 from veilboost.boost.rows import RowGroups
 from veilboost.boost.split import Candidates, candidates_from_sums
-from veilboost.crypto.content import content_digest
+from veilboost.crypto.fingerprint import content_digest
 from veilboost.engine.api import blas_threads
 from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.fixedpoint import Scale

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from veilboost.config import ProtocolOptions, TrainingConfig, param
-from veilboost.crypto.content import content_digest
+from veilboost.crypto.fingerprint import content_digest
 from veilboost.errors import ImpossibleParameter, MalformedMessage, UnsupportedCombination
 from veilboost.fixedpoint import MAX_BITS, Scale, exponent_for
 from veilboost.privacy import mechanism

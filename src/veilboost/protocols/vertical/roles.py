@@ -24,8 +24,7 @@ from veilboost.engine.api import LOCAL, Engine
 from veilboost.errors import UnexpectedMessage
 from veilboost.fixedpoint import Scale
 from veilboost.model.part import SplitRecords
-from veilboost.privacy.account import Account, MemoryAccount
-from veilboost.privacy.event import Adjacency, ExactRelease
+from veilboost.privacy.event import Account, Adjacency, ExactRelease, MemoryAccount
 from veilboost.protocols.spec import ProtocolSpec
 from veilboost.protocols.vertical.messages import BeginRound, SplitRequest, StatisticsRequest
 from veilboost.protocols.vertical.round_state import RoundState

@@ -10,11 +10,9 @@ from typing import Any, cast
 import grpc
 
 from veilboost.errors import PeerBroken, PeerUnreachable, VeilBoostError
-from veilboost.wire.grpc.chunk import encode_chunk
 from veilboost.wire.grpc.client import METHOD, TlsFiles, options
-from veilboost.wire.grpc.link import CHUNK_BYTES, StreamLink
-from veilboost.wire.link import to_chunks
-from veilboost.wire.packet import Packet
+from veilboost.wire.grpc.link import CHUNK_BYTES, StreamLink, encode_chunk
+from veilboost.wire.packet import Packet, to_chunks
 from veilboost.wire.rpc import answers, failure_text
 
 _LOG = logging.getLogger(__name__)

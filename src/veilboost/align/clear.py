@@ -1,6 +1,6 @@
-"""Tables in shards whose rows find each other by id: ids are dealt out by hash, and no process sees all of them.
+"""Tables of one owner, matched by ids in the clear: in memory, or in shards.
 
-It is for tables of one owner: every id is seen in the clear by the worker that it falls to.
+It reveals every id to whoever runs it: right for a simulation, wrong between companies.
 """
 
 from __future__ import annotations
@@ -17,6 +17,27 @@ from veilboost.engine.shards import ShardedArray, Shards
 from veilboost.engine.taking import Moves, moved
 from veilboost.errors import DuplicateIds, EmptyIntersection, UnsupportedCombination
 from veilboost.types import AnyArray, PartyName
+
+
+def align_by_id(tables: Mapping[PartyName, PartyTable]) -> dict[PartyName, PartyTable]:
+    """Every party's rows of the people that all parties know, in the order of their ids."""
+    shared = None
+    for name, table in tables.items():
+        ids = np.sort(table.ids)
+        if shared is not None and (shared.dtype.kind == "i") != (ids.dtype.kind == "i"):
+            raise EmptyIntersection(f"{name} has ids of another type than the parties before it")
+        shared = ids if shared is None else np.intersect1d(shared, ids, assume_unique=True)
+    if shared is None or not len(shared):
+        raise EmptyIntersection(f"the {len(tables)} parties have no row in common")
+    shared = shared[id_order(shared)]
+    aligned: dict[PartyName, PartyTable] = {}
+    for name, table in tables.items():
+        order = np.argsort(table.ids)
+        aligned[name] = table.take(order[np.searchsorted(table.ids, shared, sorter=order)])
+    return aligned
+
+
+# --- tables in shards: ids are dealt out by hash, and no process sees all of them ----------------------------------
 
 
 def meet_in_place(tables: Mapping[PartyName, PartyTable]) -> dict[PartyName, PartyTable]:

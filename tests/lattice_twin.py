@@ -1,4 +1,4 @@
-"""The lattice scheme in NumPy: the twin that the C++ kernel is held against, for any machine.
+"""The lattice scheme in NumPy: the twin that the C++ kernel is held against.
 
 The same bytes as `native/lattice` for the same seeds. One thread, whatever it is told, and some forty times slower.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from veilboost.crypto.lattice.numpy_ring import (
+from lattice_ring import (
     KeyStream,
     Ring,
     errors,
