@@ -13,12 +13,12 @@ from veilboost.boost.booster import RoundResult
 from veilboost.crypto.csprng import Csprng
 from veilboost.errors import JobCancelled, JobExists, NothingToResume, VeilBoostError
 from veilboost.model.part import TrainingOutcome
-from veilboost.party.commented import commented_toml
 from veilboost.party.daemon import listen_for
 from veilboost.party.hub import LinkHub, own_identity
 from veilboost.party.job import Job, read_job
 from veilboost.party.messages import CONTROL_MESSAGES, Accepted, Finish, Propose
 from veilboost.party.runs import RunFolder
+from veilboost.party.sections import commented_toml
 from veilboost.party.settings import PartySettings
 from veilboost.types import PartyName
 from veilboost.wire.channel import Peers

@@ -31,12 +31,12 @@ from veilboost.errors import (
     MissingLabel,
     UnsupportedCombination,
 )
-from veilboost.party.commented import commented_toml
 from veilboost.party.hub import LinkHub, own_identity
 from veilboost.party.job import Job
 from veilboost.party.keyfiles import make_private_folder, write_private
 from veilboost.party.messages import CONTROL_MESSAGES, PrepareAlignment
 from veilboost.party.runs import RunFolder
+from veilboost.party.sections import commented_toml
 from veilboost.party.settings import PartySettings
 from veilboost.protocols.paillier.options import options_of
 from veilboost.protocols.spec import Precomputation

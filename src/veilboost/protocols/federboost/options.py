@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from veilboost.config import ProtocolOptions, TrainingConfig, param
+from veilboost.config import ProtocolOptions, TrainingConfig
 from veilboost.errors import UnsupportedCombination
+from veilboost.fields import param
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from veilboost.config import ProtocolOptions, TrainingConfig, param
+from veilboost.config import ProtocolOptions, TrainingConfig
 from veilboost.errors import ImpossibleParameter, UnsupportedCombination
+from veilboost.fields import param
 from veilboost.protocols.vertical.perturb import Ranges, loss_ranges
 
 MECHANISMS = ("gaussian", "laplace", "duchi", "piecewise", "hybrid", "none")
