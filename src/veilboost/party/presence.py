@@ -7,9 +7,8 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 
-from veilboost.crypto.csprng import Csprng
 from veilboost.errors import PeerUnreachable, VeilBoostError
-from veilboost.party.hub import LinkHub, own_identity
+from veilboost.party.hub import LinkHub, caller_to, own_identity
 from veilboost.party.job import Job
 from veilboost.party.messages import CONTROL_MESSAGES, Propose
 from veilboost.party.settings import PartySettings
@@ -17,7 +16,6 @@ from veilboost.party.vertical.coordinator import who_answers
 from veilboost.types import PartyName
 from veilboost.wire.codec import Catalogue
 from veilboost.wire.rpc import Caller
-from veilboost.wire.transcript import Transcript
 
 Presence = Mapping[PartyName, bool | None]  # None: it dials us, so it cannot be called
 _GRACE = 0.5  # what the threads may take beyond the deadline of the requests themselves
@@ -66,13 +64,12 @@ class RollCall:
         return found
 
     def _caller(self, hub: LinkHub, name: PartyName, address: str | None, seconds: float) -> Caller:
-        return Caller(
+        return caller_to(
             name,
-            lambda left: hub.open(name, address, left),
-            Csprng().bytes(16),
+            self._settings,
+            lambda name, left: hub.open(name, address, left),
             Catalogue(CONTROL_MESSAGES),
-            Transcript(self._settings.name),
-            seconds,
+            seconds=seconds,
             silence=seconds,
         )
 
