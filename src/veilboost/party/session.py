@@ -10,12 +10,11 @@ from typing import Any
 from veilboost.config import TrainingConfig
 from veilboost.errors import AgainstPolicy, JobExists, UnexpectedMessage
 from veilboost.model.part import Part
-from veilboost.party.booking import Booking, planned, stated_delta
+from veilboost.party.booking import Booking, training_request
 from veilboost.party.hub import Reach, caller_to
 from veilboost.party.identity import PeerIdentity
 from veilboost.party.job import Job
 from veilboost.party.messages import Finish, Propose
-from veilboost.party.policy import TrainRequest
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import PartySettings
 from veilboost.protocols.validation import ResolvedJob, validate
@@ -146,25 +145,9 @@ class TrainingSession(Session):
 
     def _decide(self, peer: PeerIdentity, rows: int | None = None, reserve: bool = False) -> None:
         """Ask the owner's policy; again when more is known of the rows and columns."""
-        job, me, policy, training = self.job, self.settings.name, self.settings.policy, self._config
-        data = self.settings.data if self.uses_table else None
-        costs: dict[str, Any] = {"delta": policy.delta}
-        if self.uses_table:
-            role = self.spec.data_role
-            costs = stated_delta(self.spec, training, role, policy)
-            costs["epsilon"] = planned(self.spec, training, rows, role, policy, self._width)
-        request = TrainRequest(
-            peers={n: (peer.fingerprint or None) if n == peer.party else None for n in job.parties if n != me},
-            protocol=self.spec,
-            role=self.role,
-            table=None if data is None else data.table,
-            columns=() if data is None else tuple(data.features or ()),
-            trees=training.n_estimators,
-            depth=training.max_depth,
-            min_node_rows=training.min_node_rows if self.spec.counts_rows else None,
-            rows=rows,
-            **costs,
-        )
+        others = (name for name in self.job.parties if name != self.settings.name)
+        peers = {name: (peer.fingerprint or None) if name == peer.party else None for name in others}
+        request = training_request(self.settings, self.job, self._config, peers, rows, self._width)
         (self._booking.reserve if reserve else self._booking.consider)(request)
 
     # --- the run ------------------------------------------------------------------------------------------
