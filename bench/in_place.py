@@ -28,10 +28,10 @@ from common import note, report
 from veilboost.config import TrainingConfig
 from veilboost.model.joined import join
 from veilboost.party.certs import init_authority, issue
-from veilboost.party.commented import commented_toml
 from veilboost.party.job import Job, JobParty
 from veilboost.party.policy import Policy
 from veilboost.party.runs import RunFolder
+from veilboost.party.sections import commented_toml
 from veilboost.party.settings import CertificateSettings, DataSettings, PartySettings, PeerSettings
 
 OWNERS, HELPERS = ("bank", "shop"), {"ta": "authority", "csp": "csp"}

@@ -22,10 +22,11 @@ from veilboost.boost.metrics import metric_named
 from veilboost.boost.objective import BinaryLogistic, CustomObjective, MulticlassSoftmax, Poisson, SquaredError
 from veilboost.cli.main import REFUSED, app
 from veilboost.cli.options import option_flag
-from veilboost.config import METRICS, TrainingConfig, info_of
+from veilboost.config import METRICS, TrainingConfig
 from veilboost.errors import VeilBoostError, coded_errors
 from veilboost.estimators import VerticalClassifier
 from veilboost.estimators.vertical import VerticalParameters
+from veilboost.fields import info_of
 from veilboost.infer.messages import PREDICTION_MESSAGES
 from veilboost.party.messages import CONTROL_MESSAGES
 from veilboost.privacy.statement import Statement

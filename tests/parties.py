@@ -24,10 +24,10 @@ from veilboost.align.clear import align_by_id
 from veilboost.config import TrainingConfig
 from veilboost.model.joined import join
 from veilboost.party.certs import init_authority, issue
-from veilboost.party.commented import commented_toml
 from veilboost.party.job import Job, JobParty
 from veilboost.party.policy import Policy
 from veilboost.party.runs import RunFolder
+from veilboost.party.sections import commented_toml
 from veilboost.party.settings import CertificateSettings, DataSettings, Limits, PartySettings, PeerSettings
 from veilboost.party.simulation import simulate_training
 

@@ -6,48 +6,11 @@ Names follow XGBoost's.
 
 from __future__ import annotations
 
-import dataclasses
-import math
-import numbers
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self, cast
+from dataclasses import dataclass
 
-from veilboost.errors import ImpossibleParameter, UnsupportedCombination
-
-
-@dataclass(frozen=True)
-class ParameterInfo:
-    """What is known of one parameter beside its default."""
-
-    help: str
-    low: float = -math.inf
-    high: float = math.inf
-    low_open: bool = False
-    choices: tuple[str, ...] = ()
-    flag: str | None = None
-
-    def range_text(self) -> str:
-        if self.choices:
-            return ", ".join(self.choices)
-        if self.low == -math.inf and self.high == math.inf:
-            return "any"
-        left = "(" if self.low_open or self.low == -math.inf else "["
-        right = ")" if self.high == math.inf else "]"
-        return f"{left}{_plain(self.low)}, {_plain(self.high)}{right}"
-
-
-def _plain(bound: float) -> str:
-    return str(int(bound)) if math.isfinite(bound) and bound == int(bound) else f"{bound:g}"
-
-
-def param(default: Any, help: str, **info: Any) -> Any:
-    """A field with its default (a type: a new one of it), help and range."""
-    metadata = {"info": ParameterInfo(help, **info)}
-    if isinstance(default, type):
-        return field(default_factory=default, metadata=metadata)
-    return field(default=default, metadata=metadata)
-
+from veilboost.errors import UnsupportedCombination
+from veilboost.fields import Checked, param
 
 OBJECTIVES = ("auto", "binary", "multiclass", "regression", "poisson")
 METRICS = ("auto", "auc", "logloss", "error", "rmse", "mae", "mlogloss", "merror", "aucpr", "ks")
@@ -57,33 +20,7 @@ BINNINGS = ("quantile", "width")
 ORDERS = ("second", "first")
 SAMPLINGS = ("uniform", "goss")
 
-
 OptionValue = bool | int | float | str
-
-
-class Checked:
-    """A dataclass of parameters, each checked when it is made."""
-
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-    def __post_init__(self) -> None:
-        for item in dataclasses.fields(self):
-            # Frozen, but a whole number that NumPy or a caller wrote as 1 for 1.0 becomes what the field says.
-            object.__setattr__(self, item.name, checked_parameter(getattr(self, item.name), item))
-
-    @classmethod
-    def names(cls) -> tuple[str, ...]:
-        return tuple(item.name for item in dataclasses.fields(cls))
-
-    def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        unknown = sorted(set(values) - set(cls.names()))
-        if unknown:
-            raise ImpossibleParameter(f"unknown parameter {', '.join(unknown)}", "see docs/reference/parameters.md")
-        return cls(**values)
 
 
 @dataclass(frozen=True)
@@ -160,50 +97,6 @@ class TrainingConfig(Checked):
                 )
         elif (self.top_rate, self.other_rate) != (type(self).top_rate, type(self).other_rate):
             raise UnsupportedCombination("top_rate and other_rate need sampling='goss'")
-
-
-def info_of(item: dataclasses.Field[Any]) -> ParameterInfo:
-    return cast(ParameterInfo, item.metadata["info"])
-
-
-def checked_parameter(value: Any, item: dataclasses.Field[Any]) -> Any:
-    """The value in the field's own type, or an error: wrong type, out of range."""
-    info, kind, name = info_of(item), str(item.type), item.name
-    if kind.startswith("Mapping"):
-        return _checked_options(value, name)
-    if value is None:
-        if "None" in kind:
-            return None
-        raise ImpossibleParameter(f"{name} is not set")
-    if kind == "str":
-        if value not in info.choices:
-            raise ImpossibleParameter(f"{name}={value!r} is not one of {info.range_text()}")
-        return value
-    if kind == "bool":
-        if not isinstance(value, bool):
-            raise ImpossibleParameter(f"{name}={value!r} is not true or false")
-        return value
-    whole = kind.startswith("int")
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral if whole else numbers.Real):
-        raise ImpossibleParameter(f"{name}={value!r} is not a {'whole ' if whole else ''}number")
-    number: int | float = int(cast(int, value)) if whole else float(value)
-    too_low = number < info.low or (info.low_open and number == info.low)
-    if not math.isfinite(number) or too_low or number > info.high:
-        raise ImpossibleParameter(f"{name}={value!r} is outside {info.range_text()}")
-    return number
-
-
-def _checked_options(value: Any, name: str) -> dict[str, OptionValue]:
-    """Which names and ranges are allowed, the protocol knows; here they are only names and plain values."""
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise ImpossibleParameter(f"{name} is not a table of names and values")
-    entries = cast(Mapping[Any, Any], value)
-    for key, entry in entries.items():
-        if not isinstance(key, str) or not isinstance(entry, bool | int | float | str):
-            raise ImpossibleParameter(f"{name} holds something beside text, numbers, true and false")
-    return dict(entries)
 
 
 DEFAULTS = TrainingConfig()

@@ -18,13 +18,13 @@ from veilboost.config import TrainingConfig
 from veilboost.errors import AgainstPolicy, ImpossibleSetting, JobExists, PeerRefused, PeerUnreachable, VeilBoostError
 from veilboost.model.joined import join
 from veilboost.party.certs import init_authority, issue
-from veilboost.party.commented import commented_toml
 from veilboost.party.coordinator import Coordinator
 from veilboost.party.daemon import Daemon
 from veilboost.party.federation import coordinate
 from veilboost.party.job import Job, JobParty, load_job
 from veilboost.party.policy import Policy
 from veilboost.party.runs import RunFolder
+from veilboost.party.sections import commented_toml
 from veilboost.party.settings import CertificateSettings, DataSettings, Limits, PartySettings, PeerSettings, load_party
 from veilboost.party.simulation import SERVER, simulate_training
 from veilboost.wire.transcript import read_transcript

@@ -28,7 +28,6 @@ from veilboost.errors import (
 from veilboost.model.joined import join
 from veilboost.party import precompute
 from veilboost.party.certs import issue
-from veilboost.party.commented import commented_toml
 from veilboost.party.daemon import Daemon
 from veilboost.party.federation import coordinate
 from veilboost.party.hub import LinkHub, own_identity
@@ -37,6 +36,7 @@ from veilboost.party.messages import CONTROL_MESSAGES, PrepareAlignment
 from veilboost.party.policy import Policy
 from veilboost.party.precompute import key_for, prepare, prepare_ids, take_key
 from veilboost.party.runs import RunFolder
+from veilboost.party.sections import commented_toml
 from veilboost.party.settings import CertificateSettings, DataSettings, Limits, PartySettings, PeerSettings
 from veilboost.wire.channel import Peers
 from veilboost.wire.codec import Catalogue

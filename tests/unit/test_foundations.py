@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veilboost.config import DEFAULTS, TrainingConfig, info_of
+from veilboost.config import DEFAULTS, TrainingConfig
 from veilboost.errors import GradientRange, ImpossibleParameter, UnsupportedCombination, VeilBoostError, coded_errors
+from veilboost.fields import info_of
 from veilboost.fixedpoint import MAX_BITS, Scale, choose_scale, exponent_for, to_fixed
 
 pytestmark = pytest.mark.fast

@@ -121,7 +121,7 @@ def cancel(name: Name, config: Config, as_json: AsJson = False) -> None:
 
 
 def _open(name: str, config: Path) -> RunFolder:
-    from veilboost.party.declared import FORMS
+    from veilboost.fields import FORMS
     from veilboost.party.runs import RunFolder
     from veilboost.party.settings import load_party
 

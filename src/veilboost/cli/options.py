@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from veilboost.config import OptionValue, ParameterInfo, TrainingConfig, info_of
+from veilboost.config import OptionValue, TrainingConfig
 from veilboost.errors import ImpossibleParameter, UnsupportedCombination
+from veilboost.fields import FieldInfo, info_of
 
 if TYPE_CHECKING:
     from veilboost.protocols.spec import ProtocolSpec
@@ -67,7 +68,7 @@ def _parameter(item: dataclasses.Field[Any], kind: Any) -> inspect.Parameter:
     )
 
 
-def _options_parameter(info: ParameterInfo, flag: str) -> inspect.Parameter:
+def _options_parameter(info: FieldInfo, flag: str) -> inspect.Parameter:
     option: Any = typer.Option(
         flag,
         help=f"{info.help[0].upper()}{info.help[1:]}; repeatable (docs/reference/parameters.md lists them).",
@@ -118,7 +119,7 @@ def with_option(
     return dataclasses.replace(config, options={**config.options, name: value})
 
 
-def _help(info: ParameterInfo, kind: Any) -> str:
+def _help(info: FieldInfo, kind: Any) -> str:
     text = info.help[0].upper() + info.help[1:]
     if kind is bool or info.range_text() == "any":
         return f"{text}."

@@ -40,8 +40,7 @@ def predict(
         [bold]veilboost predict --model runs/credit --config bank.toml --data new.parquet --out scores.parquet[/]
     """
     from veilboost.infer.scores import check_ending, meaning, score_columns, write_scores
-    from veilboost.party.predicting import open_predictor
-    from veilboost.party.presence import names_of
+    from veilboost.party.predicting import names_of, open_predictor
     from veilboost.party.settings import load_party
 
     # All that this machine can check comes first: what parties are asked counts against their day's limit.

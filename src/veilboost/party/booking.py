@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from veilboost.party.settings import PartySettings
 from veilboost.privacy.event import Event
 from veilboost.privacy.ledger import Ledger, worst_epsilon
 from veilboost.protocols.spec import ProtocolSpec
-from veilboost.types import Role
+from veilboost.types import PartyName, Role
 
 
 class Booking:
@@ -119,19 +119,37 @@ def with_own_delta(job: Job, spec: ProtocolSpec, policy: Policy) -> Job:
     return replace(job, training=replace(training, options={**training.options, name: policy.delta}))
 
 
-def stated_delta(spec: ProtocolSpec, config: TrainingConfig, role: Role, policy: Policy) -> dict[str, Any]:
-    """What a request says of the job's delta; a protocol that leaves it open takes the policy's."""
-    name, delta = spec.delta_option(config, role), spec.delta(config, role)
-    return {"delta": policy.delta} if name is None else {"delta": delta, "delta_option": name}
+def training_request(
+    settings: PartySettings,
+    job: Job,
+    config: TrainingConfig,
+    peers: Mapping[PartyName, str | None],
+    rows: int | None = None,
+    columns: int = 1,
+) -> TrainRequest:
+    """The job as this party's policy is asked about it, in the party's role.
 
-
-def planned(
-    spec: ProtocolSpec, config: TrainingConfig, rows: int | None, role: Role, policy: Policy, columns: int = 1
-) -> float:
-    """The epsilon that a job would spend on this party's data, at the policy's delta.
-
-    Before the table is read and its common rows are counted, one column and the fewest rows that the policy allows
-    stand for them; the question is asked again then.
+    Epsilon is what the job would spend on this party's data, at the policy's delta. Before the table is read and its
+    common rows are counted, one column and the fewest rows that the policy allows stand for them; ask again then.
     """
-    events: Sequence[Event] = () if spec.plan is None else spec.plan(config, rows or policy.min_rows, role, columns)
-    return worst_epsilon(events, policy.delta)
+    spec, policy, role = job.spec, settings.policy, job.role_of(settings.name)
+    data, costs = None, dict[str, Any](delta=policy.delta)
+    if role in spec.data_roles:
+        data, own = settings.data, Role(role)
+        option = spec.delta_option(config, own)
+        if option is not None:  # a protocol that leaves it open takes the policy's
+            costs.update(delta=spec.delta(config, own), delta_option=option)
+        events = () if spec.plan is None else spec.plan(config, rows or policy.min_rows, own, columns)
+        costs["epsilon"] = worst_epsilon(events, policy.delta)
+    return TrainRequest(
+        peers=peers,
+        protocol=spec,
+        role=role,
+        table=None if data is None else data.table,
+        columns=() if data is None else tuple(data.features or ()),
+        trees=config.n_estimators,
+        depth=config.max_depth,
+        min_node_rows=config.min_node_rows if spec.counts_rows else None,
+        rows=rows,
+        **costs,
+    )

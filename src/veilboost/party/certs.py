@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from veilboost.errors import ForeignCertificate, ImpossibleParameter, NotACertificate, UnreadableCertificate
-from veilboost.party.declared import FORMS
+from veilboost.fields import FORMS
 from veilboost.party.identity import (
     PARTY_URI,
     CertificateInfo,

@@ -14,12 +14,12 @@ from veilboost.boost.booster import RoundResult
 from veilboost.crypto.csprng import Csprng
 from veilboost.errors import JobCancelled, JobExists, NothingToResume, VeilBoostError
 from veilboost.model.part import TrainingOutcome
-from veilboost.party.commented import commented_toml
 from veilboost.party.daemon import listen_for
-from veilboost.party.hub import LinkHub, own_identity
+from veilboost.party.hub import LinkHub, caller_to, own_identity
 from veilboost.party.job import Job, read_job
 from veilboost.party.messages import CONTROL_MESSAGES, Accepted, Finish, Propose
 from veilboost.party.runs import RunFolder
+from veilboost.party.sections import commented_toml
 from veilboost.party.settings import PartySettings
 from veilboost.types import PartyName
 from veilboost.wire.channel import Peers
@@ -71,16 +71,16 @@ class Connections:
         """A channel to one party, whose requests are answered within so many seconds or fail."""
         party = self.job.parties[name]
         address = party.address if party.connect == "out" else None
-        caller = Caller(
+        caller = caller_to(
             name,
-            lambda left: self._hub.open(name, address, left),
-            session,
+            self.settings,
+            lambda name, left: self._hub.open(name, address, left),
             catalogue,
-            transcript,
-            seconds,
+            session=session,
+            transcript=transcript,
+            seconds=seconds,
             waiting=waiting,
             first_number=first_number,
-            silence=self.settings.limits.request_seconds,
         )
         self._callers.append(caller)
         return caller

@@ -23,10 +23,10 @@ from veilboost.errors import (
     UnexpectedMessage,
     VeilBoostError,
 )
-from veilboost.party.hub import own_identity, revoked_at
+from veilboost.party.hub import Reach, own_identity, revoked_at
 from veilboost.party.identity import Identity, PeerIdentity, check_peer, peer_identity
-from veilboost.party.openings import OPENINGS, Session, session_for
-from veilboost.party.session import Reach, TrainingSession
+from veilboost.party.openings import OPENINGS, session_for
+from veilboost.party.session import Session, TrainingSession
 from veilboost.party.settings import PartySettings
 from veilboost.types import PartyName
 from veilboost.wire.codec import decode

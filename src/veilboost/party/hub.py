@@ -5,13 +5,20 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Callable
 
+from veilboost.crypto.csprng import Csprng
 from veilboost.errors import ImpossibleSetting, PeerUnreachable
 from veilboost.party.identity import Identity, Revoked, load_identity, load_revoked, server_name
 from veilboost.party.settings import Limits, PartySettings
 from veilboost.types import PartyName
+from veilboost.wire.codec import Catalogue
 from veilboost.wire.grpc.client import TlsFiles, dial
 from veilboost.wire.packet import Link
+from veilboost.wire.rpc import Caller, Waiting
+from veilboost.wire.transcript import Transcript
+
+Reach = Callable[[PartyName, float], Link]  # a way to another party, within so many seconds
 
 
 def own_identity(settings: PartySettings) -> Identity:
@@ -34,6 +41,33 @@ def revoked_at(settings: PartySettings) -> Revoked:
 
 def tls_files(identity: Identity) -> TlsFiles:
     return TlsFiles(identity.certificate, identity.key, identity.ca)
+
+
+def caller_to(
+    party: PartyName,
+    settings: PartySettings,
+    reach: Reach,
+    catalogue: Catalogue,
+    *,
+    session: bytes | None = None,
+    transcript: Transcript | None = None,
+    seconds: float | None = None,
+    silence: float | None = None,
+    waiting: Waiting | None = None,
+    first_number: int = 1,
+) -> Caller:
+    """A channel to one party: a new session, not recorded, as patient as the settings say, unless told otherwise."""
+    return Caller(
+        party,
+        lambda left: reach(party, left),
+        session or Csprng().bytes(16),
+        catalogue,
+        transcript or Transcript(settings.name),
+        settings.limits.wait_seconds if seconds is None else seconds,
+        waiting=waiting,
+        first_number=first_number,
+        silence=settings.limits.request_seconds if silence is None else silence,
+    )
 
 
 class LinkHub:

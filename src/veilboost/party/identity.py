@@ -22,7 +22,7 @@ from veilboost.errors import (
     NotACertificate,
     UnknownPeer,
 )
-from veilboost.party.declared import FORMS
+from veilboost.fields import FORMS
 from veilboost.party.keyfiles import read_private, read_public
 from veilboost.party.policy import Policy
 from veilboost.types import PartyName

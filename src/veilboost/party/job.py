@@ -1,6 +1,6 @@
 """A job's file (`job.toml`), vertical or horizontal: its parties by role, the protocol, every parameter of boosting."""
 
-# `setting` makes a dataclass field, which the linter cannot know:
+# `param` makes a dataclass field, which the linter cannot know:
 # ruff: noqa: RUF009
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Any, cast
 from veilboost.align.registry import all_alignments
 from veilboost.config import TrainingConfig
 from veilboost.errors import ImpossibleSetting, UnreadableSettings
-from veilboost.party.declared import Declared, read_section, setting
-from veilboost.party.settings import CONNECTS, read_toml
+from veilboost.fields import param
+from veilboost.party.sections import Section, read_section, read_toml
+from veilboost.party.settings import CONNECTS
 from veilboost.protocols.registry import protocol_named
 from veilboost.protocols.spec import ProtocolSpec
 from veilboost.types import PartyName
@@ -26,16 +27,16 @@ PRESHARED = "preshared"
 
 
 @dataclass(frozen=True)
-class JobParty(Declared):
+class JobParty(Section):
     """A party of a job, as the party that drives it reaches it."""
 
-    address: str | None = setting(
+    address: str | None = param(
         None, "where it listens; needed unless it dials the driver", form="address", example='"shop.example:7400"'
     )
-    connect: str = setting(
+    connect: str = param(
         "out", "who dials: out is the driver, in is this one (which may be behind a firewall)", choices=CONNECTS
     )
-    role: str | None = setting(
+    role: str | None = param(
         None,
         "active (has the label and drives) or passive; server (drives) or participant; or a helper of the protocol or "
         "the alignment. Unset: passive or participant",
@@ -44,30 +45,30 @@ class JobParty(Declared):
 
 
 @dataclass(frozen=True)
-class Job(Declared):
+class Job(Section):
     """A training job, as all its parties read it. The order of the parties is the order of their columns."""
 
-    name: str = setting(MISSING, "the job; its run folder has this name at every party", form="party")
-    parties: Mapping[PartyName, JobParty] = setting(
+    name: str = param(MISSING, "the job; its run folder has this name at every party", form="party")
+    parties: Mapping[PartyName, JobParty] = param(
         MISSING, "The parties, the driver too; columns count in this order.", keys="party"
     )
-    protocol: str = setting("plain", "one of those that `veilboost protocols` lists, with whom each protects")
-    alignment: str = setting(
+    protocol: str = param("plain", "one of those that `veilboost protocols` lists, with whom each protects")
+    alignment: str = param(
         PRESHARED,
         "how rows of the same people find each other; preshared: they are in the same order already, or are of "
         "different people",
         choices=tuple(all_alignments()),
     )
-    validation: float = setting(0.0, "share of the rows kept to validate on", low=0, high=0.9)
-    classes: tuple[str, ...] | None = setting(
+    validation: float = param(0.0, "share of the rows kept to validate on", low=0, high=0.9)
+    classes: tuple[str, ...] | None = param(
         None,
         "the label's classes, where they may not come from the labels (sealed); never sent to another party",
         example='["no", "yes"]',
     )
-    record: str = setting(
+    record: str = param(
         "types", "what each party writes down of its messages: nothing, kind and size, or all of it", choices=RECORDS
     )
-    training: TrainingConfig = setting(TrainingConfig, "Boosting, with XGBoost's names.")
+    training: TrainingConfig = param(TrainingConfig, "Boosting, with XGBoost's names.")
 
     def __post_init__(self) -> None:
         super().__post_init__()

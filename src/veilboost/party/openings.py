@@ -5,10 +5,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any, Protocol
 
+from veilboost.party.hub import Reach
 from veilboost.party.identity import PeerIdentity
 from veilboost.party.job import read_job
 from veilboost.party.messages import OpenService, PrepareAlignment, Propose, ProposePrediction
-from veilboost.party.session import Reach, TrainingSession
+from veilboost.party.session import Session, TrainingSession
 from veilboost.party.settings import PartySettings
 from veilboost.protocols.spec import Setting
 from veilboost.wire.codec import Catalogue
@@ -18,7 +19,7 @@ from veilboost.wire.message import Message
 SESSIONS: dict[type[Message], str] = {
     Propose: "veilboost.party.openings:training_session",
     ProposePrediction: "veilboost.party.prediction_session:PredictionSession",
-    PrepareAlignment: "veilboost.party.key_session:KeySession",
+    PrepareAlignment: "veilboost.party.precompute:KeySession",
     OpenService: "veilboost.secure_inference.session:ServiceSession",
 }
 OPENINGS = Catalogue(tuple(SESSIONS))
@@ -26,20 +27,6 @@ TRAINING: dict[Setting, str] = {
     "vertical": "veilboost.party.vertical.session:VerticalSession",
     "horizontal": "veilboost.party.horizontal.session:HorizontalSession",
 }
-
-
-class Session(Protocol):
-    """What a host needs of a session."""
-
-    catalogue: Catalogue
-    last_heard: float
-    over: bool
-
-    def handle(self, peer: PeerIdentity, message: Message, frame: bytes) -> bytes:
-        """The frame of the answer."""
-        ...
-
-    def give_up(self) -> None: ...
 
 
 class SessionFactory(Protocol):

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from veilboost.errors import AgainstPolicy
-from veilboost.party.declared import Declared, setting
+from veilboost.fields import param
+from veilboost.party.sections import Section
 from veilboost.privacy.accountant import DEFAULT_DELTA
 from veilboost.privacy.statement import Status
 from veilboost.protocols.spec import ProtocolSpec
@@ -29,45 +30,45 @@ def plain_fingerprint(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Policy(Declared):
+class Policy(Section):
     """What an owner allows. What is not named is refused."""
 
-    protocols: tuple[str, ...] = setting(
+    protocols: tuple[str, ...] = param(
         (), "protocols that may run on this table, by name (veilboost protocols)", example='["lattice"]'
     )
-    accept_exposed: tuple[str, ...] = setting(
+    accept_exposed: tuple[str, ...] = param(
         (), "those of them that may run although they do not protect this party's data (broken or open)"
     )
-    tables: tuple[str, ...] = setting((EVERY,), 'tables that may be used, by their name under [data]; "*" is every one')
-    columns: tuple[str, ...] = setting((EVERY,), 'columns that may be used, the label too; "*" is every one')
-    min_rows: int = setting(100, "fewest rows a job may train on: sums over few people speak of each", low=1)
-    min_node_rows: int = setting(
+    tables: tuple[str, ...] = param((EVERY,), 'tables that may be used, by their name under [data]; "*" is every one')
+    columns: tuple[str, ...] = param((EVERY,), 'columns that may be used, the label too; "*" is every one')
+    min_rows: int = param(100, "fewest rows a job may train on: sums over few people speak of each", low=1)
+    min_node_rows: int = param(
         1, "least min_node_rows of a job: no sums are made of a node with fewer rows, or next to one", low=1
     )
-    max_rows: int = setting(100_000_000, "most rows a job may train on", low=1)
-    max_trees: int = setting(1000, "most boosting rounds of a job", low=1)
-    max_depth: int = setting(10, "deepest trees of a job", low=1)
-    epsilon_per_job: float | None = setting(
+    max_rows: int = param(100_000_000, "most rows a job may train on", low=1)
+    max_trees: int = param(1000, "most boosting rounds of a job", low=1)
+    max_depth: int = param(10, "deepest trees of a job", low=1)
+    epsilon_per_job: float | None = param(
         None, "most epsilon a job may spend on this table; unset: no limit", low=0, example="1.0"
     )
-    epsilon_total: float | None = setting(
+    epsilon_total: float | None = param(
         None, "most epsilon that all jobs together may spend on this table; unset: no limit", low=0, example="8.0"
     )
-    delta: float = setting(
+    delta: float = param(
         DEFAULT_DELTA, "the delta at which a job spends epsilon on this table; its noise is made for it", low=0, high=1
     )
-    predictions_per_day: int = setting(100_000, "most rows to help predict in a day, for all peers together", low=0)
-    export_to: tuple[str, ...] = setting(
+    predictions_per_day: int = param(100_000, "most rows to help predict in a day, for all peers together", low=0)
+    export_to: tuple[str, ...] = param(
         (),
         "parties that may have this party's part of a model as a plain file: columns, cuts, categories",
         form="party",
     )
-    serve_users: tuple[str, ...] = setting(
+    serve_users: tuple[str, ...] = param(
         (),
         "parties that may serve users with this party's splits, encrypted; names of its columns are shown to the users",
         form="party",
     )
-    peers: Mapping[PartyName, tuple[str, ...]] = setting(
+    peers: Mapping[PartyName, tuple[str, ...]] = param(
         dict,
         "parties that may take part, and the fingerprints of their certificates (veilboost certs show); "
         '"any" is every certificate that our authority issued to that name',

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
+
 from veilboost.align.hmac_csp.hashed import PreparedHashing, PreparedIds, key_in
 from veilboost.align.hmac_csp.messages import AlignmentKey
 from veilboost.align.ids import Hashing
@@ -30,20 +32,21 @@ from veilboost.errors import (
     MissingLabel,
     UnsupportedCombination,
 )
-from veilboost.party.commented import commented_toml
-from veilboost.party.hub import LinkHub, own_identity
-from veilboost.party.job import Job
+from veilboost.party.hub import LinkHub, Reach, caller_to, own_identity
+from veilboost.party.identity import PeerIdentity
+from veilboost.party.job import Job, read_job
 from veilboost.party.keyfiles import make_private_folder, write_private
-from veilboost.party.messages import CONTROL_MESSAGES, PrepareAlignment
+from veilboost.party.messages import CONTROL_MESSAGES, PrepareAlignment, Propose
 from veilboost.party.runs import RunFolder
+from veilboost.party.sections import commented_toml
+from veilboost.party.session import TrainingSession
 from veilboost.party.settings import PartySettings
 from veilboost.protocols.paillier.options import options_of
 from veilboost.protocols.spec import Precomputation
 from veilboost.protocols.validation import ResolvedJob, validate
 from veilboost.wire.channel import Peers
 from veilboost.wire.codec import Catalogue
-from veilboost.wire.rpc import Caller
-from veilboost.wire.transcript import Transcript
+from veilboost.wire.message import Message
 
 IDS, ENCRYPTION = "ids", "encryption"
 PREPARED = "prepared"  # the folder, which is only there if this party has prepared a job
@@ -212,13 +215,12 @@ def _ask_key(settings: PartySettings, job: Job) -> bytes:
     if address is None:
         raise ImpossibleSetting(f"{settings.name} has no address of {authority}", f"add it under [peers.{authority}]")
     limits, hub = settings.limits, LinkHub(own_identity(settings), settings.limits)
-    caller = Caller(
+    caller = caller_to(
         authority,
-        lambda seconds: hub.open(authority, address, seconds),
-        Csprng().bytes(16),
+        settings,
+        lambda name, seconds: hub.open(name, address, seconds),
         Catalogue({*CONTROL_MESSAGES, AlignmentKey}),
-        Transcript(settings.name),
-        limits.connect_seconds,
+        seconds=limits.connect_seconds,
         silence=limits.connect_seconds,
     )
     try:
@@ -263,3 +265,41 @@ def _read_key(content: bytes | None, job: Job) -> bytes | None:
         return key if found["parties"] == _parties(job) and len(key) == KEY_BYTES else None
     except (ValueError, KeyError, TypeError):
         return None
+
+
+class KeySession(TrainingSession):
+    """A party asks the authority for the key of a job's alignment, to hash its ids before the job runs.
+
+    One question and its answer. The owner's policy decides as it would about the job itself.
+    """
+
+    def __init__(
+        self,
+        settings: PartySettings,
+        threads: int,
+        reach: Reach,
+        session: bytes,
+        asked: PrepareAlignment,
+        peer: PeerIdentity,
+    ) -> None:
+        proposal = Propose(asked.job, dry_run=True, resume=False)
+        super().__init__(settings, threads, reach, session, read_job(asked.job), proposal, peer)
+
+    def _check_place(self, peer: PeerIdentity) -> None:
+        job, me = self.job, self.settings.name
+        if not alignment_named(job.alignment).hashes_ids or me not in job.parties or self.role != "authority":
+            raise AgainstPolicy(
+                f"{me} is not the authority of {job.name!r}", "ask the authority that the job names", public=True
+            )
+        # Who asks is what TLS says. The CSP has no table in the job, and must never have the key.
+        if peer.party not in job.owners:
+            raise AgainstPolicy(
+                f"{peer.party} has no table in {job.name!r}", "the key is for those whose rows align", public=True
+            )
+
+    def _open(self) -> None:
+        self.catalogue = Catalogue(CONTROL_MESSAGES)
+
+    def _act(self, peer: PeerIdentity, message: Message) -> AlignmentKey:
+        self.over = True
+        return AlignmentKey(np.frombuffer(key_for(self.settings, self.job), np.uint8))

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,20 +37,23 @@ from veilboost.infer.scores import ModelInfo, scores_of
 from veilboost.model.joined import join
 from veilboost.model.part import ColumnInfo, Skeleton
 from veilboost.party.coordinator import Connections
-from veilboost.party.job import read_job
+from veilboost.party.hub import LinkHub, caller_to, own_identity
+from veilboost.party.job import Job, read_job
 from veilboost.party.messages import CONTROL_MESSAGES, Accepted, Finish, Propose, ProposePrediction
-from veilboost.party.presence import RollCall, names_of
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import PartySettings
 from veilboost.party.vertical.coordinator import who_answers
 from veilboost.party.vertical.lots import SALT_BYTES, DrivenLots, agreed_lots
-from veilboost.types import AnyArray, Float64Array, Int64Array
+from veilboost.types import AnyArray, Float64Array, Int64Array, PartyName
 from veilboost.wire.channel import Channel, Peers
 from veilboost.wire.codec import Catalogue
 from veilboost.wire.message import Done
+from veilboost.wire.packet import Link
 from veilboost.wire.rpc import Caller
 from veilboost.wire.transcript import Transcript
 
+Presence = Mapping[PartyName, bool | None]  # None: it dials us, so it cannot be called
+_GRACE = 0.5  # what the threads may take beyond the deadline of the requests themselves
 KEEP = SchemaRules(constant="keep")  # a few new rows may well agree in a column
 
 
@@ -94,6 +100,70 @@ class Predictor:
 
     def _prediction(self, table: PartyTable, margins: Float64Array) -> Prediction:
         return Prediction(table.ids, scores_of(self.skeleton, margins), self.skeleton.classes)
+
+
+class RollCall:
+    """Who is there: asks every party that a prediction needs and that can be dialled for a dry run of the job.
+
+    All are asked at once, and nothing is read or spent by it.
+    """
+
+    def __init__(self, settings: PartySettings, job: Job, job_text: str) -> None:
+        self._settings = settings
+        self._job = job
+        self._text = job_text
+        self._lock = threading.Lock()
+        self._known: Presence | None = None
+        self._when = 0.0
+
+    def now(self, seconds: float) -> Presence:
+        """Which parties answer within so many seconds."""
+        with self._lock:
+            return self._call(seconds)
+
+    def lately(self, age: float, seconds: float) -> Presence:
+        """The same, if it was not asked within the last `age` seconds; otherwise what was found then."""
+        with self._lock:
+            if self._known is None or time.monotonic() - self._when > age:
+                return self._call(seconds)
+            return self._known
+
+    def _call(self, seconds: float) -> Presence:
+        parties = {name: self._job.parties[name] for name in who_answers(self._job)}
+        found: dict[PartyName, bool | None] = dict.fromkeys(parties)
+        hub = LinkHub(own_identity(self._settings), self._settings.limits)
+
+        def reach(name: PartyName, left: float) -> Link:
+            return hub.open(name, parties[name].address, left)
+
+        callers = {
+            name: caller_to(name, self._settings, reach, Catalogue(CONTROL_MESSAGES), seconds=seconds, silence=seconds)
+            for name, party in parties.items()
+            if party.connect == "out"
+        }
+        with ThreadPoolExecutor(max(1, len(callers)), thread_name_prefix="roll-call") as pool:
+            asked = {name: pool.submit(self._is_there, caller) for name, caller in callers.items()}
+            wait(asked.values(), seconds + _GRACE)
+            for name, answer in asked.items():
+                found[name] = answer.done() and answer.result()
+                callers[name].close()  # also ends the wait for a party that neither answers nor refuses
+        hub.close()
+        self._known, self._when = found, time.monotonic()
+        return found
+
+    def _is_there(self, caller: Caller) -> bool:
+        try:
+            caller.send(Propose(self._text, dry_run=True, resume=False))()
+        except PeerUnreachable:
+            return False
+        except VeilBoostError:
+            return True  # it would not train this again, and that is an answer too
+        return True
+
+
+def names_of(parties: Sequence[PartyName]) -> str:
+    """`shop`, `shop and telecom`, `a, b and c`."""
+    return parties[0] if len(parties) == 1 else f"{', '.join(parties[:-1])} and {parties[-1]}"
 
 
 class LivePredictor(Predictor):

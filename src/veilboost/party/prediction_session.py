@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from veilboost.align.api import AlignContext
@@ -15,6 +14,7 @@ from veilboost.engine.taking import gathered, taken
 from veilboost.errors import AgainstPolicy, CheckpointFailed, UnexpectedMessage
 from veilboost.infer.messages import PREDICTION_MESSAGES
 from veilboost.infer.responder import PredictionResponder
+from veilboost.party.hub import Reach
 from veilboost.party.identity import PeerIdentity
 from veilboost.party.job import read_job
 from veilboost.party.messages import (
@@ -29,42 +29,33 @@ from veilboost.party.messages import (
 from veilboost.party.own_table import open_allowed, wished_lots
 from veilboost.party.policy import PredictRequest, decide
 from veilboost.party.runs import RunFolder
-from veilboost.party.session import ways_to_helpers
+from veilboost.party.session import Session
 from veilboost.party.settings import PartySettings
 from veilboost.party.vertical.lots import AnsweredLots, lots_of
-from veilboost.types import Int64Array, PartyName
+from veilboost.types import Int64Array
 from veilboost.version import release
-from veilboost.wire.channel import Peers
-from veilboost.wire.codec import Catalogue, encode
+from veilboost.wire.codec import Catalogue
 from veilboost.wire.message import Done, Message
-from veilboost.wire.packet import Link
-from veilboost.wire.rpc import Caller
 from veilboost.wire.transcript import Transcript
 
 _COUNTING = threading.Lock()
 
 
-class PredictionSession:
+class PredictionSession(Session):
     """Checked by the policy, aligned, answered."""
 
     def __init__(
         self,
         settings: PartySettings,
         threads: int,
-        reach: Callable[[PartyName, float], Link],
+        reach: Reach,
         session: bytes,
         proposal: ProposePrediction,
         peer: PeerIdentity,
     ) -> None:
-        self.settings = settings
-        self.proposer = peer.party
-        self.over = False
-        self.last_heard = time.monotonic()
+        super().__init__(settings, threads, reach, session, peer)
         self._job = read_job(proposal.job)
         self._rows = proposal.rows
-        self._threads = threads
-        self._reach = reach
-        self._session = session
         self._run = RunFolder.open(settings.runs, proposal.run)
         if self._run.status.get("active") != peer.party or self._run.status.get("state") != "finished":
             raise AgainstPolicy(
@@ -75,25 +66,12 @@ class PredictionSession:
         self._alignment = alignment_named(self._job.alignment)
         self.catalogue = Catalogue({*CONTROL_MESSAGES, *self._alignment.messages, *PREDICTION_MESSAGES})
         self._transcript = Transcript(settings.name, self._run.path / "predictions")
-        self._callers: tuple[Caller, ...] = ()
         self._lots: AnsweredLots | None = None
         self._found: list[Int64Array] = []
         self._responder: PredictionResponder | None = None
 
-    def handle(self, peer: PeerIdentity, message: Message, frame: bytes) -> bytes:
-        """The frame of the answer; both are written into the transcript."""
-        if peer.party != self.proposer:
-            raise UnexpectedMessage(f"{peer.party} does not drive this prediction")
-        self.last_heard = time.monotonic()
-        answer = self._act(peer, message)
-        answer_frame = encode(answer)
-        self._transcript.record("received", peer.party, message, len(frame), frame)
-        self._transcript.record("sent", peer.party, answer, len(answer_frame), answer_frame)
-        if self.over:
-            self.give_up()
-        return answer_frame
-
     def _act(self, peer: PeerIdentity, message: Message) -> Message:
+        self._only_proposer(peer)
         if isinstance(message, ProposePrediction):
             spend_predictions(self.settings, peer, self._rows)
             return Accepted(release(), aligned=False, lots=wished_lots(self.settings))
@@ -117,12 +95,8 @@ class PredictionSession:
         if self._lots is not None:
             raise UnexpectedMessage("alignment has begun already")
         self._table = open_allowed(self.settings).without_label()
-        helpers = ways_to_helpers(
-            self.settings, self._job, self._reach, self._session, self.catalogue, self._transcript
-        )
-        self._callers = tuple(helpers.values())
         context = AlignContext(
-            self.settings.name, self._job.owners, self._table.ids, Peers(helpers), threads=self._threads
+            self.settings.name, self._job.owners, self._table.ids, self._helpers(self._job), threads=self._threads
         )
         self._lots = AnsweredLots(self._alignment, context, message, lots_of(self._table))
         return Done()
@@ -141,12 +115,6 @@ class PredictionSession:
         self._responder = PredictionResponder(self._run.load_part(), rows.columns, rows.rows)
         self._lots = None
         return Done()
-
-    def give_up(self) -> None:
-        for caller in self._callers:
-            caller.close()
-        self._transcript.close()
-        self.over = True
 
 
 def spend_predictions(settings: PartySettings, peer: PeerIdentity, rows: int) -> None:

@@ -20,7 +20,6 @@ from veilboost.model.store import load_part, save_part
 from veilboost.types import Float64Array, Int64Array
 
 KEY, LEDGER = "job.key", "ledger.json"
-STATES = ("proposed", "aligning", "training", "finished", "failed", "cancelled")
 
 
 class RunFolder:

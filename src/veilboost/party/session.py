@@ -1,59 +1,93 @@
-"""What a party does in every training job that another one drives: it asks its owner, writes down, and lets go."""
+"""What a party does in every session that another one drives, and in every training job: it asks its owner, writes
+down, and lets go."""
 
 from __future__ import annotations
 
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import Any
 
 from veilboost.config import TrainingConfig
-from veilboost.errors import AgainstPolicy, JobExists
+from veilboost.errors import AgainstPolicy, JobExists, UnexpectedMessage
 from veilboost.model.part import Part
-from veilboost.party.booking import Booking, planned, stated_delta
+from veilboost.party.booking import Booking, training_request
+from veilboost.party.hub import Reach, caller_to
 from veilboost.party.identity import PeerIdentity
 from veilboost.party.job import Job
 from veilboost.party.messages import Finish, Propose
-from veilboost.party.policy import TrainRequest
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import PartySettings
-from veilboost.types import PartyName
+from veilboost.protocols.validation import ResolvedJob, validate
 from veilboost.wire.channel import Channel, Peers, Reply
 from veilboost.wire.codec import Catalogue, encode
 from veilboost.wire.message import Done, Message
-from veilboost.wire.packet import Link
 from veilboost.wire.rpc import Caller
 from veilboost.wire.transcript import Transcript
-
-Reach = Callable[[PartyName, float], Link]  # a way to another party, within so many seconds
 
 _LOG = logging.getLogger(__name__)
 
 
-def ways_to_helpers(
-    settings: PartySettings, job: Job, reach: Reach, session: bytes, catalogue: Catalogue, transcript: Transcript
-) -> dict[str, Caller]:
-    """A party's own ways to the helpers of a job, by their role. Whoever asks for them closes them."""
-    return {
-        role: Caller(
-            name,
-            lambda seconds, name=name: reach(name, seconds),
-            session,
-            catalogue,
-            transcript,
-            settings.limits.wait_seconds,
-            silence=settings.limits.request_seconds,
-        )
-        for role, name in job.helpers.items()
-        if name != settings.name
-    }
-
-
-class TrainingSession(ABC):
-    """One training job at a party that answers, request by request. Subclasses say what is done in their setting."""
+class Session(ABC):
+    """One conversation at a party that answers, request by request. `proposer` is the peer that opened it."""
 
     catalogue: Catalogue
+
+    def __init__(self, settings: PartySettings, threads: int, reach: Reach, session: bytes, peer: PeerIdentity) -> None:
+        self.settings = settings
+        self.proposer = peer.party
+        self.last_heard = time.monotonic()
+        self.over = False
+        self._threads, self._reach, self._session = threads, reach, session
+        self._transcript = Transcript(settings.name)
+        self._callers: list[Caller] = []
+
+    def handle(self, peer: PeerIdentity, message: Message, frame: bytes) -> bytes:
+        """The frame of the answer; both are written into the transcript."""
+        self.last_heard = time.monotonic()
+        reply = self._act(peer, message)
+        answer = reply if isinstance(reply, Message) else reply()  # which may wait for other parties
+        answer_frame = encode(answer)
+        self._transcript.record("received", peer.party, message, len(frame), frame)
+        self._transcript.record("sent", peer.party, answer, len(answer_frame), answer_frame)
+        if self.over:
+            self.give_up()
+        return answer_frame
+
+    @abstractmethod
+    def _act(self, peer: PeerIdentity, message: Message) -> Reply: ...
+
+    def _only_proposer(self, peer: PeerIdentity) -> None:
+        if peer.party != self.proposer:
+            raise UnexpectedMessage(f"{peer.party} does not drive this session")
+
+    def _helpers(self, job: Job) -> Peers:
+        """This party's own ways to the helpers of a job, by their role."""
+        ways = {
+            role: caller_to(
+                name,
+                self.settings,
+                self._reach,
+                self.catalogue,
+                session=self._session,
+                transcript=self._transcript,
+            )
+            for role, name in job.helpers.items()
+            if name != self.settings.name
+        }
+        self._callers.extend(ways.values())
+        return Peers(dict[str, Channel](ways))
+
+    def give_up(self) -> None:
+        """The session has ended, another one takes its place, or the party stops."""
+        self.over = True
+        self._transcript.close()
+        for caller in self._callers:
+            caller.close()
+
+
+class TrainingSession(Session):
+    """One training job at a party that answers. Subclasses say what is done in their setting."""
 
     def __init__(
         self,
@@ -65,23 +99,19 @@ class TrainingSession(ABC):
         proposal: Propose,
         peer: PeerIdentity,
     ) -> None:
-        self.settings = settings
+        super().__init__(settings, threads, reach, session, peer)
         self.job = job
         self.spec = job.spec
         self.dry_run = proposal.dry_run
-        self.proposer = peer.party
-        self.last_heard = time.monotonic()
-        self.over = False
-        self._text = proposal.job
-        self._threads, self._reach, self._session = threads, reach, session
+        self._proposal = proposal
         self._run: RunFolder | None = None
         self._failed = False
-        self._transcript = Transcript(settings.name)
-        self._booking = Booking.of_run(settings, job.name, proposal.resume)
-        self._callers: list[Caller] = []
         self._check_place(peer)
+        self._booking = Booking.of_run(settings, job.name, proposal.resume)
         self._config = self._checked_config()
         self._width = len(settings.data.features or ()) or 1 if settings.data else 1  # until the table is read
+        self._open()
+        self._decide(peer)
 
     @property
     def role(self) -> str:
@@ -91,9 +121,14 @@ class TrainingSession(ABC):
     def uses_table(self) -> bool:
         return self.role in self.spec.data_roles
 
-    @abstractmethod
     def _checked_config(self) -> TrainingConfig:
         """The job's parameters, if the protocol can train with them here."""
+        validate(ResolvedJob(self.spec, self.job.training, self.settings.engine))
+        return self.job.training
+
+    @abstractmethod
+    def _open(self) -> None:
+        """Set up what the setting needs, before the owner is asked; `catalogue` at least."""
 
     # --- the owner's word -------------------------------------------------------------------------------
 
@@ -113,43 +148,12 @@ class TrainingSession(ABC):
 
     def _decide(self, peer: PeerIdentity, rows: int | None = None, reserve: bool = False) -> None:
         """Ask the owner's policy; again when more is known of the rows and columns."""
-        job, me, policy, training = self.job, self.settings.name, self.settings.policy, self._config
-        data = self.settings.data if self.uses_table else None
-        costs: dict[str, Any] = {"delta": policy.delta}
-        if self.uses_table:
-            role = self.spec.data_role
-            costs = stated_delta(self.spec, training, role, policy)
-            costs["epsilon"] = planned(self.spec, training, rows, role, policy, self._width)
-        request = TrainRequest(
-            peers={n: (peer.fingerprint or None) if n == peer.party else None for n in job.parties if n != me},
-            protocol=self.spec,
-            role=self.role,
-            table=None if data is None else data.table,
-            columns=() if data is None else tuple(data.features or ()),
-            trees=training.n_estimators,
-            depth=training.max_depth,
-            min_node_rows=training.min_node_rows if self.spec.counts_rows else None,
-            rows=rows,
-            **costs,
-        )
+        others = (name for name in self.job.parties if name != self.settings.name)
+        peers = {name: (peer.fingerprint or None) if name == peer.party else None for name in others}
+        request = training_request(self.settings, self.job, self._config, peers, rows, self._width)
         (self._booking.reserve if reserve else self._booking.consider)(request)
 
-    # --- requests ---------------------------------------------------------------------------------------
-
-    def handle(self, peer: PeerIdentity, message: Message, frame: bytes) -> bytes:
-        """The frame of the answer; both are written into the transcript."""
-        self.last_heard = time.monotonic()
-        reply = self._act(peer, message)
-        answer = reply if isinstance(reply, Message) else reply()  # which may wait for other parties
-        answer_frame = encode(answer)
-        self._transcript.record("received", peer.party, message, len(frame), frame)
-        self._transcript.record("sent", peer.party, answer, len(answer_frame), answer_frame)
-        if self.over:
-            self._transcript.close()
-        return answer_frame
-
-    @abstractmethod
-    def _act(self, peer: PeerIdentity, message: Message) -> Reply: ...
+    # --- the run ------------------------------------------------------------------------------------------
 
     def note_error(self, reason: str) -> None:
         """A request failed here. The peer is told little; the owner finds the whole reason in the run's status."""
@@ -163,7 +167,7 @@ class TrainingSession(ABC):
 
     def _new_run(self) -> RunFolder:
         run = RunFolder.create(self.settings.runs, self.job.name, replace=True)
-        run.save_job(self._text)
+        run.save_job(self._proposal.job)
         return run
 
     def _begin_run(self, run: RunFolder, **noted: Any) -> None:
@@ -176,12 +180,6 @@ class TrainingSession(ABC):
             record = "payload" if self.job.record == "payload" else "types"
             self._transcript.close()  # of the same session, where another party was lost and the job proposed again
             self._transcript = Transcript(self.settings.name, run.path / "transcript", record)
-
-    def _helpers(self) -> Peers:
-        """This party's own ways to the helpers, by their role."""
-        ways = ways_to_helpers(self.settings, self.job, self._reach, self._session, self.catalogue, self._transcript)
-        self._callers.extend(ways.values())
-        return Peers(dict[str, Channel](ways))
 
     # --- the end ----------------------------------------------------------------------------------------
 
@@ -196,21 +194,15 @@ class TrainingSession(ABC):
                 self._run.note(state="failed" if message.completed or self._failed else "cancelled")
             self._booking.close(self._run)
             _LOG.info("the job %s has ended: %s", self.job.name, self._run.status.get("state"))
-        self._let_go()
+        self.over = True
         return Done()
 
-    @abstractmethod
     def _finished_part(self) -> Part | None:
         """This party's part of the model, if training came to its end."""
+        return None
 
     def give_up(self) -> None:
-        """Another job takes the table, or the party stops: what was kept stays, what was spent too."""
-        self._transcript.close()
+        """What was kept stays, what was spent too."""
         if self.uses_table and not self.dry_run and not self.over:
             self._booking.close(self._run)
-        self._let_go()
-
-    def _let_go(self) -> None:
-        for caller in self._callers:
-            caller.close()
-        self.over = True
+        super().give_up()

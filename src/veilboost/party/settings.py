@@ -1,11 +1,10 @@
 """A party's file (`bank.toml`): every key once, with default, range and help."""
 
-# `setting` makes a dataclass field, which the linter cannot know:
+# `param` makes a dataclass field, which the linter cannot know:
 # ruff: noqa: RUF009
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
 from pathlib import Path
@@ -17,46 +16,46 @@ from veilboost.data.sources import FORMATS
 from veilboost.data.table import PartyTable
 from veilboost.engine.api import check_engine
 from veilboost.engine.tables import table_in_memory
-from veilboost.errors import ImpossibleSetting, ParameterError, UnreadableSettings
-from veilboost.party.declared import Declared, read_section, setting
+from veilboost.errors import ImpossibleSetting, ParameterError
+from veilboost.fields import param
 from veilboost.party.policy import Policy
+from veilboost.party.sections import Section, read_section, read_toml
 from veilboost.types import PartyName
 
 CONNECTS = ("in", "out")
-LARGEST_FILE = 1 << 20
 
 
 @dataclass(frozen=True)
-class DataSettings(Declared):
+class DataSettings(Section):
     """The party's own table, and what its columns are."""
 
-    path: Path | None = setting(
+    path: Path | None = param(
         None,
         "parquet, csv, arrow or libsvm file, folder of parquet files, or duckdb database",
         example='"bank.parquet"',
     )
-    sql: str | None = setting(
+    sql: str | None = param(
         None,
         "one SELECT that duckdb runs, on the database in path or on files that it names by full path",
         example='"SELECT * FROM customers"',
     )
-    uri: str | None = setting(
+    uri: str | None = param(
         None,
         "folder of parquet files, or one, on a filesystem that pyarrow knows, in place of path",
         example='"s3://bank/customers"',
     )
-    format: str | None = setting(
+    format: str | None = param(
         None, "format of path where its ending does not say", choices=("parquet", "csv", "arrow", "libsvm")
     )
-    table: str = setting("main", "what policies call this table")
-    id: str | None = setting(None, "column that says whose row it is", example='"customer_id"')
-    label: str | None = setting(None, "column to predict; the active party has one", example='"default"')
-    weight: str | None = setting(None, "column that says what a row counts", example='"weight"')
-    features: tuple[str, ...] | None = setting(
+    table: str = param("main", "what policies call this table")
+    id: str | None = param(None, "column that says whose row it is", example='"customer_id"')
+    label: str | None = param(None, "column to predict; the active party has one", example='"default"')
+    weight: str | None = param(None, "column that says what a row counts", example='"weight"')
+    features: tuple[str, ...] | None = param(
         None, "columns to train on; unset: every other column", example='["income", "age"]'
     )
-    categorical: tuple[str, ...] = setting((), "columns of numbers that are categories; text always is")
-    constant: str = setting("error", "what to do with columns of one value", choices=("error", "drop", "keep"))
+    categorical: tuple[str, ...] = param((), "columns of numbers that are categories; text always is")
+    constant: str = param("error", "what to do with columns of one value", choices=("error", "drop", "keep"))
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -94,25 +93,25 @@ class DataSettings(Declared):
 
 
 @dataclass(frozen=True)
-class CertificateSettings(Declared):
+class CertificateSettings(Section):
     """Who this party is to others, and whom it believes."""
 
-    cert: Path = setting(MISSING, "this party's certificate (veilboost certs issue)")
-    key: Path = setting(MISSING, "its private key; no other user may read it")
-    ca: Path = setting(MISSING, "the certificate of the authority that issued those of all parties")
-    revoked: Path | None = setting(
+    cert: Path = param(MISSING, "this party's certificate (veilboost certs issue)")
+    key: Path = param(MISSING, "its private key; no other user may read it")
+    ca: Path = param(MISSING, "the certificate of the authority that issued those of all parties")
+    revoked: Path | None = param(
         None, "the authority's list of certificates that no longer count", example='"certs/revoked.crl"'
     )
 
 
 @dataclass(frozen=True)
-class PeerSettings(Declared):
+class PeerSettings(Section):
     """The way to one other party."""
 
-    address: str | None = setting(
+    address: str | None = param(
         None, "where it listens; needed with connect = out", form="address", example='"shop.example:7400"'
     )
-    connect: str = setting(
+    connect: str = param(
         "out", "who dials: out is this party, in is the other one (which may be behind a firewall)", choices=CONNECTS
     )
 
@@ -123,46 +122,46 @@ class PeerSettings(Declared):
 
 
 @dataclass(frozen=True)
-class Limits(Declared):
+class Limits(Section):
     """What a peer may ask of this machine, and how long this machine waits for a peer."""
 
-    max_message_mb: int = setting(1024, "largest message to accept, in megabytes", low=1, high=65_536)
-    connect_seconds: float = setting(10.0, "how long one attempt to connect may take", low=0.1, high=3600)
-    request_seconds: float = setting(
+    max_message_mb: int = param(1024, "largest message to accept, in megabytes", low=1, high=65_536)
+    connect_seconds: float = param(10.0, "how long one attempt to connect may take", low=0.1, high=3600)
+    request_seconds: float = param(
         3600.0, "how long a peer that is connected may take to answer a request", low=0.1, high=604_800
     )
-    wait_seconds: float = setting(300.0, "how long to wait for a peer that is gone", low=0, high=604_800)
-    keepalive_seconds: float = setting(20.0, "how often to ask a silent peer whether it lives", low=1, high=3600)
+    wait_seconds: float = param(300.0, "how long to wait for a peer that is gone", low=0, high=604_800)
+    keepalive_seconds: float = param(20.0, "how often to ask a silent peer whether it lives", low=1, high=3600)
 
 
 @dataclass(frozen=True)
-class PartySettings(Declared):
+class PartySettings(Section):
     """All that a party's daemon is told."""
 
-    name: PartyName = setting(MISSING, "this party, as its certificate names it", form="party")
-    certificates: CertificateSettings = setting(MISSING, "Who this party is, and whom it believes.")
-    data: DataSettings | None = setting(
+    name: PartyName = param(MISSING, "this party, as its certificate names it", form="party")
+    certificates: CertificateSettings = param(MISSING, "Who this party is, and whom it believes.")
+    data: DataSettings | None = param(
         None, "This party's table. It stays on this machine. An authority or a computing service has none."
     )
-    listen: str = setting(
+    listen: str = param(
         "127.0.0.1:7400", "address to listen on; 0.0.0.0:7400 is every interface, port 0 any free one", form="address"
     )
-    runs: Path = setting(Path("runs"), "folder for models, checkpoints and transcripts, one folder per job")
-    ledger: Path | None = setting(
+    runs: Path = param(Path("runs"), "folder for models, checkpoints and transcripts, one folder per job")
+    ledger: Path | None = param(
         None,
         "file of the privacy ledger, which all jobs on this table share; unset: ledger.sqlite in the runs folder",
         example='"ledger.sqlite"',
     )
-    threads: int = setting(0, "threads to compute with; 0: one per core", low=0, high=1024)
-    engine: str = setting(
+    threads: int = param(0, "threads to compute with; 0: one per core", low=0, high=1024)
+    engine: str = param(
         "local",
         "where to compute: local, disk or disk:FOLDER (rows in files), ray (workers on this machine) or "
         "ray://HOST:PORT (a cluster of this party's)",
     )
-    workers: int | None = setting(None, "workers of the engine ray; unset: one per core", low=1, high=100_000)
-    peers: Mapping[PartyName, PeerSettings] = setting(dict, "The ways to the other parties.", keys="party")
-    limits: Limits = setting(Limits, "What peers may ask of this machine, and how long it waits for them.")
-    policy: Policy = setting(Policy, "What this owner allows. A job outside of it is refused before anything is read.")
+    workers: int | None = param(None, "workers of the engine ray; unset: one per core", low=1, high=100_000)
+    peers: Mapping[PartyName, PeerSettings] = param(dict, "The ways to the other parties.", keys="party")
+    limits: Limits = param(Limits, "What peers may ask of this machine, and how long it waits for them.")
+    policy: Policy = param(Policy, "What this owner allows. A job outside of it is refused before anything is read.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -190,20 +189,3 @@ def load_party(file: str | Path) -> PartySettings:
     """
     path = Path(file)
     return read_section(PartySettings, read_toml(path), path)
-
-
-def read_toml(file: Path) -> dict[str, Any]:
-    """A file of settings, parsed."""
-    try:
-        with file.open("rb") as opened:
-            content = opened.read(LARGEST_FILE + 1)
-    except OSError as error:
-        raise UnreadableSettings(f"{file} cannot be read ({error.strerror or type(error).__name__})") from None
-    if len(content) > LARGEST_FILE:
-        raise UnreadableSettings(f"{file} is larger than settings ever are")
-    try:
-        return tomllib.loads(content.decode("utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise UnreadableSettings(f"{file} is not TOML: {error}") from None
-    except (ValueError, RecursionError):
-        raise UnreadableSettings(f"{file} is not TOML in UTF-8") from None

@@ -10,15 +10,13 @@ from types import TracebackType
 from typing import Self
 
 from veilboost.config import TrainingConfig
-from veilboost.crypto.csprng import Csprng
 from veilboost.data.load import load_table
 from veilboost.data.table import PartyTable
 from veilboost.errors import ImpossibleSetting, MissingPart, VeilBoostError
 from veilboost.model.part import Part
-from veilboost.party.hub import LinkHub, own_identity
+from veilboost.party.hub import LinkHub, Reach, caller_to, own_identity
 from veilboost.party.job import read_job
 from veilboost.party.messages import CONTROL_MESSAGES, Accepted, Finish, OpenService
-from veilboost.party.openings import Reach
 from veilboost.party.own_table import load_allowed
 from veilboost.party.predicting import KEEP
 from veilboost.party.runs import RunFolder
@@ -33,7 +31,6 @@ from veilboost.wire.channel import Peers, Pending
 from veilboost.wire.codec import Catalogue
 from veilboost.wire.message import Done, Message
 from veilboost.wire.packet import Link
-from veilboost.wire.rpc import Caller
 from veilboost.wire.transcript import Transcript
 
 CATALOGUE = Catalogue({*CONTROL_MESSAGES, *messages.SECURE_MESSAGES})
@@ -54,15 +51,7 @@ class ServiceWay:
         self._transcript = transcript or Transcript(settings.name)
 
     def send(self, message: Message) -> Pending:
-        caller = Caller(
-            self._peer,
-            lambda seconds: self._reach(self._peer, seconds),
-            Csprng().bytes(16),
-            CATALOGUE,
-            self._transcript,
-            self._settings.limits.wait_seconds,
-            silence=self._settings.limits.request_seconds,
-        )
+        caller = caller_to(self._peer, self._settings, self._reach, CATALOGUE, transcript=self._transcript)
         way = Peers({self._peer: caller})
 
         def wait() -> Message:

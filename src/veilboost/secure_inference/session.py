@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import defaultdict
 
 from veilboost.errors import AgainstPolicy, UnexpectedMessage
+from veilboost.party.hub import Reach
 from veilboost.party.identity import PeerIdentity
 from veilboost.party.job import read_job
 from veilboost.party.messages import Accepted, Finish, OpenService
-from veilboost.party.openings import Reach
 from veilboost.party.policy import ServeRequest, decide
 from veilboost.party.prediction_session import spend_predictions
 from veilboost.party.runs import RunFolder
+from veilboost.party.session import Session
 from veilboost.party.settings import PartySettings
 from veilboost.secure_inference import messages
 from veilboost.secure_inference.client import CATALOGUE, ServiceWay, own_attributes
@@ -29,9 +29,7 @@ from veilboost.secure_inference.scheme import KnownService
 from veilboost.types import PartyName
 from veilboost.version import release
 from veilboost.wire.channel import Answer, Peers
-from veilboost.wire.codec import encode
 from veilboost.wire.message import Done, Message
-from veilboost.wire.transcript import Transcript
 
 _locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)  # by folder: one change at a time
 _AUTHORITY, _SECRET = "authority.json", "service.key"
@@ -39,7 +37,7 @@ _models: dict[str, tuple[float, QueuedModel]] = {}  # by folder: models stay ope
 _deciders: dict[str, tuple[float, DirectionService]] = {}
 
 
-class ServiceSession:
+class ServiceSession(Session):
     """One conversation. A daemon without a table is authority or CSP, whichever it is asked to be for a run."""
 
     def __init__(
@@ -51,29 +49,13 @@ class ServiceSession:
         opening: OpenService,
         peer: PeerIdentity,
     ) -> None:
-        self.settings = settings
-        self.over = False
-        self.last_heard = time.monotonic()
+        super().__init__(settings, threads, reach, session, peer)
         self.catalogue = CATALOGUE
-        self._threads, self._reach, self._opening, self._opener = threads, reach, opening, peer.party
+        self._opening = opening
         self._folder = ServiceFolder(settings.runs, opening.run)
-        self._transcript = Transcript(settings.name)
-
-    def handle(self, peer: PeerIdentity, message: Message, frame: bytes) -> bytes:
-        if peer.party != self._opener:
-            raise UnexpectedMessage(f"{peer.party} did not open this session")
-        self.last_heard = time.monotonic()
-        answer = self._act(peer, message)
-        answer_frame = encode(answer)
-        self._transcript.record("received", peer.party, message, len(frame), frame)
-        self._transcript.record("sent", peer.party, answer, len(answer_frame), answer_frame)
-        return answer_frame
-
-    def give_up(self) -> None:
-        self._transcript.close()
-        self.over = True
 
     def _act(self, peer: PeerIdentity, message: Message) -> Message:
+        self._only_proposer(peer)
         if isinstance(message, OpenService):
             return Accepted(release(), aligned=False)
         if isinstance(message, Finish):

@@ -19,8 +19,7 @@ from starlette.exceptions import HTTPException
 from veilboost.data.table import PartyTable
 from veilboost.errors import MalformedMessage, OversizedMessage, RowsDiffer, UnknownMessage, VeilBoostError
 from veilboost.infer.scores import ModelInfo, meaning
-from veilboost.party.predicting import Prediction
-from veilboost.party.presence import Presence
+from veilboost.party.predicting import Prediction, Presence
 from veilboost.service.batching import Batcher
 from veilboost.service.guard import SEEN, Guard, Log, Seen, refusal
 from veilboost.service.rows import Asked, read_request

@@ -11,7 +11,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from veilboost.errors import ImpossibleParameter, PeerUnreachable
-from veilboost.party.declared import FORMS
+from veilboost.fields import FORMS
 
 STOP_SECONDS = 10  # how long requests under way may take after a signal to stop
 MOST_CONNECTIONS = 512  # the guard refuses earlier, and by a code

@@ -11,8 +11,9 @@ import typer
 from typer.testing import CliRunner
 
 from veilboost.cli.options import option_flag, training_options
-from veilboost.config import TrainingConfig, info_of
+from veilboost.config import TrainingConfig
 from veilboost.errors import ImpossibleParameter
+from veilboost.fields import info_of
 
 pytestmark = pytest.mark.fast
 

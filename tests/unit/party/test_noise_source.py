@@ -83,7 +83,7 @@ def keys_of(section: type) -> list[str]:
     """Every key of a settings class and of all sections below it."""
     import typing
 
-    from veilboost.party.declared import bare
+    from veilboost.fields import bare
 
     found: list[str] = []
     for name, kind in typing.get_type_hints(section).items():

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from veilboost.config import TrainingConfig
 from veilboost.errors import ImpossibleSetting, UnknownProtocol, UnreadableSettings
-from veilboost.party.commented import commented_toml
 from veilboost.party.job import Job, JobParty, load_job
 from veilboost.party.policy import Policy
+from veilboost.party.sections import commented_toml
 from veilboost.party.settings import CertificateSettings, DataSettings, Limits, PartySettings, PeerSettings, load_party
 
 pytestmark = pytest.mark.fast
@@ -210,7 +210,7 @@ REFUSED = [
     ("job", 'connect = "in"', "", "shop has no address to dial"),
     ("job", "max_depth = 3", "max_depth = 17", "[training]: max_depth=17 is outside [1, 16]"),
     ("job", "max_depth = 3", "depth = 3", "[training]: there is no key 'depth'; did you mean max_depth?"),
-    ("job", "max_depth = 3", f"max_depth = {10**400}", "[training]: a number is too large"),
+    ("job", "max_depth = 3", f"max_depth = {10**400}", "[training]: max_depth is outside [1, 16]"),
     ("job", "max_depth = 3", 'proposal = "local"\nweighted_bins = true', "[training]: weighted_bins needs"),
     ("job", "[training]", "training = 3\n[nothing]", "there is no key 'nothing'"),
 ]

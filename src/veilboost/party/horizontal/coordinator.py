@@ -7,10 +7,11 @@ from collections.abc import Mapping
 
 from veilboost.errors import AgainstPolicy, NothingToResume
 from veilboost.model.part import TrainingOutcome
+from veilboost.party.booking import training_request
 from veilboost.party.coordinator import Coordinator, Watch
 from veilboost.party.job import Job
 from veilboost.party.messages import Finish, Propose
-from veilboost.party.policy import TrainRequest, decide
+from veilboost.party.policy import decide
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import PartySettings
 from veilboost.protocols.horizontal.roles import LOST, ServerContext, ServerSide
@@ -28,18 +29,7 @@ class HorizontalCoordinator(Coordinator):
         if settings.name != job.driver:
             raise AgainstPolicy(f"{settings.name} is not the server of {job.name!r}", f"{job.driver} starts the job")
         self._config = settle(job.spec, job.training)
-        decide(
-            settings.policy,
-            TrainRequest(
-                peers=dict.fromkeys(job.others),
-                protocol=job.spec,
-                role=job.spec.driver,
-                table=None,
-                columns=(),
-                trees=self._config.n_estimators,
-                depth=self._config.max_depth,
-            ),
-        )
+        decide(settings.policy, training_request(settings, job, self._config, dict.fromkeys(job.others)))
         super().__init__(settings, job, watch)
 
     def _prepare(self, resume: bool | None) -> None:

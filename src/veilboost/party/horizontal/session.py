@@ -11,11 +11,9 @@ from veilboost.model.part import Part
 from veilboost.party.horizontal.vouching import CertificateVoucher
 from veilboost.party.hub import own_identity, revoked_at
 from veilboost.party.identity import PeerIdentity
-from veilboost.party.job import Job
 from veilboost.party.messages import CONTROL_MESSAGES, Accepted, Finish, Propose
 from veilboost.party.own_table import load_allowed
-from veilboost.party.session import Reach, TrainingSession
-from veilboost.party.settings import PartySettings
+from veilboost.party.session import TrainingSession
 from veilboost.protocols.horizontal.roles import HelperContext, HelperSide, ParticipantContext, ParticipantSide
 from veilboost.protocols.validation import settle
 from veilboost.version import release
@@ -27,26 +25,18 @@ from veilboost.wire.message import Message
 class HorizontalSession(TrainingSession):
     """A participant with rows, or a helper of the protocol."""
 
-    def __init__(
-        self,
-        settings: PartySettings,
-        threads: int,
-        reach: Reach,
-        session: bytes,
-        job: Job,
-        proposal: Propose,
-        peer: PeerIdentity,
-    ) -> None:
-        if proposal.resume:  # the key of an earlier run must not meet other messages
+    def _check_place(self, peer: PeerIdentity) -> None:
+        if self._proposal.resume:  # the key of an earlier run must not meet other messages
             raise NothingToResume(
                 "horizontal jobs keep no checkpoints", "start it anew, under another name", public=True
             )
-        super().__init__(settings, threads, reach, session, job, proposal, peer)
+        super()._check_place(peer)
+
+    def _open(self) -> None:
         self.catalogue = Catalogue({*CONTROL_MESSAGES, *self.spec.messages})
         self._lock = threading.Lock()  # several participants ask one helper at a time
         self._participant: ParticipantSide | None = None
         self._helper: HelperSide | None = None
-        self._decide(peer)
 
     def _checked_config(self) -> TrainingConfig:
         return settle(self.spec, self.job.training)
@@ -79,7 +69,7 @@ class HorizontalSession(TrainingSession):
                     self.job.driver,
                     self.job.owners,
                     self.job.helpers,
-                    self._helpers(),
+                    self._helpers(self.job),
                     self._config,
                     patience=self.settings.limits.wait_seconds,
                 )
@@ -101,7 +91,7 @@ class HorizontalSession(TrainingSession):
             ParticipantContext(
                 party=self.settings.name,
                 table=table,
-                helpers=self._helpers(),
+                helpers=self._helpers(self.job),
                 config=self._config,
                 threads=self._threads,
                 randomness=self._booking.randomness,
@@ -116,7 +106,7 @@ class HorizontalSession(TrainingSession):
     def _finished_part(self) -> Part | None:
         return None if self._participant is None else self._participant.part
 
-    def _let_go(self) -> None:
+    def give_up(self) -> None:
         if self._helper is not None:
             self._helper.close()
-        super()._let_go()
+        super().give_up()

@@ -17,7 +17,7 @@ from veilboost.engine.shards import ShardedArray
 from veilboost.engine.taking import taken
 from veilboost.errors import MissingLabel, StaleSession, VeilBoostError
 from veilboost.model.part import ColumnInfo, Part, Skeleton, SplitRecords, TrainingOutcome
-from veilboost.party.booking import Booking, planned, stated_delta, with_own_delta
+from veilboost.party.booking import Booking, training_request, with_own_delta
 from veilboost.party.coordinator import Coordinator, Watch
 from veilboost.party.job import Job
 from veilboost.party.messages import Accepted, Checkpoint, Finish, Propose
@@ -29,7 +29,7 @@ from veilboost.party.settings import PartySettings
 from veilboost.party.vertical.lots import SALT_BYTES, DrivenLots, agreed_lots, kept_rows, lots_of
 from veilboost.party.vertical.training import TrainingJob, train_active
 from veilboost.protocols.validation import resolve
-from veilboost.types import BoolArray, PartyName, Role
+from veilboost.types import BoolArray, PartyName
 from veilboost.wire.channel import Channel, Peers
 from veilboost.wire.message import Done
 from veilboost.wire.rpc import Caller
@@ -157,22 +157,7 @@ def _own_policy(
     """`ask` our own owner's policy about the job."""
     if settings.name != job.driver:
         raise MissingLabel(f"{settings.name} is not the active party of {job.name!r}", f"{job.driver} starts the job")
-    data, policy, spec = settings.data, settings.policy, job.spec
-    ask(
-        TrainRequest(
-            peers=dict.fromkeys(job.others),
-            protocol=spec,
-            role=Role.ACTIVE,
-            table=None if data is None else data.table,
-            columns=tuple((data.features or ()) if data is not None else ()),
-            trees=job.training.n_estimators,
-            depth=job.training.max_depth,
-            min_node_rows=job.training.min_node_rows,
-            rows=rows,
-            epsilon=planned(spec, job.training, rows, Role.ACTIVE, policy),
-            **stated_delta(spec, job.training, Role.ACTIVE, policy),
-        ),
-    )
+    ask(training_request(settings, job, job.training, dict.fromkeys(job.others), rows))
 
 
 class _Keeper:

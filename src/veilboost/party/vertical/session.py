@@ -5,7 +5,6 @@ from __future__ import annotations
 from veilboost.align.api import AlignContext, HelperContext
 from veilboost.align.ids import Hashing
 from veilboost.align.registry import alignment_named
-from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable, drawn_places
 from veilboost.engine.api import lasting_engine
 from veilboost.engine.taking import taken
@@ -18,7 +17,6 @@ from veilboost.errors import (
 from veilboost.model.part import Part
 from veilboost.party.booking import Booking
 from veilboost.party.identity import PeerIdentity
-from veilboost.party.job import Job
 from veilboost.party.messages import (
     CONTROL_MESSAGES,
     Accepted,
@@ -32,11 +30,9 @@ from veilboost.party.messages import (
 from veilboost.party.own_table import open_allowed, wished_lots
 from veilboost.party.precompute import PREPARED, prepared_hashing, take_key
 from veilboost.party.runs import RunFolder
-from veilboost.party.session import Reach, TrainingSession
-from veilboost.party.settings import PartySettings
+from veilboost.party.session import TrainingSession
 from veilboost.party.vertical.lots import AnsweredLots, HelpedLots, kept_rows, lots_of
 from veilboost.party.vertical.training import PassiveSession
-from veilboost.protocols.validation import ResolvedJob, validate
 from veilboost.version import release
 from veilboost.wire.codec import Catalogue
 from veilboost.wire.message import Done, Message
@@ -45,42 +41,26 @@ from veilboost.wire.message import Done, Message
 class VerticalSession(TrainingSession):
     """A party with columns, or a helper of the alignment."""
 
-    def __init__(
-        self,
-        settings: PartySettings,
-        threads: int,
-        reach: Reach,
-        session: bytes,
-        job: Job,
-        proposal: Propose,
-        peer: PeerIdentity,
-    ) -> None:
-        super().__init__(settings, threads, reach, session, job, proposal, peer)
+    def _open(self) -> None:
         self._table: PartyTable | None = None  # until its common rows are taken
         self._lots: AnsweredLots | None = None
         self._helper: HelpedLots | None = None
         self._training: PassiveSession | None = None
-        self._alignment = alignment_named(job.alignment)
+        self._alignment = alignment_named(self.job.alignment)
         if not self.uses_table and self.role not in self._alignment.helpers:
             raise UnsupportedCombination(
                 f"rows are aligned by {self._alignment.name}, which needs no {self.role}",
                 "ask those whom the alignment needs",
                 public=True,
             )
-        self._decide(peer)
         self.catalogue = Catalogue({*CONTROL_MESSAGES, *self._alignment.messages, *self.spec.messages})
-
-    def _checked_config(self) -> TrainingConfig:
-        validate(ResolvedJob(self.spec, self.job.training, self.settings.engine))
-        return self.job.training
 
     # --- requests ---------------------------------------------------------------------------------------
 
     def _act(self, peer: PeerIdentity, message: Message) -> Message:
         if self._helper is not None and peer.party != self.proposer:
             return self._helper.handle(peer.party, message)
-        if peer.party != self.proposer:
-            raise UnexpectedMessage(f"{peer.party} does not drive this job")
+        self._only_proposer(peer)
         if isinstance(message, Propose):
             return self._accept(peer, message)
         if isinstance(message, BeginAlignment):
@@ -154,7 +134,7 @@ class VerticalSession(TrainingSession):
             party=self.settings.name,
             order=self.job.owners,
             ids=table.ids,
-            helpers=self._helpers(),
+            helpers=self._helpers(self.job),
             threads=self._threads,
             hashing=hashing,
         )

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from veilboost.boost.layout import BinLayout
-from veilboost.config import ProtocolOptions, TrainingConfig, param
+from veilboost.config import ProtocolOptions, TrainingConfig
 from veilboost.errors import ImpossibleParameter
+from veilboost.fields import param
 from veilboost.privacy.calibrate import CalibrationRequest, local_epsilon
 from veilboost.privacy.event import Adjacency, Event, ExactRelease, RandomizedResponse
 from veilboost.privacy.mechanism import keep_probability

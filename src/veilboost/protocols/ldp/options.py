@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from veilboost.config import TrainingConfig, param
+from veilboost.config import TrainingConfig
 from veilboost.errors import ImpossibleParameter, UnsupportedCombination
+from veilboost.fields import param
 from veilboost.protocols.vertical.perturb import NoiseOptions, Ranges, loss_ranges, refuse_true_sums, refuse_void_noise
 
 SCORES = ("second", "first")

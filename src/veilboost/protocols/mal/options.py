@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from veilboost.config import ProtocolOptions, TrainingConfig, param
+from veilboost.config import ProtocolOptions, TrainingConfig
 from veilboost.crypto.ore.schemes import SCHEMES, scheme_named
 from veilboost.errors import UnsupportedCombination
+from veilboost.fields import param
 from veilboost.protocols.horizontal.roles import refuse_sampling
 from veilboost.protocols.mal.stumps import LOSSES
 

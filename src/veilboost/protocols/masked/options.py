@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from veilboost.config import ProtocolOptions, TrainingConfig, param
+from veilboost.config import ProtocolOptions, TrainingConfig
 from veilboost.errors import ImpossibleParameter, UnsupportedCombination
+from veilboost.fields import param
 
 SCALES = ("adaptive", "worst")
 BUDGETS = ("release", "composed", "label")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from veilboost.config import DEFAULTS, ProtocolOptions, TrainingConfig, param
+from veilboost.config import DEFAULTS, ProtocolOptions, TrainingConfig
 from veilboost.errors import UnsupportedCombination
+from veilboost.fields import param
 from veilboost.privacy.accountant import DEFAULT_DELTA
 from veilboost.types import Role
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from veilboost.config import TrainingConfig, param
+from veilboost.config import TrainingConfig
+from veilboost.fields import param
 from veilboost.protocols.vertical.kernels import KernelOptions
 from veilboost.types import Int64Array
 

@@ -14,9 +14,10 @@ import numpy as np
 
 from veilboost.boost.grower import Level
 from veilboost.boost.rows import RowGroups
-from veilboost.config import ProtocolOptions, TrainingConfig, param
+from veilboost.config import ProtocolOptions, TrainingConfig
 from veilboost.crypto.csprng import Csprng
 from veilboost.errors import GradientRange, ImpossibleParameter, MalformedMessage, UnsupportedCombination
+from veilboost.fields import param
 from veilboost.protocols.vertical.null_space import gaussian, rounding_error
 from veilboost.types import BoolArray, Float64Array, Int32Array, Int64Array
 

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from veilboost.config import ProtocolOptions, TrainingConfig, param
+from veilboost.config import ProtocolOptions, TrainingConfig
 from veilboost.crypto.fingerprint import content_digest
 from veilboost.errors import ImpossibleParameter, MalformedMessage, UnsupportedCombination
+from veilboost.fields import param
 from veilboost.fixedpoint import MAX_BITS, Scale, exponent_for
 from veilboost.privacy import mechanism
 from veilboost.privacy.calibrate import gaussian_sigma

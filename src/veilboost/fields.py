@@ -1,0 +1,226 @@
+"""How a parameter or a setting is declared once: its default, its range, its help text, and how it is checked.
+
+A dataclass that inherits `Checked` has fields made by `param`. The estimators' defaults, the command line's options,
+the reference pages, the reading of files and the commented files of `veilboost init` follow from these.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import numbers
+import re
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Self, cast, get_args, get_origin, get_type_hints
+
+from veilboost.errors import ImpossibleParameter, VeilBoostError
+
+
+@dataclass(frozen=True)
+class FieldInfo:
+    """What is known of a field beside its type and its default.
+
+    `form` and `keys` are keys of `FORMS`: for texts, and for the names in a table. `flag` is its option on the command
+    line, `example` what a commented file shows where there is no value.
+    """
+
+    help: str
+    low: float = -math.inf
+    high: float = math.inf
+    low_open: bool = False
+    choices: tuple[str, ...] = ()
+    flag: str | None = None
+    form: str = ""
+    keys: str = ""
+    example: str = ""
+
+    def range_text(self) -> str:
+        if self.choices:
+            return ", ".join(self.choices)
+        if self.low == -math.inf and self.high == math.inf:
+            return "any"
+        left = "(" if self.low_open or self.low == -math.inf else "["
+        right = ")" if self.high == math.inf else "]"
+        return f"{left}{_plain(self.low)}, {_plain(self.high)}{right}"
+
+
+def _plain(bound: float) -> str:
+    return str(int(bound)) if math.isfinite(bound) and bound == int(bound) else f"{bound:g}"
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a text must look like."""
+
+    fits: Callable[[str], object]
+    text: str
+
+
+_ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
+
+
+def _is_address(text: str) -> bool:
+    found = _ADDRESS.fullmatch(text)
+    return found is not None and int(found[1]) < 2**16
+
+
+FORMS = {
+    "party": Form(
+        re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}").fullmatch,
+        "a name of at most 64 letters, digits, '.', '_' and '-'",
+    ),
+    "address": Form(_is_address, "host:port, as in bank.example:7400 or [::1]:7400"),
+    "fingerprint": Form(
+        re.compile(r"any|(?:[0-9A-Fa-f]{2}:?){31}[0-9A-Fa-f]{2}").fullmatch,
+        "a certificate's SHA-256 fingerprint (64 hex digits), or any",
+    ),
+}
+
+
+def param(default: Any, help: str, **info: Any) -> Any:
+    """A field with its default (MISSING: it must be given; a type: a new one of it), help and range."""
+    metadata = {"info": FieldInfo(help, **info)}
+    if isinstance(default, type):
+        return field(default_factory=cast("Callable[[], Any]", default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def info_of(item: dataclasses.Field[Any]) -> FieldInfo:
+    return cast(FieldInfo, item.metadata["info"])
+
+
+@functools.cache
+def kinds_of(cls: type[Any]) -> Mapping[str, Any]:
+    """The types of a dataclass's fields."""
+    return get_type_hints(cls)
+
+
+@functools.cache
+def bare(hint: Any) -> Any:
+    """The type without `| None`."""
+    if get_origin(hint) is types.UnionType and types.NoneType in get_args(hint):
+        return next(kind for kind in get_args(hint) if kind is not types.NoneType)
+    return hint
+
+
+class Checked:
+    """A frozen dataclass of `param` fields, each checked when it is made; `refusal` is what a wrong value raises."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+    refusal: ClassVar[type[VeilBoostError]] = ImpossibleParameter
+
+    def __post_init__(self) -> None:
+        for name, hint, check in _checks(type(self)):
+            # Frozen, but a list becomes a tuple, a text a path, and NumPy's 1 becomes 1.0 where the field says so.
+            object.__setattr__(self, name, check.value(getattr(self, name), hint, name))
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        return tuple(item.name for item in dataclasses.fields(cls))
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        unknown = sorted(set(values) - set(cls.names()))
+        if unknown:
+            raise cls.refusal(f"unknown parameter {', '.join(unknown)}", "see docs/reference/parameters.md")
+        return cls(**values)
+
+
+@dataclass(frozen=True)
+class _Check:
+    """Gives a value in its field's own type, or raises: wrong type, out of range, not of the form."""
+
+    info: FieldInfo
+    refusal: type[VeilBoostError]
+
+    def value(self, value: Any, hint: Any, name: str) -> Any:
+        kind = bare(hint)
+        if value is None and kind is not hint:
+            return None
+        if get_origin(kind) is Mapping:
+            return self._table({} if value is None else value, get_args(kind)[1], name)
+        if value is None:
+            raise self.refusal(f"{name} is not set")
+        if kind is str:
+            return self._text(value, name)
+        if kind is bool:
+            if not isinstance(value, bool):
+                raise self.refusal(f"{name}={value!r} is not true or false")
+            return value
+        if kind is int or kind is float:
+            return self._number(value, kind is int, name)
+        if kind is Path:
+            return Path(self._text(str(value) if isinstance(value, Path) else value, name))
+        if get_origin(kind) is tuple:
+            return self._texts(value, name)
+        self._is(value, kind, name, "a table")
+        return value
+
+    def _table(self, value: Any, inner: Any, name: str) -> dict[str, Any]:
+        self._is(value, Mapping, name, "a table")
+        entries = cast(Mapping[Any, Any], value)
+        if get_origin(inner) is types.UnionType:  # plain values, of which more is known elsewhere
+            if not all(isinstance(key, str) and isinstance(entry, inner) for key, entry in entries.items()):
+                raise self.refusal(f"{name} holds something beside text, numbers, true and false")
+            return dict(entries)
+        return {
+            self._formed(key, self.info.keys, f"the key {key!r} in {name}"): self.value(entry, inner, f"{name}.{key}")
+            for key, entry in entries.items()
+        }
+
+    def _number(self, value: Any, whole: bool, name: str) -> int | float:
+        if isinstance(value, bool) or not isinstance(value, numbers.Integral if whole else numbers.Real):
+            raise self.refusal(f"{name}={value!r} is not a {'whole ' if whole else ''}number")
+        info = self.info
+        try:
+            number: int | float = int(cast(int, value)) if whole else float(value)
+            finite = math.isfinite(number)
+        except OverflowError:
+            raise self.refusal(f"{name} is outside {info.range_text()}") from None
+        too_low = number < info.low or (info.low_open and number == info.low)
+        if not finite or too_low or number > info.high:
+            raise self.refusal(f"{name}={value!r} is outside {info.range_text()}")
+        return number
+
+    def _text(self, value: Any, name: str) -> str:
+        self._is(value, str, name, "text")
+        if not value or "\0" in value:
+            raise self.refusal(f"{name} is {'empty' if not value else 'not text: it has a zero byte'}")
+        if self.info.choices and value not in self.info.choices:
+            raise self.refusal(f"{name}={value!r} is not one of {self.info.range_text()}")
+        return self._formed(value, self.info.form, f"{name}={value!r}")
+
+    def _texts(self, value: Any, name: str) -> tuple[str, ...]:
+        self._is(value, list | tuple, name, "a list of texts")
+        found = tuple(self._text(entry, f"an entry of {name}") for entry in cast("list[Any]", value))
+        if len(set(found)) < len(found):
+            raise self.refusal(f"{name} names something twice", "name it once")
+        return found
+
+    def _formed(self, text: str, form: str, what: str) -> str:
+        if form and not FORMS[form].fits(text):
+            raise self.refusal(f"{what} is not {FORMS[form].text}")
+        return text
+
+    def _is(self, value: Any, kind: Any, name: str, wanted: str) -> None:
+        if not isinstance(value, kind):
+            raise self.refusal(f"{name} is {_kind(value)} where {wanted} is allowed")
+
+
+@functools.cache
+def _checks(cls: type[Checked]) -> tuple[tuple[str, Any, _Check], ...]:
+    kinds = kinds_of(cls)
+    return tuple((item.name, kinds[item.name], _Check(info_of(item), cls.refusal)) for item in dataclasses.fields(cls))
+
+
+def _kind(value: Any) -> str:
+    """What a value is, without showing it: a query may hold a password."""
+    known = ((bool, "true or false"), (int | float, "a number"), (str, "text"), (list, "a list"), (Mapping, "a table"))
+    return next((text for kind, text in known if isinstance(value, cast(type, kind))), type(value).__name__)
