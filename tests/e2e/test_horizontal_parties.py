@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -21,12 +22,17 @@ from veilboost.party.certs import init_authority, issue
 from veilboost.party.coordinator import Coordinator
 from veilboost.party.daemon import Daemon
 from veilboost.party.federation import coordinate
+from veilboost.party.host import PartyHost
+from veilboost.party.identity import peer_identity
 from veilboost.party.job import Job, JobParty, load_job
+from veilboost.party.messages import Propose
 from veilboost.party.policy import Policy
 from veilboost.party.runs import RunFolder
 from veilboost.party.sections import commented_toml
 from veilboost.party.settings import CertificateSettings, DataSettings, Limits, PartySettings, PeerSettings, load_party
 from veilboost.party.simulation import SERVER, simulate_training
+from veilboost.wire.codec import encode
+from veilboost.wire.packet import Kind, Packet
 from veilboost.wire.transcript import read_transcript
 
 VEILBOOST = Path(sys.executable).parent / "veilboost"
@@ -325,3 +331,14 @@ def test_impossible_jobs_are_refused(town, change, text):
 def test_every_refusal_is_coded(town):
     with pytest.raises(VeilBoostError, match="VB-"):
         load_job(town.folder / "nothing.toml")
+
+
+def test_a_participant_does_not_take_up_the_key_of_an_earlier_run(town):
+    job = town.job("secagg")
+    host = PartyHost(load_party(town.folder / "north.toml"), lambda name, seconds: pytest.fail("nobody is asked"))
+    server = peer_identity((town.folder / f"{HUB}.crt").read_bytes())
+    body = encode(Propose(job.read_text(), dry_run=False, resume=True))
+    answer = host.handle(server, Packet(Kind.REQUEST, b"a" * 16, 1, body, hashlib.sha256(body).digest()))
+    assert answer.kind is Kind.FAILURE
+    assert b"no checkpoints" in answer.body
+    assert not (town.folder / "runs-north" / job.stem).exists()
