@@ -18,8 +18,7 @@ from veilboost.align.hmac_csp.messages import KeyRequest, PrepareHashes
 from veilboost.align.memory import MemoryFederation
 from veilboost.report.plots import bar_chart
 from veilboost.types import AnyArray, PartyName
-from veilboost.wire.channel import Reply
-from veilboost.wire.memory import Handler
+from veilboost.wire.channel import Handler, Reply
 from veilboost.wire.message import Message
 
 HASHES = ("hmac-sha512", "blake2b")  # the paper's, and ours by default

@@ -10,7 +10,7 @@ from support import make_columns, make_labels, split_among, train
 from veilboost.audit.attacks.bins import batch_of, chosen_gradients, spelled
 from veilboost.audit.replay import rounds
 from veilboost.audit.sources import views_of_simulation
-from veilboost.boost.layout import BinLayout
+from veilboost.boost.bins import BinLayout
 from veilboost.config import TrainingConfig
 from veilboost.types import ColumnKind
 

@@ -14,7 +14,7 @@ import numpy as np
 from veilboost.align.lots import Lot, dealt, members
 from veilboost.data.table import PartyTable, id_order
 from veilboost.engine.shards import ShardedArray, Shards
-from veilboost.engine.taking import Moves, moved
+from veilboost.engine.tables import Moves, moved
 from veilboost.errors import DuplicateIds, EmptyIntersection, UnsupportedCombination
 from veilboost.types import AnyArray, PartyName
 

@@ -10,9 +10,8 @@ from veilboost.align.registry import alignment_named
 from veilboost.crypto.keyed_hash import HASHES
 from veilboost.errors import ImpossibleParameter
 from veilboost.types import AnyArray, PartyName
-from veilboost.wire.channel import Peers
+from veilboost.wire.channel import Handler, MemoryChannel, Peers
 from veilboost.wire.codec import Catalogue
-from veilboost.wire.memory import Handler, MemoryChannel
 from veilboost.wire.message import Message
 from veilboost.wire.transcript import Transcript
 

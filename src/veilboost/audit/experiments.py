@@ -12,7 +12,7 @@ from veilboost.audit.replay import rounds
 from veilboost.audit.result import Outcome, share_right
 from veilboost.audit.sources import views_of_simulation
 from veilboost.audit.sums import SumsReader
-from veilboost.boost.layout import BinLayout
+from veilboost.boost.bins import BinLayout
 from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
 from veilboost.party.simulation import simulate_training
@@ -20,9 +20,8 @@ from veilboost.party.vertical.training import PassiveSession, TrainingJob, train
 from veilboost.protocols.spec import ProtocolSpec
 from veilboost.protocols.vertical.messages import ColumnsOffered
 from veilboost.types import BoolArray, Float64Array, PartyName
-from veilboost.wire.channel import Peers
+from veilboost.wire.channel import MemoryChannel, Peers
 from veilboost.wire.codec import Catalogue
-from veilboost.wire.memory import MemoryChannel
 from veilboost.wire.message import Message
 from veilboost.wire.transcript import Transcript
 

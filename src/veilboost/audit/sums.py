@@ -11,8 +11,8 @@ from veilboost.audit.own import own_gradients
 from veilboost.audit.replay import ReplayedLevel, rounds
 from veilboost.audit.solvers import nearest_pairs
 from veilboost.audit.view import Truth, View
+from veilboost.boost.bins import BinLayout
 from veilboost.boost.columns import ColumnBlock
-from veilboost.boost.layout import BinLayout
 from veilboost.crypto.csprng import Csprng
 from veilboost.crypto.lattice.keys import EncryptedSums, SecretKey
 from veilboost.crypto.lattice.parameters import Sizes

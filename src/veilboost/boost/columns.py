@@ -10,10 +10,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from veilboost import _native
-from veilboost.boost.cuts import ABOVE_ALL, propose_cuts
-from veilboost.boost.layout import BinLayout
-from veilboost.boost.rows import RowFiller, RowGroups
-from veilboost.boost.sides import Sides
+from veilboost.boost.bins import ABOVE_ALL, BinLayout, propose_cuts
+from veilboost.boost.rows import RowFiller, RowGroups, Sides
 from veilboost.config import TrainingConfig
 from veilboost.types import (
     AnyArray,

@@ -9,8 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from veilboost import _native
-from veilboost.boost.rows import RowGroups
-from veilboost.boost.sides import Sides
+from veilboost.boost.rows import RowGroups, Sides
 from veilboost.boost.split import LEAST_GAIN, Candidates
 from veilboost.boost.tree import Forest, Tree
 from veilboost.config import TrainingConfig

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from veilboost import _native
-from veilboost.boost.layout import KIND_CODES, BinLayout
+from veilboost.boost.bins import KIND_CODES, BinLayout
 from veilboost.config import TrainingConfig
 from veilboost.fixedpoint import Scale
 from veilboost.types import ColumnKind, Float64Array, Int32Array, Int64Array

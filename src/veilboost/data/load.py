@@ -12,12 +12,12 @@ from veilboost.data.columns import feature_column, id_values, label_values, weig
 from veilboost.data.schema import (
     STRICT,
     SchemaRules,
+    Selection,
     check_columns,
     check_present,
     check_roles,
     check_size,
 )
-from veilboost.data.selection import Selection
 from veilboost.data.sources import Read, read_source
 from veilboost.data.table import PartyTable
 

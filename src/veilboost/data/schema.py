@@ -1,4 +1,7 @@
-"""The checks at the door. Every refusal has its code, names the column and counts, and shows no value."""
+"""Which columns of a source are wanted, and the checks at the door.
+
+Every refusal has its code, names the column and counts, and shows no value.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,6 @@ from typing import Literal
 import numpy as np
 
 from veilboost.config import OBJECTIVES
-from veilboost.data.selection import Selection
 from veilboost.errors import (
     ConstantColumn,
     DuplicateColumns,
@@ -272,3 +274,32 @@ def _check_multiclass(label: Float64Array, classes: tuple[str, ...] | None) -> N
             f"the labels hold {present} classes, which are not 0, 1, ..., {present - 1}",
             "number the classes 0, 1, ... without gaps, or give them as text",
         )
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The caller's names. `features` is None for every column without another role."""
+
+    id: str | None = None
+    label: str | None = None
+    weight: str | None = None
+    features: tuple[str, ...] | None = None
+    categorical: frozenset[str] = frozenset()
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """Role to column name, for those that are named."""
+        named = {"id": self.id, "label": self.label, "weight": self.weight}
+        return {role: name for role, name in named.items() if name is not None}
+
+    @property
+    def spelled(self) -> frozenset[str]:
+        """Columns whose spelling matters where types are only guessed (csv): ids and declared categories."""
+        return self.categorical if self.id is None else self.categorical | {self.id}
+
+    def choose(self, names: Sequence[str]) -> list[str]:
+        """The wanted ones among the names of a source, so that nothing else need be read."""
+        if self.features is None:
+            return list(names)
+        wanted = {*self.features, *self.roles.values()}
+        return [name for name in names if name in wanted]

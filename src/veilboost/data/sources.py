@@ -17,9 +17,7 @@ import numpy as np
 
 from veilboost.data.arrow import ArrowTable, pyarrow, table_of
 from veilboost.data.columns import to_float32
-from veilboost.data.frames import from_pandas, from_polars
-from veilboost.data.schema import check_names
-from veilboost.data.selection import Selection
+from veilboost.data.schema import Selection, check_names, mixed
 from veilboost.errors import MissingExtra, MixedTypes, UnknownFormat, UnreadableFile, VeilBoostError
 
 FORMATS = {
@@ -223,3 +221,46 @@ def _sql_hint(error: Exception) -> str:
     }
     kind = type(error).__name__
     return f": {reasons.get(kind, kind)}"
+
+
+_REFUSALS = (ValueError, TypeError, OverflowError, NotImplementedError)
+
+
+def from_pandas(frame: Any, selection: Selection) -> ArrowTable:
+    """A pandas frame's chosen columns; the index is left behind.
+
+    Columns of mixed Python objects are refused, unless declared categorical: then each value is printed.
+    """
+    pa = pyarrow()
+    names = [str(name) for name in frame.columns]
+    arrays: dict[str, Any] = {}
+    check_names(names)
+    for name in selection.choose(names):
+        # By position: the frame's own name may be a number.
+        series = frame.iloc[:, names.index(name)]
+        try:
+            arrays[name] = pa.array(series, from_pandas=True)
+        except _REFUSALS:
+            # Not chained: the reason quotes the value it stumbled over.
+            if name not in selection.categorical:
+                raise mixed(name, name in selection.roles.values()) from None
+            arrays[name] = pa.array(_print_each(series), pa.large_string())
+    return cast(ArrowTable, pa.table(arrays))
+
+
+def from_polars(frame: Any, selection: Selection) -> ArrowTable:
+    """A polars frame's (or lazy frame's) chosen columns."""
+    lazy = frame.lazy()
+    chosen = lazy.select(selection.choose(lazy.collect_schema().names())).collect()
+    return cast(ArrowTable, chosen.to_arrow())
+
+
+def _print_each(series: Any) -> list[str | None]:
+    missing = cast("list[bool]", series.isna().tolist())
+    values = cast("list[Any]", series.tolist())
+    return [None if gone else _print(value) for value, gone in zip(values, missing, strict=True)]
+
+
+def _print(value: Any) -> str:
+    whole = isinstance(value, float) and value.is_integer()
+    return str(int(value)) if whole else str(value)

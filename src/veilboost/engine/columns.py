@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from veilboost.boost.bins import BinLayout
 from veilboost.boost.columns import (
     Bins,
     ColumnBlock,
@@ -17,9 +18,7 @@ from veilboost.boost.columns import (
     category_cuts,
     kinds_of,
 )
-from veilboost.boost.layout import BinLayout
-from veilboost.boost.rows import RowFiller, RowGroups
-from veilboost.boost.sides import Sides
+from veilboost.boost.rows import RowFiller, RowGroups, Sides
 from veilboost.config import TrainingConfig
 from veilboost.engine import work
 from veilboost.engine.cuts import cuts_in_shards, fit_column, missing_in

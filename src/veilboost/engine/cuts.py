@@ -12,7 +12,7 @@ from collections.abc import Generator, Sequence
 
 import numpy as np
 
-from veilboost.boost.cuts import Ranked, equal_width, propose_cuts, quantiles
+from veilboost.boost.bins import Ranked, equal_width, propose_cuts, quantiles
 from veilboost.config import TrainingConfig
 from veilboost.engine import work
 from veilboost.engine.pool import reduced

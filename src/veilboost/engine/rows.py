@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from veilboost.boost.rows import Result, RowGroups
-from veilboost.boost.sides import SIDES_AT_ONCE, Sides, SidesHeard
+from veilboost.boost.rows import SIDES_AT_ONCE, Result, RowGroups, Sides, SidesHeard
 from veilboost.engine import work
 from veilboost.engine.pool import Ref, reduced
 from veilboost.engine.shards import ShardedArray, Shards

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from veilboost.boost.sides import SIDES_AT_ONCE, Sides, SidesHeard
+from veilboost.boost.rows import SIDES_AT_ONCE, Sides, SidesHeard
 from veilboost.engine import work
 from veilboost.engine.pool import Ref
 from veilboost.engine.shards import Shards

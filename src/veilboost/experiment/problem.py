@@ -17,8 +17,7 @@ from veilboost.align.clear import align_by_id
 from veilboost.data.datasets import load_dataset
 from veilboost.data.load import load_table
 from veilboost.data.scenes import ID, LABEL
-from veilboost.data.schema import SchemaRules, check_roles
-from veilboost.data.selection import Selection
+from veilboost.data.schema import SchemaRules, Selection, check_roles
 from veilboost.data.table import PartyTable
 from veilboost.errors import (
     EmptyTable,

@@ -10,7 +10,7 @@ from pathlib import Path
 from veilboost.align.api import AlignContext
 from veilboost.align.registry import alignment_named
 from veilboost.engine.api import lasting_engine
-from veilboost.engine.taking import gathered, taken
+from veilboost.engine.tables import gathered, taken
 from veilboost.errors import AgainstPolicy, CheckpointFailed, UnexpectedMessage
 from veilboost.infer.messages import PREDICTION_MESSAGES
 from veilboost.infer.responder import PredictionResponder

@@ -41,9 +41,8 @@ from veilboost.protocols.registry import protocol_named
 from veilboost.protocols.spec import ProtocolSpec
 from veilboost.protocols.validation import resolve, settle
 from veilboost.types import BoolArray, Float64Array, PartyName
-from veilboost.wire.channel import Channel, Peers, Reply
+from veilboost.wire.channel import Channel, Handler, MemoryChannel, Peers, Reply
 from veilboost.wire.codec import Catalogue, frame_size
-from veilboost.wire.memory import Handler, MemoryChannel
 from veilboost.wire.message import Message
 from veilboost.wire.transcript import Record, Transcript
 

@@ -20,9 +20,8 @@ from veilboost.protocols.cost import PlannedJob
 from veilboost.protocols.registry import protocol_named
 from veilboost.protocols.validation import settle
 from veilboost.types import Column, PartyName
-from veilboost.wire.channel import Channel, Peers, Reply
+from veilboost.wire.channel import Channel, Handler, MemoryChannel, Peers, Reply
 from veilboost.wire.codec import Catalogue
-from veilboost.wire.memory import Handler, MemoryChannel
 from veilboost.wire.message import Message
 from veilboost.wire.transcript import Transcript
 

@@ -21,7 +21,7 @@ import pytest
 
 import veilboost.party.simulation as simulation_module
 from veilboost.audit.attacks import all_attacks
-from veilboost.boost import sides
+from veilboost.boost import rows as row_groups
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import JobRandomness, unsafe_key
 from veilboost.data.table import PartyTable
@@ -45,9 +45,8 @@ from veilboost.protocols.validation import ResolvedJob, validate
 from veilboost.protocols.vertical.roles import PassiveContext
 from veilboost.testing.tables import make_columns, make_labels, split_among
 from veilboost.types import Column, PartyName, Role
-from veilboost.wire.channel import Channel, Peers
+from veilboost.wire.channel import Channel, Handler, MemoryChannel, Peers
 from veilboost.wire.codec import Catalogue
-from veilboost.wire.memory import Handler, MemoryChannel
 from veilboost.wire.message import Message
 from veilboost.wire.transcript import Transcript
 
@@ -169,7 +168,7 @@ class VerticalContract(_Contract):
         assert sha(run) == sha(self.train(tables, config, unsafe_noise_seed=0))
 
     def test_only_declared_messages_travel_and_all_declared_ones_do(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(sides, "SIDES_AT_ONCE", 16)
+        monkeypatch.setattr(row_groups, "SIDES_AT_ONCE", 16)
         tables, config = self.scene("binary")
         run = self.train(tables, config)
         sent = {entry.message for transcript in run.transcripts.values() for entry in transcript.entries}

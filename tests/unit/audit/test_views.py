@@ -14,7 +14,7 @@ from veilboost.audit.replay import rounds, sides_of
 from veilboost.audit.sources import kept_key, views_of_simulation
 from veilboost.audit.sums import SumsReader, histograms
 from veilboost.audit.view import Truth, View
-from veilboost.boost.layout import BinLayout
+from veilboost.boost.bins import BinLayout
 from veilboost.config import TrainingConfig
 from veilboost.crypto.lattice import keys
 from veilboost.errors import UnreadableFile

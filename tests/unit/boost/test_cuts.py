@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from veilboost.boost.cuts import Ranked, between, propose_cuts, quantiles
+from veilboost.boost.bins import Ranked, between, propose_cuts, quantiles
 
 pytestmark = pytest.mark.fast
 floats = st.floats(width=32, allow_infinity=False, allow_nan=True)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from veilboost import _native
-from veilboost.boost.layout import KIND_CODES, BinLayout
+from veilboost.boost.bins import KIND_CODES, BinLayout
 from veilboost.types import ColumnKind
 
 pytestmark = pytest.mark.fast

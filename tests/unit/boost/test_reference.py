@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from support import make_columns, make_labels, sha, split_among, train
-from veilboost.boost.cuts import ABOVE_ALL, propose_cuts
+from veilboost.boost.bins import ABOVE_ALL, propose_cuts
 from veilboost.boost.objective import make_objective
 from veilboost.config import TrainingConfig
 from veilboost.fixedpoint import Scale, exponent_for

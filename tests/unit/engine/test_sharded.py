@@ -145,7 +145,7 @@ def test_what_comes_in_several_messages_must_fit(monkeypatch):
     from veilboost.protocols.lattice.messages import LatticeMore
     from veilboost.protocols.plain import active, passive
     from veilboost.protocols.plain.messages import MoreGradients
-    from veilboost.wire.memory import MemoryChannel
+    from veilboost.wire.channel import MemoryChannel
 
     refused = []
 
@@ -204,9 +204,8 @@ def test_any_cut_of_any_rows(seed, rows, count, distinct, held):
 
 def test_a_job_goes_on_from_margins_that_were_kept():
     from veilboost.party.vertical.training import PassiveSession, TrainingJob, train_active
-    from veilboost.wire.channel import Peers
+    from veilboost.wire.channel import MemoryChannel, Peers
     from veilboost.wire.codec import Catalogue
-    from veilboost.wire.memory import MemoryChannel
     from veilboost.wire.transcript import Transcript
 
     tables, config = scene()

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support import make_columns, make_labels, sha, split_among, train
-from veilboost.boost.cuts import propose_cuts
+from veilboost.boost.bins import propose_cuts
 from veilboost.config import TrainingConfig
 from veilboost.engine import cuts
 from veilboost.engine.pool import SerialPool

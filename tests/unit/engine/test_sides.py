@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from support import make_columns, make_labels, sha, split_among, train
 from veilboost.audit.replay import rounds
 from veilboost.audit.sources import views_of_simulation
-from veilboost.boost import sides as boost_sides
-from veilboost.boost.rows import RowGroups
-from veilboost.boost.sides import SidesHeard
+from veilboost.boost import rows as boost_sides
+from veilboost.boost.rows import RowGroups, SidesHeard
 from veilboost.config import TrainingConfig
 from veilboost.engine import rows as engine_rows
 from veilboost.engine import sides as engine_sides
@@ -30,7 +29,7 @@ from veilboost.protocols.vertical.messages import (
     SplitRequest,
     StatisticsRequest,
 )
-from veilboost.wire.memory import MemoryChannel
+from veilboost.wire.channel import MemoryChannel
 
 ROWS = 173
 NO_BITS = np.empty(0, dtype=np.uint8)

@@ -13,7 +13,7 @@ from veilboost.engine.api import LOCAL
 from veilboost.engine.pool import SerialPool
 from veilboost.engine.sharded import ShardedEngine
 from veilboost.engine.shards import ShardedArray
-from veilboost.engine.taking import gathered, taken
+from veilboost.engine.tables import gathered, taken
 from veilboost.types import Column
 
 pytestmark = pytest.mark.fast

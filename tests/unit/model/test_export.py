@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_joined import COLOURS, OBJECTIVES, TOWNS, federation, labels, people, trained
 
-from veilboost.boost.cuts import ABOVE_ALL
+from veilboost.boost.bins import ABOVE_ALL
 from veilboost.boost.objective import make_objective
 from veilboost.config import TrainingConfig
 from veilboost.errors import NotExportable

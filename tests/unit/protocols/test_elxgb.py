@@ -25,7 +25,7 @@ from veilboost.protocols.elxgb.spec import SPEC
 from veilboost.protocols.validation import ResolvedJob, validate
 from veilboost.protocols.vertical.messages import SplitRequest, StatisticsRequest
 from veilboost.types import Role
-from veilboost.wire.memory import MemoryChannel
+from veilboost.wire.channel import MemoryChannel
 
 pytestmark = pytest.mark.fast
 ROWS = 200

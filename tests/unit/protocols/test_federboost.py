@@ -25,7 +25,7 @@ from veilboost.protocols.validation import ResolvedJob, validate
 from veilboost.protocols.vertical.messages import BeginTraining
 from veilboost.protocols.vertical.roles import PassiveContext
 from veilboost.types import Column, Role
-from veilboost.wire.memory import MemoryChannel
+from veilboost.wire.channel import MemoryChannel
 
 pytestmark = pytest.mark.fast
 

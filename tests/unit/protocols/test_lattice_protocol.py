@@ -21,8 +21,8 @@ from veilboost.errors import DamagedPacket, MalformedMessage, UnsupportedCombina
 from veilboost.protocols.lattice import active as lattice_active
 from veilboost.protocols.lattice.blocks import cut_into_blocks
 from veilboost.protocols.lattice.messages import LatticeRequest, LatticeRound, LatticeSums
+from veilboost.wire.channel import MemoryChannel
 from veilboost.wire.codec import encode
-from veilboost.wire.memory import MemoryChannel
 from veilboost.wire.packet import ENVELOPE_SIZE, Kind, Packet, from_chunks, to_chunks
 
 pytestmark = pytest.mark.fast

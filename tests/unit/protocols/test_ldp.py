@@ -23,7 +23,7 @@ from veilboost.protocols.ldp.spec import SPEC
 from veilboost.protocols.registry import all_protocols
 from veilboost.protocols.validation import ResolvedJob, validate
 from veilboost.types import Role
-from veilboost.wire.memory import MemoryChannel
+from veilboost.wire.channel import MemoryChannel
 
 pytestmark = pytest.mark.fast
 

@@ -11,9 +11,8 @@ from veilboost.model.joined import join
 from veilboost.party.vertical.training import PassiveSession, TrainingJob, train_active
 from veilboost.privacy.event import MemoryAccount
 from veilboost.protocols.registry import protocol_named
-from veilboost.wire.channel import Peers
+from veilboost.wire.channel import MemoryChannel, Peers
 from veilboost.wire.codec import Catalogue
-from veilboost.wire.memory import MemoryChannel
 from veilboost.wire.transcript import Transcript
 
 pytestmark = pytest.mark.fast

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from veilboost.boost.layout import BinLayout
+from veilboost.boost.bins import BinLayout
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import Csprng
 from veilboost.fixedpoint import Scale

@@ -27,7 +27,7 @@ from veilboost.protocols.masked.spec import SPEC
 from veilboost.protocols.registry import all_protocols
 from veilboost.protocols.validation import ResolvedJob, validate
 from veilboost.types import Column, Role
-from veilboost.wire.memory import MemoryChannel
+from veilboost.wire.channel import MemoryChannel
 
 pytestmark = pytest.mark.fast
 

@@ -18,7 +18,7 @@ from veilboost.protocols.paillier.active import PaillierCipher
 from veilboost.protocols.paillier.messages import PaillierRound, PaillierSums
 from veilboost.protocols.vertical.messages import StatisticsRequest
 from veilboost.types import Column
-from veilboost.wire.memory import MemoryChannel
+from veilboost.wire.channel import MemoryChannel
 
 pytestmark = pytest.mark.fast
 

@@ -18,7 +18,7 @@ from veilboost.protocols.plain.spec import SPEC as PLAIN
 from veilboost.protocols.registry import protocols_of
 from veilboost.protocols.vertical.messages import BeginRound, BeginTraining, StatisticsRequest
 from veilboost.protocols.vertical.roles import PassiveContext
-from veilboost.wire.memory import MemoryChannel
+from veilboost.wire.channel import MemoryChannel
 
 pytestmark = pytest.mark.fast
 

@@ -13,7 +13,7 @@ import veilboost.party.simulation as simulation_module
 from support import make_columns, make_labels, sha, split_among, train
 from veilboost.audit.replay import rounds
 from veilboost.audit.sources import views_of_simulation
-from veilboost.boost.layout import BinLayout
+from veilboost.boost.bins import BinLayout
 from veilboost.boost.split import left_sums
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import JobRandomness
@@ -28,7 +28,7 @@ from veilboost.protocols.validation import ResolvedJob, validate
 from veilboost.protocols.vertical.messages import ResumeTraining, SplitAnswer, SplitRequest
 from veilboost.protocols.vertical.roles import PassiveContext
 from veilboost.types import ColumnKind, Role
-from veilboost.wire.memory import MemoryChannel
+from veilboost.wire.channel import MemoryChannel
 
 pytestmark = pytest.mark.fast
 

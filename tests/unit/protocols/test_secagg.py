@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support import make_columns, make_labels
-from veilboost.boost.cuts import propose_cuts
+from veilboost.boost.bins import propose_cuts
 from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
 from veilboost.errors import (

@@ -20,7 +20,7 @@ from veilboost.errors import (
 )
 from veilboost.protocols.registry import protocol_named
 from veilboost.protocols.validation import ResolvedJob, validate
-from veilboost.wire.memory import MemoryChannel
+from veilboost.wire.channel import MemoryChannel
 from veilboost.wire.message import Message
 
 pytestmark = pytest.mark.fast

@@ -15,7 +15,7 @@ from veilboost.config import TrainingConfig
 from veilboost.privacy.statement import Status
 from veilboost.protocols.registry import protocol_named
 from veilboost.types import Role
-from veilboost.wire.memory import MemoryChannel
+from veilboost.wire.channel import MemoryChannel
 from veilboost.wire.message import Message
 
 pytestmark = pytest.mark.fast

@@ -9,7 +9,7 @@ import pytest
 
 import veilboost.party.simulation as simulation_module
 from support import make_columns, make_labels, sha, split_among, train
-from veilboost.boost.layout import BinLayout
+from veilboost.boost.bins import BinLayout
 from veilboost.boost.split import left_sums
 from veilboost.config import TrainingConfig
 from veilboost.errors import InconsistentSplit
@@ -17,7 +17,7 @@ from veilboost.protocols.plain.messages import PlainSums
 from veilboost.protocols.sealed.passive import SealedPassiveCipher
 from veilboost.protocols.vertical.messages import SplitAnswer
 from veilboost.types import ColumnKind
-from veilboost.wire.memory import MemoryChannel
+from veilboost.wire.channel import MemoryChannel
 
 pytestmark = pytest.mark.fast
 

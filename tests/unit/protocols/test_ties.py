@@ -11,7 +11,7 @@ from support import make_columns, make_labels, sha, split_among, train
 from veilboost.config import TrainingConfig
 from veilboost.protocols.plain.active import PlainCipher
 from veilboost.protocols.vertical.messages import SplitRequest
-from veilboost.wire.memory import MemoryChannel
+from veilboost.wire.channel import MemoryChannel
 
 pytestmark = pytest.mark.fast
 

@@ -9,7 +9,7 @@ from veilboost.audit.result import Outcome, share_right
 from veilboost.audit.solvers import between
 from veilboost.audit.sums import Histograms, Summed, equations, histograms, least_solution
 from veilboost.audit.view import Truth, View
-from veilboost.boost.layout import BinLayout
+from veilboost.boost.bins import BinLayout
 from veilboost.protocols.lattice.messages import LatticeSums
 from veilboost.protocols.paillier.messages import PaillierSums
 from veilboost.protocols.vertical.messages import ClearSums

@@ -11,7 +11,7 @@ from veilboost.audit.attack import declare
 from veilboost.audit.result import Outcome, balanced_accuracy, share_right
 from veilboost.audit.solvers import between, least_squares
 from veilboost.audit.view import Truth, View
-from veilboost.boost.cuts import equal_width
+from veilboost.boost.bins import equal_width
 from veilboost.crypto.ore.api import derive, from_ordered, to_ordered
 from veilboost.crypto.ore.schemes import scheme_named
 from veilboost.protocols.mal.messages import ComparisonKey, EncryptedExtremes, MaskedRows

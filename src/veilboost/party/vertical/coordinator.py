@@ -14,7 +14,7 @@ from veilboost.boost.booster import Progress
 from veilboost.data.table import PartyTable, drawn_places, drawn_rows
 from veilboost.engine.api import lasting_engine
 from veilboost.engine.shards import ShardedArray
-from veilboost.engine.taking import taken
+from veilboost.engine.tables import taken
 from veilboost.errors import MissingLabel, StaleSession, VeilBoostError
 from veilboost.model.part import ColumnInfo, Part, Skeleton, SplitRecords, TrainingOutcome
 from veilboost.party.booking import Booking, training_request, with_own_delta

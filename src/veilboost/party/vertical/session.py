@@ -7,7 +7,7 @@ from veilboost.align.ids import Hashing
 from veilboost.align.registry import alignment_named
 from veilboost.data.table import PartyTable, drawn_places
 from veilboost.engine.api import lasting_engine
-from veilboost.engine.taking import taken
+from veilboost.engine.tables import taken
 from veilboost.errors import (
     JobExists,
     NothingToResume,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from veilboost.boost.layout import BinLayout
+from veilboost.boost.bins import BinLayout
 from veilboost.config import ProtocolOptions, TrainingConfig
 from veilboost.errors import ImpossibleParameter
 from veilboost.fields import param

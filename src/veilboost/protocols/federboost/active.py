@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from veilboost.boost.bins import KIND_CODES, BinLayout
 from veilboost.boost.columns import ColumnBlock, LevelBins
 from veilboost.boost.grower import Level
-from veilboost.boost.layout import KIND_CODES, BinLayout
-from veilboost.boost.sides import Sides
+from veilboost.boost.rows import Sides
 from veilboost.errors import MalformedMessage
 from veilboost.protocols.federboost.messages import BucketRound, Buckets, BucketSplits, BucketsRequest
 from veilboost.protocols.vertical import roles

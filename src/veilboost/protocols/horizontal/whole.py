@@ -9,8 +9,8 @@ from typing import Annotated, Any, ClassVar, cast
 
 import numpy as np
 
+from veilboost.boost.bins import BinLayout
 from veilboost.boost.columns import ColumnBlock, LevelBins, as_float, category_cuts, kinds_of
-from veilboost.boost.layout import BinLayout
 from veilboost.boost.tree import LEAF, Tree
 from veilboost.config import TrainingConfig
 from veilboost.errors import MalformedMessage, VeilBoostError

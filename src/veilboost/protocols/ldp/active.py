@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from veilboost.boost.bins import BinLayout
 from veilboost.boost.grower import Level, Round
-from veilboost.boost.layout import BinLayout
 from veilboost.boost.rows import RowGroups
 from veilboost.boost.split import Candidates, leaf_weights
 from veilboost.crypto.fingerprint import content_digest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from veilboost.boost.layout import KIND_CODES, BinLayout
+from veilboost.boost.bins import KIND_CODES, BinLayout
 from veilboost.boost.split import Candidates, candidates_from_sums
 from veilboost.config import TrainingConfig
 from veilboost.fixedpoint import Scale

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from veilboost.boost.bins import equal_width
 from veilboost.boost.columns import category_cuts
-from veilboost.boost.cuts import equal_width
 from veilboost.crypto.csprng import JobRandomness, Pool
 from veilboost.crypto.ore.api import SEALED_BYTES, OreKeys, read_value, seal_value, to_ordered
 from veilboost.crypto.ore.schemes import scheme_named

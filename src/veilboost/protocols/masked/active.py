@@ -16,8 +16,8 @@ from typing import TypeAlias
 import numpy as np
 
 from veilboost import _native
+from veilboost.boost.bins import BinLayout
 from veilboost.boost.grower import Level, Round
-from veilboost.boost.layout import BinLayout
 from veilboost.boost.rows import RowGroups
 from veilboost.boost.split import Candidates
 from veilboost.crypto.fingerprint import content_digest

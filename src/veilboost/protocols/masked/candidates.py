@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from veilboost.boost.layout import KIND_CODES, BinLayout
+from veilboost.boost.bins import KIND_CODES, BinLayout
 from veilboost.config import TrainingConfig
 from veilboost.types import BoolArray, ColumnKind, Float64Array, Int64Array
 

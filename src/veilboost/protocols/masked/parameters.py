@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from veilboost.boost.layout import BinLayout
+from veilboost.boost.bins import BinLayout
 from veilboost.config import TrainingConfig
 from veilboost.privacy.calibrate import gaussian_sigma
 from veilboost.protocols.masked.options import MaskedOptions

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from veilboost.boost.bins import KIND_CODES, BinLayout
 from veilboost.boost.grower import Choices, Level, Round
-from veilboost.boost.layout import KIND_CODES, BinLayout
 from veilboost.boost.split import Candidates, candidates_from_sums, leaf_weights
 from veilboost.crypto.fingerprint import content_digest
 from veilboost.crypto.lattice.parameters import Sizes

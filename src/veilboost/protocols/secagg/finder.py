@@ -11,8 +11,7 @@ import numpy as np
 from veilboost.boost.columns import ColumnBlock, Rule, in_all_columns
 from veilboost.boost.grower import Choices, Level, LevelSums, Round, SplitFinder, best_choices
 from veilboost.boost.objective import Objective
-from veilboost.boost.rows import RowGroups
-from veilboost.boost.sides import Sides
+from veilboost.boost.rows import RowGroups, Sides
 from veilboost.boost.split import Candidates, candidates_from_sums, leaf_weights, left_sums
 from veilboost.config import TrainingConfig
 from veilboost.errors import MalformedMessage

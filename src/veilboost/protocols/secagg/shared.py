@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from veilboost.boost.cuts import between, equal_width
+from veilboost.boost.bins import between, equal_width
 from veilboost.boost.metrics import Metric, metric_named
 from veilboost.boost.objective import Objective
 from veilboost.config import TrainingConfig

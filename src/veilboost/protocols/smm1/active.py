@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from veilboost.boost.bins import BinLayout
 from veilboost.boost.grower import Level, Round
-from veilboost.boost.layout import BinLayout
 from veilboost.crypto.csprng import Csprng
 from veilboost.crypto.fingerprint import content_digest
 from veilboost.engine.api import blas_threads

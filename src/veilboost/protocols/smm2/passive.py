@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from veilboost.boost.layout import BinLayout
+from veilboost.boost.bins import BinLayout
 from veilboost.boost.rows import RowGroups
 from veilboost.boost.split import Candidates, candidates_from_sums
 from veilboost.crypto.fingerprint import content_digest

@@ -12,10 +12,9 @@ from itertools import pairwise, zip_longest
 
 import numpy as np
 
+from veilboost.boost.bins import BinLayout
 from veilboost.boost.grower import Choices, Level, LevelSums, Round, SplitFinder
-from veilboost.boost.layout import BinLayout
-from veilboost.boost.rows import RowGroups
-from veilboost.boost.sides import Sides
+from veilboost.boost.rows import RowGroups, Sides
 from veilboost.boost.split import Candidates, left_sums
 from veilboost.errors import InconsistentSplit, MalformedMessage
 from veilboost.fixedpoint import MAX_BITS, Scale, weight_bits

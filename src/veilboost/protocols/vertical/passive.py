@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from veilboost.boost.bins import BinLayout
 from veilboost.boost.grower import rows_with_sibling
-from veilboost.boost.layout import BinLayout
 from veilboost.boost.rows import RowGroups
 from veilboost.boost.sampling import one_side_counts, sample_rows
 from veilboost.config import TrainingConfig

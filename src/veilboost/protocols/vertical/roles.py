@@ -12,11 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from veilboost.boost.bins import BinLayout
 from veilboost.boost.columns import ColumnBlock, CutProposal, Rule, in_all_columns
 from veilboost.boost.grower import Choices, Level, Round, best_choices
-from veilboost.boost.layout import BinLayout
-from veilboost.boost.rows import RowGroups
-from veilboost.boost.sides import Sides
+from veilboost.boost.rows import RowGroups, Sides
 from veilboost.boost.split import Candidates, candidates_from_sums, leaf_weights
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import JobRandomness

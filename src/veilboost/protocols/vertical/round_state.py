@@ -9,8 +9,7 @@ from itertools import zip_longest
 import numpy as np
 
 from veilboost.boost.columns import ColumnBlock, Splits
-from veilboost.boost.rows import RowGroups
-from veilboost.boost.sides import Sides, SidesHeard
+from veilboost.boost.rows import RowGroups, Sides, SidesHeard
 from veilboost.errors import MalformedMessage
 from veilboost.protocols.vertical.messages import MoreSides, SplitRequest, StatisticsRequest
 from veilboost.protocols.vertical.shuffle import ColumnShuffle

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from veilboost.boost.layout import BinLayout
+from veilboost.boost.bins import BinLayout
 from veilboost.crypto.csprng import Csprng
 from veilboost.types import Int32Array
 
