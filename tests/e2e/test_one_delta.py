@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,14 @@ from veilboost.party.daemon import Daemon
 from veilboost.party.federation import coordinate
 from veilboost.party.job import load_job
 from veilboost.party.policy import Policy
+from veilboost.party.runs import RunFolder
 from veilboost.party.settings import load_party
 from veilboost.privacy.accountant import DEFAULT_DELTA
-from veilboost.privacy.event import ExactRelease
+from veilboost.privacy.event import Event, ExactRelease
 from veilboost.privacy.ledger import Ledger, worst_epsilon
 from veilboost.protocols.sealed.options import SealedOptions
+from veilboost.protocols.sealed.spec import SPEC as SEALED
+from veilboost.types import Role
 
 CONFIG = TrainingConfig(objective="binary", max_bin=8)
 
@@ -53,8 +56,11 @@ class Pair:
 
     def noised(self, party: str, delta: float) -> float:
         """The epsilon of what a party released with noise."""
-        events = Ledger(self.folder / f"runs-{party}" / "ledger.sqlite").events()
-        return worst_epsilon([event for event in events if not isinstance(event, ExactRelease)], delta)
+        return epsilon_of_noise(Ledger(self.folder / f"runs-{party}" / "ledger.sqlite").events(), delta)
+
+
+def epsilon_of_noise(events: Iterable[Event], delta: float) -> float:
+    return worst_epsilon([event for event in events if not isinstance(event, ExactRelease)], delta)
 
 
 @pytest.fixture(scope="module")
@@ -101,8 +107,11 @@ def test_a_passive_owner_says_which_delta_to_put_into_the_job(pair: Pair) -> Non
         pair.train(shop={"delta": 1e-6}, eps_features=8.0)
     assert "write delta_features = 1e-06 under [training.options] of the job" in refused.value.remedy
     assert not (pair.folder / "runs-shop").exists()
-    pair.train(shop={"delta": 1e-6}, eps_features=8.0, delta_features=1e-6)
-    assert 7.0 < pair.noised("shop", 1e-6) <= 8.0 * (1 + 1e-9)  # sums of squares are rounded
+    config = pair.train(shop={"delta": 1e-6}, eps_features=8.0, delta_features=1e-6)
+    rows = len(RunFolder(pair.folder / "runs-shop" / "credit").alignment)
+    planned = epsilon_of_noise(SEALED.plan(config, rows, Role.PASSIVE, 3), 1e-6)
+    assert 7.0 < planned <= 8.0 * (1 + 1e-9)  # sums of squares are rounded
+    assert 0.0 < pair.noised("shop", 1e-6) <= planned  # where noise lets a tree end early, less is released
 
 
 def test_a_passive_delta_means_nothing_where_statistics_have_no_noise(pair: Pair) -> None:

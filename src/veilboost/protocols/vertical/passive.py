@@ -287,5 +287,10 @@ def _sets_of(message: messages.SplitRequest, handles: Int32Array, layout: BinLay
 
 
 def passive_by(cipher: Callable[[PassiveContext], PassiveCipher]) -> Callable[[PassiveContext], VerticalPassive]:
-    """What makes the passive role of a protocol that is all in its cipher."""
-    return lambda context: VerticalPassive(context, cipher(context))
+    """What makes the passive role of a protocol that is all in its cipher; it counts as code of the cipher's module."""
+
+    def passive(context: PassiveContext) -> VerticalPassive:
+        return VerticalPassive(context, cipher(context))
+
+    passive.__module__ = getattr(cipher, "func", cipher).__module__
+    return passive
