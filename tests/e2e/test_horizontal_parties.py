@@ -21,7 +21,7 @@ from veilboost.model.joined import join
 from veilboost.party.certs import init_authority, issue
 from veilboost.party.coordinator import Coordinator
 from veilboost.party.daemon import Daemon
-from veilboost.party.federation import coordinate
+from veilboost.party.federation import Federation, coordinate
 from veilboost.party.host import PartyHost
 from veilboost.party.identity import peer_identity
 from veilboost.party.job import Job, JobParty, load_job
@@ -342,3 +342,16 @@ def test_a_participant_does_not_take_up_the_key_of_an_earlier_run(town):
     assert answer.kind is Kind.FAILURE
     assert b"no checkpoints" in answer.body
     assert not (town.folder / "runs-north" / job.stem).exists()
+
+
+def test_a_program_drives_a_horizontal_job_like_any_other(town):
+    federation = Federation(town.job("secagg"), town.folder / f"{HUB}.toml")
+    assert federation.check() == dict.fromkeys(OWNERS)
+    done = federation.train(progress=False)
+    assert (done.protocol, done.participants, done.rounds, done.dropped) == ("secagg", list(OWNERS), 6, {})
+    assert set(done.traffic) == set(OWNERS)
+    frame = pq.read_table(town.folder / "north.parquet").to_pandas().drop(columns=["id", "late"])
+    found = federation.predict(frame)
+    model = HorizontalClassifier.load(town.folder / "runs-north" / "credit")
+    assert np.array_equal(found.scores, model.predict_proba(frame)[:, 1])
+    assert federation.transcript()

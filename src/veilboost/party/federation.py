@@ -16,7 +16,7 @@ from veilboost.party.exchange import read_exchanges, traffic_by_peer, traffic_di
 from veilboost.party.horizontal.coordinator import HorizontalCoordinator
 from veilboost.party.job import Job, load_job
 from veilboost.party.live import LiveView
-from veilboost.party.predicting import LivePredictor, Prediction
+from veilboost.party.predicting import Prediction, open_predictor
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import PartySettings, load_party
 from veilboost.party.vertical.coordinator import VerticalCoordinator
@@ -138,7 +138,7 @@ class Federation:
         )
 
     def predict(self, frame: Any) -> Prediction:
-        """Scores for new rows of this party, with all parties alive.
+        """Scores for new rows of this party: with all parties alive, or alone where it has the whole model.
 
         Parameters
         ----------
@@ -150,7 +150,7 @@ class Federation:
         Prediction
             `ids` and `scores` in the order of the rows; probabilities, or values of a regression.
         """
-        predictor = LivePredictor(self.party, self.run)
+        predictor = open_predictor(self.party, self.run.path)
         return predictor.predict(predictor.load(frame))
 
     def transcript(self) -> list[dict[str, Any]]:
