@@ -166,6 +166,12 @@ class Coordinator(Connections, ABC):
         callers = {name: self._caller(name, session, transcript) for name in self.others}
         try:
             outcome = self._train(run, callers, resume)
+            run.save_part(outcome.part)
+            run.forget_key()
+            trees = len(outcome.part.skeleton.trees) if outcome.part.skeleton else 0
+            run.note(state="finished", trees=trees, dropped=dict(outcome.dropped))
+            _LOG.info("the job %s is finished, with %d trees", self.job.name, trees)
+            return outcome
         except BaseException as error:
             state = "cancelled" if isinstance(error, (JobCancelled, KeyboardInterrupt)) else "failed"
             reason = str(error) if isinstance(error, VeilBoostError) else type(error).__name__
@@ -175,12 +181,6 @@ class Coordinator(Connections, ABC):
             raise
         finally:
             transcript.close()
-        run.save_part(outcome.part)
-        run.forget_key()
-        trees = len(outcome.part.skeleton.trees) if outcome.part.skeleton else 0
-        run.note(state="finished", trees=trees, dropped=dict(outcome.dropped))
-        _LOG.info("the job %s is finished, with %d trees", self.job.name, trees)
-        return outcome
 
     def _release(self, callers: Mapping[PartyName, Caller], session: bytes, transcript: Transcript) -> None:
         """Tell the parties that are still there that the job stops for now: other jobs may use their tables."""
