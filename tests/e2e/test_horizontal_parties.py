@@ -16,7 +16,15 @@ import pytest
 
 from veilboost import HorizontalClassifier
 from veilboost.config import TrainingConfig
-from veilboost.errors import AgainstPolicy, ImpossibleSetting, JobExists, PeerRefused, PeerUnreachable, VeilBoostError
+from veilboost.errors import (
+    AgainstPolicy,
+    CheckpointFailed,
+    ImpossibleSetting,
+    JobExists,
+    PeerRefused,
+    PeerUnreachable,
+    VeilBoostError,
+)
 from veilboost.model.joined import join
 from veilboost.party.certs import init_authority, issue
 from veilboost.party.coordinator import Coordinator
@@ -355,3 +363,19 @@ def test_a_program_drives_a_horizontal_job_like_any_other(town):
     model = HorizontalClassifier.load(town.folder / "runs-north" / "credit")
     assert np.array_equal(found.scores, model.predict_proba(frame)[:, 1])
     assert federation.transcript()
+
+
+def test_a_model_that_the_driver_cannot_write_ends_its_run_as_failed(town, monkeypatch):
+    save = RunFolder.save_part
+
+    def full_disk(run, part):
+        if run.path.parent.name == f"runs-{HUB}":
+            raise CheckpointFailed("the model part cannot be written (No space left on device)")
+        save(run, part)
+
+    monkeypatch.setattr(RunFolder, "save_part", full_disk)
+    with town.driver(town.job("secagg")) as driver, pytest.raises(CheckpointFailed):
+        driver.train()
+    status = RunFolder(town.folder / f"runs-{HUB}" / "credit").status
+    assert status["state"] == "failed"
+    assert "No space left" in status["error"]
