@@ -66,7 +66,7 @@ def _how_to_go_on(federation: Federation, again: str) -> str:
     rounds = rounds_kept(federation)
     if rounds:
         return f"{rounds} rounds are kept. Go on with: {escape(again)} --resume"
-    return f"no round was finished. Start again with: {escape(again)}"
+    return f"no round is kept. Start again with: {escape(again)}"
 
 
 def rounds_kept(federation: Federation) -> int:
