@@ -214,12 +214,13 @@ class SecaggParticipant(ParticipantSide):
             self._end_round(message)
             self._open_round(message)
         else:
-            self._groups, self._watch = self._follow(message)
-        if not within(message.build, 0, self._groups.nodes) or not increasing(message.build):
+            self._groups = self._follow(message)
+        fit = self._groups[0]
+        if not within(message.build, 0, fit.nodes) or not increasing(message.build):
             raise MalformedMessage("sums are asked for nodes that are not there, twice, or out of order")
         self._round, self._depth = message.number, message.depth
         block = self._round_block
-        sums = block.histogram(block.shared_bins, self._gradients, self._groups.of(message.build.astype(np.int64)))
+        sums = block.histogram(block.shared_bins, self._gradients, fit.of(message.build.astype(np.int64)))
         return messages.MaskedSums(self._masks.hide(sums.view(np.uint64), digest))
 
     def _open_round(self, message: messages.SumsRequest) -> None:
@@ -238,8 +239,8 @@ class SecaggParticipant(ParticipantSide):
         g[:, self._watched] = h[:, self._watched] = 0.0  # they shape nothing, and may be larger than the grid takes
         self._gradients = to_fixed(g, h, scale, None if unweighted else self._weight)
         trees = len(self._margin)
-        self._groups = RowGroups.root(self._fit.astype(np.int32), trees)
-        self._watch = RowGroups.root(self._watched.astype(np.int32), trees)
+        kept = [self._fit, self._watched] if len(self._watched) else [self._fit]
+        self._groups = [RowGroups.root(rows.astype(np.int32), trees) for rows in kept]
         self._ended = False
 
     def _end_round(self, message: messages.LevelTold) -> None:
@@ -264,11 +265,11 @@ class SecaggParticipant(ParticipantSide):
             self._hidden(self._weight[rows], digest + b"weights"), self._hidden(values, digest)
         )
 
-    def _follow(self, message: messages.LevelTold) -> tuple[RowGroups, RowGroups]:
+    def _follow(self, message: messages.LevelTold) -> list[RowGroups]:
         """What the server decided of the last level: leaves get their weights, the other nodes split."""
-        groups, block = self._groups, self._round_block
+        nodes, block = self._groups[0].nodes, self._round_block
         every = np.sort(np.concatenate((message.leaves, message.position)))
-        if not np.array_equal(every, np.arange(groups.nodes)):
+        if not np.array_equal(every, np.arange(nodes)):
             raise MalformedMessage("the nodes of a level are not all leaves or split, once each")
         if len(message.weights) != len(message.leaves) or len(message.handles) != len(message.position):
             raise MalformedMessage("weights or splits are not one for each node")
@@ -276,11 +277,11 @@ class SecaggParticipant(ParticipantSide):
             raise MalformedMessage("a split is none of these columns")
         splits = block.splits_of(message.handles, _sets(message, block))
         children: list[RowGroups] = []
-        for rows in (groups, self._watch):
+        for rows in self._groups:
             at = rows.of(message.position.astype(np.int64))
             children.append(at.split(block.route(block.shared_bins, at, splits)))
             self._weigh(rows.of(message.leaves.astype(np.int64)), message.weights)
-        return children[0], children[1]
+        return children
 
     def _weigh(self, leaves: RowGroups, weights: Float32Array) -> None:
         _native.add_to_rows(leaves.rows, leaves.begin, leaves.end, leaves.group, weights, self._margin)
