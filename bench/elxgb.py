@@ -32,8 +32,7 @@ from veilboost.align.ids import Hashing
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import Csprng
 from veilboost.crypto.keyed_hash import KEY_BYTES
-from veilboost.crypto.paillier.keys import generate_key
-from veilboost.crypto.paillier.owner import PreparedOwner
+from veilboost.crypto.paillier.keys import PreparedOwner, generate_key
 from veilboost.data import PartyTable
 from veilboost.party.simulation import simulate_training
 from veilboost.types import AnyArray

@@ -14,8 +14,16 @@ import numpy as np
 
 from veilboost._native import LatticePublic, LatticeSecret
 from veilboost.config import TrainingConfig
-from veilboost.crypto.lattice.keys import FAMILIES, KEY_BYTES, Blocks, EncryptedSums, PublicKey, SecretKey
-from veilboost.crypto.lattice.parameters import SEED_BYTES, sizes_for
+from veilboost.crypto.lattice.keys import (
+    FAMILIES,
+    KEY_BYTES,
+    SEED_BYTES,
+    Blocks,
+    EncryptedSums,
+    PublicKey,
+    SecretKey,
+    sizes_for,
+)
 from veilboost.data import PartyTable
 from veilboost.party.simulation import simulate_training
 

@@ -21,8 +21,7 @@ from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import Csprng
 from veilboost.crypto.paillier.ciphertexts import Blinder, PairPacking, add, compress
 from veilboost.crypto.paillier.integers import halve
-from veilboost.crypto.paillier.keys import generate_key
-from veilboost.crypto.paillier.owner import Owner
+from veilboost.crypto.paillier.keys import Owner, generate_key
 from veilboost.party.simulation import simulate_training
 
 SAMPLE = 1000

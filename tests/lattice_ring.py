@@ -9,7 +9,7 @@ from functools import cache
 
 import numpy as np
 
-from veilboost.crypto.lattice.parameters import DEGREE, ERROR_COINS, PRIMES, RESIDUE_BITS, ROOTS, SEED_BYTES
+from veilboost.crypto.lattice.keys import DEGREE, ERROR_COINS, PRIMES, RESIDUE_BITS, ROOTS, SEED_BYTES
 from veilboost.types import Int64Array, UInt8Array, UInt64Array
 
 # On the wire place i of a transformed polynomial holds its value at root^(2k + 1), k = i with its bits reversed.

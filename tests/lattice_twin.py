@@ -21,7 +21,7 @@ from lattice_ring import (
     to_first_prime,
     unpack,
 )
-from veilboost.crypto.lattice.parameters import (
+from veilboost.crypto.lattice.keys import (
     DEGREE,
     LEAST_RUN,
     MOST_LOG_FLOOD,

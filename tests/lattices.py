@@ -11,8 +11,7 @@ import pytest
 
 from lattice_twin import NumpyPublic, NumpySecret
 from veilboost import _native
-from veilboost.crypto.lattice.keys import ENGINE_VARIABLE, Blocks
-from veilboost.crypto.lattice.parameters import POLYNOMIAL_BYTES, PRIMES, Sizes, sizes_for
+from veilboost.crypto.lattice.keys import ENGINE_VARIABLE, POLYNOMIAL_BYTES, PRIMES, Blocks, Sizes, sizes_for
 from veilboost.types import AnyArray, Int32Array, Int64Array, UInt8Array, UInt64Array
 
 SecretEngine = _native.LatticeSecret | NumpySecret

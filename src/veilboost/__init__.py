@@ -37,7 +37,7 @@ _HOMES = {
     "load_dataset": "veilboost.data.datasets",
     "load_model": "veilboost.model.store",
     "load_table": "veilboost.data.load",
-    "make_scene": "veilboost.data.scenes",
+    "make_scene": "veilboost.data.datasets",
     "save_model": "veilboost.model.store",
 }
 

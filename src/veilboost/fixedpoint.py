@@ -1,4 +1,6 @@
-"""Gradients as integers, so that sums are exact and do not depend on order, threads, shards or machines.
+"""Numbers as integers: gradients on a grid, and float32 in the order of its bits.
+
+Gradients are integers, so that sums are exact and do not depend on order, threads, shards or machines.
 
 A gradient g becomes round(g * 2^e). The exponent is chosen per round from a bound on |g|, so that the largest
 magnitude still fits `bits` bits; g and h have an exponent each. With the default of 20 bits and |g| <= 1
@@ -13,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from veilboost.errors import GradientRange
-from veilboost.types import Float64Array, Int32Array
+from veilboost.types import Float32Array, Float64Array, Int32Array, UInt32Array
 
 MAX_BITS = 30  # the integers travel as int32
 
@@ -80,3 +82,17 @@ def to_fixed(g: Float64Array, h: Float64Array, scale: Scale, weight: Float64Arra
     if pairs.size and not (pairs.min() >= -(2.0**MAX_BITS) and pairs.max() <= 2.0**MAX_BITS):
         raise GradientRange(f"a gradient is not finite or needs more than {MAX_BITS} bits")
     return pairs.astype(np.int32)
+
+
+_SIGN = np.uint32(0x80000000)
+
+
+def to_ordered(values: Float32Array) -> UInt32Array:
+    """The bits: of positive numbers with the sign set, of negative ones all turned over."""
+    bits = (values + np.float32(0)).view(np.uint32)
+    return np.where(bits & _SIGN, ~bits, bits | _SIGN)
+
+
+def from_ordered(ordered: UInt32Array) -> Float32Array:
+    """The inverse."""
+    return np.where(ordered & _SIGN, ordered ^ _SIGN, ~ordered).astype(np.uint32).view(np.float32)

@@ -10,8 +10,7 @@ from veilboost.audit.attacks.decoy_signs import linked, same_side
 from veilboost.audit.result import Outcome, share_right
 from veilboost.crypto.csprng import Csprng
 from veilboost.crypto.paillier.integers import from_bytes
-from veilboost.crypto.paillier.keys import PrivateKey
-from veilboost.crypto.paillier.owner import Owner
+from veilboost.crypto.paillier.keys import Owner, PrivateKey
 from veilboost.secure_inference.scheme import generate, public_service
 from veilboost.types import BoolArray, Int64Array, UInt8Array
 

@@ -27,7 +27,7 @@ from veilboost.crypto.fingerprint import content_digest
 from veilboost.data.table import PartyTable
 from veilboost.errors import ImpossibleParameter
 from veilboost.party.simulation import simulate_training
-from veilboost.privacy.quantiles import cell_counts, noisy_cuts
+from veilboost.privacy.discrete import cell_counts, noisy_cuts
 from veilboost.protocols.sealed.accounting import cuts_event, cuts_sigma
 from veilboost.protocols.sealed.options import options_of
 from veilboost.protocols.sealed.spec import SPEC as SEALED

@@ -11,8 +11,7 @@ import numpy as np
 from veilboost.audit.view import Seen, Truth, View
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import Csprng
-from veilboost.crypto.paillier.keys import generate_key
-from veilboost.crypto.paillier.owner import PreparedOwner
+from veilboost.crypto.paillier.keys import PreparedOwner, generate_key
 from veilboost.data.table import PartyTable
 from veilboost.errors import RowsDiffer, UnknownRun, UnreadableFile
 from veilboost.party.job import Job, load_job

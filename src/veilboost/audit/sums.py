@@ -14,10 +14,9 @@ from veilboost.audit.view import Truth, View
 from veilboost.boost.bins import BinLayout
 from veilboost.boost.columns import ColumnBlock
 from veilboost.crypto.csprng import Csprng
-from veilboost.crypto.lattice.keys import EncryptedSums, SecretKey
-from veilboost.crypto.lattice.parameters import Sizes
+from veilboost.crypto.lattice.keys import EncryptedSums, SecretKey, Sizes
 from veilboost.crypto.paillier.ciphertexts import PairPacking
-from veilboost.crypto.paillier.owner import PreparedRandomness
+from veilboost.crypto.paillier.keys import PreparedRandomness
 from veilboost.protocols.lattice.blocks import cut_into_blocks, value_bits
 from veilboost.protocols.lattice.messages import LatticeRequest, LatticeSums
 from veilboost.protocols.paillier.messages import PaillierRound, PaillierSums

@@ -1,8 +1,7 @@
 """A party's table comes in and stays local."""
 
-from veilboost.data.datasets import DatasetInfo, list_datasets, load_dataset
+from veilboost.data.datasets import DatasetInfo, list_datasets, load_dataset, make_scene
 from veilboost.data.load import load_table
-from veilboost.data.scenes import make_scene
 from veilboost.data.schema import SchemaRules, check_labels, infer_objective
 from veilboost.data.table import PartyTable
 

@@ -1,25 +1,35 @@
-"""A party's table comes in: one function for every kind of source."""
+"""A party's table comes in: one function for every kind of source (files, frames, SQL), by way of one Arrow table.
+
+Readers' own messages may quote the table, so none of them is shown or chained: `from None`, every time.
+"""
 
 from __future__ import annotations
 
+import importlib
 import re
-from collections.abc import Iterable
-from dataclasses import replace
+import zlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 
-from veilboost.data.columns import feature_column, id_values, label_values, weight_values
+from veilboost.data.arrow import ArrowTable, pyarrow, table_of
+from veilboost.data.columns import feature_column, id_values, label_values, to_float32, weight_values
 from veilboost.data.schema import (
     STRICT,
     SchemaRules,
     Selection,
     check_columns,
+    check_names,
     check_present,
     check_roles,
     check_size,
+    mixed,
 )
-from veilboost.data.sources import Read, read_source
 from veilboost.data.table import PartyTable
+from veilboost.errors import MissingExtra, MixedTypes, UnknownFormat, UnreadableFile, VeilBoostError
 
 # How pandas writes its index to csv (no name) and to parquet: row numbers, no feature.
 _INDEX_NAME = re.compile(r"(__index_level_\d+__)?")
@@ -119,3 +129,249 @@ def _convert(read: Read, selection: Selection, rules: SchemaRules) -> PartyTable
 def _names(names: Iterable[str]) -> tuple[str, ...]:
     # A bare string is one name, not a sequence of letters.
     return (names,) if isinstance(names, str) else tuple(names)
+
+
+FORMATS = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".csv": "csv",
+    ".libsvm": "libsvm",
+    ".svm": "libsvm",
+    ".txt": "libsvm",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+}
+DATABASES = {".duckdb", ".db", ".ddb"}
+SQL_PREFIX = "sql:"
+LIBSVM_LABEL = "label"
+_READER_ERRORS = (OSError, ValueError, TypeError, RuntimeError, LookupError, EOFError, zlib.error)
+
+
+@dataclass(frozen=True)
+class Read:
+    """A source's table.
+
+    `typed` is False where types were guessed from text; `label` is set where the format itself has one.
+    """
+
+    table: ArrowTable
+    typed: bool = True
+    label: str | None = None
+
+
+def read_source(source: object, selection: Selection, format: str | None = None, query: str | None = None) -> Read:
+    """Read a source of any kind.
+
+    Raises
+    ------
+    UnknownFormat
+        Nothing here reads such a source.
+    UnreadableFile
+        The file is not there or is not what its name says, or the query fails.
+    MissingExtra
+        SQL without duckdb.
+    """
+    if query is not None or (isinstance(source, str) and source.startswith(SQL_PREFIX)):
+        return Read(_read_sql(source, query, selection))
+    if isinstance(source, (str, Path)):
+        return _read_path(Path(source), format, selection)
+    if format is not None:
+        raise UnknownFormat(f"format={format!r} goes with a path", "leave the format out")
+    origin = type(source).__module__.split(".")[0]
+    if origin == "pandas" and hasattr(source, "columns"):
+        return Read(from_pandas(source, selection))
+    if origin == "polars" and hasattr(source, "lazy"):
+        return Read(from_polars(source, selection))
+    if origin == "pyarrow" and hasattr(source, "column_names"):
+        return Read(_chosen(source, selection))
+    raise UnknownFormat(f"cannot load a table from {type(source).__name__}")
+
+
+def _read_path(path: Path, format: str | None, selection: Selection) -> Read:
+    if format is None:
+        format = "parquet" if path.is_dir() else _format_of(path)
+    elif format not in _READERS:
+        raise UnknownFormat(f"format={format!r} is not one of {', '.join(_READERS)}")
+    if not path.exists():
+        raise UnreadableFile(f"there is no file {str(path)!r}")
+    try:
+        return _READERS[format](path, selection)
+    except VeilBoostError:
+        raise
+    except _READER_ERRORS as error:
+        raise UnreadableFile(f"{str(path)!r} could not be read as {format}{_hint(error)}") from None
+
+
+def _chosen(table: Any, selection: Selection) -> ArrowTable:
+    check_names(table.column_names)
+    return cast(ArrowTable, table.select(selection.choose(table.column_names)))
+
+
+def _format_of(path: Path) -> str:
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes and suffixes[-1] in {".gz", ".bz2"}:
+        suffixes.pop()
+    suffix = suffixes[-1] if suffixes else ""
+    if suffix in DATABASES:
+        raise UnknownFormat(f"{str(path)!r} is a database", "say what to read with query='SELECT ...'")
+    if suffix not in FORMATS:
+        raise UnknownFormat(f"{str(path)!r} has no ending that names a format", "name it with format=, such as 'csv'")
+    return FORMATS[suffix]
+
+
+def _hint(error: Exception) -> str:
+    """The part of a reader's message that is about form and not about content."""
+    found = re.search(r"Expected (\d+) columns, got (\d+)", str(error))
+    return f" (a line has {found[2]} where the header has {found[1]} columns)" if found else ""
+
+
+def _read_parquet(path: Path, selection: Selection) -> Read:
+    parquet, pa = pyarrow("parquet"), pyarrow()
+    files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+    if not files:
+        raise UnreadableFile(f"there is no .parquet file in {str(path)!r}")
+    tables: list[Any] = []
+    for file in files:
+        # File by file: the reader of folders drops columns that the first file does not have.
+        with parquet.ParquetFile(file) as opened:
+            check_names(opened.schema_arrow.names)
+            names = selection.choose(opened.schema_arrow.names)
+            if tables and set(names) != set(tables[0].column_names):
+                raise UnreadableFile(f"the files in {str(path)!r} differ in their columns")
+            tables.append(opened.read(columns=names).select(names))
+    if len(tables) == 1:
+        return Read(cast(ArrowTable, tables[0]))
+    try:
+        return Read(cast(ArrowTable, pa.concat_tables(tables, promote_options="permissive")))
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        raise MixedTypes(f"the files in {str(path)!r} disagree on whether a column is numbers or text") from None
+
+
+def _read_csv(path: Path, selection: Selection) -> Read:
+    csv, pa = pyarrow("csv"), pyarrow()
+    convert = csv.ConvertOptions(
+        column_types={name: pa.large_string() for name in selection.spelled},
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )
+    table = csv.read_csv(path, parse_options=csv.ParseOptions(newlines_in_values=True), convert_options=convert)
+    return Read(_chosen(table, selection), typed=False)
+
+
+def _read_arrow(path: Path, selection: Selection) -> Read:
+    ipc, pa = pyarrow("ipc"), pyarrow()
+    with pa.OSFile(str(path)) as file:
+        try:
+            table = ipc.open_file(file).read_all()
+        except pa.ArrowInvalid:  # not the file format; the streaming format has the same endings
+            file.seek(0)
+            table = ipc.open_stream(file).read_all()
+    return Read(_chosen(table, selection))
+
+
+def _read_libsvm(path: Path, selection: Selection) -> Read:
+    """Column k of the file is named f<k>, as the file numbers it; what a row does not mention is 0."""
+    load: Any = importlib.import_module("sklearn.datasets").load_svmlight_file
+    # zero_based=True keeps the file's own numbers: guessing would shift columns between two files.
+    matrix, label = load(str(path), zero_based=True)
+    matrix = matrix.tocsc()
+    width = int(matrix.shape[1])
+    first = 0 if width and matrix[:, 0].nnz else 1
+    numbers = list(range(first, width))
+    if selection.features is not None:
+        # A named column beyond the file's last is all zeros: a file of few rows may not mention it.
+        asked = (re.fullmatch(r"f(0|[1-9][0-9]{0,8})", name) for name in selection.features)
+        numbers = [int(found[1]) for found in asked if found]
+    columns: dict[str, Any] = {LIBSVM_LABEL: np.asarray(label, dtype=np.float64)}
+    for number in numbers:
+        dense = matrix[:, number].toarray().ravel() if number < width else np.zeros(len(label))
+        columns[f"f{number}"] = to_float32(dense)
+    return Read(table_of(columns), label=LIBSVM_LABEL)
+
+
+_READERS: dict[str, Callable[[Path, Selection], Read]] = {
+    "parquet": _read_parquet,
+    "csv": _read_csv,
+    "libsvm": _read_libsvm,
+    "arrow": _read_arrow,
+}
+
+
+def _read_sql(source: object, query: str | None, selection: Selection) -> ArrowTable:
+    if query is None:
+        source, query = None, str(source).removeprefix(SQL_PREFIX)
+    elif source is not None and not isinstance(source, (str, Path)):
+        raise UnknownFormat("a query runs on a database file or on no source at all", "give a path or None")
+    if isinstance(source, (str, Path)) and not Path(source).exists():
+        raise UnreadableFile(f"there is no database {str(source)!r}")
+    try:
+        duckdb: Any = importlib.import_module("duckdb")
+    except ModuleNotFoundError:
+        raise MissingExtra("SQL needs duckdb", "pip install 'veilboost[sql]'") from None
+    try:
+        # Read only: loading a table must not be able to change the owner's database.
+        database = duckdb.connect() if source is None else duckdb.connect(str(source), read_only=True)
+        with database:
+            relation = database.sql(query)
+            table = None if relation is None else relation.to_arrow_table()
+    except duckdb.Error as error:
+        raise UnreadableFile(f"the SQL query failed{_sql_hint(error)}", "try it in duckdb first") from None
+    if table is None:
+        raise UnreadableFile("the SQL query gives no table", "give one SELECT")
+    return _chosen(table, selection)
+
+
+def _sql_hint(error: Exception) -> str:
+    reasons = {
+        "ParserException": "it is not valid SQL",
+        "CatalogException": "it names a table or function that does not exist",
+        "BinderException": "it names a column that does not exist or misuses one",
+        "IOException": "a file it reads, or the database, could not be opened",
+        "ConversionException": "a value could not be converted",
+    }
+    kind = type(error).__name__
+    return f": {reasons.get(kind, kind)}"
+
+
+_REFUSALS = (ValueError, TypeError, OverflowError, NotImplementedError)
+
+
+def from_pandas(frame: Any, selection: Selection) -> ArrowTable:
+    """A pandas frame's chosen columns; the index is left behind.
+
+    Columns of mixed Python objects are refused, unless declared categorical: then each value is printed.
+    """
+    pa = pyarrow()
+    names = [str(name) for name in frame.columns]
+    arrays: dict[str, Any] = {}
+    check_names(names)
+    for name in selection.choose(names):
+        # By position: the frame's own name may be a number.
+        series = frame.iloc[:, names.index(name)]
+        try:
+            arrays[name] = pa.array(series, from_pandas=True)
+        except _REFUSALS:
+            # Not chained: the reason quotes the value it stumbled over.
+            if name not in selection.categorical:
+                raise mixed(name, name in selection.roles.values()) from None
+            arrays[name] = pa.array(_print_each(series), pa.large_string())
+    return cast(ArrowTable, pa.table(arrays))
+
+
+def from_polars(frame: Any, selection: Selection) -> ArrowTable:
+    """A polars frame's (or lazy frame's) chosen columns."""
+    lazy = frame.lazy()
+    chosen = lazy.select(selection.choose(lazy.collect_schema().names())).collect()
+    return cast(ArrowTable, chosen.to_arrow())
+
+
+def _print_each(series: Any) -> list[str | None]:
+    missing = cast("list[bool]", series.isna().tolist())
+    values = cast("list[Any]", series.tolist())
+    return [None if gone else _print(value) for value, gone in zip(values, missing, strict=True)]
+
+
+def _print(value: Any) -> str:
+    whole = isinstance(value, float) and value.is_integer()
+    return str(int(value)) if whole else str(value)

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import numpy as np
 
+from veilboost.boost.booster import LabelRows
 from veilboost.boost.columns import ColumnBlock, CutProposal
-from veilboost.boost.labels import LabelRows
 from veilboost.config import TrainingConfig
 from veilboost.errors import ImpossibleParameter, UnsupportedCombination
 from veilboost.types import BoolArray, Column, Float64Array

@@ -17,7 +17,7 @@ from veilboost.config import TrainingConfig
 from veilboost.engine import work
 from veilboost.engine.pool import reduced
 from veilboost.engine.shards import ShardedArray, Shards
-from veilboost.ordered import from_ordered, to_ordered
+from veilboost.fixedpoint import from_ordered, to_ordered
 from veilboost.types import AnyArray, BoolArray, Float32Array, Float64Array, Int64Array, UInt32Array
 
 FEW_ROWS = 1 << 18  # a column of so many is seen whole by one worker: quicker than counting

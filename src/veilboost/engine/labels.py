@@ -7,8 +7,8 @@ from typing import cast
 
 import numpy as np
 
+from veilboost.boost.booster import LabelRows
 from veilboost.boost.grower import Round
-from veilboost.boost.labels import LabelRows
 from veilboost.boost.metrics import Metric
 from veilboost.boost.objective import BinaryLogistic, Objective
 from veilboost.boost.sampling import sample_rows

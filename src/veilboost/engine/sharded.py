@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from veilboost.boost.booster import LabelRows
 from veilboost.boost.columns import ColumnBlock, CutProposal
-from veilboost.boost.labels import LabelRows
 from veilboost.config import TrainingConfig
 from veilboost.engine.api import Engine
 from veilboost.engine.columns import ShardedBlock

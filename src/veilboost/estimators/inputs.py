@@ -13,9 +13,8 @@ import numpy as np
 
 from veilboost.data.arrow import ArrowTable, pyarrow, table_of
 from veilboost.data.columns import id_values
-from veilboost.data.load import load_table
+from veilboost.data.load import load_table, read_source
 from veilboost.data.schema import SchemaRules, Selection, check_weight, mixed
-from veilboost.data.sources import read_source
 from veilboost.data.table import PartyTable
 from veilboost.errors import ImpossibleParameter, MissingColumn, RowsDiffer, UnknownFormat
 from veilboost.model.part import ColumnInfo

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from veilboost.align.clear import align_by_id
-from veilboost.data.datasets import load_dataset
+from veilboost.data.datasets import ID, LABEL, load_dataset
 from veilboost.data.load import load_table
-from veilboost.data.scenes import ID, LABEL
 from veilboost.data.schema import SchemaRules, Selection, check_roles
 from veilboost.data.table import PartyTable
 from veilboost.errors import (

@@ -17,9 +17,8 @@ from veilboost.align.api import AlignContext, AlignmentSpec
 from veilboost.align.registry import alignment_named
 from veilboost.crypto.csprng import Csprng
 from veilboost.data.columns import id_values
-from veilboost.data.load import load_table
+from veilboost.data.load import load_table, read_source
 from veilboost.data.schema import SchemaRules, Selection, check_present, check_size
-from veilboost.data.sources import read_source
 from veilboost.data.table import PartyTable
 from veilboost.errors import (
     EmptyIntersection,

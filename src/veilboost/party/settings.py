@@ -10,9 +10,8 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from veilboost.data.load import load_table
+from veilboost.data.load import FORMATS, load_table
 from veilboost.data.schema import SchemaRules
-from veilboost.data.sources import FORMATS
 from veilboost.data.table import PartyTable
 from veilboost.engine.api import check_engine
 from veilboost.engine.tables import table_in_memory

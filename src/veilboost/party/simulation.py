@@ -10,7 +10,7 @@ from veilboost.boost.booster import RoundResult, Watcher
 from veilboost.boost.objective import CustomLoss
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import Csprng, JobRandomness, unsafe_key
-from veilboost.crypto.paillier.owner import PreparedOwner, PreparedRandomness
+from veilboost.crypto.paillier.keys import PreparedOwner, PreparedRandomness
 from veilboost.data.table import PartyTable
 from veilboost.engine.api import LOCAL, Engine
 from veilboost.errors import (

@@ -18,8 +18,8 @@ from typing import Any, cast
 import numpy as np
 
 from veilboost.errors import ForeignColumns, MalformedMessage, UnsupportedCombination
+from veilboost.fixedpoint import to_ordered
 from veilboost.model.part import ColumnInfo, Part, SplitRecords
-from veilboost.ordered import to_ordered
 from veilboost.types import Column, Float32Array, Int64Array, PartyName
 
 MISSING = 1 << 31  # beyond every value; with a minus sign, below

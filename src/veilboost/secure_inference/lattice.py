@@ -23,7 +23,7 @@ import numpy as np
 
 from veilboost._native import ServicePublic, ServiceSecret, service_primes
 from veilboost.crypto.csprng import Csprng
-from veilboost.crypto.lattice.parameters import ERROR_SIGMA
+from veilboost.crypto.lattice.keys import ERROR_SIGMA
 from veilboost.errors import MalformedMessage, UnsupportedCombination
 from veilboost.types import AnyArray, BoolArray, Int32Array, Int64Array, UInt8Array, UInt64Array
 

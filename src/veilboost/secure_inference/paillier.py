@@ -9,8 +9,7 @@ import numpy as np
 from veilboost.crypto.csprng import Csprng
 from veilboost.crypto.paillier.ciphertexts import Blinder
 from veilboost.crypto.paillier.integers import big, from_bytes, inverses, power, to_bytes
-from veilboost.crypto.paillier.keys import PrivateKey, PublicKey, check_public_key, generate_key
-from veilboost.crypto.paillier.owner import Owner
+from veilboost.crypto.paillier.keys import Owner, PrivateKey, PublicKey, check_public_key, generate_key
 from veilboost.errors import MalformedMessage
 from veilboost.secure_inference.attributes import MISSING
 from veilboost.types import BoolArray, Int64Array, UInt8Array

@@ -16,8 +16,8 @@ import numpy as np
 from veilboost.boost.tree import LEAF
 from veilboost.crypto.csprng import Csprng
 from veilboost.errors import MalformedMessage, MissingPart, UnexpectedMessage
+from veilboost.infer.joint import Walk
 from veilboost.infer.scores import scores_of
-from veilboost.infer.walk import Walk
 from veilboost.model.part import Part, Skeleton
 from veilboost.secure_inference import messages
 from veilboost.secure_inference.attributes import Attribute, Directory

@@ -13,8 +13,16 @@ import pytest
 from lattice_ring import rings
 from lattices import LevelCase, encrypted_sums, engine_names, exchange, golden_levels, keys, make_level, public_engine
 from veilboost import _native
-from veilboost.crypto.lattice.keys import ENGINE_VARIABLE, Blocks, chosen_engine
-from veilboost.crypto.lattice.parameters import DEGREE, PRIMES, ROOTS, Sizes, run_length
+from veilboost.crypto.lattice.keys import (
+    DEGREE,
+    ENGINE_VARIABLE,
+    PRIMES,
+    ROOTS,
+    Blocks,
+    Sizes,
+    chosen_engine,
+    run_length,
+)
 from veilboost.errors import ImpossibleParameter
 
 pytestmark = pytest.mark.fast

@@ -9,8 +9,7 @@ from lattice_ring import rings, to_first_prime, unpack
 from lattice_twin import NumpyPublic
 from lattices import encrypted_sums, engine_names, exchange, keys, make_level, public_engine, use_engine
 from veilboost.crypto.csprng import Csprng
-from veilboost.crypto.lattice.keys import PublicKey, SecretKey
-from veilboost.crypto.lattice.parameters import DEGREE, PRIMES, Sizes
+from veilboost.crypto.lattice.keys import DEGREE, PRIMES, PublicKey, SecretKey, Sizes
 
 pytestmark = pytest.mark.fast
 each_engine = pytest.mark.parametrize("engine", engine_names())

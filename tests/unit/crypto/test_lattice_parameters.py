@@ -9,15 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veilboost.crypto.lattice.keys import FAMILIES, Blocks
-from veilboost.crypto.lattice.parameters import (
+from veilboost.crypto.lattice.keys import (
     DEGREE,
     ERROR_SIGMA,
+    FAMILIES,
     LEAST_RUN,
     MOST_LOG_FLOOD,
     MOST_RUN,
     POLYNOMIAL_BYTES,
     PRIMES,
+    Blocks,
     Sizes,
     run_length,
     sizes_for,

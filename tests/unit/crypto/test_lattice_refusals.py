@@ -24,8 +24,16 @@ from lattices import (
     use_engine,
 )
 from veilboost.crypto.csprng import Csprng
-from veilboost.crypto.lattice.keys import Blocks, Ciphertext, EncryptedSums, PublicKey, SecretKey
-from veilboost.crypto.lattice.parameters import POLYNOMIAL_BYTES, PRIMES, Sizes
+from veilboost.crypto.lattice.keys import (
+    POLYNOMIAL_BYTES,
+    PRIMES,
+    Blocks,
+    Ciphertext,
+    EncryptedSums,
+    PublicKey,
+    SecretKey,
+    Sizes,
+)
 from veilboost.errors import MalformedMessage
 
 pytestmark = pytest.mark.fast

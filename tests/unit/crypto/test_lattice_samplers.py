@@ -7,7 +7,7 @@ import pytest
 
 from lattice_ring import KeyStream, errors, flood, pack, rings, ternary, unpack
 from lattices import seed_named
-from veilboost.crypto.lattice.parameters import DEGREE, ERROR_COINS, ERROR_SIGMA, POLYNOMIAL_BYTES
+from veilboost.crypto.lattice.keys import DEGREE, ERROR_COINS, ERROR_SIGMA, POLYNOMIAL_BYTES
 
 pytestmark = pytest.mark.fast
 KEY = seed_named("samplers")

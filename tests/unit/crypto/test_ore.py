@@ -23,9 +23,7 @@ from veilboost.crypto.ore.api import (
     unpack_trits,
     unseal,
 )
-from veilboost.crypto.ore.lewi_wu import SLOTS, LewiWu
-from veilboost.crypto.ore.pore import Pore
-from veilboost.crypto.ore.schemes import SCHEMES, scheme_named
+from veilboost.crypto.ore.schemes import SCHEMES, SLOTS, LewiWu, Pore, scheme_named
 from veilboost.errors import ImpossibleParameter, InfiniteValues, MalformedMessage
 
 pytestmark = pytest.mark.fast

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from veilboost.crypto.csprng import Csprng
 from veilboost.crypto.paillier.ciphertexts import Blinder, PairPacking, add, compress, subtract, sums_by_label
 from veilboost.crypto.paillier.integers import Halves, halve, inverses, join, powers, window_for
-from veilboost.crypto.paillier.keys import PrivateKey, generate_key
-from veilboost.crypto.paillier.owner import Owner
+from veilboost.crypto.paillier.keys import Owner, PrivateKey, generate_key
 from veilboost.errors import MalformedMessage
 
 pytestmark = pytest.mark.fast

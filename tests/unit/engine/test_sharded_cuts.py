@@ -14,7 +14,7 @@ from veilboost.engine import cuts
 from veilboost.engine.pool import SerialPool
 from veilboost.engine.sharded import ShardedEngine
 from veilboost.engine.shards import Shards
-from veilboost.ordered import from_ordered, to_ordered
+from veilboost.fixedpoint import from_ordered, to_ordered
 from veilboost.types import Column
 
 pytestmark = pytest.mark.fast

@@ -16,7 +16,7 @@ from veilboost.boost import rows as boost_sides
 from veilboost.boost.rows import RowGroups, SidesHeard
 from veilboost.config import TrainingConfig
 from veilboost.engine import rows as engine_rows
-from veilboost.engine import sides as engine_sides
+from veilboost.engine import rows as engine_sides
 from veilboost.engine.pool import SerialPool
 from veilboost.engine.sharded import ShardedEngine
 from veilboost.engine.shards import ShardedNumbers, Shards

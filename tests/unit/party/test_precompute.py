@@ -14,8 +14,7 @@ from support import SHORT_KEY, make_columns, make_labels, sha, split_among
 from veilboost import Federation
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import Csprng, JobRandomness
-from veilboost.crypto.paillier.keys import generate_key
-from veilboost.crypto.paillier.owner import PreparedOwner, PreparedRandomness
+from veilboost.crypto.paillier.keys import PreparedOwner, PreparedRandomness, generate_key
 from veilboost.errors import (
     CheckpointFailed,
     ImpossibleParameter,

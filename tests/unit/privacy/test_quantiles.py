@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from veilboost.crypto.csprng import Csprng
-from veilboost.privacy.quantiles import LEVELS, cell_counts, noisy_cuts
+from veilboost.privacy.discrete import LEVELS, cell_counts, noisy_cuts
 
 pytestmark = pytest.mark.fast
 

@@ -15,8 +15,7 @@ from lattices import engine_names, use_engine
 from support import make_columns, make_labels, sha, split_among, train
 from veilboost.boost.rows import RowGroups
 from veilboost.config import TrainingConfig
-from veilboost.crypto.lattice.keys import Blocks
-from veilboost.crypto.lattice.parameters import POLYNOMIAL_BYTES, Sizes
+from veilboost.crypto.lattice.keys import POLYNOMIAL_BYTES, Blocks, Sizes
 from veilboost.errors import DamagedPacket, MalformedMessage, UnsupportedCombination
 from veilboost.protocols.lattice import active as lattice_active
 from veilboost.protocols.lattice.blocks import cut_into_blocks

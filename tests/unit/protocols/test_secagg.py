@@ -22,8 +22,8 @@ from veilboost.errors import (
     UnexpectedMessage,
     UnsupportedCombination,
 )
+from veilboost.fixedpoint import from_ordered, to_ordered
 from veilboost.model.joined import join
-from veilboost.ordered import from_ordered, to_ordered
 from veilboost.party.simulation import SERVER, HorizontalFederation, simulate_training
 from veilboost.privacy.ledger import worst_epsilon
 from veilboost.protocols.horizontal.roles import Trusting

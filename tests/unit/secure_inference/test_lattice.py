@@ -14,7 +14,7 @@ from veilboost._native import ServicePublic, ServiceSecret, lattice_engines
 from veilboost.boost.objective import make_objective
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import Csprng
-from veilboost.crypto.lattice.parameters import ERROR_SIGMA
+from veilboost.crypto.lattice.keys import ERROR_SIGMA
 from veilboost.errors import MalformedMessage, UnsupportedCombination
 from veilboost.party.simulation import simulate_prediction
 from veilboost.secure_inference import lattice

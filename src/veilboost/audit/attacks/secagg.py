@@ -11,7 +11,7 @@ from veilboost.audit.attack import declare
 from veilboost.audit.result import Outcome, balanced_accuracy, share_right
 from veilboost.audit.view import Truth, View
 from veilboost.data.table import PartyTable
-from veilboost.ordered import to_ordered
+from veilboost.fixedpoint import to_ordered
 from veilboost.protocols.secagg.messages import CountsRequest, MaskedCounts
 from veilboost.types import BoolArray, Int64Array, PartyName, UInt32Array, UInt64Array
 

@@ -13,8 +13,16 @@ import numpy as np
 
 from veilboost.boost.grower import Level, Round
 from veilboost.boost.rows import RowGroups
-from veilboost.crypto.lattice.keys import Blocks, EncryptedSums, SecretKey, span_seed
-from veilboost.crypto.lattice.parameters import SEED_BYTES, Sizes, run_length, sizes_for_job
+from veilboost.crypto.lattice.keys import (
+    SEED_BYTES,
+    Blocks,
+    EncryptedSums,
+    SecretKey,
+    Sizes,
+    run_length,
+    sizes_for_job,
+    span_seed,
+)
 from veilboost.engine.shards import pieces_of
 from veilboost.errors import UnsupportedCombination
 from veilboost.fixedpoint import weight_bits

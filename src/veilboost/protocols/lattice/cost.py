@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from veilboost.config import DEFAULTS
-from veilboost.crypto.lattice.keys import SPAN_ROWS
-from veilboost.crypto.lattice.parameters import DEGREE, POLYNOMIAL_BYTES, run_length, sizes_for_job
+from veilboost.crypto.lattice.keys import DEGREE, POLYNOMIAL_BYTES, SPAN_ROWS, run_length, sizes_for_job
 from veilboost.protocols import cost
 from veilboost.protocols.lattice.active import BYTES_AT_ONCE
 

@@ -11,8 +11,19 @@ import numpy as np
 
 from veilboost.boost.rows import RowGroups
 from veilboost.crypto.csprng import Csprng
-from veilboost.crypto.lattice.keys import FAMILIES, Blocks, Ciphertext, EncryptedSums, PublicKey, span_seed
-from veilboost.crypto.lattice.parameters import LEAST_RUN, MOST_LOG_FLOOD, SEED_BYTES, Sizes, sizes_for
+from veilboost.crypto.lattice.keys import (
+    FAMILIES,
+    LEAST_RUN,
+    MOST_LOG_FLOOD,
+    SEED_BYTES,
+    Blocks,
+    Ciphertext,
+    EncryptedSums,
+    PublicKey,
+    Sizes,
+    sizes_for,
+    span_seed,
+)
 from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.protocols.lattice.blocks import cut_into_blocks, value_bits
 from veilboost.protocols.lattice.messages import LatticeMore, LatticeRequest, LatticeRound, LatticeSums

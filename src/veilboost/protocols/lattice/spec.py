@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from veilboost.crypto.lattice.parameters import SECURITY_BITS
+from veilboost.crypto.lattice.keys import SECURITY_BITS
 from veilboost.privacy.statement import Protection, Statement, Status
 from veilboost.protocols.lattice.active import LatticeCipher
 from veilboost.protocols.lattice.cost import COST, memory

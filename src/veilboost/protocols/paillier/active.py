@@ -10,8 +10,7 @@ import numpy as np
 from veilboost.boost.grower import Level
 from veilboost.crypto.csprng import Csprng
 from veilboost.crypto.paillier.ciphertexts import PairPacking
-from veilboost.crypto.paillier.keys import generate_key
-from veilboost.crypto.paillier.owner import Owner, PreparedRandomness
+from veilboost.crypto.paillier.keys import Owner, PreparedRandomness, generate_key
 from veilboost.engine.shards import per_row
 from veilboost.errors import GradientRange, ImpossibleParameter, MalformedMessage
 from veilboost.protocols.paillier.messages import PaillierRound, PaillierSums

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from veilboost.config import ProtocolOptions, TrainingConfig
 from veilboost.crypto.csprng import Csprng, JobRandomness
-from veilboost.crypto.paillier.keys import check_key_bits, generate_key
-from veilboost.crypto.paillier.owner import PreparedOwner, PreparedRandomness
+from veilboost.crypto.paillier.keys import PreparedOwner, PreparedRandomness, check_key_bits, generate_key
 from veilboost.fields import param
 from veilboost.protocols.spec import Precomputation
 

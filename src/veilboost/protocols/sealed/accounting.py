@@ -18,11 +18,11 @@ from functools import cache
 from typing import Any
 
 from veilboost.config import TrainingConfig
-from veilboost.crypto.lattice.parameters import Sizes
+from veilboost.crypto.lattice.keys import Sizes
 from veilboost.errors import UnsupportedCombination
 from veilboost.privacy.accountant import bisect, compose
+from veilboost.privacy.discrete import TABLES
 from veilboost.privacy.event import Adjacency, Event, ExactRelease, Exponential, Gaussian
-from veilboost.privacy.quantiles import TABLES
 from veilboost.protocols.sealed.options import SealedOptions, options_of
 from veilboost.types import Role
 

@@ -11,7 +11,7 @@ from veilboost.boost.bins import KIND_CODES, BinLayout
 from veilboost.boost.grower import Choices, Level, Round
 from veilboost.boost.split import Candidates, candidates_from_sums, leaf_weights
 from veilboost.crypto.fingerprint import content_digest
-from veilboost.crypto.lattice.parameters import Sizes
+from veilboost.crypto.lattice.keys import Sizes
 from veilboost.engine.shards import per_row
 from veilboost.errors import UnsupportedCombination
 from veilboost.fixedpoint import Scale

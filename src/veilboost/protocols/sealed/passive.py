@@ -11,8 +11,7 @@ from veilboost.boost.rows import RowGroups
 from veilboost.config import TrainingConfig
 from veilboost.crypto.fingerprint import content_digest
 from veilboost.engine.shards import summed
-from veilboost.privacy.discrete import discrete_gaussian
-from veilboost.privacy.quantiles import cell_counts, noisy_cuts
+from veilboost.privacy.discrete import cell_counts, discrete_gaussian, noisy_cuts
 from veilboost.protocols.lattice.passive import Incoming, LatticePassiveCipher
 from veilboost.protocols.sealed.accounting import (
     cell_sigmas,

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from veilboost.config import TrainingConfig
-from veilboost.crypto.lattice.parameters import SECURITY_BITS
+from veilboost.crypto.lattice.keys import SECURITY_BITS
 from veilboost.privacy.calibrate import CalibrationRequest
 from veilboost.privacy.statement import Protection, Statement, Status
 from veilboost.protocols.cost import any_size

@@ -19,9 +19,8 @@ from veilboost.crypto.fingerprint import content_digest
 from veilboost.crypto.pairwise import KEY_BYTES, PairwiseMasks
 from veilboost.data.table import PartyTable
 from veilboost.errors import EmptyTable, MalformedMessage, UnexpectedMessage
-from veilboost.fixedpoint import MAX_BITS, Scale, choose_scale, to_fixed
+from veilboost.fixedpoint import MAX_BITS, Scale, choose_scale, to_fixed, to_ordered
 from veilboost.model.part import Part
-from veilboost.ordered import to_ordered
 from veilboost.protocols.horizontal.roles import ParticipantContext, ParticipantSide
 from veilboost.protocols.horizontal.schema import Schema, describe, table_in_terms_of
 from veilboost.protocols.horizontal.whole import TrainedModel, block_with_cuts, from_message

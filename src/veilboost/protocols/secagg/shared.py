@@ -17,7 +17,7 @@ from veilboost.boost.bins import between, equal_width
 from veilboost.boost.metrics import Metric, metric_named
 from veilboost.boost.objective import Objective
 from veilboost.config import TrainingConfig
-from veilboost.ordered import from_ordered
+from veilboost.fixedpoint import from_ordered
 from veilboost.types import Float32Array, Float64Array, Int64Array, UInt32Array
 
 
