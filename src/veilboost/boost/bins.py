@@ -5,16 +5,20 @@ A value x goes left of cut c when x < c, in float32, as in XGBoost.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from veilboost.types import ColumnKind, Float32Array, Float64Array, Int32Array, Int64Array, UInt8Array
+from veilboost.fixedpoint import from_ordered
+from veilboost.types import ColumnKind, Float32Array, Float64Array, Int32Array, Int64Array, UInt8Array, UInt32Array
 
 ABOVE_ALL = np.float32(np.finfo(np.float32).max)  # the cut that sends every present value left
+
+Keys = Sequence[UInt32Array]  # of every column, float32 in order, as whole numbers
+Counts = Sequence[Int64Array]  # how many values of each column are not above each of its keys
 
 
 class Ranked(NamedTuple):
@@ -88,6 +92,78 @@ def _answered(search: Generator[Int64Array, Ranked, Float32Array], column: Float
             ranks = search.send(Ranked(value, column.searchsorted(value), column.searchsorted(value, side="right")))
         except StopIteration as end:
             return end.value
+
+
+def cuts_by_counting(
+    columns: int, max_bin: int, binning: str, points: int, count: Callable[[Keys], Counts]
+) -> list[Float32Array]:
+    """As `propose_cuts` of every column, where the values are elsewhere and only counted.
+
+    All columns are searched side by side; a column is asked for at most `points` counts at a time, none once its cuts
+    are found.
+    """
+    searches = [_search(max_bin, binning, points) for _ in range(columns)]
+    asked = [next(search) for search in searches]
+    cuts: list[Float32Array] = [np.empty(0, dtype=np.float32)] * columns
+    while any(len(keys) for keys in asked):
+        for number, answer in enumerate(count(asked)):
+            if not len(asked[number]):
+                continue
+            try:
+                asked[number] = searches[number].send(answer)
+            except StopIteration as end:
+                cuts[number], asked[number] = end.value, asked[number][:0]
+    return cuts
+
+
+def _search(max_bin: int, binning: str, points: int) -> Generator[UInt32Array, Int64Array, Float32Array]:
+    """The cuts of one column; asks for counts up to keys."""
+    known = _Counted(points)
+    rows = yield from known.all_rows()
+    if not rows:
+        return np.empty(0, dtype=np.float32)
+    if binning == "width":
+        ends = yield from known.at(np.array([1, rows]))
+        return equal_width(float(ends.value[0]), float(ends.value[1]), max_bin)
+    rule = quantiles(rows, max_bin)
+    ranks = next(rule)
+    while True:
+        found = yield from known.at(ranks)
+        try:
+            ranks = rule.send(found)
+        except StopIteration as end:
+            return end.value
+
+
+class _Counted:
+    """How many values of a column are not above certain keys, as far as was asked, in order of keys."""
+
+    def __init__(self, points: int) -> None:
+        self._points = points
+        self._keys = np.array([-1], dtype=np.int64)
+        self._counts = np.zeros(1, dtype=np.int64)
+
+    def all_rows(self) -> Generator[UInt32Array, Int64Array, int]:
+        yield from self._ask(np.linspace(0, (1 << 32) - 1, self._points, dtype=np.int64))
+        return int(self._counts[-1])
+
+    def at(self, ranks: Int64Array) -> Generator[UInt32Array, Int64Array, Ranked]:
+        """What stands at these ranks: every gap between two keys that has one is divided until it is one key wide."""
+        while True:
+            place = self._counts.searchsorted(ranks)  # of the first key that so many values are not above
+            gaps = place[self._keys[place] - self._keys[place - 1] > 1]
+            if not len(gaps):
+                values = from_ordered(self._keys[place].astype(np.uint32))
+                return Ranked(values, self._counts[place - 1], self._counts[place])
+            gaps = np.unique(gaps)
+            low, ways = self._keys[gaps - 1], max(self._points // len(gaps), 2)
+            inside = low[:, None] + (self._keys[gaps] - low)[:, None] * np.arange(1, ways) // ways
+            yield from self._ask(np.setdiff1d(inside, low))
+
+    def _ask(self, keys: Int64Array) -> Generator[UInt32Array, Int64Array, None]:
+        counts = yield keys.astype(np.uint32)
+        place = self._keys.searchsorted(keys)
+        self._keys, self._counts = np.insert(self._keys, place, keys), np.insert(self._counts, place, counts)
 
 
 def _weighted_quantiles(values: Float32Array, weights: Float64Array, max_bin: int) -> Float32Array:

@@ -8,23 +8,21 @@ and the cuts are the same bytes as on one machine, because both ask one rule and
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from veilboost.boost.bins import Ranked, equal_width, propose_cuts, quantiles
+from veilboost.boost.bins import cuts_by_counting, equal_width, propose_cuts
 from veilboost.config import TrainingConfig
 from veilboost.engine import work
 from veilboost.engine.pool import reduced
 from veilboost.engine.shards import ShardedArray, Shards
-from veilboost.fixedpoint import from_ordered, to_ordered
+from veilboost.fixedpoint import to_ordered
 from veilboost.types import AnyArray, BoolArray, Float32Array, Float64Array, Int64Array, UInt32Array
 
 FEW_ROWS = 1 << 18  # a column of so many is seen whole by one worker: quicker than counting
 COLUMNS_AT_ONCE = 4  # whose sorted values are in the store at one time, beside the columns themselves
 POINTS = 1 << 15  # how many values the shards count against at a time, for each column
-
-CountSearch = Generator[UInt32Array, Int64Array, Float32Array]  # asks for counts up to keys, ends with cuts
 
 
 def cuts_in_shards(
@@ -58,67 +56,12 @@ def _by_counting(
 ) -> list[Float32Array]:
     """A few columns side by side: every round of questions is one piece of work per shard."""
     runs = shards.each(sorted_keys, held_out, *columns)
-    searches = [_search(max_bin) for _ in columns]
-    asked = [next(search) for search in searches]
-    cuts: list[Float32Array] = [np.empty(0, dtype=np.float32)] * len(columns)
-    while any(len(keys) for keys in asked):
+
+    def count(asked: Sequence[UInt32Array]) -> Sequence[Int64Array]:
         counts = reduced(shards.pool, work.added, shards.each(counted, shards.pool.put(tuple(asked)), runs))
-        answers = np.split(counts, np.cumsum([len(keys) for keys in asked])[:-1])
-        for number, (search, answer) in enumerate(zip(searches, answers, strict=True)):
-            if not len(answer):
-                continue
-            try:
-                asked[number] = search.send(answer)
-            except StopIteration as end:
-                cuts[number], asked[number] = end.value, asked[number][:0]
-    return cuts
+        return np.split(counts, np.cumsum([len(keys) for keys in asked])[:-1])
 
-
-def _search(max_bin: int) -> CountSearch:
-    """The cuts of one column by the rule for quantiles, which asks for ranks."""
-    known = _Known()
-    rows = yield from known.all_rows()
-    if not rows:
-        return np.empty(0, dtype=np.float32)
-    rule = quantiles(rows, max_bin)
-    ranks = next(rule)
-    while True:
-        found = yield from known.at(ranks)
-        try:
-            ranks = rule.send(found)
-        except StopIteration as end:
-            return end.value
-
-
-class _Known:
-    """How many values of a column are not above certain keys, as far as shards were asked, in order of keys."""
-
-    def __init__(self) -> None:
-        self._keys = np.array([-1], dtype=np.int64)
-        self._counts = np.zeros(1, dtype=np.int64)
-
-    def all_rows(self) -> Generator[UInt32Array, Int64Array, int]:
-        yield from self._ask(np.linspace(0, (1 << 32) - 1, POINTS, dtype=np.int64))
-        return int(self._counts[-1])
-
-    def at(self, ranks: Int64Array) -> Generator[UInt32Array, Int64Array, Ranked]:
-        """What stands at these ranks: every gap between two keys that has one is divided until it is one key wide."""
-        while True:
-            place = self._counts.searchsorted(ranks)  # of the first key that so many values are not above
-            gaps = place[self._keys[place] - self._keys[place - 1] > 1]
-            if not len(gaps):
-                return Ranked(
-                    from_ordered(self._keys[place].astype(np.uint32)), self._counts[place - 1], self._counts[place]
-                )
-            gaps = np.unique(gaps)
-            low, ways = self._keys[gaps - 1], max(POINTS // len(gaps), 2)
-            inside = low[:, None] + (self._keys[gaps] - low)[:, None] * np.arange(1, ways) // ways
-            yield from self._ask(np.setdiff1d(inside, low))
-
-    def _ask(self, keys: Int64Array) -> Generator[UInt32Array, Int64Array, None]:
-        counts = yield keys.astype(np.uint32)
-        place = self._keys.searchsorted(keys)
-        self._keys, self._counts = np.insert(self._keys, place, keys), np.insert(self._counts, place, counts)
+    return cuts_by_counting(len(columns), max_bin, "quantile", POINTS, count)
 
 
 # --- without counting -----------------------------------------------------------------------------------------------

@@ -6,11 +6,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support import make_columns, make_labels
-from veilboost.boost.bins import propose_cuts
+from veilboost.boost.bins import cuts_by_counting, propose_cuts
 from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
 from veilboost.errors import (
@@ -41,7 +41,6 @@ from veilboost.protocols.secagg.shared import (
     SUM_BYTES,
     as_float,
     exact_sum,
-    find_cuts,
     from_residue,
     most_values,
 )
@@ -223,31 +222,69 @@ def test_float32_keeps_its_order_and_comes_back(values):
     assert np.array_equal(from_ordered(ordered), array)
 
 
-@given(
-    st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=200, unique=True),
-    st.integers(2, 9),
-    st.sampled_from(["width", "quantile"]),
+HEAVY = st.lists(st.tuples(st.floats(-1e6, 1e6, width=32), st.integers(1, 70)), min_size=1, max_size=40).map(
+    lambda pairs: [value for value, times in pairs for _ in range(times)]
 )
-def test_cuts_are_those_of_pooled_values(values, max_bin, binning):
-    column = np.array(values, dtype=np.float32) + np.float32(0)
-    if binning == "quantile" and len(values) <= max_bin:
-        return  # a bin for every value: there every value is frequent
-    ordered = np.sort(to_ordered(column))
+LIGHT = st.lists(st.floats(-1e6, 1e6, width=32) | st.integers(-4, 4).map(float), min_size=1, max_size=200)
+
+
+def counting(column, asked_of):
+    ordered = np.sort(to_ordered(column[~np.isnan(column)]))
 
     def count(asked):
-        return np.stack([np.searchsorted(ordered, row, side="right") for row in asked]).astype(np.int64)
+        asked_of.append(max(len(keys) for keys in asked))
+        return [ordered.searchsorted(keys, side="right") for keys in asked]
 
-    found = find_cuts(1, max_bin, binning, count)[0]
-    assert np.array_equal(found, propose_cuts(column, None, max_bin, binning))
+    return count
+
+
+@settings(max_examples=300, deadline=None)
+@given(LIGHT | HEAVY, st.integers(2, 40), st.sampled_from(["width", "quantile"]))
+def test_cuts_are_those_of_pooled_values_ties_or_not(values, max_bin, binning):
+    column = np.array(values, dtype=np.float32)
+    asked = []
+    (found,) = cuts_by_counting(1, max_bin, binning, most_values(max_bin), counting(column, asked))
+    assert found.tobytes() == propose_cuts(column, None, max_bin, binning).tobytes()
+    assert max(asked) <= most_values(max_bin)
+    assert len(asked) <= MOST_STEPS
+
+
+@pytest.mark.parametrize("max_bin", [2, 3, 8, 32, 256])
+@pytest.mark.parametrize("base", [1.05, 1.3, 2.0])
+def test_the_search_ends_in_time_where_frequencies_fall_from_value_to_value(max_bin, base):
+    """The more often a share is made anew, the more steps: here nearly each value is heavy once those before are."""
+    times = np.floor(base ** np.arange(0, np.log(1e5) / np.log(base))).astype(int)
+    column = np.arange(len(times), dtype=np.float32).repeat(times) / 7
+    asked = []
+    (found,) = cuts_by_counting(1, max_bin, "quantile", most_values(max_bin), counting(column, asked))
+    assert found.tobytes() == propose_cuts(column, None, max_bin, "quantile").tobytes()
+    assert len(asked) <= MOST_STEPS // 2
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 10_000), st.integers(2, 12), st.sampled_from(["sets", "onehot", "ordinal"]), st.booleans())
+def test_rows_with_ties_missing_values_and_weights_train_the_model_of_pooled_rows(seed, max_bin, categories, weighted):
+    rng = np.random.default_rng(seed)
+    table = whole(rows=120, seed=seed)
+    columns = tuple(
+        column if column.categories else replace(column, values=np.round(column.values * rng.choice([0.5, 1, 4])))
+        for column in table.columns
+    )
+    weight = rng.choice([0.25, 1.0, 3.0], size=120) if weighted else None
+    table = replace(table, columns=columns, weight=weight)
+    config = config_of(max_bin=max_bin, categories=categories, n_estimators=2)
+    first, second = np.sort(rng.choice(np.arange(1, 120), 2, replace=False)).tolist()
+    run = simulate_training(dealt(table, [first, second - first, 120 - second]), SERVER, "secagg", config)
+    assert run.model.sha256() == pooled(table, config)
 
 
 def test_a_column_without_values_has_no_cuts():
     def none(asked):
-        return np.zeros(asked.shape, dtype=np.int64)
+        return [np.zeros(len(keys), dtype=np.int64) for keys in asked]
 
-    assert [len(cuts) for cuts in find_cuts(2, 8, "quantile", none)] == [0, 0]
-    assert [len(cuts) for cuts in find_cuts(2, 8, "width", none)] == [0, 0]
-    assert find_cuts(0, 8, "width", none) == []
+    assert [len(cuts) for cuts in cuts_by_counting(2, 8, "quantile", 30, none)] == [0, 0]
+    assert [len(cuts) for cuts in cuts_by_counting(2, 8, "width", 30, none)] == [0, 0]
+    assert cuts_by_counting(0, 8, "width", 30, none) == []
 
 
 # --- refusals and losses --------------------------------------------------------------------------------------

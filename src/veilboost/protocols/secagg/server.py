@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from veilboost.boost.bins import Counts, Keys, cuts_by_counting
 from veilboost.boost.booster import RoundResult
 from veilboost.boost.columns import category_cuts
 from veilboost.boost.grower import grow
@@ -24,8 +25,8 @@ from veilboost.protocols.horizontal.schema import Schema, unify
 from veilboost.protocols.horizontal.whole import bare_block, make_whole, to_message
 from veilboost.protocols.secagg import messages
 from veilboost.protocols.secagg.finder import SecaggFinder, added
-from veilboost.protocols.secagg.shared import SUM_BYTES, as_float, find_cuts, from_residue, metric_of
-from veilboost.types import Float32Array, Float64Array, Int64Array, PartyName, UInt8Array, UInt32Array
+from veilboost.protocols.secagg.shared import SUM_BYTES, as_float, from_residue, metric_of, most_values
+from veilboost.types import Float32Array, Float64Array, PartyName, UInt8Array
 from veilboost.wire.message import Done, Message
 
 _NO_BOUND = np.zeros((1, 1))
@@ -108,7 +109,8 @@ class SecaggServer(ServerSide):
     def _find_cuts(self, schema: Schema, base: Float64Array) -> list[Float32Array]:
         config = self._config
         numeric = [info.categories is None or config.categories == "ordinal" for info in schema.columns]
-        found = iter(find_cuts(sum(numeric), config.max_bin, config.binning, self._count))
+        points = most_values(config.max_bin)
+        found = iter(cuts_by_counting(sum(numeric), config.max_bin, config.binning, points, self._count))
         cuts = [
             next(found) if is_number else category_cuts(len(info.categories or ()))
             for info, is_number in zip(schema.columns, numeric, strict=True)
@@ -117,10 +119,15 @@ class SecaggServer(ServerSide):
         self._ask(messages.CutsFound(np.concatenate(cuts).astype(np.float32), starts, base), Done)
         return cuts
 
-    def _count(self, values: UInt32Array) -> Int64Array:
+    def _count(self, asked: Keys) -> Counts:
+        """Ask of all columns at once; shorter lists are filled up with a key that is above all values."""
         self._step += 1
+        values = np.full((len(asked), max(len(keys) for keys in asked)), np.iinfo(np.uint32).max, dtype=np.uint32)
+        for row, keys in zip(values, asked, strict=True):
+            row[: len(keys)] = keys
         answers = self._ask(messages.CountsRequest(self._step, values), messages.MaskedCounts).values()
-        return added([each.counts for each in answers])
+        counts = added([each.counts for each in answers])
+        return [row[: len(keys)] for row, keys in zip(counts, asked, strict=True)]
 
     # --- rounds -----------------------------------------------------------------------------------------
 

@@ -1,24 +1,19 @@
 """What the server and the participants of `secagg` compute alike: the metric, exact sums, the search for cuts.
 
-A cut is found by its rank (FederBoost's distributed quantiles, sixteen ways at a time): the smallest value that at
-least so many are not above. Every step asks how many values lie below fifteen candidates and keeps a sixteenth of the
-interval, so that eight steps find a float32 exactly.
+Cuts are found from counts alone (FederBoost's distributed quantiles): every step asks how many values lie below some
+candidates and divides the gaps that hold a quantile. They are exactly the cuts of pooled rows.
 
 Sums of real numbers are made without any rounding, as one whole number: every float64 is a multiple of 2^-1074.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
-from veilboost.boost.bins import between, equal_width
 from veilboost.boost.metrics import Metric, metric_named
 from veilboost.boost.objective import Objective
 from veilboost.config import TrainingConfig
-from veilboost.fixedpoint import from_ordered
-from veilboost.types import Float32Array, Float64Array, Int64Array, UInt32Array
+from veilboost.types import Float64Array
 
 
 def metric_of(objective: Objective, config: TrainingConfig) -> Metric:
@@ -27,55 +22,16 @@ def metric_of(objective: Objective, config: TrainingConfig) -> Metric:
     return found if found.terms is not None else metric_named("logloss")
 
 
-BITS_AT_ONCE = 4
-MOST_STEPS = 2 + 2 * 32 // BITS_AT_ONCE  # the present values, then two searches with a count between them
-_LAST = np.uint32(0xFFFFFFFF)
-
-Count = Callable[[UInt32Array], Int64Array]  # (columns, values) -> how many of each column are not above each
+WAYS = 15  # in how many parts a step of the search for cuts divides a gap that holds a quantile
+# A search for a float32 takes nine steps at most. Quantiles are searched for again when a heavy value gets a bin by
+# itself. How much the next share is smaller is divided by the number of bins left each time, so that with 2^40 rows and
+# 1024 bins no more than 20 searches follow each other.
+MOST_STEPS = 1 + 9 * 21
 
 
 def most_values(max_bin: int) -> int:
-    """Of how many values of a column one step asks at most: of every rank's candidates, where equal widths have two."""
-    return ((1 << BITS_AT_ONCE) - 1) * max(max_bin - 1, 2)
-
-
-def values_at(ranks: Int64Array, count: Count) -> UInt32Array:
-    """For every column and rank, (columns, ranks), the smallest value that at least `rank` values are not above."""
-    low = np.zeros(ranks.shape, dtype=np.uint64)
-    for shift in range(32 - BITS_AT_ONCE, -1, -BITS_AT_ONCE):
-        steps = np.arange(1, 1 << BITS_AT_ONCE, dtype=np.uint64) << np.uint64(shift)
-        tried = low[..., None] + steps - np.uint64(1)  # the last value of each of the first fifteen parts
-        counts = count(tried.reshape(len(ranks), -1).astype(np.uint32)).reshape(tried.shape)
-        low += (counts < ranks[..., None]).sum(axis=2).astype(np.uint64) << np.uint64(shift)
-    return low.astype(np.uint32)
-
-
-def find_cuts(columns: int, max_bin: int, binning: str, count: Count) -> list[Float32Array]:
-    """The cuts of every numeric column, as `plain` would find them on pooled rows.
-
-    Equal widths are the same cuts. Quantiles are the same where no value is so frequent that it fills a bin by itself
-    (`plain` gives such a value a bin of its own and shares the others anew; here its bin swallows its neighbours').
-    """
-    if not columns:
-        return []
-    present = count(np.full((columns, 1), _LAST))[:, 0]
-    if binning == "width":
-        ends = from_ordered(values_at(np.stack((np.ones_like(present), present), axis=1), count))
-        return [
-            equal_width(float(low), float(high), max_bin) if there else np.empty(0, dtype=np.float32)
-            for (low, high), there in zip(ends, present > 0, strict=True)
-        ]
-    share = np.arange(1, max_bin)
-    ranks = np.maximum(-(-present[:, None] * share // max_bin), 1)  # a bin ends with the value of this rank
-    below = values_at(ranks, count)
-    reached = count(below)
-    above = values_at(np.minimum(reached + 1, np.maximum(present, 1)[:, None]), count)
-    found: list[Float32Array] = []
-    for column in range(columns):
-        inside = np.unique(reached[column][reached[column] < present[column]], return_index=True)[1]
-        low, high = (from_ordered(side[column][reached[column] < present[column]][inside]) for side in (below, above))
-        found.append(between(low, high))
-    return found
+    """Of how many values of a column one step asks at most."""
+    return WAYS * max(max_bin - 1, 2)
 
 
 UNIT_BITS = 1074
