@@ -132,19 +132,21 @@ def test_masks_do_not_depend_on_threads_or_on_where_a_run_starts():
     np.testing.assert_array_equal(runs[0], runs[2])
 
 
+@pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("rows", [3, 512, 1300])
-def test_added_masks_and_left_sums_equal_their_twins(rows):
-    bins, chosen, column, left, members = some_node(rows, 4, wide=False, seed=rows)
+def test_added_masks_and_left_sums_equal_their_twins(rows, wide):
+    bins, chosen, column, left, members = some_node(rows, 4, wide=wide, seed=rows)
+    left_sums = _native.left_sums_u16 if wide else _native.left_sums_u8
     rng = np.random.default_rng(rows)
     masks = rng.normal(size=(4, 3, rows)).astype(np.float32)
     values, by = rng.normal(size=(2, rows)), rng.normal(size=(4, 2, 3))
     noised, grams = np.empty((4, 2, rows), dtype=np.float32), np.empty((4, 3, 3))
     _native.add_masks(masks, values, by, noised, grams, 2)
-    wide = masks.astype(np.float64)
-    np.testing.assert_allclose(noised, values + np.einsum("ckw,cwn->ckn", by, wide), rtol=1e-6, atol=1e-6)
-    np.testing.assert_allclose(grams, np.einsum("cvn,cwn->cvw", wide, wide), rtol=1e-12, atol=1e-9)
+    exact = masks.astype(np.float64)
+    np.testing.assert_allclose(noised, values + np.einsum("ckw,cwn->ckn", by, exact), rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(grams, np.einsum("cvn,cwn->cvw", exact, exact), rtol=1e-12, atol=1e-9)
     sums = np.empty((4, 2))
-    _native.left_sums_u8(bins, chosen, column, left, noised, sums, 2)
+    left_sums(bins, chosen, column, left, noised, sums, 2)
     np.testing.assert_allclose(sums, np.einsum("ckn,cn->ck", noised.astype(np.float64), members), rtol=1e-9, atol=1e-9)
 
 
