@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import arguments, load, note, report
 
+from common import arguments, load, note, report
 from veilboost.config import TrainingConfig
 from veilboost.data import PartyTable
 from veilboost.model.joined import join

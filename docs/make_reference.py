@@ -345,6 +345,68 @@ def _family(cls: type[VeilBoostError]) -> type[VeilBoostError]:
     return next(base for base in cls.__mro__ if issubclass(base, VeilBoostError) and not base.code)
 
 
+# --- statuses, in pages that are otherwise written by hand ------------------------------------------------
+
+
+def statuses(setting: str, victims: dict[str, str]) -> str:
+    """One row for each protocol; `victims` are those of the setting, with the headings of their columns."""
+    rows = [
+        (f"`{spec.name}`", spec.summary, *("; ".join(_claims(spec.statement, victim)) for victim in victims))
+        for spec in BUILT_IN
+        if spec.setting == setting
+    ]
+    return "\n".join(table(("protocol", "what is sent", *victims.values()), rows))
+
+
+def _claims(statement: Statement, victim: str) -> Iterable[str]:
+    return (f"{each.data}: **{each.status}**" for each in statement.protections if each.victim == victim)
+
+
+def vertical_statuses() -> str:
+    return statuses("vertical", {"active": "the active party's", "passive": "a passive party's"})
+
+
+def horizontal_statuses() -> str:
+    return statuses("horizontal", {"participant": "a participant's"})
+
+
+def evidence() -> str:
+    """The attack that each status rests on."""
+    rows = [
+        (
+            f"`{spec.name}`",
+            each.victim,
+            each.subject,
+            f"`{each.attack}`" if each.attack else "[epsilon from below](#epsilon-from-below)",
+            "succeeds" if each.succeeds else "fails",
+        )
+        for spec in BUILT_IN
+        for each in spec.evidence
+    ]
+    return "\n".join(table(("protocol", "whose", "what", "attack", "it"), rows))
+
+
+ROOT = REFERENCE.parents[1]
+BLOCKS: dict[tuple[str, str], Callable[[], str]] = {
+    ("README.md", "vertical protocols"): vertical_statuses,
+    ("README.md", "horizontal protocols"): horizontal_statuses,
+    ("docs/explanation/threat-model.md", "vertical protocols"): vertical_statuses,
+    ("docs/explanation/threat-model.md", "horizontal protocols"): horizontal_statuses,
+    ("docs/explanation/attacks.md", "evidence"): evidence,
+}
+
+
+def with_blocks(file: str) -> str:
+    """A page with what stands between its marks made anew."""
+    text = (ROOT / file).read_text(encoding="utf-8")
+    for (name, mark), make in BLOCKS.items():
+        if name == file:
+            begin, end = f"<!-- begin {mark} -->\n", f"<!-- end {mark} -->"
+            start = text.index(begin) + len(begin)
+            text = text[:start] + make() + "\n" + text[text.index(end, start) :]
+    return text
+
+
 # --- all of them ------------------------------------------------------------------------------------------
 
 PAGES: dict[str, Callable[[], str]] = {
@@ -361,14 +423,18 @@ def made(name: str) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
+    files = {name for name, _ in BLOCKS}
     stale = [name for name in PAGES if not _is_current(name)]
+    stale += [file for file in sorted(files) if (ROOT / file).read_text(encoding="utf-8") != with_blocks(file)]
     if "--check" in arguments:
         for name in stale:
-            sys.stderr.write(f"docs/reference/{name} is not what the source makes; run docs/make_reference.py\n")
+            sys.stderr.write(f"{name} is not what the source makes; run docs/make_reference.py\n")
         return 1 if stale else 0
     for name in PAGES:
         (REFERENCE / name).parent.mkdir(parents=True, exist_ok=True)
         (REFERENCE / name).write_text(made(name), encoding="utf-8")
+    for file in files:
+        (ROOT / file).write_text(with_blocks(file), encoding="utf-8")
     return 0
 
 

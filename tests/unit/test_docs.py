@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import io
+import json
 import re
 import shlex
 import sys
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
 from veilboost.align.api import AlignmentSpec
 from veilboost.align.registry import all_alignments
@@ -131,6 +133,32 @@ def test_leakage_page_names_every_message_and_repeats_what_it_reveals(spec: Prot
     for protection in spec.statement.protections:
         assert f"**{protection.status}**" in text
         assert protection.why in text
+
+
+@pytest.mark.parametrize("spec", BUILT_IN, ids=lambda spec: spec.name)
+def test_leakage_page_has_the_statement_as_its_table(spec: ProtocolSpec) -> None:
+    """Line for line: whose, what, against whom, and the status."""
+    page = (REPOSITORY / "src" / "veilboost" / "protocols" / spec.name / "LEAKAGE.md").read_text(encoding="utf-8")
+    rows = page.partition("| whose | what | against | status |\n")[2].split("\n\n")[0].splitlines()[1:]
+    told = [tuple(cell.strip() for cell in row.strip("|").split("|")) for row in rows]
+    whose = {"active": "the active party's", "passive": "a passive party's", "participant": "a participant's"}
+    claimed = [(whose[each.victim], each.data, each.adversary) for each in spec.statement.protections]
+    assert [row[:3] for row in told] == claimed
+    for row, each in zip(told, spec.statement.protections, strict=True):
+        assert row[3].startswith(f"**{each.status}**")
+
+
+@pytest.mark.parametrize("file", sorted({name for name, _ in GENERATOR.BLOCKS}))
+def test_statuses_in_a_page_are_what_the_specs_say_now(file: str) -> None:
+    """README, threat model and attacks: run docs/make_reference.py."""
+    assert (REPOSITORY / file).read_text(encoding="utf-8") == GENERATOR.with_blocks(file)
+
+
+def test_the_command_shows_the_same_statuses() -> None:
+    shown = json.loads(CliRunner().invoke(app, ["protocols", "--json"]).stdout)["protocols"]
+    assert {each["name"]: each["protections"] for each in shown} == {
+        spec.name: spec.statement.to_list() for spec in BUILT_IN
+    }
 
 
 # --- links and commands -----------------------------------------------------------------------------------
