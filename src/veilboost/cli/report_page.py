@@ -53,7 +53,7 @@ def report(
 
         [bold]veilboost simulate --scene --out result && veilboost report result[/]
     """
-    from veilboost.report.sources import make_report
+    from veilboost.report.runs import make_report
 
     made = make_report(paths, audit)
     file = out if as_json else out or PAGE
