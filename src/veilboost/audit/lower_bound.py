@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from veilboost.audit.own import leaf_of_rows
+from veilboost.audit.replay import leaf_of_rows
 from veilboost.audit.solvers import beta_quantile
 from veilboost.audit.sources import views_of_simulation
 from veilboost.audit.sums import histograms

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from veilboost.audit.own import own_gradients
-from veilboost.audit.replay import ReplayedLevel, rounds
+from veilboost.audit.replay import ReplayedLevel, own_gradients, rounds
 from veilboost.audit.solvers import nearest_pairs
 from veilboost.audit.view import Truth, View
 from veilboost.boost.bins import BinLayout

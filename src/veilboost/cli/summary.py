@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from veilboost.cli.console import bar, bytes_text, indented, make_table, seconds_text, status_text
+from veilboost.cli.console import bar, bytes_text, epsilon_text, indented, make_table, seconds_text, status_text
 
 if TYPE_CHECKING:
     from veilboost.experiment.summary import RunSummary
@@ -127,10 +126,6 @@ def print_exposed(console: Console, done: RunSummary, rest: str) -> None:
     whose = " and ".join(f"the {item.victim} side's {item.data}" for item in done.statement.exposed)
     if whose:
         indented(console, f"[bold red]{escape(done.spec.name)} does not protect {escape(whose)}[/]{rest}")
-
-
-def epsilon_text(epsilon: float | None) -> str:
-    return "[bold red]infinite[/]" if epsilon is None or math.isinf(epsilon) else f"{epsilon:.4g}"
 
 
 def print_spending(console: Console, told: Mapping[str, Any]) -> None:

@@ -9,18 +9,13 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from veilboost.cli.console import print_json, seconds_text, stderr, stdout, writing
+from veilboost.cli.console import AsJson, command_group, seconds_text, stderr, tell, writing
 
-user = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+user = command_group()
 
 Config = Annotated[Path, typer.Option("--config", metavar="FILE", help="Your own settings: name, certificates, peers.")]
 Run = Annotated[str, typer.Option("--run", metavar="NAME", help="The run whose model is served.")]
 Authority = Annotated[str, typer.Option("--authority", metavar="PARTY", help="Who numbers the attributes.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 
 
 @user.callback()
@@ -40,9 +35,9 @@ def publish(
     config: Config,
     run: Run,
     authority: Authority,
-    csp: Annotated[str, typer.Option("--csp", metavar="PARTY", help="Who decides directions, with the secret key.")],
+    csp: Annotated[str, typer.Option(metavar="PARTY", help="Who decides directions, with the secret key.")],
     scheme: Annotated[
-        str, typer.Option("--scheme", metavar="NAME", help="Encryption: paillier (as published) or lattice.")
+        str, typer.Option(metavar="NAME", help="Encryption: paillier (as published) or lattice.")
     ] = "paillier",
     as_json: AsJson = False,
 ) -> None:
@@ -64,27 +59,20 @@ def publish(
         load_party(config), run, authority, csp, scheme, lambda text: stderr().print(escape(text), soft_wrap=True)
     )
     seconds = time.monotonic() - started
-    if as_json:
-        print_json({"run": run, "scheme": known.scheme, "numbers": known.directory.size, "seconds": seconds})
-        return
-    stdout().print(
-        f"users can ask for {escape(run)}: {known.directory.size} serial numbers, {known.scheme}, "
-        f"in {seconds_text(seconds)}",
-        soft_wrap=True,
-    )
+    told = {"run": run, "scheme": known.scheme, "numbers": known.directory.size, "seconds": seconds}
+    what = f"{known.directory.size} serial numbers, {known.scheme}, in {seconds_text(seconds)}"
+    tell(told, as_json, f"users can ask for {escape(run)}: {what}")
 
 
 @user.command()
 def predict(
     config: Config,
     run: Run,
-    active: Annotated[str, typer.Option("--active", metavar="PARTY", help="Who has the model.")],
+    active: Annotated[str, typer.Option(metavar="PARTY", help="Who has the model.")],
     authority: Authority,
-    data: Annotated[Path, typer.Option("--data", metavar="FILE", help="Your rows: parquet, csv or arrow.")],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The scores to write: .parquet or .csv.")],
-    id: Annotated[
-        str | None, typer.Option("--id", metavar="COLUMN", help="Column of --data to keep beside scores.")
-    ] = None,
+    data: Annotated[Path, typer.Option(metavar="FILE", help="Your rows: parquet, csv or arrow.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The scores to write: .parquet or .csv.")],
+    id: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of --data to keep beside scores.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Predict your own rows; they are encrypted before they leave this machine.
@@ -107,7 +95,5 @@ def predict(
     names = ["score"] if scores.shape[1] == 1 else [f"score {k}" for k in range(scores.shape[1])]
     with writing(out):
         write_scores(out, {id or "row": table.ids, **{name: scores[:, k] for k, name in enumerate(names)}})
-    if as_json:
-        print_json({"out": str(out), "rows": table.rows, "columns": names, "seconds": seconds})
-        return
-    stdout().print(f"wrote {escape(str(out))}: {table.rows} rows in {seconds_text(seconds)}", soft_wrap=True)
+    told = {"out": str(out), "rows": table.rows, "columns": names, "seconds": seconds}
+    tell(told, as_json, f"wrote {escape(str(out))}: {table.rows} rows in {seconds_text(seconds)}")

@@ -33,7 +33,7 @@ from veilboost.types import AnyArray, BoolArray, Float64Array, Int64Array, Party
 from veilboost.wire.transcript import by_type, turns
 
 if TYPE_CHECKING:
-    from veilboost.audit.result import Finding
+    from veilboost.audit.attack import Finding
 
 ALONE = "plain"  # nobody else takes part, so nothing needs protection
 TEST_ROWS, VALIDATION_ROWS = "test rows", "validation rows"
@@ -237,7 +237,7 @@ def _received(done: Simulation, spec: ProtocolSpec) -> list[Exchange]:
 
 
 def _findings(done: Simulation, division: Division, held_out: BoolArray | None) -> list[Finding]:
-    from veilboost.audit.runner import audit
+    from veilboost.audit.attacks import audit
     from veilboost.audit.sources import views_of_simulation
 
     return audit(*views_of_simulation(done, division.tables, held_out), seed=division.config.seed)

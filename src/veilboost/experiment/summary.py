@@ -19,7 +19,7 @@ from veilboost.types import Column, Float64Array, PartyName
 from veilboost.wire.transcript import Entry, Network
 
 if TYPE_CHECKING:
-    from veilboost.audit.result import Finding
+    from veilboost.audit.attack import Finding
     from veilboost.report.facts import Facts
 
 _POINTS = 60  # of a learning curve

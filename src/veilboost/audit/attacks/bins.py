@@ -1,35 +1,23 @@
-"""Which rows lie in which bin, from sums per bin: of an honest run, and of one whose gradients are chosen for it."""
+"""Which rows lie in which bin, from sums per bin."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from veilboost.audit.attack import declare
-from veilboost.audit.result import Outcome, share_right
+from veilboost.audit.attack import Outcome, declare, share_right
 from veilboost.audit.solvers import between
 from veilboost.audit.sums import Histograms, Summed, equations, histograms, least_solution
 from veilboost.audit.view import Truth, View
-from veilboost.boost.bins import BinLayout
 from veilboost.protocols.lattice.messages import LatticeSums
 from veilboost.protocols.paillier.messages import PaillierSums
 from veilboost.protocols.vertical.messages import ClearSums
-from veilboost.types import BoolArray, Float64Array, Int32Array, Int64Array, PartyName
+from veilboost.types import BoolArray, Float64Array, PartyName
 
 MOST_EQUATIONS, MOST_CELLS, COLUMNS = 1500, 30_000_000, 2
 PROGRAM_SIZE = 5_000  # rows times bins that linear programs are solved for
 
 
-@declare(
-    "bins from sums",
-    "active",
-    "passive",
-    "features",
-    (
-        ClearSums,
-        PaillierSums,
-        LatticeSums,
-    ),
-)
+@declare("bins from sums", "active", "passive", "features", (ClearSums, PaillierSums, LatticeSums))
 def histogram_bins(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
     """Which rows lie in which bin, from exact sums per bin over many nodes and trees.
 
@@ -83,34 +71,3 @@ def _solve(a: Float64Array, known: Float64Array, possible: BoolArray) -> Float64
             if solved is not None:
                 guess[:, each] = solved
     return np.where(possible, guess, -np.inf)
-
-
-def chosen_gradients(number: int, rows: int, bits: int) -> tuple[Float64Array, Float64Array]:
-    """g and h of one round: of `2 bits` rows, half in either, each row another power of two; zero elsewhere."""
-    g, h = np.zeros(rows), np.zeros(rows)
-    for values, batch in ((g, batch_of(number, 0, rows, bits)), (h, batch_of(number, 1, rows, bits))):
-        values[batch] = 2.0 ** np.arange(len(batch))
-    return g, h
-
-
-def batch_of(number: int, channel: int, rows: int, bits: int) -> Int64Array:
-    """The rows that a round spells in g (channel 0) or h (channel 1)."""
-    first = (2 * number + channel) * bits
-    return np.arange(min(first, rows), min(first + bits, rows))
-
-
-def spelled(sums: Int64Array, layout: BinLayout, count: int) -> Int32Array:
-    """The bin (rows of the batch, columns) of each row, from one channel of the root's sums (slots); -1 for none.
-
-    Values were scaled to the grid by a power of two, which a column's total tells: it is that of all rows, 2^count - 1.
-    """
-    bins = np.full((count, layout.features), -1, dtype=np.int32)
-    for column in range(layout.features):
-        own = sums[layout.offsets[column] : layout.offsets[column + 1]]
-        unit = int(own.sum()) // (2**count - 1) if count else 0
-        if unit <= 0:
-            continue
-        for place, value in enumerate((own // unit).tolist()):
-            inside = [row for row in range(count) if value >> row & 1]
-            bins[inside, column] = place
-    return bins
