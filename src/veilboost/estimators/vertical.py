@@ -16,7 +16,7 @@ from veilboost.errors import (
     RowsDiffer,
     UnsupportedCombination,
 )
-from veilboost.estimators.base import BoostingParameters, Divided, Federated, Fitted, class_names
+from veilboost.estimators.base import BoostingParameters, Description, Divided, Federated, class_names
 from veilboost.estimators.inputs import (
     Parties,
     Tables,
@@ -30,13 +30,13 @@ from veilboost.estimators.inputs import (
     labels_of,
     load_tables,
     named_labels,
+    rows_of_active,
+    shared_rows,
 )
 from veilboost.estimators.kinds import Classifier, Regressor
-from veilboost.estimators.rows import rows_of_active, shared_rows
 from veilboost.estimators.sklearn_base import check_is_fitted
-from veilboost.estimators.stored import Description
 from veilboost.model.joined import JoinedModel
-from veilboost.party.simulation import simulate_prediction, simulate_training
+from veilboost.party.simulation import Simulation, simulate_prediction, simulate_training
 from veilboost.protocols.registry import protocol_named
 from veilboost.protocols.validation import resolve
 from veilboost.types import AnyArray, BoolArray, Float64Array, PartyName
@@ -177,7 +177,7 @@ class Vertical(Federated, VerticalParameters):
 
     def _train(
         self, tables: Tables, held_out: Mapping[PartyName, BoolArray] | None, classes: AnyArray | None
-    ) -> Fitted:
+    ) -> Simulation:
         active = _choose_active(self.active, list(tables))
         config = self._config(classes)
         if self.objective == "auto" and classes is not None:
@@ -187,7 +187,7 @@ class Vertical(Federated, VerticalParameters):
         spec = protocol_named(self.protocol)
         resolve(spec, config, tables[active], engine=self.engine, custom_loss=loss, classes=declared)
         with open_engine(self.engine, self.workers) as engine:
-            done = simulate_training(
+            return simulate_training(
                 tables,
                 active,
                 self.protocol,
@@ -198,7 +198,6 @@ class Vertical(Federated, VerticalParameters):
                 classes=declared,
                 engine=engine,
             )
-        return Fitted(done.parts, done)
 
     def _margins(self, X: Any) -> Float64Array:
         check_is_fitted(self)
