@@ -15,12 +15,11 @@ from veilboost.cli.inspect import export, inspect
 from veilboost.cli.lists import datasets, protocols
 from veilboost.cli.party import jobs, party
 from veilboost.cli.plan import plan
-from veilboost.cli.predict import predict, serve
+from veilboost.cli.predict import predict, serve, user
 from veilboost.cli.privacy import ledger, privacy
 from veilboost.cli.runs import audit, report, transcript
 from veilboost.cli.simulate import simulate
 from veilboost.cli.train import check, prepare, train
-from veilboost.cli.user import user
 from veilboost.errors import ImpossibleParameter, VeilBoostError
 
 REFUSED = 2

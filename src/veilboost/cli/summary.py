@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from veilboost.cli.console import bar, bytes_text, epsilon_text, indented, make_table, seconds_text, status_text
+from veilboost.report.values import alike
 
 if TYPE_CHECKING:
     from veilboost.experiment.summary import RunSummary
@@ -93,14 +94,7 @@ def print_learned(console: Console, learned: Mapping[str, Sequence[str]]) -> Non
 
 def _alike(told: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Parties of which the same is told are named together."""
-    groups: list[tuple[list[str], Any]] = []
-    for name, value in told.items():
-        names = next((names for names, known in groups if known == value), None)
-        if names is None:
-            groups.append(([name], value))
-        else:
-            names.append(name)
-    for names, value in groups:
+    for names, value in alike(told):
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         yield escape(", ".join(names[:_NAMED]) + more), value
 

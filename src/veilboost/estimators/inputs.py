@@ -189,22 +189,17 @@ def check_weights(sample_weight: Any, rows: int, kept: Int64Array) -> Float64Arr
 # --- rows of the same people side by side, and columns in the terms that training knows ----------------------------
 
 
-@dataclass(frozen=True)
-class Shared:
-    """Aligned tables; row k was row `origin[k]` of the active party."""
+def shared_rows(tables: Mapping[PartyName, PartyTable], active: PartyName, by_id: bool) -> tuple[Tables, Int64Array]:
+    """The people whom all parties know, in the order of their ids: training does not depend on how rows came in.
 
-    tables: Tables
-    origin: Int64Array
-
-
-def shared_rows(tables: Mapping[PartyName, PartyTable], active: PartyName, by_id: bool) -> Shared:
-    """The people whom all parties know, in the order of their ids: training does not depend on how rows came in."""
+    Beside the aligned tables stands which row of the active party each row was.
+    """
     if not by_id:
-        return Shared(_same_rows(tables, active), np.arange(tables[active].rows))
+        return _same_rows(tables, active), np.arange(tables[active].rows)
     aligned = align_by_id(tables)
     ids = tables[active].ids
     order = np.argsort(ids, kind="stable")
-    return Shared(aligned, order[np.searchsorted(ids, aligned[active].ids, sorter=order)])
+    return aligned, order[np.searchsorted(ids, aligned[active].ids, sorter=order)]
 
 
 def rows_of_active(tables: Mapping[PartyName, PartyTable], active: PartyName, by_id: bool) -> Tables:

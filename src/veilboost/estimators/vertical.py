@@ -114,9 +114,9 @@ class Vertical(Federated, VerticalParameters):
         frames, wanted, names, y = self._open(X, y)
         active = _choose_active(self.active, list(frames))
         tables, target = self._load(frames, wanted, active, y)
-        shared = shared_rows(tables, active, self.id is not None)
-        weight = check_weights(sample_weight, len(target), shared.origin)
-        tables, target = shared.tables, target[shared.origin]
+        tables, origin = shared_rows(tables, active, self.id is not None)
+        weight = check_weights(sample_weight, len(target), origin)
+        target = target[origin]
         if weight is not None:
             counts = weight > 0
             tables[active] = replace(tables[active], weight=weight)
@@ -172,8 +172,8 @@ class Vertical(Federated, VerticalParameters):
         frames = self._open_new(X, list(trained.tables), trained.names)
         wanted = {party: Wanted.like(table.columns) for party, table in trained.tables.items()}
         tables, target = self._load(frames, wanted, active, y if isinstance(y, str) else labels_of(y))
-        shared = shared_rows(tables, active, self.id is not None)
-        return Divided(shared.tables, {active: target[shared.origin]}, trained.names)
+        tables, origin = shared_rows(tables, active, self.id is not None)
+        return Divided(tables, {active: target[origin]}, trained.names)
 
     def _train(
         self, tables: Tables, held_out: Mapping[PartyName, BoolArray] | None, classes: AnyArray | None

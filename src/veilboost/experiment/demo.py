@@ -10,6 +10,7 @@ import sys
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -113,12 +114,7 @@ def _ids(table: ArrowTable) -> AnyArray:
 
 def _test_ids(scene: Mapping[PartyName, ArrowTable]) -> AnyArray:
     """A share of the people whom all parties know."""
-    shared: AnyArray | None = None
-    for table in scene.values():
-        ids = _ids(table)
-        shared = ids if shared is None else np.intersect1d(shared, ids)
-    if shared is None:
-        raise TypeError("the scene has no parties")
+    shared = reduce(np.intersect1d, map(_ids, scene.values()))
     return np.random.default_rng(0).choice(shared, round(TEST_SHARE * len(shared)), replace=False)
 
 

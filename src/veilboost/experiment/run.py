@@ -6,7 +6,7 @@ import importlib
 import resource
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ from veilboost.party.exchange import Exchange
 from veilboost.party.simulation import SERVER, Simulation, simulate_training
 from veilboost.privacy.accountant import DEFAULT_DELTA, spending
 from veilboost.protocols.registry import protocol_named
-from veilboost.protocols.spec import ProtocolSpec, Setting
+from veilboost.protocols.spec import ProtocolSpec
 from veilboost.protocols.validation import resolve, settle
 from veilboost.types import AnyArray, BoolArray, Float64Array, Int64Array, PartyName, Role
 from veilboost.wire.transcript import by_type, turns
@@ -74,7 +74,8 @@ def run(problem: Problem, spec: ProtocolSpec, config: TrainingConfig, options: R
     if options.classes is not None:
         problem = with_declared(problem, options.classes)
     began = time.perf_counter()
-    division = _DIVIDE[spec.setting](problem, spec, config, options)
+    divide = _by_columns if spec.setting == "vertical" else _by_rows
+    division = divide(problem, spec, config, options)
     done = _simulate(division, spec, options)
     fit_seconds = time.perf_counter() - began
     peak_rss_mb = _peak_rss_mb()  # before baselines bring memory of their own
@@ -200,12 +201,6 @@ def _by_rows(problem: Problem, spec: ProtocolSpec, config: TrainingConfig, optio
     held_out = None if watched is None else {name: watched[share] for name, share in shares.items()}
     first = replace(problem, train={problem.active: next(iter(tables.values()))}, held_out=None)
     return Division(SERVER, tables, config, held_out, first)
-
-
-_DIVIDE: Mapping[Setting, Callable[[Problem, ProtocolSpec, TrainingConfig, RunOptions], Division]] = {
-    "vertical": _by_columns,
-    "horizontal": _by_rows,
-}
 
 
 def _dealt(rows: int, participants: int, seed: int) -> dict[PartyName, Int64Array]:

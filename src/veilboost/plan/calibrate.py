@@ -161,13 +161,7 @@ def cache_file() -> Path:
 
 
 def load_calibrations(file: Path) -> dict[str, Calibration]:
-    """Those of this machine and release; none where there is no file, or it is of another.
-
-    Raises
-    ------
-    UnreadableFile
-        The file is damaged.
-    """
+    """Those of this machine and release; none where there is no file, or it is of another."""
     try:
         kept: Any = json.loads(file.read_text(encoding="utf-8"))
         if kept["format"] != _FORMAT or kept["of"] != _whose():

@@ -98,13 +98,7 @@ class Facts:
 
 
 def load_facts(file: Path) -> Facts:
-    """Read what `Facts.save` wrote.
-
-    Raises
-    ------
-    UnreadableFile
-        It cannot be read, or something else wrote it.
-    """
+    """Read what `Facts.save` wrote; refuse what cannot be read, or what something else wrote."""
     try:
         found: Any = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

@@ -29,13 +29,7 @@ _KEYS = ("attack", "adversary", "victim", "data", "metric", "value", "low", "hig
 
 
 def facts_of_runs(folders: Sequence[Path], findings: Sequence[Mapping[str, Any]] | None = None) -> Facts:
-    """One job, from the folders of one or more of its parties.
-
-    Raises
-    ------
-    UnknownRun
-        A folder is none of a run, or folders are of different jobs.
-    """
+    """One job, from the folders of one or more of its parties; refuses folders of different jobs, or of none."""
     runs = _by_party(folders)
     job = load_job(next(iter(runs.values())).path / "job.toml")
     spec, roles = job.spec, {name: job.role_of(name) for name in job.parties}
@@ -189,17 +183,7 @@ class Report:
 def make_report(paths: Sequence[Path], audit: Path | None = None) -> Report:
     """Look at what the paths hold: run folders of one job, a folder that holds them, or a result.
 
-    Parameters
-    ----------
-    audit
-        What `veilboost audit --json` printed for this run; by default audit.json beside the run, where there is one.
-
-    Raises
-    ------
-    UnknownRun
-        There is nothing there to report on, or more than one job.
-    UnreadableFile
-        A file is damaged.
+    `audit` is what `veilboost audit --json` printed for this run; by default audit.json beside it, where there is one.
     """
     from veilboost.report.pages import run_page
 
