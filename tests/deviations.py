@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from veilboost.audit.attack import Outcome, balanced_accuracy, share_right
+from veilboost.audit.attacks.bins import SumsReader
 from veilboost.audit.replay import rounds
 from veilboost.audit.solvers import least_squares
 from veilboost.audit.sources import views_of_simulation
-from veilboost.audit.sums import SumsReader
 from veilboost.boost.bins import BinLayout
 from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
