@@ -135,16 +135,6 @@ def everything(frames: Mapping[PartyName, Any], categorical: Sequence[Any]) -> d
     return {party: Wanted(None, tuple(name for name in declared if name in names)) for party, names in own.items()}
 
 
-def load_tables(
-    frames: Mapping[PartyName, Any],
-    wanted: Mapping[PartyName, Wanted],
-    id: str | None,
-    labels: Mapping[PartyName, str],
-) -> Tables:
-    """Every party's table; `labels` names the label column of those that have one."""
-    return {party: load_frame(frames[party], own, id, labels.get(party)) for party, own in wanted.items()}
-
-
 def load_frame(frame: Any, wanted: Wanted, id: str | None, label: str | None) -> PartyTable:
     if wanted.features == () and label is None:  # an active party may hold labels and nothing else
         if id is None:

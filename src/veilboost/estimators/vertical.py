@@ -28,7 +28,7 @@ from veilboost.estimators.inputs import (
     frame_of,
     is_by_party,
     labels_of,
-    load_tables,
+    load_frame,
     named_labels,
     rows_of_active,
     shared_rows,
@@ -159,7 +159,7 @@ class Vertical(Federated, VerticalParameters):
         self, frames: Frames, wanted: Mapping[PartyName, Wanted], active: PartyName, y: Any
     ) -> tuple[Tables, AnyArray]:
         named = {active: y} if isinstance(y, str) else dict[PartyName, str]()
-        tables = load_tables(frames, wanted, self.id, named)
+        tables = {name: load_frame(frames[name], own, self.id, named.get(name)) for name, own in wanted.items()}
         target = named_labels(tables[active]) if named else cast(AnyArray, y)
         if len(target) != tables[active].rows:
             raise RowsDiffer(
@@ -202,8 +202,11 @@ class Vertical(Federated, VerticalParameters):
     def _margins(self, X: Any) -> Float64Array:
         check_is_fitted(self)
         frames = self._open_new(X, list(self.parts_), self._names)
-        wanted = {party: Wanted.like(part.columns) for party, part in self.parts_.items()}
-        tables = rows_of_active(load_tables(frames, wanted, self.id, {}), self.active_, self.id is not None)
+        tables = {
+            party: load_frame(frames[party], Wanted.like(part.columns), self.id, None)
+            for party, part in self.parts_.items()
+        }
+        tables = rows_of_active(tables, self.active_, self.id is not None)
         return simulate_prediction(self.parts_, self.active_, tables)
 
 

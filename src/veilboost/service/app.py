@@ -9,7 +9,6 @@ import signal
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 import uvicorn
@@ -32,6 +31,7 @@ from veilboost.errors import (
 from veilboost.fields import FORMS
 from veilboost.infer.scores import ModelInfo, meaning
 from veilboost.party.predicting import Prediction, Presence
+from veilboost.report.pages import render
 from veilboost.service.batching import Batcher
 from veilboost.service.guard import SEEN, Guard, Log, Seen, refusal
 from veilboost.service.rows import About, Asked, Health, Refusal, Schema, read_request
@@ -212,30 +212,9 @@ async def _body(request: Request, most: int) -> bytes:
 
 
 def _page(info: ModelInfo, id_key: str) -> str:
-    """A page that a person can read without leaving this machine: no scripts, nothing loaded."""
-    rows = "".join(
-        f"<tr><td>{escape(column.name)}</td><td>{'number' if column.categories is None else 'category'}</td></tr>"
-        for column in info.columns
-    )
     sample = {id_key: 1, **{column.name: None for column in info.columns}}
-    body = escape(json.dumps({"row": sample}))
-    return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{escape(info.name)}</title>
-<style>body{{font:16px/1.5 sans-serif;max-width:46em;margin:2em auto;padding:0 1em}}
-pre{{background:#eee;padding:1em;white-space:pre-wrap;overflow-wrap:anywhere}}td{{padding-right:2em}}</style></head><body>
-<h1>Model {escape(info.name)}</h1>
-<p>Joint predictions of {escape(", ".join(info.parties))}, served by {escape(info.party)}.
-A score is {escape(meaning(info))}.</p>
-<h2>Ask</h2>
-<pre>curl -H 'Content-Type: application/json' -d '{body}' http://HOST:PORT/v1/predict</pre>
-<p>Several rows at once: <code>{{"rows": [...]}}</code>. <code>null</code> is a missing value.</p>
-<h2>Columns of {escape(info.party)}</h2>
-<table><tr><td><b>{escape(id_key)}</b></td><td>whose row it is</td></tr>{rows}</table>
-<h2>Pages</h2>
-<ul><li>POST /v1/predict</li><li><a href="v1/model">/v1/model</a></li><li><a href="healthz">/healthz</a></li>
-<li><a href="metrics">/metrics</a></li><li><a href="openapi.json">/openapi.json</a></li></ul>
-</body></html>
-"""
+    body = json.dumps({"row": sample})
+    return render("service.html", info=info, id_key=id_key, meaning=meaning(info), body=body)
 
 
 def parse_address(text: str) -> tuple[str, int]:
