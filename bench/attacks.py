@@ -21,7 +21,10 @@ import numpy as np
 from common import among, arguments, load, note, report
 from papers.measure import attacked
 from papers.tables import sampled
+from veilboost.audit.attack import Finding, over_runs
 from veilboost.audit.attacks import (
+    audit,
+    combined,
     masked_network,
     masked_projection,
     masked_sphere,
@@ -34,8 +37,6 @@ from veilboost.audit.attacks import (
     smm2_program,
     smm2_stacking,
 )
-from veilboost.audit.result import Finding, over_runs
-from veilboost.audit.runner import audit, combined
 from veilboost.audit.sources import views_of_simulation
 from veilboost.config import TrainingConfig
 from veilboost.data import PartyTable

@@ -21,10 +21,8 @@ from typing import Any
 from blocks import replace_block, table
 from common import note, report
 from papers.measure import peak_rss_mb
-from veilboost.plan.calibrate import Calibration, calibrate
-from veilboost.plan.measure import measure
-from veilboost.plan.predict import predict
-from veilboost.plan.units import cost_of
+from veilboost.plan.calibrate import calibrate, measure
+from veilboost.plan.predict import Calibration, cost_of, predict
 from veilboost.protocols.cost import PlannedJob
 from veilboost.protocols.registry import all_protocols, protocol_named
 

@@ -19,9 +19,8 @@ from papers.noise import Method
 from papers.rows import Row
 from papers.tables import ACTIVE, among, divided, hold_out, labels
 from papers.target import Cell
-from veilboost.audit.attack import Attack
-from veilboost.audit.result import Finding
-from veilboost.audit.runner import attack
+from veilboost.audit.attack import Attack, Finding
+from veilboost.audit.attacks import attack
 from veilboost.audit.sources import views_of_simulation
 from veilboost.boost.booster import RoundResult
 from veilboost.boost.metrics import auc, logloss

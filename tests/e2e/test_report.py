@@ -14,7 +14,7 @@ from papers import page as papers_page
 from parties import PARTIES, Town, make_certificates
 from veilboost.errors import UnknownRun, UnreadableFile
 from veilboost.report.plots import line_chart
-from veilboost.report.sources import make_report
+from veilboost.report.runs import make_report
 
 LARGEST = 3_000_000
 WIDE, PHONE = 1200, 390

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deviations import batch_of, chosen_gradients, spelled
 from support import make_columns, make_labels, split_among, train
-from veilboost.audit.attacks.bins import batch_of, chosen_gradients, spelled
 from veilboost.audit.replay import rounds
 from veilboost.audit.sources import views_of_simulation
 from veilboost.boost.bins import BinLayout

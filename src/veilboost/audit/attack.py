@@ -1,16 +1,138 @@
-"""What an attack is: a function of one party's view, with the names of who attacks whom."""
+"""What an attack is, a function of one party's view, and what it finds: a number beside what knowing nothing gives."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from veilboost.audit.result import Outcome
 from veilboost.audit.view import Truth, View
-from veilboost.types import PartyName
+from veilboost.types import AnyArray, BoolArray, PartyName
 from veilboost.wire.message import Message
+
+Z95 = 1.959963984540054
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an attack hands back: its measure, what a guess without the view would reach, and in words what happened.
+
+    Larger is better for the attacker and 1 is everything. `low` and `high` hold the value with 95 % confidence. The
+    attack succeeds where `low` reaches `bar`, which is halfway from the baseline to everything unless it is given.
+    """
+
+    metric: str
+    value: float
+    baseline: float
+    low: float
+    high: float
+    sentence: str
+    bar: float | None = None
+
+    @property
+    def threshold(self) -> float:
+        return self.baseline + (1.0 - self.baseline) / 2 if self.bar is None else self.bar
+
+    @property
+    def succeeded(self) -> bool:
+        return self.low >= self.threshold
+
+
+@dataclass(frozen=True)
+class Finding:
+    """An outcome with its names: which attack, from whose view, on whose data, of which protocol."""
+
+    attack: str
+    protocol: str
+    adversary: str
+    adversary_role: str
+    victim: str
+    victim_role: str
+    data: str
+    outcome: Outcome
+    seconds: float
+    runs: int = 1
+
+    @property
+    def succeeded(self) -> bool:
+        return self.outcome.succeeded
+
+    @property
+    def above_chance(self) -> bool:
+        """Did the view help at all?"""
+        return self.outcome.low > self.outcome.baseline
+
+    @property
+    def verdict(self) -> str:
+        return "succeeded" if self.succeeded else "better than chance" if self.above_chance else "resisted"
+
+    def to_dict(self) -> dict[str, Any]:
+        own = {key: value for key, value in asdict(self).items() if key != "outcome"}
+        told = {key: value for key, value in asdict(self.outcome).items() if key != "bar"}
+        return own | told | {"threshold": self.outcome.threshold, "verdict": self.verdict}
+
+
+# --- making outcomes ------------------------------------------------------------------------------------
+
+
+def share_right(metric: str, hits: BoolArray, baseline: float, sentence: str, clusters: int | None = None) -> Outcome:
+    """A share of guesses that are right, with Wilson's interval; `clusters` where guesses are not independent."""
+    value, count = float(np.mean(hits)), clusters or hits.size
+    return Outcome(metric, value, baseline, *wilson(value, count), sentence)
+
+
+def balanced_accuracy(truth: AnyArray, guess: AnyArray, sentence: str) -> Outcome:
+    """The mean over classes of the share of the class that is guessed: knowing nothing gives 1 / classes.
+
+    `{value}` and `{majority}` in the sentence become the value and the share of the most common class.
+    """
+    classes, counts = np.unique(truth, return_counts=True)
+    shares = np.array([np.count_nonzero(guess[truth == each] == each) for each in classes]) / counts
+    value = float(shares.mean())
+    # The error of a mean of independent shares; half a case each keeps it above zero at 0 and 1.
+    smooth = (shares * counts + 0.5) / (counts + 1.0)
+    error = Z95 * math.sqrt(float((smooth * (1 - smooth) / counts).sum())) / len(classes)
+    words = sentence.format(value=value, majority=float(counts.max() / counts.sum()))
+    low, high = max(value - error, 0.0), min(value + error, 1.0)
+    return Outcome("balanced accuracy", value, 1.0 / len(classes), low, high, words)
+
+
+def wilson(share: float, count: float) -> tuple[float, float]:
+    """95 % interval of a share of `count` independent trials."""
+    if count <= 0:
+        return 0.0, 1.0
+    z2 = Z95 * Z95 / count
+    centre = (share + z2 / 2) / (1 + z2)
+    half = Z95 / (1 + z2) * math.sqrt(max(share * (1 - share), 0.0) / count + z2 / (4 * count))
+    # At the ends the two are equal but for rounding, which must not pass for something found.
+    return max(centre - half, 0.0) if share > 0 else 0.0, min(centre + half, 1.0) if share < 1 else 1.0
+
+
+def over_runs(findings: Sequence[Finding]) -> Finding:
+    """The same attack in several runs: means, and Student's interval of the value over the runs."""
+    first = findings[0]
+    if len(findings) == 1:
+        return first
+    from scipy.stats import t  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
+
+    values = np.array([finding.outcome.value for finding in findings])
+    half = float(t.ppf(0.975, len(values) - 1)) * float(values.std(ddof=1)) / math.sqrt(len(values))  # pyright: ignore
+    mean = float(values.mean())
+    outcome = replace(
+        first.outcome,
+        value=mean,
+        baseline=float(np.mean([finding.outcome.baseline for finding in findings])),
+        low=max(mean - half, 0.0),
+        high=min(mean + half, 1.0),
+        bar=float(np.mean([finding.outcome.threshold for finding in findings])),
+    )
+    return replace(first, outcome=outcome, seconds=sum(f.seconds for f in findings), runs=len(findings))
+
+
+# --- attacks ------------------------------------------------------------------------------------------------------
 
 Run = Callable[[View, Truth, PartyName, np.random.Generator], Outcome | None]
 
@@ -34,10 +156,8 @@ class Attack:
     run: Run
 
     def applies(self, view: View) -> bool:
-        kinds = tuple(self.messages)
-        return view.role == self.adversary and (
-            not kinds or any(isinstance(seen.message, kinds) for seen in view.messages)
-        )
+        used = not self.messages or any(isinstance(seen.message, self.messages) for seen in view.messages)
+        return view.role == self.adversary and used
 
 
 def declare(

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from veilboost.audit.own import leaf_of_rows
+from veilboost.audit.attacks.bins import histograms
+from veilboost.audit.replay import leaf_of_rows
 from veilboost.audit.solvers import beta_quantile
 from veilboost.audit.sources import views_of_simulation
-from veilboost.audit.sums import histograms
 from veilboost.audit.view import Truth, View
 from veilboost.boost.objective import sigmoid
 from veilboost.config import TrainingConfig
@@ -62,8 +62,10 @@ def label_lower_bound(
     """Of one person's label in `sealed`, against whoever has the model and knows all other labels."""
     config = _config({"eps": eps, "delta": delta, "selection_share": 0.01, "least_rows": 5}, seed)
     rng = np.random.default_rng(seed)
-    tables = _tables(rng.normal(size=ROWS), (np.arange(ROWS) % 2).astype(np.float64), rng)
-    other = {**tables, "bank": _with_other_label(tables["bank"])}
+    labels = (np.arange(ROWS) % 2).astype(np.float64)
+    tables = _tables(rng.normal(size=ROWS), labels, rng)
+    changed = np.concatenate((1.0 - labels[:1], labels[1:]))  # the first person has the other label
+    other = {**tables, "bank": replace(tables["bank"], label=changed)}
     pair = _collect(tables, other, config, repeats, _label_statistic)
     return LowerBound("labels", eps, lower_bound(*pair, delta, confidence), delta, repeats, confidence)
 
@@ -226,12 +228,3 @@ def _tables(
         "bank": PartyTable(ids, (Column("income", income),), labels),
         "shop": PartyTable(ids, (Column("spent", spent, categories),)),
     }
-
-
-def _with_other_label(table: PartyTable) -> PartyTable:
-    """The same people, of whom the first has the other label."""
-    if table.label is None:
-        raise TypeError("the active table has labels")
-    changed = table.label.copy()
-    changed[0] = 1.0 - changed[0]
-    return replace(table, label=changed)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -31,23 +30,11 @@ def between(towards: Float64Array, a: Float64Array, known: Float64Array, highest
     return np.asarray(found.x, dtype=np.float64) if found.status == 0 else None
 
 
-@dataclass(frozen=True)
-class Logistic:
-    """Scores are `start + weights x`; one row decides between two classes, otherwise there is one a class."""
-
-    start: Float64Array
-    weights: Float64Array
-    classes: Float64Array
-
-
-def logistic(x: Float64Array, labels: Float64Array) -> Logistic:
-    """A regularised logistic regression in which classes count alike."""
+def logistic(x: Float64Array, labels: Float64Array) -> tuple[Float64Array, Float64Array, Float64Array]:
+    """A regularised logistic regression in which classes count alike: intercepts, weights and classes."""
     learner: Any = import_module("sklearn.linear_model")
     fitted = learner.LogisticRegression(C=0.1, class_weight="balanced", max_iter=500).fit(x, labels)
-    start, weights, classes = (
-        np.asarray(each, dtype=np.float64) for each in (fitted.intercept_, fitted.coef_, fitted.classes_)
-    )
-    return Logistic(start, weights, classes)
+    return fitted.intercept_, fitted.coef_, fitted.classes_
 
 
 def forest_guess(x: AnyArray, labels: Float64Array, others: AnyArray) -> Float64Array:
@@ -55,6 +42,14 @@ def forest_guess(x: AnyArray, labels: Float64Array, others: AnyArray) -> Float64
     learner: Any = import_module("sklearn.ensemble")
     forest = learner.RandomForestClassifier(50, class_weight="balanced", random_state=0).fit(x, labels)
     return np.asarray(forest.predict(others), dtype=np.float64)
+
+
+def five_layers(x: Float64Array, labels: Float64Array, seed: int) -> Any:
+    """A network with L2 regularisation, trained to convergence or until it no longer improves."""
+    learner: Any = import_module("sklearn.neural_network")
+    pipeline, scale = import_module("sklearn.pipeline"), import_module("sklearn.preprocessing")
+    network = learner.MLPClassifier((64, 32, 16, 8), alpha=0.01, max_iter=40, early_stopping=True, random_state=seed)
+    return pipeline.make_pipeline(scale.StandardScaler(), network).fit(x, labels)
 
 
 def beta_quantile(share: float, a: float, b: float) -> float:
@@ -67,16 +62,6 @@ def least_squares(columns: Float64Array, values: Float64Array) -> Float64Array:
     """The shortest x for which |columns x - values| is least."""
     found: Any = np.linalg.lstsq(columns, values, rcond=None)
     return found[0]
-
-
-def program_between(
-    towards: Float64Array, matrix: Float64Array, low: Float64Array, high: Float64Array
-) -> Float64Array | None:
-    """The x that makes towards'x least while low <= matrix x <= high; None where there is none."""
-    scipy: Any = import_module("scipy.optimize")
-    free = scipy.Bounds(-np.inf, np.inf)
-    found = scipy.milp(towards, constraints=scipy.LinearConstraint(matrix, low, high), bounds=free)
-    return found.x
 
 
 def conjugate_gradients(
@@ -125,7 +110,9 @@ def two_valued(
 
 def inside_box(projected: Float64Array, hidden: Float64Array, towards: Float64Array) -> Float64Array | None:
     """The point of projected + span(hidden) with all entries in [0, 1] that lies least in a direction."""
-    found = program_between(towards @ hidden, hidden, -projected - _ROOM, 1.0 - projected + _ROOM)
+    scipy: Any = import_module("scipy.optimize")
+    within = scipy.LinearConstraint(hidden, -projected - _ROOM, 1.0 - projected + _ROOM)
+    found = scipy.milp(towards @ hidden, constraints=within, bounds=scipy.Bounds(-np.inf, np.inf)).x
     return None if found is None else projected + hidden @ found
 
 

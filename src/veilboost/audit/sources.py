@@ -26,7 +26,7 @@ from veilboost.protocols.vertical.messages import BeginTraining
 from veilboost.types import BoolArray, PartyName
 from veilboost.wire.codec import Catalogue, decode
 from veilboost.wire.message import Message
-from veilboost.wire.transcript import Transcript, read_frames
+from veilboost.wire.transcript import read_frames
 
 TRANSCRIPT = "transcript"
 
@@ -55,6 +55,8 @@ def views_of_simulation(
     every = sum(table.rows for table in tables.values())  # that a party without a table could see
     views: dict[PartyName, View] = {}
     for name, transcript in run.transcripts.items():
+        if transcript.entries and not transcript.messages:
+            raise UnreadableFile(f"the messages of {name} were not kept", 'simulate with record="payload"')
         table = tables.get(name)
         views[name] = View(
             name,
@@ -62,7 +64,7 @@ def views_of_simulation(
             spec.name,
             skeleton.config,
             every if table is None else table.rows,
-            kept(transcript),
+            tuple(Seen(*each) for each in transcript.messages),
             run.outcome.part if name == run.driver else run.parts.get(name),
             table,
             run.secrets.get(name),
@@ -132,10 +134,3 @@ def seen_in(folder: Path, kinds: Sequence[type[Message]]) -> tuple[Seen, ...]:
         for entry, frame in read_frames(folder / TRANSCRIPT)
         if entry.message in known
     )
-
-
-def kept(transcript: Transcript) -> tuple[Seen, ...]:
-    """The messages that a simulation kept."""
-    if transcript.entries and not transcript.messages:
-        raise UnreadableFile(f"the messages of {transcript.owner} were not kept", 'simulate with record="payload"')
-    return tuple(Seen(*each) for each in transcript.messages)

@@ -1,1 +1,1 @@
-"""The command line: one file per command. Heavy libraries load inside commands, so that help is quick."""
+"""The command line: a file for commands of one kind. Heavy libraries load inside commands, so that help is quick."""

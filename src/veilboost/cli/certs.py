@@ -42,8 +42,8 @@ def about() -> None:
 @certs.command()
 def init(
     folder: Folder = Path("certs"),
-    name: Annotated[str, typer.Option("--name", metavar="NAME", help="What the authority is called.")] = "veilboost",
-    days: Annotated[int | None, typer.Option("--days", help="How long it is valid.", show_default="ten years")] = None,
+    name: Annotated[str, typer.Option(metavar="NAME", help="What the authority is called.")] = "veilboost",
+    days: Annotated[int | None, typer.Option(help="How long it is valid.", show_default="ten years")] = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
@@ -73,14 +73,13 @@ def issue(
     host: Annotated[
         list[str] | None,
         typer.Option(
-            "--host",
             metavar="HOST",
             help="A name or address under which others reach the party. Repeatable.",
             show_default="this machine only",
         ),
     ] = None,
     folder: Folder = Path("certs"),
-    days: Annotated[int | None, typer.Option("--days", help="How long it is valid.", show_default="a year")] = None,
+    days: Annotated[int | None, typer.Option(help="How long it is valid.", show_default="a year")] = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:

@@ -61,6 +61,15 @@ def make_table(*headers: str, numbers: Sequence[str] = ()) -> Table:
     return table
 
 
+def make_pairs(pairs: Mapping[str, str]) -> Table:
+    """Names and values, line by line."""
+    table = make_table("", "")
+    table.show_header = False
+    for name, value in pairs.items():
+        table.add_row(f"[bold]{escape(name)}[/]", escape(value))
+    return table
+
+
 def indented(console: Console, what: RenderableType, by: int = 2) -> None:
     console.print(Padding(what, (0, 0, 0, by)))
 
@@ -68,6 +77,10 @@ def indented(console: Console, what: RenderableType, by: int = 2) -> None:
 def status_text(status: str) -> str:
     style = STATUS_STYLES.get(status, "bold")
     return f"[{style}]{escape(status)}[/]"
+
+
+def epsilon_text(epsilon: float | None) -> str:
+    return values.epsilon_text(epsilon).replace("infinite", "[bold red]infinite[/]")
 
 
 def bar(share: float) -> str:

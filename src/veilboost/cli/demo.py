@@ -26,13 +26,11 @@ INTERRUPTED = 130
 
 def demo(
     protocol: Annotated[
-        str, typer.Option("--protocol", metavar="NAME", help="How the parties talk (veilboost protocols).")
+        str, typer.Option(metavar="NAME", help="How the parties talk (veilboost protocols).")
     ] = "lattice",
     folder: Annotated[
         Path | None,
-        typer.Option(
-            "--folder", metavar="DIR", help="Where to put all files; they stay.", show_default="a temporary folder"
-        ),
+        typer.Option(metavar="DIR", help="Where to put all files; they stay.", show_default="a temporary folder"),
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the files of the temporary folder there.")] = False,
 ) -> None:

@@ -11,21 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from veilboost.cli.console import print_json, stdout, writing
+from veilboost.cli.console import AsJson, command_group, tell, writing
 from veilboost.errors import ImpossibleParameter, ImpossibleSetting, UnsupportedCombination
 
 if TYPE_CHECKING:
     from veilboost.protocols.spec import ProtocolSpec
 
-init = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+init = command_group()
 
 Out = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="The file to write.", show_default="NAME.toml")]
 Force = Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 EXAMPLE_PARTIES = ("bank=127.0.0.1:7400", "shop=127.0.0.1:7401")
 
 
@@ -46,35 +41,25 @@ def about() -> None:
 @init.command()
 def party(
     name: Annotated[str, typer.Argument(help="The party's name, as in its certificate.")],
-    data: Annotated[
-        str | None,
-        typer.Option("--data", metavar="FILE", help="Its table.", show_default="NAME.parquet"),
-    ] = None,
+    data: Annotated[str | None, typer.Option(metavar="FILE", help="Its table.", show_default="NAME.parquet")] = None,
     no_data: Annotated[
         bool, typer.Option("--no-data", help="It has no table: an authority or a computing service.")
     ] = False,
-    id: Annotated[str | None, typer.Option("--id", metavar="COLUMN", help="Whose row it is.")] = None,
-    label: Annotated[str | None, typer.Option("--label", metavar="COLUMN", help="What to predict.")] = None,
-    listen: Annotated[str | None, typer.Option("--listen", metavar="HOST:PORT", help="Where to listen.")] = None,
-    certs: Annotated[Path, typer.Option("--certs", metavar="DIR", help="Folder of certificates.")] = Path("certs"),
+    id: Annotated[str | None, typer.Option(metavar="COLUMN", help="Whose row it is.")] = None,
+    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="What to predict.")] = None,
+    listen: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where to listen.")] = None,
+    certs: Annotated[Path, typer.Option(metavar="DIR", help="Folder of certificates.")] = Path("certs"),
     peer: Annotated[
         list[str] | None,
         typer.Option(
-            "--peer",
             metavar="NAME[=HOST:PORT]",
             help="Another party, which the policy then lets in; without address it dials this one. Repeatable.",
         ),
     ] = None,
-    protocol: Annotated[
-        list[str] | None, typer.Option("--protocol", metavar="NAME", help="A protocol to allow. Repeatable.")
-    ] = None,
+    protocol: Annotated[list[str] | None, typer.Option(metavar="NAME", help="A protocol to allow. Repeatable.")] = None,
     accept_exposed: Annotated[
         list[str] | None,
-        typer.Option(
-            "--accept-exposed",
-            metavar="NAME",
-            help="A protocol to allow although it does not protect this party. Repeatable.",
-        ),
+        typer.Option(metavar="NAME", help="A protocol to allow although it does not protect this party. Repeatable."),
     ] = None,
     out: Out = None,
     force: Force = False,
@@ -124,7 +109,6 @@ def job(
     party: Annotated[
         list[str] | None,
         typer.Option(
-            "--party",
             metavar="NAME[:ROLE][=HOST:PORT]",
             help="A party and where it listens; without address it dials the one that drives. Repeatable; the first "
             "drives (the active party, or the server). ROLE: of a helper of the protocol or of the alignment.",
@@ -132,7 +116,7 @@ def job(
         ),
     ] = None,
     protocol: Annotated[
-        str | None, typer.Option("--protocol", metavar="NAME", help="How parties talk (veilboost protocols).")
+        str | None, typer.Option(metavar="NAME", help="How parties talk (veilboost protocols).")
     ] = None,
     out: Out = None,
     force: Force = False,
@@ -155,17 +139,12 @@ def job(
     from veilboost.protocols.registry import protocol_named
 
     spec = protocol_named(protocol or "plain")
-    named = _named(party or _example(spec), "--party")
-    driver = next(iter(named)).partition(":")[0]
+    parties: dict[str, JobParty] = {}
     try:
-        parties = {
-            who.partition(":")[0]: JobParty(
-                where,
-                "out" if where or who.partition(":")[0] == driver else "in",
-                who.partition(":")[2] or (spec.driver if who.partition(":")[0] == driver else spec.data_role),
-            )
-            for who, where in named.items()
-        }
+        for named, where in _named(party or _example(spec), "--party").items():
+            who, _, role = named.partition(":")
+            usual = spec.data_role if parties else spec.driver  # the first one drives
+            parties[who] = JobParty(where, "out" if where or not parties else "in", role or usual)
         settings = Job(name=name, parties=parties, protocol=spec.name)
     except ImpossibleSetting as error:
         raise ImpossibleParameter(error.what, error.remedy) from None
@@ -200,7 +179,4 @@ def _write(settings: Any, title: str, file: Path, force: bool, as_json: bool) ->
     text = commented_toml(settings, title)
     with writing(file):
         write_private(file, text.encode(), force=force)
-    if as_json:
-        print_json({"file": str(file)})
-    else:
-        stdout().print(f"wrote {escape(str(file))}", soft_wrap=True)
+    tell({"file": str(file)}, as_json, f"wrote {escape(str(file))}")

@@ -1,4 +1,4 @@
-"""`veilboost inspect`: what a saved model, or one party's part of it, holds."""
+"""`veilboost inspect` and `veilboost export`: what a saved model holds, and the model as a plain XGBoost file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from veilboost.cli.console import AsJson, bar, indented, make_table, print_json, status_text, stdout
+from veilboost.cli.console import AsJson, bar, indented, make_table, print_json, status_text, stdout, tell, writing
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -149,3 +149,36 @@ def _show_part(part: Part, as_json: bool) -> None:
         table.add_row(f"[bold]{escape(entry['column'])}[/]", str(entry["splits"]))
     console.print()
     indented(console, table)
+
+
+def export(
+    model: Annotated[
+        Path,
+        typer.Argument(
+            help="A folder that --save wrote, with the parts of all parties, or the run of a job over rows in "
+            "different hands, whose model is whole."
+        ),
+    ],
+    to: Annotated[Path, typer.Option(metavar="FILE", help="The XGBoost JSON file to write.")],
+    as_json: AsJson = False,
+) -> None:
+    """Write a model as a plain XGBoost file.
+
+    The file holds the columns, cuts and categories of all parties: export only
+    where all owners consent. XGBoost itself need not be installed.
+
+    Examples:
+
+        [bold]veilboost export model --to xgboost.json[/]
+
+        [bold]python -c "import xgboost; xgboost.Booster(model_file='xgboost.json')"[/]
+    """
+    from veilboost.model.export import export_xgboost
+    from veilboost.model.joined import join
+    from veilboost.model.store import load_parts
+
+    joined = join(load_parts(model))
+    with writing(to):
+        export_xgboost(joined, to)
+    told = {"file": str(to), "trees": len(joined.trees), "model_sha256": joined.sha256()}
+    tell(told, as_json, f"wrote {escape(str(to))}: {len(joined.trees)} trees")

@@ -8,28 +8,18 @@ from typing import Annotated
 
 import typer
 
-from veilboost.cli.audit import audit
 from veilboost.cli.certs import certs
-from veilboost.cli.check import check
-from veilboost.cli.datasets import datasets
 from veilboost.cli.demo import demo
-from veilboost.cli.export import export
 from veilboost.cli.init import init
-from veilboost.cli.inspect import inspect
-from veilboost.cli.jobs import jobs
-from veilboost.cli.ledger import ledger
-from veilboost.cli.party import party
+from veilboost.cli.inspect import export, inspect
+from veilboost.cli.lists import datasets, protocols
+from veilboost.cli.party import jobs, party
 from veilboost.cli.plan import plan
-from veilboost.cli.predict import predict
-from veilboost.cli.prepare import prepare
-from veilboost.cli.privacy import privacy
-from veilboost.cli.protocols import protocols
-from veilboost.cli.report_page import report
-from veilboost.cli.serve import serve
+from veilboost.cli.predict import predict, serve, user
+from veilboost.cli.privacy import ledger, privacy
+from veilboost.cli.runs import audit, report, transcript
 from veilboost.cli.simulate import simulate
-from veilboost.cli.train import train
-from veilboost.cli.transcript import transcript
-from veilboost.cli.user import user
+from veilboost.cli.train import check, prepare, train
 from veilboost.errors import ImpossibleParameter, VeilBoostError
 
 REFUSED = 2

@@ -53,30 +53,16 @@ def training_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _parameter(item: dataclasses.Field[Any], kind: Any) -> inspect.Parameter:
-    info, flag = info_of(item), option_flag(item)
+    info, flag, default = info_of(item), option_flag(item), item.default
+    text, metavar, shown = _help(info, kind), "NAME" if info.choices else None, "unset" if default is None else True
     if item.name == "options":
-        return _options_parameter(info, flag)
-    option: Any = typer.Option(
-        f"{flag}/--no-{flag.removeprefix('--')}" if item.default is True else flag,
-        help=_help(info, kind),
-        show_default=True if item.default is not None else "unset",
-        metavar="NAME" if info.choices else None,
-        rich_help_panel=PANEL,
-    )
+        text = f"{info.help[0].upper()}{info.help[1:]}; repeatable (docs/reference/parameters.md lists them)."
+        kind, metavar, default, shown = list[str] | None, "NAME=VALUE", None, True
+    name = f"{flag}/--no-{flag.removeprefix('--')}" if default is True else flag
+    option: Any = typer.Option(name, help=text, show_default=shown, metavar=metavar, rich_help_panel=PANEL)
     return inspect.Parameter(
-        item.name, inspect.Parameter.KEYWORD_ONLY, default=item.default, annotation=Annotated[kind, option]
+        item.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]
     )
-
-
-def _options_parameter(info: FieldInfo, flag: str) -> inspect.Parameter:
-    option: Any = typer.Option(
-        flag,
-        help=f"{info.help[0].upper()}{info.help[1:]}; repeatable (docs/reference/parameters.md lists them).",
-        metavar="NAME=VALUE",
-        rich_help_panel=PANEL,
-    )
-    annotation = Annotated[list[str] | None, option]
-    return inspect.Parameter("options", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
 def named_values(given: Sequence[str] | None) -> dict[str, OptionValue]:

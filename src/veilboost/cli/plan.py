@@ -9,43 +9,46 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from veilboost.cli.console import AsJson, bytes_text, make_table, print_json, seconds_text, stderr, stdout, writing
+from veilboost.cli.console import (
+    AsJson,
+    bytes_text,
+    make_table,
+    print_json,
+    seconds_text,
+    stderr,
+    stdout,
+    tell,
+    writing,
+)
 from veilboost.errors import ImpossibleParameter, UnsupportedCombination
 
 if TYPE_CHECKING:
-    from veilboost.plan.calibrate import Calibration
-    from veilboost.plan.predict import Prediction
+    from veilboost.plan.predict import Calibration, Prediction
     from veilboost.protocols.cost import PlannedJob
 
 
 def plan(
     rows: Annotated[
-        float | None, typer.Option("--rows", help="Rows that all parties have in common, or in all. As in 1e8.")
+        float | None, typer.Option(help="Rows that all parties have in common, or in all. As in 1e8.")
     ] = None,
     features: Annotated[
         str | None,
         typer.Option(
-            "--features",
-            metavar="N,N,...",
-            help="Columns of each party, the active one first; one number is dealt out evenly.",
+            metavar="N,N,...", help="Columns of each party, the active one first; one number is dealt out evenly."
         ),
     ] = None,
     parties: Annotated[
-        int | None,
-        typer.Option("--parties", help="How many parties; participants, where rows are in different hands."),
+        int | None, typer.Option(help="How many parties; participants, where rows are in different hands.")
     ] = None,
-    trees: Annotated[int, typer.Option("--trees", help="Rounds of boosting.")] = 100,
-    depth: Annotated[int, typer.Option("--depth", help="Levels of a tree.")] = 6,
-    bins: Annotated[int, typer.Option("--bins", help="Bins of a column.")] = 64,
+    trees: Annotated[int, typer.Option(help="Rounds of boosting.")] = 100,
+    depth: Annotated[int, typer.Option(help="Levels of a tree.")] = 6,
+    bins: Annotated[int, typer.Option(help="Bins of a column.")] = 64,
     protocol: Annotated[
         list[str] | None,
-        typer.Option(
-            "--protocol", metavar="NAME", help="Only this one. Repeatable.", show_default="all that fit the parties"
-        ),
+        typer.Option(metavar="NAME", help="Only this one. Repeatable.", show_default="all that fit the parties"),
     ] = None,
     network: Annotated[
-        str | None,
-        typer.Option("--network", metavar="LINE", help="The line between the parties, as 1gbit,20ms."),
+        str | None, typer.Option(metavar="LINE", help="The line between the parties, as 1gbit,20ms.")
     ] = None,
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="Measure this machine again, some seconds for each protocol.")
@@ -80,10 +83,7 @@ def plan(
         if not calibrate:
             raise UnsupportedCombination("there is no job to plan", "give --rows and --features, or --calibrate")
         known = _calibrated(protocol or list(every), again=True)
-        if as_json:
-            print_json({"calibrated": list(known)})
-        else:
-            stdout().print(f"measured: {', '.join(known)}", soft_wrap=True)
+        tell({"calibrated": list(known)}, as_json, f"measured: {', '.join(known)}")
         return
     if not math.isfinite(rows):
         raise ImpossibleParameter(f"--rows {rows} is no number of rows")

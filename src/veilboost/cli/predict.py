@@ -1,4 +1,4 @@
-"""`veilboost predict`: scores of new rows, with live parties."""
+"""`veilboost predict`, `serve` and `user`: scores of new rows, with live parties, over HTTP, or from encrypted rows."""
 
 from __future__ import annotations
 
@@ -11,19 +11,26 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from veilboost.cli.console import print_json, seconds_text, stderr, stdout, writing
-from veilboost.errors import ImpossibleParameter, UnreadableFile
+from veilboost.cli.console import AsJson, command_group, seconds_text, stderr, tell, writing
+from veilboost.errors import ImpossibleParameter, MissingExtra, UnreadableFile, UnsupportedCombination
 
+user = command_group()
+
+HEALTH_AGE, HEALTH_SECONDS = 10.0, 2.0  # how old an answer of /healthz may be, and how long it may take
+CALL_SECONDS = 3.0  # how long a prediction waits for a party that is away
 Model = Annotated[Path, typer.Option("--model", metavar="RUN", help="The run folder of a finished job.")]
 Config = Annotated[Path, typer.Option("--config", metavar="FILE", help="This party's settings.")]
+Own = Annotated[Path, typer.Option("--config", metavar="FILE", help="Your own settings: name, certificates, peers.")]
+Run = Annotated[str, typer.Option("--run", metavar="NAME", help="The run whose model is served.")]
+Authority = Annotated[str, typer.Option("--authority", metavar="PARTY", help="Who numbers the attributes.")]
 
 
 def predict(
     model: Model,
     config: Config,
-    data: Annotated[Path, typer.Option("--data", metavar="FILE", help="New rows: parquet, csv or arrow.")],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The scores to write: .parquet or .csv.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
+    data: Annotated[Path, typer.Option(metavar="FILE", help="New rows: parquet, csv or arrow.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The scores to write: .parquet or .csv.")],
+    as_json: AsJson = False,
 ) -> None:
     """Predict new rows together with the other parties.
 
@@ -58,26 +65,23 @@ def predict(
     columns = score_columns(info, found.ids, found.scores)
     with writing(out):
         write_scores(out, columns)
-    if as_json:
-        print_json(
-            {
-                "out": str(out),
-                "rows": table.rows,
-                "columns": list(columns),
-                "objective": info.objective,
-                "score": meaning(info),
-                "classes": None if info.classes is None else list(info.classes),
-                "model": info.name,
-                "parties": list(info.parties),
-                "seconds": seconds,
-            }
-        )
-        return
-    stdout().print(
+    told = {
+        "out": str(out),
+        "rows": table.rows,
+        "columns": list(columns),
+        "objective": info.objective,
+        "score": meaning(info),
+        "classes": info.classes,
+        "model": info.name,
+        "parties": info.parties,
+        "seconds": seconds,
+    }
+    tell(
+        told,
+        as_json,
         f"wrote {escape(str(out))}: {table.rows} rows, predicted with {escape(others)} in {seconds_text(seconds)}",
-        soft_wrap=True,
+        f"columns {escape(', '.join(columns))}; a score is {escape(meaning(info))}",
     )
-    stdout().print(f"columns {escape(', '.join(columns))}; a score is {escape(meaning(info))}", soft_wrap=True)
 
 
 def _check_place(data: Path, out: Path) -> None:
@@ -99,3 +103,172 @@ def _stage(text: str) -> Generator[None]:
     else:
         console.print(escape(text), soft_wrap=True)
         yield
+
+
+def serve(
+    model: Model,
+    config: Config,
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 is any free one.")
+    ] = "127.0.0.1:8080",
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Let in only requests that bear the token in this file (mode 0600).",
+            show_default="let in all",
+        ),
+    ] = None,
+    max_rows: Annotated[int, typer.Option(help="Most rows of a request.")] = 1000,
+    max_body_mb: Annotated[int, typer.Option(help="Largest request, in megabytes.")] = 8,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Do not write a line per request.")] = False,
+) -> None:
+    """Serve predictions over HTTP with JSON.
+
+    Run by the active party of a finished job, while the daemons of the other
+    parties run. Requests that come at the same time share one joint prediction.
+
+    Listens on this machine only unless told otherwise, and speaks plain HTTP:
+    TLS and the authentication of users are the job of whoever puts it on a
+    network (a reverse proxy). --token-file is for programs on a network you trust.
+
+    POST /v1/predict, GET /v1/model, /healthz, /metrics, /openapi.json; / lists
+    them. Neither rows nor ids are ever logged. Needs: pip install 'veilboost[serve]'.
+
+    Examples:
+
+        [bold]veilboost serve --model runs/credit --config bank.toml[/]
+
+        [bold]veilboost serve --model runs/credit --config bank.toml --token-file token[/]
+    """
+    for option, value in (("--max-rows", max_rows), ("--max-body-mb", max_body_mb)):
+        if value < 1:
+            raise ImpossibleParameter(f"{option} {value} is less than 1")
+    try:
+        from veilboost.service.app import ServiceLimits, is_loopback, make_app, parse_address, run_server
+        from veilboost.service.guard import read_token
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("veilboost"):
+            raise
+        raise MissingExtra(f"the service needs {error.name}", "pip install 'veilboost[serve]'") from None
+    from veilboost.party.predicting import LivePredictor, open_predictor
+    from veilboost.party.settings import load_party
+
+    host, port = parse_address(listen)
+    token = None if token_file is None else read_token(token_file)
+    opened = open_predictor(load_party(config), model)
+    if not isinstance(opened, LivePredictor):
+        raise UnsupportedCombination(
+            "the model of a job over rows in different hands is whole, and needs no parties to predict with",
+            "use veilboost predict, or veilboost export for XGBoost",
+        )
+    if opened.job.alignment == "preshared":  # single rows find each other by their ids
+        raise UnsupportedCombination(
+            f"the run {opened.info.name!r} has alignment = 'preshared', which knows no single rows",
+            "train with another alignment",
+        )
+    console = stderr()
+    if not is_loopback(host):
+        console.print(
+            f"warning: {escape(host)} can be reached by other machines, and this is plain HTTP", soft_wrap=True
+        )
+
+    def log(line: str) -> None:
+        if not quiet:
+            console.print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {escape(line)}", soft_wrap=True)
+
+    app = make_app(
+        opened.info,
+        lambda table: opened.predict(table, CALL_SECONDS),
+        lambda: opened.roll_call.lately(HEALTH_AGE, HEALTH_SECONDS),
+        limits=ServiceLimits(max_rows, max_body_mb << 20),
+        token=token,
+        log=log,
+    )
+    run_server(
+        app,
+        host,
+        port,
+        lambda where: console.print(f"serving {escape(opened.info.name)} on {where}", soft_wrap=True),
+    )
+
+
+@user.callback()
+def about() -> None:
+    """Let users predict with rows that nobody can read, and be such a user.
+
+    Examples:
+
+        [bold]veilboost user publish --config bank.toml --run loan --authority ta --csp csp[/]
+
+        [bold]veilboost user predict --config u.toml --run loan --active bank --authority ta --data x.csv --out s.csv[/]
+    """
+
+
+@user.command()
+def publish(
+    config: Own,
+    run: Run,
+    authority: Authority,
+    csp: Annotated[str, typer.Option(metavar="PARTY", help="Who decides directions, with the secret key.")],
+    scheme: Annotated[
+        str, typer.Option(metavar="NAME", help="Encryption: paillier (as published) or lattice.")
+    ] = "paillier",
+    as_json: AsJson = False,
+) -> None:
+    """Encrypt a finished model so that users can be served, as its active party.
+
+    The other parties, the authority and the CSP must be up, with addresses
+    under [peers] of your file. Once this is done, only authority, CSP and
+    your own `veilboost party serve` are needed.
+
+    Examples:
+
+        [bold]veilboost user publish --config bank.toml --run loan --authority ta --csp csp --scheme lattice[/]
+    """
+    from veilboost.party.settings import load_party
+    from veilboost.secure_inference.client import publish as publish_model
+
+    started = time.monotonic()
+    known = publish_model(
+        load_party(config), run, authority, csp, scheme, lambda text: stderr().print(escape(text), soft_wrap=True)
+    )
+    seconds = time.monotonic() - started
+    told = {"run": run, "scheme": known.scheme, "numbers": known.directory.size, "seconds": seconds}
+    what = f"{known.directory.size} serial numbers, {known.scheme}, in {seconds_text(seconds)}"
+    tell(told, as_json, f"users can ask for {escape(run)}: {what}")
+
+
+@user.command("predict")
+def predict_encrypted(
+    config: Own,
+    run: Run,
+    active: Annotated[str, typer.Option(metavar="PARTY", help="Who has the model.")],
+    authority: Authority,
+    data: Annotated[Path, typer.Option(metavar="FILE", help="Your rows: parquet, csv or arrow.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The scores to write: .parquet or .csv.")],
+    id: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of --data to keep beside scores.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Predict your own rows; they are encrypted before they leave this machine.
+
+    Neither who has the model nor the CSP learns your values. The one who has
+    the model learns which side of its nodes you are on, and your score.
+
+    Examples:
+
+        [bold]veilboost user predict --config u.toml --run loan --active bank --authority ta --data x.csv --out s.csv[/]
+    """
+    from veilboost.infer.scores import check_ending, write_scores
+    from veilboost.party.settings import load_party
+    from veilboost.secure_inference.client import predict_own_rows
+
+    check_ending(out)
+    started = time.monotonic()
+    table, scores = predict_own_rows(load_party(config), run, active, authority, data, id)
+    seconds = time.monotonic() - started
+    names = ["score"] if scores.shape[1] == 1 else [f"score {k}" for k in range(scores.shape[1])]
+    with writing(out):
+        write_scores(out, {id or "row": table.ids, **{name: scores[:, k] for k, name in enumerate(names)}})
+    told = {"out": str(out), "rows": table.rows, "columns": names, "seconds": seconds}
+    tell(told, as_json, f"wrote {escape(str(out))}: {table.rows} rows in {seconds_text(seconds)}")

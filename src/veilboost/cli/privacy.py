@@ -1,22 +1,44 @@
-"""`veilboost privacy`: noise for a budget, and what a run has spent."""
+"""`veilboost privacy` and `veilboost ledger`: noise for a budget, what a run has spent, and what all jobs have."""
 
 from __future__ import annotations
 
+import json
+from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from veilboost.cli.console import AsJson, command_group, make_table, print_json, stdout
+from veilboost.cli.console import (
+    AsJson,
+    command_group,
+    epsilon_text,
+    indented,
+    make_pairs,
+    make_table,
+    print_json,
+    stdout,
+    tell,
+    writing,
+)
 from veilboost.cli.options import named_values
 from veilboost.config import TrainingConfig
-from veilboost.errors import ImpossibleParameter, UnsupportedCombination
+from veilboost.errors import DamagedLedger, ImpossibleParameter, UnknownRun, UnreadableFile, UnsupportedCombination
 
-privacy = command_group()
+if TYPE_CHECKING:
+    from veilboost.party.policy import Policy
+    from veilboost.privacy.ledger import Ledger
+
+privacy, ledger = command_group(), command_group()
 
 ACTIVE, PASSIVE, SIZE = "The active party's budget", "A passive party's budget", "Size of the job"
 _USUAL = TrainingConfig()
+Party = Annotated[
+    Path | None,
+    typer.Option("--party", "--config", metavar="FILE", help="The party's settings, which name its ledger."),
+]
+File = Annotated[Path | None, typer.Option("--ledger", metavar="FILE", help="The ledger itself.")]
 
 
 @privacy.callback()
@@ -33,23 +55,21 @@ def about() -> None:
 
 @privacy.command()
 def calibrate(
-    protocol: Annotated[str, typer.Option("--protocol", metavar="NAME", help="A protocol with noise.")],
-    rows: Annotated[int, typer.Option("--rows", help="Rows to train on.", rich_help_panel=SIZE)],
-    eps_ap: Annotated[float | None, typer.Option("--eps-ap", help="Epsilon.", rich_help_panel=ACTIVE)] = None,
-    delta_ap: Annotated[float | None, typer.Option("--delta-ap", help="Delta.", rich_help_panel=ACTIVE)] = None,
-    eps_pp: Annotated[float | None, typer.Option("--eps-pp", help="Epsilon.", rich_help_panel=PASSIVE)] = None,
-    delta_pp: Annotated[float | None, typer.Option("--delta-pp", help="Delta.", rich_help_panel=PASSIVE)] = None,
+    protocol: Annotated[str, typer.Option(metavar="NAME", help="A protocol with noise.")],
+    rows: Annotated[int, typer.Option(help="Rows to train on.", rich_help_panel=SIZE)],
+    eps_ap: Annotated[float | None, typer.Option(help="Epsilon.", rich_help_panel=ACTIVE)] = None,
+    delta_ap: Annotated[float | None, typer.Option(help="Delta.", rich_help_panel=ACTIVE)] = None,
+    eps_pp: Annotated[float | None, typer.Option(help="Epsilon.", rich_help_panel=PASSIVE)] = None,
+    delta_pp: Annotated[float | None, typer.Option(help="Delta.", rich_help_panel=PASSIVE)] = None,
     guess: Annotated[
-        float | None,
-        typer.Option("--guess", help="Probability of guessing a label by one tree (elxgb).", rich_help_panel=ACTIVE),
+        float | None, typer.Option(help="Probability of guessing a label by one tree (elxgb).", rich_help_panel=ACTIVE)
     ] = None,
-    features: Annotated[int, typer.Option("--features", help="Columns of a passive party.", rich_help_panel=SIZE)] = 10,
-    bins: Annotated[int, typer.Option("--bins", help="Bins of a column.", rich_help_panel=SIZE)] = _USUAL.max_bin,
-    trees: Annotated[int, typer.Option("--trees", help="Boosting rounds.", rich_help_panel=SIZE)] = _USUAL.n_estimators,
-    depth: Annotated[int, typer.Option("--depth", help="Levels of a tree.", rich_help_panel=SIZE)] = _USUAL.max_depth,
+    features: Annotated[int, typer.Option(help="Columns of a passive party.", rich_help_panel=SIZE)] = 10,
+    bins: Annotated[int, typer.Option(help="Bins of a column.", rich_help_panel=SIZE)] = _USUAL.max_bin,
+    trees: Annotated[int, typer.Option(help="Boosting rounds.", rich_help_panel=SIZE)] = _USUAL.n_estimators,
+    depth: Annotated[int, typer.Option(help="Levels of a tree.", rich_help_panel=SIZE)] = _USUAL.max_depth,
     option: Annotated[
-        list[str] | None,
-        typer.Option("--option", metavar="NAME=VALUE", help="An option of the protocol, set by hand; repeatable."),
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of the protocol, set by hand; repeatable.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -88,19 +108,14 @@ def calibrate(
     if as_json:
         print_json({**found, "protocol": protocol, "request": vars(request)})
         return
-    table = make_table("", "")
-    table.show_header = False
-    for name, value in found.items():
-        table.add_row(f"[bold]{escape(name)}[/]", escape(f"{value:.6g}" if isinstance(value, float) else str(value)))
-    stdout().print(table)
+    texts = {name: f"{value:.6g}" if isinstance(value, float) else str(value) for name, value in found.items()}
+    stdout().print(make_pairs(texts))
 
 
 @privacy.command()
 def spent(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, at any party.")],
-    delta: Annotated[
-        float | None, typer.Option("--delta", help="Compose at this delta.", show_default="the policy's")
-    ] = None,
+    delta: Annotated[float | None, typer.Option(help="Compose at this delta.", show_default="the policy's")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what a party released in a run, and what that costs.
@@ -114,7 +129,6 @@ def spent(
         [bold]veilboost privacy spent runs/credit --json[/]
     """
     from veilboost.cli.summary import print_spending
-    from veilboost.errors import UnknownRun
     from veilboost.party.runs import RunFolder
     from veilboost.privacy.accountant import spending
     from veilboost.privacy.calibrate import check_delta
@@ -135,3 +149,179 @@ def spent(
     console = stdout()
     console.print(f"[bold]What {escape(told['party'])} spent[/] in {escape(told['job'])}", soft_wrap=True)
     print_spending(console, told)
+
+
+@ledger.callback()
+def about_ledger() -> None:
+    """Show, verify and export what all jobs released of a party's data.
+
+    Examples:
+
+        [bold]veilboost ledger show --party bank.toml[/]
+
+        [bold]veilboost ledger verify --ledger runs/ledger.sqlite[/]
+    """
+
+
+@ledger.command()
+def show(party: Party = None, file: File = None, as_json: AsJson = False) -> None:
+    """Show what left of a party's data: with noise, and exactly.
+
+    What left with noise has an epsilon. Epsilons of jobs add up, each at the
+    delta of the policy. What left exactly has no finite epsilon: it is listed
+    by receiver, with how many rows and bins it told of, and how often.
+
+    Example:
+
+        [bold]veilboost ledger show --party bank.toml[/]
+    """
+    book, policy = _open(party, file)
+    head = book.verify()
+    totals = book.totals(policy.delta)
+    every = book.events()
+    kinds = {event.adjacency for event in every}
+    spent = sum(total.counted for total in totals)
+    bounded, exact = sum(total.bounded for total in totals), book.exact()
+    peers = {event.adversary: None for event in every}
+    about: dict[str, Any] = {
+        "ledger": str(book.path),
+        "rows": head.rows,
+        "head": head.hash,
+        "delta": policy.delta,
+        "spent": spent,
+        "budget": policy.epsilon_total,
+        "by_adjacency": {str(kind): book.spent(policy.delta, kind) for kind in sorted(kinds)},
+        "bounded": bounded,
+        "by_peer": {
+            peer: {
+                "bounded": book.bounded(policy.delta, peer),
+                "exact_releases": sum(item.times for item in exact if item.to == peer),
+            }
+            for peer in peers
+        },
+        "exact": [vars(item) for item in exact],
+        "jobs": [
+            {key: getattr(total, key) for key in ("job", "releases", "epsilon", "reserved", "bounded")}
+            | {"exact_releases": total.exact}
+            for total in totals
+        ],
+    }
+    if as_json:
+        print_json(about)
+        return
+    console = stdout()
+    console.print(f"[bold]{escape(str(book.path))}[/]: {head.rows} rows, whole\n", soft_wrap=True)
+    numbers = ("with noise", "epsilon", "exact", "set aside")
+    table = make_table("job", *numbers, numbers=numbers)
+    for total in totals:
+        aside = epsilon_text(total.reserved) if total.reserved else ""
+        noised = total.releases - total.exact
+        table.add_row(escape(total.job), str(noised), epsilon_text(total.bounded), str(total.exact), aside)
+    indented(console, table)
+    numbers = ("epsilon", "exact")
+    table = make_table("to", *numbers, numbers=numbers)
+    for peer, told in about["by_peer"].items():
+        table.add_row(escape(peer), epsilon_text(told["bounded"]), str(told["exact_releases"]))
+    indented(console, table)
+    if exact:
+        console.print("\n[bold]Exact, unbounded[/]\n")
+        numbers = ("rows", "bins", "times", "jobs")
+        table = make_table("what", "to", "by", *numbers, numbers=numbers)
+        for item in exact:
+            counts = (str(number or "") for number in (item.rows, item.bins, item.times, item.jobs))
+            table.add_row(escape(item.what), escape(item.to), escape(item.protocol), *counts)
+        indented(console, table)
+    limit = "no limit is set" if policy.epsilon_total is None else f"of {policy.epsilon_total:g}"
+    times = sum(item.times for item in exact)
+    console.print(
+        f"\n  in all: epsilon {bounded:.3f} with noise, each job at delta {policy.delta:g}, {limit}; "
+        f"{times} exact releases",
+        soft_wrap=True,
+    )
+
+
+@ledger.command()
+def verify(
+    party: Party = None,
+    file: File = None,
+    head: Annotated[
+        str | None, typer.Option(metavar="HASH", help="A hash seen earlier, which must still be in it.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check that nothing was changed, moved or taken out of a ledger.
+
+    Example:
+
+        [bold]veilboost ledger verify --party bank.toml[/]
+    """
+    book, _ = _open(party, file)
+    found = book.verify()
+    if head is not None and all(row.hash != head for row in book.rows()):
+        raise DamagedLedger(f"{book.path} does not hold the hash that was seen earlier")
+    told = {"ledger": str(book.path), "whole": True, "rows": found.rows, "head": found.hash}
+    tell(told, as_json, f"whole: {found.rows} rows, the last has hash {found.hash}")
+
+
+@ledger.command()
+def export(
+    party: Party = None,
+    file: File = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write it here.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a whole ledger as JSON, verified, for an auditor.
+
+    Example:
+
+        [bold]veilboost ledger export --party bank.toml --out ledger.json[/]
+    """
+    book, _ = _open(party, file)
+    content = book.export()
+    if out is None:
+        print_json(content)
+        return
+    with writing(out):
+        out.write_text(json.dumps(content, indent=2) + "\n")
+    told = {"written": str(out), "rows": content["head"]["rows"], "head": content["head"]["hash"]}
+    when = datetime.now().isoformat(" ", "seconds")
+    tell(told, as_json, f"{told['rows']} rows as of {when} in {escape(str(out))}")
+
+
+@ledger.command()
+def close(
+    job: Annotated[str, typer.Argument(help="The job, as `veilboost ledger show` names it.")],
+    party: Party = None,
+    file: File = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give back what is set aside for a job that was killed and will not go on.
+
+    What it has spent stays spent.
+
+    Example:
+
+        [bold]veilboost ledger close credit/3f0c12ab9d41 --party bank.toml[/]
+    """
+    book, _ = _open(party, file)
+    aside = book.reserved().get(job, 0.0)
+    if not aside:
+        raise UnsupportedCombination(f"nothing is set aside for {job!r}", "`veilboost ledger show` lists the jobs")
+    book.close(job)
+    text = f"{escape(job)} is closed; what it spent counts, nothing more is set aside"
+    tell({"job": job, "given_back": aside}, as_json, text)
+
+
+def _open(party: Path | None, file: Path | None) -> tuple[Ledger, Policy]:
+    from veilboost.party.policy import Policy
+    from veilboost.party.settings import load_party
+    from veilboost.privacy.ledger import Ledger
+
+    if party is not None and file is None:
+        settings = load_party(party)
+        return Ledger(settings.ledger_file), settings.policy
+    if file is None or party is not None:
+        raise UnsupportedCombination("a ledger is named by --party or by --ledger", "give one of the two")
+    if not file.exists():
+        raise UnreadableFile(f"there is no ledger {str(file)!r}")
+    return Ledger(file), Policy()

@@ -35,46 +35,35 @@ def simulate(
     data: Annotated[
         list[str] | None,
         _data(
-            "--data",
             metavar="FILE",
             help="Table to train on: parquet, csv, arrow, libsvm, or 'sql:SELECT ...'. "
             "Or one per party, aligned by --id: --data bank=b.csv --data shop=s.csv.",
         ),
     ] = None,
-    dataset: Annotated[
-        str | None, _data("--dataset", metavar="NAME", help="A built-in data set (veilboost datasets).")
-    ] = None,
+    dataset: Annotated[str | None, _data(metavar="NAME", help="A built-in data set (veilboost datasets).")] = None,
     scene: Annotated[bool, _data("--scene", help="The built-in bank, shop and telecom, aligned by id.")] = False,
-    label: Annotated[str | None, _data("--label", metavar="COLUMN", help="What to predict.")] = None,
+    label: Annotated[str | None, _data(metavar="COLUMN", help="What to predict.")] = None,
     classes: Annotated[
         str | None,
-        _data(
-            "--classes",
-            metavar="NAME,...",
-            help="The label's classes, where they may not come from the labels (sealed).",
-        ),
+        _data(metavar="NAME,...", help="The label's classes, where they may not come from the labels (sealed)."),
     ] = None,
-    id: Annotated[str | None, _data("--id", metavar="COLUMN", help="Whose row it is.")] = None,
-    weight: Annotated[str | None, _data("--weight", metavar="COLUMN", help="What rows count.")] = None,
+    id: Annotated[str | None, _data(metavar="COLUMN", help="Whose row it is.")] = None,
+    weight: Annotated[str | None, _data(metavar="COLUMN", help="What rows count.")] = None,
     categorical: Annotated[
         list[str] | None,
         _data(
-            "--categorical",
             metavar="COLUMN",
             help="A column of numbers that are categories; text always is. Repeatable; "
             "NAME=COLUMN where every party has a table of its own.",
         ),
     ] = None,
     constant: Annotated[
-        str, _data("--constant", metavar="NAME", help="Columns of one value or none at all: error, drop or keep.")
+        str, _data(metavar="NAME", help="Columns of one value or none at all: error, drop or keep.")
     ] = "error",
-    protocol: Annotated[
-        str, _parties("--protocol", metavar="NAME", help="How parties talk (veilboost protocols).")
-    ] = "plain",
+    protocol: Annotated[str, _parties(metavar="NAME", help="How parties talk (veilboost protocols).")] = "plain",
     parties: Annotated[
         int | None,
         _parties(
-            "--parties",
             help="Deal the columns out to so many parties in contiguous blocks, the active party's first.",
             show_default="2",
         ),
@@ -82,100 +71,72 @@ def simulate(
     columns: Annotated[
         list[str] | None,
         _parties(
-            "--columns",
             metavar="NAME=COLUMN,...",
             help="A party and its columns, * for all that no other party has. Repeatable; the first is active.",
         ),
     ] = None,
     active: Annotated[
-        str | None,
-        _parties("--active", metavar="NAME", help="The party with the label.", show_default="the first"),
+        str | None, _parties(metavar="NAME", help="The party with the label.", show_default="the first")
     ] = None,
     setting: Annotated[
         str | None,
         _parties(
-            "--setting",
             metavar="NAME",
             help="vertical (columns in different hands) or horizontal (rows are).",
             show_default="the protocol's",
         ),
     ] = None,
     participants: Annotated[
-        int | None,
-        _parties("--participants", help="Horizontal: deal the rows out to so many participants.", show_default="10"),
+        int | None, _parties(help="Horizontal: deal the rows out to so many participants.", show_default="10")
     ] = None,
-    buckets: Annotated[int | None, _parties("--buckets", help="Horizontal: another name of --max-bin.")] = None,
+    buckets: Annotated[int | None, _parties(help="Horizontal: another name of --max-bin.")] = None,
     eps: Annotated[
         float | None,
         _parties(
-            "--eps",
             help="The protocol's epsilon (of labels in sealed, of a release in ldp and elxgb, of a bucket in "
-            "federboost and mal); inf for no noise, where it can be switched off so.",
+            "federboost and mal); inf for no noise, where it can be switched off so."
         ),
     ] = None,
     eps_features: Annotated[
         float | None,
-        _parties(
-            "--eps-features",
-            help="sealed: epsilon of the passive parties' statistics.",
-            show_default="off: exact sums",
-        ),
+        _parties(help="sealed: epsilon of the passive parties' statistics.", show_default="off: exact sums"),
     ] = None,
     allow_unmasked: Annotated[
         bool,
         _parties("--allow-unmasked", help="mal: send rows whose label no mask can hide (--option guard=allow)."),
     ] = False,
-    threads: Annotated[
-        int | None, _parties("--threads", help="Threads of each party.", show_default="all cores")
-    ] = None,
+    threads: Annotated[int | None, _parties(help="Threads of each party.", show_default="all cores")] = None,
     engine: Annotated[
         str,
         _parties(
-            "--engine",
             metavar="NAME",
             help="Where parties compute: local, disk or disk:FOLDER (rows in files), ray (workers on this machine) "
             "or ray://HOST:PORT (a cluster).",
         ),
     ] = "local",
-    workers: Annotated[
-        int | None, _parties("--workers", help="Workers of --engine ray.", show_default="all cores")
-    ] = None,
+    workers: Annotated[int | None, _parties(help="Workers of --engine ray.", show_default="all cores")] = None,
     test_size: Annotated[
         float | None,
-        _testing(
-            "--test-size",
-            help="Share of rows kept for testing, drawn by --seed and ids. In (0, 1).",
-            show_default="0.2",
-        ),
+        _testing(help="Share of rows kept for testing, drawn by --seed and ids. In (0, 1).", show_default="0.2"),
     ] = None,
     test_data: Annotated[
-        list[str] | None,
-        _testing("--test-data", metavar="FILE", help="Test on this table instead; given like --data."),
+        list[str] | None, _testing(metavar="FILE", help="Test on this table instead; given like --data.")
     ] = None,
     validation_size: Annotated[
-        float | None,
-        _testing("--validation-size", help="Share of training rows kept for --early-stopping-rounds. In (0, 1)."),
+        float | None, _testing(help="Share of training rows kept for --early-stopping-rounds. In (0, 1).")
     ] = None,
     no_baselines: Annotated[
         bool, _testing("--no-baselines", help="Train neither central XGBoost nor the active party alone.")
     ] = False,
     network: Annotated[
         str | None,
-        _output(
-            "--network",
-            metavar="LINE",
-            help="Also tell what the messages would take on such a line, as 20mbit,100ms.",
-        ),
+        _output(metavar="LINE", help="Also tell what the messages would take on such a line, as 20mbit,100ms."),
     ] = None,
     audit: Annotated[bool, _output("--audit", help="Also attack the run with what each party saw.")] = False,
-    audit_html: Annotated[
-        Path | None, _output("--audit-html", metavar="FILE", help="Write what --audit finds as a page.")
-    ] = None,
-    save: Annotated[
-        Path | None, _output("--save", metavar="DIR", help="Write every party's part of the model.")
-    ] = None,
+    audit_html: Annotated[Path | None, _output(metavar="FILE", help="Write what --audit finds as a page.")] = None,
+    save: Annotated[Path | None, _output(metavar="DIR", help="Write every party's part of the model.")] = None,
     out: Annotated[
-        Path | None, _output("--out", metavar="DIR", help="Write all that was measured, for veilboost report.")
+        Path | None, _output(metavar="DIR", help="Write all that was measured, for veilboost report.")
     ] = None,
     as_json: Annotated[bool, _output("--json", help="Print one JSON object on stdout and nothing else.")] = False,
     config: TrainingConfig,
@@ -199,8 +160,8 @@ def simulate(
 
         [bold]veilboost simulate --data t.csv --label y --protocol mal --participants 10 --buckets 18[/]
     """
-    from veilboost.cli.audit import print_findings, write_page
     from veilboost.cli.options import with_budget, with_option
+    from veilboost.cli.runs import print_findings, write_page
     from veilboost.cli.summary import print_summary
     from veilboost.engine.api import check_engine, open_engine
     from veilboost.experiment.problem import DataOptions, load_problem

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from veilboost.cli.console import bar, bytes_text, indented, make_table, seconds_text, status_text
+from veilboost.cli.console import bar, bytes_text, epsilon_text, indented, make_table, seconds_text, status_text
+from veilboost.report.values import alike
 
 if TYPE_CHECKING:
     from veilboost.experiment.summary import RunSummary
@@ -94,14 +94,7 @@ def print_learned(console: Console, learned: Mapping[str, Sequence[str]]) -> Non
 
 def _alike(told: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Parties of which the same is told are named together."""
-    groups: list[tuple[list[str], Any]] = []
-    for name, value in told.items():
-        names = next((names for names, known in groups if known == value), None)
-        if names is None:
-            groups.append(([name], value))
-        else:
-            names.append(name)
-    for names, value in groups:
+    for names, value in alike(told):
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         yield escape(", ".join(names[:_NAMED]) + more), value
 
@@ -127,10 +120,6 @@ def print_exposed(console: Console, done: RunSummary, rest: str) -> None:
     whose = " and ".join(f"the {item.victim} side's {item.data}" for item in done.statement.exposed)
     if whose:
         indented(console, f"[bold red]{escape(done.spec.name)} does not protect {escape(whose)}[/]{rest}")
-
-
-def epsilon_text(epsilon: float | None) -> str:
-    return "[bold red]infinite[/]" if epsilon is None or math.isinf(epsilon) else f"{epsilon:.4g}"
 
 
 def print_spending(console: Console, told: Mapping[str, Any]) -> None:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import os
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 
 from veilboost.config import DEFAULTS, OptionValue, TrainingConfig
-from veilboost.errors import ImpossibleParameter, UnreadableModel, UnsupportedCombination
-from veilboost.estimators.inputs import Tables, frame_of_matrix, is_frame, names_of
-from veilboost.estimators.rows import with_categories_of, with_seen_categories
+from veilboost.errors import DamagedModel, ImpossibleParameter, ModelVersion, UnreadableModel, UnsupportedCombination
+from veilboost.estimators.inputs import (
+    Tables,
+    frame_of_matrix,
+    is_frame,
+    names_of,
+    with_categories_of,
+    with_seen_categories,
+)
 from veilboost.estimators.sklearn_base import BaseEstimator, check_is_fitted, validate_fit, validate_predict
-from veilboost.estimators.stored import Description, read_description, write_description
 from veilboost.model.explain import importance, shown_names
 from veilboost.model.export import export_xgboost
 from veilboost.model.joined import JoinedModel, join
@@ -24,6 +31,24 @@ from veilboost.model.store import load_parts, save_model
 from veilboost.party.simulation import Simulation
 from veilboost.protocols.registry import all_protocols
 from veilboost.types import AnyArray, BoolArray, Float64Array, PartyName
+
+FILE = "estimator.json"
+_FORMAT, _VERSION = "veilboost-estimator", 1
+
+
+@dataclass(frozen=True)
+class Description:
+    """What the parts of a model do not say about the estimator that trained it, in one small file beside them.
+
+    `id` is the column to align rows by. `columns` are those of the one matrix that was divided among the parties, None
+    where each party had a table, and `named` says whether these names are the caller's own. `classes` are the labels of
+    a classifier, in the type they had.
+    """
+
+    id: str | None = None
+    columns: tuple[str, ...] | None = None
+    named: bool = False
+    classes: tuple[str | int | float, ...] | None = None
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -67,14 +92,6 @@ class Divided:
     tables: Tables
     targets: Mapping[PartyName, AnyArray]
     names: Sequence[str] | None
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """What a federation's training gave."""
-
-    parts: Mapping[PartyName, Part]
-    simulation: Simulation
 
 
 class Federated(BoostingParameters):
@@ -126,7 +143,7 @@ class Federated(BoostingParameters):
     @abstractmethod
     def _train(
         self, tables: Tables, held_out: Mapping[PartyName, BoolArray] | None, classes: AnyArray | None
-    ) -> Fitted:
+    ) -> Simulation:
         """Train on tables with labels; the rows of `held_out` are for validation."""
 
     @abstractmethod
@@ -173,10 +190,11 @@ class Federated(BoostingParameters):
         if eval_set is not None:
             tables, held_out = self._with_validation(replace(divided, tables=tables), classes, eval_set)
         done = self._train(tables, held_out, classes)
-        self._adopt(done.parts, divided.names, classes)
-        self.simulation_ = done.simulation
-        curve = [result.validation for result in done.simulation.history if result.validation is not None]
-        self.evals_result_ = {done.simulation.metric: curve} if curve else {}
+        whole = done.outcome.part  # of a server, which is no party with a table
+        self._adopt(done.parts if done.driver in done.parts else {whole.party: whole}, divided.names, classes)
+        self.simulation_ = done
+        curve = [result.validation for result in done.history if result.validation is not None]
+        self.evals_result_ = {done.metric: curve} if curve else {}
         return self
 
     def save(self, folder: str | Path) -> None:
@@ -263,10 +281,6 @@ class Federated(BoostingParameters):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "parts_")
 
-    @property
-    def _skeleton(self) -> Skeleton:
-        return self._joined.skeleton
-
     def _adopt(self, parts: Mapping[PartyName, Part], names: Sequence[str] | None, classes: AnyArray | None) -> None:
         """Become the estimator of this model; `names` are the columns of one matrix, None for a table per party."""
         self.parts_ = dict(parts)
@@ -328,3 +342,51 @@ def class_names(classes: AnyArray | None) -> tuple[str, ...] | None:
 def check_count(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or cast(int, value) < 1:
         raise ImpossibleParameter(f"{name}={value!r} is not a whole number of 1 or more")
+
+
+def write_description(description: Description, folder: Path, model_sha256: str) -> None:
+    content = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "model_sha256": model_sha256,
+        **asdict(description),
+    }
+    # Only for its owner, as the parts are: it names columns.
+    handle = os.open(folder / FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        json.dump(content, file, indent=1)
+
+
+def read_description(folder: Path, model_sha256: str) -> Description:
+    """What `write_description` wrote. A model that no estimator wrote has a table per party and no more to say."""
+    path = folder / FILE
+    if not path.exists():
+        return Description()
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise UnreadableModel(f"{path} is not JSON") from error
+    values = cast("dict[str, Any]", content) if isinstance(content, dict) else {}
+    if values.get("format") != _FORMAT or not isinstance(values.get("version"), int):
+        raise UnreadableModel(f"{path} is not the description of an estimator")
+    if values["version"] > _VERSION:
+        raise ModelVersion(f"{path} has format {values['version']}, and this release reads {_VERSION}")
+    if values.get("model_sha256") != model_sha256:
+        raise DamagedModel(f"{path} describes another model than the parts beside it", "save the estimator again")
+    id, named = values.get("id"), values.get("named")
+    if not isinstance(id, str | None) or not isinstance(named, bool):
+        raise UnreadableModel(f"{path} contradicts itself")
+    return Description(
+        id, _items(values, "columns", (str,), path), named, _items(values, "classes", (str, int, float), path)
+    )
+
+
+def _items(values: dict[str, Any], key: str, kinds: tuple[type, ...], path: Path) -> tuple[Any, ...] | None:
+    """A list of different values of one type, or None."""
+    items = values.get(key)
+    if items is None:
+        return None
+    found = cast("list[object]", items) if isinstance(items, list) else [None]
+    if len({type(item) for item in found}) != 1 or not isinstance(found[0], kinds) or len(set(found)) < len(found):
+        raise UnreadableModel(f"{path} has {key} that are not a list of different values of one type")
+    return tuple(found)

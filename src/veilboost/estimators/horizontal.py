@@ -10,7 +10,7 @@ import numpy as np
 
 from veilboost.data.table import PartyTable
 from veilboost.errors import ImpossibleParameter, MissingLabel, RowsDiffer, UnsupportedCombination
-from veilboost.estimators.base import BoostingParameters, Divided, Federated, Fitted, check_count
+from veilboost.estimators.base import BoostingParameters, Divided, Federated, check_count
 from veilboost.estimators.inputs import (
     Tables,
     Wanted,
@@ -26,7 +26,7 @@ from veilboost.estimators.inputs import (
 )
 from veilboost.estimators.kinds import Classifier, Regressor
 from veilboost.estimators.sklearn_base import check_is_fitted
-from veilboost.party.simulation import SERVER, simulate_training
+from veilboost.party.simulation import SERVER, Simulation, simulate_training
 from veilboost.types import AnyArray, BoolArray, Float64Array, PartyName
 
 Shares = tuple[Tables, dict[PartyName, AnyArray]]  # everybody's rows and their labels
@@ -132,12 +132,10 @@ class Horizontal(Federated, HorizontalParameters):
 
     def _train(
         self, tables: Tables, held_out: Mapping[PartyName, BoolArray] | None, classes: AnyArray | None
-    ) -> Fitted:
+    ) -> Simulation:
         coded = {name: replace(table, label_classes=None) for name, table in tables.items()}
         config = self._config(classes)
-        done = simulate_training(coded, SERVER, self.protocol, config, threads=self.threads, held_out=held_out)
-        part = done.outcome.part
-        return Fitted({part.party: part}, done)
+        return simulate_training(coded, SERVER, self.protocol, config, threads=self.threads, held_out=held_out)
 
     def _margins(self, X: Any) -> Float64Array:
         check_is_fitted(self)

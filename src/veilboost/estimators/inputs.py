@@ -6,11 +6,12 @@ A party's rows come as a frame (pandas, polars or pyarrow) or as a matrix, whose
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeGuard, cast
 
 import numpy as np
 
+from veilboost.align.clear import align_by_id
 from veilboost.data.arrow import ArrowTable, pyarrow, table_of
 from veilboost.data.columns import id_values
 from veilboost.data.load import load_table, read_source
@@ -133,16 +134,6 @@ def everything(frames: Mapping[PartyName, Any], categorical: Sequence[Any]) -> d
     return {party: Wanted(None, tuple(name for name in declared if name in names)) for party, names in own.items()}
 
 
-def load_tables(
-    frames: Mapping[PartyName, Any],
-    wanted: Mapping[PartyName, Wanted],
-    id: str | None,
-    labels: Mapping[PartyName, str],
-) -> Tables:
-    """Every party's table; `labels` names the label column of those that have one."""
-    return {party: load_frame(frames[party], own, id, labels.get(party)) for party, own in wanted.items()}
-
-
 def load_frame(frame: Any, wanted: Wanted, id: str | None, label: str | None) -> PartyTable:
     if wanted.features == () and label is None:  # an active party may hold labels and nothing else
         if id is None:
@@ -182,3 +173,72 @@ def check_weights(sample_weight: Any, rows: int, kept: Int64Array) -> Float64Arr
         raise RowsDiffer(f"there are {rows} rows, and the weights have shape {weight.shape}", "give a weight per row")
     check_weight(weight[kept], "sample_weight")
     return weight[kept]
+
+
+# --- rows of the same people side by side, and columns in the terms that training knows ----------------------------
+
+
+def shared_rows(tables: Mapping[PartyName, PartyTable], active: PartyName, by_id: bool) -> tuple[Tables, Int64Array]:
+    """The people whom all parties know, in the order of their ids: training does not depend on how rows came in.
+
+    Beside the aligned tables stands which row of the active party each row was.
+    """
+    if not by_id:
+        return _same_rows(tables, active), np.arange(tables[active].rows)
+    aligned = align_by_id(tables)
+    ids = tables[active].ids
+    order = np.argsort(ids, kind="stable")
+    return aligned, order[np.searchsorted(ids, aligned[active].ids, sorter=order)]
+
+
+def rows_of_active(tables: Mapping[PartyName, PartyTable], active: PartyName, by_id: bool) -> Tables:
+    """All rows of the active party, in its order; every party must know them."""
+    if not by_id:
+        return _same_rows(tables, active)
+    wanted = tables[active].ids
+    found: Tables = {}
+    for party, table in tables.items():
+        same_kind = (table.ids.dtype.kind == "i") == (wanted.dtype.kind == "i")
+        unknown = ~np.isin(wanted, table.ids) if same_kind else np.ones(len(wanted), dtype=np.bool_)
+        if unknown.any():
+            raise RowsDiffer(
+                f"{int(unknown.sum())} of the {len(wanted)} rows of {active} are not known to {party}",
+                "predict for people whom every party knows",
+            )
+        order = np.argsort(table.ids, kind="stable")
+        found[party] = table.take(order[np.searchsorted(table.ids, wanted, sorter=order)])
+    return found
+
+
+def _same_rows(tables: Mapping[PartyName, PartyTable], active: PartyName) -> Tables:
+    rows = tables[active].rows
+    for party, table in tables.items():
+        if table.rows != rows:
+            raise RowsDiffer(f"{party} has {table.rows} rows, {active} has {rows}")
+    return dict(tables)
+
+
+def with_seen_categories(table: PartyTable) -> PartyTable:
+    """The table without categories that none of its rows has: people who left it must leave no trace in a model."""
+    return replace(table, columns=tuple(_seen(column) for column in table.columns))
+
+
+def with_categories_of(table: PartyTable, trained: PartyTable) -> PartyTable:
+    """Rows to validate on as prediction will see them: a category that training does not know is missing."""
+    known = {column.name: column.categories for column in trained.columns}
+    return replace(table, columns=tuple(_recoded(column, known[column.name]) for column in table.columns))
+
+
+def _seen(column: Column) -> Column:
+    if column.categories is None:
+        return column
+    used: list[int] = np.unique(column.values[column.values >= 0]).tolist()
+    return _recoded(column, [column.categories[code] for code in used])
+
+
+def _recoded(column: Column, categories: Sequence[str] | None) -> Column:
+    if column.categories is None or categories is None:
+        return column
+    code = {category: at for at, category in enumerate(categories)}
+    table = np.array([code.get(category, -1) for category in column.categories] + [-1], dtype=np.int32)
+    return Column(column.name, table[column.values], tuple(categories))  # the last entry serves the missing code -1

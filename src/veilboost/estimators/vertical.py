@@ -16,7 +16,7 @@ from veilboost.errors import (
     RowsDiffer,
     UnsupportedCombination,
 )
-from veilboost.estimators.base import BoostingParameters, Divided, Federated, Fitted, class_names
+from veilboost.estimators.base import BoostingParameters, Description, Divided, Federated, class_names
 from veilboost.estimators.inputs import (
     Parties,
     Tables,
@@ -28,15 +28,15 @@ from veilboost.estimators.inputs import (
     frame_of,
     is_by_party,
     labels_of,
-    load_tables,
+    load_frame,
     named_labels,
+    rows_of_active,
+    shared_rows,
 )
 from veilboost.estimators.kinds import Classifier, Regressor
-from veilboost.estimators.rows import rows_of_active, shared_rows
 from veilboost.estimators.sklearn_base import check_is_fitted
-from veilboost.estimators.stored import Description
 from veilboost.model.joined import JoinedModel
-from veilboost.party.simulation import simulate_prediction, simulate_training
+from veilboost.party.simulation import Simulation, simulate_prediction, simulate_training
 from veilboost.protocols.registry import protocol_named
 from veilboost.protocols.validation import resolve
 from veilboost.types import AnyArray, BoolArray, Float64Array, PartyName
@@ -114,9 +114,9 @@ class Vertical(Federated, VerticalParameters):
         frames, wanted, names, y = self._open(X, y)
         active = _choose_active(self.active, list(frames))
         tables, target = self._load(frames, wanted, active, y)
-        shared = shared_rows(tables, active, self.id is not None)
-        weight = check_weights(sample_weight, len(target), shared.origin)
-        tables, target = shared.tables, target[shared.origin]
+        tables, origin = shared_rows(tables, active, self.id is not None)
+        weight = check_weights(sample_weight, len(target), origin)
+        target = target[origin]
         if weight is not None:
             counts = weight > 0
             tables[active] = replace(tables[active], weight=weight)
@@ -159,7 +159,7 @@ class Vertical(Federated, VerticalParameters):
         self, frames: Frames, wanted: Mapping[PartyName, Wanted], active: PartyName, y: Any
     ) -> tuple[Tables, AnyArray]:
         named = {active: y} if isinstance(y, str) else dict[PartyName, str]()
-        tables = load_tables(frames, wanted, self.id, named)
+        tables = {name: load_frame(frames[name], own, self.id, named.get(name)) for name, own in wanted.items()}
         target = named_labels(tables[active]) if named else cast(AnyArray, y)
         if len(target) != tables[active].rows:
             raise RowsDiffer(
@@ -172,12 +172,12 @@ class Vertical(Federated, VerticalParameters):
         frames = self._open_new(X, list(trained.tables), trained.names)
         wanted = {party: Wanted.like(table.columns) for party, table in trained.tables.items()}
         tables, target = self._load(frames, wanted, active, y if isinstance(y, str) else labels_of(y))
-        shared = shared_rows(tables, active, self.id is not None)
-        return Divided(shared.tables, {active: target[shared.origin]}, trained.names)
+        tables, origin = shared_rows(tables, active, self.id is not None)
+        return Divided(tables, {active: target[origin]}, trained.names)
 
     def _train(
         self, tables: Tables, held_out: Mapping[PartyName, BoolArray] | None, classes: AnyArray | None
-    ) -> Fitted:
+    ) -> Simulation:
         active = _choose_active(self.active, list(tables))
         config = self._config(classes)
         if self.objective == "auto" and classes is not None:
@@ -187,7 +187,7 @@ class Vertical(Federated, VerticalParameters):
         spec = protocol_named(self.protocol)
         resolve(spec, config, tables[active], engine=self.engine, custom_loss=loss, classes=declared)
         with open_engine(self.engine, self.workers) as engine:
-            done = simulate_training(
+            return simulate_training(
                 tables,
                 active,
                 self.protocol,
@@ -198,13 +198,15 @@ class Vertical(Federated, VerticalParameters):
                 classes=declared,
                 engine=engine,
             )
-        return Fitted(done.parts, done)
 
     def _margins(self, X: Any) -> Float64Array:
         check_is_fitted(self)
         frames = self._open_new(X, list(self.parts_), self._names)
-        wanted = {party: Wanted.like(part.columns) for party, part in self.parts_.items()}
-        tables = rows_of_active(load_tables(frames, wanted, self.id, {}), self.active_, self.id is not None)
+        tables = {
+            party: load_frame(frames[party], Wanted.like(part.columns), self.id, None)
+            for party, part in self.parts_.items()
+        }
+        tables = rows_of_active(tables, self.active_, self.id is not None)
         return simulate_prediction(self.parts_, self.active_, tables)
 
 

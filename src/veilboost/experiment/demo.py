@@ -10,6 +10,7 @@ import sys
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -23,13 +24,12 @@ from veilboost.data.datasets import ID, LABEL, make_scene
 from veilboost.data.load import load_table
 from veilboost.data.table import PartyTable
 from veilboost.errors import PeerUnreachable
-from veilboost.experiment.baseline import central_xgboost
 from veilboost.experiment.problem import Problem, labels
-from veilboost.experiment.run import TEST_ROWS, margins_alone
+from veilboost.experiment.run import TEST_ROWS, central_xgboost, margins_alone
 from veilboost.experiment.summary import Member, RunSummary, learning_curve
 from veilboost.model.joined import join
 from veilboost.party.certs import init_authority, issue
-from veilboost.party.exchange import read_exchanges, shown_to
+from veilboost.party.exchange import read_exchanges
 from veilboost.party.federation import Federation
 from veilboost.party.job import Job, JobParty
 from veilboost.party.keyfiles import make_private_folder, write_private
@@ -114,12 +114,7 @@ def _ids(table: ArrowTable) -> AnyArray:
 
 def _test_ids(scene: Mapping[PartyName, ArrowTable]) -> AnyArray:
     """A share of the people whom all parties know."""
-    shared: AnyArray | None = None
-    for table in scene.values():
-        ids = _ids(table)
-        shared = ids if shared is None else np.intersect1d(shared, ids)
-    if shared is None:
-        raise TypeError("the scene has no parties")
+    shared = reduce(np.intersect1d, map(_ids, scene.values()))
     return np.random.default_rng(0).choice(shared, round(TEST_SHARE * len(shared)), replace=False)
 
 
@@ -222,12 +217,9 @@ def measure(folder: Path, parties: Sequence[PartyName], scores: Float64Array) ->
     # Alone, the bank needs no alignment: it trains on all of its customers.
     alone = margins_alone(Problem(ACTIVE, {ACTIVE: own[ACTIVE]}, problem.test, None), TRAINING, threads=1)
     central = central_xgboost(problem, parts, TRAINING, loss, metric, 1)
-    exchanges = {name: read_exchanges(run)[1] for name, run in runs.items()}
-    received = [item for name, items in exchanges.items() for item in items if item.receiver == name]
     columns = {name: table.columns for name, table in problem.test.items()}
     return RunSummary(
         spec=protocol_named(model.skeleton.protocol),
-        config=model.config,
         model=model,
         parts=parts,
         driver=ACTIVE,
@@ -240,8 +232,7 @@ def measure(folder: Path, parties: Sequence[PartyName], scores: Float64Array) ->
         together=metric.function(labels({ACTIVE: new}, ACTIVE), scores, None),
         alone=None if alone is None else score(loss.predict(alone)),
         central=None if central is None else score(central.prediction),
-        learned={name: shown_to(name, items) for name, items in exchanges.items()},
-        bytes_sent={name: sum(item.size for item in received if item.sender == name) for name in parties},
+        exchanges=[item for name, run in runs.items() for item in read_exchanges(run)[1] if item.receiver == name],
         curves={TEST_ROWS: learning_curve(model, columns, truth, None, metric)},
     )
 

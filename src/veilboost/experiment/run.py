@@ -1,37 +1,43 @@
-"""A federation in one process: trained, tested, attacked, and measured against its baselines."""
+"""A federation in one process: trained, tested, attacked, and measured against its baselines, XGBoost among them."""
 
 from __future__ import annotations
 
+import importlib
 import resource
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from veilboost.audit.result import Finding
 from veilboost.boost.booster import Watcher
-from veilboost.boost.metrics import metric_named
+from veilboost.boost.metrics import Metric, metric_named
+from veilboost.boost.objective import Objective
 from veilboost.config import TrainingConfig
 from veilboost.data.schema import infer_objective
 from veilboost.data.table import PartyTable
 from veilboost.engine.api import LOCAL, Engine
 from veilboost.errors import EmptyTable, ImpossibleParameter, UnsupportedCombination
-from veilboost.experiment.baseline import central_xgboost
-from veilboost.experiment.problem import Problem, labels, with_declared
-from veilboost.experiment.summary import Member, RunSummary, learned_by, learning_curve, sent_by
+from veilboost.experiment.problem import Problem, Tables, labels, with_declared
+from veilboost.experiment.summary import Baseline, Member, RunSummary, learning_curve
+from veilboost.model.part import Part
+from veilboost.party.exchange import Exchange
 from veilboost.party.simulation import SERVER, Simulation, simulate_training
 from veilboost.privacy.accountant import DEFAULT_DELTA, spending
 from veilboost.protocols.registry import protocol_named
-from veilboost.protocols.spec import ProtocolSpec, Setting
+from veilboost.protocols.spec import ProtocolSpec
 from veilboost.protocols.validation import resolve, settle
-from veilboost.report.steps import course, kind_of
-from veilboost.types import BoolArray, Float64Array, Int64Array, PartyName, Role
-from veilboost.wire.transcript import turns
+from veilboost.types import AnyArray, BoolArray, Float64Array, Int64Array, PartyName, Role
+from veilboost.wire.transcript import by_type, turns
+
+if TYPE_CHECKING:
+    from veilboost.audit.attack import Finding
 
 ALONE = "plain"  # nobody else takes part, so nothing needs protection
 TEST_ROWS, VALIDATION_ROWS = "test rows", "validation rows"
+_EVERY_CATEGORY = 1 << 20  # more than any column has
 
 
 @dataclass(frozen=True)
@@ -68,7 +74,8 @@ def run(problem: Problem, spec: ProtocolSpec, config: TrainingConfig, options: R
     if options.classes is not None:
         problem = with_declared(problem, options.classes)
     began = time.perf_counter()
-    division = _DIVIDE[spec.setting](problem, spec, config, options)
+    divide = _by_columns if spec.setting == "vertical" else _by_rows
+    division = divide(problem, spec, config, options)
     done = _simulate(division, spec, options)
     fit_seconds = time.perf_counter() - began
     peak_rss_mb = _peak_rss_mb()  # before baselines bring memory of their own
@@ -102,7 +109,6 @@ def run(problem: Problem, spec: ProtocolSpec, config: TrainingConfig, options: R
     }
     return RunSummary(
         spec=spec,
-        config=model.config,  # with what the protocol chose for itself
         model=model,
         parts={part.party: part for part in parts.values()},
         driver=done.driver,
@@ -124,13 +130,10 @@ def run(problem: Problem, spec: ProtocolSpec, config: TrainingConfig, options: R
         threads=options.threads,
         engine=done.engine,
         workers=done.workers,
-        bytes_sent={name: transcript.bytes_sent() for name, transcript in done.transcripts.items()},
-        messages=done.messages,
         rounds=done.rounds,
         busiest=_busiest(done, division),
-        exchanges=sent_by(done.transcripts, spec.messages),
-        course=course(done.driver, done.transcripts[done.driver].entries, kind_of(spec.messages)),
-        learned=learned_by(done.transcripts, spec.messages),
+        exchanges=_received(done, spec),
+        entries=done.transcripts[done.driver].entries,
         privacy={
             name: spending(account.events, spec.delta(model.config, Role(roles[name])) or DEFAULT_DELTA)
             for name, account in done.accounts.items()
@@ -156,8 +159,11 @@ def margins_alone(problem: Problem, config: TrainingConfig, threads: int) -> Flo
 
 
 def _simulate(division: Division, spec: ProtocolSpec, options: RunOptions) -> Simulation:
-    from veilboost.audit.sources import kept_key
+    key = None
+    if options.audit:
+        from veilboost.audit.sources import kept_key
 
+        key = kept_key(spec.name, division.config)
     return simulate_training(
         division.tables,
         division.driver,
@@ -168,7 +174,7 @@ def _simulate(division: Division, spec: ProtocolSpec, options: RunOptions) -> Si
         watcher=options.watcher,
         classes=options.classes,
         record="payload" if options.audit else "types",
-        prepared=kept_key(spec.name, division.config) if options.audit else None,
+        prepared=key,
         engine=options.engine,
     )
 
@@ -197,12 +203,6 @@ def _by_rows(problem: Problem, spec: ProtocolSpec, config: TrainingConfig, optio
     return Division(SERVER, tables, config, held_out, first)
 
 
-_DIVIDE: Mapping[Setting, Callable[[Problem, ProtocolSpec, TrainingConfig, RunOptions], Division]] = {
-    "vertical": _by_columns,
-    "horizontal": _by_rows,
-}
-
-
 def _dealt(rows: int, participants: int, seed: int) -> dict[PartyName, Int64Array]:
     """The rows in equal shares, drawn by the seed."""
     if participants < 1:
@@ -221,8 +221,18 @@ def _busiest(done: Simulation, division: Division) -> tuple[int, int]:
     return max(map(turns, entries)) // 2, max(sum(each.size for each in own) for own in entries)
 
 
+def _received(done: Simulation, spec: ProtocolSpec) -> list[Exchange]:
+    reveals = {each.type_name(): tuple((item.what, item.to) for item in each.reveals) for each in spec.messages}
+    return [
+        Exchange(peer, name, kind, count, size, reveals[kind])
+        for name, transcript in done.transcripts.items()
+        for (direction, peer, kind), (count, size) in by_type(transcript.entries).items()
+        if direction == "received"
+    ]
+
+
 def _findings(done: Simulation, division: Division, held_out: BoolArray | None) -> list[Finding]:
-    from veilboost.audit.runner import audit
+    from veilboost.audit.attacks import audit
     from veilboost.audit.sources import views_of_simulation
 
     return audit(*views_of_simulation(done, division.tables, held_out), seed=division.config.seed)
@@ -231,3 +241,107 @@ def _findings(done: Simulation, division: Division, held_out: BoolArray | None) 
 def _peak_rss_mb() -> float:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)
+
+
+# --- all data in one hand ------------------------------------------------------------------------------------------
+
+
+def central_xgboost(
+    problem: Problem,
+    parts: Mapping[PartyName, Part],
+    config: TrainingConfig,
+    objective: Objective,
+    metric: Metric,
+    threads: int,
+) -> Baseline | None:
+    """XGBoost's `hist` on all columns in one hand; None where it is not installed, or has no such sampling on a CPU.
+
+    `parts` tell how categories became codes, so that both see the same numbers.
+    """
+    if config.sampling == "goss":
+        return None
+    try:
+        xgboost: Any = importlib.import_module("xgboost")
+    except ModuleNotFoundError:
+        return None
+    began = time.perf_counter()
+    fit = None if problem.held_out is None else ~problem.held_out
+    types = [
+        "q" if info.categories is None or config.categories == "ordinal" else "c"
+        for part in parts.values()
+        for info in part.columns
+    ]
+    about = {"feature_types": types, "enable_categorical": True, "nthread": threads}
+    label, weight = _labels(problem, fit)
+    data = xgboost.QuantileDMatrix(
+        _matrix(problem.train, parts, fit), label, weight=weight, max_bin=config.max_bin, **about
+    )
+    watched = None
+    if problem.held_out is not None:
+        label, weight = _labels(problem, problem.held_out)
+        watched = xgboost.DMatrix(_matrix(problem.train, parts, problem.held_out), label, weight=weight, **about)
+    booster = xgboost.Booster(
+        xgboost_parameters(config, objective, threads), [data] if watched is None else [data, watched]
+    )
+    seconds, rounds, best_round, best_quality = 0.0, 0, 0, -np.inf
+    for number in range(config.n_estimators):
+        start = time.perf_counter()
+        booster.update(data, number)
+        seconds += time.perf_counter() - start
+        rounds += 1
+        if watched is None or config.early_stopping_rounds is None:
+            continue
+        value = metric.function(label, _prediction(booster, watched), weight)
+        quality = value if metric.higher_is_better else -value
+        if quality > best_quality:
+            best_round, best_quality = number, quality
+        elif number - best_round >= config.early_stopping_rounds:
+            break
+    if watched is not None and config.early_stopping_rounds is not None:
+        booster = booster[: best_round + 1]
+    fit_seconds = time.perf_counter() - began
+    test = xgboost.DMatrix(_matrix(problem.test, parts, None), **about)
+    return Baseline(_prediction(booster, test), fit_seconds, seconds / rounds)
+
+
+def xgboost_parameters(config: TrainingConfig, objective: Objective, threads: int) -> dict[str, Any]:
+    """Our parameters under XGBoost's names, which are mostly the same.
+
+    First-order boosting, equal-width bins and local cuts have no counterpart: there XGBoost does what it always does.
+    """
+    shared = (
+        "max_depth", "learning_rate", "max_bin", "reg_lambda", "reg_alpha", "gamma", "min_child_weight",
+        "subsample", "colsample_bytree", "scale_pos_weight", "seed",
+    )  # fmt: skip
+    given = {name: getattr(config, name) for name in shared}
+    if config.base_score is not None:
+        given["base_score"] = config.base_score
+    if objective.trees_per_round > 1:
+        given["num_class"] = objective.trees_per_round
+    if objective.name != "binary":
+        del given["scale_pos_weight"]
+    return given | {
+        "objective": objective.xgboost_name,
+        "max_delta_step": objective.max_delta_step,
+        "tree_method": "hist",
+        "max_cat_to_onehot": _EVERY_CATEGORY if config.categories == "onehot" else 1,
+        "max_cat_threshold": _EVERY_CATEGORY,
+        "nthread": threads,
+        "verbosity": 0,
+    }
+
+
+def _labels(problem: Problem, rows: BoolArray | None) -> tuple[AnyArray, AnyArray | None]:
+    label, weight = labels(problem.train, problem.active), problem.train[problem.active].weight
+    if rows is None:
+        return label, weight
+    return label[rows], None if weight is None else weight[rows]
+
+
+def _matrix(tables: Tables, parts: Mapping[PartyName, Part], rows: BoolArray | None) -> AnyArray:
+    columns = [values for name, part in parts.items() for values in part.encode(tables[name].columns)]
+    return np.column_stack(columns if rows is None else [values[rows] for values in columns])
+
+
+def _prediction(booster: Any, data: Any) -> Float64Array:
+    return np.asarray(booster.predict(data), dtype=np.float64)

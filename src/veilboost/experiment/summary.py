@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from veilboost.audit.result import Finding
 from veilboost.boost.booster import RoundResult
 from veilboost.boost.metrics import Metric
 from veilboost.config import TrainingConfig
-from veilboost.experiment.baseline import Baseline
 from veilboost.model.joined import JoinedModel
 from veilboost.model.part import Part
-from veilboost.party.exchange import Exchange
+from veilboost.party.exchange import Exchange, shown_to
 from veilboost.privacy.statement import Statement
 from veilboost.protocols.spec import ProtocolSpec
-from veilboost.report.facts import SIMULATED, Facts
-from veilboost.report.model import model_facts
-from veilboost.report.runs import training_facts
-from veilboost.report.steps import Course
 from veilboost.types import Column, Float64Array, PartyName
-from veilboost.wire.message import Message
-from veilboost.wire.transcript import Network, Transcript, by_type
+from veilboost.wire.transcript import Entry, Network
+
+if TYPE_CHECKING:
+    from veilboost.audit.attack import Finding
+    from veilboost.report.facts import Facts
 
 _POINTS = 60  # of a learning curve
 _DIVIDED = {"vertical": ("parties", "columns"), "horizontal": ("participants", "rows")}
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """XGBoost: predictions for the test rows; seconds where they were measured."""
+
+    prediction: Float64Array
+    fit_seconds: float
+    seconds_per_tree: float
 
 
 @dataclass(frozen=True)
@@ -53,10 +59,12 @@ class RunSummary:
         None where it was not asked for or cannot be.
     rounds
         How often the driver waited for answers.
+    exchanges
+        What each party received.
+    entries
+        What the driver sent and received, message by message.
     busiest
         Round trips and bytes on the line of the party that has most of them, if each has a line of its own.
-    learned
-        What each party was shown.
     privacy
         What `privacy.spending` says of each party.
     reports
@@ -64,7 +72,6 @@ class RunSummary:
     """
 
     spec: ProtocolSpec
-    config: TrainingConfig
     model: JoinedModel
     parts: Mapping[PartyName, Part]
     driver: PartyName
@@ -74,8 +81,7 @@ class RunSummary:
     together: float
     alone: float | None
     central: float | None
-    learned: Mapping[PartyName, Sequence[str]]
-    bytes_sent: Mapping[PartyName, int]
+    exchanges: Sequence[Exchange]
     curves: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict[str, Any])
     rows_validation: int = 0
     xgboost: Baseline | None = None
@@ -86,11 +92,9 @@ class RunSummary:
     threads: int = 1
     engine: str = "local"
     workers: int = 1
-    messages: int = 0
     rounds: int = 0
     busiest: tuple[int, int] = (0, 0)
-    exchanges: Sequence[Exchange] = ()
-    course: Course = field(default_factory=lambda: Course([], {}))
+    entries: Sequence[Entry] = ()
     privacy: Mapping[PartyName, Mapping[str, Any]] = field(default_factory=dict[PartyName, Any])
     findings: Sequence[Finding] | None = None
     dropped: Mapping[PartyName, str] = field(default_factory=dict[PartyName, str])
@@ -100,6 +104,24 @@ class RunSummary:
     def statement(self) -> Statement:
         """What the protocol claims of this model."""
         return self.spec.statement.given(self.model.skeleton.noise)
+
+    @property
+    def config(self) -> TrainingConfig:
+        """With what the protocol chose for itself."""
+        return self.model.config
+
+    @property
+    def learned(self) -> dict[PartyName, list[str]]:
+        """What each party was shown."""
+        return {name: shown_to(name, self.exchanges) for name in self.members}
+
+    @property
+    def bytes_sent(self) -> dict[PartyName, int]:
+        return {name: sum(each.size for each in self.exchanges if each.sender == name) for name in self.members}
+
+    @property
+    def messages(self) -> int:
+        return sum(each.count for each in self.exchanges)
 
     @property
     def owners(self) -> dict[PartyName, Member]:
@@ -168,13 +190,13 @@ class RunSummary:
             "fit_seconds": self.fit_seconds,
             "fit_seconds_xgboost": None if self.xgboost is None else self.xgboost.fit_seconds,
             "bytes_sent": sum(self.bytes_sent.values()),
-            "bytes_sent_by_party": dict(self.bytes_sent),
+            "bytes_sent_by_party": self.bytes_sent,
             "messages": self.messages,
             "rounds": self.rounds,
             "model_sha256": self.model.sha256(),
             "status": self.statement.status,
             "protections": self.statement.to_list(),
-            "learned": dict(self.learned),
+            "learned": self.learned,
             "privacy": dict(self.privacy),
             "seed": self.config.seed,
         }
@@ -222,6 +244,9 @@ class RunSummary:
 
     def facts(self) -> Facts:
         """What a page tells of a simulation."""
+        from veilboost.report.facts import SIMULATED, Facts, course, kind_of, model_facts, training_facts
+
+        gone = course(self.driver, self.entries, kind_of(self.spec.messages))
         return Facts(
             title=f"A simulated federation by {self.spec.name}",
             source=SIMULATED,
@@ -247,8 +272,8 @@ class RunSummary:
                 "messages": (float(self.messages), ""),
                 "peak memory": (self.peak_rss_mb, "MB"),
             },
-            steps=[step.to_dict() for step in self.course.steps],
-            waiting=self.course.waiting,
+            steps=[step.to_dict() for step in gone.steps],
+            waiting=gone.waiting,
             bytes_sent=self.bytes_sent,
             exchanges=[each.to_dict() for each in self.exchanges],
             learned=self.learned,
@@ -273,27 +298,4 @@ def learning_curve(
         (float(number), metric.function(truth, loss.predict(margin), weight))
         for number, margin in enumerate(model.staged_margins(columns), start=1)
         if number % every == 0 or number in {1, rounds}
-    ]
-
-
-def learned_by(
-    transcripts: Mapping[PartyName, Transcript], messages: Iterable[type[Message]]
-) -> dict[PartyName, list[str]]:
-    """What each party was shown: the messages it received, joined with what their classes reveal."""
-    reveals = {message.type_name(): [item.what for item in message.reveals] for message in messages}
-    learned: dict[PartyName, list[str]] = {}
-    for name, transcript in transcripts.items():
-        received = [kind for direction, _, kind in by_type(transcript.entries) if direction == "received"]
-        learned[name] = list(dict.fromkeys(what for kind in received for what in reveals[kind]))
-    return learned
-
-
-def sent_by(transcripts: Mapping[PartyName, Transcript], messages: Iterable[type[Message]]) -> list[Exchange]:
-    """What each party sent, by receiver and type."""
-    reveals = {each.type_name(): tuple((item.what, item.to) for item in each.reveals) for each in messages}
-    return [
-        Exchange(name, peer, kind, count, size, reveals.get(kind, ()))
-        for name, transcript in transcripts.items()
-        for (direction, peer, kind), (count, size) in by_type(transcript.entries).items()
-        if direction == "sent"
     ]

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from veilboost.errors import UnknownRun, UnreadableFile, VeilBoostError
-from veilboost.party.job import load_job
-from veilboost.party.runs import RunFolder
 from veilboost.types import PartyName
 from veilboost.wire.transcript import ENTRIES, Entry, read_transcript
 
@@ -61,6 +59,8 @@ def read_exchanges(run: Path) -> tuple[PartyName, list[Exchange]]:
     UnreadableFile
         The run has no transcript, or it is damaged.
     """
+    from veilboost.party.runs import RunFolder  # a simulation has no folders
+
     folder = run.parent if not (run / FOLDER).exists() and (run / ENTRIES).exists() else run
     owner = RunFolder(folder).status.get("party")
     if not isinstance(owner, str):
@@ -118,6 +118,8 @@ def shown_to(party: PartyName, exchanges: Sequence[Exchange]) -> list[str]:
 
 def _roles(folder: Path) -> Mapping[PartyName, str]:
     """Which role each party has, as messages name roles; empty where the job cannot be read."""
+    from veilboost.party.job import load_job
+
     try:
         job = load_job(folder / "job.toml")
     except VeilBoostError:

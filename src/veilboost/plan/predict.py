@@ -1,31 +1,55 @@
-"""From a job and the costs of units to time, bytes and memory."""
+"""The work of a job in units that depend on no machine, and from the costs of units its time, bytes and memory."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from veilboost.plan.calibrate import Calibration, UnitCosts
-from veilboost.plan.units import cost_of, units_of, vertical_units
 from veilboost.protocols.cost import (
     BIN,
+    FIRST_SHARE,
     GRADIENTS,
+    HORIZONTAL_COST,
     LABEL,
+    LATER_SHARE,
+    ONCE,
     STATE_A,
     STATE_P,
     TABLE_ROW,
     VALUE,
+    VERTICAL_COST,
     Cost,
     PlannedJob,
     Room,
+    Shape,
     Units,
+    tree_shape,
 )
 from veilboost.protocols.registry import protocol_named
 from veilboost.wire.transcript import Network
 
+UnitCosts = Mapping[str, float]  # by unit
 FOR_EACH = ("cells", "slots_p", "crossed")  # common units of the active party that it does for every passive one apart
 PROGRAM = 60e6  # bytes of the interpreter and its libraries
+CACHED_ROWS = 250_000  # about as many as a processor's caches hold the state of
+CLOSE_ROWS = 32_000  # a column of as many is no more than malloc keeps at hand
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """UnitCosts of a protocol's units: seconds before the first round and in rounds, here and there; bytes sent and
+    answered, answers waited for, and the largest message."""
+
+    once_here: UnitCosts
+    once_there: UnitCosts
+    here: UnitCosts
+    there: UnitCosts
+    sent: UnitCosts
+    answered: UnitCosts
+    rounds: UnitCosts
+    largest: UnitCosts
 
 
 @dataclass(frozen=True)
@@ -145,3 +169,155 @@ def memory_of(protocol: str, job: PlannedJob, message: float) -> Memory:
         others=PROGRAM + largest.kept + largest.work + message,
         together=PROGRAM + own.kept + sum(room.kept for room in others) + max(own.work, largest.work + beside),
     )
+
+
+# --- units --------------------------------------------------------------------------------------------------------
+
+
+def cost_of(protocol: str) -> Cost:
+    """What a protocol declares; what the work of most is made of, where it declares nothing."""
+    spec = protocol_named(protocol)
+    if spec.cost is None:
+        return VERTICAL_COST if spec.setting == "vertical" else HORIZONTAL_COST
+    if isinstance(spec.cost, Cost):
+        return spec.cost
+    first, later = cost_of(spec.cost.first), cost_of(spec.cost.later)
+
+    def joined(name: str) -> tuple[str, ...]:
+        own, other = getattr(first, name), getattr(later, name)
+        return (*(of_first(unit, first) for unit in own), *(of_later(unit) for unit in other if unit not in ONCE))
+
+    def tree_units(job: PlannedJob, columns: int, shape: Shape, is_first: bool) -> Units:
+        about = job, columns, shape, is_first
+        return {**first.tree_units(*about), **later.tree_units(*about)}
+
+    return replace(
+        first,
+        here=joined("here"),
+        there=joined("there"),
+        sent=joined("sent"),
+        answered=joined("answered"),
+        steps=joined("steps"),
+        tree_units=tree_units,
+        for_each=(*first.for_each, *later.for_each),
+    )
+
+
+def of_first(unit: str, cost: Cost) -> str:
+    """What is done once is done by the protocol of the first tree."""
+    return unit if unit in (*ONCE, *cost.once_here, *cost.once_there) else f"first_{unit}"
+
+
+def of_later(unit: str) -> str:
+    return f"later_{unit}"
+
+
+def units_of(cost: Cost, job: PlannedJob) -> Units:
+    """With one passive party; `predict` sees to others."""
+    return horizontal_units(job) if job.participants else vertical_units(cost, job, sum(job.passive))
+
+
+def vertical_units(cost: Cost, job: PlannedJob, passive: int) -> Units:
+    """The work between the active party and one passive one that has `passive` columns.
+
+    start
+        Once for the job.
+    table_a, table_p, sorted_a, sorted_p, beyond_a, beyond_p
+        Values that each party bins, once; the comparisons that put every column in order for its cuts; and values of
+        rows that the processor's caches do not hold.
+    trees, levels
+        Times that something is done however many rows there are.
+    rows, row_levels, beyond
+        Rows whose gradients are computed; rows that are told where they went, level by level; those of them that the
+        processor's caches do not hold.
+    cells_a, cells_p, cells
+        Values that are added to a histogram, at either side; at the active party where it has everyone's bins.
+    slots_a, slots_p
+        Bins of all summed nodes.
+    all_cells_a, all_cells_p, all_slots_a, all_slots_p
+        The same four where every node is summed, none derived from its sibling.
+    crossed
+        A number for each row and candidate, at every level.
+    first_..., later_...
+        The same of the first tree only, and of all others.
+
+    Besides these a protocol has units of its own, see `Cost`.
+    """
+    first, later = (_one_tree(cost, job, passive, is_first) for is_first in (True, False))
+    n, others = float(job.rows), job.trees - 1
+    once: Units = {
+        "start": 1.0,
+        "table_a": n * job.features[0],
+        "table_p": n * passive,
+        "sorted_a": n * job.features[0] * math.log2(n),
+        "sorted_p": n * passive * math.log2(n),
+        "beyond_a": max(0.0, n - CACHED_ROWS) * job.features[0],
+        "beyond_p": max(0.0, n - CACHED_ROWS) * passive,
+        **cost.job_units(job),
+    }
+    every = {name: count + others * later[name] for name, count in first.items()}
+    apart = {f"first_{name}": count for name, count in first.items()}
+    return {**once, **every, **apart, **{of_later(name): others * count for name, count in later.items()}}
+
+
+def _one_tree(cost: Cost, job: PlannedJob, passive: int, first: bool) -> Units:
+    n, own, levels = float(job.rows), float(job.features[0]), float(job.depth)
+    shape = tree_shape(job.rows, job.depth, FIRST_SHARE if first else LATER_SHARE)
+    slots = float(passive * job.bins)
+    built_rows, built, nodes = sum(shape.built_rows), float(sum(shape.built)), float(sum(shape.nodes))
+    return {
+        "trees": 1.0,
+        "levels": levels,
+        "rows": n,
+        "row_levels": n * levels,
+        "beyond": max(0.0, n - CACHED_ROWS) * levels,
+        "cells_a": built_rows * own,
+        "cells_p": built_rows * passive,
+        "cells": built_rows * (own + passive),
+        "slots_a": built * own * job.bins,
+        "slots_p": built * slots,
+        "all_cells_a": n * levels * own,
+        "all_cells_p": n * levels * passive,
+        "all_slots_a": nodes * own * job.bins,
+        "all_slots_p": nodes * slots,
+        "crossed": n * levels * slots,
+        **cost.tree_units(job, passive, shape, first),
+    }
+
+
+def horizontal_units(job: PlannedJob) -> Units:
+    """The work of all participants together, and of the server with them.
+
+    pairs
+        Participants with one another, once. extremes: columns of all participants.
+    table
+        Values of all rows, once. sorted: comparisons that put them in order at each participant. beyond: those of
+        rows that do not stay in memory that is close. cells: values added to histograms.
+    uploads, searches
+        Bins that a participant sends for all summed nodes; bins that are counted while cuts are looked for.
+    masks, pair_levels, pair_searches
+        What each participant does for every other one with these bins, and at each level.
+    """
+    n, count, people = float(job.rows), float(job.features[0]), float(job.participants)
+    shape = tree_shape(job.rows, job.depth)
+    built_rows, built = sum(shape.built_rows), float(sum(shape.nodes))
+    return {
+        "start": 1.0,
+        "people": people,
+        "pairs": people * people,
+        "extremes": people * count,
+        "rows": n,
+        "table": n * count,
+        "sorted": n * count * math.log2(max(2.0, n / people)),
+        "beyond": max(0.0, n - people * CLOSE_ROWS) * count,
+        "trees": float(job.trees),
+        "tree_rows": job.trees * n,
+        "levels": float(job.trees * job.depth) * people,
+        "pair_levels": float(job.trees * job.depth) * people * people,
+        "cells": job.trees * built_rows * count,
+        "searches": people * count * job.bins,
+        "pair_searches": people * people * count * job.bins,
+        "uploads": people * job.trees * built * count * job.bins,
+        "masks": people * people * job.trees * built * count * job.bins,
+        "bins": float(job.trees) * count * job.bins,
+    }

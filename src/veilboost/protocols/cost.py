@@ -60,7 +60,7 @@ def tree_shape(rows: int, depth: int, share: float = LATER_SHARE) -> Shape:
 
 # --- time and bytes ---------------------------------------------------------------------------------------------
 
-# Units that `plan.units` counts for every vertical protocol.
+# Units that `plan.predict` counts for every vertical protocol.
 COMMON_A = ("start", "trees", "levels", "rows", "row_levels", "beyond", "cells_a", "slots_a")
 ALL_NODES_A = ("start", "trees", "levels", "rows", "row_levels", "beyond", "all_cells_a", "all_slots_a")
 COMMON_P = ("start", "trees", "levels", "row_levels", "beyond")
@@ -81,8 +81,8 @@ class Cost:
     """Units that decide the seconds in rounds of the driving side (`here`) and of the other (`there`), the bytes that
     each sends, and the seconds before the first round (`once_...`).
 
-    The common units are those of `plan.units`. `tree_units(job, columns, shape, first)` counts units of the protocol's
-    own in one tree with a passive party of so many columns, `job_units(job)` those that are done once; a driver does
+    The common units are in `plan.predict`. `tree_units(job, columns, shape, first)` counts units of the protocol's own
+    in one tree with a passive party of so many columns, `job_units(job)` those that are done once; a driver does
     those in `for_each` with every passive party apart, and those in `for_most` once, for the one that needs most.
 
     Small runs tell what a unit costs. The smallest has `scale` rows (None: as many as take a moment), the largest

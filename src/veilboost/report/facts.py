@@ -1,24 +1,37 @@
-"""What a page tells of a run, as plain data: made from run folders or by a simulation, kept as one JSON file."""
+"""What a page tells of a run, as plain data kept in one JSON file: its parties, its steps, its model."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
-from veilboost.errors import UnreadableFile
+import numpy as np
+
+from veilboost.config import TrainingConfig
+from veilboost.errors import MissingPart, UnreadableFile
+from veilboost.model.explain import describe, importance, importance_by_party
+from veilboost.model.joined import JoinedModel, join
+from veilboost.model.part import Part
 from veilboost.model.store import ONCE_SEEDED
 from veilboost.privacy.statement import Noise
 from veilboost.protocols.registry import protocol_named
+from veilboost.protocols.vertical.messages import BeginRound, EndTraining, StatisticsRequest
 from veilboost.report.values import plain
+from veilboost.types import PartyName
+from veilboost.wire.message import Message
+from veilboost.wire.transcript import Direction, Entry
 
 FILE = "result.json"
 _FORMAT = "veilboost-result"
 _VERSION = 2  # 2: protections are those of the run's own noise
 SIMULATED = "veilboost simulate"
 _DEFAULTS = ("curves", "round_seconds", "steps", "waiting", "findings", "model", "note")
+Kind = Literal["alignment", "round", "level", "end", "other"]
+ALIGNING, SETTING_UP, OPENING, ENDING = "aligning rows", "setting up", "opening rounds", "ending"
+KIND = "total_gain"  # of all kinds the one that adds up: shares of parties are sums of those of columns
 
 
 @dataclass(frozen=True)
@@ -85,13 +98,7 @@ class Facts:
 
 
 def load_facts(file: Path) -> Facts:
-    """Read what `Facts.save` wrote.
-
-    Raises
-    ------
-    UnreadableFile
-        It cannot be read, or something else wrote it.
-    """
+    """Read what `Facts.save` wrote; refuse what cannot be read, or what something else wrote."""
     try:
         found: Any = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -108,3 +115,162 @@ def load_facts(file: Path) -> Facts:
         note = f"{facts.note} The model is not protected: {Noise.UNKNOWN.warning}.".strip()
         facts = replace(facts, protections=[each.to_dict() for each in claims.protections], note=note)
     return facts
+
+
+# --- where time and bytes went: a transcript cut into alignment, setting up, rounds and levels --------------------
+
+
+@dataclass
+class Step:
+    """`seconds` run from its first message to the first of another step, added up over all rounds."""
+
+    name: str
+    seconds: float = 0.0
+    requests: int = 0
+    bytes_sent: dict[PartyName, int] = field(default_factory=dict[PartyName, int])
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"step": self.name, "seconds": self.seconds, "requests": self.requests, "bytes": self.bytes_sent}
+
+
+@dataclass(frozen=True)
+class Course:
+    """The steps of a run in the order in which they first came, and how long the driver waited for each party."""
+
+    steps: list[Step]
+    waiting: dict[PartyName, float]
+
+
+def kind_of(messages: Iterable[type[Message]], alignment: Iterable[type[Message]] = ()) -> Callable[[str], Kind]:
+    """What a message's name says of where in a run it stands."""
+    kinds: dict[str, Kind] = {message.type_name(): "alignment" for message in alignment}
+    for message in messages:
+        if issubclass(message, BeginRound):
+            kinds[message.type_name()] = "round"
+        elif issubclass(message, StatisticsRequest):
+            kinds[message.type_name()] = "level"
+        elif issubclass(message, EndTraining):
+            kinds[message.type_name()] = "end"
+    return lambda name: kinds.get(name, "other")
+
+
+def course(owner: PartyName, entries: Iterable[Entry], kind: Callable[[str], Kind], asks: Direction = "sent") -> Course:
+    """Cut one party's transcript into steps.
+
+    Levels are counted, not read: every statistics request to a party is its next level. In protocols without
+    levels (rows in different hands) each type of request is a step of its own.
+
+    Parameters
+    ----------
+    asks
+        Which messages are requests: those that `owner` sent, if it drives the run, or those that it received.
+    """
+    found: dict[str, Step] = {}
+    waiting: dict[PartyName, float] = {}
+    level: dict[PartyName, int] = {}
+    at: dict[PartyName, str] = {}
+    asked: dict[PartyName, float] = {}
+    every = list(entries)
+    leveled = any(kind(entry.message) in {"round", "level"} for entry in every)
+    last: Entry | None = None
+    current = SETTING_UP
+    for entry in every:
+        if last is not None:
+            found[current].seconds += max(entry.when - last.when, 0.0)
+        last = entry
+        if entry.direction == asks:
+            current = _step(entry, kind(entry.message), level, at.get(entry.peer), leveled)
+            at[entry.peer] = current
+            asked[entry.peer] = entry.when
+        else:
+            current = at.get(entry.peer, current)
+            if entry.peer in asked and asks == "sent":
+                waiting[entry.peer] = waiting.get(entry.peer, 0.0) + max(entry.when - asked.pop(entry.peer), 0.0)
+        step = found.setdefault(current, Step(current))
+        step.requests += entry.direction == asks
+        sender = owner if entry.direction == "sent" else entry.peer
+        step.bytes_sent[sender] = step.bytes_sent.get(sender, 0) + entry.size
+    return Course(_ordered(list(found.values())), waiting)
+
+
+def _step(entry: Entry, kind: Kind, level: dict[PartyName, int], current: str | None, leveled: bool) -> str:
+    if kind == "alignment" or entry.message in {"BeginAlignment", "NextLot", "EndAlignment"}:
+        return ALIGNING
+    if not leveled:
+        return entry.message
+    if kind == "round":
+        level[entry.peer] = -1
+        return OPENING
+    if kind == "level":
+        level[entry.peer] = level.get(entry.peer, -1) + 1
+        return f"level {level[entry.peer]}"
+    if kind == "end":
+        return ENDING
+    if entry.peer not in level:
+        return SETTING_UP
+    return current or SETTING_UP
+
+
+def _ordered(steps: list[Step]) -> list[Step]:
+    """Levels by depth: a shallow first tree must not put level 2 behind what came later."""
+    levels = sorted((step for step in steps if step.name.startswith("level ")), key=lambda s: int(s.name[6:]))
+    queue = iter(levels)
+    return [next(queue) if step.name.startswith("level ") else step for step in steps]
+
+
+def training_facts(config: TrainingConfig) -> dict[str, Any]:
+    """The parameters that people ask for first, and the protocol's own."""
+    names = ("objective", "n_estimators", "max_depth", "learning_rate", "max_bin", "reg_lambda", "subsample", "seed")
+    return {name: getattr(config, name) for name in names} | dict(config.options)
+
+
+# --- the model ----------------------------------------------------------------------------------------------------
+
+
+def model_facts(joined: JoinedModel) -> dict[str, Any]:
+    """All parts are at hand."""
+    about = describe(joined)
+    return {
+        **{name: about[name] for name in ("trees", "depth", "leaves", "sha256", "splits")},
+        "importance_by_party": dict(importance_by_party(joined, KIND)),
+        "importance_by_column": [item._asdict() for item in importance(joined, KIND)],
+    }
+
+
+def part_facts(parts: Mapping[PartyName, Part]) -> dict[str, Any] | None:
+    """As much as the parts at hand tell: everything, the shape of trees, or how often own columns split."""
+    if not parts:
+        return None
+    try:
+        return model_facts(join(parts))
+    except MissingPart:
+        pass
+    found: dict[str, Any] = {"splits_by_column": [each for part in parts.values() for each in _splits(part)]}
+    skeleton = next((part.skeleton for part in parts.values() if part.skeleton is not None), None)
+    if skeleton is None:
+        return found
+    gains, splits = np.zeros(len(skeleton.parties)), np.zeros(len(skeleton.parties), dtype=np.int64)
+    for tree in skeleton.trees:
+        inner = np.flatnonzero(tree.owner >= 0)
+        np.add.at(gains, tree.owner[inner], tree.gain[inner])
+        np.add.at(splits, tree.owner[inner], 1)
+    shares = gains / gains.sum() if gains.sum() > 0 else gains
+    return found | {
+        "trees": len(skeleton.trees),
+        "depth": max((tree.depth for tree in skeleton.trees), default=0),
+        "leaves": sum(int((tree.owner < 0).sum()) for tree in skeleton.trees),
+        "splits": dict(zip(skeleton.parties, splits.tolist(), strict=True)),
+        "importance_by_party": dict(zip(skeleton.parties, shares.tolist(), strict=True)),
+    }
+
+
+def _splits(part: Part) -> list[dict[str, Any]]:
+    counts = np.bincount(part.records.feature, minlength=len(part.columns))
+    return [
+        {
+            "party": part.party,
+            "column": info.name if part.share_names else f"{part.party}#{at + 1}",
+            "splits": int(counts[at]),
+        }
+        for at, info in enumerate(part.columns)
+    ]

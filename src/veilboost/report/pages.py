@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -11,7 +10,7 @@ from typing import Any
 
 from veilboost.report.facts import Facts
 from veilboost.report.plots import bar_chart, line_chart
-from veilboost.report.values import bytes_text, epsilon_text, seconds_text
+from veilboost.report.values import alike, bytes_text, epsilon_text, seconds_text
 from veilboost.version import release
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -64,9 +63,9 @@ def run_page(facts: Facts) -> str:
             (s["step"], seconds_text(s["seconds"]), s["requests"], *(bytes_text(of.get(n, 0)) for n in senders))
             for s, of in steps
         ],
-        spent=_alike({name: told for name, told in facts.privacy.items() if told["composed"]}),
+        spent=alike({name: told for name, told in facts.privacy.items() if told["composed"]}),
         silent=[name for name, told in facts.privacy.items() if not told["composed"]],
-        learned=_alike(facts.learned),
+        learned=alike(facts.learned),
         exchanges=_grouped(facts.exchanges),
     )
 
@@ -146,14 +145,6 @@ def _sent(facts: Facts, most: int = 4) -> dict[str, dict[str, float]]:
             of = {name: of.get(name, 0.0) for name in drivers} | {others: rest}
         found[str(step["step"])] = of
     return found
-
-
-def _alike(told: Mapping[str, Any]) -> Iterable[tuple[list[str], Any]]:
-    """Parties of whom the same is told, and what: participants mostly spend and learn the same."""
-    groups: dict[str, tuple[list[str], Any]] = {}
-    for name, what in told.items():
-        groups.setdefault(json.dumps(what, sort_keys=True), ([], what))[0].append(name)
-    return groups.values()
 
 
 def _grouped(exchanges: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

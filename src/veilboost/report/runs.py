@@ -1,61 +1,38 @@
-"""Facts from run folders: those of all parties of a job, or as many as are at hand."""
+"""From what a folder holds to a page: a result, or the run folders of one or more parties of a job."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from veilboost.align.registry import all_alignments
 from veilboost.boost.metrics import metric_named
 from veilboost.boost.objective import make_objective
-from veilboost.config import TrainingConfig
 from veilboost.errors import UnknownRun, UnreadableFile, VeilBoostError
 from veilboost.model.part import Part
 from veilboost.party.exchange import Exchange, read_entries, read_exchanges, shown_to
-from veilboost.party.job import load_job
+from veilboost.party.job import Job, load_job
 from veilboost.party.runs import RunFolder
 from veilboost.privacy.accountant import spending
 from veilboost.privacy.event import event_from_dict
-from veilboost.privacy.statement import Noise, Statement
-from veilboost.report.facts import Facts
-from veilboost.report.model import part_facts
-from veilboost.report.steps import Course, course, kind_of
+from veilboost.privacy.statement import Noise
+from veilboost.report.facts import FILE, Course, Facts, course, kind_of, load_facts, part_facts, training_facts
 from veilboost.types import PartyName
-from veilboost.wire.message import Message
 
+AUDIT, _STATUS = "audit.json", "status.json"
 _DRIVERS = ("active", "server")
-
-
-@dataclass(frozen=True)
-class _Job:
-    """What vertical and horizontal jobs have in common for a reader."""
-
-    name: str
-    driver: PartyName
-    roles: Mapping[PartyName, str]
-    protocol: str
-    summary: str
-    messages: Sequence[type[Message]]
-    alignment: Sequence[type[Message]]
-    statement: Statement
-    training: TrainingConfig
-    settings: Mapping[str, Any]
+_KEYS = ("attack", "adversary", "victim", "data", "metric", "value", "low", "high", "baseline", "seconds", "sentence")
 
 
 def facts_of_runs(folders: Sequence[Path], findings: Sequence[Mapping[str, Any]] | None = None) -> Facts:
-    """One job, from the folders of one or more of its parties.
-
-    Raises
-    ------
-    UnknownRun
-        A folder is none of a run, or folders are of different jobs.
-    """
+    """One job, from the folders of one or more of its parties; refuses folders of different jobs, or of none."""
     runs = _by_party(folders)
-    job = _read_job(next(iter(runs.values())))
+    job = load_job(next(iter(runs.values())).path / "job.toml")
+    spec, roles = job.spec, {name: job.role_of(name) for name in job.parties}
     every = _exchanges(runs.values())
     driver = runs.get(job.driver) or next(iter(runs.values()))
     parts = {name: run.load_part() for name, run in runs.items() if (run.path / "part" / "manifest.json").exists()}
@@ -66,21 +43,26 @@ def facts_of_runs(folders: Sequence[Path], findings: Sequence[Mapping[str, Any]]
     measured = [
         (float(each["number"]) + 1, float(each["validation"])) for each in metrics if each["validation"] is not None
     ]
-    sent = dict.fromkeys(job.roles, 0)
+    sent = dict.fromkeys(roles, 0)
     for each in every:
         sent[each.sender] = sent.get(each.sender, 0) + each.size
     seconds = [float(each["seconds"]) for each in metrics]
     status = driver.status
-    missing = [name for name in job.roles if name not in runs]
+    missing = [name for name in roles if name not in runs]
+    about: dict[str, Any] = {"state": status.get("state", "unknown"), "rows in common": status.get("rows")}
+    if spec.setting == "horizontal":
+        about["participants"] = len(job.owners)
+    else:
+        about |= {"alignment": job.alignment, "share of rows for validation": job.validation}
     return Facts(
         title=f"The job {job.name}",
         source=f"run folders of {', '.join(runs)}",
-        protocol=job.protocol,
-        summary=job.summary,
-        settings={"state": status.get("state", "unknown"), "rows in common": status.get("rows")} | dict(job.settings),
+        protocol=spec.name,
+        summary=spec.summary,
+        settings=about | training_facts(job.training),
         parties={
             name: {"role": role, "columns": len(parts[name].columns) if name in parts else None}
-            for name, role in job.roles.items()
+            for name, role in roles.items()
         },
         metric=metric,
         higher_is_better=metric_named(metric).higher_is_better,
@@ -97,9 +79,9 @@ def facts_of_runs(folders: Sequence[Path], findings: Sequence[Mapping[str, Any]]
         waiting=steps.waiting,
         bytes_sent=sent,
         exchanges=[each.to_dict() for each in every],
-        learned={name: shown_to(name, every) for name in job.roles},
+        learned={name: shown_to(name, every) for name in roles},
         privacy={name: told for name, run in runs.items() if (told := _spent(run)) is not None},
-        protections=[each.to_dict() for each in job.statement.given(noise).protections],
+        protections=[each.to_dict() for each in spec.statement.given(noise).protections],
         findings=findings,
         model=part_facts(parts),
         note=_note(missing, measured, runs, noise),
@@ -121,35 +103,6 @@ def _by_party(folders: Sequence[Path]) -> dict[PartyName, RunFolder]:
     return dict(sorted(runs.items(), key=lambda item: item[1].status.get("role") not in _DRIVERS))
 
 
-def _read_job(run: RunFolder) -> _Job:
-    job = load_job(run.path / "job.toml")
-    spec = job.spec
-    if spec.setting == "horizontal":
-        alignment, about = (), {"participants": len(job.owners)}
-    else:
-        alignment = all_alignments()[job.alignment].messages
-        about = {"alignment": job.alignment, "share of rows for validation": job.validation}
-    training = job.training
-    return _Job(
-        name=job.name,
-        driver=job.driver,
-        roles={name: job.role_of(name) for name in job.parties},
-        protocol=spec.name,
-        summary=spec.summary,
-        messages=spec.messages,
-        alignment=tuple(alignment),
-        statement=spec.statement,
-        training=training,
-        settings=about | training_facts(training),
-    )
-
-
-def training_facts(config: TrainingConfig) -> dict[str, Any]:
-    """The parameters that people ask for first, and the protocol's own."""
-    names = ("objective", "n_estimators", "max_depth", "learning_rate", "max_bin", "reg_lambda", "subsample", "seed")
-    return {name: getattr(config, name) for name in names} | dict(config.options)
-
-
 def _exchanges(runs: Iterable[RunFolder]) -> list[Exchange]:
     """What crossed. Both ends of a conversation wrote it down: once is enough."""
     found: dict[tuple[PartyName, PartyName, str], Exchange] = {}
@@ -160,14 +113,15 @@ def _exchanges(runs: Iterable[RunFolder]) -> list[Exchange]:
     return list(found.values())
 
 
-def _course(run: RunFolder, job: _Job) -> Course:
+def _course(run: RunFolder, job: Job) -> Course:
     status = run.status
     try:
         entries = list(read_entries(run.path))
     except UnreadableFile:
         return Course([], {})
     asks = "sent" if status.get("role") in _DRIVERS else "received"
-    return course(str(status.get("party")), entries, kind_of(job.messages, job.alignment), asks)
+    aligning = () if job.spec.setting == "horizontal" else all_alignments()[job.alignment].messages
+    return course(str(status.get("party")), entries, kind_of(job.spec.messages, aligning), asks)
 
 
 def _metrics(run: RunFolder) -> list[dict[str, Any]]:
@@ -182,7 +136,7 @@ def _metrics(run: RunFolder) -> list[dict[str, Any]]:
         raise UnreadableFile(f"metrics.jsonl in {run.path} is damaged") from None
 
 
-def _metric(job: _Job, parts: Mapping[PartyName, Part]) -> str:
+def _metric(job: Job, parts: Mapping[PartyName, Part]) -> str:
     if job.training.eval_metric != "auto":
         return job.training.eval_metric
     skeleton = next((part.skeleton for part in parts.values() if part.skeleton is not None), None)
@@ -215,3 +169,60 @@ def _note(
     if not measured:
         told.append("The job kept no rows for validation, so there is no learning curve: set validation = 0.2 in it.")
     return " ".join(told)
+
+
+@dataclass(frozen=True)
+class Report:
+    """A page, and what it says as plain data."""
+
+    title: str
+    html: str
+    data: Mapping[str, Any]
+
+
+def make_report(paths: Sequence[Path], audit: Path | None = None) -> Report:
+    """Look at what the paths hold: run folders of one job, a folder that holds them, or a result.
+
+    `audit` is what `veilboost audit --json` printed for this run; by default audit.json beside it, where there is one.
+    """
+    from veilboost.report.pages import run_page
+
+    findings = _findings(audit, paths[0])
+    result = paths[0] if paths[0].name == FILE else paths[0] / FILE
+    if len(paths) == 1 and result.is_file():
+        facts = load_facts(result)
+        facts = facts if findings is None else replace(facts, findings=findings)
+    else:
+        facts = facts_of_runs([run for path in paths for run in _runs_in(path)], findings)
+    return Report(facts.title, run_page(facts), facts.to_dict())
+
+
+def _runs_in(path: Path) -> list[Path]:
+    """A run's folder itself, or the runs one or two folders below."""
+    if (path / _STATUS).exists():
+        return [path]
+    found = sorted({file.parent for pattern in ("*", "*/*") for file in path.glob(f"{pattern}/{_STATUS}")})
+    if not found:
+        raise UnknownRun(
+            f"{path} holds neither a run nor a result",
+            "name a run's folder, or what demo --folder or simulate --out wrote",
+        )
+    names = {run.name for run in found}
+    if len(names) > 1:
+        raise UnknownRun(f"{path} holds several jobs: {', '.join(sorted(names))}", "name the folder of one of them")
+    return found
+
+
+def _findings(audit: Path | None, beside: Path) -> list[Mapping[str, Any]] | None:
+    file = beside / AUDIT if audit is None else audit
+    if audit is None and not file.is_file():
+        return None
+    refusal = UnreadableFile(f"{file} is not what an audit found", "veilboost audit --json prints it")
+    try:
+        found: Any = json.loads(file.read_text(encoding="utf-8"))
+        listed: list[Mapping[str, Any]] = [{**each, "verdict": str(each["verdict"])} for each in found["findings"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise refusal from None
+    if any(key not in each for each in listed for key in _KEYS):
+        raise refusal
+    return listed

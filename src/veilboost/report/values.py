@@ -39,6 +39,18 @@ def epsilon_text(epsilon: float | None) -> str:
     return "infinite" if epsilon is None or math.isinf(epsilon) else f"{epsilon:.4g}"
 
 
+def alike(told: Mapping[str, Any]) -> list[tuple[list[str], Any]]:
+    """Parties of whom the same is told, and what: participants mostly spend and learn the same."""
+    groups: list[tuple[list[str], Any]] = []
+    for name, what in told.items():
+        names = next((names for names, known in groups if known == what), None)
+        if names is None:
+            groups.append(([name], what))
+        else:
+            names.append(name)
+    return groups
+
+
 def plain(value: Any) -> Any:
     """The same with text as keys and lists for tuples; what JSON has no number for (NaN, infinity) becomes None."""
     if isinstance(value, float):

@@ -1,15 +1,17 @@
-"""The HTTP service of the active party."""
+"""The HTTP service of the active party, which uvicorn runs until it is told to stop."""
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import json
+import signal
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
+import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
@@ -17,16 +19,27 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 from veilboost.data.table import PartyTable
-from veilboost.errors import MalformedMessage, OversizedMessage, RowsDiffer, UnknownMessage, VeilBoostError
+from veilboost.errors import (
+    ImpossibleParameter,
+    MalformedMessage,
+    OversizedMessage,
+    PeerUnreachable,
+    RowsDiffer,
+    UnknownMessage,
+    VeilBoostError,
+)
+from veilboost.fields import FORMS
 from veilboost.infer.scores import ModelInfo, meaning
 from veilboost.party.predicting import Prediction, Presence
+from veilboost.report.pages import render
 from veilboost.service.batching import Batcher
 from veilboost.service.guard import SEEN, Guard, Log, Seen, refusal
-from veilboost.service.rows import Asked, read_request
-from veilboost.service.schema import About, Health, Refusal, Schema
+from veilboost.service.rows import About, Asked, Health, Refusal, Schema, read_request
 from veilboost.types import Float64Array
 from veilboost.version import release
 
+STOP_SECONDS = 10  # how long requests under way may take after a signal to stop
+MOST_CONNECTIONS = 512  # the guard refuses earlier, and by a code
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 ERRORS = {
     400: "The request is not what it should be.",
@@ -199,27 +212,65 @@ async def _body(request: Request, most: int) -> bytes:
 
 
 def _page(info: ModelInfo, id_key: str) -> str:
-    """A page that a person can read without leaving this machine: no scripts, nothing loaded."""
-    rows = "".join(
-        f"<tr><td>{escape(column.name)}</td><td>{'number' if column.categories is None else 'category'}</td></tr>"
-        for column in info.columns
-    )
     sample = {id_key: 1, **{column.name: None for column in info.columns}}
-    body = escape(json.dumps({"row": sample}))
-    return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{escape(info.name)}</title>
-<style>body{{font:16px/1.5 sans-serif;max-width:46em;margin:2em auto;padding:0 1em}}
-pre{{background:#eee;padding:1em;white-space:pre-wrap;overflow-wrap:anywhere}}td{{padding-right:2em}}</style></head><body>
-<h1>Model {escape(info.name)}</h1>
-<p>Joint predictions of {escape(", ".join(info.parties))}, served by {escape(info.party)}.
-A score is {escape(meaning(info))}.</p>
-<h2>Ask</h2>
-<pre>curl -H 'Content-Type: application/json' -d '{body}' http://HOST:PORT/v1/predict</pre>
-<p>Several rows at once: <code>{{"rows": [...]}}</code>. <code>null</code> is a missing value.</p>
-<h2>Columns of {escape(info.party)}</h2>
-<table><tr><td><b>{escape(id_key)}</b></td><td>whose row it is</td></tr>{rows}</table>
-<h2>Pages</h2>
-<ul><li>POST /v1/predict</li><li><a href="v1/model">/v1/model</a></li><li><a href="healthz">/healthz</a></li>
-<li><a href="metrics">/metrics</a></li><li><a href="openapi.json">/openapi.json</a></li></ul>
-</body></html>
-"""
+    body = json.dumps({"row": sample})
+    return render("service.html", info=info, id_key=id_key, meaning=meaning(info), body=body)
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """`127.0.0.1:8080` or `[::1]:8080` as host and port."""
+    if not FORMS["address"].fits(text):
+        raise ImpossibleParameter(f"--listen {text!r} is no address", f"write {FORMS['address'].text}")
+    host, _, port = text.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can connect."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class _Server(uvicorn.Server):
+    """Says where it listens, and turns a port that is taken into a coded error."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[str], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: Any = None) -> None:
+        where = f"{self.config.host}:{self.config.port}"
+        try:
+            await super().startup(sockets)
+        except SystemExit:  # how uvicorn says that it cannot
+            raise PeerUnreachable(f"cannot listen on {where}", "choose a free port of this machine") from None
+        if self.started:
+            host, port = self.servers[0].sockets[0].getsockname()[:2]
+            self._ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+
+
+def run_server(app: FastAPI, host: str, port: int, ready: Callable[[str], None]) -> None:
+    """Serve until SIGINT or SIGTERM; `ready` is told the address when requests may come."""
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        log_config=None,  # its own lines would name paths, and people could put ids into those
+        access_log=False,
+        server_header=False,
+        limit_concurrency=MOST_CONNECTIONS,
+        timeout_graceful_shutdown=STOP_SECONDS,
+        lifespan="on",
+        ws="none",
+    )
+    server = _Server(config, ready)
+
+    def stop(*_: object) -> None:
+        server.should_exit = True
+
+    # uvicorn raises the signal that ended it once more when it is done; to be stopped is no failure here.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    server.run()

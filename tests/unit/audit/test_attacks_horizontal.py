@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from veilboost.audit.attacks import (
+    attack,
+    audit,
     mal_buckets,
     mal_ends,
     mal_extremes,
@@ -18,8 +20,7 @@ from veilboost.audit.attacks import (
     secagg_shares,
     secagg_values,
 )
-from veilboost.audit.attacks.mal import guess_from
-from veilboost.audit.runner import attack, audit
+from veilboost.audit.attacks.horizontal import guess_from
 from veilboost.audit.sources import views_of_simulation
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import Csprng

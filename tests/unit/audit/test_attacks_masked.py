@@ -9,6 +9,7 @@ import pytest
 
 from support import make_columns, make_labels, split_among
 from veilboost.audit.attacks import (
+    attack,
     masked_network,
     masked_projection,
     masked_sphere,
@@ -16,17 +17,17 @@ from veilboost.audit.attacks import (
     masked_split_search,
     masked_stacking,
 )
-from veilboost.audit.attacks.masked_features import (
+from veilboost.audit.attacks.masked import (
     RootMasks,
     balanced_bits,
     features_of,
+    gradients_of,
+    masked_node,
     nested_cuts,
     smallest_sum,
     true_vectors,
 )
-from veilboost.audit.attacks.masked_labels import gradients_of, masked_node
 from veilboost.audit.replay import rounds
-from veilboost.audit.runner import attack
 from veilboost.audit.sources import views_of_simulation
 from veilboost.config import TrainingConfig
 from veilboost.party.simulation import simulate_training

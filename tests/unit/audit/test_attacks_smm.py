@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support import make_columns, make_labels, split_among
-from veilboost.audit.attacks import smm1_columns, smm1_labels, smm2_columns, smm2_program, smm2_stacking
-from veilboost.audit.attacks.smm2 import masked_blocks, stacked, union_of_bins
+from veilboost.audit.attacks import attack, smm1_columns, smm1_labels, smm2_columns, smm2_program, smm2_stacking
+from veilboost.audit.attacks.smm import masked_blocks, stacked, union_of_bins
 from veilboost.audit.replay import rounds
-from veilboost.audit.runner import attack
 from veilboost.audit.solvers import two_valued, used_vectors
 from veilboost.audit.sources import views_of_simulation
 from veilboost.config import TrainingConfig

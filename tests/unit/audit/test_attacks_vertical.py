@@ -11,6 +11,9 @@ from support import make_columns, make_labels, split_among
 from veilboost.audit.attacks import (
     active_order,
     all_attacks,
+    attack,
+    audit,
+    combined,
     feature_order,
     gradient_signs,
     histogram_bins,
@@ -20,7 +23,6 @@ from veilboost.audit.attacks import (
     reported_buckets,
 )
 from veilboost.audit.replay import foreign_sides
-from veilboost.audit.runner import attack, audit, combined
 from veilboost.audit.sources import views_of_simulation
 from veilboost.audit.view import Truth, View
 from veilboost.config import TrainingConfig

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from deviations import LEFT_OUT, deviating_masks, reverse_sum, shrunk_coefficients
 from support import make_columns, make_labels, split_among
-from veilboost.audit.experiments import reverse_sum
-from veilboost.audit.masked_deviations import LEFT_OUT, deviating_masks, shrunk_coefficients
 from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
 from veilboost.protocols.masked.active import most_nearly_bare

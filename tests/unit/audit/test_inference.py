@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from veilboost.audit.attacks.decoy_signs import linked, ranks_by_decoys, same_side
-from veilboost.audit.inference import link_nodes, slot_signs
+from decoys import link_nodes, linked, ranks_by_decoys, same_side, slot_signs
 from veilboost.crypto.csprng import Csprng
 from veilboost.secure_inference.scheme import generate, public_service
 

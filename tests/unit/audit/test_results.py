@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veilboost.audit.result import Finding, Outcome, balanced_accuracy, over_runs, share_right, wilson
+from veilboost.audit.attack import Finding, Outcome, balanced_accuracy, over_runs, share_right, wilson
 from veilboost.privacy.statement import Protection, Status
 from veilboost.report.pages import audit_page
 

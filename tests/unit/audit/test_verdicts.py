@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 from support import split_among
-from veilboost.audit.attacks import all_attacks
+from veilboost.audit.attacks import all_attacks, attack
 from veilboost.audit.lower_bound import label_lower_bound
-from veilboost.audit.runner import attack
 from veilboost.audit.sources import kept_key, views_of_simulation
 from veilboost.audit.view import Truth, View
-from veilboost.cli.protocols import directions_of
+from veilboost.cli.lists import directions_of
 from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
 from veilboost.party.simulation import SERVER, simulate_training

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from support import make_columns, make_labels, split_among, train
-from veilboost.audit.own import leaf_of_rows, own_gradients
-from veilboost.audit.replay import rounds, sides_of
+from veilboost.audit.attacks.bins import SumsReader, histograms
+from veilboost.audit.replay import leaf_of_rows, own_gradients, rounds, sides_of
 from veilboost.audit.sources import kept_key, views_of_simulation
-from veilboost.audit.sums import SumsReader, histograms
 from veilboost.audit.view import Truth, View
 from veilboost.boost.bins import BinLayout
 from veilboost.config import TrainingConfig

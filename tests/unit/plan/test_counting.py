@@ -12,8 +12,8 @@ from veilboost.crypto.paillier import ciphertexts
 from veilboost.crypto.paillier.ciphertexts import Blinder, PairPacking
 from veilboost.crypto.paillier.integers import Halves, big
 from veilboost.crypto.paillier.keys import PublicKey
-from veilboost.plan.measure import measure
-from veilboost.plan.units import cost_of, vertical_units
+from veilboost.plan.calibrate import measure
+from veilboost.plan.predict import cost_of, vertical_units
 from veilboost.protocols.cost import PlannedJob, tree_shape
 from veilboost.protocols.paillier import cost as paillier
 from veilboost.protocols.smm1 import spec as smm1

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.fast
 
 PEAK = """
 import sys
-from veilboost.plan.measure import measure
+from veilboost.plan.calibrate import measure
 from papers.measure import peak_rss_mb
 from veilboost.protocols.cost import PlannedJob
 rows, columns, people = map(int, sys.argv[2:])

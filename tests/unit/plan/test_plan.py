@@ -16,11 +16,18 @@ from veilboost.boost.booster import RoundResult
 from veilboost.cli.main import app
 from veilboost.errors import ImpossibleParameter, UnreadableFile, UnsupportedCombination
 from veilboost.plan import calibrate as calibrating
-from veilboost.plan import measure as measuring
-from veilboost.plan.calibrate import Calibration, calibrate, fit, load_calibrations, save_calibrations
-from veilboost.plan.measure import Measured, Meter, measure
-from veilboost.plan.predict import predict
-from veilboost.plan.units import cost_of, units_of, vertical_units
+from veilboost.plan import calibrate as measuring
+from veilboost.plan.calibrate import (
+    Calibration,
+    Measured,
+    Meter,
+    calibrate,
+    fit,
+    load_calibrations,
+    measure,
+    save_calibrations,
+)
+from veilboost.plan.predict import cost_of, predict, units_of, vertical_units
 from veilboost.protocols.cost import PlannedJob, tree_shape
 from veilboost.protocols.registry import BUILT_IN, all_protocols, protocol_named, protocols_of
 from veilboost.wire.message import Done

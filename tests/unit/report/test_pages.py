@@ -13,7 +13,7 @@ from outline import outline
 from veilboost.errors import UnknownRun, UnreadableFile
 from veilboost.report.facts import FILE, Facts, load_facts
 from veilboost.report.pages import run_page
-from veilboost.report.sources import make_report
+from veilboost.report.runs import make_report
 
 pytestmark = pytest.mark.fast
 

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from veilboost.report.pages import TEMPLATES
-from veilboost.report.plots import bar_chart, line_chart, sheet
-from veilboost.report.scale import Scale, fit, number_text
+from veilboost.report.plots import Scale, bar_chart, fit, line_chart, number_text, sheet
 from veilboost.report.svg import COLOURS, size_of
 
 pytestmark = pytest.mark.fast

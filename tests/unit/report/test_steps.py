@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support import make_columns, make_labels, split_among, train
 from veilboost.config import TrainingConfig
 from veilboost.protocols.plain.spec import SPEC
-from veilboost.report.steps import course, kind_of
+from veilboost.report.facts import course, kind_of
 from veilboost.wire.transcript import Entry
 
 pytestmark = pytest.mark.fast

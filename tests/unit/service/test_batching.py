@@ -20,10 +20,10 @@ from veilboost.errors import (
 )
 from veilboost.infer.scores import ModelInfo
 from veilboost.model.part import ColumnInfo
+from veilboost.service.app import is_loopback, parse_address
 from veilboost.service.batching import Batcher
 from veilboost.service.guard import read_token
-from veilboost.service.schema import Schema
-from veilboost.service.server import is_loopback, parse_address
+from veilboost.service.rows import Schema
 from veilboost.types import Column, Float64Array
 
 pytestmark = pytest.mark.fast

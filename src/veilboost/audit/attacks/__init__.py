@@ -1,23 +1,43 @@
-"""The attacks, a module for each family; those of other packages come by the entry point `veilboost.attacks`."""
+"""All attacks, a module for each family, and the audit, which runs every one that applies to a party's view.
+
+Attacks of other packages come by the entry point `veilboost.attacks`.
+"""
 
 from __future__ import annotations
 
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.metadata import entry_points
 
-from veilboost.audit.attack import Attack
+import numpy as np
+
+from veilboost.audit.attack import Attack, Finding, over_runs
 from veilboost.audit.attacks.bins import histogram_bins
-from veilboost.audit.attacks.federboost import own_cuts, reported_buckets
 from veilboost.audit.attacks.gradients import gradient_signs, noisy_gradients
-from veilboost.audit.attacks.mal import mal_buckets, mal_ends, mal_extremes, mal_labels, mal_zero_masks
-from veilboost.audit.attacks.masked_features import masked_split_likelihood, masked_split_search
-from veilboost.audit.attacks.masked_labels import masked_network, masked_projection, masked_sphere, masked_stacking
-from veilboost.audit.attacks.nodes import instance_clusters
-from veilboost.audit.attacks.order import active_order, feature_order
-from veilboost.audit.attacks.secagg import secagg_shares, secagg_values
-from veilboost.audit.attacks.smm1 import smm1_columns, smm1_labels
-from veilboost.audit.attacks.smm2 import smm2_columns, smm2_program, smm2_stacking
+from veilboost.audit.attacks.horizontal import (
+    mal_buckets,
+    mal_ends,
+    mal_extremes,
+    mal_labels,
+    mal_zero_masks,
+    secagg_shares,
+    secagg_values,
+)
+from veilboost.audit.attacks.masked import (
+    masked_network,
+    masked_projection,
+    masked_sphere,
+    masked_split_likelihood,
+    masked_split_search,
+    masked_stacking,
+)
+from veilboost.audit.attacks.nodes import active_order, feature_order, instance_clusters, own_cuts, reported_buckets
+from veilboost.audit.attacks.smm import smm1_columns, smm1_labels, smm2_columns, smm2_program, smm2_stacking
+from veilboost.audit.view import Truth, View
 from veilboost.protocols.spec import Evidence
+from veilboost.types import PartyName
 
 BUILT_IN = (
     instance_clusters,
@@ -65,3 +85,50 @@ def name_of(evidence: Evidence) -> str:
         return "lower bound on epsilon"
     found = all_attacks().get(evidence.attack)
     return evidence.attack if found is None else found.name
+
+
+def attack(how: Attack, view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Finding | None:
+    """One attack from one view on one victim; None where the view holds nothing to use."""
+    began = time.perf_counter()
+    outcome = how.run(view, truth, victim, rng)
+    if outcome is None:
+        return None
+    return Finding(
+        attack=how.name,
+        protocol=view.protocol,
+        adversary=view.party,
+        adversary_role=view.role,
+        victim=victim,
+        victim_role=truth.roles[victim],
+        data=how.data,
+        outcome=outcome,
+        seconds=time.perf_counter() - began,
+    )
+
+
+def audit(views: Mapping[PartyName, View], truth: Truth, seed: int = 0) -> list[Finding]:
+    """All attacks, from all views, on all whose truth is known."""
+    found: list[Finding] = []
+    for number, (how, view, victim) in enumerate(_chances(views, truth)):
+        finding = attack(how, view, truth, victim, np.random.default_rng((seed, number)))
+        if finding is not None:
+            found.append(finding)
+    return found
+
+
+def combined(runs: Iterable[Sequence[Finding]]) -> list[Finding]:
+    """The findings of several runs of the same job, each attack once with an interval over the runs."""
+    together: defaultdict[tuple[str, str, str], list[Finding]] = defaultdict(list)
+    for findings in runs:
+        for finding in findings:
+            together[finding.attack, finding.adversary, finding.victim].append(finding)
+    return [over_runs(findings) for findings in together.values()]
+
+
+def _chances(views: Mapping[PartyName, View], truth: Truth) -> Iterator[tuple[Attack, View, PartyName]]:
+    for how in all_attacks().values():
+        for view in views.values():
+            if how.applies(view):
+                for victim, role in truth.roles.items():
+                    if role == how.victim and victim != view.party and victim in truth.tables:
+                        yield how, view, victim

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from veilboost.audit.attack import declare
+from veilboost.audit.attack import Outcome, balanced_accuracy, declare
 from veilboost.audit.replay import ReplayedRound
-from veilboost.audit.result import Outcome, balanced_accuracy
 from veilboost.audit.view import Truth, View
 from veilboost.protocols.elxgb.messages import NoisyRound
 from veilboost.protocols.ldp.messages import LdpRequest, LdpRound
@@ -44,18 +43,20 @@ def scored(truth: Truth, victim: PartyName, rows: Int32Array, guess: Float64Arra
 @declare("noisy gradients added up", "passive", "active", "labels", NOISY)
 def noisy_gradients(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
     """Labels from noisy gradients added up over all levels and trees: noise averages out, labels do not."""
-    releases = list(released(view, victim))
-    labels = truth.labels(victim)
-    if not releases or not np.isin(labels, (0.0, 1.0)).all():
-        return None
-    return balanced_accuracy(
-        labels,
-        sign_guess(np.sum(releases, axis=0)),
-        f"{len(releases)} noisy gradients of each row added up give {{value:.3f}} balanced accuracy of labels",
-    )
+    releases = list(_released(view, victim))
+    sentence = f"{len(releases)} noisy gradients of each row added up give {{value:.3f}} balanced accuracy of labels"
+    return _by_sign(truth, victim, np.sum(releases, axis=0), sentence) if releases else None
 
 
-def released(view: View, peer: PartyName) -> Iterator[Float64Array]:
+@declare("sign of one tree's noisy gradient", "passive", "active", "labels", NOISY)
+def gradient_signs(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
+    """How often a tree's noisy gradient gives the label away by its sign (the guess probability of ELXGB, Table 5)."""
+    first = next(_released(view, victim), None)
+    sentence = "one noisy gradient gives {value:.3f} balanced accuracy"
+    return None if first is None else _by_sign(truth, victim, first, sentence)
+
+
+def _released(view: View, peer: PartyName) -> Iterator[Float64Array]:
     """Every release of one tree's gradients: a number a row, 0 where the row was not released."""
     for seen in view.messages:
         message = seen.message
@@ -65,16 +66,8 @@ def released(view: View, peer: PartyName) -> Iterator[Float64Array]:
             yield message.gradients[0, :, 0].astype(np.float64)
 
 
-def sign_guess(gradients: Float64Array) -> Float64Array:
-    """The gradient p - y is negative where the label is 1 and positive where it is 0."""
-    return (gradients < 0).astype(np.float64)
-
-
-@declare("sign of one tree's noisy gradient", "passive", "active", "labels", NOISY)
-def gradient_signs(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
-    """How often a tree's noisy gradient gives the label away by its sign (the guess probability of ELXGB, Table 5)."""
-    first = next(released(view, victim), None)
+def _by_sign(truth: Truth, victim: PartyName, gradients: Float64Array, sentence: str) -> Outcome | None:
     labels = truth.labels(victim)
-    if first is None or not np.isin(labels, (0.0, 1.0)).all():
+    if not np.isin(labels, (0.0, 1.0)).all():
         return None
-    return balanced_accuracy(labels, sign_guess(first), "one noisy gradient gives {value:.3f} balanced accuracy")
+    return balanced_accuracy(labels, labels_of(gradients[None]), sentence)

@@ -1,28 +1,30 @@
-"""What the server and the comparer of `mal` can read: labels, buckets, and the ends of columns."""
+"""What servers and helpers read: labels, buckets and ends of columns in `mal`, counts and values in `secagg`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from veilboost.audit.attack import declare
-from veilboost.audit.result import Outcome, balanced_accuracy, share_right
+from veilboost.audit.attack import Outcome, balanced_accuracy, declare, share_right
 from veilboost.audit.solvers import between, least_squares
 from veilboost.audit.view import Truth, View
 from veilboost.boost.bins import equal_width
-from veilboost.crypto.ore.api import derive, from_ordered, to_ordered
+from veilboost.crypto.ore import api as ore
 from veilboost.crypto.ore.schemes import scheme_named
+from veilboost.data.table import PartyTable
+from veilboost.fixedpoint import to_ordered
 from veilboost.protocols.mal.messages import ComparisonKey, EncryptedExtremes, MaskedRows
 from veilboost.protocols.mal.options import MalOptions
-from veilboost.types import BoolArray, Column, Float64Array, PartyName, UInt8Array
+from veilboost.protocols.secagg.messages import CountsRequest, MaskedCounts
+from veilboost.types import BoolArray, Column, Float64Array, Int64Array, PartyName, UInt8Array, UInt32Array, UInt64Array
 
 MOST_ROWS = 3_000  # of a participant: a larger one has so many rows for each equation that little shows
 _CLEAR = 1 - 1e-6  # leverage from which on a mask is nothing but rounding
 _SIDES = ("low", "high")  # each has a key of its own, as every column has
 _NEAR = 0.1  # of a value: what counts as known
-_LEAST, _MOST = to_ordered(-1e300), to_ordered(1e300)
+_LEAST, _MOST = ore.to_ordered(-1e300), ore.to_ordered(1e300)
 _NARROW = 4.0  # an interval between ends of such a ratio says more than the value that is known
 
 
@@ -231,7 +233,7 @@ def mal_extremes(view: View, truth: Truth, victim: PartyName, rng: np.random.Gen
     bits: list[int] = []
     for column in np.flatnonzero(ours.present & theirs.present).tolist():
         for side, name in enumerate(_SIDES):
-            key = derive(keys[-1].comparison.tobytes(), column, name)
+            key = ore.derive(keys[-1].comparison.tobytes(), column, name)
             pair = [each.ciphertexts[column, side].tobytes() for each in (ours, theirs)]
             anchor = float(anchors[column, side])
             order, first = scheme.compare(key, *pair), scheme.first_difference(key, *pair)
@@ -254,7 +256,7 @@ def guess_from(anchor: float, order: int, first: range, bits: int) -> float:
     """A value above (1), below (-1) or equal to (0) the anchor that first differs from it in one of these bits."""
     if order == 0:
         return anchor
-    own = to_ordered(anchor) >> (64 - bits)
+    own = ore.to_ordered(anchor) >> (64 - bits)
     below = bits - first.start  # bits that are not shared
     low = own >> below << below
     high = low + (1 << below) - 1
@@ -262,7 +264,7 @@ def guess_from(anchor: float, order: int, first: range, bits: int) -> float:
     if len(first) == 1:  # the bit itself differs
         low, high = (half, high) if order > 0 else (low, half - 1)
     low, high = (max(low, own), high) if order > 0 else (low, min(high, own))
-    lowest, highest = (from_ordered(min(max(end << (64 - bits), _LEAST), _MOST)) for end in (low, high))
+    lowest, highest = (ore.from_ordered(min(max(end << (64 - bits), _LEAST), _MOST)) for end in (low, high))
     small, large = sorted((abs(lowest), abs(highest)))
     narrow = lowest * highest > 0 and large <= _NARROW * small
     return (lowest + highest) / 2 if narrow else anchor
@@ -272,3 +274,87 @@ def _extremes(columns: Sequence[Column]) -> Float64Array:
     """(numeric columns, 2): what was encrypted, for those who know it."""
     numeric = [column.values.astype(np.float64) for column in columns if column.categories is None]
     return np.array([(np.nanmin(each), np.nanmax(each)) if np.isfinite(each).any() else (0, 0) for each in numeric])
+
+
+@dataclass(frozen=True)
+class Counted:
+    """One step of the search: values (columns, values), one participant's masked answer, and the sum of all answers."""
+
+    values: UInt32Array
+    masked: UInt64Array
+    together: Int64Array
+    participants: int
+
+
+def counted(view: View, participant: PartyName) -> Iterator[Counted]:
+    """All steps as the server saw them. Masks cancel in the sum over all participants."""
+    answers = {peer: found for peer in view.peers if (found := view.received(MaskedCounts, peer))}
+    for step, request in enumerate(view.sent(CountsRequest, participant)):
+        shares = [each[step].counts for each in answers.values() if len(each) > step]
+        if len(shares) == len(answers):
+            together: UInt64Array = np.stack(shares).sum(axis=0)
+            yield Counted(request.values, answers[participant][step].counts, together.view(np.int64), len(shares))
+
+
+def sorted_values(table: PartyTable, ordinal: bool) -> list[UInt32Array]:
+    """A table's numeric columns, and categories where they are taken for numbers, as the search orders them."""
+    found: list[UInt32Array] = []
+    for column in table.columns:
+        if column.categories is None or ordinal:
+            there = np.isfinite(column.values) if column.categories is None else column.values >= 0
+            found.append(np.sort(to_ordered(column.values[there].astype(np.float32))))
+    return found
+
+
+@declare("one share under its masks", "server", "participant", "its own sums, counts and gradients", (MaskedCounts,))
+def secagg_shares(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
+    """Is a participant's count above the average? Read off its masked answer, as if there were no mask.
+
+    Under masks that do their work an answer is uniform, and this is the toss of a coin.
+    """
+    own = sorted_values(truth.tables[victim], view.config.categories == "ordinal")
+    true: list[BoolArray] = []
+    guess: list[BoolArray] = []
+    for step in counted(view, victim):
+        pairs = zip(own, step.values, strict=True)
+        counts = np.array([np.searchsorted(column, asked, side="right") for column, asked in pairs], dtype=np.int64)
+        average = step.together / step.participants
+        told = counts != average
+        true.append((counts > average)[told])
+        guess.append((step.masked.view(np.int64) > average)[told])
+    every, guesses = (np.concatenate([np.empty(0, dtype=np.bool_), *each]) for each in (true, guess))
+    if len(np.unique(every)) < 2:
+        return None
+    return balanced_accuracy(
+        every, guesses, f"whether each of {len(every)} counts is above the average: {{value:.3f}} of the answers tell"
+    )
+
+
+@declare("values that the search for cuts found", "server", "participant", "rows, through sums of all", (MaskedCounts,))
+def secagg_values(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
+    """Exact values of single rows, from the search for cuts over all participants.
+
+    The search ends at the two values that a cut lies between. Where the counts of two neighbouring numbers differ,
+    somebody has the larger one; whose it is is not told.
+    """
+    own = sorted_values(truth.tables[victim], view.config.categories == "ordinal")
+    steps = list(counted(view, victim))
+    if not steps or not own:
+        return None
+    hits: list[BoolArray] = []
+    for at, column in enumerate(own):
+        asked, places = np.unique(np.concatenate([step.values[at] for step in steps]), return_index=True)
+        found = _present(asked, np.concatenate([step.together[at] for step in steps])[places])
+        hits.append(np.isin(column, found))
+    every = np.concatenate(hits)
+    sentence = (
+        f"{float(every.mean()):.3f} of the values of {victim} are known exactly after {len(steps)} steps of the search "
+        "for cuts, though not whose they are"
+    )
+    return share_right("values known", every, 0.0, sentence)
+
+
+def _present(asked: UInt32Array, counts: np.ndarray) -> UInt32Array:
+    """Numbers that somebody has: more values are not above them than are not above the number before."""
+    next_to = asked[1:] == asked[:-1] + np.uint32(1)
+    return asked[1:][next_to & (counts[1:] > counts[:-1])]

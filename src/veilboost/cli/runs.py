@@ -1,4 +1,4 @@
-"""`veilboost audit`: attack a finished run with what each party saw, and say who learned what."""
+"""`veilboost transcript`, `audit` and `report`: what a run left, attacks on it, and a page of it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,24 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from veilboost.cli.console import AsJson, make_table, print_json, seconds_text, stdout, tell, writing
+from veilboost.cli.console import (
+    AsJson,
+    bytes_text,
+    indented,
+    make_table,
+    print_json,
+    seconds_text,
+    stdout,
+    tell,
+    writing,
+)
 from veilboost.errors import ImpossibleParameter, UnsupportedCombination
 
 if TYPE_CHECKING:
-    from veilboost.audit.result import Finding
+    from veilboost.audit.attack import Finding
     from veilboost.privacy.statement import Statement
 
+PAGE = Path("report.html")
 MOST_VICTIMS = 3  # of one attack that get a line each
 VERDICT_STYLES = {"succeeded": "bold red", "better than chance": "yellow", "resisted": "green"}
 
@@ -28,28 +39,23 @@ def audit(
     ] = None,
     truth: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--truth", metavar="FILE", help="party.toml of a party whose data guesses are scored against. Repeatable."
-        ),
+        typer.Option(metavar="FILE", help="party.toml of a party whose data guesses are scored against. Repeatable."),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="For what an attack draws.")] = 0,
-    html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write a page that needs nothing else.")
-    ] = None,
+    seed: Annotated[int, typer.Option(help="For what an attack draws.")] = 0,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page that needs nothing else.")] = None,
     lower_bound: Annotated[
         bool, typer.Option("--lower-bound", help="Instead, measure from below what runs of sealed cost.")
     ] = False,
     of: Annotated[
         str,
         typer.Option(
-            "--of",
             metavar="NAME",
             help="--lower-bound of what: labels, features (one passive record, in bins that stay), or cuts (that move "
             "with the record).",
         ),
     ] = "labels",
-    eps: Annotated[float, typer.Option("--eps", help="Epsilon that the runs of --lower-bound claim.")] = 1.0,
-    repeats: Annotated[int, typer.Option("--repeats", help="Runs of --lower-bound on each side.")] = 300,
+    eps: Annotated[float, typer.Option(help="Epsilon that the runs of --lower-bound claim.")] = 1.0,
+    repeats: Annotated[int, typer.Option(help="Runs of --lower-bound on each side.")] = 300,
     as_json: AsJson = False,
 ) -> None:
     """Attack a run with exactly what each party saw.
@@ -77,7 +83,7 @@ def audit(
         raise UnsupportedCombination(
             "there is no run to attack, or no truth to score against", "give RUN and --truth, or --lower-bound"
         )
-    from veilboost.audit.runner import audit as attack_all
+    from veilboost.audit.attacks import audit as attack_all
     from veilboost.audit.sources import views_of_runs
     from veilboost.protocols.registry import protocol_named
 
@@ -156,3 +162,109 @@ def _lower_bound(of: str, eps: float, repeats: int, seed: int, as_json: bool) ->
         f"sealed claims epsilon {found.claimed:g} for {found.of} (delta {found.delta:g}); {found.repeats} runs on each "
         f"of two neighbouring tables show that it is at least [bold]{found.epsilon:.3f}[/] (95 % confidence): {held}",
     )
+
+
+def transcript(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, at any party.")],
+    network: Annotated[
+        str | None, typer.Option(metavar="LINE", help="What it would take on such a line, as 20mbit,100ms.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what crossed in a run: who sent what to whom, bytes, and what it revealed.
+
+    Each party has its own record of its own messages. What a type of message
+    reveals is declared where the message is defined, and written down with it.
+
+    Example:
+
+        [bold]veilboost transcript runs/credit[/]
+    """
+    from veilboost.party.exchange import read_entries, read_exchanges, traffic_by_peer, traffic_dict
+    from veilboost.wire.transcript import Network
+
+    owner, exchanges = read_exchanges(run)
+    totals = traffic_by_peer(owner, exchanges)
+    line = {}
+    if network is not None:
+        line = {"network": network, "network_seconds": Network.parse(network).replay(read_entries(run))}
+    if as_json:
+        crossed = {"exchanges": [item.to_dict() for item in exchanges], "peers": traffic_dict(totals)}
+        print_json({"party": owner, "run": str(run)} | crossed | line)
+        return
+    console = stdout()
+    console.print(f"[bold]What {escape(owner)} sent and received[/]\n")
+    table = make_table(
+        "from", "to", "message", "count", "bytes", "revealed to the receiver", numbers=("count", "bytes")
+    )
+    for item in exchanges:
+        # To somebody else than the receiver is worth a word of its own.
+        told = [what if to == item.receiver else f"{what} (to the {to} party)" for what, to in item.reveals]
+        table.add_row(
+            escape(item.sender),
+            escape(item.receiver),
+            item.message,
+            str(item.count),
+            bytes_text(item.size),
+            escape("; ".join(told)) or "[dim]nothing[/]",
+        )
+    indented(console, table)
+    console.print("\n[bold]In all[/]\n")
+    headers = ("sent", "bytes sent", "received", "bytes received")
+    table = make_table("party", *headers, numbers=headers)
+    for peer, (sent, received) in totals.items():
+        counts = (str(sent.messages), bytes_text(sent.size), str(received.messages), bytes_text(received.size))
+        table.add_row(escape(peer), *counts)
+    indented(console, table)
+    if line:
+        console.print(f"\nOn a line of {escape(str(network))}: {line['network_seconds']:.2f} s under way")
+
+
+def report(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN|DIR",
+            help="A run's folder (several: of one job's parties), or what demo --folder or simulate --out wrote.",
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", metavar="FILE", help="Where the page goes.", show_default=str(PAGE)),
+    ] = None,
+    audit: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="What veilboost audit --json printed for this run.",
+            show_default="audit.json in DIR, where there is one",
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print what the page says as one JSON object; no page unless -o is given.")
+    ] = False,
+) -> None:
+    """Make one HTML page of a run, a demonstration or a simulation.
+
+    The page holds the learning curve, what was gained over training alone,
+    time and bytes by party and level, the privacy ledger, what each party was
+    shown, what attacks found, and the model's importance by party. It loads
+    nothing and can be mailed, printed and read on a phone.
+
+    Examples:
+
+        [bold]veilboost report runs/credit -o credit.html[/]
+
+        [bold]veilboost demo --folder town && veilboost report town[/]
+
+        [bold]veilboost simulate --scene --out result && veilboost report result[/]
+    """
+    from veilboost.report.runs import make_report
+
+    made = make_report(paths, audit)
+    file = out if as_json else out or PAGE
+    if file is not None:
+        with writing(file):
+            file.write_text(made.html, encoding="utf-8")
+    told = {**made.data, "page": None if file is None else str(file)}
+    tell(told, as_json, f"{escape(made.title)}: {escape(str(file))}, {bytes_text(len(made.html.encode()))}")

@@ -1,25 +1,132 @@
-"""Parties of `masked` that deviate. Its paper (appendix G) says that they harm only themselves: here it is tried."""
+"""Parties that deviate: what one of them gains, and whether the other side notices.
+
+The paper of `masked` (appendix G) says that parties that deviate harm only themselves: here it is tried.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from veilboost.audit.experiments import Deviation, Tables, run_deviating
-from veilboost.audit.result import balanced_accuracy, share_right
+from veilboost.audit.attack import Outcome, balanced_accuracy, share_right
+from veilboost.audit.attacks.bins import SumsReader
+from veilboost.audit.replay import rounds
 from veilboost.audit.solvers import least_squares
+from veilboost.audit.sources import views_of_simulation
+from veilboost.boost.bins import BinLayout
 from veilboost.config import TrainingConfig
+from veilboost.data.table import PartyTable
 from veilboost.errors import MissingLabel, VeilBoostError
+from veilboost.party.simulation import simulate_training
+from veilboost.party.vertical.training import PassiveSession, TrainingJob, train_active
 from veilboost.protocols.masked.active import MaskedCipher
 from veilboost.protocols.masked.messages import Masks, NoisedVectors
 from veilboost.protocols.masked.options import MaskedOptions
 from veilboost.protocols.masked.spec import SPEC as MASKED
-from veilboost.protocols.spec import RoleFactory
+from veilboost.protocols.spec import ProtocolSpec, RoleFactory
 from veilboost.protocols.vertical.active import VerticalActive, active_by
-from veilboost.types import BoolArray, Float32Array, PartyName
+from veilboost.protocols.vertical.messages import ColumnsOffered
+from veilboost.types import BoolArray, Float32Array, Float64Array, Int32Array, Int64Array, PartyName
+from veilboost.wire.channel import MemoryChannel, Peers
+from veilboost.wire.codec import Catalogue
 from veilboost.wire.message import Message
+from veilboost.wire.transcript import Transcript
+
+Tables = Mapping[PartyName, PartyTable]
+Change = Callable[[Message], Message]
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """What became of a run with a dishonest party: the error that stopped it, if any, and what it gained."""
+
+    who: str
+    what: str
+    stopped: str | None
+    outcome: Outcome | None
+
+
+def reverse_sum(tables: Tables, active: PartyName, victim: PartyName, protocol: str, config: TrainingConfig) -> Outcome:
+    """An active party that puts powers of two in place of gradients: which bins of its victim's rows it reads."""
+    rows, bits = tables[active].rows, config.gradient_bits
+    number = -1
+
+    def choose(margin: Float64Array, labels: Float64Array) -> tuple[Float64Array, Float64Array]:
+        nonlocal number
+        number += 1
+        return chosen_gradients(number, rows, bits)
+
+    config = replace(config, objective="auto", min_child_weight=0.0, max_depth=1, base_score=0.0)
+    run = simulate_training(tables, active, protocol, config, custom_loss=choose, record="payload")
+    views, truth = views_of_simulation(run, tables)
+    view, block = views[active], truth.block(victim)
+    offered = view.received(ColumnsOffered, victim)[0]
+    layout = BinLayout(offered.offsets, offered.missing, offered.kind)
+    reader, hits = SumsReader(view, layout), list[BoolArray]()
+    for one in rounds(view, victim):
+        sums = reader.read(one.levels[0], one.opening)
+        if sums is None or block.shared is None:
+            raise TypeError(f"the sums of {protocol} cannot be read here")
+        for channel in (0, 1):
+            batch = batch_of(one.number, channel, rows, bits)
+            if len(batch):
+                found = spelled(sums[0, :, channel], layout, len(batch))
+                own = block.shared.bins[0][batch].astype(np.int64)
+                # Columns of one shape change places every round: each is scored by the one it comes nearest to.
+                right = found[:, :, None] == own[:, None, :]
+                hits.append(right[:, np.arange(layout.features), right.mean(axis=0).argmax(axis=1)].all(axis=1))
+    every = np.concatenate(hits)
+    sentence = f"{int(every.sum())} of {len(every)} rows spelled in {len(hits)} sums have all their bins read"
+    return share_right("rows read", every, 0.0, sentence)
+
+
+def run_deviating(
+    tables: Tables, active: PartyName, spec: ProtocolSpec, config: TrainingConfig, ask: Change, answer: Change
+) -> None:
+    """Train with passive parties that see each request through `ask` and send each answer through `answer`."""
+    catalogue, here = Catalogue(spec.messages), Transcript(active)
+    sessions = {name: PassiveSession(spec, name, table) for name, table in tables.items() if name != active}
+
+    def channel(name: PartyName, session: PassiveSession) -> MemoryChannel:
+        return MemoryChannel(lambda asked: answer(session.side.handle(ask(asked))), catalogue, here, Transcript(name))
+
+    peers = Peers({name: channel(name, session) for name, session in sessions.items()})
+    job = TrainingJob(spec, config, tuple(tables))
+    train_active(job, active, tables[active], peers)
+
+
+def chosen_gradients(number: int, rows: int, bits: int) -> tuple[Float64Array, Float64Array]:
+    """g and h of one round: of `2 bits` rows, half in either, each row another power of two; zero elsewhere."""
+    g, h = np.zeros(rows), np.zeros(rows)
+    for values, batch in ((g, batch_of(number, 0, rows, bits)), (h, batch_of(number, 1, rows, bits))):
+        values[batch] = 2.0 ** np.arange(len(batch))
+    return g, h
+
+
+def batch_of(number: int, channel: int, rows: int, bits: int) -> Int64Array:
+    """The rows that a round spells in g (channel 0) or h (channel 1)."""
+    first = (2 * number + channel) * bits
+    return np.arange(min(first, rows), min(first + bits, rows))
+
+
+def spelled(sums: Int64Array, layout: BinLayout, count: int) -> Int32Array:
+    """The bin (rows of the batch, columns) of each row, from one channel of the root's sums (slots); -1 for none.
+
+    Values were scaled to the grid by a power of two, which a column's total tells: it is that of all rows, 2^count - 1.
+    """
+    bins = np.full((count, layout.features), -1, dtype=np.int32)
+    for column in range(layout.features):
+        own = sums[layout.offsets[column] : layout.offsets[column + 1]]
+        unit = int(own.sum()) // (2**count - 1) if count else 0
+        if unit <= 0:
+            continue
+        for place, value in enumerate((own // unit).tolist()):
+            inside = [row for row in range(count) if value >> row & 1]
+            bins[inside, column] = place
+    return bins
+
 
 LEFT_OUT = 20  # one row in so many gets no mask: fewer than an honest mask leaves nearly bare by chance
 NOTICED = 0.5  # of the length that coefficients should have

@@ -1,4 +1,4 @@
-"""`smm2`: labels from masked gradients, one answer or all of a tree, and columns from kernel vectors."""
+"""`smm1` and `smm2`: columns and labels behind kernel vectors, from masked columns and masked gradients."""
 
 from __future__ import annotations
 
@@ -7,19 +7,106 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from veilboost.audit.attack import declare
+from veilboost.audit.attack import Outcome, declare, share_right, wilson
 from veilboost.audit.attacks.gradients import labels_of, scored, tells_classes, tells_two_classes
 from veilboost.audit.replay import ReplayedLevel, rounds
-from veilboost.audit.result import Outcome, wilson
 from veilboost.audit.solvers import between, conjugate_gradients, two_valued, used_vectors
 from veilboost.audit.view import Truth, View
+from veilboost.protocols.smm1.messages import Smm1Request, Smm1Response
 from veilboost.protocols.smm2.messages import Smm2Kernels, Smm2Masked, Smm2Round
 from veilboost.protocols.smm2.options import Smm2Options
-from veilboost.protocols.vertical.kernels import blocks_of
+from veilboost.protocols.vertical.kernels import KernelOptions, blocks_of
+from veilboost.protocols.vertical.messages import ColumnsOffered
 from veilboost.types import AnyArray, BoolArray, Float64Array, Int32Array, Int64Array, PartyName
 
+_COLUMNS, _ROWS, _CORNER_ROWS = 3, 4_000, 1_000  # how much is looked at
+KNOWN = 20  # rows whose labels the attacker knows beforehand
 _STEPS, _EXACT = 2_000, 1e-11  # of conjugate gradients
-_TRIES, _ROWS, _WHOLE = 12, 1_000, 1e-6  # corners that are looked for, in nodes of so many rows; what counts as whole
+_TRIES, _WHOLE = 12, 1e-6  # corners that are looked for, and what counts as whole
+
+
+@declare("masked columns by linear programming", "active", "passive", "features", (Smm1Request,))
+def smm1_columns(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
+    """The active party takes its own kernel vectors off the masked columns and reads who is in which bin.
+
+    A masked column is (I - ZZ')m, m a column of zeros and ones. Z are those of the vectors sent that are orthogonal to
+    all masked columns; what is left is a two-valued vector behind a projector.
+    """
+    offered = view.received(ColumnsOffered, victim)
+    played = [one for one in rounds(view, victim) if one.levels and one.levels[0].messages]
+    if not offered or not played:
+        return None
+    widths = np.diff(offered[0].offsets).astype(np.int64)
+    if not played[0].opening.all_columns:
+        widths = widths[played[0].opening.columns]
+    offsets = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(widths)))
+    found = _bins(played[0].levels[0], offsets, KernelOptions.from_dict(view.config.options), rng)
+    block = truth.block(victim)
+    if not found or block.shared is None:
+        return None
+    true = block.shared.bins[0][played[0].fit].astype(np.int64)
+    # Columns are shown in a secret order: each is scored as the one it resembles most.
+    hits = [max((guess == column for column in true.T), key=lambda each: int(each.sum())) for guess in found]
+    common = float(np.mean([np.bincount(column).max() / len(column) for column in true.T]))
+    sentence = f"masked columns of the first root give {float(np.mean(hits)):.3f} of the bins"
+    return share_right("bins right", np.concatenate(hits), common, sentence, clusters=len(true))
+
+
+def _bins(
+    root: ReplayedLevel, offsets: Int64Array, options: KernelOptions, rng: np.random.Generator
+) -> list[Int64Array] | None:
+    """The bin of every row by some of the columns shown."""
+    request, answer = root.request, root.answer
+    if not isinstance(request, Smm1Request) or not isinstance(answer, Smm1Response):
+        return None
+    rows = int(root.build.counts[0])
+    # Where halves were sent the first one masks the same columns, by fewer conditions.
+    vectors = options.count(rows, 1 if request.halves[0] else 2)
+    kernel = request.kernel[: rows * vectors].reshape(rows, vectors)
+    slots = answer.slots[answer.starts[0] : answer.starts[1]].astype(np.int64)
+    column = offsets.searchsorted(slots, side="right") - 1
+    shown = np.unique(column)
+    masked = answer.masked[: rows * (len(slots) - len(shown))].reshape(-1, rows).T
+    hidden, seen = used_vectors(kernel, masked)
+    at = 0
+    found: list[Int64Array] = []
+    for each in shown[:_COLUMNS].tolist():
+        bins = slots[column == each] - offsets[each]
+        found.append(_of_column(seen[:, at : at + len(bins) - 1], hidden, bins, rng))
+        at += len(bins) - 1
+    return found
+
+
+def _of_column(seen: Float64Array, hidden: Float64Array, bins: Int64Array, rng: np.random.Generator) -> Int64Array:
+    """The last bin that has rows is not sent: it is whoever is in no other."""
+    inside, _ = two_valued(seen, hidden, 0.0, 1.0, rng)
+    return np.where(inside.any(axis=1), bins[inside.argmax(axis=1)] if inside.shape[1] else bins[-1], bins[-1])
+
+
+@declare("kernel vectors with some labels known", "passive", "active", "labels", (Smm1Request,))
+def smm1_labels(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
+    """Labels from the kernel vectors, for a passive party that knows some labels already.
+
+    In the first tree all hessians are equal, and gradients are p - y: vectors orthogonal to both are orthogonal to y.
+    That alone is also true of many other vectors between 0 and 1; known labels are what singles y out, where the
+    vectors are many enough.
+    """
+    played = rounds(view, victim)
+    if not played or not tells_two_classes(view, played[0]) or not played[0].levels:
+        return None
+    root = played[0].levels[0]
+    request, rows = root.request, int(root.build.counts[0])
+    if not isinstance(request, Smm1Request) or request.halves[0] or not KNOWN < rows <= _ROWS:
+        return None
+    vectors = KernelOptions.from_dict(view.config.options).count(rows, 2)
+    kernel = request.kernel[: rows * vectors].reshape(rows, vectors)
+    labels = truth.labels(victim)[played[0].fit]
+    known = rng.permutation(rows) < KNOWN
+    told = -kernel[known].T @ labels[known]  # what the other rows have to bring the products back to 0
+    found = between(rng.normal(size=rows - KNOWN), kernel[~known].T, told, np.ones(rows - KNOWN))
+    guess = np.zeros(rows - KNOWN) if found is None else (found > 0.5).astype(np.float64)
+    sentence = f"{vectors} kernel vectors and {KNOWN} known labels give {{value:.3f}} of the other labels"
+    return scored(truth, victim, played[0].fit[~known], guess, sentence)
 
 
 @dataclass(frozen=True)
@@ -66,14 +153,9 @@ def smm2_program(view: View, truth: Truth, victim: PartyName, rng: np.random.Gen
     blocks = masked_blocks(played[0].levels[0], Smm2Options.from_dict(view.config.options))
     if not blocks or not isinstance(opening, Smm2Round):
         return None
-    guess = first_labels(blocks[0], opening, rng)
-    return scored(
-        truth,
-        victim,
-        blocks[0].rows,
-        guess.astype(np.float64),
-        f"one answer under {blocks[0].hidden.shape[1]} kernel vectors gives {{value:.3f}} of the labels",
-    )
+    guess = first_labels(blocks[0], opening, rng).astype(np.float64)
+    sentence = f"one answer under {blocks[0].hidden.shape[1]} kernel vectors gives {{value:.3f}} of the labels"
+    return scored(truth, victim, blocks[0].rows, guess, sentence)
 
 
 def first_labels(block: MaskedBlock, opening: Smm2Round, rng: np.random.Generator) -> BoolArray:
@@ -108,13 +190,8 @@ def smm2_stacking(view: View, truth: Truth, victim: PartyName, rng: np.random.Ge
     found = np.stack(
         [stacked([each for each in blocks if each.tree == tree], view.rows, 0) for tree in range(last.trees)]
     )
-    return scored(
-        truth,
-        victim,
-        last.fit,
-        labels_of(found[:, last.fit]),
-        f"{len(blocks)} answers about the last round give {{value:.3f}} of the labels",
-    )
+    sentence = f"{len(blocks)} answers about the last round give {{value:.3f}} of the labels"
+    return scored(truth, victim, last.fit, labels_of(found[:, last.fit]), sentence)
 
 
 def stacked(blocks: Sequence[MaskedBlock], rows: int, kind: int) -> Float64Array:
@@ -151,7 +228,7 @@ def smm2_columns(view: View, truth: Truth, victim: PartyName, rng: np.random.Gen
     rows = int(root.build.counts[0])
     vectors = Smm2Options.from_dict(view.config.options).count(rows, 2)
     kernels = next((each for each in root.messages if isinstance(each, Smm2Kernels)), None)
-    if kernels is None or not len(kernels.node) or not 1 < rows <= _ROWS or not vectors:
+    if kernels is None or not len(kernels.node) or not 1 < rows <= _CORNER_ROWS or not vectors:
         return None
     kernel = kernels.kernel[: rows * vectors].reshape(rows, vectors)
     corners = [_corner(kernel, rng) for _ in range(_TRIES)]
