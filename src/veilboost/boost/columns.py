@@ -331,7 +331,11 @@ def as_float(column: Column) -> Float32Array:
     """Values as float32; category codes count as numbers, a missing code (-1) becomes NaN."""
     if column.categories is None:
         return np.ascontiguousarray(column.values, dtype=np.float32)
-    return np.where(column.values < 0, np.float32(np.nan), column.values.astype(np.float32))
+    return codes_as_float(column.values)
+
+
+def codes_as_float(codes: Int32Array) -> Float32Array:
+    return np.where(codes < 0, np.float32(np.nan), codes.astype(np.float32))
 
 
 def category_cuts(categories: int) -> Float32Array:

@@ -339,7 +339,7 @@ def received(moves: Moves, *parts: AnyArray) -> AnyArray:
 def _recut(pieces: Iterable[Int64Array], shards: Shards) -> Iterator[Int64Array]:
     """The same numbers end to end, in pieces as long as the shards."""
     waiting = np.empty(0, dtype=np.int64)
-    sizes = (end - begin for begin, end in shards.ranges)
+    sizes = iter(shards.sizes)
     size = next(sizes)
     for piece in itertools.chain(pieces, [np.empty(0, dtype=np.int64)]):
         waiting = np.concatenate((waiting, piece))
