@@ -23,7 +23,7 @@ from veilboost.boost.columns import (
 )
 from veilboost.boost.grower import Round
 from veilboost.boost.metrics import Metric
-from veilboost.boost.objective import BinaryLogistic, Objective
+from veilboost.boost.objective import Objective
 from veilboost.boost.rows import RowFiller, RowGroups, Sides
 from veilboost.boost.sampling import sample_rows
 from veilboost.config import TrainingConfig
@@ -199,9 +199,7 @@ class ShardedLabels(LabelRows):
         return 0 if self._watched is None else len(self._watched)
 
     def base_margin(self, objective: Objective, base_score: float | None) -> Float64Array:
-        weighed = self._weights is not None or (
-            isinstance(objective, BinaryLogistic) and objective.scale_pos_weight != 1.0
-        )
+        weighed = self._weights is not None or objective.scale_pos_weight != 1.0
         tallies = self._shards.pool.get(self._shards.each(work.tally, self._labels, self._mask, _MOST_LABELS))
         if weighed or None in tallies:
             # The mean is rounded once, from the exact sum of all rows: then they are looked at together, once a job.
