@@ -8,7 +8,7 @@ import numpy as np
 
 from veilboost.audit.replay import sides_of
 from veilboost.audit.view import View
-from veilboost.boost.tree import LEAF
+from veilboost.boost.grower import LEAF
 from veilboost.fixedpoint import choose_scale, to_fixed
 from veilboost.model.part import Skeleton, SplitRecords
 from veilboost.protocols.vertical.messages import BeginTraining

@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 
 from veilboost.boost.bins import BinLayout
-from veilboost.boost.booster import LabelRows
+from veilboost.boost.booster import LabelRows, sample_rows
 from veilboost.boost.columns import (
     Bins,
     ColumnBlock,
@@ -25,7 +25,6 @@ from veilboost.boost.grower import Round
 from veilboost.boost.metrics import Metric
 from veilboost.boost.objective import Objective
 from veilboost.boost.rows import RowFiller, RowGroups, Sides
-from veilboost.boost.sampling import sample_rows
 from veilboost.config import TrainingConfig
 from veilboost.engine import work
 from veilboost.engine.api import Engine

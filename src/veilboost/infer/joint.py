@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from veilboost.boost.tree import LEAF
+from veilboost.boost.grower import LEAF
 from veilboost.errors import MalformedMessage, MissingPart
 from veilboost.infer.messages import AllSplits, AllSplitsRequest, BeginPrediction, RouteAnswer, RouteRequest
 from veilboost.model.part import Part, Skeleton

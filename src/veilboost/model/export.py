@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from veilboost.boost.grower import LEAF
 from veilboost.boost.objective import (
     MEAN_FLOOR,
     BinaryLogistic,
@@ -36,7 +37,6 @@ from veilboost.boost.objective import (
     SquaredError,
     sigmoid,
 )
-from veilboost.boost.tree import LEAF
 from veilboost.errors import NotExportable
 from veilboost.model.joined import JoinedModel, JoinedTree
 from veilboost.types import AnyArray, Float64Array

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from veilboost.boost.tree import LEAF
+from veilboost.boost.grower import LEAF
 from veilboost.config import TrainingConfig
 from veilboost.errors import DuplicateColumns, MissingPart, RowsDiffer
 from veilboost.model.part import ColumnInfo, Part, Skeleton

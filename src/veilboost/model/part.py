@@ -14,8 +14,8 @@ import numpy as np
 
 from veilboost.boost.booster import RoundResult
 from veilboost.boost.columns import Rule
+from veilboost.boost.grower import Tree
 from veilboost.boost.objective import Objective, objective_of
-from veilboost.boost.tree import Tree
 from veilboost.config import TrainingConfig
 from veilboost.errors import ForeignColumns
 from veilboost.privacy.statement import Noise

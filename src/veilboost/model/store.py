@@ -24,7 +24,7 @@ from urllib.parse import quote
 import numpy as np
 from numpy.lib import format as npy
 
-from veilboost.boost.tree import LEAF, Tree
+from veilboost.boost.grower import LEAF, Tree
 from veilboost.config import OBJECTIVES, TrainingConfig
 from veilboost.errors import DamagedModel, ImpossibleParameter, MissingPart, ModelVersion, UnreadableModel
 from veilboost.model.part import ColumnInfo, Part, Skeleton, SplitRecords

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from veilboost.boost.tree import LEAF
+from veilboost.boost.grower import LEAF
 from veilboost.crypto.csprng import Csprng
 from veilboost.errors import MalformedMessage, MissingPart, UnexpectedMessage
 from veilboost.infer.joint import Walk

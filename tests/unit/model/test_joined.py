@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from veilboost.boost.tree import Tree
+from veilboost.boost.grower import Tree
 from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
 from veilboost.errors import DuplicateColumns, ForeignColumns, MissingPart, RowsDiffer
