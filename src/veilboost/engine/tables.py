@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
-from veilboost.data.arrow import pyarrow
-from veilboost.data.columns import feature_column, id_values, label_values, weight_values
+from veilboost.data.columns import feature_column, id_values, label_values, pyarrow, weight_values
 from veilboost.data.load import feature_names
 from veilboost.data.schema import (
     SchemaRules,
@@ -301,24 +300,12 @@ def moved(table: PartyTable, shards: Shards, places: Sequence[Ref]) -> PartyTabl
         parts = [shards.pool.call(received, moves, *values.parts) for moves in places]
         return shards.array(parts, (shards.rows,), values.dtype)
 
-    return replace(
-        table,
-        ids=move(table.ids),
-        columns=tuple(replace(column, values=move(column.values)) for column in table.columns),
-        label=None if table.label is None else move(table.label),
-        weight=None if table.weight is None else move(table.weight),
-    )
+    return table.mapped(move)
 
 
 def gathered(table: PartyTable) -> PartyTable:
     """The table in memory."""
-    return replace(
-        table,
-        ids=np.asarray(table.ids),
-        columns=tuple(replace(column, values=np.asarray(column.values)) for column in table.columns),
-        label=None if table.label is None else np.asarray(table.label),
-        weight=None if table.weight is None else np.asarray(table.weight),
-    )
+    return table.mapped(np.asarray)
 
 
 def moves_of(positions: Int64Array, edges: Sequence[int]) -> Moves:

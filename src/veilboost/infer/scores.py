@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from veilboost.data.arrow import pyarrow, table_of
+from veilboost.data.columns import pyarrow, table_of
 from veilboost.errors import UnknownFormat
 from veilboost.model.part import ColumnInfo, Part, Skeleton
 from veilboost.types import AnyArray, Float64Array, PartyName
