@@ -227,7 +227,7 @@ def measure(folder: Path, parties: Sequence[PartyName], scores: Float64Array) ->
     columns = {name: table.columns for name, table in problem.test.items()}
     return RunSummary(
         spec=protocol_named(model.skeleton.protocol),
-        config=model.config,
+        config=model.skeleton.config,
         model=model,
         parts=parts,
         driver=ACTIVE,

@@ -87,7 +87,7 @@ def run(problem: Problem, spec: ProtocolSpec, config: TrainingConfig, options: R
         margin = None if alone_at is None else margins_alone(alone_at, division.config, options.threads)
         if alone_at is None:
             alone = together
-        elif margin is not None and len(margin) == model.trees_per_round:  # it knows all classes
+        elif margin is not None and len(margin) == model.skeleton.trees_per_round:  # it knows all classes
             alone = score(loss.predict(margin))
     curves: dict[str, Sequence[tuple[float, float]]] = {}
     if options.curves:
@@ -102,7 +102,7 @@ def run(problem: Problem, spec: ProtocolSpec, config: TrainingConfig, options: R
     }
     return RunSummary(
         spec=spec,
-        config=model.config,  # with what the protocol chose for itself
+        config=model.skeleton.config,  # with what the protocol chose for itself
         model=model,
         parts={part.party: part for part in parts.values()},
         driver=done.driver,
@@ -132,7 +132,7 @@ def run(problem: Problem, spec: ProtocolSpec, config: TrainingConfig, options: R
         course=course(done.driver, done.transcripts[done.driver].entries, kind_of(spec.messages)),
         learned=learned_by(done.transcripts, spec.messages),
         privacy={
-            name: spending(account.events, spec.delta(model.config, Role(roles[name])) or DEFAULT_DELTA)
+            name: spending(account.events, spec.delta(model.skeleton.config, Role(roles[name])) or DEFAULT_DELTA)
             for name, account in done.accounts.items()
         },
         curves=curves,

@@ -51,11 +51,6 @@ class ModelInfo:
         )
 
 
-def scores_of(skeleton: Skeleton, margins: Float64Array) -> Float64Array:
-    """What the objective makes of margins: probabilities (more than two classes: a column each) or values."""
-    return skeleton.loss.predict(margins)
-
-
 def meaning(info: ModelInfo) -> str:
     """What a score is."""
     if info.objective == "multiclass":

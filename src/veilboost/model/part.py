@@ -95,13 +95,8 @@ class SplitRecords:
 
     def rule(self, record: int) -> Rule:
         row = int(self.set_of[record])
-        members = None if row < 0 else tuple(int(m) for m in np.flatnonzero(self.left_sets[row]))
-        return Rule(
-            int(self.feature[record]),
-            np.float32(self.threshold[record]),
-            bool(self.default_left[record]),
-            members,
-        )
+        members = None if row < 0 else tuple(np.flatnonzero(self.left_sets[row]).tolist())
+        return Rule(int(self.feature[record]), self.threshold[record], bool(self.default_left[record]), members)
 
 
 @dataclass(frozen=True)
