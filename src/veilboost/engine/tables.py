@@ -74,14 +74,6 @@ class Told:
     classes: tuple[str, ...] | None
 
 
-@dataclass(frozen=True)
-class Joined:
-    """The categories of all shards, and for each shard what its own codes, and -1 for missing, are among them."""
-
-    categories: tuple[str, ...]
-    codes: list[Float64Array]
-
-
 def table_in_place(
     engine: ShardedEngine,
     folder: str | Path,
@@ -130,9 +122,8 @@ def table_in_place(
 
     classes, labels = None, None if label is None else rowwise(len(wanted) + 1, np.float64)
     if labels is not None and told[0].classes is not None:
-        known = _joined([each.classes or () for each in told])
-        classes = known.categories
-        labels = shards.array(shards.each(work.recoded, labels, known.codes), (shards.rows,), np.float64)
+        classes, codes = _joined([each.classes or () for each in told])
+        labels = shards.array(shards.each(work.recoded, labels, codes), (shards.rows,), np.float64)
     return PartyTable(
         ids=rowwise(len(wanted), np.result_type(*(each.ids for each in told))),
         columns=tuple(column for column in columns if column.name in kept),
@@ -191,15 +182,16 @@ def _described(column: Column) -> Described:
 def _column(shards: Shards, name: str, parts: Sequence[Ref], told: Sequence[Described]) -> Column:
     if told[0].categories is None:
         return Column(name, shards.array(parts, (shards.rows,), np.float32))
-    known = _joined([each.categories or () for each in told])
-    recoded = shards.each(work.recoded, list(parts), [codes.astype(np.int32) for codes in known.codes])
-    return Column(name, shards.array(recoded, (shards.rows,), np.int32), known.categories)
+    categories, codes = _joined([each.categories or () for each in told])
+    recoded = shards.each(work.recoded, list(parts), [own.astype(np.int32) for own in codes])
+    return Column(name, shards.array(recoded, (shards.rows,), np.int32), categories)
 
 
-def _joined(found: Sequence[tuple[str, ...]]) -> Joined:
+def _joined(found: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], list[Float64Array]]:
+    """The categories of all shards, and for each shard what its own codes, and -1 for missing, are among them."""
     known = tuple(sorted({category for each in found for category in each}))
     place = {category: at for at, category in enumerate(known)}
-    return Joined(known, [np.array([*(place[c] for c in each), -1], dtype=np.float64) for each in found])
+    return known, [np.array([*(place[c] for c in each), -1], dtype=np.float64) for each in found]
 
 
 def _sample(column: Column, told: Sequence[Described]) -> Column:

@@ -60,13 +60,7 @@ def export_xgboost(joined: JoinedModel, path: str | os.PathLike[str]) -> None:
 
 
 def to_xgboost_json(joined: JoinedModel) -> dict[str, Any]:
-    """The content of an XGBoost model file.
-
-    Raises
-    ------
-    NotExportable
-        If XGBoost has no name for the objective, or cannot hold the base score.
-    """
+    """The content of an XGBoost model file, where XGBoost has a name for the objective and can hold the base score."""
     if joined.skeleton.objective not in _KNOWN:
         raise NotExportable(f"XGBoost has no objective for {joined.skeleton.objective!r}")
     classes = joined.skeleton.trees_per_round
