@@ -75,13 +75,11 @@ def ks(y: Float64Array, prediction: Float64Array, weight: Float64Array | None = 
 
 
 def _losses(y: Float64Array, prediction: Float64Array) -> Float64Array:
-    """Negative log likelihood of binary labels."""
     p = np.clip(prediction, _PROBABILITY_FLOOR, 1.0 - _PROBABILITY_FLOOR)
     return -(y * np.log(p) + (1.0 - y) * np.log1p(-p))
 
 
 def _mistakes(y: Float64Array, prediction: Float64Array) -> Float64Array:
-    """Binary labels on the wrong side of 0.5; a prediction of exactly 0.5 says 0."""
     return np.where(prediction > 0.5, 1.0 - y, y)
 
 
@@ -94,13 +92,11 @@ def _distances(y: Float64Array, prediction: Float64Array) -> Float64Array:
 
 
 def _class_losses(y: Float64Array, prediction: Float64Array) -> Float64Array:
-    """Negative log likelihood of class labels; predictions are (n, K)."""
     p = np.take_along_axis(prediction, y.astype(np.intp)[:, np.newaxis], axis=1)[:, 0]
     return -np.log(np.clip(p, _PROBABILITY_FLOOR, 1.0))
 
 
 def _class_mistakes(y: Float64Array, prediction: Float64Array) -> Float64Array:
-    """Rows whose likeliest class (first of equals) is not their label; predictions are (n, K)."""
     return (prediction.argmax(axis=1) != y).astype(np.float64)
 
 
@@ -192,8 +188,8 @@ def _check_classes(y: Float64Array, prediction: Float64Array, weight: Float64Arr
         raise LabelOutOfRange(f"a label is not a class from 0 to {classes - 1}, as the predictions have")
 
 
-def _mean_of(terms: TermFunction, check: CheckFunction, root: bool = False) -> MetricFunction:
-    """The mean of a value per row, or the root of it."""
+def _mean_of(about: str, terms: TermFunction, check: CheckFunction, root: bool = False) -> MetricFunction:
+    """The mean of a value per row, or the root of it; the reference page shows what it is `about`."""
 
     def metric(y: Float64Array, prediction: Float64Array, weight: Float64Array | None = None) -> float:
         check(y, prediction, weight)
@@ -201,15 +197,24 @@ def _mean_of(terms: TermFunction, check: CheckFunction, root: bool = False) -> M
         mean = float(values.mean() if weight is None else (values @ weight) / weight.sum())
         return math.sqrt(mean) if root else mean
 
+    metric.__doc__ = about
     return metric
 
 
-logloss = _mean_of(_losses, _check_binary)
-error = _mean_of(_mistakes, _check_binary)
-rmse = _mean_of(_squares, _check, root=True)
-mae = _mean_of(_distances, _check)
-mlogloss = _mean_of(_class_losses, _check_classes)
-merror = _mean_of(_class_mistakes, _check_classes)
+logloss = _mean_of("Mean negative log likelihood of binary labels.", _losses, _check_binary)
+error = _mean_of(
+    "Share of binary labels on the wrong side of 0.5; a prediction of exactly 0.5 says 0.", _mistakes, _check_binary
+)
+rmse = _mean_of("Root of the mean squared error.", _squares, _check, root=True)
+mae = _mean_of("Mean absolute error.", _distances, _check)
+mlogloss = _mean_of(
+    "Mean negative log likelihood of class labels; predictions are (n, K).", _class_losses, _check_classes
+)
+merror = _mean_of(
+    "Share of rows whose likeliest class (first of equals) is not their label; predictions are (n, K).",
+    _class_mistakes,
+    _check_classes,
+)
 
 _METRICS: Mapping[str, Metric] = {
     metric.name: metric

@@ -69,12 +69,7 @@ class ShardedRows(RowGroups):
         return self._added(RowGroups.counts_below, nodes, within)
 
     def split(self, left: Sides) -> RowGroups:
-        parts: list[Ref] = []
-        counts: list[Ref] = []
-        for part, bits in zip(self.parts, self._sides(left).parts, strict=True):
-            children, count = self.shards.pool.call_for(2, work.split, part, self.pick, bits)
-            parts.append(children)
-            counts.append(count)
+        parts, counts = self.shards.each_for(2, work.split, self.parts, self.pick, list(self._sides(left).parts))
         return ShardedRows(self.shards, parts, np.array(self.shards.pool.get(counts)), self.group.repeat(2), None)
 
     def take(self, chosen: BoolArray, whole: Sides) -> Sides:

@@ -224,15 +224,10 @@ class ShardedLabels(LabelRows):
         config: TrainingConfig,
         columns: Sequence[Int32Array | None],
     ) -> Round:
-        shards, pool = self._shards, self._shards.pool
-        derivatives: list[Ref] = []
-        bounds: list[Ref] = []
-        for shard, part in enumerate(self._shards.place(margin, axis=1).parts):
-            mask = None if self._mask is None else self._mask.parts[shard]
-            made = pool.call_for(2, work.gradients, objective, part, self._labels.parts[shard], mask)
-            derivatives.append(made[0])
-            bounds.append(made[1])
-        largest = np.array(pool.get(bounds)).max(axis=0)
+        shards = self._shards
+        placed = shards.place(margin, axis=1)
+        derivatives, bounds = shards.each_for(2, work.gradients, objective, placed, self._labels, self._mask)
+        largest = np.array(shards.pool.get(bounds)).max(axis=0)
         scale = choose_scale(float(largest[0]), float(largest[1]), self._weight_bound(), config.gradient_bits)
         parts = shards.each(work.on_grid, derivatives, scale, self._weights)
         fit, follow = self._sampled(number, config)

@@ -63,6 +63,14 @@ class Shards:
             self.pool.call(function, *(_own(argument, shard) for argument in arguments)) for shard in range(len(self))
         ]
 
+    def each_for(self, count: int, function: Callable[..., Any], *arguments: Any) -> list[list[Ref]]:
+        """The same for a function that returns so many values: for each of them those of all shards."""
+        made = [
+            self.pool.call_for(count, function, *(_own(argument, shard) for argument in arguments))
+            for shard in range(len(self))
+        ]
+        return [list(each) for each in zip(*made, strict=True)]
+
     def array(self, parts: Sequence[Ref], shape: tuple[int, ...], dtype: Any, axis: int = 0) -> AnyArray:
         """Parts that were made in shards, as what they are to everyone else: an array."""
         return cast(AnyArray, ShardedArray(self, parts, shape, np.dtype(dtype), axis))

@@ -99,26 +99,18 @@ def table_in_place(
     check_size(files.total, len(wanted), label is not None)
     shards = engine.cut(files.total)
     empty = files.schema.empty_table().select(list(dict.fromkeys([*wanted, *selection.roles.values()])))
-    parts: list[list[Ref]] = []
-    for begin, end in shards.ranges:
-        pieces = _pieces(files.rows, begin, end)
-        parts.append(shards.pool.call_for(len(wanted) + 4, read_part, pieces, selection, wanted, begin, empty))
-    told: list[Told] = shards.pool.get([part[-1] for part in parts])
-    described = [each.columns for each in told]
-    columns = [
-        _column(shards, name, [part[k] for part in parts], [each[k] for each in described])
-        for k, name in enumerate(wanted)
-    ]
+    pieces = [_pieces(files.rows, *ends) for ends in shards.ranges]
+    parts = shards.each_for(len(wanted) + 4, read_part, pieces, selection, wanted, shards.firsts, empty)
+    told: list[Told] = shards.pool.get(parts[-1])
+    described = list(zip(*(each.columns for each in told), strict=True))
+    columns = [_column(shards, *each) for each in zip(wanted, parts, described, strict=False)]
     # The ends of a column are as constant, or as empty, as the column.
-    kept = {
-        column.name
-        for column in check_columns([_sample(c, [each[k] for each in described]) for k, c in enumerate(columns)], rules)
-    }
-
+    samples = [_sample(*each) for each in zip(columns, described, strict=True)]
+    kept = {column.name for column in check_columns(samples, rules)}
     check_size(shards.rows, len(kept), label is not None)
 
     def rowwise(at: int, dtype: Any) -> AnyArray:
-        return shards.array([part[at] for part in parts], (shards.rows,), dtype)
+        return shards.array(parts[at], (shards.rows,), dtype)
 
     classes, labels = None, None if label is None else rowwise(len(wanted) + 1, np.float64)
     if labels is not None and told[0].classes is not None:
