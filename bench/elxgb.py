@@ -31,7 +31,7 @@ from veilboost.align.hmac_csp.hashed import PreparedHashing, PreparedIds
 from veilboost.align.ids import Hashing
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import Csprng
-from veilboost.crypto.keyed_hash import KEY_BYTES
+from veilboost.crypto.fingerprint import KEY_BYTES
 from veilboost.crypto.paillier.keys import PreparedOwner, generate_key
 from veilboost.data import PartyTable
 from veilboost.party.simulation import simulate_training

@@ -1,6 +1,6 @@
 from veilboost.data.datasets import load_dataset as load_dataset
+from veilboost.data.datasets import make_scene as make_scene
 from veilboost.data.load import load_table as load_table
-from veilboost.data.scenes import make_scene as make_scene
 from veilboost.errors import VeilBoostError as VeilBoostError
 from veilboost.estimators.horizontal import HorizontalClassifier as HorizontalClassifier
 from veilboost.estimators.horizontal import HorizontalRegressor as HorizontalRegressor

@@ -66,11 +66,7 @@ def to_fixed(g: Float64Array, h: Float64Array, scale: Scale, weight: Float64Arra
     """Interleave g and h as int32 pairs, shape (..., 2), each row times its weight.
 
     Gradients go to the grid first and are weighted there, so that a row of weight 2 counts exactly as two rows.
-
-    Raises
-    ------
-    GradientRange
-        If a value is not finite or does not fit.
+    Refuses values that are not finite or do not fit.
     """
     pairs = np.empty((*g.shape, 2), dtype=np.float64)
     np.multiply(g, math.ldexp(1.0, scale.g_exponent), out=pairs[..., 0])

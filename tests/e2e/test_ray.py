@@ -21,9 +21,10 @@ from veilboost.align.clear import align_by_id, meet_in_place
 from veilboost.cli.main import app
 from veilboost.config import TrainingConfig
 from veilboost.data.load import load_table
-from veilboost.engine import cuts, ray, work
+from veilboost.engine import cuts, work
+from veilboost.engine import pool as pools
 from veilboost.engine.api import lasting_engine
-from veilboost.engine.ray import RayPool
+from veilboost.engine.pool import RayPool
 from veilboost.engine.sharded import ShardedEngine
 from veilboost.engine.tables import table_in_place
 from veilboost.errors import MalformedMessage, WorkersLost
@@ -154,7 +155,7 @@ def test_errors_of_workers_arrive_as_they_left(pool):
 
 
 def test_work_that_always_kills_its_worker_ends_with_a_code(pool, monkeypatch):
-    monkeypatch.setattr(ray, "RETRIES", 1)
+    monkeypatch.setattr(pools, "RETRIES", 1)
     with pytest.raises(WorkersLost, match="VB-1708"):
         pool.get([pool.call(os._exit, 1)])
 
@@ -197,7 +198,7 @@ def test_work_that_fails_is_told_to_whoever_asks_for_it_alone(pool):
         raise MalformedMessage("this piece of work fails")
 
     failing = pool.call(work.done, pool.call(refuse))
-    for number in range(2 * ray.LOOK_EVERY):
+    for number in range(2 * pools.LOOK_EVERY):
         assert len(pool.get([pool.call(work.count_up, number)])[0]) == number
     assert pool.workers >= 1
     with pytest.raises(MalformedMessage, match="this piece of work fails"):

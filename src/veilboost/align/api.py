@@ -15,7 +15,7 @@ import numpy as np
 
 from veilboost.align.ids import Hashing, canonical_ids
 from veilboost.crypto.csprng import Csprng
-from veilboost.crypto.keyed_hash import HASHES
+from veilboost.crypto.fingerprint import HASHES
 from veilboost.data.table import PartyTable, id_order
 from veilboost.privacy.statement import Statement
 from veilboost.types import AnyArray, Int64Array, PartyName

@@ -20,7 +20,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from veilboost.crypto.keyed_hash import keyed_digests
+from veilboost.crypto.fingerprint import keyed_digests
 from veilboost.errors import DuplicateIds, MissingId, MixedTypes
 from veilboost.types import AnyArray, BoolArray, Int64Array, UInt8Array
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from veilboost.align.api import Alignment
 from veilboost.align.ids import canonical_ids
-from veilboost.crypto.keyed_hash import HASHES, keyed_digests
+from veilboost.crypto.fingerprint import HASHES, keyed_digests
 from veilboost.engine.shards import ShardedArray
 from veilboost.errors import FalseIntersection
 from veilboost.types import AnyArray, BoolArray, Int64Array

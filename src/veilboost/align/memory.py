@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from veilboost.align.api import ActiveAligner, AlignContext, Alignment, HelperContext, HelperSide
 from veilboost.align.registry import alignment_named
-from veilboost.crypto.keyed_hash import HASHES
+from veilboost.crypto.fingerprint import HASHES
 from veilboost.errors import ImpossibleParameter
 from veilboost.types import AnyArray, PartyName
 from veilboost.wire.channel import Handler, MemoryChannel, Peers

@@ -10,8 +10,8 @@ from typing import TypeVar
 import numpy as np
 
 from veilboost.audit.view import View
+from veilboost.boost.grower import LEAF
 from veilboost.boost.rows import RowGroups
-from veilboost.boost.tree import LEAF
 from veilboost.fixedpoint import choose_scale, to_fixed
 from veilboost.model.part import Skeleton, SplitRecords
 from veilboost.protocols.vertical.messages import (

@@ -109,19 +109,18 @@ class ColumnBlock:
         kinds, categories = kinds_of(columns, config)
         values = tuple(as_float(column) for column in columns)
         missing = [bool(np.isnan(column).any()) for column in values]
+        own = slice(None) if fit_rows is None else fit_rows
+        weights = None if weights is None else weights[own]
         cuts: list[Float32Array] = []
         for number, (kind, column, count) in enumerate(zip(kinds, values, categories, strict=True)):
             if kind is not ColumnKind.NUMERIC:
                 cuts.append(category_cuts(count))
             elif propose is not None:
-                cuts.append(propose(number, column if fit_rows is None else column[fit_rows]))
+                cuts.append(propose(number, column[own]))
             elif config.proposal == "local":
                 cuts.append(np.empty(0, dtype=np.float32))
-            elif fit_rows is None:
-                cuts.append(propose_cuts(column, weights, config.max_bin, config.binning))
             else:
-                own = None if weights is None else weights[fit_rows]
-                cuts.append(propose_cuts(column[fit_rows], own, config.max_bin, config.binning))
+                cuts.append(propose_cuts(column[own], weights, config.max_bin, config.binning))
         return ColumnBlock.with_cuts(values, rows, kinds, categories, cuts, missing, config, threads)
 
     @staticmethod
@@ -331,7 +330,11 @@ def as_float(column: Column) -> Float32Array:
     """Values as float32; category codes count as numbers, a missing code (-1) becomes NaN."""
     if column.categories is None:
         return np.ascontiguousarray(column.values, dtype=np.float32)
-    return np.where(column.values < 0, np.float32(np.nan), column.values.astype(np.float32))
+    return codes_as_float(column.values)
+
+
+def codes_as_float(codes: Int32Array) -> Float32Array:
+    return np.where(codes < 0, np.float32(np.nan), codes.astype(np.float32))
 
 
 def category_cuts(categories: int) -> Float32Array:

@@ -10,17 +10,23 @@ All refuse with `ImpossibleParameter` predictions and weights that are NaN or of
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
 from veilboost.errors import ImpossibleParameter, LabelOutOfRange, UnsupportedCombination
 from veilboost.types import Float64Array
 
-MetricFunction: TypeAlias = Callable[[Float64Array, Float64Array, Float64Array | None], float]
 TermFunction: TypeAlias = Callable[[Float64Array, Float64Array], Float64Array]
+CheckFunction: TypeAlias = Callable[[Float64Array, Float64Array, Float64Array | None], None]
+
+
+class MetricFunction(Protocol):
+    def __call__(self, y: Float64Array, prediction: Float64Array, weight: Float64Array | None = None, /) -> float: ...
+
 
 _PROBABILITY_FLOOR = float(np.finfo(np.float64).eps)  # as scikit-learn's log_loss: a sure mistake stays finite
 
@@ -68,51 +74,21 @@ def ks(y: Float64Array, prediction: Float64Array, weight: Float64Array | None = 
     return float(np.abs(true / true[-1] - false / false[-1]).max())
 
 
-def logloss(y: Float64Array, prediction: Float64Array, weight: Float64Array | None = None) -> float:
-    """Mean negative log likelihood of binary labels."""
-    _check_binary(y, prediction, weight)
-    return _mean(_losses(y, prediction), weight)
-
-
 def _losses(y: Float64Array, prediction: Float64Array) -> Float64Array:
     p = np.clip(prediction, _PROBABILITY_FLOOR, 1.0 - _PROBABILITY_FLOOR)
     return -(y * np.log(p) + (1.0 - y) * np.log1p(-p))
-
-
-def error(y: Float64Array, prediction: Float64Array, weight: Float64Array | None = None) -> float:
-    """Share of binary labels on the wrong side of 0.5; a prediction of exactly 0.5 says 0."""
-    _check_binary(y, prediction, weight)
-    return _mean(_mistakes(y, prediction), weight)
 
 
 def _mistakes(y: Float64Array, prediction: Float64Array) -> Float64Array:
     return np.where(prediction > 0.5, 1.0 - y, y)
 
 
-def rmse(y: Float64Array, prediction: Float64Array, weight: Float64Array | None = None) -> float:
-    """Root of the mean squared error."""
-    _check(y, prediction, weight, y.shape)
-    return float(np.sqrt(_mean(_squares(y, prediction), weight)))
-
-
 def _squares(y: Float64Array, prediction: Float64Array) -> Float64Array:
     return np.square(prediction - y)
 
 
-def mae(y: Float64Array, prediction: Float64Array, weight: Float64Array | None = None) -> float:
-    """Mean absolute error."""
-    _check(y, prediction, weight, y.shape)
-    return _mean(_distances(y, prediction), weight)
-
-
 def _distances(y: Float64Array, prediction: Float64Array) -> Float64Array:
     return np.abs(prediction - y)
-
-
-def mlogloss(y: Float64Array, prediction: Float64Array, weight: Float64Array | None = None) -> float:
-    """Mean negative log likelihood of class labels; predictions are (n, K)."""
-    _check_classes(y, prediction, weight)
-    return _mean(_class_losses(y, prediction), weight)
 
 
 def _class_losses(y: Float64Array, prediction: Float64Array) -> Float64Array:
@@ -120,46 +96,21 @@ def _class_losses(y: Float64Array, prediction: Float64Array) -> Float64Array:
     return -np.log(np.clip(p, _PROBABILITY_FLOOR, 1.0))
 
 
-def merror(y: Float64Array, prediction: Float64Array, weight: Float64Array | None = None) -> float:
-    """Share of rows whose likeliest class (first of equals) is not their label; predictions are (n, K)."""
-    _check_classes(y, prediction, weight)
-    return _mean(_class_mistakes(y, prediction), weight)
-
-
 def _class_mistakes(y: Float64Array, prediction: Float64Array) -> Float64Array:
     return (prediction.argmax(axis=1) != y).astype(np.float64)
 
 
 def metric_named(name: str) -> Metric:
-    """The metric of that name.
-
-    Raises
-    ------
-    ImpossibleParameter
-        If there is none.
-    """
+    """The metric of that name, which must exist."""
     if name not in _METRICS:
         raise ImpossibleParameter(f"unknown metric {name!r}", f"choose one of {', '.join(_METRICS)}")
     return _METRICS[name]
 
 
 def check_metric_fits(metric: str, objective: str) -> None:
-    """Refuse a metric that says nothing about the predictions of an objective.
+    """Refuse, by name, a metric that says nothing about the predictions of an objective.
 
-    Parameters
-    ----------
-    metric
-        A metric's name.
-    objective
-        An objective's name. The predictions of a custom objective are margins, so metrics that need
-        probabilities do not fit it.
-
-    Raises
-    ------
-    ImpossibleParameter
-        If either name is unknown.
-    UnsupportedCombination
-        If the two do not fit.
+    The predictions of a custom objective are margins, so metrics that need probabilities do not fit it.
     """
     metric_named(metric)
     if objective not in _FITTING:
@@ -197,12 +148,11 @@ def _counts_above(
     )
 
 
-def _mean(values: Float64Array, weight: Float64Array | None) -> float:
-    return float(values.mean() if weight is None else (values @ weight) / weight.sum())
-
-
-def _check(y: Float64Array, prediction: Float64Array, weight: Float64Array | None, shape: tuple[int, ...]) -> None:
+def _check(
+    y: Float64Array, prediction: Float64Array, weight: Float64Array | None, shape: tuple[int, ...] | None = None
+) -> None:
     """Refuse what NumPy would broadcast, sort or average into a number that means nothing."""
+    shape = y.shape if shape is None else shape
     if y.ndim != 1 or len(y) == 0:
         raise ImpossibleParameter("a metric needs one label per row", "give at least one row")
     if prediction.shape != shape:
@@ -222,7 +172,7 @@ def _check(y: Float64Array, prediction: Float64Array, weight: Float64Array | Non
 
 
 def _check_binary(y: Float64Array, prediction: Float64Array, weight: Float64Array | None) -> None:
-    _check(y, prediction, weight, y.shape)
+    _check(y, prediction, weight)
     if not (y.min() >= 0.0 and y.max() <= 1.0):
         raise LabelOutOfRange("a label is not in [0, 1], as this metric needs")
 
@@ -237,6 +187,34 @@ def _check_classes(y: Float64Array, prediction: Float64Array, weight: Float64Arr
     if not (y.min() >= 0.0 and y.max() < classes):
         raise LabelOutOfRange(f"a label is not a class from 0 to {classes - 1}, as the predictions have")
 
+
+def _mean_of(about: str, terms: TermFunction, check: CheckFunction, root: bool = False) -> MetricFunction:
+    """The mean of a value per row, or the root of it; the reference page shows what it is `about`."""
+
+    def metric(y: Float64Array, prediction: Float64Array, weight: Float64Array | None = None) -> float:
+        check(y, prediction, weight)
+        values = terms(y, prediction)
+        mean = float(values.mean() if weight is None else (values @ weight) / weight.sum())
+        return math.sqrt(mean) if root else mean
+
+    metric.__doc__ = about
+    return metric
+
+
+logloss = _mean_of("Mean negative log likelihood of binary labels.", _losses, _check_binary)
+error = _mean_of(
+    "Share of binary labels on the wrong side of 0.5; a prediction of exactly 0.5 says 0.", _mistakes, _check_binary
+)
+rmse = _mean_of("Root of the mean squared error.", _squares, _check, root=True)
+mae = _mean_of("Mean absolute error.", _distances, _check)
+mlogloss = _mean_of(
+    "Mean negative log likelihood of class labels; predictions are (n, K).", _class_losses, _check_classes
+)
+merror = _mean_of(
+    "Share of rows whose likeliest class (first of equals) is not their label; predictions are (n, K).",
+    _class_mistakes,
+    _check_classes,
+)
 
 _METRICS: Mapping[str, Metric] = {
     metric.name: metric

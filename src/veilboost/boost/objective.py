@@ -54,56 +54,30 @@ def _largest(values: Float64Array) -> float:
 
 
 class Objective(ABC):
-    """A loss. Make one with `make_objective`.
+    """A loss. Make one with `make_objective`."""
 
-    Attributes
-    ----------
-    name
-        One of binary, multiclass, regression, poisson, custom.
-    trees_per_round
-        K, the number of trees a round adds.
-    xgboost_name
-        What XGBoost calls the loss; None if it has no name there.
-    default_metric
-        The metric that `eval_metric="auto"` means.
-    bounded
-        Whether every first derivative is within [-1, 1], whatever the labels and without weights.
-    max_delta_step
-        The most a leaf may weigh before shrinkage, 0 for no limit. It is what the caller asked for, except
-        that Poisson turns 0 into XGBoost's 0.7, which there limits the leaves as well as damping the hessian.
-    """
-
-    name: ClassVar[str]
-    xgboost_name: ClassVar[str | None]
-    default_metric: ClassVar[str]
-    bounded: ClassVar[bool] = False
-    trees_per_round: int = 1
+    name: ClassVar[str]  # one of binary, multiclass, regression, poisson, custom
+    xgboost_name: ClassVar[str | None]  # None if it has no name there
+    default_metric: ClassVar[str]  # what `eval_metric="auto"` means
+    bounded: ClassVar[bool] = False  # whether every first derivative is within [-1, 1], whatever the labels
+    limits: ClassVar[tuple[float | None, float | None]] = None, None  # the most |g| and h can be at weight 1
+    trees_per_round: int = 1  # K
+    label_range: str = "finite"  # which labels it is defined for
+    scale_pos_weight: float = 1.0  # times the weights of rows with label 1
 
     def __init__(self, order: str = "second", max_delta_step: float = 0.0) -> None:
         self.order = order
+        # The most a leaf may weigh before shrinkage, 0 for no limit: what the caller asked for, except that Poisson
+        # turns 0 into XGBoost's 0.7, which there limits the leaves as well as damping the hessian.
         self.max_delta_step = max_delta_step
 
     def gradients(
         self, margin: Float64Array, y: Float64Array, weight: Float64Array | None
     ) -> tuple[Float64Array, Float64Array]:
-        """First and second derivatives of the loss by the margin, times the rows' weights.
+        """First and second derivatives of the loss by the margin (K, n), times the rows' weights (None: 1 each).
 
-        With first-order boosting (`order="first"`) the second derivative is 1 for every row.
-
-        Parameters
-        ----------
-        margin
-            Shape (K, n).
-        y
-            Labels, shape (n,).
-        weight
-            Row weights, shape (n,), or None for 1 each.
-
-        Returns
-        -------
-        tuple
-            g and h, new arrays of shape (K, n). A loss that overflows gives infinity or NaN without a
-            warning; the fixed-point conversion refuses those.
+        With first-order boosting (`order="first"`) the second derivative is 1 for every row. Both are new arrays.
+        A loss that overflows gives infinity or NaN without a warning; the fixed-point conversion refuses those.
         """
         g, h = self._derivatives(margin, y)
         if self.order == "first":
@@ -116,49 +90,30 @@ class Objective(ABC):
         return g, h
 
     def bounds(self, weight_bound: float, g: Float64Array, h: Float64Array) -> tuple[float, float]:
-        """Bounds on |g| and h, for the scale of the fixed-point grid.
+        """Bounds on |g| and h, for the scale of the fixed-point grid; `weight_bound` is the largest row weight.
 
-        They depend on the weights alone where the derivatives are bounded, so that the scale then says
-        nothing about the labels; elsewhere they are the largest values of this round.
-
-        Parameters
-        ----------
-        weight_bound
-            The largest row weight, 1 if there are no weights.
-        g, h
-            What `gradients` returned.
+        They depend on the weights alone where the derivatives are bounded, so that the scale then says nothing about
+        the labels; elsewhere they are the largest values of this round.
         """
-        g_limit, h_limit = self._derivative_limits()
+        g_limit, h_limit = self.limits
         if self.order == "first":
             h_limit = 1.0
-        weight_bound *= self._largest_class_weight()
+        weight_bound *= max(1.0, self.scale_pos_weight)
         return (
             _largest(g) if g_limit is None else g_limit * weight_bound,
             _largest(h) if h_limit is None else h_limit * weight_bound,
         )
 
     def base_margin(self, y: Float64Array, weight: Float64Array | None, base_score: float | None) -> Float64Array:
-        """The margin before the first tree, shape (K,).
+        """The margin before the first tree, shape (K,). Refuses labels for which the loss is not defined.
 
-        Parameters
-        ----------
-        y, weight
-            Labels and row weights, shape (n,); weights may be None.
-        base_score
-            Where to start, in the space of predictions as XGBoost's: a probability for binary, a mean above 0
-            for Poisson. None takes the weighted mean of the labels (zero for multiclass and custom losses).
-
-        Raises
-        ------
-        ImpossibleParameter
-            If no prediction can equal `base_score`, or no row has a positive weight to take a mean of.
-        LabelNotANumber, LabelOutOfRange
-            If the loss is not defined for a label.
+        `base_score` is in the space of predictions as XGBoost's: a probability for binary, a mean above 0 for Poisson.
+        None takes the weighted mean of the labels (zero for multiclass and custom losses).
         """
         if not np.isfinite(y).all():
             raise LabelNotANumber("a label is missing or infinite")
         if not self._valid_labels(y).all():
-            raise LabelOutOfRange(f"a label is not {self._label_range()}, as objective {self.name!r} needs")
+            raise LabelOutOfRange(f"a label is not {self.label_range}, as objective {self.name!r} needs")
         if base_score is None:
             start = self._margin_from_labels(y, self._row_weight(y, weight))
         else:
@@ -175,22 +130,12 @@ class Objective(ABC):
     def _derivatives(self, margin: Float64Array, y: Float64Array) -> tuple[Float64Array, Float64Array]:
         """First and second derivatives without weights, as arrays that the caller may change."""
 
-    def _derivative_limits(self) -> tuple[float | None, float | None]:
-        """The most |g| and h can be at weight 1; None where nothing limits them."""
-        return None, None
-
     def _row_weight(self, y: Float64Array, weight: Float64Array | None) -> Float64Array | None:
         """The weights of rows including those of their class."""
         return weight
 
-    def _largest_class_weight(self) -> float:
-        return 1.0
-
     def _valid_labels(self, y: Float64Array) -> BoolArray:
         return np.ones(y.shape, dtype=np.bool_)
-
-    def _label_range(self) -> str:
-        return "finite"
 
     def _margin_from_labels(self, y: Float64Array, weight: Float64Array | None) -> float:
         return 0.0
@@ -217,6 +162,8 @@ class BinaryLogistic(Objective):
     xgboost_name = "binary:logistic"
     default_metric = "auc"
     bounded = True
+    limits = 1.0, 0.25
+    label_range = "in [0, 1]"
 
     def __init__(self, order: str = "second", max_delta_step: float = 0.0, scale_pos_weight: float = 1.0) -> None:
         super().__init__(order, max_delta_step)
@@ -233,9 +180,6 @@ class BinaryLogistic(Objective):
         p -= y
         return p, h
 
-    def _derivative_limits(self) -> tuple[float | None, float | None]:
-        return 1.0, 0.25
-
     def _row_weight(self, y: Float64Array, weight: Float64Array | None) -> Float64Array | None:
         if self.scale_pos_weight == 1.0:
             return weight
@@ -243,14 +187,8 @@ class BinaryLogistic(Objective):
         class_weight = np.array([1.0, self.scale_pos_weight]).take((y == 1.0).view(np.uint8))
         return class_weight if weight is None else class_weight * weight
 
-    def _largest_class_weight(self) -> float:
-        return max(1.0, self.scale_pos_weight)
-
     def _valid_labels(self, y: Float64Array) -> BoolArray:
         return (y >= 0.0) & (y <= 1.0)
-
-    def _label_range(self) -> str:
-        return "in [0, 1]"
 
     def _margin_from_labels(self, y: Float64Array, weight: Float64Array | None) -> float:
         # All of one class: start at a finite margin.
@@ -272,10 +210,12 @@ class MulticlassSoftmax(Objective):
     xgboost_name = "multi:softprob"
     default_metric = "mlogloss"
     bounded = True
+    limits = 1.0, 0.5
 
     def __init__(self, classes: int, order: str = "second", max_delta_step: float = 0.0) -> None:
         super().__init__(order, max_delta_step)
         self.trees_per_round = classes
+        self.label_range = f"a whole number from 0 to {classes - 1}"
         self._class_column = np.arange(classes, dtype=np.float64)[:, np.newaxis]
 
     def predict(self, margin: Float64Array) -> Float64Array:
@@ -290,14 +230,8 @@ class MulticlassSoftmax(Objective):
         p -= y == self._class_column
         return p, h
 
-    def _derivative_limits(self) -> tuple[float | None, float | None]:
-        return 1.0, 0.5
-
     def _valid_labels(self, y: Float64Array) -> BoolArray:
         return (y >= 0.0) & (y < self.trees_per_round) & (y == np.floor(y))
-
-    def _label_range(self) -> str:
-        return f"a whole number from 0 to {self.trees_per_round - 1}"
 
 
 class SquaredError(Objective):
@@ -306,13 +240,11 @@ class SquaredError(Objective):
     name = "regression"
     xgboost_name = "reg:squarederror"
     default_metric = "rmse"
+    limits = None, 1.0
 
     def _derivatives(self, margin: Float64Array, y: Float64Array) -> tuple[Float64Array, Float64Array]:
         g = margin - y
         return g, np.ones_like(g)
-
-    def _derivative_limits(self) -> tuple[float | None, float | None]:
-        return None, 1.0
 
     def _margin_from_labels(self, y: Float64Array, weight: Float64Array | None) -> float:
         return _mean(y, weight)
@@ -328,6 +260,7 @@ class Poisson(Objective):
     name = "poisson"
     xgboost_name = "count:poisson"
     default_metric = "rmse"
+    label_range = "0 or more"
 
     def __init__(self, order: str = "second", max_delta_step: float = 0.0) -> None:
         super().__init__(order, max_delta_step if max_delta_step > 0.0 else POISSON_MAX_DELTA_STEP)
@@ -346,9 +279,6 @@ class Poisson(Objective):
 
     def _valid_labels(self, y: Float64Array) -> BoolArray:
         return y >= 0.0
-
-    def _label_range(self) -> str:
-        return "0 or more"
 
     def _margin_from_labels(self, y: Float64Array, weight: Float64Array | None) -> float:
         # Nothing but zeros: start at a finite margin.
@@ -419,29 +349,10 @@ def make_objective(
     order: str = "second",
     custom: CustomLoss | None = None,
 ) -> Objective:
-    """Make a loss.
+    """The loss of this name; `classes` is for multiclass, `scale_pos_weight` for binary, `custom` for a custom loss.
 
-    Parameters
-    ----------
-    name
-        binary, multiclass, regression, poisson or custom.
-    classes
-        Number of classes, for multiclass.
-    scale_pos_weight
-        Multiplies the weights of rows with label 1, for binary.
-    max_delta_step
-        The most a leaf may weigh before shrinkage; 0 is no limit, for Poisson XGBoost's default.
-    order
-        "second", or "first" for a hessian of 1.
-    custom
-        The callable of a custom loss.
-
-    Raises
-    ------
-    ImpossibleParameter
-        If the name is unknown or a value is out of range.
-    UnsupportedCombination
-        If a parameter belongs to another loss.
+    `max_delta_step` is the most a leaf may weigh before shrinkage, 0 for no limit; `order` is "second", or "first" for
+    a hessian of 1. Refuses values out of range, and parameters that belong to another loss.
     """
     if order not in ORDERS:
         raise ImpossibleParameter(f"order={order!r} is not one of {', '.join(ORDERS)}")

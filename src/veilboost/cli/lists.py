@@ -172,7 +172,7 @@ def _list(as_json: bool) -> None:
 
 def _write(name: str, folder: Path) -> dict[str, Path]:
     """One file for a single table, one per party for a scene."""
-    from veilboost.data.arrow import pyarrow
+    from veilboost.data.columns import pyarrow
     from veilboost.data.datasets import load_dataset
 
     loaded = load_dataset(name)

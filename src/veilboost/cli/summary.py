@@ -24,7 +24,7 @@ _ROLES = {"active": "active (holds the label)"}
 def print_summary(console: Console, done: RunSummary, saved: Path | None) -> None:
     console.print(
         f"[bold]{escape(done.spec.name)}[/]: {escape(done.spec.summary)}\n"
-        f"{done.model.objective}, {done.trees} rounds of depth {done.config.max_depth}, "
+        f"{done.model.skeleton.objective}, {done.trees} rounds of depth {done.config.max_depth}, "
         f"trained on {done.rows_train} rows, tested on {done.rows_test}\n"
     )
     _members(console, done)

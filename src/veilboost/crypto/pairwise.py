@@ -30,13 +30,7 @@ class PairwiseMasks:
         self._after: list[bytes] = []
 
     def agree(self, publics: Sequence[bytes]) -> None:
-        """Take the public keys of all, in an order that is the same for all.
-
-        Raises
-        ------
-        MalformedMessage
-            Our own key is not among them exactly once, or a key is none.
-        """
+        """Take the public keys of all, in an order that is the same for all; our own is among them exactly once."""
         if publics.count(self.public) != 1 or len(set(publics)) != len(publics):
             raise MalformedMessage("the list of public keys is not that of this group")
         own = list(publics).index(self.public)

@@ -1,14 +1,173 @@
-"""From Arrow columns to what training uses: ids, features, labels, weights."""
+"""Arrow columns, and what training makes of them. The one door to pyarrow, which loads only when a table does."""
 
 from __future__ import annotations
 
+import importlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from typing import Any, Protocol, cast
+
 import numpy as np
 
-from veilboost.data import arrow
-from veilboost.data.arrow import ArrowColumn, Kind
 from veilboost.data.schema import check_finite, check_ids, check_label_present, check_weight, count, mixed
 from veilboost.errors import LabelNotANumber, MissingId, MixedTypes
-from veilboost.types import AnyArray, Column, Float32Array, Float64Array
+from veilboost.types import AnyArray, Column, Float32Array, Float64Array, Int32Array
+
+
+class ArrowColumn(Protocol):
+    """What we use of a `pyarrow.ChunkedArray`."""
+
+    @property
+    def type(self) -> Any: ...
+    @property
+    def null_count(self) -> int: ...
+    def cast(self, target_type: Any, safe: bool = True) -> ArrowColumn: ...
+    def to_numpy(self) -> AnyArray: ...
+    def to_pylist(self) -> list[Any]: ...
+
+
+class ArrowTable(Protocol):
+    """What we use of a `pyarrow.Table`."""
+
+    @property
+    def column_names(self) -> list[str]: ...
+    @property
+    def num_rows(self) -> int: ...
+    @property
+    def schema(self) -> Any: ...
+    def column(self, i: int | str) -> ArrowColumn: ...
+    def select(self, columns: Sequence[str]) -> ArrowTable: ...
+
+
+class Kind(Enum):
+    """What a column holds, as far as a tree is concerned. The value completes "the column holds ..."."""
+
+    NUMBER = "numbers"
+    BOOLEAN = "yes and no"
+    TEXT = "text"
+    CATEGORY = "categories"
+    TIME = "dates or times"
+    BYTES = "raw bytes"
+    NOTHING = "nothing"
+    OTHER = "lists or other nested values"
+
+
+def pyarrow(module: str = "") -> Any:
+    """The module `pyarrow` or one of its submodules, imported now."""
+    return importlib.import_module(f"pyarrow.{module}" if module else "pyarrow")
+
+
+def table_of(columns: Mapping[str, Any]) -> ArrowTable:
+    """An Arrow table of named arrays."""
+    return cast(ArrowTable, pyarrow().table(dict(columns)))
+
+
+def kind_of(column: ArrowColumn) -> Kind:
+    """Sort a column's Arrow type into one of the kinds."""
+    types = pyarrow().types
+    tests: tuple[tuple[Kind, Callable[[Any], bool]], ...] = (
+        (Kind.NUMBER, lambda kind: types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)),
+        (Kind.BOOLEAN, types.is_boolean),
+        (Kind.TEXT, _is_text),
+        (Kind.CATEGORY, types.is_dictionary),
+        (Kind.TIME, types.is_temporal),
+        (Kind.NOTHING, types.is_null),
+        # By name: binary, large, view and fixed-size, whichever the installed pyarrow has.
+        (Kind.BYTES, lambda kind: "binary" in str(kind)),
+    )
+    return next((kind for kind, test in tests if test(column.type)), Kind.OTHER)
+
+
+def is_integer(column: ArrowColumn) -> bool:
+    return bool(pyarrow().types.is_integer(column.type))
+
+
+def is_dictionary_of_text(column: ArrowColumn) -> bool:
+    return bool(pyarrow().types.is_dictionary(column.type)) and _is_text(column.type.value_type)
+
+
+def floats(column: ArrowColumn) -> Float64Array:
+    """A numeric or boolean column as float64, NaN where missing."""
+    # Unsafe: a 64-bit integer above 2^53 may round, as it does on its way to float32 anyway.
+    plain = column.cast(pyarrow().float64(), safe=False)
+    return np.asarray(plain.to_numpy(), dtype=np.float64)
+
+
+def integers(column: ArrowColumn) -> AnyArray | None:
+    """A column of whole numbers or of digits as int64; None if that would lose anything."""
+    try:
+        return np.asarray(column.cast(pyarrow().int64()).to_numpy(), dtype=np.int64)
+    except ValueError:
+        return None
+
+
+def texts(column: ArrowColumn) -> list[str | None]:
+    """A column of text, plain or dictionary, row by row."""
+    return cast("list[str | None]", column.cast(pyarrow().large_string()).to_pylist())
+
+
+def _present(column: ArrowColumn) -> int:
+    """How many values are not missing."""
+    return len(cast(Any, column)) - column.null_count
+
+
+def replace_pattern(column: ArrowColumn, pattern: str, replacement: str) -> ArrowColumn:
+    text = column.cast(pyarrow().large_string())
+    return cast(ArrowColumn, pyarrow("compute").replace_substring_regex(text, pattern, replacement))
+
+
+def encode(column: ArrowColumn) -> tuple[Int32Array, list[str]]:
+    """Codes into the sorted distinct texts of a column, -1 where missing.
+
+    Numbers are printed; whole ones without ".0", so a column that became float because of a missing value
+    keeps its categories.
+    """
+    pa = pyarrow()
+    if pa.types.is_dictionary(column.type):
+        # Decoded first: a dictionary may hold values that no row uses, or the same value twice.
+        column = column.cast(column.type.value_type)
+    if _is_text(column.type):
+        # 64-bit offsets: chunks of short strings beyond 2 GB would not combine into one.
+        column = column.cast(pa.large_string())
+    coded = cast(Any, column).combine_chunks().dictionary_encode()
+    printed = _print_all(coded.dictionary)
+    categories = sorted({text for text in printed if text is not None})
+    place = {text: code for code, text in enumerate(categories)}
+    recode = np.array([-1 if text is None else place[text] for text in printed] + [-1], dtype=np.int32)
+    indices = coded.indices.cast(pa.int64()).fill_null(len(printed)).to_numpy(zero_copy_only=False)
+    return recode[np.asarray(indices, dtype=np.int64)], categories
+
+
+def _print_all(values: Any) -> list[str | None]:
+    pa = pyarrow()
+    texts = cast("list[str | None]", values.cast(pa.large_string()).to_pylist())
+    if not pa.types.is_floating(values.type):
+        return texts
+    numbers = cast("list[float | None]", values.to_pylist())
+    return [_print_float(*pair) for pair in zip(numbers, texts, strict=True)]
+
+
+def _print_float(number: float | None, text: str | None) -> str | None:
+    if number is None or math.isnan(number):
+        return None
+    # Arrow's text is the shortest that reads back, also for float32.
+    return str(int(number)) if number.is_integer() else text
+
+
+def _matches(column: ArrowColumn, pattern: str) -> int:
+    """How many texts match."""
+    compute = pyarrow("compute")
+    hits = compute.match_substring_regex(column.cast(pyarrow().large_string()), pattern)
+    return int(compute.sum(hits).as_py() or 0)
+
+
+def _is_text(kind: Any) -> bool:
+    # By name, because pyarrow.types.is_string_view is younger than the oldest pyarrow we support.
+    return str(kind) in {"string", "large_string", "string_view"}
+
+
+# --- what training uses: ids, features, labels, weights -------------------------------------------------------------
 
 NUMBER_PATTERN = r"^\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
 INTEGER_PATTERN = r"^(0|-?[1-9][0-9]{0,18})$"
@@ -16,27 +175,11 @@ WHOLE_FLOAT_PATTERN = r"^(-?(?:0|[1-9][0-9]*))\.0+$"
 
 
 def feature_column(name: str, column: ArrowColumn, *, categorical: bool, typed: bool) -> Column:
-    """One feature: numbers as float32, text and dictionaries (or whatever is declared so) as categories.
+    """One feature: numbers as float32, text and dictionaries (or what the caller declared `categorical`) as categories.
 
-    Parameters
-    ----------
-    name : str
-        Name of the feature.
-    column : ArrowColumn
-        Its values.
-    categorical : bool
-        Whether the caller declared it to be categorical.
-    typed : bool
-        False if the types were guessed from text (csv): then numbers among text are an error.
-
-    Raises
-    ------
-    MixedTypes
-        The column is neither numbers nor text, or (csv) both.
-    InfiniteValues
-        A number is infinite as float32.
+    Not `typed`: the types were guessed from text (csv), and numbers among text are an error.
     """
-    kind = arrow.kind_of(column)
+    kind = kind_of(column)
     if kind in {Kind.BYTES, Kind.OTHER} or (kind is Kind.TIME and not categorical):
         raise _unusable(name, kind)
     if categorical or kind in {Kind.TEXT, Kind.CATEGORY}:
@@ -44,10 +187,10 @@ def feature_column(name: str, column: ArrowColumn, *, categorical: bool, typed: 
             _refuse_numbers_among_text(name, column, has_role=False)
         if categorical and not typed and kind is Kind.TEXT:
             # csv says 1.0 where another file of the same column says 1.
-            column = arrow.replace_pattern(column, WHOLE_FLOAT_PATTERN, r"\1")
-        codes, categories = arrow.encode(column)
+            column = replace_pattern(column, WHOLE_FLOAT_PATTERN, r"\1")
+        codes, categories = encode(column)
         return Column(name, codes, tuple(categories))
-    values = to_float32(arrow.floats(column))
+    values = to_float32(floats(column))
     check_finite(values, name)
     return Column(name, values)
 
@@ -62,30 +205,21 @@ def id_values(name: str, column: ArrowColumn, *, typed: bool) -> AnyArray:
     """Ids as int64 or as a unicode array, each in one row only.
 
     From csv, ids are whole numbers only if every one of them is written as such: 007 stays text.
-
-    Raises
-    ------
-    MissingId
-        A row has no id, or the empty text.
-    MixedTypes
-        Ids are neither whole numbers nor text.
-    DuplicateIds
-        Two rows have the same id.
     """
     rows_without = column.null_count
-    kind = arrow.kind_of(column)
+    kind = kind_of(column)
     ids: AnyArray | None = None
-    if kind is Kind.TEXT or arrow.is_dictionary_of_text(column):
-        texts = arrow.texts(column)
-        rows_without = sum(not text for text in texts)
-        if not rows_without and not typed and arrow.all_match(column, INTEGER_PATTERN):
-            ids = arrow.integers(column)
+    if kind is Kind.TEXT or is_dictionary_of_text(column):
+        found = texts(column)
+        rows_without = sum(not text for text in found)
+        if not rows_without and not typed and _matches(column, INTEGER_PATTERN) == _present(column):
+            ids = integers(column)
         if ids is None and not rows_without:
-            ids = np.array(texts, dtype=np.str_)
-    elif kind is Kind.NUMBER and not arrow.is_integer(column):
-        rows_without = int(np.isnan(arrow.floats(column)).sum())
-    elif arrow.is_integer(column) and not rows_without:
-        ids = arrow.integers(column)
+            ids = np.array(found, dtype=np.str_)
+    elif kind is Kind.NUMBER and not is_integer(column):
+        rows_without = int(np.isnan(floats(column)).sum())
+    elif is_integer(column) and not rows_without:
+        ids = integers(column)
     if rows_without:
         raise MissingId(f"id column {name!r} is missing in {count(rows_without, 'row')}")
     if ids is None:
@@ -95,43 +229,35 @@ def id_values(name: str, column: ArrowColumn, *, typed: bool) -> AnyArray:
 
 
 def label_values(name: str, column: ArrowColumn, *, typed: bool) -> tuple[Float64Array, tuple[str, ...] | None]:
-    """Labels as float64, and the sorted classes they are codes of if they were text.
-
-    Raises
-    ------
-    LabelNotANumber
-        A row has no label.
-    MixedTypes
-        Labels are neither numbers nor text, or (csv) both.
-    """
-    kind = arrow.kind_of(column)
+    """Labels as float64, and the sorted classes they are codes of if they were text."""
+    kind = kind_of(column)
     if kind in {Kind.BYTES, Kind.OTHER, Kind.TIME}:
         raise _unusable(name, kind)
     if kind in {Kind.TEXT, Kind.CATEGORY}:
         if not typed:
             _refuse_numbers_among_text(name, column, has_role=True)
-        codes, classes = arrow.encode(column)
+        codes, classes = encode(column)
         missing = int((codes < 0).sum())
         if missing:
             raise LabelNotANumber(f"label column {name!r} is missing in {count(missing, 'row')}")
         return codes.astype(np.float64), tuple(classes)
-    label = arrow.floats(column)
+    label = floats(column)
     check_label_present(label, name)
     return label, None
 
 
 def weight_values(name: str, column: ArrowColumn) -> Float64Array:
     """Row weights as float64, finite and not negative."""
-    kind = arrow.kind_of(column)
+    kind = kind_of(column)
     if kind not in {Kind.NUMBER, Kind.BOOLEAN, Kind.NOTHING}:
         raise MixedTypes(f"weight column {name!r} holds {kind.value}", "give weights as numbers")
-    weight = arrow.floats(column)
+    weight = floats(column)
     check_weight(weight, name)
     return weight
 
 
 def _refuse_numbers_among_text(name: str, column: ArrowColumn, has_role: bool) -> None:
-    if arrow.any_match(column, NUMBER_PATTERN) and not arrow.all_match(column, NUMBER_PATTERN):
+    if 0 < _matches(column, NUMBER_PATTERN) < _present(column):
         raise mixed(name, has_role)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from veilboost.data.arrow import ArrowTable, pyarrow, table_of
+from veilboost.data.columns import ArrowTable, pyarrow, table_of
 from veilboost.errors import ImpossibleParameter, UnknownDataset
 from veilboost.types import AnyArray, Float64Array
 

@@ -15,8 +15,16 @@ from typing import Any, cast
 
 import numpy as np
 
-from veilboost.data.arrow import ArrowTable, pyarrow, table_of
-from veilboost.data.columns import feature_column, id_values, label_values, to_float32, weight_values
+from veilboost.data.columns import (
+    ArrowTable,
+    feature_column,
+    id_values,
+    label_values,
+    pyarrow,
+    table_of,
+    to_float32,
+    weight_values,
+)
 from veilboost.data.schema import (
     STRICT,
     SchemaRules,
@@ -89,17 +97,12 @@ def load_table(
     )
     check_roles(selection)
     read = read_source(source, selection, format, query)
-    selection = _complete(selection, read)
+    if selection.label is None:
+        selection = replace(selection, label=read.label)
+    selection = replace(selection, features=feature_names(read.table.column_names, selection))
     check_present(read.table.column_names, selection)
     check_size(read.table.num_rows, len(selection.features or ()), selection.label is not None)
     return _convert(read, selection, rules)
-
-
-def _complete(selection: Selection, read: Read) -> Selection:
-    """Fill in what the caller left to the table: the label of a format that has one, the features."""
-    if selection.label is None:
-        selection = replace(selection, label=read.label)
-    return replace(selection, features=feature_names(read.table.column_names, selection))
 
 
 def feature_names(names: Iterable[str], selection: Selection) -> tuple[str, ...]:
@@ -161,17 +164,7 @@ class Read:
 
 
 def read_source(source: object, selection: Selection, format: str | None = None, query: str | None = None) -> Read:
-    """Read a source of any kind.
-
-    Raises
-    ------
-    UnknownFormat
-        Nothing here reads such a source.
-    UnreadableFile
-        The file is not there or is not what its name says, or the query fails.
-    MissingExtra
-        SQL without duckdb.
-    """
+    """Read a source of any kind; refuses what nothing here reads, what is not there, and SQL without duckdb."""
     if query is not None or (isinstance(source, str) and source.startswith(SQL_PREFIX)):
         return Read(_read_sql(source, query, selection))
     if isinstance(source, (str, Path)):

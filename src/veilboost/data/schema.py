@@ -179,20 +179,10 @@ def _fault(column: Column) -> ConstantColumn | EmptyColumn | None:
 
 
 def infer_objective(label: Float64Array, classes: tuple[str, ...] | None = None) -> str:
-    """Guess what the labels ask for.
+    """Guess what labels ask for; they are codes of `classes` if they were text.
 
-    Parameters
-    ----------
-    label : array of float64
-        The labels; codes if they were text.
-    classes : tuple of str, optional
-        The label classes, if the labels were text.
-
-    Returns
-    -------
-    str
-        "binary" for the two values 0 and 1 or for up to two text classes, "multiclass" for more text classes
-        or for whole numbers 0..K-1 with 3 to 100 classes, every one present, otherwise "regression".
+    "binary" for the two values 0 and 1 or for up to two text classes, "multiclass" for more text classes or for whole
+    numbers 0..K-1 with 3 to 100 classes, every one present, otherwise "regression".
     """
     if classes is not None:
         return "multiclass" if len(classes) > 2 else "binary"
@@ -204,26 +194,10 @@ def infer_objective(label: Float64Array, classes: tuple[str, ...] | None = None)
 
 
 def check_labels(label: Float64Array, objective: str, classes: tuple[str, ...] | None = None) -> None:
-    """Refuse labels that the objective cannot learn.
+    """Refuse labels that the objective cannot learn; they are codes of `classes` if they were text.
 
-    Parameters
-    ----------
-    label : array of float64
-        The labels; codes if they were text.
-    objective : str
-        One of `config.OBJECTIVES`; "auto" checks against what `infer_objective` says.
-    classes : tuple of str, optional
-        The label classes, if the labels were text.
-
-    Raises
-    ------
-    LabelNotANumber
-        A label is missing.
-    EmptyTable
-        There is no label at all.
-    LabelOutOfRange
-        Binary labels are not exactly 0 and 1; multiclass labels are not 0..K-1 with every class present;
-        a Poisson label is negative; a label is infinite; text is given to a numeric objective.
+    Binary labels are exactly 0 and 1; multiclass labels are 0..K-1 with every class present; a Poisson label is not
+    negative; no label is missing or infinite. "auto" checks against what `infer_objective` says.
     """
     if objective not in OBJECTIVES:
         raise ImpossibleParameter(f"objective={objective!r} is not one of {', '.join(OBJECTIVES)}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -35,15 +35,19 @@ class PartyTable:
     def names(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.columns)
 
-    def take(self, rows: AnyArray) -> PartyTable:
-        """The table of these rows (positions or a mask), in this order."""
+    def mapped(self, function: Callable[[AnyArray], AnyArray]) -> PartyTable:
+        """The table whose arrays are what the function makes of these."""
         return replace(
             self,
-            ids=self.ids[rows],
-            columns=tuple(column.take(rows) for column in self.columns),
-            label=None if self.label is None else self.label[rows],
-            weight=None if self.weight is None else self.weight[rows],
+            ids=function(self.ids),
+            columns=tuple(replace(column, values=function(column.values)) for column in self.columns),
+            label=None if self.label is None else function(self.label),
+            weight=None if self.weight is None else function(self.weight),
         )
+
+    def take(self, rows: AnyArray) -> PartyTable:
+        """The table of these rows (positions or a mask), in this order."""
+        return self.mapped(lambda values: values[rows])
 
     def select(self, names: Sequence[str]) -> PartyTable:
         """The table with only these features, in this order."""

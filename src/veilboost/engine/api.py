@@ -128,7 +128,7 @@ def _sharded(name: str, workers: int | None) -> Engine:
         from veilboost.engine.pool import DiskPool
 
         return ShardedEngine(DiskPool(name.partition(":")[2] or None), 1, "disk", own_threads=True)
-    from veilboost.engine.ray import RayPool
+    from veilboost.engine.pool import RayPool
 
     pool = RayPool(workers, None if name == "ray" else name)
     return ShardedEngine(pool, pool.size, "ray")

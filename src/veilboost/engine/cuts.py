@@ -40,7 +40,8 @@ def cuts_in_shards(
         return _by_one_worker(shards, columns, config, weights, held_out)
     if config.binning == "width":
         ends = reduced(shards.pool, least, shards.each(ends_of, held_out, *columns))
-        return [_between_ends(low, -below, config.max_bin) for low, below in ends.tolist()]
+        none = np.empty(0, dtype=np.float32)
+        return [equal_width(low, -below, config.max_bin) if low <= -below else none for low, below in ends.tolist()]
     return [
         cuts
         for first in range(0, len(columns), COLUMNS_AT_ONCE)
@@ -77,10 +78,6 @@ def _by_one_worker(
     beside = [*(weights.parts if weights is not None else ()), *(held_out.parts if held_out is not None else ())]
     told = config, len(shards), weights is not None, held_out is not None
     return shards.pool.get([shards.pool.call(cuts_of_whole, *told, *each.parts, *beside) for each in columns])
-
-
-def _between_ends(low: float, high: float, max_bin: int) -> Float32Array:
-    return equal_width(low, high, max_bin) if low <= high else np.empty(0, dtype=np.float32)
 
 
 def fit_column(column: ShardedArray, held_out: ShardedArray | None) -> AnyArray:

@@ -48,8 +48,14 @@ class ShardedRows(RowGroups):
     @cached_property
     def rows(self) -> Int32Array:  # pyright: ignore[reportIncompatibleVariableOverride] - made when asked for
         """All rows, node after node, here."""
-        parts = self.shards.pool.get(self.shards.each(work.listed, self.parts, self.pick, list(self.shards.edges[:-1])))
-        return collected(parts, self.by_shard)
+        return collected(self.shards.pool.get(self._each(work.listed, self.shards.firsts)), self.by_shard)
+
+    def _each(self, function: Callable[..., Any], *arguments: Any) -> list[Ref]:
+        """Call once per shard with its rows, by `Shards.each`."""
+        return self.shards.each(function, self.parts, self.pick, *arguments)
+
+    def _added(self, function: Callable[..., AnyArray], *arguments: Any) -> Any:
+        return reduced(self.shards.pool, work.added, self._each(work.on_part, function, *arguments))
 
     def of(self, nodes: Int64Array) -> RowGroups:
         pick = nodes if self.pick is None else self.pick[nodes]
@@ -59,27 +65,27 @@ class ShardedRows(RowGroups):
         return self.rows
 
     def counts_below(self, nodes: Int32Array, bounds: Int64Array) -> Int64Array:
-        within = [bounds - first for first in self.shards.edges[:-1]]  # a shard counts from its own first row
-        counts = self.shards.each(work.counts_below, self.parts, self.pick, nodes, within)
-        return reduced(self.shards.pool, work.added, counts)
+        within = [bounds - first for first in self.shards.firsts]  # a shard counts from its own first row
+        return self._added(RowGroups.counts_below, nodes, within)
 
     def split(self, left: Sides) -> RowGroups:
-        parts: list[Ref] = []
-        counts: list[Ref] = []
-        for part, bits in zip(self.parts, self._sides(left).parts, strict=True):
-            children, count = self.shards.pool.call_for(2, work.split, part, self.pick, bits)
-            parts.append(children)
-            counts.append(count)
+        parts, counts = self.shards.each_for(2, work.split, self.parts, self.pick, list(self._sides(left).parts))
         return ShardedRows(self.shards, parts, np.array(self.shards.pool.get(counts)), self.group.repeat(2), None)
 
     def take(self, chosen: BoolArray, whole: Sides) -> Sides:
-        return self._sides(whole).of_nodes(chosen)
+        sides = self._sides(whole)
+        if chosen.all():
+            return as_sides(sides)
+        parts = self.shards.each(work.sides_of_nodes, list(sides.parts), list(self.by_shard), chosen)
+        return as_sides(ShardedSides(self.shards, parts, self.by_shard[:, chosen]))
 
     def laid(self, parts: Sequence[tuple[BoolArray, Sides]]) -> Sides:
-        pieces = [
-            (chosen, in_shards(self.shards, self.by_shard[:, chosen], part)) for chosen, part in parts if chosen.any()
-        ]
-        return ShardedSides.laid(self.shards, self.by_shard, pieces)
+        masks = tuple(chosen for chosen, _ in parts if chosen.any())
+        told = [in_shards(self.shards, self.by_shard[:, chosen], part) for chosen, part in parts if chosen.any()]
+        if len(told) == 1:
+            return as_sides(told[0])
+        every = self.shards.each(work.sides_laid, list(self.by_shard), masks, *(list(sides.parts) for sides in told))
+        return as_sides(ShardedSides(self.shards, every, self.by_shard))
 
     def told(self, left: Sides) -> Iterator[UInt8Array]:
         sides = self._sides(left)
@@ -95,42 +101,35 @@ class ShardedRows(RowGroups):
     def totals(self, gradients: Int32Array) -> Int64Array:
         if not self.size:
             return np.zeros((self.nodes, 2), dtype=np.int64)
-        placed = self.shards.place(gradients, axis=1)
-        return reduced(self.shards.pool, work.added, self.shards.each(work.totals, self.parts, self.pick, placed))
+        return self._added(RowGroups.totals, self.shards.place(gradients, axis=1))
 
     def add_to(self, margin: Float64Array, weight: Float32Array) -> None:
         if not isinstance(margin, ShardedArray):
             super().add_to(margin, weight)
         elif self.size:
-            margin.parts = self.shards.each(work.with_leaves, self.parts, self.pick, weight, margin)
+            margin.parts = self._each(work.with_leaves, weight, margin)
 
     def sides_by(self, function: Callable[..., UInt8Array], *arguments: Any) -> Sides:
         """The sides of all rows, which a function of a shard's rows tells as packed bits."""
-        told = self.shards.each(function, self.parts, self.pick, *arguments)
-        return as_sides(ShardedSides(self.shards, told, self.by_shard))
+        return as_sides(ShardedSides(self.shards, self._each(function, *arguments), self.by_shard))
 
     def folded(
         self, function: Callable[..., Result], arrays: Sequence[AnyArray], combine: Callable[..., Result]
     ) -> Result:
-        placed = [self.shards.place(array, axis=1 if len(array.shape) == 3 else 0) for array in arrays]
-        return reduced(
-            self.shards.pool, combine, self.shards.each(work.on_part, function, self.parts, self.pick, *placed)
-        )
+        return reduced(self.shards.pool, combine, self._each(work.on_part, function, *self.shards.placed(arrays)))
 
     def chunks(self) -> Iterator[Int32Array]:
         edges = [*range(0, self.size, CHUNK_ROWS), self.size]
-        firsts = list(self.shards.edges[:-1])
         for low, high in itertools.pairwise(edges):
             skip, take = window_by_shard(self.by_shard, low, high)
-            parts = self.shards.each(work.window, self.parts, self.pick, list(skip), list(take), firsts)
+            parts = self._each(work.window, list(skip), list(take), self.shards.firsts)
             yield collected(self.shards.pool.get(parts), take)
 
     def together(
         self, edges: Sequence[int], arrays: Sequence[AnyArray], piece: Callable[[int], Callable[..., Result]]
     ) -> Iterator[Result]:
         """Shards hand out the entries of their rows, and one worker has those of a piece."""
-        placed = [self.shards.place(array, axis=1 if len(array.shape) == 3 else 0) for array in arrays]
-        pool = self.shards.pool
+        placed, pool = self.shards.placed(arrays), self.shards.pool
         answers: deque[Ref] = deque()
         for number, (low, high) in enumerate(itertools.pairwise(edges)):
             if len(answers) > AHEAD:
@@ -167,22 +166,6 @@ class ShardedSides:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> AnyArray:
         """All of them here, for whoever asks."""
         return self.between(0, len(self))
-
-    def of_nodes(self, chosen: BoolArray) -> Sides:
-        """Those of the chosen nodes."""
-        if chosen.all():
-            return as_sides(self)
-        parts = self.shards.each(work.sides_of_nodes, list(self.parts), list(self.by_shard), chosen)
-        return as_sides(ShardedSides(self.shards, parts, self.by_shard[:, chosen]))
-
-    @staticmethod
-    def laid(shards: Shards, by_shard: Int64Array, pieces: Sequence[tuple[BoolArray, ShardedSides]]) -> Sides:
-        """From those of nodes that are chosen once each, the sides of all."""
-        if len(pieces) == 1:
-            return as_sides(pieces[0][1])
-        masks = tuple(chosen for chosen, _ in pieces)
-        told = (list(sides.parts) for _, sides in pieces)
-        return as_sides(ShardedSides(shards, shards.each(work.sides_laid, list(by_shard), masks, *told), by_shard))
 
     def between(self, low: int, high: int) -> UInt8Array:
         """Those of the places low .. high, here: a 0 or 1 each."""

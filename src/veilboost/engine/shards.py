@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -37,6 +37,14 @@ class Shards:
     def ranges(self) -> Iterator[tuple[int, int]]:
         return zip(self.edges[:-1], self.edges[1:], strict=True)
 
+    @property
+    def firsts(self) -> list[int]:
+        return list(self.edges[:-1])
+
+    @property
+    def sizes(self) -> list[int]:
+        return [end - begin for begin, end in self.ranges]
+
     def place(self, values: AnyArray, axis: int = 0) -> ShardedArray:
         """Cut an array along its axis of rows, and hand every shard its own."""
         if isinstance(values, ShardedArray):
@@ -45,11 +53,23 @@ class Shards:
         parts = [self.pool.put(np.ascontiguousarray(values[(*before, slice(*ends))])) for ends in self.ranges]
         return ShardedArray(self, parts, values.shape, values.dtype, axis)
 
+    def placed(self, arrays: Iterable[AnyArray]) -> list[ShardedArray]:
+        """Arrays in their shards; the axis of rows is the second of three, or else the first."""
+        return [self.place(array, axis=1 if len(array.shape) == 3 else 0) for array in arrays]
+
     def each(self, function: Callable[..., Any], *arguments: Any) -> list[Ref]:
         """Call once per shard; a sharded array among the arguments gives its part, a list its entry."""
         return [
             self.pool.call(function, *(_own(argument, shard) for argument in arguments)) for shard in range(len(self))
         ]
+
+    def each_for(self, count: int, function: Callable[..., Any], *arguments: Any) -> list[list[Ref]]:
+        """The same for a function that returns so many values: for each of them those of all shards."""
+        made = [
+            self.pool.call_for(count, function, *(_own(argument, shard) for argument in arguments))
+            for shard in range(len(self))
+        ]
+        return [list(each) for each in zip(*made, strict=True)]
 
     def array(self, parts: Sequence[Ref], shape: tuple[int, ...], dtype: Any, axis: int = 0) -> AnyArray:
         """Parts that were made in shards, as what they are to everyone else: an array."""
@@ -93,7 +113,7 @@ class ShardedArray:
 
     def distinct(self) -> AnyArray:
         """The different values, in order."""
-        return reduced(self.shards.pool, work.distinct_of_all, self.shards.each(work.distinct, self))
+        return reduced(self.shards.pool, work.distinct, self.shards.each(work.distinct, self))
 
     def max(self, initial: int) -> Any:
         return max(initial, reduced(self.shards.pool, max, self.shards.each(work.largest, self)))
@@ -134,8 +154,7 @@ class ShardedNumbers(ShardedArray):
 
     @staticmethod
     def every(shards: Shards) -> ShardedNumbers:
-        counts = [end - begin for begin, end in shards.ranges]
-        return ShardedNumbers(shards, [shards.pool.call(work.count_up, count) for count in counts], counts)
+        return ShardedNumbers(shards, shards.each(work.count_up, shards.sizes), shards.sizes)
 
     @staticmethod
     def none(shards: Shards) -> ShardedNumbers:
@@ -177,8 +196,7 @@ def per_row(function: Callable[..., Any], *arrays: AnyArray) -> Any:
     first = arrays[0]
     if not isinstance(first, ShardedArray):
         return function(*arrays)
-    placed = [first.shards.place(array, axis=1 if len(array.shape) == 3 else 0) for array in arrays]
-    parts = first.shards.each(function, *placed)
+    parts = first.shards.each(function, *first.shards.placed(arrays))
     first.shards.pool.get(first.shards.each(work.done, parts))
     return first.shards.array(parts, first.shape, first.dtype, first.axis)
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
-from veilboost.data.arrow import pyarrow
-from veilboost.data.columns import feature_column, id_values, label_values, weight_values
+from veilboost.data.columns import feature_column, id_values, label_values, pyarrow, weight_values
 from veilboost.data.load import feature_names
 from veilboost.data.schema import (
     SchemaRules,
@@ -75,14 +74,6 @@ class Told:
     classes: tuple[str, ...] | None
 
 
-@dataclass(frozen=True)
-class Joined:
-    """The categories of all shards, and for each shard what its own codes, and -1 for missing, are among them."""
-
-    categories: tuple[str, ...]
-    codes: list[Float64Array]
-
-
 def table_in_place(
     engine: ShardedEngine,
     folder: str | Path,
@@ -108,32 +99,23 @@ def table_in_place(
     check_size(files.total, len(wanted), label is not None)
     shards = engine.cut(files.total)
     empty = files.schema.empty_table().select(list(dict.fromkeys([*wanted, *selection.roles.values()])))
-    parts: list[list[Ref]] = []
-    for begin, end in shards.ranges:
-        pieces = _pieces(files.rows, begin, end)
-        parts.append(shards.pool.call_for(len(wanted) + 4, read_part, pieces, selection, wanted, begin, empty))
-    told: list[Told] = shards.pool.get([part[-1] for part in parts])
-    described = [each.columns for each in told]
-    columns = [
-        _column(shards, name, [part[k] for part in parts], [each[k] for each in described])
-        for k, name in enumerate(wanted)
-    ]
+    pieces = [_pieces(files.rows, *ends) for ends in shards.ranges]
+    parts = shards.each_for(len(wanted) + 4, read_part, pieces, selection, wanted, shards.firsts, empty)
+    told: list[Told] = shards.pool.get(parts[-1])
+    described = list(zip(*(each.columns for each in told), strict=True))
+    columns = [_column(shards, *each) for each in zip(wanted, parts, described, strict=False)]
     # The ends of a column are as constant, or as empty, as the column.
-    kept = {
-        column.name
-        for column in check_columns([_sample(c, [each[k] for each in described]) for k, c in enumerate(columns)], rules)
-    }
-
+    samples = [_sample(*each) for each in zip(columns, described, strict=True)]
+    kept = {column.name for column in check_columns(samples, rules)}
     check_size(shards.rows, len(kept), label is not None)
 
     def rowwise(at: int, dtype: Any) -> AnyArray:
-        return shards.array([part[at] for part in parts], (shards.rows,), dtype)
+        return shards.array(parts[at], (shards.rows,), dtype)
 
     classes, labels = None, None if label is None else rowwise(len(wanted) + 1, np.float64)
     if labels is not None and told[0].classes is not None:
-        known = _joined([each.classes or () for each in told])
-        classes = known.categories
-        labels = shards.array(shards.each(work.recoded, labels, known.codes), (shards.rows,), np.float64)
+        classes, codes = _joined([each.classes or () for each in told])
+        labels = shards.array(shards.each(work.recoded, labels, codes), (shards.rows,), np.float64)
     return PartyTable(
         ids=rowwise(len(wanted), np.result_type(*(each.ids for each in told))),
         columns=tuple(column for column in columns if column.name in kept),
@@ -192,15 +174,16 @@ def _described(column: Column) -> Described:
 def _column(shards: Shards, name: str, parts: Sequence[Ref], told: Sequence[Described]) -> Column:
     if told[0].categories is None:
         return Column(name, shards.array(parts, (shards.rows,), np.float32))
-    known = _joined([each.categories or () for each in told])
-    recoded = shards.each(work.recoded, list(parts), [codes.astype(np.int32) for codes in known.codes])
-    return Column(name, shards.array(recoded, (shards.rows,), np.int32), known.categories)
+    categories, codes = _joined([each.categories or () for each in told])
+    recoded = shards.each(work.recoded, list(parts), [own.astype(np.int32) for own in codes])
+    return Column(name, shards.array(recoded, (shards.rows,), np.int32), categories)
 
 
-def _joined(found: Sequence[tuple[str, ...]]) -> Joined:
+def _joined(found: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], list[Float64Array]]:
+    """The categories of all shards, and for each shard what its own codes, and -1 for missing, are among them."""
     known = tuple(sorted({category for each in found for category in each}))
     place = {category: at for at, category in enumerate(known)}
-    return Joined(known, [np.array([*(place[c] for c in each), -1], dtype=np.float64) for each in found])
+    return known, [np.array([*(place[c] for c in each), -1], dtype=np.float64) for each in found]
 
 
 def _sample(column: Column, told: Sequence[Described]) -> Column:
@@ -301,24 +284,12 @@ def moved(table: PartyTable, shards: Shards, places: Sequence[Ref]) -> PartyTabl
         parts = [shards.pool.call(received, moves, *values.parts) for moves in places]
         return shards.array(parts, (shards.rows,), values.dtype)
 
-    return replace(
-        table,
-        ids=move(table.ids),
-        columns=tuple(replace(column, values=move(column.values)) for column in table.columns),
-        label=None if table.label is None else move(table.label),
-        weight=None if table.weight is None else move(table.weight),
-    )
+    return table.mapped(move)
 
 
 def gathered(table: PartyTable) -> PartyTable:
     """The table in memory."""
-    return replace(
-        table,
-        ids=np.asarray(table.ids),
-        columns=tuple(replace(column, values=np.asarray(column.values)) for column in table.columns),
-        label=None if table.label is None else np.asarray(table.label),
-        weight=None if table.weight is None else np.asarray(table.weight),
-    )
+    return table.mapped(np.asarray)
 
 
 def moves_of(positions: Int64Array, edges: Sequence[int]) -> Moves:
@@ -339,7 +310,7 @@ def received(moves: Moves, *parts: AnyArray) -> AnyArray:
 def _recut(pieces: Iterable[Int64Array], shards: Shards) -> Iterator[Int64Array]:
     """The same numbers end to end, in pieces as long as the shards."""
     waiting = np.empty(0, dtype=np.int64)
-    sizes = (end - begin for begin, end in shards.ranges)
+    sizes = iter(shards.sizes)
     size = next(sizes)
     for piece in itertools.chain(pieces, [np.empty(0, dtype=np.int64)]):
         waiting = np.concatenate((waiting, piece))

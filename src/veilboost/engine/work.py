@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from veilboost.boost.columns import ColumnBlock, LevelBins, Splits
+from veilboost.boost.columns import ColumnBlock, Splits
 from veilboost.boost.objective import Objective
 from veilboost.boost.rows import RowGroups
 from veilboost.config import TrainingConfig
@@ -62,17 +62,8 @@ def recoded(codes: Int32Array, known: Int32Array) -> Int32Array:
     return known[codes]
 
 
-def distinct(values: AnyArray) -> AnyArray:
-    return np.unique(values)
-
-
-def distinct_of_all(*parts: AnyArray) -> AnyArray:
+def distinct(*parts: AnyArray) -> AnyArray:
     return np.unique(np.concatenate(parts))
-
-
-def as_float(values: AnyArray) -> Float32Array:
-    """Codes of categories as numbers, missing ones as NaN."""
-    return np.where(values < 0, np.float32(np.nan), values.astype(np.float32))
 
 
 # --- rows in nodes ------------------------------------------------------------------------------------------
@@ -93,10 +84,13 @@ def window(groups: RowGroups, pick: Pick, skip: Int64Array, take: Int64Array, fi
     return RowGroups(own.rows, begin, begin + take, own.group).listed() + np.int32(first)
 
 
-def on_part(function: Callable[..., Any], groups: RowGroups, pick: Pick, *arrays: Any) -> Any:
+def on_part(groups: RowGroups, pick: Pick, function: Callable[..., Any], *arrays: Any) -> Any:
     """A function of a shard's rows and of arrays; a shard's columns count as their bins."""
-    own = [matrix(array) if isinstance(array, ColumnBlock) else array for array in arrays]
-    return function(picked(groups, pick), *own)
+    return function(picked(groups, pick), *bins_of_blocks(arrays))
+
+
+def bins_of_blocks(arrays: Iterable[AnyArray | ColumnBlock]) -> list[AnyArray]:
+    return [array.shared_bins.bins[0] if isinstance(array, ColumnBlock) else array for array in arrays]
 
 
 def done(*_: Any) -> None:
@@ -108,8 +102,7 @@ def handed_out(
 ) -> list[AnyArray]:
     """The entries that the rows of a window have in arrays, along the axis of rows: of three the second."""
     rows = window(groups, pick, skip, take, 0)
-    entries = [matrix(array) if isinstance(array, ColumnBlock) else array for array in arrays]
-    return [array[:, rows] if array.ndim == 3 else array[rows] for array in entries]
+    return [array[:, rows] if array.ndim == 3 else array[rows] for array in bins_of_blocks(arrays)]
 
 
 def put_together(piece: Callable[..., Any], counts: Int64Array, *told: list[AnyArray]) -> Any:
@@ -153,14 +146,6 @@ def sides_joined(*pieces: tuple[UInt8Array, int]) -> UInt8Array:
     return np.packbits(np.concatenate([np.empty(0, dtype=np.uint8), *bits]))
 
 
-def counts_below(groups: RowGroups, pick: Pick, nodes: Int32Array, bounds: Int64Array) -> Int64Array:
-    return picked(groups, pick).counts_below(nodes, bounds)
-
-
-def totals(groups: RowGroups, pick: Pick, gradients: Int32Array) -> Int64Array:
-    return picked(groups, pick).totals(gradients)
-
-
 def with_leaves(groups: RowGroups, pick: Pick, weight: Float32Array, margin: Float64Array) -> Float64Array:
     after = margin.copy()
     picked(groups, pick).add_to(after, weight)
@@ -184,26 +169,16 @@ def binned(
     return ColumnBlock.with_cuts(values, rows, kinds, categories, cuts, missing, config, threads).without_values()
 
 
-def subset(block: ColumnBlock, features: Int32Array) -> ColumnBlock:
-    return block.subset(features)
-
-
 def matrix(block: ColumnBlock) -> AnyArray:
-    return _bins(block).bins[0]
+    return block.shared_bins.bins[0]
 
 
 def histogram(block: ColumnBlock, groups: RowGroups, pick: Pick, gradients: Int32Array) -> Int64Array:
-    return block.histogram(_bins(block), gradients, picked(groups, pick))
+    return block.histogram(block.shared_bins, gradients, picked(groups, pick))
 
 
 def route(groups: RowGroups, pick: Pick, block: ColumnBlock, splits: Splits) -> UInt8Array:
-    return np.packbits(block.route(_bins(block), picked(groups, pick), splits))
-
-
-def _bins(block: ColumnBlock) -> LevelBins:
-    if block.shared is None:
-        raise TypeError("a shard has bins of its own at every node")
-    return block.shared
+    return np.packbits(block.route(block.shared_bins, picked(groups, pick), splits))
 
 
 # --- labels -------------------------------------------------------------------------------------------------

@@ -12,8 +12,7 @@ from typing import Any, TypeGuard, cast
 import numpy as np
 
 from veilboost.align.clear import align_by_id
-from veilboost.data.arrow import ArrowTable, pyarrow, table_of
-from veilboost.data.columns import id_values
+from veilboost.data.columns import ArrowTable, id_values, pyarrow, table_of
 from veilboost.data.load import load_table, read_source
 from veilboost.data.schema import SchemaRules, Selection, check_weight, mixed
 from veilboost.data.table import PartyTable

@@ -23,7 +23,7 @@ class Classifier(ClassifierMixin, Federated):
     def predict_proba(self, X: Any) -> Float64Array:
         """Probabilities, a column per class of `classes_`."""
         margin = self._margins(X)
-        if self._joined.objective == "multiclass":
+        if self._joined.skeleton.objective == "multiclass":
             return make_objective("multiclass", classes=len(margin)).predict(margin)
         positive = make_objective("binary").predict(margin)
         return np.column_stack((1.0 - positive, positive))
@@ -99,7 +99,7 @@ class Regressor(RegressorMixin, Federated):
     def predict(self, X: Any) -> Float64Array:
         """The predicted value of each row."""
         margin = self._margins(X)
-        return make_objective("poisson" if self._joined.objective == "poisson" else "regression").predict(margin)
+        return make_objective("poisson" if self._joined.skeleton.objective == "poisson" else "regression").predict(margin)
 
     def _find_classes(self, y: AnyArray) -> AnyArray | None:
         if getattr(self, "classes", None) is not None:

@@ -19,7 +19,7 @@ import numpy as np
 from veilboost.align.clear import align_by_id
 from veilboost.boost.metrics import metric_named
 from veilboost.config import TrainingConfig
-from veilboost.data.arrow import ArrowTable, pyarrow
+from veilboost.data.columns import ArrowTable, pyarrow
 from veilboost.data.datasets import ID, LABEL, make_scene
 from veilboost.data.load import load_table
 from veilboost.data.table import PartyTable

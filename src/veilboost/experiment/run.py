@@ -94,7 +94,7 @@ def run(problem: Problem, spec: ProtocolSpec, config: TrainingConfig, options: R
         margin = None if alone_at is None else margins_alone(alone_at, division.config, options.threads)
         if alone_at is None:
             alone = together
-        elif margin is not None and len(margin) == model.trees_per_round:  # it knows all classes
+        elif margin is not None and len(margin) == model.skeleton.trees_per_round:  # it knows all classes
             alone = score(loss.predict(margin))
     curves: dict[str, Sequence[tuple[float, float]]] = {}
     if options.curves:
@@ -135,7 +135,7 @@ def run(problem: Problem, spec: ProtocolSpec, config: TrainingConfig, options: R
         exchanges=_received(done, spec),
         entries=done.transcripts[done.driver].entries,
         privacy={
-            name: spending(account.events, spec.delta(model.config, Role(roles[name])) or DEFAULT_DELTA)
+            name: spending(account.events, spec.delta(model.skeleton.config, Role(roles[name])) or DEFAULT_DELTA)
             for name, account in done.accounts.items()
         },
         curves=curves,

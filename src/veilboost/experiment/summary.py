@@ -108,7 +108,7 @@ class RunSummary:
     @property
     def config(self) -> TrainingConfig:
         """With what the protocol chose for itself."""
-        return self.model.config
+        return self.model.skeleton.config
 
     @property
     def learned(self) -> dict[PartyName, list[str]]:
@@ -137,7 +137,7 @@ class RunSummary:
     @property
     def trees(self) -> int:
         """Rounds that the model keeps."""
-        return len(self.model.trees) // self.model.trees_per_round
+        return len(self.model.trees) // self.model.skeleton.trees_per_round
 
     @property
     def train_seconds(self) -> float:
@@ -178,10 +178,10 @@ class RunSummary:
         metric = self.metric.name
         told = {
             "protocol": self.spec.name,
-            "objective": self.model.objective,
+            "objective": self.model.skeleton.objective,
             "rows_test": self.rows_test,
             "trees": self.trees,
-            "trees_per_round": self.model.trees_per_round,
+            "trees_per_round": self.model.skeleton.trees_per_round,
             "depth": self.config.max_depth,
             "metric": metric,
             "value": self.together,
@@ -292,7 +292,7 @@ def learning_curve(
     metric: Metric,
 ) -> list[tuple[float, float]]:
     """The metric after some of the rounds, the last one among them."""
-    rounds, loss = len(model.trees) // model.trees_per_round, model.skeleton.loss
+    rounds, loss = len(model.trees) // model.skeleton.trees_per_round, model.skeleton.loss
     every = max(1, math.ceil(rounds / _POINTS))
     return [
         (float(number), metric.function(truth, loss.predict(margin), weight))

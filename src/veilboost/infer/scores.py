@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from veilboost.data.arrow import pyarrow, table_of
+from veilboost.data.columns import pyarrow, table_of
 from veilboost.errors import UnknownFormat
 from veilboost.model.part import ColumnInfo, Part, Skeleton
 from veilboost.types import AnyArray, Float64Array, PartyName
@@ -49,11 +49,6 @@ class ModelInfo:
             id_name=id_name or ROW_NUMBER,
             trees=len(skeleton.trees),
         )
-
-
-def scores_of(skeleton: Skeleton, margins: Float64Array) -> Float64Array:
-    """What the objective makes of margins: probabilities (more than two classes: a column each) or values."""
-    return skeleton.loss.predict(margins)
 
 
 def meaning(info: ModelInfo) -> str:

@@ -54,15 +54,15 @@ def importance(joined: JoinedModel, kind: str = "gain", normalise: bool = True) 
     values = _by_group(joined, kind, normalise, np.arange(len(joined.columns), dtype=np.int32))
     names = shown_names(joined)
     return [
-        ColumnImportance(joined.parties[joined.column_owner[feature]], names[feature], float(values[feature]))
+        ColumnImportance(joined.skeleton.parties[joined.column_owner[feature]], names[feature], float(values[feature]))
         for feature in np.argsort(-values, kind="stable")
     ]
 
 
 def importance_by_party(joined: JoinedModel, kind: str = "gain", normalise: bool = True) -> list[PartyImportance]:
     """The same per party, over all splits that a party owns; the most important first."""
-    values = _by_group(joined, kind, normalise, joined.column_owner, groups=len(joined.parties))
-    return [(joined.parties[party], float(values[party])) for party in np.argsort(-values, kind="stable")]
+    values = _by_group(joined, kind, normalise, joined.column_owner, groups=len(joined.skeleton.parties))
+    return [(joined.skeleton.parties[party], float(values[party])) for party in np.argsort(-values, kind="stable")]
 
 
 def _by_group(
@@ -93,18 +93,18 @@ def _by_group(
 def describe(joined: JoinedModel) -> dict[str, Any]:
     """A summary that plain JSON can hold, without any column's name, threshold or category."""
     owners = np.concatenate([tree.owner[tree.inner] for tree in joined.trees] or [np.empty(0, dtype=np.int32)])
-    splits = np.bincount(owners, minlength=len(joined.parties))
+    splits = np.bincount(owners, minlength=len(joined.skeleton.parties))
     return {
         "protocol": joined.skeleton.protocol,
-        "objective": joined.objective,
-        "classes": None if joined.classes is None else list(joined.classes),
+        "objective": joined.skeleton.objective,
+        "classes": None if joined.skeleton.classes is None else list(joined.skeleton.classes),
         "trees": len(joined.trees),
-        "rounds": len(joined.trees) // joined.trees_per_round,
-        "trees_per_round": joined.trees_per_round,
+        "rounds": len(joined.trees) // joined.skeleton.trees_per_round,
+        "trees_per_round": joined.skeleton.trees_per_round,
         "depth": max((tree.depth for tree in joined.skeleton.trees), default=0),
         "leaves": sum(len(tree.leaves) for tree in joined.trees),
-        "base_margin": joined.base_margin.tolist(),
+        "base_margin": joined.skeleton.base_margin.tolist(),
         "columns": {part.party: len(part.columns) for part in joined.parts},
-        "splits": {name: int(count) for name, count in zip(joined.parties, splits, strict=True)},
+        "splits": {name: int(count) for name, count in zip(joined.skeleton.parties, splits, strict=True)},
         "sha256": joined.sha256(),
     }

@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from veilboost.boost.grower import LEAF
 from veilboost.boost.objective import (
     MEAN_FLOOR,
     BinaryLogistic,
@@ -36,7 +37,6 @@ from veilboost.boost.objective import (
     SquaredError,
     sigmoid,
 )
-from veilboost.boost.tree import LEAF
 from veilboost.errors import NotExportable
 from veilboost.model.joined import JoinedModel, JoinedTree
 from veilboost.types import AnyArray, Float64Array
@@ -60,17 +60,11 @@ def export_xgboost(joined: JoinedModel, path: str | os.PathLike[str]) -> None:
 
 
 def to_xgboost_json(joined: JoinedModel) -> dict[str, Any]:
-    """The content of an XGBoost model file.
-
-    Raises
-    ------
-    NotExportable
-        If XGBoost has no name for the objective, or cannot hold the base score.
-    """
-    if joined.objective not in _KNOWN:
-        raise NotExportable(f"XGBoost has no objective for {joined.objective!r}")
-    classes = joined.trees_per_round
-    scores, shifts = _base_scores(joined.objective, joined.base_margin)
+    """The content of an XGBoost model file, where XGBoost has a name for the objective and can hold the base score."""
+    if joined.skeleton.objective not in _KNOWN:
+        raise NotExportable(f"XGBoost has no objective for {joined.skeleton.objective!r}")
+    classes = joined.skeleton.trees_per_round
+    scores, shifts = _base_scores(joined.skeleton.objective, joined.skeleton.base_margin)
     rounds = len(joined.trees) // classes
     trees = [
         # The trees of the first round, one per class, make up for what the base scores cannot express.
@@ -109,13 +103,13 @@ def to_xgboost_json(joined: JoinedModel) -> dict[str, Any]:
 def _objective(joined: JoinedModel) -> dict[str, Any]:
     """XGBoost's name of the loss with the parameters that it stores beside it."""
     parameters: dict[str, Any]
-    if joined.objective == MulticlassSoftmax.name:
-        parameters = {"softmax_multiclass_param": {"num_class": str(joined.trees_per_round)}}
-    elif joined.objective == Poisson.name:
-        parameters = {"poisson_regression_param": {"max_delta_step": repr(joined.config.max_delta_step)}}
+    if joined.skeleton.objective == MulticlassSoftmax.name:
+        parameters = {"softmax_multiclass_param": {"num_class": str(joined.skeleton.trees_per_round)}}
+    elif joined.skeleton.objective == Poisson.name:
+        parameters = {"poisson_regression_param": {"max_delta_step": repr(joined.skeleton.config.max_delta_step)}}
     else:
-        parameters = {"reg_loss_param": {"scale_pos_weight": repr(joined.config.scale_pos_weight)}}
-    return {"name": _KNOWN[joined.objective].xgboost_name, **parameters}
+        parameters = {"reg_loss_param": {"scale_pos_weight": repr(joined.skeleton.config.scale_pos_weight)}}
+    return {"name": _KNOWN[joined.skeleton.objective].xgboost_name, **parameters}
 
 
 def _base_scores(objective: str, margin: Float64Array) -> tuple[AnyArray, Float64Array]:
@@ -193,7 +187,7 @@ def _category_splits(joined: JoinedModel, tree: JoinedTree, nodes: AnyArray) -> 
 
 def _feature_types(joined: JoinedModel) -> list[str]:
     """`c` where codes are categories; ordinal codes are numbers to XGBoost."""
-    ordinal = joined.config.categories == "ordinal"
+    ordinal = joined.skeleton.config.categories == "ordinal"
     return ["float" if ordinal or info.categories is None else "c" for info in joined.columns]
 
 
@@ -222,7 +216,7 @@ def _attributes(joined: JoinedModel) -> dict[str, str]:
     return {
         "veilboost.categories": json.dumps(categories),
         "veilboost.columns": json.dumps([info.name for info in joined.columns]),
-        "veilboost.classes": json.dumps(joined.classes),
+        "veilboost.classes": json.dumps(joined.skeleton.classes),
         "veilboost.sha256": joined.sha256(),
     }
 

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from veilboost.boost.tree import LEAF
-from veilboost.config import TrainingConfig
+from veilboost.boost.grower import LEAF, Tree
 from veilboost.errors import DuplicateColumns, MissingPart, RowsDiffer
 from veilboost.model.part import ColumnInfo, Part, Skeleton
 from veilboost.types import (
@@ -31,29 +30,19 @@ _STRANGERS = "bring together the parts of one and the same training"
 
 
 @dataclass(frozen=True)
-class JoinedTree:
-    """One tree, an entry per node, the root first.
+class JoinedTree(Tree):
+    """One tree with what its owners know of the splits, an entry per node.
 
-    `left` and `right` are the children's numbers. At leaves these two, `owner` and `feature` are LEAF;
-    `weight` counts at leaves only. A value goes left when it is below `threshold`, or, where `set_of` is not
-    -1, when row `set_of` of the model's `left_sets` holds its category code. Missing values follow
-    `default_left`.
+    `left` and `right` are the children's numbers. At leaves these two, `owner` and `feature` are LEAF; `weight` counts
+    at leaves only. A value goes left when it is below `threshold`, or, where `set_of` is not -1, when row `set_of` of
+    the model's `left_sets` holds its category code. Missing values follow `default_left`.
     """
 
-    left: Int32Array
     right: Int32Array
-    owner: Int32Array
     feature: Int32Array
     threshold: Float32Array
     default_left: BoolArray
     set_of: Int32Array
-    weight: Float32Array
-    gain: Float64Array
-    cover: Float64Array
-
-    @property
-    def nodes(self) -> int:
-        return len(self.left)
 
     @property
     def inner(self) -> Int64Array:
@@ -84,33 +73,9 @@ class JoinedModel:
 
     @cached_property
     def column_owner(self) -> Int32Array:
-        """The position, in `parties`, of the party that owns each feature."""
+        """The position, in `skeleton.parties`, of the party that owns each feature."""
         counts = [len(part.columns) for part in self.parts]
         return np.repeat(np.arange(len(counts), dtype=np.int32), counts)
-
-    @property
-    def parties(self) -> tuple[PartyName, ...]:
-        return self.skeleton.parties
-
-    @property
-    def objective(self) -> str:
-        return self.skeleton.objective
-
-    @property
-    def classes(self) -> tuple[str, ...] | None:
-        return self.skeleton.classes
-
-    @property
-    def trees_per_round(self) -> int:
-        return self.skeleton.trees_per_round
-
-    @property
-    def base_margin(self) -> Float64Array:
-        return self.skeleton.base_margin
-
-    @property
-    def config(self) -> TrainingConfig:
-        return self.skeleton.config
 
     def left_categories(self, tree: JoinedTree, node: int) -> tuple[int, ...] | None:
         """The category codes that go left at a node; None where a threshold decides."""
@@ -118,27 +83,9 @@ class JoinedModel:
         return None if row < 0 else tuple(np.flatnonzero(self.left_sets[row]).tolist())
 
     def margins(self, columns: Sequence[Column]) -> Float64Array:
-        """Predict where all columns are at hand.
+        """Margins before the objective's link, (K, rows), where the columns of all parties are at hand.
 
-        Parameters
-        ----------
-        columns
-            The columns of all parties, found by name, with the same rows each. Categories that training did
-            not know count as missing.
-
-        Returns
-        -------
-        array
-            Margins before the objective's link, shape (K, rows).
-
-        Raises
-        ------
-        ForeignColumns
-            If a column is absent or changed between number and category.
-        RowsDiffer
-            If the columns do not have the same number of rows.
-        DuplicateColumns
-            If two parties have a column of the same name, so that names do not tell them apart.
+        Columns are found by name and have the same rows each. Categories that training did not know count as missing.
         """
         if len({info.name for info in self.columns}) < len(self.columns):
             raise DuplicateColumns("two parties have a column of the same name", "let the parties predict jointly")
@@ -146,22 +93,22 @@ class JoinedModel:
         rows = len(encoded[0])
         if any(len(values) != rows for values in encoded):
             raise RowsDiffer("the columns have different numbers of rows")
-        out = np.repeat(self.base_margin[:, np.newaxis], rows, axis=1)
+        out = np.repeat(self.skeleton.base_margin[:, np.newaxis], rows, axis=1)
         for begin in range(0, rows, _ROWS_AT_ONCE):
             chunk = slice(begin, begin + _ROWS_AT_ONCE)
             values = np.stack([column[chunk] for column in encoded], axis=1)
             for number, tree in enumerate(self.trees):
                 # Tree after tree, as training added them: the sums round alike.
-                out[number % self.trees_per_round, chunk] += tree.weight[self._leaves(tree, values)]
+                out[number % self.skeleton.trees_per_round, chunk] += tree.weight[self._leaves(tree, values)]
         return out
 
     def staged_margins(self, columns: Mapping[PartyName, Sequence[Column]]) -> Iterator[Float64Array]:
         """The margins after each round, for tables that are apart by party: what a learning curve is made of."""
         values = np.stack([each for part in self.parts for each in part.encode(columns[part.party])], axis=1)
-        out = np.repeat(self.base_margin[:, np.newaxis], len(values), axis=1)
+        out = np.repeat(self.skeleton.base_margin[:, np.newaxis], len(values), axis=1)
         for number, tree in enumerate(self.trees):
-            out[number % self.trees_per_round] += tree.weight[self._leaves(tree, values)]
-            if (number + 1) % self.trees_per_round == 0:
+            out[number % self.skeleton.trees_per_round] += tree.weight[self._leaves(tree, values)]
+            if (number + 1) % self.skeleton.trees_per_round == 0:
                 yield out.copy()
 
     def _leaves(self, tree: JoinedTree, values: Float32Array) -> AnyArray:
@@ -192,9 +139,9 @@ class JoinedModel:
         used = sorted({int(feature) for tree in self.trees for feature in tree.feature[tree.inner]})
         categorical = [info for info in (self.columns[f] for f in used) if info.categories is not None]
         return {
-            "objective": self.objective,
-            "trees_per_round": self.trees_per_round,
-            "base_margin": [_exact(value) for value in self.base_margin],
+            "objective": self.skeleton.objective,
+            "trees_per_round": self.skeleton.trees_per_round,
+            "base_margin": [_exact(value) for value in self.skeleton.base_margin],
             "categories": {info.name: info.categories for info in categorical},
             "trees": [self._canonical_tree(tree) for tree in self.trees],
         }
@@ -225,14 +172,7 @@ class JoinedModel:
 
 
 def join(parts: Mapping[PartyName, Part]) -> JoinedModel:
-    """Put the parts of all parties together.
-
-    Raises
-    ------
-    MissingPart
-        If a party's part is absent, if not exactly one part has the skeleton, or if the parts do not come
-        from the same training.
-    """
+    """Put the parts of all parties together, which must come from the same training; exactly one has the skeleton."""
     holders = [part.skeleton for part in parts.values() if part.skeleton is not None]
     if len(holders) != 1:
         raise MissingPart(
@@ -277,16 +217,12 @@ def _joined(skeleton: Skeleton, parts: tuple[Part, ...]) -> JoinedModel:
         first_set += len(records.left_sets)
     trees = tuple(
         JoinedTree(
-            left=tree.left,
+            **vars(tree),
             right=np.where(tree.left == LEAF, LEAF, tree.left + 1).astype(np.int32),
-            owner=tree.owner,
             feature=feature[start : start + tree.nodes],
             threshold=threshold[start : start + tree.nodes],
             default_left=default_left[start : start + tree.nodes],
             set_of=set_of[start : start + tree.nodes],
-            weight=tree.weight,
-            gain=tree.gain,
-            cover=tree.cover,
         )
         for tree, start in zip(skeleton.trees, begin.tolist(), strict=True)
     )

@@ -14,8 +14,8 @@ import numpy as np
 
 from veilboost.boost.booster import RoundResult
 from veilboost.boost.columns import Rule
+from veilboost.boost.grower import Tree
 from veilboost.boost.objective import Objective, objective_of
-from veilboost.boost.tree import Tree
 from veilboost.config import TrainingConfig
 from veilboost.errors import ForeignColumns
 from veilboost.privacy.statement import Noise
@@ -95,13 +95,8 @@ class SplitRecords:
 
     def rule(self, record: int) -> Rule:
         row = int(self.set_of[record])
-        members = None if row < 0 else tuple(int(m) for m in np.flatnonzero(self.left_sets[row]))
-        return Rule(
-            int(self.feature[record]),
-            np.float32(self.threshold[record]),
-            bool(self.default_left[record]),
-            members,
-        )
+        members = None if row < 0 else tuple(np.flatnonzero(self.left_sets[row]).tolist())
+        return Rule(int(self.feature[record]), self.threshold[record], bool(self.default_left[record]), members)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from urllib.parse import quote
 import numpy as np
 from numpy.lib import format as npy
 
-from veilboost.boost.tree import LEAF, Tree
+from veilboost.boost.grower import LEAF, Tree
 from veilboost.config import OBJECTIVES, TrainingConfig
 from veilboost.errors import DamagedModel, ImpossibleParameter, MissingPart, ModelVersion, UnreadableModel
 from veilboost.model.part import ColumnInfo, Part, Skeleton, SplitRecords
@@ -129,19 +129,9 @@ def save_part(part: Part, folder: StrPath) -> None:
 def load_part(folder: StrPath, *, of_run: bool = False) -> Part:
     """Read one party's part. A warning says so if its noise may be known to others.
 
-    Parameters
-    ----------
-    of_run
-        A daemon or a driver wrote it into the folder of a run: these never drew noise from a seed.
-
-    Raises
-    ------
-    UnreadableModel
-        If there is no part, or what is there contradicts itself.
-    DamagedModel
-        If the arrays are not those that were written.
-    ModelVersion
-        If a later release wrote it.
+    `of_run`: a daemon or a driver wrote it into the folder of a run; these never drew noise from a seed. Raises
+    `UnreadableModel` where there is no part or it contradicts itself, `DamagedModel` where the arrays are not those
+    that were written, `ModelVersion` where a later release wrote it.
     """
     manifest = _read_json(Path(folder), _MANIFEST, _PART)
     try:

@@ -20,7 +20,7 @@ from veilboost.align.hmac_csp.messages import AlignmentKey
 from veilboost.align.ids import Hashing
 from veilboost.align.registry import alignment_named, all_alignments
 from veilboost.crypto.csprng import Csprng, JobRandomness
-from veilboost.crypto.keyed_hash import HASHES, KEY_BYTES
+from veilboost.crypto.fingerprint import HASHES, KEY_BYTES
 from veilboost.engine.api import LOCAL
 from veilboost.errors import (
     AgainstPolicy,

@@ -31,7 +31,7 @@ from veilboost.errors import (
 )
 from veilboost.infer.joint import predict_joint
 from veilboost.infer.messages import PREDICTION_MESSAGES
-from veilboost.infer.scores import ModelInfo, scores_of
+from veilboost.infer.scores import ModelInfo
 from veilboost.model.joined import join
 from veilboost.model.part import ColumnInfo, Skeleton
 from veilboost.party.coordinator import Connections
@@ -97,7 +97,7 @@ class Predictor:
         return self._prediction(table, join({self.part.party: self.part}).margins(table.columns))
 
     def _prediction(self, table: PartyTable, margins: Float64Array) -> Prediction:
-        return Prediction(table.ids, scores_of(self.skeleton, margins), self.skeleton.classes)
+        return Prediction(table.ids, self.skeleton.loss.predict(margins), self.skeleton.classes)
 
 
 class RollCall:

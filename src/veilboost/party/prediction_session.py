@@ -12,8 +12,8 @@ from veilboost.align.registry import alignment_named
 from veilboost.engine.api import lasting_engine
 from veilboost.engine.tables import gathered, taken
 from veilboost.errors import AgainstPolicy, CheckpointFailed, UnexpectedMessage
+from veilboost.infer.joint import PredictionResponder
 from veilboost.infer.messages import PREDICTION_MESSAGES
-from veilboost.infer.responder import PredictionResponder
 from veilboost.party.hub import Reach
 from veilboost.party.identity import PeerIdentity
 from veilboost.party.job import read_job

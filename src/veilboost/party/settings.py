@@ -14,7 +14,6 @@ from veilboost.data.load import FORMATS, load_table
 from veilboost.data.schema import SchemaRules
 from veilboost.data.table import PartyTable
 from veilboost.engine.api import check_engine
-from veilboost.engine.tables import table_in_memory
 from veilboost.errors import ImpossibleSetting, ParameterError
 from veilboost.fields import param
 from veilboost.party.policy import Policy
@@ -87,6 +86,8 @@ class DataSettings(Section):
     def load(self) -> PartyTable:
         """Read and check the table, all of it."""
         if self.uri is not None:
+            from veilboost.engine.tables import table_in_memory
+
             return table_in_memory(self.uri, **self.selected)
         return load_table(self.path, format=self.format, query=self.sql, **self.selected)
 

@@ -21,9 +21,8 @@ from veilboost.errors import (
     RowsDiffer,
     UnsupportedCombination,
 )
-from veilboost.infer.joint import predict_joint, predict_oneshot
+from veilboost.infer.joint import PredictionResponder, predict_joint, predict_oneshot
 from veilboost.infer.messages import PREDICTION_MESSAGES
-from veilboost.infer.responder import PredictionResponder
 from veilboost.model.joined import JoinedModel, join
 from veilboost.model.part import Part, TrainingOutcome
 from veilboost.party.vertical.training import PassiveSession, TrainingJob, train_active

@@ -51,21 +51,12 @@ class Composed:
         return math.inf if self.exact else self.noised
 
 
-@dataclass(frozen=True)
-class AdversaryEvents:
-    """All events that one adversary saw, under one adjacency."""
-
-    adjacency: Adjacency
-    adversary: str
-    events: tuple[Event, ...]
-
-
-def by_adversary(events: Iterable[Event]) -> tuple[AdversaryEvents, ...]:
+def by_adversary(events: Iterable[Event]) -> dict[tuple[Adjacency, str], list[Event]]:
     """Events by adjacency and adversary, in order of first appearance."""
     found: dict[tuple[Adjacency, str], list[Event]] = {}
     for event in events:
         found.setdefault((event.adjacency, event.adversary), []).append(event)
-    return tuple(AdversaryEvents(*key, tuple(seen)) for key, seen in found.items())
+    return found
 
 
 def compose(events: Iterable[Event], delta: float, *, convolve: bool = True) -> Composed:
@@ -95,8 +86,6 @@ def compose(events: Iterable[Event], delta: float, *, convolve: bool = True) -> 
     elif not convolve or min(basic, advanced, renyi) > LARGEST_PLD:
         pld = math.inf
     else:
-        from veilboost.privacy.accountant import convolved_epsilon
-
         laplaces = [(cost.epsilon, count) for cost, count in others.items() if cost.law is Laplace]
         pures = [(cost.epsilon, count) for cost, count in others.items() if cost.law is not Laplace]
         pld = convolved_epsilon(together, laplaces, pures, delta)
@@ -286,15 +275,15 @@ def _claims(events: tuple[Event, ...]) -> list[dict[str, Any]]:
 
 def _composed(events: tuple[Event, ...], delta: float) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
-    for view in by_adversary(events):
-        cost = compose(view.events, delta)
+    for (adjacency, adversary), seen in by_adversary(events).items():
+        cost = compose(seen, delta)
         rows.append(
             {
-                "adjacency": str(view.adjacency),
-                "adversary": view.adversary,
+                "adjacency": str(adjacency),
+                "adversary": adversary,
                 "releases": cost.releases,
                 "exact_releases": cost.exact,
-                "exact": sorted({event.what for event in view.events if isinstance(event, ExactRelease)}),
+                "exact": sorted({event.what for event in seen if isinstance(event, ExactRelease)}),
                 "epsilon": cost.epsilon,
                 "epsilon_of_noised": cost.noised,
                 "basic": cost.basic,

@@ -10,6 +10,7 @@ from typing import Any
 from veilboost.errors import ImpossibleParameter
 from veilboost.privacy.accountant import bisect, compose, gaussian_delta
 from veilboost.privacy.event import Adjacency, Duchi, Event, Exponential
+from veilboost.privacy.mechanism import check_epsilon
 
 
 @dataclass(frozen=True)
@@ -48,11 +49,6 @@ class CalibrationRequest:
             raise ImpossibleParameter(
                 "no budget is given", "give an epsilon for the active party, a passive one or both"
             )
-
-
-def check_epsilon(epsilon: float, name: str = "epsilon") -> None:
-    if not 0 < epsilon < math.inf:
-        raise ImpossibleParameter(f"{name} is {epsilon}", "give a finite number above 0")
 
 
 def check_delta(delta: float, name: str = "delta") -> None:

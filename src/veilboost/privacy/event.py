@@ -29,38 +29,20 @@ class Adjacency(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """A release. Equal events are the same release, told again; whatever differs is another release.
-
-    Attributes
-    ----------
-    what
-        What was released, in words.
-    adjacency
-        The change that the stated noise hides.
-    adversary
-        Who sees the release, e.g. "passive parties".
-    protocol
-        The protocol that made it.
-    release
-        A name that no other release of the job has, e.g. "round 3 level 2 gradients".
-    content
-        A digest of what the noise was drawn for (of the request, never of the secret), where one release name may
-        be asked for with different content. Other content is other noise and is counted again.
-    count
-        So many identical releases on the same data, composed one after the other.
-    paper_epsilon, paper_delta
-        What the paper's own formula claims for this release (for all `count` of them), where there is a paper.
-    """
+    """A release. Equal events are the same release, told again; whatever differs is another release."""
 
     kind: ClassVar[str] = ""
 
-    what: str
-    adjacency: Adjacency
-    adversary: str
+    what: str  # was released, in words
+    adjacency: Adjacency  # the change that the stated noise hides
+    adversary: str  # who sees the release, e.g. "passive parties"
     protocol: str
-    release: str
+    release: str  # a name that no other release of the job has, e.g. "round 3 level 2 gradients"
+    # A digest of what the noise was drawn for (of the request, never of the secret), where one release name may be
+    # asked for with different content. Other content is other noise and is counted again.
     content: str = ""
-    count: int = 1
+    count: int = 1  # so many identical releases on the same data, composed one after the other
+    # What the paper's own formula claims for this release (for all `count` of them), where there is a paper.
     paper_epsilon: float | None = None
     paper_delta: float | None = None
 
@@ -81,9 +63,9 @@ class Event:
         return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
-def _checked(name: str, value: float, low: float, open_low: bool) -> None:
-    if not (low < value if open_low else low <= value) or not value < math.inf:
-        raise ImpossibleParameter(f"{name} of a release is {value}", f"give a finite number above {low:g}")
+def _checked(name: str, value: float, zero: bool = False) -> None:
+    if not (0 < value < math.inf or (zero and value == 0)):
+        raise ImpossibleParameter(f"{name} of a release is {value}", "give a finite number above 0")
 
 
 @dataclass(frozen=True)
@@ -95,7 +77,7 @@ class Gaussian(Event):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _checked("the mahalanobis distance", self.mahalanobis, 0, open_low=False)
+        _checked("the mahalanobis distance", self.mahalanobis, zero=True)
 
 
 @dataclass(frozen=True)
@@ -107,7 +89,7 @@ class Laplace(Event):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _checked("the scale over the sensitivity", self.scale_over_sensitivity, 0, open_low=True)
+        _checked("the scale over the sensitivity", self.scale_over_sensitivity)
 
 
 @dataclass(frozen=True)
@@ -118,7 +100,7 @@ class Pure(Event):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _checked("epsilon", self.epsilon, 0, open_low=True)
+        _checked("epsilon", self.epsilon)
 
 
 @dataclass(frozen=True)
@@ -164,20 +146,13 @@ class Exponential(Pure):
 
 @dataclass(frozen=True)
 class ExactRelease(Event):
-    """The value itself is shown: no noise, no finite epsilon.
-
-    Attributes
-    ----------
-    rows, bins
-        Of how many rows, and for how many bins of columns; None where that does not apply.
-    counted
-        Whether an owner's limits on epsilon count it as infinite. What a protocol without noise shows is not counted:
-        the policy judges such a protocol by its status.
-    """
+    """The value itself is shown: no noise, no finite epsilon."""
 
     kind: ClassVar[str] = "exact"
-    rows: int | None = None
-    bins: int | None = None
+    rows: int | None = None  # of how many rows; None where that does not apply
+    bins: int | None = None  # for how many bins of columns
+    # Whether an owner's limits on epsilon count it as infinite. What a protocol without noise shows is not counted: the
+    # policy judges such a protocol by its status.
     counted: bool = True
 
     def to_dict(self) -> dict[str, Any]:
@@ -196,13 +171,7 @@ KINDS: Mapping[str, type[Event]] = {
 
 
 def event_from_dict(fields: Mapping[str, Any]) -> Event:
-    """What `to_dict` wrote.
-
-    Raises
-    ------
-    ImpossibleParameter
-        The fields are not those of an event.
-    """
+    """What `to_dict` wrote."""
     rest = dict(fields)
     try:
         cls = KINDS[rest.pop("kind")]

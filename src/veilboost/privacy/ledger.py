@@ -13,7 +13,7 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -167,15 +167,11 @@ class Ledger:
                 return ()
             where = f"{self.path.resolve().as_uri()}?mode=ro"
             with closing(sqlite3.connect(where, uri=True, timeout=_PATIENCE)) as connection:
-                return _rows(connection)
+                return tuple(Row(*values) for values in connection.execute("SELECT * FROM ledger ORDER BY number"))
 
     def events(self, job: str | None = None) -> tuple[Event, ...]:
         """All releases, or those of one job, in order."""
-        return tuple(
-            event_from_dict(json.loads(row.body))
-            for row in self.rows()
-            if row.entry == "spent" and (job is None or row.job == job)
-        )
+        return tuple(event for owner, event in _spent(self.rows()) if job in (None, owner))
 
     def reserved(self) -> Mapping[str, float]:
         """What is set aside for jobs that have not ended."""
@@ -183,7 +179,23 @@ class Ledger:
 
     def totals(self, delta: float, adjacency: Adjacency | None = None) -> tuple[JobTotal, ...]:
         """What each job cost, at `delta` each; the worst adjacency where none is named."""
-        return _totals(self.rows(), delta, adjacency)
+        rows = self.rows()
+        events: dict[str, list[Event]] = {row.job: [] for row in rows}
+        for job, event in _spent(rows):
+            if adjacency in (None, event.adjacency):
+                events[job].append(event)
+        reserved = _reserved(rows)
+        return tuple(
+            JobTotal(
+                job,
+                sum(event.count for event in seen),
+                worst_epsilon(seen, delta),
+                reserved.get(job, 0.0),
+                worst_epsilon([event for event in seen if not isinstance(event, ExactRelease)], delta),
+                sum(event.count for event in seen if isinstance(event, ExactRelease)),
+            )
+            for job, seen in events.items()
+        )
 
     def spent(self, delta: float, adjacency: Adjacency | None = None, besides: str | None = None) -> float:
         """What all jobs (but one) cost together, spent or set aside: their epsilons added, at `delta` each."""
@@ -192,21 +204,17 @@ class Ledger:
     def bounded(self, delta: float, adversary: str) -> float:
         """What left with noise to one receiver: the epsilons of all jobs added, at `delta` each."""
         seen: dict[str, list[Event]] = {}
-        for row in self.rows():
-            if row.entry == "spent":
-                event = event_from_dict(json.loads(row.body))
-                if event.adversary == adversary and not isinstance(event, ExactRelease):
-                    seen.setdefault(row.job, []).append(event)
+        for job, event in _spent(self.rows()):
+            if event.adversary == adversary and not isinstance(event, ExactRelease):
+                seen.setdefault(job, []).append(event)
         return sum(worst_epsilon(events, delta) for events in seen.values())
 
     def exact(self) -> tuple[ExactTotal, ...]:
         """What left without noise, by receiver and kind, over all jobs."""
         found: dict[tuple[str, str, str], list[tuple[str, ExactRelease]]] = {}
-        for row in self.rows():
-            if row.entry == "spent":
-                event = event_from_dict(json.loads(row.body))
-                if isinstance(event, ExactRelease):
-                    found.setdefault((event.adversary, event.protocol, event.what), []).append((row.job, event))
+        for job, event in _spent(self.rows()):
+            if isinstance(event, ExactRelease):
+                found.setdefault((event.adversary, event.protocol, event.what), []).append((job, event))
         return tuple(
             ExactTotal(
                 *key,
@@ -219,13 +227,7 @@ class Ledger:
         )
 
     def verify(self) -> Head:
-        """The head of a ledger that is whole.
-
-        Raises
-        ------
-        DamagedLedger
-            A row was changed, moved, removed or put in, or the file is not readable.
-        """
+        """The head of a ledger that is whole; `DamagedLedger` where a row was changed, moved, removed or put in."""
         previous = FIRST
         rows = self.rows()
         remembered = self._remembered()
@@ -273,14 +275,11 @@ class Ledger:
                         connection.execute(statement)
                     yield connection
                 with _alone(connection):  # so that of two jobs the later one writes last
-                    self._remember(connection)
-
-    def _remember(self, connection: sqlite3.Connection) -> None:
-        last = connection.execute(_LAST).fetchone()
-        if last is not None:
-            partial = self._head_file.with_name(self._head_file.name + ".partial")
-            partial.write_text(json.dumps(vars(Head(*last))))
-            os.replace(partial, self._head_file)
+                    last = connection.execute(_LAST).fetchone()
+                    if last is not None:
+                        partial = self._head_file.with_name(self._head_file.name + ".partial")
+                        partial.write_text(json.dumps(vars(Head(*last))))
+                        os.replace(partial, self._head_file)
 
 
 @contextmanager
@@ -302,10 +301,6 @@ def _alone(connection: sqlite3.Connection) -> Generator[None]:
     connection.execute("COMMIT")
 
 
-def _rows(connection: sqlite3.Connection) -> tuple[Row, ...]:
-    return tuple(Row(*values) for values in connection.execute("SELECT * FROM ledger ORDER BY number"))
-
-
 def _reserved(rows: Iterable[Row]) -> dict[str, float]:
     """What is set aside for each job that has not ended."""
     found: dict[str, float] = {}
@@ -315,25 +310,9 @@ def _reserved(rows: Iterable[Row]) -> dict[str, float]:
     return found
 
 
-def _totals(rows: tuple[Row, ...], delta: float, adjacency: Adjacency | None = None) -> tuple[JobTotal, ...]:
-    events: dict[str, list[Event]] = {row.job: [] for row in rows}
-    for row in rows:
-        if row.entry == "spent":
-            event = event_from_dict(json.loads(row.body))
-            if adjacency in (None, event.adjacency):
-                events[row.job].append(event)
-    reserved = _reserved(rows)
-    return tuple(
-        JobTotal(
-            job,
-            sum(event.count for event in seen),
-            worst_epsilon(seen, delta),
-            reserved.get(job, 0.0),
-            worst_epsilon([event for event in seen if not isinstance(event, ExactRelease)], delta),
-            sum(event.count for event in seen if isinstance(event, ExactRelease)),
-        )
-        for job, seen in events.items()
-    )
+def _spent(rows: Iterable[Row]) -> Iterator[tuple[str, Event]]:
+    """All releases with their jobs, in order."""
+    return ((row.job, event_from_dict(json.loads(row.body))) for row in rows if row.entry == "spent")
 
 
 def worst_epsilon(events: Sequence[Event], delta: float, *, convolve: bool = True) -> float:

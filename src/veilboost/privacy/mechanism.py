@@ -110,14 +110,14 @@ def piecewise_share(epsilon: float) -> float:
 
 
 def _check(values: Float64Array, epsilon: float) -> None:
-    _check_epsilon(epsilon)
+    check_epsilon(epsilon)
     if not bool(np.all(np.abs(values) <= 1.0)):  # not-a-number does not pass either
         raise ImpossibleParameter("a value outside of [-1, 1] was to be perturbed", "clip and scale it first")
 
 
-def _check_epsilon(epsilon: float) -> None:
+def check_epsilon(epsilon: float, name: str = "epsilon") -> None:
     if not 0 < epsilon < math.inf:
-        raise ImpossibleParameter(f"epsilon is {epsilon}", "give a finite number above 0")
+        raise ImpossibleParameter(f"{name} is {epsilon}", "give a finite number above 0")
 
 
 # --- one of several ---------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ def _check_epsilon(epsilon: float) -> None:
 
 def randomized_response(generator: Generator, values: Int64Array, categories: int, epsilon: float) -> Int64Array:
     """A category is kept with probability e^eps / (e^eps + k - 1), else becomes any other with equal chances."""
-    _check_epsilon(epsilon)
+    check_epsilon(epsilon)
     if categories < 2 or (values.size and not 0 <= int(values.min()) <= int(values.max()) < categories):
         raise ImpossibleParameter(
             f"randomized response over {categories} categories of values that are not all below it",
@@ -146,7 +146,7 @@ def exponential(generator: Generator, utilities: Float64Array, epsilon: float, s
 
     A candidate that may not win has utility minus infinity; one at least must be finite in every row.
     """
-    _check_epsilon(epsilon)
+    check_epsilon(epsilon)
     if not 0 < sensitivity < math.inf:
         raise ImpossibleParameter(f"the sensitivity of a utility is {sensitivity}", "give a finite number above 0")
     best = np.max(utilities, axis=-1) if utilities.shape[-1:] != (0,) else np.array(-math.inf)

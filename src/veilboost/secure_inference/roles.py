@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from veilboost.boost.tree import LEAF
+from veilboost.boost.grower import LEAF
 from veilboost.crypto.csprng import Csprng
 from veilboost.errors import MalformedMessage, MissingPart, UnexpectedMessage
 from veilboost.infer.joint import Walk
-from veilboost.infer.scores import scores_of
 from veilboost.model.part import Part, Skeleton
 from veilboost.secure_inference import messages
 from veilboost.secure_inference.attributes import Attribute, Directory
@@ -236,7 +235,7 @@ class EncryptedModel:
                 some = order[low : low + at_once]
                 walk.move(waiting[some], self._ask(every, nodes[some], waiting[some] % len(every)))
             walk.settle()
-        scores = scores_of(self._skeleton, walk.margins())
+        scores = self._skeleton.loss.predict(walk.margins())
         scores = scores[:, None] if scores.ndim == 1 else scores
         return np.split(scores, np.cumsum([len(rows) for rows in queries])[:-1])
 

@@ -350,7 +350,7 @@ class HorizontalContract(_Contract):
     @pytest.mark.parametrize("name", HORIZONTAL_SCENES)
     def test_every_participant_ends_with_the_servers_model(self, name: str) -> None:
         run = HorizontalFederation(self.spec.name, horizontal_tables(name), self.config(name), coded=True).train()
-        assert len(run.model.trees) == 4 * run.model.trees_per_round
+        assert len(run.model.trees) == 4 * run.model.skeleton.trees_per_round
         own = run.outcome.part
         assert own.skeleton is not None
         for part in run.parts.values():

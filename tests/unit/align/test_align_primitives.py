@@ -11,7 +11,7 @@ import pytest
 from veilboost.align.ids import contains, distinct, find, sort_order, strictly_sorted
 from veilboost.crypto.csprng import Csprng
 from veilboost.crypto.curve import check_points, hash_to_points, multiply
-from veilboost.crypto.keyed_hash import keyed_digests
+from veilboost.crypto.fingerprint import keyed_digests
 from veilboost.errors import ImpossibleParameter, MalformedMessage
 
 pytestmark = pytest.mark.fast

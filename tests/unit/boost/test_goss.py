@@ -16,11 +16,10 @@ from sklearn.model_selection import train_test_split
 
 from support import make_columns, make_labels, sha, split_among, train
 from veilboost.boost import booster
-from veilboost.boost.booster import LabelRows
+from veilboost.boost.booster import LabelRows, amplification, sample_rows
 from veilboost.boost.grower import SplitFinder
 from veilboost.boost.metrics import metric_named
 from veilboost.boost.objective import make_objective
-from veilboost.boost.sampling import amplification, sample_rows
 from veilboost.boost.split import leaf_weights
 from veilboost.config import TrainingConfig
 from veilboost.errors import UnsupportedCombination

@@ -16,7 +16,6 @@ from veilboost.boost import rows as boost_sides
 from veilboost.boost.rows import RowGroups, SidesHeard
 from veilboost.config import TrainingConfig
 from veilboost.engine import rows as engine_rows
-from veilboost.engine import rows as engine_sides
 from veilboost.engine.pool import SerialPool
 from veilboost.engine.sharded import ShardedEngine
 from veilboost.engine.shards import ShardedNumbers, Shards
@@ -37,7 +36,7 @@ NO_BITS = np.empty(0, dtype=np.uint8)
 
 @pytest.fixture
 def short_pieces(monkeypatch):
-    for module in (boost_sides, engine_rows, engine_sides):
+    for module in (boost_sides, engine_rows):
         monkeypatch.setattr(module, "SIDES_AT_ONCE", 16)
 
 
@@ -148,7 +147,7 @@ def test_rows_in_shards_say_the_same(rows, count, seed, splits, at_once):
     rng = np.random.default_rng(seed)
     cut = Shards.of(SerialPool(), rows, count)
     with pytest.MonkeyPatch.context() as patch:
-        for module in (boost_sides, engine_rows, engine_sides):
+        for module in (boost_sides, engine_rows):
             patch.setattr(module, "SIDES_AT_ONCE", at_once)
         here, there = RowGroups.root(np.arange(rows, dtype=np.int32), 1), ShardedNumbers.every(cut).at_roots(1)
         for _ in range(splits):

@@ -34,7 +34,7 @@ def test_booleans_stay_booleans(people: pd.DataFrame) -> None:
 def test_objective_by_name(people: pd.DataFrame) -> None:
     X, y = people[COLUMNS], people["late"]
     softmax = VerticalClassifier(n_estimators=3, objective="multiclass").fit(X, y)
-    assert softmax.joined_.trees_per_round == 2
+    assert softmax.joined_.skeleton.trees_per_round == 2
     assert softmax.predict_proba(X).shape == (len(X), 2)
     assert softmax.score(X, y) > 0.8
     with pytest.raises(ValueError, match=r"^VB-1106: .* 5 classes, and binary needs two"):

@@ -12,8 +12,8 @@ from veilboost.boost import grower
 from veilboost.config import TrainingConfig
 from veilboost.errors import ForeignColumns, ImpossibleParameter, MalformedMessage, MissingPart, UnexpectedMessage
 from veilboost.infer import joint
+from veilboost.infer.joint import PredictionResponder
 from veilboost.infer.messages import AllSplitsRequest, BeginPrediction, RouteAnswer, RouteRequest
-from veilboost.infer.responder import PredictionResponder
 from veilboost.model.joined import join
 from veilboost.party.simulation import simulate_prediction
 from veilboost.types import Column

@@ -62,7 +62,7 @@ def test_every_column_is_listed_with_its_party() -> None:
 def test_parties_add_up_their_columns() -> None:
     model = join(trained("multiclass"))
     for kind in ("weight", "total_gain", "total_cover"):
-        expected = dict.fromkeys(model.parties, 0.0)
+        expected = dict.fromkeys(model.skeleton.parties, 0.0)
         for entry in importance(model, kind, normalise=False):
             expected[entry.party] += entry.value
         assert dict(importance_by_party(model, kind, normalise=False)) == pytest.approx(expected)
@@ -106,4 +106,4 @@ def test_summary() -> None:
     assert sum(summary["splits"].values()) == sum(len(tree.inner) for tree in model.trees)
     assert summary["leaves"] == sum(summary["splits"].values()) + 12
     assert summary["sha256"] == model.sha256()
-    assert np.array_equal(summary["base_margin"], model.base_margin)
+    assert np.array_equal(summary["base_margin"], model.skeleton.base_margin)

@@ -54,9 +54,9 @@ def assert_same(model: JoinedModel, columns: Sequence[Column]) -> None:
     theirs = booster.predict(rows, output_margin=True)
     theirs = theirs.T if theirs.ndim == 2 else theirs[np.newaxis]
     np.testing.assert_allclose(theirs, margins, rtol=1e-5, atol=2e-6)
-    ours = make_objective(model.objective, classes=model.trees_per_round).predict(margins)
+    ours = make_objective(model.skeleton.objective, classes=model.skeleton.trees_per_round).predict(margins)
     # Regression may cancel to nearly zero, where float32 sums have no relative precision left.
-    slack = 2e-6 if model.objective == "regression" else 0.0
+    slack = 2e-6 if model.skeleton.objective == "regression" else 0.0
     np.testing.assert_allclose(booster.predict(rows), ours, rtol=1e-5, atol=slack)
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from veilboost.boost.tree import Tree
+from veilboost.boost.grower import Tree
 from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
 from veilboost.errors import DuplicateColumns, ForeignColumns, MissingPart, RowsDiffer
@@ -211,7 +211,7 @@ def test_columns_and_owners_are_in_the_jobs_order() -> None:
     model = join(dict(reversed(trained().items())))
     assert [info.name for info in model.columns] == [column.name for column in people()]
     assert model.column_owner.tolist() == [0, 0, 1, 1, 2, 2]
-    assert model.parties == ("party0", "party1", "party2")
+    assert model.skeleton.parties == ("party0", "party1", "party2")
     for tree in model.trees:
         assert (model.column_owner[tree.feature[tree.inner]] == tree.owner[tree.inner]).all()
         assert (tree.right[tree.inner] == tree.left[tree.inner] + 1).all()

@@ -15,7 +15,6 @@ from veilboost.align.ecdh.blinded import BlindedIds
 from veilboost.align.ecdh.messages import BlindOther, BlindOwn, CommonRows
 from veilboost.audit.sources import seen_in
 from veilboost.data.load import load_table
-from veilboost.engine import columns as sharded_columns
 from veilboost.engine import sharded
 from veilboost.engine.shards import ShardedArray, ShardedNumbers
 from veilboost.errors import (
@@ -211,7 +210,7 @@ def test_no_process_holds_an_array_of_all_rows(town, monkeypatch, protocol):
 
     in_shards(town, "bank", "shop")
     expected = town.simulated(protocol)
-    for kind in (ShardedArray, ShardedNumbers, sharded_columns._Matrix):
+    for kind in (ShardedArray, ShardedNumbers, sharded._Matrix):
         monkeypatch.setattr(kind, "__array__", refuse)
     monkeypatch.setattr(ShardedArray, "__getitem__", refuse)
     assert town.train("first", protocol=protocol) == expected

@@ -129,7 +129,7 @@ def test_adjacencies_are_never_mixed():
     label, record = Gaussian(1.0, **ABOUT), Gaussian(1.0, **ABOUT | {"adjacency": Adjacency.PASSIVE_RECORD})
     with pytest.raises(ImpossibleParameter, match="adjacenc"):
         compose([label, record], 1e-5)
-    assert [view.adjacency for view in by_adversary([label, record, label])] == [
+    assert [adjacency for adjacency, _ in by_adversary([label, record, label])] == [
         Adjacency.LABEL,
         Adjacency.PASSIVE_RECORD,
     ]

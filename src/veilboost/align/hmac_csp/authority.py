@@ -8,7 +8,7 @@ import numpy as np
 
 from veilboost.align.api import HelperContext, HelperSide
 from veilboost.align.hmac_csp.messages import AlignmentKey, KeyRequest
-from veilboost.crypto.keyed_hash import KEY_BYTES
+from veilboost.crypto.fingerprint import KEY_BYTES
 from veilboost.errors import UnexpectedMessage
 from veilboost.types import PartyName
 from veilboost.wire.message import Message

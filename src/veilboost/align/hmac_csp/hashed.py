@@ -18,7 +18,7 @@ from veilboost.align.hmac_csp.messages import (
     KeyRequest,
 )
 from veilboost.align.ids import DIGEST_BYTES, Hashed, Hashing, SortedDigests, find, strictly_sorted
-from veilboost.crypto.keyed_hash import KEY_BYTES, keyed_digest
+from veilboost.crypto.fingerprint import KEY_BYTES, keyed_digest
 from veilboost.errors import FalseIntersection, MalformedMessage, UnsupportedCombination
 from veilboost.types import AnyArray, Int64Array
 from veilboost.wire.channel import Peers

@@ -52,18 +52,10 @@ def derive(key: bytes, *purpose: str | int) -> bytes:
 
 
 class OreScheme(ABC):
-    """One scheme for whole numbers of `bits` bits.
+    """One scheme for whole numbers of `bits` bits."""
 
-    Attributes
-    ----------
-    name
-        As options spell it.
-    leakage
-        What the holder of the comparison key learns of ciphertexts of one purpose, beside their order.
-    """
-
-    name: ClassVar[str]
-    leakage: ClassVar[str]
+    name: ClassVar[str]  # as options spell it
+    leakage: ClassVar[str]  # what the holder of the comparison key learns of ciphertexts of one purpose, beside order
 
     def __init__(self, bits: int = 64) -> None:
         if bits not in (16, 32, 64):
@@ -81,13 +73,7 @@ class OreScheme(ABC):
 
     @abstractmethod
     def compare(self, comparison: bytes, first: bytes, second: bytes) -> int:
-        """-1, 0 or 1 as the first value is below, equal to or above the second.
-
-        Raises
-        ------
-        MalformedMessage
-            A ciphertext is none of this scheme and key.
-        """
+        """-1, 0 or 1 as the first value is below, equal to or above the second. Refuses ciphertexts of another key."""
 
     def first_difference(self, comparison: bytes, first: bytes, second: bytes) -> range:
         """Among which bits, from the highest on, the first is in which the values differ: what comparing tells besides.
@@ -144,13 +130,7 @@ _ALL = (1 << 64) - 1
 
 
 def to_ordered(value: float) -> int:
-    """A float64 as 64 bits without a sign: x < y exactly where to_ordered(x) < to_ordered(y). Zero has no sign.
-
-    Raises
-    ------
-    InfiniteValues
-        The value is not a number, or infinite: such have no place among extremes.
-    """
+    """A float64 as 64 bits without a sign: x < y exactly where to_ordered(x) < to_ordered(y). Zero has no sign."""
     if not abs(value) < float("inf"):
         raise InfiniteValues("an extreme is infinite or not a number")
     (bits,) = struct.unpack("<Q", struct.pack("<d", value + 0.0))  # -0.0 + 0.0 is 0.0

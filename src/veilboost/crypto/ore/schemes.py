@@ -48,8 +48,7 @@ class Clww(OreScheme):
         for at in range(self.bits):
             below = self.bits - at  # bits from position `at` on are cleared
             blocks += at.to_bytes(8, "big") + (value >> below << below).to_bytes(8, "big")
-        encryptor = Cipher(algorithms.AES(keys.master), modes.ECB()).encryptor()  # noqa: S305 - a pseudo-random function
-        words = np.frombuffer(encryptor.update(bytes(blocks)), "<u8")[:: _BLOCK // 8]
+        words = np.frombuffer(_aes(keys.master, bytes(blocks)), "<u8")[:: _BLOCK // 8]
         bits = np.array([value >> (self.bits - 1 - at) & 1 for at in range(self.bits)], dtype=np.uint64)
         trits = (words % 3 + bits) % 3
         return seal(keys.comparison, pack_trits(trits.astype(np.uint8)), random)

@@ -21,7 +21,7 @@ from veilboost.types import UInt8Array
 _gmp = cast(Any, gmpy2)
 
 big: Callable[[int], int] = _gmp.mpz
-_one_power: Callable[[int, int, int], int] = _gmp.powmod
+power: Callable[[int, int, int], int] = _gmp.powmod  # base, exponent, modulus
 _quotient_and_rest: Callable[[int, int], tuple[int, int]] = _gmp.f_divmod
 is_perfect_power: Callable[[int], bool] = _gmp.is_power
 common_divisor: Callable[[int, int], int] = _gmp.gcd
@@ -32,15 +32,6 @@ _powers_of_list: Callable[[list[int], int, int], list[int]] = _gmp.powmod_base_l
 def is_prime(value: int) -> bool:
     """But for a chance below 4^-40 in a composite, for any choice of it."""
     return bool(_gmp.is_prime(value, 40))
-
-
-def power(base: int, exponent: int, modulus: int) -> int:
-    return _one_power(base, exponent, modulus)
-
-
-def split_by(value: int, divisor: int) -> tuple[int, int]:
-    """Quotient and rest."""
-    return _quotient_and_rest(value, divisor)
 
 
 def powers(bases: Sequence[int], exponent: int, modulus: int, threads: int = 1) -> list[int]:
@@ -103,7 +94,7 @@ class Halves:
 
 def halve(units: Sequence[int], root: int) -> Halves:
     """Take units apart; refuses what is not a unit."""
-    split = [split_by(unit, root) for unit in units]
+    split = [_quotient_and_rest(unit, root) for unit in units]
     x = [low for _, low in split]
     try:
         back = inverses(x, root)
@@ -166,10 +157,7 @@ class ResidueTable:
 
 def window_for(bits: int, draws: int, most: int = MOST_WINDOW) -> int:
     """The window that makes the table and `draws` draws of `bits` bits cheapest together."""
-    return min(
-        range(1, most + 1),
-        key=lambda window: -(-bits // window) * (draws + (_TABLE_COST << window)),
-    )
+    return min(range(1, most + 1), key=lambda window: -(-bits // window) * (draws + (_TABLE_COST << window)))
 
 
 def ladder(base: int, bits: int, window: int, modulus: int) -> list[int]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from veilboost.boost.bins import BinLayout
 from veilboost.boost.columns import ColumnBlock, LevelBins, as_float, category_cuts, kinds_of
-from veilboost.boost.tree import LEAF, Tree
+from veilboost.boost.grower import LEAF, Tree
 from veilboost.config import TrainingConfig
 from veilboost.errors import MalformedMessage, VeilBoostError
 from veilboost.model.part import ColumnInfo, Part, Skeleton, SplitRecords

@@ -10,8 +10,8 @@ import math
 
 import numpy as np
 
+from veilboost.boost.booster import amplification
 from veilboost.boost.rows import RowGroups
-from veilboost.boost.sampling import amplification
 from veilboost.config import TrainingConfig
 from veilboost.fixedpoint import MAX_BITS
 from veilboost.types import Int32Array, Int64Array

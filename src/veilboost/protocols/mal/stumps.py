@@ -15,13 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from veilboost import _native
-from veilboost.boost.booster import RoundResult, Watcher
+from veilboost.boost.booster import RoundResult, Watcher, sample_columns
 from veilboost.boost.columns import ColumnBlock, Rule, in_all_columns
+from veilboost.boost.grower import LEAF, Tree
 from veilboost.boost.objective import Objective
 from veilboost.boost.rows import RowGroups
-from veilboost.boost.sampling import sample_columns
 from veilboost.boost.split import LEAST_GAIN, candidates_from_sums, leaf_weights
-from veilboost.boost.tree import LEAF, Tree
 from veilboost.config import TrainingConfig
 from veilboost.fixedpoint import MAX_BITS, Scale, choose_scale, to_fixed
 from veilboost.types import AnyArray, BoolArray, Float32Array, Float64Array, Int32Array, Int64Array

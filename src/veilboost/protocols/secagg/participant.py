@@ -11,10 +11,10 @@ from typing import Any, cast
 import numpy as np
 
 from veilboost import _native
+from veilboost.boost.booster import sample_columns
 from veilboost.boost.columns import ColumnBlock
 from veilboost.boost.objective import objective_of
 from veilboost.boost.rows import RowGroups
-from veilboost.boost.sampling import sample_columns
 from veilboost.crypto.fingerprint import content_digest
 from veilboost.crypto.pairwise import KEY_BYTES, PairwiseMasks
 from veilboost.data.table import PartyTable

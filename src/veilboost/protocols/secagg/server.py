@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 
 from veilboost.boost.bins import Counts, Keys, cuts_by_counting
-from veilboost.boost.booster import RoundResult
+from veilboost.boost.booster import RoundResult, sample_columns
 from veilboost.boost.columns import category_cuts
-from veilboost.boost.grower import grow
+from veilboost.boost.grower import Tree, grow
 from veilboost.boost.objective import Objective, objective_of
-from veilboost.boost.sampling import sample_columns
-from veilboost.boost.tree import Tree
 from veilboost.crypto.pairwise import KEY_BYTES
 from veilboost.errors import EmptyTable, ImpossibleParameter, MalformedMessage, PeerUnreachable
 from veilboost.fixedpoint import MAX_BITS, Scale, choose_scale

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from veilboost.boost.bins import BinLayout
+from veilboost.boost.booster import one_side_counts, sample_rows
 from veilboost.boost.grower import rows_with_sibling
 from veilboost.boost.rows import RowGroups
-from veilboost.boost.sampling import one_side_counts, sample_rows
 from veilboost.config import TrainingConfig
 from veilboost.errors import ImpossibleParameter, MalformedMessage, UnexpectedMessage, VeilBoostError
 from veilboost.fixedpoint import MAX_BITS
