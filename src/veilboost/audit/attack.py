@@ -156,8 +156,9 @@ class Attack:
     run: Run
 
     def applies(self, view: View) -> bool:
-        used = not self.messages or any(isinstance(seen.message, self.messages) for seen in view.messages)
-        return view.role == self.adversary and used
+        if view.role != self.adversary:
+            return False
+        return not self.messages or any(isinstance(seen.message, tuple(self.messages)) for seen in view.messages)
 
 
 def declare(

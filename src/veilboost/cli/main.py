@@ -8,9 +8,7 @@ from typing import Annotated
 
 import typer
 
-from veilboost.cli.certs import certs
 from veilboost.cli.demo import demo
-from veilboost.cli.init import init
 from veilboost.cli.inspect import export, inspect
 from veilboost.cli.lists import datasets, protocols
 from veilboost.cli.party import jobs, party
@@ -18,6 +16,7 @@ from veilboost.cli.plan import plan
 from veilboost.cli.predict import predict, serve, user
 from veilboost.cli.privacy import ledger, privacy
 from veilboost.cli.runs import audit, report, transcript
+from veilboost.cli.setup import certs, init
 from veilboost.cli.simulate import simulate
 from veilboost.cli.train import check, prepare, train
 from veilboost.errors import ImpossibleParameter, VeilBoostError

@@ -1,7 +1,7 @@
 """What every drawing shares: elements, colours, and a frame with a title and a text alternative.
 
 Colours stand in attributes, so that a file is right by itself; classes stand beside them, so that a page in the dark
-can choose others (`page.py`).
+can choose others (`templates/style.css`).
 """
 
 from __future__ import annotations
