@@ -36,12 +36,9 @@ from veilboost.party.runs import RunFolder
 from veilboost.party.settings import load_party
 from veilboost.party.simulation import simulate_training
 from veilboost.types import UInt8Array
-from veilboost.wire.codec import Catalogue, encode
-from veilboost.wire.grpc.client import dial
-from veilboost.wire.grpc.server import LinkServer
-from veilboost.wire.message import ArraySpec, Done, Message, Reveals
-from veilboost.wire.packet import Kind, Packet
-from veilboost.wire.rpc import Caller
+from veilboost.wire.grpc import LinkServer, dial
+from veilboost.wire.message import ArraySpec, Catalogue, Done, Message, Reveals, encode
+from veilboost.wire.rpc import Caller, Kind, Packet
 from veilboost.wire.transcript import Transcript
 
 MOST = 1 << 30

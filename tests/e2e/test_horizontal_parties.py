@@ -39,8 +39,8 @@ from veilboost.party.runs import RunFolder
 from veilboost.party.sections import commented_toml
 from veilboost.party.settings import CertificateSettings, DataSettings, Limits, PartySettings, PeerSettings, load_party
 from veilboost.party.simulation import SERVER, simulate_training
-from veilboost.wire.codec import encode
-from veilboost.wire.packet import Kind, Packet
+from veilboost.wire.message import encode
+from veilboost.wire.rpc import Kind, Packet
 from veilboost.wire.transcript import read_transcript
 
 VEILBOOST = Path(sys.executable).parent / "veilboost"

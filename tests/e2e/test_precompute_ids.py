@@ -39,7 +39,7 @@ from veilboost.party.runs import RunFolder
 from veilboost.party.sections import commented_toml
 from veilboost.party.settings import CertificateSettings, DataSettings, Limits, PartySettings, PeerSettings
 from veilboost.wire.channel import Peers
-from veilboost.wire.codec import Catalogue
+from veilboost.wire.message import Catalogue
 from veilboost.wire.rpc import Caller
 from veilboost.wire.transcript import Transcript, read_transcript
 

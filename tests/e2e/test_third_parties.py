@@ -22,7 +22,7 @@ from veilboost.party.predicting import LivePredictor
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import load_party
 from veilboost.party.simulation import simulate_training
-from veilboost.wire.codec import Catalogue
+from veilboost.wire.message import Catalogue
 from veilboost.wire.transcript import Transcript, read_transcript
 
 OWNERS, HELPERS = ("bank", "shop"), {"ta": "authority", "csp": "csp"}

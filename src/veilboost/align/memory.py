@@ -11,8 +11,7 @@ from veilboost.crypto.keyed_hash import HASHES
 from veilboost.errors import ImpossibleParameter
 from veilboost.types import AnyArray, PartyName
 from veilboost.wire.channel import Handler, MemoryChannel, Peers
-from veilboost.wire.codec import Catalogue
-from veilboost.wire.message import Message
+from veilboost.wire.message import Catalogue, Message
 from veilboost.wire.transcript import Transcript
 
 Around = Callable[[str, Handler], Handler]

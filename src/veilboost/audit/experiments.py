@@ -21,8 +21,7 @@ from veilboost.protocols.spec import ProtocolSpec
 from veilboost.protocols.vertical.messages import ColumnsOffered
 from veilboost.types import BoolArray, Float64Array, PartyName
 from veilboost.wire.channel import MemoryChannel, Peers
-from veilboost.wire.codec import Catalogue
-from veilboost.wire.message import Message
+from veilboost.wire.message import Catalogue, Message
 from veilboost.wire.transcript import Transcript
 
 Tables = Mapping[PartyName, PartyTable]

@@ -23,8 +23,7 @@ from veilboost.party.sections import commented_toml
 from veilboost.party.settings import PartySettings
 from veilboost.types import PartyName
 from veilboost.wire.channel import Peers
-from veilboost.wire.codec import Catalogue
-from veilboost.wire.message import Done, Message
+from veilboost.wire.message import Catalogue, Done, Message
 from veilboost.wire.rpc import Caller, Waiting
 from veilboost.wire.transcript import Transcript
 

@@ -12,9 +12,8 @@ from veilboost.party.hub import LinkHub, own_identity, tls_files
 from veilboost.party.identity import PeerIdentity
 from veilboost.party.settings import PartySettings
 from veilboost.types import PartyName
-from veilboost.wire.grpc.server import LinkServer
-from veilboost.wire.packet import Link, Packet
-from veilboost.wire.rpc import FIRST_PAUSE, LONGEST_PAUSE, answer_requests
+from veilboost.wire.grpc import LinkServer
+from veilboost.wire.rpc import FIRST_PAUSE, LONGEST_PAUSE, Link, Packet, answer_requests
 
 _LOG = logging.getLogger(__name__)
 

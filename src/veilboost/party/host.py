@@ -29,9 +29,8 @@ from veilboost.party.openings import OPENINGS, session_for
 from veilboost.party.session import Session, TrainingSession
 from veilboost.party.settings import PartySettings
 from veilboost.types import PartyName
-from veilboost.wire.codec import decode
-from veilboost.wire.packet import Kind, Packet
-from veilboost.wire.rpc import failure_body
+from veilboost.wire.message import decode
+from veilboost.wire.rpc import Kind, Packet, failure_body
 
 _LOG = logging.getLogger(__name__)
 

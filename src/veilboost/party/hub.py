@@ -12,10 +12,9 @@ from veilboost.errors import ImpossibleSetting, PeerUnreachable
 from veilboost.party.identity import Identity, Revoked, load_identity, load_revoked, server_name
 from veilboost.party.settings import Limits, PartySettings
 from veilboost.types import PartyName
-from veilboost.wire.codec import Catalogue
-from veilboost.wire.grpc.client import TlsFiles, dial
-from veilboost.wire.packet import Link
-from veilboost.wire.rpc import Caller, Waiting
+from veilboost.wire.grpc import TlsFiles, dial
+from veilboost.wire.message import Catalogue
+from veilboost.wire.rpc import Caller, Link, Waiting
 from veilboost.wire.transcript import Transcript
 
 Reach = Callable[[PartyName, float], Link]  # a way to another party, within so many seconds

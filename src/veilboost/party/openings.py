@@ -12,8 +12,7 @@ from veilboost.party.messages import OpenService, PrepareAlignment, Propose, Pro
 from veilboost.party.session import Session, TrainingSession
 from veilboost.party.settings import PartySettings
 from veilboost.protocols.spec import Setting
-from veilboost.wire.codec import Catalogue
-from veilboost.wire.message import Message
+from veilboost.wire.message import Catalogue, Message
 
 # Named and not imported: a daemon loads what it is asked for, and sessions may be of packages above this one.
 SESSIONS: dict[type[Message], str] = {

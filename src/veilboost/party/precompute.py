@@ -45,8 +45,7 @@ from veilboost.protocols.paillier.options import options_of
 from veilboost.protocols.spec import Precomputation
 from veilboost.protocols.validation import ResolvedJob, validate
 from veilboost.wire.channel import Peers
-from veilboost.wire.codec import Catalogue
-from veilboost.wire.message import Message
+from veilboost.wire.message import Catalogue, Message
 
 IDS, ENCRYPTION = "ids", "encryption"
 PREPARED = "prepared"  # the folder, which is only there if this party has prepared a job

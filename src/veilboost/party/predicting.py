@@ -45,10 +45,8 @@ from veilboost.party.vertical.coordinator import who_answers
 from veilboost.party.vertical.lots import SALT_BYTES, DrivenLots, agreed_lots
 from veilboost.types import AnyArray, Float64Array, Int64Array, PartyName
 from veilboost.wire.channel import Channel, Peers
-from veilboost.wire.codec import Catalogue
-from veilboost.wire.message import Done
-from veilboost.wire.packet import Link
-from veilboost.wire.rpc import Caller
+from veilboost.wire.message import Catalogue, Done
+from veilboost.wire.rpc import Caller, Link
 from veilboost.wire.transcript import Transcript
 
 Presence = Mapping[PartyName, bool | None]  # None: it dials us, so it cannot be called

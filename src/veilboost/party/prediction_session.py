@@ -34,8 +34,7 @@ from veilboost.party.settings import PartySettings
 from veilboost.party.vertical.lots import AnsweredLots, lots_of
 from veilboost.types import Int64Array
 from veilboost.version import release
-from veilboost.wire.codec import Catalogue
-from veilboost.wire.message import Done, Message
+from veilboost.wire.message import Catalogue, Done, Message
 from veilboost.wire.transcript import Transcript
 
 _COUNTING = threading.Lock()

@@ -20,8 +20,7 @@ from veilboost.party.runs import RunFolder
 from veilboost.party.settings import PartySettings
 from veilboost.protocols.validation import ResolvedJob, validate
 from veilboost.wire.channel import Channel, Peers, Reply
-from veilboost.wire.codec import Catalogue, encode
-from veilboost.wire.message import Done, Message
+from veilboost.wire.message import Catalogue, Done, Message, encode
 from veilboost.wire.rpc import Caller
 from veilboost.wire.transcript import Transcript
 

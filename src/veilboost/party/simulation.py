@@ -42,8 +42,7 @@ from veilboost.protocols.spec import ProtocolSpec
 from veilboost.protocols.validation import resolve, settle
 from veilboost.types import BoolArray, Float64Array, PartyName
 from veilboost.wire.channel import Channel, Handler, MemoryChannel, Peers, Reply
-from veilboost.wire.codec import Catalogue, frame_size
-from veilboost.wire.message import Message
+from veilboost.wire.message import Catalogue, Message, frame_size
 from veilboost.wire.transcript import Record, Transcript
 
 SERVER = "server"  # what a simulation calls the server of a horizontal job; helpers are called by their role

@@ -21,8 +21,7 @@ from veilboost.protocols.registry import protocol_named
 from veilboost.protocols.validation import settle
 from veilboost.types import Column, PartyName
 from veilboost.wire.channel import Channel, Handler, MemoryChannel, Peers, Reply
-from veilboost.wire.codec import Catalogue
-from veilboost.wire.message import Message
+from veilboost.wire.message import Catalogue, Message
 from veilboost.wire.transcript import Transcript
 
 Result = TypeVar("Result")

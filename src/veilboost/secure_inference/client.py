@@ -28,9 +28,8 @@ from veilboost.secure_inference.roles import ServiceUser, encrypt_part
 from veilboost.secure_inference.scheme import KnownService, check_scheme
 from veilboost.types import Float64Array, PartyName
 from veilboost.wire.channel import Peers, Pending
-from veilboost.wire.codec import Catalogue
-from veilboost.wire.message import Done, Message
-from veilboost.wire.packet import Link
+from veilboost.wire.message import Catalogue, Done, Message
+from veilboost.wire.rpc import Link
 from veilboost.wire.transcript import Transcript
 
 CATALOGUE = Catalogue({*CONTROL_MESSAGES, *messages.SECURE_MESSAGES})

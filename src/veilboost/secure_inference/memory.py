@@ -18,8 +18,7 @@ from veilboost.secure_inference.roles import (
 from veilboost.secure_inference.scheme import KnownService
 from veilboost.types import PartyName
 from veilboost.wire.channel import Answer, Handler, MemoryChannel, Peers
-from veilboost.wire.codec import Catalogue
-from veilboost.wire.message import Done, Message
+from veilboost.wire.message import Catalogue, Done, Message
 from veilboost.wire.transcript import Transcript
 
 

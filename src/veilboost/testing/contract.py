@@ -46,8 +46,7 @@ from veilboost.protocols.vertical.roles import PassiveContext
 from veilboost.testing.tables import make_columns, make_labels, split_among
 from veilboost.types import Column, PartyName, Role
 from veilboost.wire.channel import Channel, Handler, MemoryChannel, Peers
-from veilboost.wire.codec import Catalogue
-from veilboost.wire.message import Message
+from veilboost.wire.message import Catalogue, Message
 from veilboost.wire.transcript import Transcript
 
 VERTICAL_SCENES: Mapping[str, Mapping[str, Any]] = {

@@ -23,9 +23,8 @@ from veilboost.party.settings import load_party
 from veilboost.protocols.plain.messages import PlainRound
 from veilboost.protocols.registry import protocol_named
 from veilboost.protocols.vertical.messages import BeginTraining, StatisticsRequest
-from veilboost.wire.codec import Catalogue, decode, encode
-from veilboost.wire.message import Done
-from veilboost.wire.packet import Kind, Packet
+from veilboost.wire.message import Catalogue, Done, decode, encode
+from veilboost.wire.rpc import Kind, Packet
 
 pytestmark = pytest.mark.fast
 

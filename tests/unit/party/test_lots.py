@@ -38,8 +38,8 @@ from veilboost.party.settings import DataSettings
 from veilboost.party.vertical import lots
 from veilboost.party.vertical import session as job_session
 from veilboost.party.vertical.lots import HelpedLots, agreed_lots
-from veilboost.wire.codec import encode
-from veilboost.wire.packet import Kind, Packet
+from veilboost.wire.message import encode
+from veilboost.wire.rpc import Kind, Packet
 from veilboost.wire.transcript import read_transcript
 
 LOT_ROWS, SHARD_ROWS = 70, 64  # tables have 336 rows: 5 lots, 6 shards

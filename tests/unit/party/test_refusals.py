@@ -26,10 +26,9 @@ from veilboost.party.messages import Propose
 from veilboost.party.predicting import LivePredictor
 from veilboost.party.settings import DataSettings, load_party
 from veilboost.party.vertical.session import VerticalSession
-from veilboost.wire.codec import encode
-from veilboost.wire.grpc.link import StreamLink
-from veilboost.wire.packet import Kind, Packet
-from veilboost.wire.rpc import Caller, failure_body, failure_from, failure_text
+from veilboost.wire.grpc import StreamLink
+from veilboost.wire.message import encode
+from veilboost.wire.rpc import Caller, Kind, Packet, failure_body, failure_from, failure_text
 
 SECRETS = ("hiv_status", "seropositive", "patient-4711", "clinic-files", "oncology")
 TEXT = "column 'hiv_status' is 'seropositive' for patient-4711 in /srv/clinic-files/oncology.parquet"

@@ -12,7 +12,7 @@ from veilboost.party.vertical.training import PassiveSession, TrainingJob, train
 from veilboost.privacy.event import MemoryAccount
 from veilboost.protocols.registry import protocol_named
 from veilboost.wire.channel import MemoryChannel, Peers
-from veilboost.wire.codec import Catalogue
+from veilboost.wire.message import Catalogue
 from veilboost.wire.transcript import Transcript
 
 pytestmark = pytest.mark.fast

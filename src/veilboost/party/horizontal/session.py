@@ -18,8 +18,7 @@ from veilboost.protocols.horizontal.roles import HelperContext, HelperSide, Part
 from veilboost.protocols.validation import settle
 from veilboost.version import release
 from veilboost.wire.channel import Reply
-from veilboost.wire.codec import Catalogue
-from veilboost.wire.message import Message
+from veilboost.wire.message import Catalogue, Message
 
 
 class HorizontalSession(TrainingSession):

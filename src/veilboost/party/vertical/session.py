@@ -34,8 +34,7 @@ from veilboost.party.session import TrainingSession
 from veilboost.party.vertical.lots import AnsweredLots, HelpedLots, kept_rows, lots_of
 from veilboost.party.vertical.training import PassiveSession
 from veilboost.version import release
-from veilboost.wire.codec import Catalogue
-from veilboost.wire.message import Done, Message
+from veilboost.wire.message import Catalogue, Done, Message
 
 
 class VerticalSession(TrainingSession):
