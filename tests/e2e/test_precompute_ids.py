@@ -14,7 +14,7 @@ import pytest
 
 from parties import make_certificates
 from veilboost.align import ids as align_ids
-from veilboost.align.hmac_csp.messages import AlignmentKey
+from veilboost.align.hmac_csp import AlignmentKey
 from veilboost.config import TrainingConfig
 from veilboost.errors import (
     AgainstPolicy,

@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 import typer
 
-from veilboost.align.api import AlignmentSpec
-from veilboost.align.registry import all_alignments
+from veilboost.align.api import AlignmentSpec, all_alignments
 from veilboost.cli.main import app
 from veilboost.errors import VeilBoostError, coded_errors
 from veilboost.infer.messages import PREDICTION_MESSAGES

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from veilboost.align.lots import Lot, dealt, members
+from veilboost.align.ids import Lot, dealt, members
 from veilboost.data.table import PartyTable, id_order
 from veilboost.engine.shards import ShardedArray, Shards
 from veilboost.engine.tables import Moves, moved

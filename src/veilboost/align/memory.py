@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from veilboost.align.api import ActiveAligner, AlignContext, Alignment, HelperContext, HelperSide
-from veilboost.align.registry import alignment_named
+from veilboost.align.api import ActiveAligner, AlignContext, Alignment, HelperContext, HelperSide, alignment_named
 from veilboost.crypto.keyed_hash import HASHES
 from veilboost.errors import ImpossibleParameter
 from veilboost.types import AnyArray, PartyName

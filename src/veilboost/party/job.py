@@ -11,7 +11,7 @@ from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from veilboost.align.registry import all_alignments
+from veilboost.align.api import all_alignments
 from veilboost.config import TrainingConfig
 from veilboost.errors import ImpossibleSetting, UnreadableSettings
 from veilboost.fields import param

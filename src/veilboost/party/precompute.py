@@ -15,10 +15,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from veilboost.align.hmac_csp.hashed import PreparedHashing, PreparedIds, key_in
-from veilboost.align.hmac_csp.messages import AlignmentKey
-from veilboost.align.ids import Hashing
-from veilboost.align.registry import alignment_named, all_alignments
+from veilboost.align.api import alignment_named, all_alignments
+from veilboost.align.hmac_csp import AlignmentKey, key_in
+from veilboost.align.ids import Hashing, PreparedHashing, PreparedIds
 from veilboost.crypto.csprng import Csprng, JobRandomness
 from veilboost.crypto.keyed_hash import HASHES, KEY_BYTES
 from veilboost.engine.api import LOCAL

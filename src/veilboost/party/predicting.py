@@ -13,8 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from veilboost.align.api import AlignContext, AlignmentSpec
-from veilboost.align.registry import alignment_named
+from veilboost.align.api import AlignContext, AlignmentSpec, alignment_named
 from veilboost.crypto.csprng import Csprng
 from veilboost.data.columns import id_values
 from veilboost.data.load import load_table

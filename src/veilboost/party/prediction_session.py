@@ -7,8 +7,7 @@ import threading
 import time
 from pathlib import Path
 
-from veilboost.align.api import AlignContext
-from veilboost.align.registry import alignment_named
+from veilboost.align.api import AlignContext, alignment_named
 from veilboost.engine.api import lasting_engine
 from veilboost.engine.tables import gathered, taken
 from veilboost.errors import AgainstPolicy, CheckpointFailed, UnexpectedMessage

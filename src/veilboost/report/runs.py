@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from veilboost.align.registry import all_alignments
+from veilboost.align.api import all_alignments
 from veilboost.boost.metrics import metric_named
 from veilboost.boost.objective import make_objective
 from veilboost.config import TrainingConfig

@@ -10,9 +10,7 @@ import pytest
 
 from lotted import CONFIG, Lotted, lotted_certificates, stop_after
 from veilboost.align.api import AlignContext
-from veilboost.align.ecdh.active import EcdhActive
-from veilboost.align.ecdh.blinded import BlindedIds
-from veilboost.align.ecdh.messages import BlindOther, BlindOwn, CommonRows
+from veilboost.align.ecdh import BlindedIds, BlindOther, BlindOwn, CommonRows, EcdhActive
 from veilboost.audit.sources import seen_in
 from veilboost.data.load import load_table
 from veilboost.engine import columns as sharded_columns

@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from veilboost.align.api import AlignContext
+from veilboost.align.api import AlignContext, alignment_named
 from veilboost.align.ids import Hashing
-from veilboost.align.registry import alignment_named
 from veilboost.boost.booster import Progress
 from veilboost.data.table import PartyTable, drawn_places, drawn_rows
 from veilboost.engine.api import lasting_engine

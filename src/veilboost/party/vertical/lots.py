@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from veilboost.align.api import AlignContext, Alignment, AlignmentSpec, HelperSide, PassiveAligner
-from veilboost.align.lots import FEWEST, DealtIds, Lot
+from veilboost.align.ids import FEWEST, DealtIds, Lot
 from veilboost.data.table import PartyTable
 from veilboost.engine.shards import ShardedArray
 from veilboost.errors import EmptyIntersection, MalformedMessage, NothingToResume, RowsDiffer, UnexpectedMessage
@@ -91,7 +91,7 @@ class DrivenLots:
             except EmptyIntersection:  # in this lot
                 found = NOTHING
             last, total = found.rows, total + found.rows
-            yield lot.rows_of(found)
+            yield lot.rows_of(found.positions)
         if not total:
             raise EmptyIntersection(f"the {len(self.peers.names) + 1} parties have no row in common")
         self._tell(EndAlignment(total), EndAlignment(0))
@@ -171,7 +171,7 @@ class AnsweredLots:
             found = NOTHING
         if found.rows != rows:
             raise UnexpectedMessage("the parties found another number of common rows")
-        return self._lot.rows_of(_in_order(self._spec, found, self._lot))
+        return self._lot.rows_of(_in_order(self._spec, found, self._lot).positions)
 
 
 class HelpedLots:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from veilboost.align.api import AlignContext, HelperContext
+from veilboost.align.api import AlignContext, HelperContext, alignment_named
 from veilboost.align.ids import Hashing
-from veilboost.align.registry import alignment_named
 from veilboost.data.table import PartyTable, drawn_places
 from veilboost.engine.api import lasting_engine
 from veilboost.engine.tables import taken
