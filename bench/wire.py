@@ -26,11 +26,11 @@ import pyarrow.parquet as pq
 from common import arguments, as_matrix, hold_out, load, note, report
 from veilboost.config import TrainingConfig
 from veilboost.model.joined import join
-from veilboost.party.certs import init_authority, issue, load_identity
+from veilboost.party.certs import init_authority, issue
 from veilboost.party.daemon import Daemon
 from veilboost.party.federation import coordinate
 from veilboost.party.hub import tls_files
-from veilboost.party.identity import peer_identity, server_name
+from veilboost.party.identity import load_identity, peer_identity, server_name
 from veilboost.party.job import load_job
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import load_party

@@ -28,9 +28,8 @@ from veilboost.errors import (
 from veilboost.model.joined import join
 from veilboost.party.certs import init_authority, issue
 from veilboost.party.coordinator import Coordinator
-from veilboost.party.daemon import Daemon
+from veilboost.party.daemon import Daemon, PartyHost
 from veilboost.party.federation import Federation, coordinate
-from veilboost.party.host import PartyHost
 from veilboost.party.identity import peer_identity
 from veilboost.party.job import Job, JobParty, load_job
 from veilboost.party.messages import Propose

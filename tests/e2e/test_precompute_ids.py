@@ -30,7 +30,7 @@ from veilboost.party import precompute
 from veilboost.party.certs import issue
 from veilboost.party.daemon import Daemon
 from veilboost.party.federation import coordinate
-from veilboost.party.hub import LinkHub, own_identity
+from veilboost.party.hub import LinkHub
 from veilboost.party.job import Job, JobParty
 from veilboost.party.messages import CONTROL_MESSAGES, PrepareAlignment
 from veilboost.party.policy import Policy
@@ -307,7 +307,7 @@ def test_the_authoritys_owner_decides_as_about_the_job(market):
 
 def ask_as_ta(asking, job):
     """Ask the daemon of `ta`, whoever the job says is the authority."""
-    hub, way = LinkHub(own_identity(asking), asking.limits), asking.peers["ta"].address
+    hub, way = LinkHub(asking), asking.peers["ta"].address
     caller = Caller(
         *("ta", lambda seconds: hub.open("ta", way, seconds), bytes(16), Catalogue({*CONTROL_MESSAGES, AlignmentKey})),
         *(Transcript(asking.name), 15.0),

@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from veilboost.errors import ExposedKey, OversizedMessage, PeerRefused, PeerUnreachable, WireVersion
-from veilboost.party.certs import init_authority, issue, load_identity, revoke
+from veilboost.party.certs import init_authority, issue, revoke
 from veilboost.party.daemon import Daemon
 from veilboost.party.hub import tls_files
-from veilboost.party.identity import server_name
+from veilboost.party.identity import load_identity, server_name
 from veilboost.party.messages import CONTROL_MESSAGES, Accepted, Propose
 from veilboost.party.settings import load_party
 from veilboost.wire.grpc import METHOD, LinkServer, dial, encode_chunk

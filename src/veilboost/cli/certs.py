@@ -125,7 +125,8 @@ def show(
         [bold]veilboost certs show certs --json[/]
     """
     from veilboost.errors import UnreadableCertificate
-    from veilboost.party.certs import CA_CERTIFICATE, REVOKED, describe, load_revoked
+    from veilboost.party.certs import CA_CERTIFICATE, REVOKED
+    from veilboost.party.identity import describe, load_revoked
 
     files = sorted(path.glob("*.crt")) if path.is_dir() else [path]
     if not files:

@@ -28,8 +28,8 @@ def transcript(
 
         [bold]veilboost transcript runs/credit[/]
     """
-    from veilboost.party.exchange import read_entries, read_exchanges, traffic_by_peer, traffic_dict
-    from veilboost.wire.transcript import Network
+    from veilboost.party.runs import read_entries, read_exchanges
+    from veilboost.wire.transcript import Network, traffic_by_peer
 
     owner, exchanges = read_exchanges(run)
     totals = traffic_by_peer(owner, exchanges)
@@ -42,7 +42,7 @@ def transcript(
                 "party": owner,
                 "run": str(run),
                 "exchanges": [item.to_dict() for item in exchanges],
-                "peers": traffic_dict(totals),
+                "peers": totals,
                 **line,
             }
         )
@@ -67,13 +67,13 @@ def transcript(
     console.print("\n[bold]In all[/]\n")
     headers = ("sent", "bytes sent", "received", "bytes received")
     table = make_table("party", *headers, numbers=headers)
-    for peer, (sent, received) in totals.items():
+    for peer, total in totals.items():
         table.add_row(
             escape(peer),
-            str(sent.messages),
-            bytes_text(sent.size),
-            str(received.messages),
-            bytes_text(received.size),
+            str(total["messages_sent"]),
+            bytes_text(total["bytes_sent"]),
+            str(total["messages_received"]),
+            bytes_text(total["bytes_received"]),
         )
     indented(console, table)
     if line:

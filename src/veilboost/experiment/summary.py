@@ -14,7 +14,6 @@ from veilboost.config import TrainingConfig
 from veilboost.experiment.baseline import Baseline
 from veilboost.model.joined import JoinedModel
 from veilboost.model.part import Part
-from veilboost.party.exchange import Exchange
 from veilboost.privacy.statement import Statement
 from veilboost.protocols.spec import ProtocolSpec
 from veilboost.report.facts import SIMULATED, Facts
@@ -23,7 +22,7 @@ from veilboost.report.runs import training_facts
 from veilboost.report.steps import Course
 from veilboost.types import Column, Float64Array, PartyName
 from veilboost.wire.message import Message
-from veilboost.wire.transcript import Network, Transcript, by_type
+from veilboost.wire.transcript import Exchange, Network, Transcript, by_type
 
 _POINTS = 60  # of a learning curve
 _DIVIDED = {"vertical": ("parties", "columns"), "horizontal": ("participants", "rows")}

@@ -2,7 +2,7 @@
 
 An authority is a folder: `ca.crt` and `ca.key`, a certificate and a key for each party, a copy of every
 certificate ever issued, and `revoked.crl`, a signed list in the standard form. ECDSA on P-256 throughout,
-which every TLS library accepts. What reads and checks certificates is in `identity`, and named here too.
+which every TLS library accepts. What reads and checks certificates is in `identity`.
 """
 
 from __future__ import annotations
@@ -24,37 +24,20 @@ from veilboost.fields import FORMS
 from veilboost.party.identity import (
     PARTY_URI,
     CertificateInfo,
-    Identity,
-    PeerIdentity,
-    Revoked,
     check_age,
-    check_peer,
     describe,
     fingerprint_of,
-    load_identity,
     load_revoked,
+    make_private_folder,
     parse_certificates,
-    peer_identity,
+    read_private,
+    read_public,
+    refuse_to_overwrite,
     server_name,
+    write_private,
 )
-from veilboost.party.keyfiles import make_private_folder, read_private, read_public, refuse_to_overwrite, write_private
 from veilboost.party.policy import plain_fingerprint
 from veilboost.types import PartyName
-
-__all__ = [
-    "CertificateInfo",
-    "Identity",
-    "PeerIdentity",
-    "Revoked",
-    "check_peer",
-    "describe",
-    "init_authority",
-    "issue",
-    "load_identity",
-    "load_revoked",
-    "peer_identity",
-    "revoke",
-]
 
 CA_CERTIFICATE, CA_KEY, REVOKED, ISSUED = "ca.crt", "ca.key", "revoked.crl", "issued"
 CA_DAYS, PARTY_DAYS, MOST_DAYS = 3650, 365, 36_500

@@ -31,14 +31,13 @@ from veilboost.errors import (
     MissingLabel,
     UnsupportedCombination,
 )
-from veilboost.party.hub import LinkHub, Reach, caller_to, own_identity
-from veilboost.party.identity import PeerIdentity
+from veilboost.party.hub import LinkHub, caller_to
+from veilboost.party.identity import PeerIdentity, make_private_folder, write_private
 from veilboost.party.job import Job, read_job
-from veilboost.party.keyfiles import make_private_folder, write_private
 from veilboost.party.messages import CONTROL_MESSAGES, PrepareAlignment, Propose
 from veilboost.party.runs import RunFolder
 from veilboost.party.sections import commented_toml
-from veilboost.party.session import TrainingSession
+from veilboost.party.session import SessionContext, TrainingSession
 from veilboost.party.settings import PartySettings
 from veilboost.protocols.paillier.options import options_of
 from veilboost.protocols.spec import Precomputation
@@ -212,14 +211,14 @@ def _ask_key(settings: PartySettings, job: Job) -> bytes:
     address = (own and own.address) or job.parties[authority].address
     if address is None:
         raise ImpossibleSetting(f"{settings.name} has no address of {authority}", f"add it under [peers.{authority}]")
-    limits, hub = settings.limits, LinkHub(own_identity(settings), settings.limits)
+    seconds, hub = settings.limits.connect_seconds, LinkHub(settings)
     caller = caller_to(
         authority,
         settings,
-        lambda name, seconds: hub.open(name, address, seconds),
+        lambda name, left: hub.open(name, address, left),
         Catalogue({*CONTROL_MESSAGES, AlignmentKey}),
-        seconds=limits.connect_seconds,
-        silence=limits.connect_seconds,
+        seconds=seconds,
+        silence=seconds,
     )
     try:
         asked = PrepareAlignment(commented_toml(job.shared(), f"The job {job.name}."))
@@ -271,17 +270,8 @@ class KeySession(TrainingSession):
     One question and its answer. The owner's policy decides as it would about the job itself.
     """
 
-    def __init__(
-        self,
-        settings: PartySettings,
-        threads: int,
-        reach: Reach,
-        session: bytes,
-        asked: PrepareAlignment,
-        peer: PeerIdentity,
-    ) -> None:
-        proposal = Propose(asked.job, dry_run=True, resume=False)
-        super().__init__(settings, threads, reach, session, read_job(asked.job), proposal, peer)
+    def __init__(self, context: SessionContext, asked: PrepareAlignment) -> None:
+        super().__init__(context, read_job(asked.job), Propose(asked.job, dry_run=True, resume=False))
 
     def _check_place(self, peer: PeerIdentity) -> None:
         job, me = self.job, self.settings.name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import json
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from veilboost import __version__
 from veilboost.align.api import AlignContext, AlignmentSpec, alignment_named
 from veilboost.crypto.csprng import Csprng
 from veilboost.data.columns import id_values
@@ -20,31 +21,49 @@ from veilboost.data.load import load_table
 from veilboost.data.schema import SchemaRules, Selection, check_present, check_size
 from veilboost.data.sources import read_source
 from veilboost.data.table import PartyTable
+from veilboost.engine.api import lasting_engine
+from veilboost.engine.tables import gathered, taken
 from veilboost.errors import (
+    AgainstPolicy,
+    CheckpointFailed,
     EmptyIntersection,
     ImpossibleSetting,
     MissingPart,
     PeerUnreachable,
     RowsDiffer,
+    UnexpectedMessage,
     UnsupportedCombination,
     VeilBoostError,
 )
 from veilboost.infer.joint import predict_joint
 from veilboost.infer.messages import PREDICTION_MESSAGES
+from veilboost.infer.responder import PredictionResponder
 from veilboost.infer.scores import ModelInfo, scores_of
 from veilboost.model.joined import join
 from veilboost.model.part import ColumnInfo, Skeleton
 from veilboost.party.coordinator import Connections
-from veilboost.party.hub import LinkHub, caller_to, own_identity
+from veilboost.party.hub import LinkHub, caller_to
+from veilboost.party.identity import PeerIdentity
 from veilboost.party.job import Job, read_job
-from veilboost.party.messages import CONTROL_MESSAGES, Accepted, Finish, Propose, ProposePrediction
+from veilboost.party.messages import (
+    CONTROL_MESSAGES,
+    Accepted,
+    BeginAlignment,
+    EndAlignment,
+    Finish,
+    NextLot,
+    Propose,
+    ProposePrediction,
+)
+from veilboost.party.policy import PredictRequest, decide
 from veilboost.party.runs import RunFolder
-from veilboost.party.settings import PartySettings
+from veilboost.party.session import Session, SessionContext
+from veilboost.party.settings import PartySettings, open_allowed
 from veilboost.party.vertical.coordinator import who_answers
-from veilboost.party.vertical.lots import SALT_BYTES, DrivenLots, agreed_lots
+from veilboost.party.vertical.lots import SALT_BYTES, AnsweredLots, DrivenLots, agreed_lots, lots_of, wished_lots
 from veilboost.types import AnyArray, Float64Array, Int64Array, PartyName
 from veilboost.wire.channel import Channel, Peers
-from veilboost.wire.message import Catalogue, Done
+from veilboost.wire.message import Catalogue, Done, Message
 from veilboost.wire.rpc import Caller, Link
 from veilboost.wire.transcript import Transcript
 
@@ -127,7 +146,7 @@ class RollCall:
     def _call(self, seconds: float) -> Presence:
         parties = {name: self._job.parties[name] for name in who_answers(self._job)}
         found: dict[PartyName, bool | None] = dict.fromkeys(parties)
-        hub = LinkHub(own_identity(self._settings), self._settings.limits)
+        hub = LinkHub(self._settings)
 
         def reach(name: PartyName, left: float) -> Link:
             return hub.open(name, parties[name].address, left)
@@ -192,13 +211,14 @@ class LivePredictor(Predictor):
                 transcript.close()
 
     def _margins(self, table: PartyTable, connections: Connections, transcript: Transcript) -> Float64Array:
-        session = Csprng().bytes(16)
         spec = alignment_named(self.job.alignment)
         catalogue = Catalogue({*CONTROL_MESSAGES, *spec.messages, *PREDICTION_MESSAGES})
-        seconds = self.settings.limits.connect_seconds
-        callers = {
-            name: connections.caller(name, session, catalogue, transcript, seconds) for name in who_answers(self.job)
+        options = {
+            "session": Csprng().bytes(16),
+            "transcript": transcript,
+            "seconds": self.settings.limits.connect_seconds,
         }
+        callers = {name: connections.caller(name, catalogue, **options) for name in who_answers(self.job)}
         owners = [name for name in self.job.owners if name != self.settings.name]
         everyone, peers = Peers(dict[str, Channel](callers)), Peers({name: callers[name] for name in owners})
         name = self.run.path.name
@@ -237,7 +257,7 @@ class LivePredictor(Predictor):
             self.job.owners,
             table.ids,
             Peers(helpers),
-            threads=self.settings.threads or os.cpu_count() or 1,
+            threads=self.settings.cores,
         )
         found: list[Int64Array] = []
         with contextlib.suppress(EmptyIntersection):
@@ -273,3 +293,95 @@ def load_rows(source: object, id: str | None, columns: tuple[ColumnInfo, ...]) -
     check_present(read.table.column_names, selection)
     check_size(read.table.num_rows, 0, has_label=True)
     return PartyTable(id_values(id, read.table.column(id), typed=read.typed), ())
+
+
+_COUNTING = threading.Lock()
+
+
+class PredictionSession(Session):
+    """Checked by the policy, aligned, answered."""
+
+    def __init__(self, context: SessionContext, proposal: ProposePrediction) -> None:
+        super().__init__(context)
+        settings, peer = context.settings, context.peer
+        self._job = read_job(proposal.job)
+        self._rows = proposal.rows
+        self._run = RunFolder.open(settings.runs, proposal.run)
+        if self._run.status.get("active") != peer.party or self._run.status.get("state") != "finished":
+            raise AgainstPolicy(
+                f"{peer.party} has no finished model {proposal.run!r} here",
+                "predict with a model it trained with us",
+                public=True,
+            )
+        self._alignment = alignment_named(self._job.alignment)
+        self.catalogue = Catalogue({*CONTROL_MESSAGES, *self._alignment.messages, *PREDICTION_MESSAGES})
+        self._transcript = Transcript(settings.name, self._run.path / "predictions")
+        self._lots: AnsweredLots | None = None
+        self._found: list[Int64Array] = []
+        self._responder: PredictionResponder | None = None
+
+    def _act(self, peer: PeerIdentity, message: Message) -> Message:
+        self._only_proposer(peer)
+        if isinstance(message, ProposePrediction):
+            spend_predictions(self.settings, peer, self._rows)
+            return Accepted(__version__, aligned=False, lots=wished_lots(self.settings))
+        if isinstance(message, BeginAlignment):
+            return self._begin_alignment(message)
+        if isinstance(message, NextLot):
+            self._found.append(self._begun().next(message))
+            return Done()
+        if isinstance(message, EndAlignment):
+            return self._end_alignment(message)
+        if isinstance(message, Finish):
+            self.over = True
+            return Done()
+        if self._responder is not None:
+            return self._responder.handle(message)
+        if self._lots is not None:
+            return self._lots.handle(message)
+        raise UnexpectedMessage(f"{message.type_name()} came before its turn")
+
+    def _begin_alignment(self, message: BeginAlignment) -> Done:
+        if self._lots is not None:
+            raise UnexpectedMessage("alignment has begun already")
+        self._table = open_allowed(self.settings).without_label()
+        context = AlignContext(
+            self.settings.name, self._job.owners, self._table.ids, self._helpers(self._job), threads=self.settings.cores
+        )
+        self._lots = AnsweredLots(self._alignment, context, message, lots_of(self._table))
+        return Done()
+
+    def _begun(self) -> AnsweredLots:
+        if self._lots is None:
+            raise UnexpectedMessage("alignment has not begun")
+        return self._lots
+
+    def _end_alignment(self, message: EndAlignment) -> Done:
+        if message.rows > self._rows:
+            raise UnexpectedMessage("more rows are common than were to be predicted")
+        positions = [*self._found, self._begun().end(message)]
+        engine = lasting_engine(self.settings.engine, self.settings.workers)
+        rows = gathered(taken(engine, self._table, positions, message.rows))
+        self._responder = PredictionResponder(self._run.load_part(), rows.columns, rows.rows)
+        self._lots = None
+        return Done()
+
+
+def spend_predictions(settings: PartySettings, peer: PeerIdentity, rows: int) -> None:
+    """Count the rows of the day, for all peers together, before anything is read."""
+    ledger, today = settings.runs / "predictions.json", time.strftime("%Y-%m-%d")
+    with _COUNTING:
+        spent = _read_count(ledger, today)
+        decide(settings.policy, PredictRequest({peer.party: peer.fingerprint or None}, rows, predicted_today=spent))
+        try:
+            ledger.write_text(json.dumps({"day": today, "rows": spent + rows}))
+        except OSError as error:
+            raise CheckpointFailed(f"the count of predictions cannot be kept ({error.strerror})") from None
+
+
+def _read_count(ledger: Path, today: str) -> int:
+    try:
+        found = json.loads(ledger.read_text())
+        return int(found["rows"]) if found["day"] == today else 0
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0

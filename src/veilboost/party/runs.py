@@ -1,4 +1,4 @@
-"""A job's folder at one party: its job, status, alignment, checkpoint, part, metrics and transcript."""
+"""A job's folder at one party: its job, status, alignment, checkpoint, part, metrics, and what crossed in it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,12 +14,14 @@ import numpy as np
 
 from veilboost.boost.booster import Progress, RoundResult
 from veilboost.engine.shards import ShardedArray
-from veilboost.errors import CheckpointFailed, JobExists, NothingToResume, UnknownRun
+from veilboost.errors import CheckpointFailed, JobExists, NothingToResume, UnknownRun, UnreadableFile, VeilBoostError
 from veilboost.model.part import Part
 from veilboost.model.store import load_part, save_part
-from veilboost.types import Float64Array, Int64Array
+from veilboost.party.job import load_job
+from veilboost.types import Float64Array, Int64Array, PartyName
+from veilboost.wire.transcript import ENTRIES, Entry, Exchange, Transcript, read_transcript
 
-KEY, LEDGER = "job.key", "ledger.json"
+KEY, LEDGER, TRANSCRIPT = "job.key", "ledger.json", "transcript"
 
 
 class RunFolder:
@@ -242,6 +244,11 @@ class RunFolder:
     def load_part(self) -> Part:
         return load_part(self.path / "part", of_run=True)
 
+    def transcript(self, owner: PartyName, record: str) -> Transcript:
+        """A transcript of what crosses at `owner` in this run, kept as the job says."""
+        folder = None if record == "none" else self.path / TRANSCRIPT
+        return Transcript(owner, folder, "payload" if record == "payload" else "types")
+
     def add_metric(self, result: RoundResult) -> None:
         with (self.path / "metrics.jsonl").open("a") as file:
             file.write(json.dumps(vars(result)) + "\n")
@@ -286,3 +293,53 @@ def list_runs(runs: Path) -> Iterator[RunFolder]:
     """All runs in a party's folder, the newest first."""
     found = [RunFolder(path.parent) for path in runs.glob("*/status.json")]
     return iter(sorted(found, key=lambda run: -float(run.status.get("updated", 0.0))))
+
+
+# --- what crossed in a run ------------------------------------------------------------------------------------------
+
+
+def read_exchanges(run: Path) -> tuple[PartyName, list[Exchange]]:
+    """Whose run it is, and what crossed, in the order in which types of messages first came.
+
+    `run` is a run's folder, or the transcript's folder in it.
+
+    Raises
+    ------
+    UnknownRun
+        The folder is none of a run.
+    UnreadableFile
+        The run has no transcript, or it is damaged.
+    """
+    folder = run.parent if not (run / TRANSCRIPT).exists() and (run / ENTRIES).exists() else run
+    owner = RunFolder(folder).status.get("party")
+    if not isinstance(owner, str):
+        raise UnknownRun(f"{run} is not the folder of a run")
+    if not (folder / TRANSCRIPT / ENTRIES).exists():
+        raise UnreadableFile(
+            f"the run in {folder} has no transcript", 'it was recorded unless the job has record="none"'
+        )
+    roles = _roles(folder)
+    found: dict[tuple[PartyName, PartyName, str], tuple[int, int, tuple[tuple[str, str], ...]]] = {}
+    for entry in read_transcript(folder / TRANSCRIPT):
+        sender, receiver = (owner, entry.peer) if entry.direction == "sent" else (entry.peer, owner)
+        count, size, reveals = found.get((sender, receiver, entry.message), (0, 0, ()))
+        if not count:
+            reveals = tuple(
+                (what, receiver if roles.get(receiver) == role else str(role)) for what, role in entry.reveals
+            )
+        found[sender, receiver, entry.message] = count + 1, size + entry.size, reveals
+    return owner, [Exchange(*key, *value) for key, value in found.items()]
+
+
+def read_entries(run: Path) -> Iterator[Entry]:
+    """Message by message, as `read_exchanges` reads them."""
+    return read_transcript(run / TRANSCRIPT if (run / TRANSCRIPT).exists() else run)
+
+
+def _roles(folder: Path) -> Mapping[PartyName, str]:
+    """Which role each party has, as messages name roles; empty where the job cannot be read."""
+    try:
+        job = load_job(folder / "job.toml")
+    except VeilBoostError:
+        return {}
+    return {name: job.role_of(name) for name in job.parties}

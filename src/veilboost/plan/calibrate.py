@@ -14,13 +14,13 @@ from typing import Any, cast
 
 import numpy as np
 
+from veilboost import __version__
 from veilboost.errors import UnreadableFile
 from veilboost.plan.measure import Measured, measure
 from veilboost.plan.units import cost_of, of_first, of_later, units_of
 from veilboost.protocols.cost import ONCE, InTurn, PlannedJob, Units
 from veilboost.protocols.registry import protocol_named
 from veilboost.types import Float64Array
-from veilboost.version import release
 
 FILE = "plan.json"
 _FORMAT = "veilboost-plan 3"
@@ -195,4 +195,4 @@ def save_calibrations(file: Path, found: Mapping[str, Calibration]) -> None:
 
 def _whose() -> dict[str, str]:
     """A home folder may be shared between machines."""
-    return {"release": release(), "machine": platform.node(), "processor": platform.machine()}
+    return {"release": __version__, "machine": platform.node(), "processor": platform.machine()}

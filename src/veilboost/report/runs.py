@@ -15,9 +15,8 @@ from veilboost.boost.objective import make_objective
 from veilboost.config import TrainingConfig
 from veilboost.errors import UnknownRun, UnreadableFile, VeilBoostError
 from veilboost.model.part import Part
-from veilboost.party.exchange import Exchange, read_entries, read_exchanges, shown_to
 from veilboost.party.job import load_job
-from veilboost.party.runs import RunFolder
+from veilboost.party.runs import RunFolder, read_entries, read_exchanges
 from veilboost.privacy.accountant import spending
 from veilboost.privacy.event import event_from_dict
 from veilboost.privacy.statement import Noise, Statement
@@ -26,6 +25,7 @@ from veilboost.report.model import part_facts
 from veilboost.report.steps import Course, course, kind_of
 from veilboost.types import PartyName
 from veilboost.wire.message import Message
+from veilboost.wire.transcript import Exchange, shown_to
 
 _DRIVERS = ("active", "server")
 

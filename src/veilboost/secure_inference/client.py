@@ -14,13 +14,12 @@ from veilboost.data.load import load_table
 from veilboost.data.table import PartyTable
 from veilboost.errors import ImpossibleSetting, MissingPart, VeilBoostError
 from veilboost.model.part import Part
-from veilboost.party.hub import LinkHub, Reach, caller_to, own_identity
+from veilboost.party.hub import LinkHub, Reach, caller_to
 from veilboost.party.job import read_job
 from veilboost.party.messages import CONTROL_MESSAGES, Accepted, Finish, OpenService
-from veilboost.party.own_table import load_allowed
 from veilboost.party.predicting import KEEP
 from veilboost.party.runs import RunFolder
-from veilboost.party.settings import PartySettings
+from veilboost.party.settings import PartySettings, load_allowed
 from veilboost.secure_inference import messages
 from veilboost.secure_inference.attributes import Directory, attributes_of
 from veilboost.secure_inference.files import ServiceFolder
@@ -71,7 +70,7 @@ class ServiceClient:
 
     def __init__(self, settings: PartySettings, opening: OpenService) -> None:
         self._settings, self._opening = settings, opening
-        self._hub = LinkHub(own_identity(settings), settings.limits)
+        self._hub = LinkHub(settings)
 
     def __enter__(self) -> Self:
         return self

@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from veilboost.errors import CheckpointFailed, UnknownRun
-from veilboost.party.keyfiles import make_private_folder, write_private
+from veilboost.party.identity import make_private_folder, write_private
 from veilboost.secure_inference.attributes import Directory
 from veilboost.secure_inference.messages import EncryptedNodes
 from veilboost.secure_inference.scheme import KnownService

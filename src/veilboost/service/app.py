@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
+from veilboost import __version__
 from veilboost.data.table import PartyTable
 from veilboost.errors import MalformedMessage, OversizedMessage, RowsDiffer, UnknownMessage, VeilBoostError
 from veilboost.infer.scores import ModelInfo, meaning
@@ -25,7 +26,6 @@ from veilboost.service.guard import SEEN, Guard, Log, Seen, refusal
 from veilboost.service.rows import Asked, read_request
 from veilboost.service.schema import About, Health, Refusal, Schema
 from veilboost.types import Float64Array
-from veilboost.version import release
 
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 ERRORS = {
@@ -95,7 +95,7 @@ def make_app(
 
     app = FastAPI(
         title=f"VeilBoost model {info.name}",
-        version=release(),
+        version=__version__,
         description=f"Joint predictions of {', '.join(info.parties)}. A score is {meaning(info)}.",
         lifespan=lifespan,
         docs_url=None,  # the interactive pages load scripts from elsewhere

@@ -15,8 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from veilboost.errors import AgainstPolicy
-from veilboost.party.certs import init_authority, issue, peer_identity
-from veilboost.party.host import PartyHost
+from veilboost.party.certs import init_authority, issue
+from veilboost.party.daemon import PartyHost
+from veilboost.party.hub import admit_peer
+from veilboost.party.identity import peer_identity
 from veilboost.party.job import read_job
 from veilboost.party.messages import BeginAlignment, Checkpoint, Finish, Propose
 from veilboost.party.settings import load_party
@@ -282,15 +284,15 @@ def test_whatever_arrives_is_answered(host, bank, body, kind, number, session):
 
 
 def test_who_may_speak(host, certificates, tmp_path):
-    assert host.admit((certificates / "bank.crt").read_bytes()).party == "bank"
+    assert admit_peer(host.settings, (certificates / "bank.crt").read_bytes()).party == "bank"
     for certificate in ((certificates / "stranger.crt").read_bytes(), b"", os.urandom(50)):
         with pytest.raises(Exception, match="VB-16"):
-            host.admit(certificate)
+            admit_peer(host.settings, certificate)
     old = tmp_path / "old"
     init_authority(old, now=datetime.now(UTC) - timedelta(days=400))
     issue(old, "bank", ["localhost"], days=1, now=datetime.now(UTC) - timedelta(days=300))
     with pytest.raises(Exception, match="VB-1603"):
-        host.admit((old / "bank.crt").read_bytes())
+        admit_peer(host.settings, (old / "bank.crt").read_bytes())
 
 
 def test_an_accepted_job_says_which_release(host, bank):

@@ -27,9 +27,9 @@ from veilboost.errors import (
     RowsDiffer,
     UnexpectedMessage,
 )
-from veilboost.party.certs import peer_identity
 from veilboost.party.coordinator import Watch
-from veilboost.party.host import PartyHost
+from veilboost.party.daemon import PartyHost
+from veilboost.party.identity import peer_identity
 from veilboost.party.messages import Accepted, BeginAlignment, EndAlignment, Finish, NextLot, Propose
 from veilboost.party.predicting import LivePredictor
 from veilboost.party.settings import DataSettings

@@ -6,8 +6,8 @@ import inspect
 
 import pytest
 
+from veilboost.party.daemon import SESSIONS, session_for
 from veilboost.party.messages import CONTROL_MESSAGES
-from veilboost.party.openings import SESSIONS, session_for
 
 pytestmark = pytest.mark.fast
 
@@ -15,6 +15,6 @@ pytestmark = pytest.mark.fast
 @pytest.mark.parametrize("opening", SESSIONS, ids=lambda opening: opening.__name__)
 def test_an_opening_names_a_session_that_can_be_made_of_it(opening):
     factory = session_for(object.__new__(opening))
-    *_, proposal, _peer = inspect.signature(factory).parameters.values()
+    _context, proposal = inspect.signature(factory).parameters.values()
     assert proposal.annotation == opening.__name__
     assert opening in CONTROL_MESSAGES

@@ -20,11 +20,10 @@ from veilboost.party.booking import Booking, training_request, with_own_delta
 from veilboost.party.coordinator import Coordinator, Watch
 from veilboost.party.job import Job
 from veilboost.party.messages import Accepted, Checkpoint, Finish, Propose
-from veilboost.party.own_table import open_table
 from veilboost.party.policy import TrainRequest
 from veilboost.party.precompute import PREPARED, prepared_hashing, prepared_randomness
 from veilboost.party.runs import RunFolder
-from veilboost.party.settings import PartySettings
+from veilboost.party.settings import PartySettings, open_table
 from veilboost.party.vertical.lots import SALT_BYTES, DrivenLots, agreed_lots, kept_rows, lots_of
 from veilboost.party.vertical.training import TrainingJob, train_active
 from veilboost.protocols.validation import resolve
@@ -103,7 +102,7 @@ class VerticalCoordinator(Coordinator):
             table,
             trainers,
             self._held_out(table),
-            self.threads,
+            self.settings.cores,
             _Keeper(self, run, trainers, table, resume),
             lambda result: self._after_round(run, result),
             randomness,

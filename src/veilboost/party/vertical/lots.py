@@ -14,10 +14,13 @@ import numpy as np
 from veilboost.align.api import AlignContext, Alignment, AlignmentSpec, HelperSide, PassiveAligner
 from veilboost.align.ids import FEWEST, DealtIds, Lot
 from veilboost.data.table import PartyTable
+from veilboost.engine.api import LOCAL
 from veilboost.engine.shards import ShardedArray
+from veilboost.engine.tables import rows_in_place
 from veilboost.errors import EmptyIntersection, MalformedMessage, NothingToResume, RowsDiffer, UnexpectedMessage
 from veilboost.party.messages import Accepted, BeginAlignment, EndAlignment, NextLot
 from veilboost.party.runs import RunFolder
+from veilboost.party.settings import PartySettings
 from veilboost.types import Int64Array, PartyName
 from veilboost.wire.channel import Peers
 from veilboost.wire.message import Done, Message
@@ -35,6 +38,12 @@ def lots_for(rows: int) -> int:
 
 def lots_of(table: PartyTable) -> int:
     return lots_for(table.rows) if isinstance(table.ids, ShardedArray) else 1
+
+
+def wished_lots(settings: PartySettings) -> int:
+    """Into how many lots this party needs ids to be dealt. Of its table only the files' heads are read."""
+    source = settings.own_data.parquet
+    return 1 if source is None or settings.engine == LOCAL.name else lots_for(rows_in_place(source))
 
 
 def agreed_lots(own: int, accepted: Mapping[PartyName, Accepted]) -> int:

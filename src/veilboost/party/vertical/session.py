@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from veilboost import __version__
 from veilboost.align.api import AlignContext, HelperContext, alignment_named
 from veilboost.align.ids import Hashing
 from veilboost.data.table import PartyTable, drawn_places
@@ -26,13 +27,12 @@ from veilboost.party.messages import (
     NextLot,
     Propose,
 )
-from veilboost.party.own_table import open_allowed, wished_lots
 from veilboost.party.precompute import PREPARED, prepared_hashing, take_key
 from veilboost.party.runs import RunFolder
 from veilboost.party.session import TrainingSession
-from veilboost.party.vertical.lots import AnsweredLots, HelpedLots, kept_rows, lots_of
+from veilboost.party.settings import open_allowed
+from veilboost.party.vertical.lots import AnsweredLots, HelpedLots, kept_rows, lots_of, wished_lots
 from veilboost.party.vertical.training import PassiveSession
-from veilboost.version import release
 from veilboost.wire.message import Catalogue, Done, Message
 
 
@@ -82,12 +82,12 @@ class VerticalSession(TrainingSession):
     def _accept(self, peer: PeerIdentity, message: Propose) -> Accepted:
         if message.dry_run:
             self.over = True
-            return Accepted(release(), aligned=False)
+            return Accepted(__version__, aligned=False)
         if not self.uses_table:
             helper = self._alignment.helpers[self.role]
             context = HelperContext(self.job.owners, take_key=lambda: take_key(self.settings, self.job))
             self._helper = HelpedLots(lambda: helper(context))
-            return Accepted(release(), aligned=False)
+            return Accepted(__version__, aligned=False)
         lots, runs = wished_lots(self.settings), self.settings.runs
         known = (runs / self.job.name / "status.json").exists()
         if known and RunFolder(runs / self.job.name).status.get("active") != self.job.driver:
@@ -109,7 +109,7 @@ class VerticalSession(TrainingSession):
         aligned = message.resume and run.lots is not None
         if aligned:
             self._start_training(run)
-        return Accepted(release(), aligned, lots)
+        return Accepted(__version__, aligned, lots)
 
     def _load(self) -> PartyTable:
         if self._table is None:
@@ -133,7 +133,7 @@ class VerticalSession(TrainingSession):
             order=self.job.owners,
             ids=table.ids,
             helpers=self._helpers(self.job),
-            threads=self._threads,
+            threads=self.settings.cores,
             hashing=hashing,
         )
         self._lots = AnsweredLots(self._alignment, context, message, lots_of(table))
@@ -173,7 +173,7 @@ class VerticalSession(TrainingSession):
             self.spec,
             self.settings.name,
             aligned,
-            self._threads,
+            self.settings.cores,
             self._config,
             self._booking.randomness,
             self._booking,
