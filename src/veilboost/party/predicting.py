@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from veilboost import __version__
-from veilboost.align.api import AlignContext, AlignmentSpec, alignment_named
+from veilboost.align.api import alignment_named
 from veilboost.crypto.csprng import Csprng
 from veilboost.data.columns import id_values
 from veilboost.data.load import load_table
@@ -60,7 +60,7 @@ from veilboost.party.runs import RunFolder
 from veilboost.party.session import Session, SessionContext
 from veilboost.party.settings import PartySettings, open_allowed
 from veilboost.party.vertical.coordinator import who_answers
-from veilboost.party.vertical.lots import SALT_BYTES, AnsweredLots, DrivenLots, agreed_lots, lots_of, wished_lots
+from veilboost.party.vertical.lots import SALT_BYTES, AnsweredLots, drive_alignment, wished_lots
 from veilboost.types import AnyArray, Float64Array, Int64Array, PartyName
 from veilboost.wire.channel import Channel, Peers
 from veilboost.wire.message import Catalogue, Done, Message
@@ -211,68 +211,47 @@ class LivePredictor(Predictor):
                 transcript.close()
 
     def _margins(self, table: PartyTable, connections: Connections, transcript: Transcript) -> Float64Array:
-        spec = alignment_named(self.job.alignment)
-        catalogue = Catalogue({*CONTROL_MESSAGES, *spec.messages, *PREDICTION_MESSAGES})
+        messages = (*CONTROL_MESSAGES, *alignment_named(self.job.alignment).messages, *PREDICTION_MESSAGES)
         options = {
             "session": Csprng().bytes(16),
             "transcript": transcript,
             "seconds": self.settings.limits.connect_seconds,
         }
-        callers = {name: connections.caller(name, catalogue, **options) for name in who_answers(self.job)}
+        callers: dict[PartyName, Channel] = {
+            name: connections.caller(name, Catalogue(messages), **options) for name in who_answers(self.job)
+        }
         owners = [name for name in self.job.owners if name != self.settings.name]
-        everyone, peers = Peers(dict[str, Channel](callers)), Peers({name: callers[name] for name in owners})
-        name = self.run.path.name
-        accepted = everyone.ask(
-            {
-                other: ProposePrediction(name, self._text, table.rows)
-                if other in owners
-                else Propose(self._text, dry_run=False, resume=False)
-                for other in callers
-            },
-            Accepted,
-        )
+        everyone, peers = Peers(callers), Peers({name: callers[name] for name in owners})
+        to_owner = ProposePrediction(self.run.path.name, self._text, table.rows)
+        to_helper = Propose(self._text, dry_run=False, resume=False)
+        accepted = everyone.ask({name: to_owner if name in owners else to_helper for name in callers}, Accepted)
         completed = False
         try:
-            margin = self._ask(table, spec, callers, everyone, peers, agreed_lots(1, accepted))
+            positions = self._common_rows(table, callers, accepted)
+            aligned = table.take(positions)
+            margin = predict_joint(self.part, aligned.columns, aligned.rows, peers)
             completed = True
         finally:  # whatever happened, nobody keeps a session open for us
             with contextlib.suppress(VeilBoostError):
                 peers.ask({other: Finish(completed) for other in owners}, Done)
-        return margin
+        back = np.empty_like(margin)
+        back[:, positions] = margin
+        return back
 
-    def _ask(
-        self,
-        table: PartyTable,
-        spec: AlignmentSpec,
-        callers: Mapping[str, Caller],
-        everyone: Peers,
-        peers: Peers,
-        lots: int,
-    ) -> Float64Array:
-        helpers: dict[str, Channel] = {
-            role: callers[other] for role, other in self.job.helpers.items() if other in callers
-        }
-        context = AlignContext(
-            self.settings.name,
-            self.job.owners,
-            table.ids,
-            Peers(helpers),
-            threads=self.settings.cores,
-        )
+    def _common_rows(
+        self, table: PartyTable, callers: Mapping[PartyName, Channel], accepted: Mapping[PartyName, Accepted]
+    ) -> Int64Array:
+        """Where the rows stand in the common order, which must be all of them."""
         found: list[Int64Array] = []
         with contextlib.suppress(EmptyIntersection):
-            found.extend(DrivenLots(spec, context, peers, everyone, lots, Csprng().bytes(SALT_BYTES)).rows())
+            salt = Csprng().bytes(SALT_BYTES)
+            found.extend(drive_alignment(self.settings, self.job, table, callers, accepted, salt))
         lost = table.rows - sum(map(len, found))
         if lost:
             raise RowsDiffer(
                 f"{lost} of the {table.rows} rows are not known to every party", "predict for people whom all know"
             )
-        positions = np.concatenate(found)
-        aligned = table.take(positions)
-        margin = predict_joint(self.part, aligned.columns, aligned.rows, peers)
-        back = np.empty_like(margin)
-        back[:, positions] = margin
-        return back
+        return np.concatenate(found)
 
 
 def load_rows(source: object, id: str | None, columns: tuple[ColumnInfo, ...]) -> PartyTable:
@@ -345,10 +324,7 @@ class PredictionSession(Session):
         if self._lots is not None:
             raise UnexpectedMessage("alignment has begun already")
         self._table = open_allowed(self.settings).without_label()
-        context = AlignContext(
-            self.settings.name, self._job.owners, self._table.ids, self._helpers(self._job), threads=self.settings.cores
-        )
-        self._lots = AnsweredLots(self._alignment, context, message, lots_of(self._table))
+        self._lots = AnsweredLots(self.settings, self._job, self._table, self._helpers(self._job), message)
         return Done()
 
     def _begun(self) -> AnsweredLots:

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from veilboost.align.api import AlignContext, alignment_named
-from veilboost.align.ids import Hashing
+from veilboost.align.api import alignment_named
 from veilboost.boost.booster import Progress
 from veilboost.data.table import PartyTable, drawn_places, drawn_rows
 from veilboost.engine.api import lasting_engine
@@ -21,14 +20,14 @@ from veilboost.party.coordinator import Coordinator, Watch
 from veilboost.party.job import Job
 from veilboost.party.messages import Accepted, Checkpoint, Finish, Propose
 from veilboost.party.policy import TrainRequest
-from veilboost.party.precompute import PREPARED, prepared_hashing, prepared_randomness
+from veilboost.party.precompute import PREPARED, prepared_randomness
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import PartySettings, open_table
-from veilboost.party.vertical.lots import SALT_BYTES, DrivenLots, agreed_lots, kept_rows, lots_of
+from veilboost.party.vertical.lots import SALT_BYTES, drive_alignment, kept_rows
 from veilboost.party.vertical.training import TrainingJob, train_active
 from veilboost.protocols.validation import resolve
 from veilboost.types import BoolArray, PartyName
-from veilboost.wire.channel import Channel, Peers
+from veilboost.wire.channel import Peers
 from veilboost.wire.message import Done
 from veilboost.wire.rpc import Caller
 
@@ -46,8 +45,7 @@ class VerticalCoordinator(Coordinator):
     """A job at its active party, which has the label and may have columns."""
 
     def __init__(self, settings: PartySettings, job: Job, watch: Watch | None = None) -> None:
-        self.alignment = alignment_named(job.alignment)
-        self.messages = self.alignment.messages
+        self.messages = alignment_named(job.alignment).messages
         job = with_own_delta(job, job.spec, settings.policy)
         self._booking = Booking.of_run(settings, job.name, resume=True)
         _own_policy(settings, job, self._booking.consider)
@@ -79,15 +77,16 @@ class VerticalCoordinator(Coordinator):
 
     def _train(self, run: RunFolder, callers: Mapping[PartyName, Caller], resume: bool) -> TrainingOutcome:
         self.watch.stage("asking the parties")
-        everyone = Peers(dict[PartyName, Channel](callers))
         proposal = Propose(self.job_text(), dry_run=False, resume=resume)
-        accepted = everyone.ask(dict.fromkeys(callers, proposal), Accepted)
+        accepted = Peers(callers).ask(dict.fromkeys(callers, proposal), Accepted)
         trainers = Peers({name: callers[name] for name in self.job.owners if name != self.job.driver})
         table = self._table
         if not resume or run.lots is None or not all(accepted[name].aligned for name in trainers.names):
-            lots = agreed_lots(lots_of(table), accepted)
             salt = self._booking.randomness.for_request("salt of lots").bytes(SALT_BYTES)
-            self._align(run, table, callers, everyone, trainers, lots, salt)
+            run.note(state="aligning")
+            run.save_alignment(
+                drive_alignment(self.settings, self.job, table, callers, accepted, salt, run, self.watch.stage)
+            )
         engine = lasting_engine(self.settings.engine, self.settings.workers)
         table = self._table = taken(engine, table, kept_rows(run, table.rows), run.rows)  # the others are let go
         _own_policy(self.settings, self.job, self._booking.reserve, table.rows)
@@ -111,34 +110,6 @@ class VerticalCoordinator(Coordinator):
         )
         trainers.ask({name: Finish(completed=True) for name in trainers.names}, Done)
         return outcome
-
-    def _align(
-        self,
-        run: RunFolder,
-        table: PartyTable,
-        callers: Mapping[PartyName, Caller],
-        everyone: Peers,
-        trainers: Peers,
-        lots: int,
-        salt: bytes,
-    ) -> None:
-        run.note(state="aligning")
-        helpers: dict[str, Channel] = {
-            role: callers[name] for role, name in self.job.helpers.items() if name in callers
-        }
-        hashing = Hashing()
-        if self.alignment.hashes_ids or (self.settings.runs / PREPARED).is_dir():
-            hashing = prepared_hashing(self.settings, self.job, run)
-        context = AlignContext(
-            self.settings.name,
-            self.job.owners,
-            table.ids,
-            Peers(helpers),
-            threads=self.settings.threads or 1,
-            hashing=hashing,
-        )
-        driven = DrivenLots(self.alignment, context, trainers, everyone, lots, salt, self.watch.stage)
-        run.save_alignment(driven.rows())
 
     def _held_out(self, table: PartyTable) -> BoolArray | None:
         share, seed = self.job.validation, self.job.training.seed

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from veilboost import __version__
-from veilboost.align.api import AlignContext, HelperContext, alignment_named
-from veilboost.align.ids import Hashing
+from veilboost.align.api import HelperContext, alignment_named
 from veilboost.data.table import PartyTable, drawn_places
 from veilboost.engine.api import lasting_engine
 from veilboost.engine.tables import taken
@@ -27,11 +26,11 @@ from veilboost.party.messages import (
     NextLot,
     Propose,
 )
-from veilboost.party.precompute import PREPARED, prepared_hashing, take_key
+from veilboost.party.precompute import take_key
 from veilboost.party.runs import RunFolder
 from veilboost.party.session import TrainingSession
 from veilboost.party.settings import open_allowed
-from veilboost.party.vertical.lots import AnsweredLots, HelpedLots, kept_rows, lots_of, wished_lots
+from veilboost.party.vertical.lots import AnsweredLots, HelpedLots, kept_rows, wished_lots
 from veilboost.party.vertical.training import PassiveSession
 from veilboost.wire.message import Catalogue, Done, Message
 
@@ -56,8 +55,11 @@ class VerticalSession(TrainingSession):
     # --- requests ---------------------------------------------------------------------------------------
 
     def _act(self, peer: PeerIdentity, message: Message) -> Message:
-        if self._helper is not None and peer.party != self.proposer:
-            return self._helper.handle(peer.party, message)
+        drives = peer.party == self.proposer
+        if self._helper is not None and not (drives and isinstance(message, Propose | Finish)):
+            answer = self._helper.handle(peer.party, message, drives)
+            self.over = self._helper.over
+            return answer
         self._only_proposer(peer)
         if isinstance(message, Propose):
             return self._accept(peer, message)
@@ -71,8 +73,6 @@ class VerticalSession(TrainingSession):
             return self._checkpoint()
         if isinstance(message, Finish):
             return self._finish(message)
-        if self._helper is not None:
-            return self._helper.handle(peer.party, message)
         if self._training is not None:
             return self._training.side.handle(message)
         if self._lots is not None:
@@ -118,42 +118,21 @@ class VerticalSession(TrainingSession):
         return self._table
 
     def _begin_alignment(self, message: BeginAlignment) -> Done:
-        if self._helper is not None:
-            self._helper.begin(message)
-            return Done()
         if self._run is None or self._lots is not None:
             raise UnexpectedMessage("alignment came before the job was accepted, or once more")
         self._run.note(state="aligning")
-        table = self._load()
-        hashing = Hashing()
-        if self._alignment.hashes_ids or (self.settings.runs / PREPARED).is_dir():
-            hashing = prepared_hashing(self.settings, self.job, self._run)
-        context = AlignContext(
-            party=self.settings.name,
-            order=self.job.owners,
-            ids=table.ids,
-            helpers=self._helpers(self.job),
-            threads=self.settings.cores,
-            hashing=hashing,
-        )
-        self._lots = AnsweredLots(self._alignment, context, message, lots_of(table))
+        helpers = self._helpers(self.job)
+        self._lots = AnsweredLots(self.settings, self.job, self._load(), helpers, message, self._run)
         self._training = None  # of rows that this party knew, and another has forgotten
         return Done()
 
     def _next_lot(self, message: NextLot) -> Done:
-        if self._helper is not None:
-            self._helper.next(message)
-            return Done()
         if self._lots is None or self._run is None:
             raise UnexpectedMessage("alignment has not begun")
         self._run.save_lot(message.number - 1, self._lots.next(message))
         return Done()
 
     def _end_alignment(self, peer: PeerIdentity, message: EndAlignment) -> Done:
-        if self._helper is not None:
-            self._helper.end()
-            self.over = True
-            return Done()
         if self._lots is None or self._run is None:
             raise UnexpectedMessage("alignment has not begun")
         positions = self._lots.end(message)
