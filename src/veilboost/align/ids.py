@@ -41,7 +41,9 @@ def canonical_ids(ids: AnyArray) -> list[bytes]:
         raise MixedTypes(
             f"of {len(values)} ids {numbers} are whole numbers and {texts} are text", "make them all the same kind"
         )
-    _refuse_repeats(found)
+    repeats = len(found) - len(set(found))
+    if repeats:
+        raise DuplicateIds(f"{repeats} of {len(found)} rows repeat an id, once ids are written in their common form")
     return found
 
 
@@ -55,12 +57,6 @@ def _texts(values: Sequence[str]) -> list[bytes]:
     if empty:
         raise MissingId(f"{empty} of {len(found)} ids are empty")
     return found
-
-
-def _refuse_repeats(found: Sequence[bytes]) -> None:
-    repeats = len(found) - len(set(found))
-    if repeats:
-        raise DuplicateIds(f"{repeats} of {len(found)} rows repeat an id, once ids are written in their common form")
 
 
 # --- rows of bytes (digests, points) in order ----------------------------------------------------------------------

@@ -16,7 +16,7 @@ from veilboost.boost.bins import BinLayout
 from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
 from veilboost.party.simulation import simulate_training
-from veilboost.party.vertical.training import PassiveSession, TrainingJob, train_active
+from veilboost.party.training import PassiveSession, TrainingJob, train_active
 from veilboost.protocols.spec import ProtocolSpec
 from veilboost.protocols.vertical.messages import ColumnsOffered
 from veilboost.types import BoolArray, Float64Array, PartyName

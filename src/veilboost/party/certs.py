@@ -82,7 +82,10 @@ def issue(
     `hosts` are the names and addresses under which others reach the party. The key lies beside the
     certificate: `NAME.crt` and `NAME.key`.
     """
-    _check_party(party)
+    if not FORMS["party"].fits(party):
+        raise ImpossibleParameter(f"{party!r} is not {FORMS['party'].text}", "choose another name")
+    if f"{party}.crt".casefold() == CA_CERTIFICATE:
+        raise ImpossibleParameter("a party cannot be named like the authority's own file", "choose another name")
     start, end = _validity(days, now)
     names = [_general_name(host) for host in dict.fromkeys(hosts)]
     key_file, file = folder / f"{party}.key", folder / f"{party}.crt"
@@ -152,13 +155,6 @@ def _load_authority(folder: Path, now: datetime | None) -> tuple[x509.Certificat
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
         raise ForeignCertificate(f"{key_file} does not belong to {file}", "restore the folder from a copy")
     return certificate, key
-
-
-def _check_party(party: PartyName) -> None:
-    if not FORMS["party"].fits(party):
-        raise ImpossibleParameter(f"{party!r} is not {FORMS['party'].text}", "choose another name")
-    if f"{party}.crt".casefold() == CA_CERTIFICATE:
-        raise ImpossibleParameter("a party cannot be named like the authority's own file", "choose another name")
 
 
 def _validity(days: int, now: datetime | None) -> tuple[datetime, datetime]:

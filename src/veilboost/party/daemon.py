@@ -51,7 +51,7 @@ SESSIONS: dict[type[Message], str] = {
 }
 OPENINGS = Catalogue(tuple(SESSIONS))
 TRAINING: dict[Setting, str] = {
-    "vertical": "veilboost.party.vertical.session:VerticalSession",
+    "vertical": "veilboost.party.vertical:VerticalSession",
     "horizontal": "veilboost.party.horizontal:HorizontalSession",
 }
 

@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console, Group, RenderableType
@@ -25,7 +24,7 @@ from veilboost.party.job import Job, load_job
 from veilboost.party.predicting import Prediction, open_predictor
 from veilboost.party.runs import RunFolder, read_exchanges
 from veilboost.party.settings import PartySettings, load_party
-from veilboost.party.vertical.coordinator import VerticalCoordinator
+from veilboost.party.vertical import VerticalCoordinator
 from veilboost.protocols.spec import Setting
 from veilboost.types import PartyName
 from veilboost.wire.transcript import traffic_by_peer
@@ -212,9 +211,7 @@ class LiveView:
             self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._drawn:
             self._live.stop()
         self._end_stage()

@@ -214,7 +214,8 @@ class CertificateVoucher:
         else:
             raise UnsupportedCombination("the key of the certificate cannot sign", "use an EC, Ed25519 or RSA key")
         own = parse_certificates(self._identity.certificate, "the own certificate")[0]
-        return json.dumps({"certificate": _pem(own), "signature": signature.hex()})
+        pem = own.public_bytes(serialization.Encoding.PEM).decode()
+        return json.dumps({"certificate": pem, "signature": signature.hex()})
 
     def check(self, party: PartyName, content: bytes, evidence: str) -> None:
         try:
@@ -238,10 +239,6 @@ class CertificateVoucher:
 
     def _spelled(self, content: bytes) -> bytes:
         return b"veilboost vouches " + self._session + content
-
-
-def _pem(certificate: Certificate) -> str:
-    return certificate.public_bytes(serialization.Encoding.PEM).decode()
 
 
 def _verified(certificate: Certificate, signature: bytes, signed: bytes) -> bool:

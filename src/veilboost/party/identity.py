@@ -13,8 +13,6 @@ from typing import TypeAlias
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import NameOID
 
 from veilboost.errors import (
@@ -138,7 +136,11 @@ def load_identity(cert: Path, key: Path, ca: Path) -> Identity:
         public = serialization.load_pem_private_key(secret, password=None).public_key()
     except _ODD:
         raise NotACertificate(f"{key} holds no private key, or one with a passphrase") from None
-    if not _is_key_of(public, certificate):
+    try:
+        fits = public == certificate.public_key()
+    except _ODD:
+        fits = False
+    if not fits:
         raise KeyMismatch(f"{key} does not belong to {cert}")
     issuers = [issuer for issuer in parse_certificates(authorities, str(ca)) if is_issued_by(certificate, issuer)]
     if not issuers:
@@ -274,15 +276,6 @@ def _alternative_names(certificate: x509.Certificate) -> x509.SubjectAlternative
 def _common_name(name: x509.Name) -> str:
     found = name.get_attributes_for_oid(NameOID.COMMON_NAME)
     return str(found[0].value) if found else name.rfc4514_string()
-
-
-def _is_key_of(public: PublicKeyTypes, certificate: x509.Certificate) -> bool:
-    try:
-        certified = certificate.public_key()
-    except _ODD:
-        return False
-    der, form = Encoding.DER, PublicFormat.SubjectPublicKeyInfo
-    return public.public_bytes(der, form) == certified.public_bytes(der, form)
 
 
 OTHERS = 0o077

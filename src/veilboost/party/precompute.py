@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -23,7 +24,6 @@ from veilboost.crypto.keyed_hash import HASHES, KEY_BYTES
 from veilboost.engine.api import LOCAL
 from veilboost.errors import (
     AgainstPolicy,
-    CheckpointFailed,
     ImpossibleParameter,
     ImpossibleSetting,
     JobExists,
@@ -35,7 +35,7 @@ from veilboost.party.hub import LinkHub, caller_to
 from veilboost.party.identity import PeerIdentity, make_private_folder, write_private
 from veilboost.party.job import Job, read_job
 from veilboost.party.messages import CONTROL_MESSAGES, PrepareAlignment, Propose
-from veilboost.party.runs import RunFolder
+from veilboost.party.runs import RunFolder, keeping
 from veilboost.party.sections import commented_toml
 from veilboost.party.session import SessionContext, TrainingSession
 from veilboost.party.settings import PartySettings
@@ -116,30 +116,22 @@ class _Kept:
 
     def write(self, content: bytes) -> None:
         """What lay there before is replaced."""
-        try:
+        with keeping("what was prepared cannot be written"):
             make_private_folder(self.path.parent)
             write_private(self.path, content, force=True)
-        except OSError as error:
-            raise CheckpointFailed(f"what was prepared cannot be written ({error.strerror})") from None
 
     def read(self) -> bytes | None:
-        try:
+        with keeping("what was prepared cannot be read"), suppress(FileNotFoundError):
             return self.path.read_bytes()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise CheckpointFailed(f"what was prepared cannot be read ({error.strerror})") from None
+        return None
 
     def take(self) -> bytes | None:
         """What lies there, which is removed before anybody can use it: of two who take it, one gets nothing."""
         content = self.read()
-        try:
+        with keeping("what was prepared cannot be taken"), suppress(FileNotFoundError):
             self.path.unlink()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise CheckpointFailed(f"what was prepared cannot be taken ({error.strerror})") from None
-        return content
+            return content
+        return None
 
 
 # --- encryption -------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -25,7 +26,6 @@ from veilboost.engine.api import lasting_engine
 from veilboost.engine.tables import gathered, taken
 from veilboost.errors import (
     AgainstPolicy,
-    CheckpointFailed,
     EmptyIntersection,
     ImpossibleSetting,
     MissingPart,
@@ -44,7 +44,8 @@ from veilboost.model.part import ColumnInfo, Skeleton
 from veilboost.party.coordinator import Connections
 from veilboost.party.hub import LinkHub, caller_to
 from veilboost.party.identity import PeerIdentity
-from veilboost.party.job import Job, read_job
+from veilboost.party.job import read_job
+from veilboost.party.lots import SALT_BYTES, AnsweredLots, drive_alignment, wished_lots
 from veilboost.party.messages import (
     CONTROL_MESSAGES,
     Accepted,
@@ -56,11 +57,10 @@ from veilboost.party.messages import (
     ProposePrediction,
 )
 from veilboost.party.policy import PredictRequest, decide
-from veilboost.party.runs import RunFolder
+from veilboost.party.runs import RunFolder, keeping
 from veilboost.party.session import Session, SessionContext
 from veilboost.party.settings import PartySettings, open_allowed
-from veilboost.party.vertical.coordinator import who_answers
-from veilboost.party.vertical.lots import SALT_BYTES, AnsweredLots, drive_alignment, wished_lots
+from veilboost.party.vertical import who_answers
 from veilboost.types import AnyArray, Float64Array, Int64Array, PartyName
 from veilboost.wire.channel import Channel, Peers
 from veilboost.wire.message import Catalogue, Done, Message
@@ -117,65 +117,6 @@ class Predictor:
         return Prediction(table.ids, scores_of(self.skeleton, margins), self.skeleton.classes)
 
 
-class RollCall:
-    """Who is there: asks every party that a prediction needs and that can be dialled for a dry run of the job.
-
-    All are asked at once, and nothing is read or spent by it.
-    """
-
-    def __init__(self, settings: PartySettings, job: Job, job_text: str) -> None:
-        self._settings = settings
-        self._job = job
-        self._text = job_text
-        self._lock = threading.Lock()
-        self._known: Presence | None = None
-        self._when = 0.0
-
-    def now(self, seconds: float) -> Presence:
-        """Which parties answer within so many seconds."""
-        with self._lock:
-            return self._call(seconds)
-
-    def lately(self, age: float, seconds: float) -> Presence:
-        """The same, if it was not asked within the last `age` seconds; otherwise what was found then."""
-        with self._lock:
-            if self._known is None or time.monotonic() - self._when > age:
-                return self._call(seconds)
-            return self._known
-
-    def _call(self, seconds: float) -> Presence:
-        parties = {name: self._job.parties[name] for name in who_answers(self._job)}
-        found: dict[PartyName, bool | None] = dict.fromkeys(parties)
-        hub = LinkHub(self._settings)
-
-        def reach(name: PartyName, left: float) -> Link:
-            return hub.open(name, parties[name].address, left)
-
-        callers = {
-            name: caller_to(name, self._settings, reach, Catalogue(CONTROL_MESSAGES), seconds=seconds, silence=seconds)
-            for name, party in parties.items()
-            if party.connect == "out"
-        }
-        with ThreadPoolExecutor(max(1, len(callers)), thread_name_prefix="roll-call") as pool:
-            asked = {name: pool.submit(self._is_there, caller) for name, caller in callers.items()}
-            wait(asked.values(), seconds + _GRACE)
-            for name, answer in asked.items():
-                found[name] = answer.done() and answer.result()
-                callers[name].close()  # also ends the wait for a party that neither answers nor refuses
-        hub.close()
-        self._known, self._when = found, time.monotonic()
-        return found
-
-    def _is_there(self, caller: Caller) -> bool:
-        try:
-            caller.send(Propose(self._text, dry_run=True, resume=False))()
-        except PeerUnreachable:
-            return False
-        except VeilBoostError:
-            return True  # it would not train this again, and that is an answer too
-        return True
-
-
 def names_of(parties: Sequence[PartyName]) -> str:
     """`shop`, `shop and telecom`, `a, b and c`."""
     return parties[0] if len(parties) == 1 else f"{', '.join(parties[:-1])} and {parties[-1]}"
@@ -192,7 +133,7 @@ class LivePredictor(Predictor):
             raise ImpossibleSetting(f"{settings.name} has no [data] section", "it says which column is the id")
         self._text = run.job_text
         self.job = read_job(self._text)
-        self.roll_call = RollCall(settings, self.job, self._text)
+        self._calling, self._known, self._when = threading.Lock(), dict[PartyName, bool | None](), -math.inf
 
     def predict(self, table: PartyTable, seconds: float | None = None) -> Prediction:
         """Scores for every row of the table; each must be known to every party. Raises what a party objects to.
@@ -200,7 +141,7 @@ class LivePredictor(Predictor):
         Everyone is called first, for so many seconds: if one party is away, no other spends its day's predictions.
         """
         wanted = self.settings.limits.connect_seconds if seconds is None else seconds
-        away = [name for name, there in self.roll_call.now(wanted).items() if there is False]
+        away = [name for name, there in self.presence(wanted).items() if there is False]
         if away:
             raise PeerUnreachable(f"{names_of(away)} cannot be reached")
         transcript = Transcript(self.settings.name, self.run.path / "predictions")
@@ -209,6 +150,48 @@ class LivePredictor(Predictor):
                 return self._prediction(table, self._margins(table, connections, transcript))
             finally:
                 transcript.close()
+
+    def presence(self, seconds: float, age: float = 0.0) -> Presence:
+        """Who is there: which parties answer within so many seconds, or what was found in the last `age` seconds.
+
+        All that a prediction needs and that can be dialled are asked at once for a dry run of the job: nothing is read
+        or spent by it.
+        """
+        with self._calling:
+            if time.monotonic() - self._when >= age:
+                self._known, self._when = self._called(seconds), time.monotonic()
+            return self._known
+
+    def _called(self, seconds: float) -> dict[PartyName, bool | None]:
+        parties = {name: self.job.parties[name] for name in who_answers(self.job)}
+        found: dict[PartyName, bool | None] = dict.fromkeys(parties)
+        hub = LinkHub(self.settings)
+
+        def reach(name: PartyName, left: float) -> Link:
+            return hub.open(name, parties[name].address, left)
+
+        callers = {
+            name: caller_to(name, self.settings, reach, Catalogue(CONTROL_MESSAGES), seconds=seconds, silence=seconds)
+            for name, party in parties.items()
+            if party.connect == "out"
+        }
+        with ThreadPoolExecutor(max(1, len(callers)), thread_name_prefix="roll-call") as pool:
+            asked = {name: pool.submit(self._is_there, caller) for name, caller in callers.items()}
+            wait(asked.values(), seconds + _GRACE)
+            for name, answer in asked.items():
+                found[name] = answer.done() and answer.result()
+                callers[name].close()  # also ends the wait for a party that neither answers nor refuses
+        hub.close()
+        return found
+
+    def _is_there(self, caller: Caller) -> bool:
+        try:
+            caller.send(Propose(self._text, dry_run=True, resume=False))()
+        except PeerUnreachable:
+            return False
+        except VeilBoostError:
+            return True  # it would not train this again, and that is an answer too
+        return True
 
     def _margins(self, table: PartyTable, connections: Connections, transcript: Transcript) -> Float64Array:
         messages = (*CONTROL_MESSAGES, *alignment_named(self.job.alignment).messages, *PREDICTION_MESSAGES)
@@ -349,10 +332,8 @@ def spend_predictions(settings: PartySettings, peer: PeerIdentity, rows: int) ->
     with _COUNTING:
         spent = _read_count(ledger, today)
         decide(settings.policy, PredictRequest({peer.party: peer.fingerprint or None}, rows, predicted_today=spent))
-        try:
+        with keeping("the count of predictions cannot be kept"):
             ledger.write_text(json.dumps({"day": today, "rows": spent + rows}))
-        except OSError as error:
-            raise CheckpointFailed(f"the count of predictions cannot be kept ({error.strerror})") from None
 
 
 def _read_count(ledger: Path, today: str) -> int:

@@ -6,7 +6,8 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,6 +25,15 @@ from veilboost.wire.transcript import ENTRIES, Entry, Exchange, Transcript, read
 KEY, LEDGER, TRANSCRIPT = "job.key", "ledger.json", "transcript"
 
 
+@contextmanager
+def keeping(failure: str) -> Generator[None]:
+    """What the system refuses meanwhile is `CheckpointFailed`, with its reason."""
+    try:
+        yield
+    except OSError as error:
+        raise CheckpointFailed(f"{failure} ({error.strerror})") from None
+
+
 class RunFolder:
     """Reads and writes one run. What cannot be written is `CheckpointFailed`: nothing that was kept is lost."""
 
@@ -36,11 +46,9 @@ class RunFolder:
         run = RunFolder(runs / name)
         if run.path.exists() and not replace:
             raise JobExists(f"there is a run {name!r} already")
-        try:
+        with keeping("the run folder cannot be made"):
             run.path.mkdir(parents=True, exist_ok=True, mode=0o700)
             run.empty()
-        except OSError as error:
-            raise CheckpointFailed(f"the run folder cannot be made ({error.strerror})") from None
         return run
 
     @staticmethod
@@ -103,7 +111,7 @@ class RunFolder:
 
     def forget_key(self) -> None:
         """The job has ended: whoever reads the folder later can neither decrypt its messages nor subtract its noise."""
-        try:
+        with keeping(f"{KEY} cannot be removed"):
             for name in (KEY, f".{KEY}.partial"):
                 (self.path / name).unlink(missing_ok=True)
             folder = os.open(self.path, os.O_RDONLY)
@@ -111,8 +119,6 @@ class RunFolder:
                 os.fsync(folder)
             finally:
                 os.close(folder)
-        except OSError as error:
-            raise CheckpointFailed(f"{KEY} cannot be removed ({error.strerror})") from None
 
     @property
     def key(self) -> bytes | None:
@@ -152,13 +158,11 @@ class RunFolder:
                 raise _other_rows()
             return
         partial = self.path / "alignment.partial"
-        try:
+        with keeping("the alignment cannot be written"):
             if number == 0:  # what an attempt left that did not come to its end
                 shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(exist_ok=True, mode=0o700)
             np.save(partial / f"{number}.npy", positions, allow_pickle=False)
-        except OSError as error:
-            raise CheckpointFailed(f"the alignment cannot be written ({error.strerror})") from None
 
     def end_alignment(self, lots: int) -> None:
         """All lots are saved: only now the alignment counts as kept."""
@@ -166,10 +170,8 @@ class RunFolder:
             if self.lots != lots:
                 raise _other_rows()
             return
-        try:
+        with keeping("the alignment cannot be written"):
             (self.path / "alignment.partial").rename(self.path / "alignment")
-        except OSError as error:
-            raise CheckpointFailed(f"the alignment cannot be written ({error.strerror})") from None
 
     @property
     def lots(self) -> int | None:
@@ -202,7 +204,7 @@ class RunFolder:
     def save_checkpoint(self, part: Part, progress: Progress | None = None) -> None:
         """Keep a part as it stands; the active party adds margins and history, which the next round needs."""
         folder = self.path / "checkpoint"
-        try:
+        with keeping("a checkpoint cannot be written"):
             folder.mkdir(mode=0o700, exist_ok=True)
             if progress is not None:
                 trees = len(progress.trees)
@@ -213,8 +215,6 @@ class RunFolder:
                 for old in folder.glob("margin-*.npy"):
                     if old.name != f"margin-{len(progress.trees)}.npy":
                         old.unlink()
-        except OSError as error:
-            raise CheckpointFailed(f"a checkpoint cannot be written ({error.strerror})") from None
 
     def load_checkpoint(self) -> Part | None:
         folder = self.path / "checkpoint"
@@ -236,10 +236,8 @@ class RunFolder:
         return Progress(list(trees), margin, history[:rounds]), part
 
     def save_part(self, part: Part) -> None:
-        try:
+        with keeping("the model part cannot be written"):
             save_part(part, self.path / "part")
-        except OSError as error:
-            raise CheckpointFailed(f"the model part cannot be written ({error.strerror})") from None
 
     def load_part(self) -> Part:
         return load_part(self.path / "part", of_run=True)
@@ -263,13 +261,11 @@ class RunFolder:
 
     def _write(self, name: str, content: bytes, mode: int = 0o666) -> None:
         partial = self.path / f".{name}.partial"
-        try:
+        with keeping(f"{name} cannot be written"):
             partial.unlink(missing_ok=True)
             with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
                 file.write(content)
             os.replace(partial, self.path / name)
-        except OSError as error:
-            raise CheckpointFailed(f"{name} cannot be written ({error.strerror})") from None
 
 
 def _other_rows() -> NothingToResume:

@@ -14,7 +14,7 @@ from veilboost.boost.booster import RoundResult
 from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
 from veilboost.party.simulation import SERVER, HorizontalFederation
-from veilboost.party.vertical.training import PassiveSession, TrainingJob, train_active
+from veilboost.party.training import PassiveSession, TrainingJob, train_active
 from veilboost.plan.units import cost_of
 from veilboost.protocols.cost import PlannedJob
 from veilboost.protocols.registry import protocol_named

@@ -1,6 +1,7 @@
 """The roles of secure inference: authority, owner of nodes, computing service (CSP), active party, user.
 
-Messages in, messages out, without sockets: `memory` has all of them in one process, `session` and `client` over TLS.
+Messages in, messages out, without sockets: `MemoryService` has all of them in one process, `session` and `client` are
+over TLS.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,8 +25,9 @@ from veilboost.secure_inference import messages
 from veilboost.secure_inference.attributes import Attribute, Directory
 from veilboost.secure_inference.scheme import KnownService, generate, secret_service
 from veilboost.types import Column, Float64Array, Int64Array, PartyName, UInt8Array
-from veilboost.wire.channel import Peers
-from veilboost.wire.message import Done, Message
+from veilboost.wire.channel import Answer, Handler, MemoryChannel, Peers
+from veilboost.wire.message import Catalogue, Done, Message
+from veilboost.wire.transcript import Transcript
 
 MESSAGE_BYTES = 1 << 26  # about so much goes to the CSP in one message
 
@@ -230,7 +233,8 @@ class EncryptedModel:
                 index.append(pairs.index)
                 place += np.repeat(at, pairs.counts).tolist()
             waiting, nodes = np.concatenate(index), np.array(place, dtype=np.int64)
-            order = _shuffled(len(waiting))  # what stands next to each other is not of one user, nor of one tree
+            # What stands next to each other is not of one user, nor of one tree.
+            order = np.argsort(np.frombuffer(Csprng().bytes(8 * len(waiting)), dtype=np.uint64), kind="stable")
             at_once = max(1, MESSAGE_BYTES // self._vectors.shape[1])
             for low in range(0, len(order), at_once):
                 some = order[low : low + at_once]
@@ -247,10 +251,6 @@ class EncryptedModel:
             raise MalformedMessage("the CSP answered for another number of nodes")
         positive = np.unpackbits(answer.positive, count=len(nodes))
         return positive ^ turned.astype(np.uint8)  # Alg. 5, lines 16 to 18
-
-
-def _shuffled(count: int) -> Int64Array:
-    return np.argsort(np.frombuffer(Csprng().bytes(8 * count), dtype=np.uint64), kind="stable")
 
 
 class QueuedModel:
@@ -314,3 +314,66 @@ class ServiceUser:
     def query(self, values: Int64Array) -> messages.SecureQuery:
         """What leaves this machine: rows as `Directory.rows_of` gives them, encrypted."""
         return messages.SecureQuery(self._service.encrypt_rows(values), self._key)
+
+
+# --- all of them in one process ----------------------------------------------------------------------------
+
+
+class MemoryService:
+    """A trained model, encrypted and ready for users. Roles not named after parties: authority, csp, user."""
+
+    def __init__(
+        self,
+        parts: Mapping[PartyName, Part],
+        active: PartyName,
+        attributes: Mapping[PartyName, Sequence[Attribute]],
+        scheme: str = "paillier",
+        key_bits: int = 2048,
+        allow_insecure_key: bool = False,
+        threads: int = 1,
+    ) -> None:
+        skeleton = parts[active].skeleton
+        if skeleton is None:
+            raise MissingPart(f"the part of {active} has no skeleton: only the active party can predict")
+        self._catalogue = Catalogue(messages.SECURE_MESSAGES)
+        self.transcripts = {who: Transcript(who) for who in (*parts, "authority", "csp", "user")}
+        self.authority = ServiceAuthority(key_bits, allow_insecure_key)
+        # ELXGB 2.1: the task is published, attributes are registered and numbered.
+        self._ask_authority(active, messages.PublishTask(skeleton.parties, "csp", scheme), Done)
+        for name in skeleton.parties:
+            own = Directory(tuple(attributes[name]))
+            self._ask_authority(name, messages.RegisterAttributes(own.to_json()), Done)
+        nodes: dict[PartyName, messages.EncryptedNodes] = {}
+        for name, part in parts.items():
+            known = KnownService.of(self._ask_authority(name, messages.DirectoryRequest(), messages.ServiceDirectory))
+            nodes[name] = encrypt_part(part, known)
+            if name != active:
+                owner = self.channel(active, name, lambda _, given=nodes[name]: given)
+                nodes[name] = Peers({name: owner}).ask({name: messages.NodesRequest()}, messages.EncryptedNodes)[name]
+        known = KnownService.of(self._ask_authority("csp", messages.DirectoryRequest(), messages.ServiceDirectory))
+        secret = self._ask_authority("csp", messages.ServiceKeyRequest(), messages.ServiceKey).key.tobytes()
+        self.directory = known.directory
+        self.csp = DirectionService(known, secret, threads)
+        way = Peers({"csp": self.channel(active, "csp", self.csp.handle)})
+        self.model = EncryptedModel(skeleton, nodes, known, way, threads)
+        self._active = active
+
+    def user(self) -> ServiceUser:
+        """A new user of the service."""
+        return ServiceUser(
+            Peers(
+                {
+                    "authority": self._authority_for("user"),
+                    "active": self.channel("user", self._active, self.model.handle),
+                }
+            )
+        )
+
+    def channel(self, caller: str, callee: str, handler: Handler) -> MemoryChannel:
+        return MemoryChannel(handler, self._catalogue, self.transcripts[caller], self.transcripts[callee])
+
+    def _authority_for(self, party: PartyName) -> MemoryChannel:
+        return self.channel(party, "authority", partial(self.authority.handle, party))
+
+    def _ask_authority(self, party: PartyName, message: Message, kind: type[Answer]) -> Answer:
+        return Peers({"authority": self._authority_for(party)}).ask({"authority": message}, kind)["authority"]

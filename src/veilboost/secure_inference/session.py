@@ -15,8 +15,7 @@ from veilboost.party.predicting import spend_predictions
 from veilboost.party.runs import RunFolder
 from veilboost.party.session import Session, SessionContext
 from veilboost.secure_inference import messages
-from veilboost.secure_inference.client import CATALOGUE, ServiceWay, own_attributes
-from veilboost.secure_inference.files import ServiceFolder
+from veilboost.secure_inference.client import CATALOGUE, ServiceFolder, ServiceWay, own_attributes
 from veilboost.secure_inference.roles import (
     DirectionService,
     EncryptedModel,

@@ -37,7 +37,7 @@ from veilboost.errors import (
 )
 from veilboost.model.joined import join
 from veilboost.party.simulation import SERVER, HorizontalFederation, Simulation, simulate_training
-from veilboost.party.vertical.training import PassiveSession, TrainingJob, train_active
+from veilboost.party.training import PassiveSession, TrainingJob, train_active
 from veilboost.privacy.statement import Status
 from veilboost.protocols.registry import protocols_of
 from veilboost.protocols.spec import ProtocolSpec

@@ -128,7 +128,7 @@ def _reason(error: grpc.RpcError) -> str:
     return " ".join(text.split())[:300]
 
 
-METHOD = "/veilboost.v1.Link/Open"
+SERVICE, METHOD = "veilboost.v1.Link", "/veilboost.v1.Link/Open"
 
 
 def options(keepalive: float) -> tuple[tuple[str, int], ...]:
@@ -187,12 +187,14 @@ class LinkServer:
     def __init__(
         self, address: str, tls: TlsFiles, admit: Admit, welcome: Welcome, most: int, keepalive: float = 20.0
     ) -> None:
+        self._admit, self._welcome, self._most = admit, welcome, most
         self._server = grpc.server(
             ThreadPoolExecutor(MAX_LINKS, thread_name_prefix="link"),
             options=(*options(keepalive), ("grpc.so_reuseport", 0)),
             maximum_concurrent_rpcs=MAX_LINKS,
         )
-        self._server.add_generic_rpc_handlers((_Handler(admit, welcome, most),))
+        opened = cast(Any, grpc).stream_stream_rpc_method_handler(self._open)
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"Open": opened}),))
         credentials = grpc.ssl_server_credentials([(tls.key, tls.certificate)], tls.ca, require_client_auth=True)
         try:
             self.port = self._server.add_secure_port(address, credentials)
@@ -202,16 +204,6 @@ class LinkServer:
 
     def stop(self) -> None:
         self._server.stop(grace=0.2).wait()
-
-
-class _Handler(grpc.GenericRpcHandler):
-    def __init__(self, admit: Admit, welcome: Welcome, most: int) -> None:
-        self._admit, self._welcome, self._most = admit, welcome, most
-
-    def service(self, handler_call_details: Any) -> Any:
-        if handler_call_details.method != METHOD:
-            return None
-        return cast(Any, grpc).stream_stream_rpc_method_handler(self._open)
 
     def _open(self, incoming: Iterator[bytes], context: Any) -> Iterator[bytes]:
         certificates = context.auth_context().get("x509_pem_cert") or [b""]

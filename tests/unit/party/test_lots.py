@@ -27,15 +27,15 @@ from veilboost.errors import (
     RowsDiffer,
     UnexpectedMessage,
 )
+from veilboost.party import lots
+from veilboost.party import vertical as job_session
 from veilboost.party.coordinator import Watch
 from veilboost.party.daemon import PartyHost
 from veilboost.party.identity import peer_identity
+from veilboost.party.lots import HelpedLots, agreed_lots
 from veilboost.party.messages import Accepted, BeginAlignment, EndAlignment, Finish, NextLot, Propose
 from veilboost.party.predicting import LivePredictor
 from veilboost.party.settings import DataSettings
-from veilboost.party.vertical import lots
-from veilboost.party.vertical import session as job_session
-from veilboost.party.vertical.lots import HelpedLots, agreed_lots
 from veilboost.wire.message import Done, encode
 from veilboost.wire.rpc import Kind, Packet
 from veilboost.wire.transcript import read_transcript
