@@ -66,7 +66,6 @@ def _texts(values: Sequence[str]) -> list[bytes]:
 
 
 def sort_order(rows: UInt8Array) -> Int64Array:
-    """The order in which the rows are sorted."""
     heads = _heads(rows)
     order = np.argsort(heads, kind="stable")
     ordered = heads[order]
@@ -85,7 +84,6 @@ def strictly_sorted(rows: UInt8Array) -> bool:
 
 
 def distinct(rows: UInt8Array) -> bool:
-    """Whether no two rows are equal."""
     return strictly_sorted(rows[sort_order(rows)])
 
 
@@ -263,7 +261,6 @@ class Lot:
 
 
 def lot_numbers(ids: AnyArray, lots: int, salt: bytes) -> Int64Array:
-    """The lot of each id."""
     digests = keyed_digests(canonical_ids(ids), salt, HASHES[0], 8)
     return (digests.view("<u8").ravel() % np.uint64(lots)).astype(np.int64)
 

@@ -18,7 +18,6 @@ from veilboost.party.hub import LinkHub, caller_to
 from veilboost.party.job import Job, read_job
 from veilboost.party.messages import CONTROL_MESSAGES, Accepted, Finish, Propose
 from veilboost.party.runs import RunFolder
-from veilboost.party.sections import commented_toml
 from veilboost.party.settings import PartySettings
 from veilboost.types import PartyName
 from veilboost.wire.channel import Peers
@@ -122,7 +121,7 @@ class Coordinator(Connections, ABC):
         for name in self.others:
             caller = self._caller(name, seconds=self.settings.limits.connect_seconds)
             try:
-                Peers({name: caller}).ask({name: Propose(self.job_text(), dry_run=True, resume=False)}, Accepted)
+                Peers({name: caller}).ask({name: Propose(self.job.text(), dry_run=True, resume=False)}, Accepted)
                 answers[name] = None
             except VeilBoostError as error:
                 answers[name] = str(error)
@@ -191,17 +190,14 @@ class Coordinator(Connections, ABC):
             if RunFolder(runs / name).status.get("state") == "finished":
                 raise JobExists(f"there is a finished run {name!r} already")
             run = RunFolder.create(runs, name, replace=True)
-            run.save_job(self.job_text())  # as others may read it: predictions propose it again
+            run.save_job(self.job.text())  # as others may read it: predictions propose it again
             run.note(classes=classes)
-        run.clear_cancel()
+        (run.path / "cancel").unlink(missing_ok=True)
         session = Csprng().bytes(16)
         about = {"party": self.settings.name, "role": self.spec.driver, "session": session.hex(), "pid": os.getpid()}
         run.note(state="proposed", error=None, **about)
         _LOG.info("the job %s is %s", name, "resumed" if resume else "proposed")
         return run, session
-
-    def job_text(self) -> str:
-        return commented_toml(self.job, f"The job {self.job.name}.")
 
     def _caller(self, name: PartyName, **options: Any) -> Caller:
         catalogue = Catalogue({*CONTROL_MESSAGES, *self.messages, *self.spec.messages})

@@ -72,9 +72,6 @@ def _named(place: str) -> Any:
     return getattr(import_module(module), name)
 
 
-# --- the party -------------------------------------------------------------------------------------------------------
-
-
 @dataclass
 class Conversation:
     """One peer within one session: what it asked last, and the answer it got."""
@@ -202,9 +199,6 @@ class PartyHost:
             session.give_up()
 
 
-# --- its daemon ------------------------------------------------------------------------------------------------------
-
-
 class Daemon:
     """A running party. Make it, and it serves; `stop` ends it."""
 
@@ -228,11 +222,6 @@ class Daemon:
         self._server.stop()
         self._hub.close()
         self.host.close()
-
-    def wait(self) -> None:
-        """Until `stop` is called from another thread or a signal handler."""
-        while not self._stopping.wait(1.0):
-            pass
 
     def _dial_out(self, name: PartyName, address: str) -> None:
         """Keep a link open to a peer that cannot dial us; it sends requests over it as over any other."""

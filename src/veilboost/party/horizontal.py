@@ -77,7 +77,7 @@ class HorizontalCoordinator(Coordinator):
     def _train(self, run: RunFolder, callers: Mapping[PartyName, Caller], resume: bool) -> TrainingOutcome:
         self.watch.stage("asking the parties")
         everyone = Peers(dict[PartyName, Channel](callers))
-        proposal = Propose(self.job_text(), dry_run=False, resume=False)
+        proposal = Propose(self.job.text(), dry_run=False, resume=False)
         told = everyone.ask(dict.fromkeys(callers, proposal), Message)
         run.note(state="training")
         self.watch.stage("training")
@@ -118,8 +118,6 @@ class HorizontalSession(TrainingSession):
 
     def _checked_config(self) -> TrainingConfig:
         return settle(self.spec, self.job.training)
-
-    # --- requests ---------------------------------------------------------------------------------------
 
     def _act(self, peer: PeerIdentity, message: Message) -> Reply:
         if peer.party == self.proposer and isinstance(message, Propose):

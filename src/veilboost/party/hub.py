@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable
 
 from veilboost.crypto.csprng import Csprng
@@ -91,7 +90,7 @@ class LinkHub:
     def __init__(self, settings: PartySettings) -> None:
         self.identity = own_identity(settings)
         self._settings, self._limits = settings, settings.limits
-        self._waiting: dict[PartyName, list[Link]] = defaultdict(list)
+        self._waiting: dict[PartyName, Link] = {}
         self._arrived = threading.Condition()
 
     def serve(self, welcome: Welcome) -> LinkServer:
@@ -108,9 +107,9 @@ class LinkHub:
     def offer(self, party: PartyName, link: Link) -> None:
         """A peer has opened a link to us."""
         with self._arrived:
-            for old in self._waiting[party]:
-                old.close()
-            self._waiting[party] = [link]
+            if party in self._waiting:
+                self._waiting[party].close()
+            self._waiting[party] = link
             self._arrived.notify_all()
 
     def open(self, party: PartyName, address: str | None, seconds: float) -> Link:
@@ -125,15 +124,14 @@ class LinkHub:
             )
         until = time.monotonic() + seconds
         with self._arrived:
-            while not self._waiting[party]:
+            while party not in self._waiting:
                 left = until - time.monotonic()
                 if left <= 0 or not self._arrived.wait(min(left, 1.0)):
                     raise PeerUnreachable(f"{party} has not dialled us yet")
-            return self._waiting[party].pop()
+            return self._waiting.pop(party)
 
     def close(self) -> None:
         with self._arrived:
-            for links in self._waiting.values():
-                for link in links:
-                    link.close()
+            for link in self._waiting.values():
+                link.close()
             self._waiting.clear()

@@ -202,7 +202,6 @@ def load_revoked(path: Path, ca: Path) -> Revoked:
 
 
 def parse_certificates(content: bytes, what: str) -> list[x509.Certificate]:
-    """At least one certificate, from PEM."""
     try:
         return x509.load_pem_x509_certificates(content)
     except _ODD:
@@ -210,7 +209,6 @@ def parse_certificates(content: bytes, what: str) -> list[x509.Certificate]:
 
 
 def check_age(certificate: x509.Certificate, what: str, now: datetime | None = None) -> None:
-    """Refuse a certificate that is not valid at this time."""
     state = age(certificate.not_valid_before_utc, certificate.not_valid_after_utc, now)
     if state == "expired":
         raise CertificateExpired(f"{what} was valid until {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC")

@@ -34,7 +34,6 @@ NOTHING = Alignment(np.empty(0, dtype=np.int64))
 
 
 def lots_for(rows: int) -> int:
-    """How many lots a table of so many rows in shards should have."""
     return max(1, -(-rows // LOT_ROWS))
 
 
@@ -150,7 +149,7 @@ class AnsweredLots:
             raise MalformedMessage(f"a salt is not of {SALT_BYTES} bytes")
         self._spec, self._context = alignment_named(job.alignment), context
         self._ids = _dealt(self._spec, context, message.lots, message.salt.tobytes())
-        self.total = 0
+        self.total, self.last = 0, message.lots - 1
         self._open(0)
 
     def handle(self, message: Message) -> Message:
@@ -172,11 +171,6 @@ class AnsweredLots:
             raise EmptyIntersection("the parties have no row in common")
         self.total = message.rows
         return found
-
-    @property
-    def last(self) -> int:
-        """The number of the last lot."""
-        return self._step.lots - 1
 
     def _open(self, number: int) -> None:
         self._lot = self._ids.lot(number)

@@ -36,7 +36,6 @@ from veilboost.party.identity import PeerIdentity, make_private_folder, write_pr
 from veilboost.party.job import Job, read_job
 from veilboost.party.messages import CONTROL_MESSAGES, PrepareAlignment, Propose
 from veilboost.party.runs import RunFolder, keeping
-from veilboost.party.sections import commented_toml
 from veilboost.party.session import SessionContext, TrainingSession
 from veilboost.party.settings import PartySettings
 from veilboost.protocols.paillier.options import options_of
@@ -105,9 +104,6 @@ def prepare(settings: PartySettings, job: Job, trees: int = 1, only: str | None 
     )
 
 
-# --- files ------------------------------------------------------------------------------------------------
-
-
 class _Kept:
     """One file of a job under RUNS/prepared: written whole, taken once."""
 
@@ -134,9 +130,6 @@ class _Kept:
         return None
 
 
-# --- encryption -------------------------------------------------------------------------------------------
-
-
 def prepare_encryption(settings: PartySettings, job: Job, trees: int = 1) -> ReadyEncryptions:
     """Encryptions for all rows that we have, times so many trees: common rows are no more than these."""
     if settings.name != job.driver or settings.data is None:
@@ -160,9 +153,6 @@ def prepared_randomness(settings: PartySettings, job: Job, randomness: JobRandom
     content = _Kept(settings, job, "key").take()
     precompute = _precomputation(job)
     return randomness if content is None or precompute is None else precompute.load(randomness, content)
-
-
-# --- ids --------------------------------------------------------------------------------------------------
 
 
 def prepare_ids(settings: PartySettings, job: Job) -> ReadyIds:
@@ -213,8 +203,8 @@ def _ask_key(settings: PartySettings, job: Job) -> bytes:
         silence=seconds,
     )
     try:
-        asked = PrepareAlignment(commented_toml(job.shared(), f"The job {job.name}."))
-        return key_in(Peers({authority: caller}).ask({authority: asked}, AlignmentKey)[authority])
+        asked = {authority: PrepareAlignment(job.shared().text())}
+        return key_in(Peers({authority: caller}).ask(asked, AlignmentKey)[authority])
     finally:
         caller.close()
         hub.close()

@@ -25,7 +25,6 @@ from veilboost.data.table import PartyTable
 from veilboost.engine.api import lasting_engine
 from veilboost.engine.tables import gathered, taken
 from veilboost.errors import (
-    AgainstPolicy,
     EmptyIntersection,
     ImpossibleSetting,
     MissingPart,
@@ -59,7 +58,7 @@ from veilboost.party.messages import (
 from veilboost.party.policy import PredictRequest, decide
 from veilboost.party.runs import RunFolder, keeping
 from veilboost.party.session import Session, SessionContext
-from veilboost.party.settings import PartySettings, open_allowed
+from veilboost.party.settings import PartySettings, load_allowed
 from veilboost.party.vertical import who_answers
 from veilboost.types import AnyArray, Float64Array, Int64Array, PartyName
 from veilboost.wire.channel import Channel, Peers
@@ -97,7 +96,6 @@ class Predictor:
     """A whole model: this party predicts its own rows by itself."""
 
     def __init__(self, settings: PartySettings, run: RunFolder) -> None:
-        """Raises what is wrong with the run or the settings."""
         self.settings, self.run, self.part = settings, run, run.load_part()
         if self.part.skeleton is None:
             raise MissingPart(f"the part of {self.part.party} has no skeleton: only the active party can predict")
@@ -110,7 +108,6 @@ class Predictor:
         return load_rows(source, None if self.settings.data is None else self.settings.data.id, self.part.columns)
 
     def predict(self, table: PartyTable) -> Prediction:
-        """Scores in the order of the rows."""
         return self._prediction(table, join({self.part.party: self.part}).margins(table.columns))
 
     def _prediction(self, table: PartyTable, margins: Float64Array) -> Prediction:
@@ -265,16 +262,12 @@ class PredictionSession(Session):
 
     def __init__(self, context: SessionContext, proposal: ProposePrediction) -> None:
         super().__init__(context)
-        settings, peer = context.settings, context.peer
+        settings = context.settings
         self._job = read_job(proposal.job)
         self._rows = proposal.rows
-        self._run = RunFolder.open(settings.runs, proposal.run)
-        if self._run.status.get("active") != peer.party or self._run.status.get("state") != "finished":
-            raise AgainstPolicy(
-                f"{peer.party} has no finished model {proposal.run!r} here",
-                "predict with a model it trained with us",
-                public=True,
-            )
+        self._run = RunFolder.finished_with(
+            settings.runs, proposal.run, context.peer.party, "predict with a model it trained with us"
+        )
         self._alignment = alignment_named(self._job.alignment)
         self.catalogue = Catalogue({*CONTROL_MESSAGES, *self._alignment.messages, *PREDICTION_MESSAGES})
         self._transcript = Transcript(settings.name, self._run.path / "predictions")
@@ -306,7 +299,7 @@ class PredictionSession(Session):
     def _begin_alignment(self, message: BeginAlignment) -> Done:
         if self._lots is not None:
             raise UnexpectedMessage("alignment has begun already")
-        self._table = open_allowed(self.settings).without_label()
+        self._table = load_allowed(self.settings, in_place=True).without_label()
         self._lots = AnsweredLots(self.settings, self._job, self._table, self._helpers(self._job), message)
         return Done()
 

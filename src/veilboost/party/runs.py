@@ -15,7 +15,15 @@ import numpy as np
 
 from veilboost.boost.booster import Progress, RoundResult
 from veilboost.engine.shards import ShardedArray
-from veilboost.errors import CheckpointFailed, JobExists, NothingToResume, UnknownRun, UnreadableFile, VeilBoostError
+from veilboost.errors import (
+    AgainstPolicy,
+    CheckpointFailed,
+    JobExists,
+    NothingToResume,
+    UnknownRun,
+    UnreadableFile,
+    VeilBoostError,
+)
 from veilboost.model.part import Part
 from veilboost.model.store import load_part, save_part
 from veilboost.party.job import load_job
@@ -58,6 +66,14 @@ class RunFolder:
             raise UnknownRun(f"there is no run {name!r} in {runs}")
         return run
 
+    @staticmethod
+    def finished_with(runs: Path, name: str, peer: PartyName, instead: str) -> RunFolder:
+        """A finished run that this peer drove; nothing else is its to use."""
+        run = RunFolder.open(runs, name)
+        if run.status.get("active") != peer or run.status.get("state") != "finished":
+            raise AgainstPolicy(f"{peer} has no finished model {name!r} here", instead, public=True)
+        return run
+
     def empty(self) -> None:
         """Take away what an earlier attempt left: its rows and trees are not those of the next one.
 
@@ -89,9 +105,6 @@ class RunFolder:
 
     def cancel(self) -> None:
         self._write("cancel", b"")
-
-    def clear_cancel(self) -> None:
-        (self.path / "cancel").unlink(missing_ok=True)
 
     def save_job(self, text: str) -> None:
         self._write("job.toml", text.encode())
@@ -181,7 +194,6 @@ class RunFolder:
 
     @property
     def rows(self) -> int:
-        """How many common rows are kept."""
         return sum(len(self.lot(number)) for number in range(self.lots or 0))
 
     def lot(self, number: int) -> Int64Array:
@@ -196,7 +208,6 @@ class RunFolder:
 
     @property
     def alignment(self) -> Int64Array | None:
-        """All common rows."""
         return None if self.lots is None else np.concatenate([self.lot(number) for number in range(self.lots)])
 
     # --- checkpoints and parts --------------------------------------------------------------------------

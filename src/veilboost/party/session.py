@@ -124,8 +124,6 @@ class TrainingSession(Session):
     def _open(self) -> None:
         """Set up what the setting needs, before the owner is asked; `catalogue` at least."""
 
-    # --- the owner's word -------------------------------------------------------------------------------
-
     def _check_place(self, peer: PeerIdentity) -> None:
         """Whether this party has a part to play, before anything is read or sent."""
         job, me = self.job, self.settings.name
@@ -146,8 +144,6 @@ class TrainingSession(Session):
         peers = {name: (peer.fingerprint or None) if name == peer.party else None for name in others}
         request = training_request(self.settings, self.job, self._config, peers, rows, self._width)
         (self._booking.reserve if reserve else self._booking.consider)(request)
-
-    # --- the run ------------------------------------------------------------------------------------------
 
     def note_error(self, reason: str) -> None:
         """A request failed here. The peer is told little; the owner finds the whole reason in the run's status."""
@@ -172,8 +168,6 @@ class TrainingSession(Session):
         run.note(**about, session=self._session.hex(), error=None, **noted)
         self._transcript.close()  # of the same session, where another party was lost and the job proposed again
         self._transcript = run.transcript(self.settings.name, self.job.record)
-
-    # --- the end ----------------------------------------------------------------------------------------
 
     def _finish(self, message: Finish) -> Done:
         if self._run is not None:

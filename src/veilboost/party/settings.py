@@ -212,17 +212,9 @@ def open_table(settings: PartySettings) -> PartyTable:
     return table_in_place(engine, data.parquet, **data.selected)
 
 
-def open_allowed(settings: PartySettings) -> PartyTable:
-    """The same, if the policy allows its columns."""
-    return _allowed(settings, open_table(settings))
-
-
-def load_allowed(settings: PartySettings) -> PartyTable:
-    """The party's table in memory, if the policy allows its columns."""
-    return _allowed(settings, settings.own_data.load())
-
-
-def _allowed(settings: PartySettings, table: PartyTable) -> PartyTable:
+def load_allowed(settings: PartySettings, in_place: bool = False) -> PartyTable:
+    """The party's table in memory, or as `open_table` reads it, if the policy allows its columns."""
+    table = open_table(settings) if in_place else settings.own_data.load()
     if EVERY not in settings.policy.columns:
         forbidden = sum(name not in settings.policy.columns for name in table.names)
         if forbidden:

@@ -5,8 +5,8 @@ Rows are aligned, then trees are trained with checkpoints.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from veilboost.errors import (
     UnsupportedCombination,
     VeilBoostError,
 )
-from veilboost.model.part import ColumnInfo, Part, Skeleton, SplitRecords, TrainingOutcome
+from veilboost.model.part import Part, Skeleton, SplitRecords, TrainingOutcome
 from veilboost.party.booking import Booking, training_request, with_own_delta
 from veilboost.party.coordinator import Coordinator, Watch
 from veilboost.party.identity import PeerIdentity
@@ -46,10 +46,10 @@ from veilboost.party.policy import TrainRequest
 from veilboost.party.precompute import PREPARED, prepared_randomness, take_key
 from veilboost.party.runs import RunFolder
 from veilboost.party.session import TrainingSession
-from veilboost.party.settings import PartySettings, open_allowed, open_table
-from veilboost.party.training import PassiveSession, TrainingJob, train_active
+from veilboost.party.settings import PartySettings, load_allowed, open_table
+from veilboost.party.training import PassiveSession, TrainingJob, make_part, train_active
 from veilboost.protocols.validation import resolve
-from veilboost.types import BoolArray, PartyName
+from veilboost.types import BoolArray, Column, PartyName
 from veilboost.wire.channel import Peers
 from veilboost.wire.message import Catalogue, Done, Message
 from veilboost.wire.rpc import Caller
@@ -96,11 +96,9 @@ class VerticalCoordinator(Coordinator):
     def _end_run(self, run: RunFolder | None) -> None:
         self._booking.close(run)
 
-    # --- parts of training ------------------------------------------------------------------------------
-
     def _train(self, run: RunFolder, callers: Mapping[PartyName, Caller], resume: bool) -> TrainingOutcome:
         self.watch.stage("asking the parties")
-        proposal = Propose(self.job_text(), dry_run=False, resume=resume)
+        proposal = Propose(self.job.text(), dry_run=False, resume=resume)
         accepted = Peers(callers).ask(dict.fromkeys(callers, proposal), Accepted)
         trainers = Peers({name: callers[name] for name in self.job.owners if name != self.job.driver})
         table = self._table
@@ -125,7 +123,7 @@ class VerticalCoordinator(Coordinator):
             trainers,
             self._held_out(table),
             self.settings.cores,
-            _Keeper(self, run, trainers, table, resume),
+            _Keeper(self, run, trainers, table.columns, resume),
             lambda result: self._after_round(run, result),
             randomness,
             self._booking,
@@ -152,49 +150,44 @@ def _own_policy(
     ask(training_request(settings, job, job.training, dict.fromkeys(job.others), rows))
 
 
+@dataclass(frozen=True)
 class _Keeper:
     """Checkpoints at all parties after every tree, and parties that come back."""
 
-    def __init__(
-        self, driver: VerticalCoordinator, run: RunFolder, peers: Peers, table: PartyTable, resume: bool
-    ) -> None:
-        self._driver = driver
-        self._run = run
-        self._peers = peers
-        self._resume = resume
-        self._columns = tuple(ColumnInfo(column.name, column.categories) for column in table.columns)
+    driver: VerticalCoordinator
+    run: RunFolder
+    peers: Peers
+    columns: Sequence[Column]
+    resume: bool
 
     def kept(self) -> tuple[Progress, SplitRecords] | None:
-        if not self._resume:
-            return None
-        found = self._run.load_progress()
+        found = self.run.load_progress() if self.resume else None
         return None if found is None else (found[0], found[1].records)
 
     def keep(self, progress: Progress, records: SplitRecords) -> None:
-        job = self._driver.job
+        job = self.driver.job
         skeleton = Skeleton(
-            protocol=self._driver.spec.name,
+            protocol=job.protocol,
             objective=job.training.objective,
             classes=None,
             parties=job.owners,
             trees_per_round=int(progress.margin.shape[0]),
             trees=tuple(progress.trees),
             base_margin=np.zeros(int(progress.margin.shape[0])),
-            config=replace(job.training),
+            config=job.training,
         )
-        trees = len(progress.trees)
         # Ours last: a job resumes from our checkpoint, and every other party must know all of its trees.
-        self._peers.ask({name: Checkpoint(trees) for name in self._peers.names}, Done)
-        self._run.save_checkpoint(Part(self._driver.settings.name, self._columns, records, skeleton), progress)
+        self.peers.ask({name: Checkpoint(len(progress.trees)) for name in self.peers.names}, Done)
+        self.run.save_checkpoint(make_part(job.driver, self.columns, records, skeleton), progress)
 
     def bring_back(self, error: VeilBoostError, begin: Callable[[], object]) -> bool:
         """A party that was started anew does not know the session: propose the job to it again."""
         if not isinstance(error, StaleSession):
             return False
-        job = self._driver.job_text()
-        for name in self._peers.names:
+        job = self.driver.job.text()
+        for name in self.peers.names:
             try:
-                self._peers.ask({name: Propose(job, dry_run=False, resume=True)}, Accepted)
+                self.peers.ask({name: Propose(job, dry_run=False, resume=True)}, Accepted)
             except StaleSession:
                 return False
         begin()
@@ -217,8 +210,6 @@ class VerticalSession(TrainingSession):
                 public=True,
             )
         self.catalogue = Catalogue({*CONTROL_MESSAGES, *self._alignment.messages, *self.spec.messages})
-
-    # --- requests ---------------------------------------------------------------------------------------
 
     def _act(self, peer: PeerIdentity, message: Message) -> Message:
         drives = peer.party == self.proposer
@@ -279,7 +270,7 @@ class VerticalSession(TrainingSession):
 
     def _load(self) -> PartyTable:
         if self._table is None:
-            self._table = open_allowed(self.settings).without_label()
+            self._table = load_allowed(self.settings, in_place=True).without_label()
             self._width = len(self._table.columns)
         return self._table
 

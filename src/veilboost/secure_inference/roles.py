@@ -32,9 +32,6 @@ from veilboost.wire.transcript import Transcript
 MESSAGE_BYTES = 1 << 26  # about so much goes to the CSP in one message
 
 
-# --- authority --------------------------------------------------------------------------------------------
-
-
 class ServiceAuthority:
     """The authority (TA) numbers attributes, makes the service key pair, and gives each half to whom it is for.
 
@@ -64,7 +61,6 @@ class ServiceAuthority:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take up what `state` gave."""
         if not state:
             return
         task = state["task"]
@@ -128,9 +124,6 @@ def _own(text: str) -> tuple[Attribute, ...]:
     return () if text == "[]" else Directory.from_json(text).attributes
 
 
-# --- owners of nodes --------------------------------------------------------------------------------------
-
-
 def encrypt_part(part: Part, known: KnownService) -> messages.EncryptedNodes:
     """A party's nodes under the public service key (T0), for the model at the active party.
 
@@ -141,9 +134,6 @@ def encrypt_part(part: Part, known: KnownService) -> messages.EncryptedNodes:
     return messages.EncryptedNodes(
         part.records.tree, part.records.node, known.public().encrypt_nodes(nodes), known.fingerprint
     )
-
-
-# --- computing service ------------------------------------------------------------------------------------
 
 
 class DirectionService:
@@ -159,9 +149,6 @@ class DirectionService:
         if not isinstance(message, messages.BlindedNodes):
             raise UnexpectedMessage(f"{message.type_name()} is not a request to the CSP")
         return messages.Directions(np.packbits(self._service.directions(message.vectors)))
-
-
-# --- active party -----------------------------------------------------------------------------------------
 
 
 class EncryptedModel:
@@ -206,7 +193,6 @@ class EncryptedModel:
         self._place.update({key: len(self._place) + at for at, key in enumerate(keys)})
 
     def handle(self, message: Message) -> Message:
-        """Answer a user."""
         if not isinstance(message, messages.SecureQuery):
             raise UnexpectedMessage(f"{message.type_name()} is not a user's query")
         self.check(message)
@@ -289,9 +275,6 @@ class QueuedModel:
             answer.set_result(scores)
 
 
-# --- user -------------------------------------------------------------------------------------------------
-
-
 class ServiceUser:
     """Encrypts its rows before they leave, and gets predictions; `peers` are "authority" and "active"."""
 
@@ -314,9 +297,6 @@ class ServiceUser:
     def query(self, values: Int64Array) -> messages.SecureQuery:
         """What leaves this machine: rows as `Directory.rows_of` gives them, encrypted."""
         return messages.SecureQuery(self._service.encrypt_rows(values), self._key)
-
-
-# --- all of them in one process ----------------------------------------------------------------------------
 
 
 class MemoryService:
@@ -359,7 +339,6 @@ class MemoryService:
         self._active = active
 
     def user(self) -> ServiceUser:
-        """A new user of the service."""
         return ServiceUser(
             Peers(
                 {

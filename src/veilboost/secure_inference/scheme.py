@@ -32,11 +32,9 @@ class PublicService(Protocol):
 
     def check_nodes(self, rows: UInt8Array) -> None:
         """Refuse rows of another key, another M, or outside of the group."""
-        ...
 
     def check_rows(self, rows: UInt8Array) -> None:
         """As `check_nodes`, for what users send."""
-        ...
 
     def blind(
         self, nodes: UInt8Array, rows: UInt8Array, at_nodes: Int64Array, of_rows: Int64Array
@@ -96,4 +94,5 @@ class KnownService:
     @property
     def fingerprint(self) -> UInt8Array:
         """Says which key a ciphertext is of, which the ciphertext itself does not tell."""
+        ...
         return np.frombuffer(hashlib.sha256(self.key).digest(), dtype=np.uint8)

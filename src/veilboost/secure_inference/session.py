@@ -60,8 +60,6 @@ class ServiceSession(Session):
             return self._as_active(peer, message)
         return self._as_owner(peer, message)
 
-    # --- roles ------------------------------------------------------------------------------------------
-
     def _as_authority(self, peer: PeerIdentity, message: Message) -> Message:
         with _locks[str(self._folder.path)]:
             authority = ServiceAuthority()
@@ -92,13 +90,9 @@ class ServiceSession(Session):
         return decider.handle(message)
 
     def _as_owner(self, peer: PeerIdentity, message: Message) -> Message:
-        run = RunFolder.open(self.settings.runs, self._opening.run)
-        if run.status.get("active") != peer.party or run.status.get("state") != "finished":
-            raise AgainstPolicy(
-                f"{peer.party} has no finished model {self._opening.run!r} here",
-                "ask for a model it trained with us",
-                public=True,
-            )
+        run = RunFolder.finished_with(
+            self.settings.runs, self._opening.run, peer.party, "ask for a model it trained with us"
+        )
         decide(self.settings.policy, ServeRequest({peer.party: peer.fingerprint or None}, peer.party))
         part, job = run.load_part(), read_job(run.job_text)
         roles = {party.role: name for name, party in job.parties.items()}

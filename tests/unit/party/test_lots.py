@@ -225,7 +225,7 @@ class Asker:
         self._bank = peer_identity((certificates / "bank.crt").read_bytes())
         self._number, self._session = 0, 0
         with town.driver("first", **options) as driver:
-            self._job = driver.job_text()
+            self._job = driver.job.text()
 
     def begin(self):
         self._session += 1

@@ -165,9 +165,6 @@ class HashedIds:
         return self.sorted.rows[places], keyed_digest(self.key, digests.tobytes())
 
 
-# --- the sides -------------------------------------------------------------------------------------------------------
-
-
 class HmacActive(ActiveAligner):
     """Tells the others when to hash, to send and to fetch; in the end all must have been told the same."""
 
