@@ -67,10 +67,7 @@ class Booking:
     def spend(self, *events: Event) -> None:
         """Book releases. One that the plan did not foresee is booked if the owner's budget has room for it.
 
-        Raises
-        ------
-        AgainstPolicy
-            It has not; the release must not leave.
+        `AgainstPolicy`: it has not, and the release must not leave.
         """
         if self._policy.epsilon_per_job is not None or self._policy.epsilon_total is not None:
             self._check_room(events)

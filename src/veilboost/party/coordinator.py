@@ -108,13 +108,9 @@ class Coordinator(Connections, ABC):
     # --- what a person asks for -------------------------------------------------------------------------
 
     def check(self) -> dict[PartyName, str | None]:
-        """Would every party take part? None if so, else its own words. Only the own table is read; nothing is spent
-        or kept.
+        """Would every party take part? None if so, else its own words. Raises what is wrong at this party itself.
 
-        Raises
-        ------
-        VeilBoostError
-            This party's own labels or parameters do not fit, as `train` would say.
+        Only the own table is read; nothing is spent or kept.
         """
         self._prepare(None)
         answers: dict[PartyName, str | None] = {}

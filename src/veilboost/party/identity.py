@@ -110,23 +110,7 @@ def describe(path: Path) -> CertificateInfo:
 
 
 def load_identity(cert: Path, key: Path, ca: Path) -> Identity:
-    """This party's own certificate, key and authority, read and checked.
-
-    Raises
-    ------
-    UnreadableCertificate
-        A file is not there or cannot be read.
-    NotACertificate
-        A file holds something else, or the certificate names no party.
-    CertificateExpired
-        The certificate, or its authority's, is not valid today.
-    ExposedKey
-        Users other than its owner may read the key.
-    KeyMismatch
-        The key is another certificate's.
-    ForeignCertificate
-        Another authority issued the certificate.
-    """
+    """This party's own certificate, key and authority, read and checked: each fault has a coded error of its own."""
     chain, authorities = read_public(cert), read_public(ca)
     certificate = parse_certificates(chain, str(cert))[0]
     peer = _peer(certificate, str(cert))
@@ -162,17 +146,7 @@ def peer_identity(certificate: bytes) -> PeerIdentity:
 
 
 def check_peer(peer: PeerIdentity, policy: Policy, revoked: Revoked, now: datetime | None = None) -> None:
-    """Return if this peer may connect.
-
-    Raises
-    ------
-    CertificateExpired
-        Also of a peer that was let in and stayed too long.
-    CertificateRevoked
-        The authority took the certificate back.
-    UnknownPeer
-        The policy names no such party, or pins another certificate of it.
-    """
+    """Return if this peer may connect; its certificate may have expired or been revoked since it was let in."""
     if (now or datetime.now(UTC)) > peer.not_after:
         raise CertificateExpired(
             f"the certificate of {peer.party} was valid until {peer.not_after:%Y-%m-%d %H:%M} UTC", public=True
@@ -276,6 +250,9 @@ def _common_name(name: x509.Name) -> str:
     return str(found[0].value) if found else name.rfc4514_string()
 
 
+# --- files for their owner alone: written whole or not at all, and never over another by accident -------------------
+
+
 OTHERS = 0o077
 LARGEST = 1 << 20
 
@@ -295,12 +272,7 @@ def refuse_to_overwrite(files: Iterable[Path], force: bool) -> None:
 def write_private(file: Path, content: bytes, *, force: bool = False) -> None:
     """Write a file of mode 0600. A reader sees the old content or the new, never a part.
 
-    Raises
-    ------
-    WouldOverwrite
-        The file is there and `force` is not said.
-    OSError
-        The system refuses.
+    `WouldOverwrite` where the file is there and `force` is not said; `OSError` where the system refuses.
     """
     descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")  # mode 0600 from the start
     try:

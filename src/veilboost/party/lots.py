@@ -71,12 +71,8 @@ def drive_alignment(
     """The rows of the own table that are common to all, lot after lot, in the common order.
 
     `callers` reach all who have accepted: parties with tables, and third parties where the way to align needs them.
-    Ids that were hashed beforehand serve a `run`.
-
-    Raises
-    ------
-    EmptyIntersection
-        There are none in any lot. No party has been told that the alignment ended.
+    Ids that were hashed beforehand serve a `run`. `EmptyIntersection`: there are none in any lot, and no party has been
+    told that the alignment ended.
     """
     spec, lots = alignment_named(job.alignment), agreed_lots(lots_of(table), accepted)
     everyone, peers = Peers(callers), Peers({name: callers[name] for name in job.owners if name in callers})

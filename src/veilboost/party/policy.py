@@ -155,13 +155,7 @@ class Objection:
 
 
 def decide(policy: Policy, request: Request) -> None:
-    """Return if the policy allows the request.
-
-    Raises
-    ------
-    AgainstPolicy
-        It does not; the text names the first rule that is broken and how the owner would change it.
-    """
+    """Return if the policy allows the request; the error names the first broken rule and how to change it."""
     for found in objections(policy, request):
         raise AgainstPolicy(f"the owner's rule {found.rule} forbids it: {found.what}", found.fix, found.public)
 

@@ -308,14 +308,7 @@ def list_runs(runs: Path) -> Iterator[RunFolder]:
 def read_exchanges(run: Path) -> tuple[PartyName, list[Exchange]]:
     """Whose run it is, and what crossed, in the order in which types of messages first came.
 
-    `run` is a run's folder, or the transcript's folder in it.
-
-    Raises
-    ------
-    UnknownRun
-        The folder is none of a run.
-    UnreadableFile
-        The run has no transcript, or it is damaged.
+    `run` is a run's folder, or the transcript's folder in it. `UnreadableFile`: it has no transcript that can be read.
     """
     folder = run.parent if not (run / TRANSCRIPT).exists() and (run / ENTRIES).exists() else run
     owner = RunFolder(folder).status.get("party")

@@ -35,9 +35,8 @@ MESSAGE_BYTES = 1 << 26  # about so much goes to the CSP in one message
 class ServiceAuthority:
     """The authority (TA) numbers attributes, makes the service key pair, and gives each half to whom it is for.
 
-    One task: published once, registered by each of its parties, then open to everybody who may speak to us.
-
-    Who asks is what the channel says, not what a message claims.
+    One task: published once, registered by each of its parties, then open to everybody who may speak to us. Who asks is
+    what the channel says, not what a message claims.
     """
 
     def __init__(

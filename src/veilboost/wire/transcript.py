@@ -53,7 +53,9 @@ class Transcript:
         self._lines = self._frames = None
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            _drop_unfinished_line(folder / ENTRIES)
+            if (folder / ENTRIES).exists():  # half a line of a party that was killed would spoil the next one
+                with (folder / ENTRIES).open("r+b") as file:
+                    file.truncate(file.read().rfind(b"\n") + 1)
             # A line at a time: what left before this process was killed stands in the file.
             self._lines = (folder / ENTRIES).open("a", encoding="utf-8", buffering=1)
             if record == "payload":
@@ -91,14 +93,6 @@ class Transcript:
 
     def messages_sent(self) -> int:
         return sum(entry.direction == "sent" for entry in self.entries)
-
-
-def _drop_unfinished_line(path: Path) -> None:
-    """A party that was killed while it wrote may have left half a line, which would spoil the next one."""
-    if path.exists():
-        with path.open("r+b") as file:
-            content = file.read()
-            file.truncate(content.rfind(b"\n") + 1)
 
 
 def by_type(entries: list[Entry]) -> dict[tuple[Direction, PartyName, str], tuple[int, int]]:
