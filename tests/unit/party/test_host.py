@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import os
 from datetime import UTC, datetime, timedelta
@@ -16,11 +17,11 @@ from hypothesis import strategies as st
 
 from veilboost.errors import AgainstPolicy
 from veilboost.party.certs import init_authority, issue
-from veilboost.party.daemon import PartyHost
+from veilboost.party.daemon import SESSIONS, PartyHost, session_for
 from veilboost.party.hub import admit_peer
 from veilboost.party.identity import peer_identity
 from veilboost.party.job import read_job
-from veilboost.party.messages import BeginAlignment, Checkpoint, Finish, Propose
+from veilboost.party.messages import CONTROL_MESSAGES, BeginAlignment, Checkpoint, Finish, Propose
 from veilboost.party.settings import load_party
 from veilboost.protocols.plain.messages import PlainRound
 from veilboost.protocols.registry import protocol_named
@@ -297,6 +298,12 @@ def test_who_may_speak(host, certificates, tmp_path):
 
 def test_an_accepted_job_says_which_release(host, bank):
     answer = Asker(host, bank)(propose(job()))
-    from veilboost.party.messages import CONTROL_MESSAGES
-
     assert decode(answer.body, Catalogue(CONTROL_MESSAGES)).release
+
+
+@pytest.mark.parametrize("opening", SESSIONS, ids=lambda opening: opening.__name__)
+def test_an_opening_names_a_session_that_can_be_made_of_it(opening):
+    factory = session_for(object.__new__(opening))
+    _context, proposal = inspect.signature(factory).parameters.values()
+    assert proposal.annotation == opening.__name__
+    assert opening in CONTROL_MESSAGES
