@@ -27,8 +27,7 @@ from papers.elxgb.guesses import PAPER_GUESSES, guesses
 from papers.elxgb.setting import DELTA, PARTIES, SHORT_KEY, job
 from secure_inference import load_of_users, served, timed
 from secure_inference_load import load_over_tls
-from veilboost.align.hmac_csp.hashed import PreparedHashing, PreparedIds
-from veilboost.align.ids import Hashing
+from veilboost.align.ids import Hashing, PreparedHashing, PreparedIds
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import Csprng
 from veilboost.crypto.fingerprint import KEY_BYTES

@@ -15,8 +15,7 @@ from veilboost.boost.objective import make_objective
 from veilboost.data import PartyTable
 from veilboost.party.simulation import simulate_prediction, simulate_training
 from veilboost.secure_inference.attributes import attributes_of
-from veilboost.secure_inference.memory import MemoryService
-from veilboost.secure_inference.roles import QueuedModel
+from veilboost.secure_inference.roles import MemoryService, QueuedModel
 
 QUEUE = 50  # users that are served together
 

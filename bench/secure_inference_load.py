@@ -104,11 +104,11 @@ def _ask(folder: Path, table: PartyTable, at_once: int) -> dict[str, Any]:
         waited[k] = time.perf_counter() - began
 
     threads = [threading.Thread(target=ask, args=(k,)) for k in range(at_once)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    client.close()
+    with client:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
     return {
         "answered": sum(value > 0 for value in waited),
         "median_wait": float(np.median(waited)),

@@ -26,22 +26,19 @@ import pyarrow.parquet as pq
 from common import arguments, as_matrix, hold_out, load, note, report
 from veilboost.config import TrainingConfig
 from veilboost.model.joined import join
-from veilboost.party.certs import init_authority, issue, load_identity
+from veilboost.party.certs import init_authority, issue
 from veilboost.party.daemon import Daemon
 from veilboost.party.federation import coordinate
 from veilboost.party.hub import tls_files
-from veilboost.party.identity import peer_identity, server_name
+from veilboost.party.identity import load_identity, peer_identity, server_name
 from veilboost.party.job import load_job
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import load_party
 from veilboost.party.simulation import simulate_training
 from veilboost.types import UInt8Array
-from veilboost.wire.codec import Catalogue, encode
-from veilboost.wire.grpc.client import dial
-from veilboost.wire.grpc.server import LinkServer
-from veilboost.wire.message import ArraySpec, Done, Message, Reveals
-from veilboost.wire.packet import Kind, Packet
-from veilboost.wire.rpc import Caller
+from veilboost.wire.grpc import LinkServer, dial
+from veilboost.wire.message import ArraySpec, Catalogue, Done, Message, Reveals, encode
+from veilboost.wire.rpc import Caller, Kind, Packet
 from veilboost.wire.transcript import Transcript
 
 MOST = 1 << 30

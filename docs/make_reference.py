@@ -17,7 +17,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import typer
 from rich.text import Text
 
-from veilboost.align.registry import all_alignments
+from veilboost.align.api import all_alignments
 from veilboost.boost.metrics import metric_named
 from veilboost.boost.objective import BinaryLogistic, CustomObjective, MulticlassSoftmax, Poisson, SquaredError
 from veilboost.cli.main import REFUSED, app

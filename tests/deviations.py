@@ -20,7 +20,7 @@ from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
 from veilboost.errors import MissingLabel, VeilBoostError
 from veilboost.party.simulation import simulate_training
-from veilboost.party.vertical.training import PassiveSession, TrainingJob, train_active
+from veilboost.party.training import PassiveSession, TrainingJob, train_active
 from veilboost.protocols.masked.active import MaskedCipher
 from veilboost.protocols.masked.messages import Masks, NoisedVectors
 from veilboost.protocols.masked.options import MaskedOptions
@@ -30,8 +30,7 @@ from veilboost.protocols.vertical.active import VerticalActive, active_by
 from veilboost.protocols.vertical.messages import ColumnsOffered
 from veilboost.types import BoolArray, Float32Array, Float64Array, Int32Array, Int64Array, PartyName
 from veilboost.wire.channel import MemoryChannel, Peers
-from veilboost.wire.codec import Catalogue
-from veilboost.wire.message import Message
+from veilboost.wire.message import Catalogue, Message
 from veilboost.wire.transcript import Transcript
 
 Tables = Mapping[PartyName, PartyTable]

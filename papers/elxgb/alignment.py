@@ -13,8 +13,8 @@ import numpy as np
 from papers.elxgb.setting import PAPER, REPETITIONS
 from papers.rows import Line, Row, Rows, picked, the
 from papers.target import Cell, Claim, Context, Target
-from veilboost.align.ecdh.messages import BlindOwn
-from veilboost.align.hmac_csp.messages import KeyRequest, PrepareHashes
+from veilboost.align.ecdh import BlindOwn
+from veilboost.align.hmac_csp import KeyRequest, PrepareHashes
 from veilboost.align.memory import MemoryFederation
 from veilboost.report.plots import bar_chart
 from veilboost.types import AnyArray, PartyName

@@ -18,7 +18,7 @@ from veilboost.boost.objective import sigmoid
 from veilboost.data.table import PartyTable
 from veilboost.party.simulation import simulate_prediction, simulate_training
 from veilboost.secure_inference.attributes import attributes_of
-from veilboost.secure_inference.memory import MemoryService
+from veilboost.secure_inference.roles import MemoryService
 
 AT_ONCE = 50  # users who are served together
 PUBLISHED: tuple[Row, ...] = (

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from veilboost.party.certs import load_identity, load_revoked
+from veilboost.party.identity import load_identity, load_revoked
 from veilboost.party.job import load_job
 from veilboost.party.policy import Policy
 from veilboost.party.settings import PeerSettings, load_party

@@ -28,9 +28,8 @@ from veilboost.errors import (
 from veilboost.model.joined import join
 from veilboost.party.certs import init_authority, issue
 from veilboost.party.coordinator import Coordinator
-from veilboost.party.daemon import Daemon
+from veilboost.party.daemon import Daemon, PartyHost
 from veilboost.party.federation import Federation, coordinate
-from veilboost.party.host import PartyHost
 from veilboost.party.identity import peer_identity
 from veilboost.party.job import Job, JobParty, load_job
 from veilboost.party.messages import Propose
@@ -39,8 +38,8 @@ from veilboost.party.runs import RunFolder
 from veilboost.party.sections import commented_toml
 from veilboost.party.settings import CertificateSettings, DataSettings, Limits, PartySettings, PeerSettings, load_party
 from veilboost.party.simulation import SERVER, simulate_training
-from veilboost.wire.codec import encode
-from veilboost.wire.packet import Kind, Packet
+from veilboost.wire.message import encode
+from veilboost.wire.rpc import Kind, Packet
 from veilboost.wire.transcript import read_transcript
 
 VEILBOOST = Path(sys.executable).parent / "veilboost"

@@ -29,7 +29,7 @@ from veilboost.engine.sharded import ShardedEngine
 from veilboost.engine.tables import table_in_place
 from veilboost.errors import MalformedMessage, WorkersLost
 from veilboost.estimators import VerticalClassifier
-from veilboost.party.vertical import lots
+from veilboost.party import lots
 
 pytest.importorskip("ray")
 CONFIG = TrainingConfig(n_estimators=1, max_depth=3, max_bin=16)

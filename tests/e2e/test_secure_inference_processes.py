@@ -166,9 +166,9 @@ def test_from_preparation_to_many_users_with_an_owner_offline(street):
         found[k] = user.predict(own, 1)[0, 0]
 
     threads = [threading.Thread(target=ask, args=(k,)) for k in range(USERS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(DEADLINE)
-    client.close()
+    with client:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(DEADLINE)
     np.testing.assert_array_equal(found, street.scores(range(USERS)))

@@ -22,8 +22,8 @@ from veilboost.party.predicting import LivePredictor
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import load_party
 from veilboost.party.simulation import simulate_training
-from veilboost.wire.codec import Catalogue
-from veilboost.wire.transcript import Transcript, read_transcript
+from veilboost.wire.message import Catalogue
+from veilboost.wire.transcript import read_transcript
 
 OWNERS, HELPERS = ("bank", "shop"), {"ta": "authority", "csp": "csp"}
 
@@ -128,9 +128,8 @@ def test_third_parties_that_the_alignment_does_not_need_are_left_alone(town):
     settings = load_party(folder / "bank.toml")
     job = replace(load_job(folder / "job.toml"), alignment="ecdh")
     with coordinate(settings, job) as driver:
-        asked = driver.caller(
-            "ta", bytes(16), Catalogue([Accepted]), Transcript("bank"), settings.limits.wait_seconds
-        ).send(Propose(driver.job_text(), dry_run=True, resume=False))
+        way = driver.caller("ta", Catalogue([Accepted]))
+        asked = way.send(Propose(driver.job.text(), dry_run=True, resume=False))
         with pytest.raises(PeerRefused, match="ecdh, which needs no authority"):
             asked()
         for name in HELPERS:

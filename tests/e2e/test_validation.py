@@ -17,7 +17,7 @@ from veilboost.config import TrainingConfig
 from veilboost.party.federation import coordinate
 from veilboost.party.job import load_job
 from veilboost.party.settings import load_party
-from veilboost.party.vertical.coordinator import VerticalCoordinator
+from veilboost.party.vertical import VerticalCoordinator
 
 NAMES = ("sealed", "lattice")
 SMALL = replace(CONFIG, n_estimators=2, categories="ordinal", objective="auto")

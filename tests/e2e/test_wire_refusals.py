@@ -16,19 +16,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from veilboost.errors import ExposedKey, OversizedMessage, PeerRefused, PeerUnreachable, WireVersion
-from veilboost.party.certs import init_authority, issue, load_identity, revoke
+from veilboost.party.certs import init_authority, issue, revoke
 from veilboost.party.daemon import Daemon
 from veilboost.party.hub import tls_files
-from veilboost.party.identity import server_name
+from veilboost.party.identity import load_identity, server_name
 from veilboost.party.messages import CONTROL_MESSAGES, Accepted, Propose
 from veilboost.party.settings import load_party
-from veilboost.wire.codec import Catalogue, encode
-from veilboost.wire.grpc.client import METHOD, dial
-from veilboost.wire.grpc.link import encode_chunk
-from veilboost.wire.grpc.server import LinkServer
-from veilboost.wire.message import Done
-from veilboost.wire.packet import ENVELOPE_SIZE, Kind, Packet, to_chunks
-from veilboost.wire.rpc import Caller
+from veilboost.wire.grpc import METHOD, LinkServer, dial, encode_chunk
+from veilboost.wire.message import Catalogue, Done, encode
+from veilboost.wire.rpc import ENVELOPE_SIZE, Caller, Kind, Packet, to_chunks
 from veilboost.wire.transcript import Transcript
 
 JOB = """
@@ -227,7 +223,7 @@ def test_the_caller_hears_why(daemon, place, works):
 
 
 def test_another_version_is_told_apart(daemon, place, works, monkeypatch):
-    monkeypatch.setattr("veilboost.wire.packet.VERSION", 9)
+    monkeypatch.setattr("veilboost.wire.rpc.VERSION", 9)
     envelope = request()
     monkeypatch.undo()
     assert b"VB-1404" in raw_stream(daemon, place, [encode_chunk((envelope, True))])

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_align import as_array, federations, rule
 
-from veilboost.align.ids import canonical_ids
-from veilboost.align.lots import DealtIds
+from veilboost.align.ids import DealtIds, canonical_ids
 from veilboost.align.memory import MemoryFederation
 from veilboost.engine.pool import SerialPool
 from veilboost.engine.shards import Shards
@@ -36,7 +35,7 @@ def by_lots(name, ids, lots, salt, dealers):
         except EmptyIntersection:
             continue
         for party, lot in here.items():
-            found[party] += lot.rows_of(aligned[party].by_id(lot.ids)).tolist()
+            found[party] += lot.rows_of(aligned[party].by_id(lot.ids).positions).tolist()
     return found
 
 

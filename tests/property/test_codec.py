@@ -16,8 +16,7 @@ from hypothesis.extra import numpy as hnp
 
 from veilboost.errors import MalformedMessage, UnknownMessage, WireError
 from veilboost.types import Float64Array, Int32Array
-from veilboost.wire.codec import Catalogue, decode, encode, frame_size
-from veilboost.wire.message import ArraySpec, Done, Message, Reveals
+from veilboost.wire.message import ArraySpec, Catalogue, Done, Message, Reveals, decode, encode, frame_size
 
 pytestmark = pytest.mark.fast
 

@@ -18,8 +18,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from veilboost.align.api import AlignmentSpec
-from veilboost.align.registry import all_alignments
+from veilboost.align.api import AlignmentSpec, all_alignments
 from veilboost.cli.main import app
 from veilboost.errors import VeilBoostError, coded_errors
 from veilboost.infer.messages import PREDICTION_MESSAGES

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from veilboost.align.ids import Hashing, canonical_ids
 from veilboost.crypto.csprng import Csprng
 from veilboost.crypto.fingerprint import HASHES
 from veilboost.data.table import PartyTable, id_order
+from veilboost.errors import EmptyIntersection, ImpossibleParameter, UnexpectedMessage
 from veilboost.privacy.statement import Statement
 from veilboost.types import AnyArray, Int64Array, PartyName
 from veilboost.wire.channel import Peers
@@ -79,6 +81,9 @@ class HelperContext:
 class ActiveAligner(ABC):
     """The party that drives."""
 
+    def __init__(self, context: AlignContext, peers: Peers) -> None:
+        self._context, self._peers = context, peers
+
     @abstractmethod
     def prepare(self) -> None:
         """The part that needs no other party's rows and may be done long before: hashing, sorting."""
@@ -89,15 +94,22 @@ class ActiveAligner(ABC):
 
 
 class PassiveAligner(ABC):
-    """A party that answers."""
+    """A party that answers, and has the positions of its common rows once the exchange has ended."""
+
+    def __init__(self, context: AlignContext) -> None:
+        self._context = context
+        self._positions: Int64Array | None = None
 
     @abstractmethod
     def handle(self, message: Message) -> Message:
         """Answer a request, or raise a coded error and stay as before."""
 
-    @abstractmethod
     def alignment(self) -> Alignment:
-        """The result, once the exchange has ended. Raises `EmptyIntersection` where no row is common."""
+        if self._positions is None:
+            raise UnexpectedMessage("the common rows are not known yet")
+        if not len(self._positions):
+            raise EmptyIntersection("the parties have no row in common")
+        return Alignment(self._positions)
 
 
 class HelperSide(ABC):
@@ -106,6 +118,14 @@ class HelperSide(ABC):
     @abstractmethod
     def handle(self, party: PartyName, message: Message) -> Message:
         """Answer a party's request, or raise a coded error and stay as before."""
+
+
+COMMON_ROWS = (
+    Reveals("which of its rows all parties have in common", "active"),
+    Reveals("which of its rows all parties have in common", "passive"),
+    Reveals("how many rows are common", "active"),
+    Reveals("how many rows are common", "passive"),
+)
 
 
 @dataclass(frozen=True)
@@ -137,3 +157,18 @@ class AlignmentSpec:
         """Everything that a role learns, by the result and by messages."""
         said = (*self.outcome, *(item for message in self.messages for item in message.reveals))
         return tuple(dict.fromkeys(item.what for item in said if item.to == role))
+
+
+@cache
+def all_alignments() -> dict[str, AlignmentSpec]:
+    """The ways to align, by name."""
+    from veilboost.align import ecdh, hmac_csp, preshared  # which are made of what stands above
+
+    return {spec.name: spec for spec in (preshared.SPEC, ecdh.SPEC, hmac_csp.SPEC)}
+
+
+def alignment_named(name: str) -> AlignmentSpec:
+    found = all_alignments()
+    if name not in found:
+        raise ImpossibleParameter(f"there is no alignment {name!r}", f"use one of {', '.join(found)}")
+    return found[name]

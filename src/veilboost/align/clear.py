@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from veilboost.align.lots import Lot, dealt, members
+from veilboost.align.ids import Lot, dealt, members
 from veilboost.data.table import PartyTable, id_order
 from veilboost.engine.shards import ShardedArray, Shards
 from veilboost.engine.tables import Moves, moved
 from veilboost.errors import DuplicateIds, EmptyIntersection, UnsupportedCombination
-from veilboost.types import AnyArray, PartyName
+from veilboost.types import PartyName
 
 
 def align_by_id(tables: Mapping[PartyName, PartyTable]) -> dict[PartyName, PartyTable]:
@@ -46,7 +46,11 @@ def meet_in_place(tables: Mapping[PartyName, PartyTable]) -> dict[PartyName, Par
     Ids are dealt out to as many lots as there are shards; a lot of all parties meets in one worker. Then the entries
     of every shard's rows go to their lots, column by column, and lots are the new shards.
     """
-    ids = {name: _in_shards(table.ids) for name, table in tables.items()}
+    ids: dict[PartyName, ShardedArray] = {}
+    for name, table in tables.items():
+        if not isinstance(table.ids, ShardedArray):
+            raise UnsupportedCombination("a table that is not in shards", "read it with table_in_place")
+        ids[name] = table.ids
     pool = next(iter(ids.values())).shards.pool
     count = max(len(each.shards) for each in ids.values())
     numbers = all(each.dtype.kind == "i" for each in ids.values())
@@ -92,9 +96,3 @@ def meet(shards: Sequence[int], numbers: bool, *lots: Lot) -> list[Any]:
             moves.append((lot.rows[found], place[at[found]]))
         told.append(moves)
     return [*told, len(common)]
-
-
-def _in_shards(values: AnyArray) -> ShardedArray:
-    if not isinstance(values, ShardedArray):
-        raise UnsupportedCombination("a table that is not in shards", "read it with table_in_place")
-    return values

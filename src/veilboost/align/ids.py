@@ -1,4 +1,5 @@
-"""Ids as bytes: one rule for writing them, which every party follows; sorting and finding; digests under a key.
+"""Ids as bytes: one rule for writing them, which every party follows; sorting and finding; digests under
+a key; lots.
 
 - A whole number is its decimal digits, with a minus sign where it is negative: 7 is `7`.
 - A text is brought to Unicode's form NFC, white space around it is dropped (what `str.strip` drops), and the rest is
@@ -13,6 +14,7 @@ without a character, and two rows that come out the same.
 
 from __future__ import annotations
 
+import hmac
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,8 +22,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from veilboost.crypto.fingerprint import keyed_digests
-from veilboost.errors import DuplicateIds, MissingId, MixedTypes
+from veilboost.crypto.fingerprint import HASHES, KEY_BYTES, keyed_digest, keyed_digests
+from veilboost.engine.shards import ShardedArray
+from veilboost.errors import DuplicateIds, FalseIntersection, MalformedMessage, MissingId, MixedTypes
 from veilboost.types import AnyArray, BoolArray, Int64Array, UInt8Array
 
 
@@ -38,7 +41,9 @@ def canonical_ids(ids: AnyArray) -> list[bytes]:
         raise MixedTypes(
             f"of {len(values)} ids {numbers} are whole numbers and {texts} are text", "make them all the same kind"
         )
-    _refuse_repeats(found)
+    repeats = len(found) - len(set(found))
+    if repeats:
+        raise DuplicateIds(f"{repeats} of {len(found)} rows repeat an id, once ids are written in their common form")
     return found
 
 
@@ -54,12 +59,6 @@ def _texts(values: Sequence[str]) -> list[bytes]:
     return found
 
 
-def _refuse_repeats(found: Sequence[bytes]) -> None:
-    repeats = len(found) - len(set(found))
-    if repeats:
-        raise DuplicateIds(f"{repeats} of {len(found)} rows repeat an id, once ids are written in their common form")
-
-
 # --- rows of bytes (digests, points) in order ----------------------------------------------------------------------
 #
 # Rows are compared byte by byte from the first. Nearly always the first eight bytes decide, and comparing those as one
@@ -67,7 +66,6 @@ def _refuse_repeats(found: Sequence[bytes]) -> None:
 
 
 def sort_order(rows: UInt8Array) -> Int64Array:
-    """The order in which the rows are sorted."""
     heads = _heads(rows)
     order = np.argsort(heads, kind="stable")
     ordered = heads[order]
@@ -86,7 +84,6 @@ def strictly_sorted(rows: UInt8Array) -> bool:
 
 
 def distinct(rows: UInt8Array) -> bool:
-    """Whether no two rows are equal."""
     return strictly_sorted(rows[sort_order(rows)])
 
 
@@ -149,3 +146,160 @@ class Hashing:
             return SortedDigests(digests[order], order)
 
         return hashed
+
+
+# --- ids hashed before an alignment began. ELXGB 6.1: "which can be finished offline" ------------------------------
+
+
+_NAME_BYTES = 16
+CHECK_BYTES = 32
+_HEAD_BYTES = _NAME_BYTES + KEY_BYTES + CHECK_BYTES
+_ROW_BYTES = DIGEST_BYTES + 8
+
+
+@dataclass(frozen=True)
+class PreparedIds:
+    """Sorted digests, with all that decides whether they still serve: the key, the hash and the ids themselves."""
+
+    key: bytes
+    hash: str
+    ids: bytes  # a keyed digest of the ids in the order of the rows
+    sorted: SortedDigests
+
+    @staticmethod
+    def make(ids: AnyArray, hashed: Hashed, key: bytes, name: str) -> PreparedIds:
+        return PreparedIds(key, name, _digest_of(ids, key), hashed(key, name))
+
+    def are_of(self, ids: AnyArray) -> bool:
+        """Whether these ids were hashed, in this order."""
+        return hmac.compare_digest(self.ids, _digest_of(ids, self.key))
+
+    def to_bytes(self) -> bytes:
+        """Hash, key, ids, digests, rows, and a keyed digest of it all, by which damage is found."""
+        name = self.hash.encode().ljust(_NAME_BYTES, b"\0")
+        body = name + self.key + self.ids + self.sorted.digests.tobytes() + self.sorted.rows.astype("<i8").tobytes()
+        return body + keyed_digest(self.key, body)
+
+    @staticmethod
+    def from_bytes(content: bytes) -> PreparedIds:
+        body, check = content[:-CHECK_BYTES], content[-CHECK_BYTES:]
+        name, key, ids = body[:_NAME_BYTES], body[_NAME_BYTES:][:KEY_BYTES], body[:_HEAD_BYTES][-CHECK_BYTES:]
+        rows, rest = divmod(len(body) - _HEAD_BYTES, _ROW_BYTES)
+        if rows < 0 or rest or not hmac.compare_digest(check, keyed_digest(key, body)):
+            raise MalformedMessage("what was prepared cannot be read", "prepare the job again")
+        digests = np.frombuffer(body, np.uint8, rows * DIGEST_BYTES, _HEAD_BYTES).reshape(rows, DIGEST_BYTES)
+        behind = np.frombuffer(body, "<i8", rows, _HEAD_BYTES + rows * DIGEST_BYTES).astype(np.int64)
+        return PreparedIds(key, name.rstrip(b"\0").decode(), ids, SortedDigests(digests, behind))
+
+
+class PreparedHashing(Hashing):
+    """Uses what lies ready where it serves, and hashes where it does not. `tell` is told which, and why."""
+
+    def __init__(self, ready: PreparedIds, tell: Callable[[str], None]) -> None:
+        self._ready, self._tell = ready, tell
+
+    def begin(self, ids: AnyArray) -> Hashed:
+        ready, anew = self._ready, super().begin
+        same = ready.are_of(ids)
+        # The same ids were found good when they were hashed; others are looked at before a key is asked for.
+        hashed = None if same else anew(ids)
+
+        def taken(key: bytes, name: str) -> SortedDigests:
+            if not same:
+                self._tell("hashed anew: they are not those that were hashed beforehand")
+            elif not hmac.compare_digest(key, ready.key):
+                self._tell("hashed anew: the authority has given another key")
+            elif name != ready.hash:
+                self._tell(f"hashed anew: the job hashes with {name}")
+            else:
+                self._tell("hashed beforehand")
+                return ready.sorted
+            return (hashed or anew(ids))(key, name)
+
+        return taken
+
+
+def _digest_of(ids: AnyArray, key: bytes) -> bytes:
+    """A table's ids are numbers or fixed-width text, whose bytes are the ids themselves."""
+    plain = ids if ids.dtype.kind in "iuU" else ids.astype(np.str_)
+    return keyed_digest(key, plain.dtype.str.encode() + plain.tobytes())
+
+
+# --- a party's ids dealt into lots ---------------------------------------------------------------------------------
+#
+# Rows of the same people are found without all ids in one place: an id is in the same lot at every party, because all
+# deal by one hash of its common form under one salt. Lots are aligned one after the other, each as if it were all there
+# is.
+
+
+# How many ids of a party fall into a lot tells something about them to whoever knows the salt, the more the fewer
+# there are. A party that would have fewer than so many in a lot, on average, puts all of its ids into every lot.
+FEWEST = 64
+
+
+@dataclass(frozen=True)
+class Dealt:
+    """Places in a list of ids, lot after lot: those of lot k are order[edges[k]:edges[k + 1]]."""
+
+    order: Int64Array
+    edges: Int64Array
+
+
+@dataclass(frozen=True)
+class Lot:
+    """Some ids, the rows of the table in which they stand, and which of them fall into the lot (None: all do)."""
+
+    ids: AnyArray
+    rows: Int64Array
+    inside: BoolArray | None = None
+
+    def rows_of(self, found: Int64Array) -> Int64Array:
+        """The rows of the table that were found; an id that does not fall into this lot is found in its own."""
+        if self.inside is not None and not self.inside[found].all():
+            raise FalseIntersection("rows were found in a lot that is not theirs: no party deals its ids")
+        return self.rows[found]
+
+
+def lot_numbers(ids: AnyArray, lots: int, salt: bytes) -> Int64Array:
+    digests = keyed_digests(canonical_ids(ids), salt, HASHES[0], 8)
+    return (digests.view("<u8").ravel() % np.uint64(lots)).astype(np.int64)
+
+
+def dealt(ids: AnyArray, lots: int, salt: bytes) -> Dealt:
+    """Deal a list of ids; within a lot they keep their order."""
+    if lots == 1:
+        return Dealt(np.arange(len(ids), dtype=np.int64), np.array([0, len(ids)], dtype=np.int64))
+    numbers = lot_numbers(ids, lots, salt)
+    counts = np.bincount(numbers, minlength=lots)
+    return Dealt(np.argsort(numbers, kind="stable"), np.concatenate(([0], counts.cumsum())))
+
+
+def members(ids: AnyArray, dealt: Dealt, number: int, first: int = 0) -> Lot:
+    """One lot of a list of ids whose rows begin at `first`."""
+    places = dealt.order[dealt.edges[number] : dealt.edges[number + 1]]
+    return Lot(ids[places], places + first)
+
+
+class DealtIds:
+    """All ids of a party in lots. Where ids lie in shards, so does the deal, and only the lot asked for comes here."""
+
+    def __init__(self, ids: AnyArray, lots: int, salt: bytes, fewest: int = FEWEST) -> None:
+        self._numbers: Int64Array | None = None
+        if lots > 1 and len(ids) < fewest * lots:
+            ids = np.asarray(ids)
+            self._numbers = lot_numbers(ids, lots, salt)
+        elif isinstance(ids, ShardedArray):
+            self._dealt = ids.shards.each(dealt, ids, lots, salt)
+        else:
+            self._dealt = [dealt(ids, lots, salt)]
+        self._ids = ids
+
+    def lot(self, number: int) -> Lot:
+        ids = self._ids
+        if self._numbers is not None:
+            return Lot(ids, np.arange(len(ids), dtype=np.int64), self._numbers == number)
+        if not isinstance(ids, ShardedArray):
+            return members(ids, self._dealt[0], number)
+        firsts = list(ids.shards.edges[:-1])
+        parts: list[Lot] = ids.shards.pool.get(ids.shards.each(members, ids, self._dealt, number, firsts))
+        return Lot(np.concatenate([part.ids for part in parts]), np.concatenate([part.rows for part in parts]))

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
-from veilboost.align.api import ActiveAligner, AlignContext, Alignment, HelperContext, HelperSide
-from veilboost.align.registry import alignment_named
+from veilboost.align.api import ActiveAligner, AlignContext, Alignment, HelperContext, alignment_named
 from veilboost.crypto.fingerprint import HASHES
 from veilboost.errors import ImpossibleParameter
 from veilboost.types import AnyArray, PartyName
 from veilboost.wire.channel import Handler, MemoryChannel, Peers
-from veilboost.wire.codec import Catalogue
-from veilboost.wire.message import Message
+from veilboost.wire.message import Catalogue
 from veilboost.wire.transcript import Transcript
 
 Around = Callable[[str, Handler], Handler]
@@ -61,7 +60,7 @@ class MemoryFederation:
                 party,
                 order,
                 ids[party],
-                Peers({role: channel(party, role, _asked_by(party, side)) for role, side in helpers.items()}),
+                Peers({role: channel(party, role, partial(side.handle, party)) for role, side in helpers.items()}),
                 threads=threads,
                 hash=hash,
             )
@@ -89,10 +88,3 @@ def align_in_memory(
     federation = MemoryFederation(name, ids, active, hash=hash, threads=threads)
     federation.driver.prepare()
     return federation.result(federation.driver.align())
-
-
-def _asked_by(party: PartyName, side: HelperSide) -> Handler:
-    def handle(message: Message) -> Message:
-        return side.handle(party, message)
-
-    return handle

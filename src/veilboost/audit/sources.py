@@ -24,8 +24,7 @@ from veilboost.protocols.registry import protocol_named
 from veilboost.protocols.validation import settle
 from veilboost.protocols.vertical.messages import BeginTraining
 from veilboost.types import BoolArray, PartyName
-from veilboost.wire.codec import Catalogue, decode
-from veilboost.wire.message import Message
+from veilboost.wire.message import Catalogue, Message, decode
 from veilboost.wire.transcript import read_frames
 
 TRANSCRIPT = "transcript"

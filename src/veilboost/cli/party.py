@@ -86,7 +86,7 @@ def serve(
 
 def _tell(daemon: Daemon, settings: PartySettings, as_json: bool) -> None:
     """That it listens, and what it would do for whom."""
-    identity, policy = daemon.host.identity, settings.policy
+    identity, policy = daemon.identity, settings.policy
     address = f"{settings.listen.rpartition(':')[0]}:{daemon.port}"
     dialled = {
         name: peer.address

@@ -180,7 +180,7 @@ def serve(
     app = make_app(
         opened.info,
         lambda table: opened.predict(table, CALL_SECONDS),
-        lambda: opened.roll_call.lately(HEALTH_AGE, HEALTH_SECONDS),
+        lambda: opened.presence(HEALTH_SECONDS, HEALTH_AGE),
         limits=ServiceLimits(max_rows, max_body_mb << 20),
         token=token,
         log=log,

@@ -180,8 +180,8 @@ def transcript(
 
         [bold]veilboost transcript runs/credit[/]
     """
-    from veilboost.party.exchange import read_entries, read_exchanges, traffic_by_peer, traffic_dict
-    from veilboost.wire.transcript import Network
+    from veilboost.party.runs import read_entries, read_exchanges
+    from veilboost.wire.transcript import Network, traffic_by_peer
 
     owner, exchanges = read_exchanges(run)
     totals = traffic_by_peer(owner, exchanges)
@@ -189,7 +189,7 @@ def transcript(
     if network is not None:
         line = {"network": network, "network_seconds": Network.parse(network).replay(read_entries(run))}
     if as_json:
-        crossed = {"exchanges": [item.to_dict() for item in exchanges], "peers": traffic_dict(totals)}
+        crossed = {"exchanges": [item.to_dict() for item in exchanges], "peers": totals}
         print_json({"party": owner, "run": str(run)} | crossed | line)
         return
     console = stdout()
@@ -212,9 +212,9 @@ def transcript(
     console.print("\n[bold]In all[/]\n")
     headers = ("sent", "bytes sent", "received", "bytes received")
     table = make_table("party", *headers, numbers=headers)
-    for peer, (sent, received) in totals.items():
-        counts = (str(sent.messages), bytes_text(sent.size), str(received.messages), bytes_text(received.size))
-        table.add_row(escape(peer), *counts)
+    for peer, total in totals.items():
+        sent = str(total["messages_sent"]), bytes_text(total["bytes_sent"])
+        table.add_row(escape(peer), *sent, str(total["messages_received"]), bytes_text(total["bytes_received"]))
     indented(console, table)
     if line:
         console.print(f"\nOn a line of {escape(str(network))}: {line['network_seconds']:.2f} s under way")

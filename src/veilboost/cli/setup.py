@@ -359,7 +359,7 @@ def _named(values: Sequence[str], option: str) -> dict[str, str | None]:
 
 
 def _write(settings: Any, title: str, file: Path, force: bool, as_json: bool) -> None:
-    from veilboost.party.keyfiles import write_private
+    from veilboost.party.identity import write_private
     from veilboost.party.sections import commented_toml
 
     text = commented_toml(settings, title)

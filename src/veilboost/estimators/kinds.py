@@ -99,7 +99,9 @@ class Regressor(RegressorMixin, Federated):
     def predict(self, X: Any) -> Float64Array:
         """The predicted value of each row."""
         margin = self._margins(X)
-        return make_objective("poisson" if self._joined.skeleton.objective == "poisson" else "regression").predict(margin)
+        return make_objective("poisson" if self._joined.skeleton.objective == "poisson" else "regression").predict(
+            margin
+        )
 
     def _find_classes(self, y: AnyArray) -> AnyArray | None:
         if getattr(self, "classes", None) is not None:

@@ -29,13 +29,12 @@ from veilboost.experiment.run import TEST_ROWS, central_xgboost, margins_alone
 from veilboost.experiment.summary import Member, RunSummary, learning_curve
 from veilboost.model.joined import join
 from veilboost.party.certs import init_authority, issue
-from veilboost.party.exchange import read_exchanges
 from veilboost.party.federation import Federation
+from veilboost.party.identity import make_private_folder, write_private
 from veilboost.party.job import Job, JobParty
-from veilboost.party.keyfiles import make_private_folder, write_private
 from veilboost.party.policy import ANY, Policy
 from veilboost.party.predicting import LivePredictor
-from veilboost.party.runs import RunFolder
+from veilboost.party.runs import RunFolder, read_exchanges
 from veilboost.party.sections import commented_toml
 from veilboost.party.settings import CertificateSettings, DataSettings, PartySettings, load_party
 from veilboost.protocols.registry import protocol_named

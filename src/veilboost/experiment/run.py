@@ -23,14 +23,13 @@ from veilboost.errors import EmptyTable, ImpossibleParameter, UnsupportedCombina
 from veilboost.experiment.problem import Problem, Tables, labels, with_declared
 from veilboost.experiment.summary import Baseline, Member, RunSummary, learning_curve
 from veilboost.model.part import Part
-from veilboost.party.exchange import Exchange
 from veilboost.party.simulation import SERVER, Simulation, simulate_training
 from veilboost.privacy.accountant import DEFAULT_DELTA, spending
 from veilboost.protocols.registry import protocol_named
 from veilboost.protocols.spec import ProtocolSpec
 from veilboost.protocols.validation import resolve, settle
 from veilboost.types import AnyArray, BoolArray, Float64Array, Int64Array, PartyName, Role
-from veilboost.wire.transcript import by_type, turns
+from veilboost.wire.transcript import Exchange, by_type, turns
 
 if TYPE_CHECKING:
     from veilboost.audit.attack import Finding

@@ -12,11 +12,10 @@ from veilboost.boost.metrics import Metric
 from veilboost.config import TrainingConfig
 from veilboost.model.joined import JoinedModel
 from veilboost.model.part import Part
-from veilboost.party.exchange import Exchange, shown_to
 from veilboost.privacy.statement import Statement
 from veilboost.protocols.spec import ProtocolSpec
 from veilboost.types import Column, Float64Array, PartyName
-from veilboost.wire.transcript import Entry, Network
+from veilboost.wire.transcript import Entry, Exchange, Network, shown_to
 
 if TYPE_CHECKING:
     from veilboost.audit.attack import Finding

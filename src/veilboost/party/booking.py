@@ -54,26 +54,20 @@ class Booking:
         if request.epsilon == 0:
             self.consider(request)
         else:
-            self._forget_killed_attempts()
+            for job in self.ledger.reserved():  # of attempts that were killed
+                if job != self.job and job.startswith(f"{self._name}/"):
+                    self.ledger.close(job)
             self._reservation = self.ledger.reserve(
                 self.job, request.epsilon, request.delta, lambda: self.consider(request)
             )
         self._request = request
-
-    def _forget_killed_attempts(self) -> None:
-        for job in self.ledger.reserved():
-            if job != self.job and job.startswith(f"{self._name}/"):
-                self.ledger.close(job)
 
     # --- while it runs ------------------------------------------------------------------------------------
 
     def spend(self, *events: Event) -> None:
         """Book releases. One that the plan did not foresee is booked if the owner's budget has room for it.
 
-        Raises
-        ------
-        AgainstPolicy
-            It has not; the release must not leave.
+        `AgainstPolicy`: it has not, and the release must not leave.
         """
         if self._policy.epsilon_per_job is not None or self._policy.epsilon_total is not None:
             self._check_room(events)
@@ -100,15 +94,9 @@ class Booking:
         if self._reservation is not None:
             self.ledger.close(self.job, self._reservation)
         if run is not None:
-            run.save_ledger(self._summary())
-
-    def _summary(self) -> dict[str, Any]:
-        return {
-            "party": self._settings.name,
-            "job": self.job,
-            "delta": self._policy.delta,
-            "events": [event.to_dict() for event in self.ledger.events(self.job)],
-        }
+            events = [event.to_dict() for event in self.ledger.events(self.job)]
+            about = {"party": self._settings.name, "job": self.job, "delta": self._policy.delta}
+            run.save_ledger({**about, "events": events})
 
 
 def with_own_delta(job: Job, spec: ProtocolSpec, policy: Policy) -> Job:

@@ -2,7 +2,7 @@
 
 An authority is a folder: `ca.crt` and `ca.key`, a certificate and a key for each party, a copy of every
 certificate ever issued, and `revoked.crl`, a signed list in the standard form. ECDSA on P-256 throughout,
-which every TLS library accepts. What reads and checks certificates is in `identity`, and named here too.
+which every TLS library accepts. What reads and checks certificates is in `identity`.
 """
 
 from __future__ import annotations
@@ -24,37 +24,20 @@ from veilboost.fields import FORMS
 from veilboost.party.identity import (
     PARTY_URI,
     CertificateInfo,
-    Identity,
-    PeerIdentity,
-    Revoked,
     check_age,
-    check_peer,
     describe,
     fingerprint_of,
-    load_identity,
     load_revoked,
+    make_private_folder,
     parse_certificates,
-    peer_identity,
+    read_private,
+    read_public,
+    refuse_to_overwrite,
     server_name,
+    write_private,
 )
-from veilboost.party.keyfiles import make_private_folder, read_private, read_public, refuse_to_overwrite, write_private
 from veilboost.party.policy import plain_fingerprint
 from veilboost.types import PartyName
-
-__all__ = [
-    "CertificateInfo",
-    "Identity",
-    "PeerIdentity",
-    "Revoked",
-    "check_peer",
-    "describe",
-    "init_authority",
-    "issue",
-    "load_identity",
-    "load_revoked",
-    "peer_identity",
-    "revoke",
-]
 
 CA_CERTIFICATE, CA_KEY, REVOKED, ISSUED = "ca.crt", "ca.key", "revoked.crl", "issued"
 CA_DAYS, PARTY_DAYS, MOST_DAYS = 3650, 365, 36_500
@@ -99,7 +82,10 @@ def issue(
     `hosts` are the names and addresses under which others reach the party. The key lies beside the
     certificate: `NAME.crt` and `NAME.key`.
     """
-    _check_party(party)
+    if not FORMS["party"].fits(party):
+        raise ImpossibleParameter(f"{party!r} is not {FORMS['party'].text}", "choose another name")
+    if f"{party}.crt".casefold() == CA_CERTIFICATE:
+        raise ImpossibleParameter("a party cannot be named like the authority's own file", "choose another name")
     start, end = _validity(days, now)
     names = [_general_name(host) for host in dict.fromkeys(hosts)]
     key_file, file = folder / f"{party}.key", folder / f"{party}.crt"
@@ -171,13 +157,6 @@ def _load_authority(folder: Path, now: datetime | None) -> tuple[x509.Certificat
     return certificate, key
 
 
-def _check_party(party: PartyName) -> None:
-    if not FORMS["party"].fits(party):
-        raise ImpossibleParameter(f"{party!r} is not {FORMS['party'].text}", "choose another name")
-    if f"{party}.crt".casefold() == CA_CERTIFICATE:
-        raise ImpossibleParameter("a party cannot be named like the authority's own file", "choose another name")
-
-
 def _validity(days: int, now: datetime | None) -> tuple[datetime, datetime]:
     if not 1 <= days <= MOST_DAYS:
         raise ImpossibleParameter(f"days={days} is outside [1, {MOST_DAYS}]")
@@ -227,17 +206,9 @@ def _issuer_key(key: ec.EllipticCurvePrivateKey) -> x509.AuthorityKeyIdentifier:
 
 
 def _usage(*, authority: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not authority,
-        key_cert_sign=authority,
-        crl_sign=authority,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
+    others = ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
+    unused = dict.fromkeys((*others, "encipher_only", "decipher_only"), False)
+    return x509.KeyUsage(digital_signature=not authority, key_cert_sign=authority, crl_sign=authority, **unused)
 
 
 def _signed_list(

@@ -8,25 +8,21 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 from veilboost.boost.booster import RoundResult
 from veilboost.crypto.csprng import Csprng
 from veilboost.errors import JobCancelled, JobExists, NothingToResume, VeilBoostError
 from veilboost.model.part import TrainingOutcome
-from veilboost.party.daemon import listen_for
-from veilboost.party.hub import LinkHub, caller_to, own_identity
+from veilboost.party.hub import LinkHub, caller_to
 from veilboost.party.job import Job, read_job
 from veilboost.party.messages import CONTROL_MESSAGES, Accepted, Finish, Propose
 from veilboost.party.runs import RunFolder
-from veilboost.party.sections import commented_toml
 from veilboost.party.settings import PartySettings
 from veilboost.types import PartyName
 from veilboost.wire.channel import Peers
-from veilboost.wire.codec import Catalogue
-from veilboost.wire.message import Done, Message
-from veilboost.wire.rpc import Caller, Waiting
-from veilboost.wire.transcript import Transcript
+from veilboost.wire.message import Catalogue, Done, Message
+from veilboost.wire.rpc import Caller
 
 RELEASE_SECONDS = 2.0  # how long to try to tell a party that a job stops
 _LOG = logging.getLogger(__name__)
@@ -48,9 +44,9 @@ class Connections:
     def __init__(self, settings: PartySettings, job: Job) -> None:
         self.settings = settings
         self.job = job
-        self._hub = LinkHub(own_identity(settings), settings.limits)
+        self._hub = LinkHub(settings)
         dialled = any(job.parties[name].connect == "in" for name in self.others)
-        self._server = listen_for(settings, self._hub) if dialled else None
+        self._server = self._hub.serve(lambda link, peer: self._hub.offer(peer.party, link)) if dialled else None
         self._callers: list[Caller] = []
 
     @property
@@ -58,29 +54,12 @@ class Connections:
         """The parties that the driver asks."""
         return self.job.others
 
-    def caller(
-        self,
-        name: PartyName,
-        session: bytes,
-        catalogue: Catalogue,
-        transcript: Transcript,
-        seconds: float,
-        waiting: Waiting | None = None,
-        first_number: int = 1,
-    ) -> Caller:
-        """A channel to one party, whose requests are answered within so many seconds or fail."""
+    def caller(self, name: PartyName, catalogue: Catalogue, **options: Any) -> Caller:
+        """A channel to one party; `options` as of `caller_to`."""
         party = self.job.parties[name]
         address = party.address if party.connect == "out" else None
         caller = caller_to(
-            name,
-            self.settings,
-            lambda name, left: self._hub.open(name, address, left),
-            catalogue,
-            session=session,
-            transcript=transcript,
-            seconds=seconds,
-            waiting=waiting,
-            first_number=first_number,
+            name, self.settings, lambda name, left: self._hub.open(name, address, left), catalogue, **options
         )
         self._callers.append(caller)
         return caller
@@ -129,20 +108,16 @@ class Coordinator(Connections, ABC):
     # --- what a person asks for -------------------------------------------------------------------------
 
     def check(self) -> dict[PartyName, str | None]:
-        """Would every party take part? None if so, else its own words. Only the own table is read; nothing is spent
-        or kept.
+        """Would every party take part? None if so, else its own words. Raises what is wrong at this party itself.
 
-        Raises
-        ------
-        VeilBoostError
-            This party's own labels or parameters do not fit, as `train` would say.
+        Only the own table is read; nothing is spent or kept.
         """
         self._prepare(None)
         answers: dict[PartyName, str | None] = {}
         for name in self.others:
-            caller = self._caller(name, Csprng().bytes(16), Transcript(self.settings.name), patient=False)
+            caller = self._caller(name, seconds=self.settings.limits.connect_seconds)
             try:
-                Peers({name: caller}).ask({name: Propose(self.job_text(), dry_run=True, resume=False)}, Accepted)
+                Peers({name: caller}).ask({name: Propose(self.job.text(), dry_run=True, resume=False)}, Accepted)
                 answers[name] = None
             except VeilBoostError as error:
                 answers[name] = str(error)
@@ -160,10 +135,8 @@ class Coordinator(Connections, ABC):
             self._end_run(run)
 
     def _train_in(self, run: RunFolder, session: bytes, resume: bool) -> TrainingOutcome:
-        record = "payload" if self.job.record == "payload" else "types"
-        folder = None if self.job.record == "none" else run.path / "transcript"
-        transcript = Transcript(self.settings.name, folder, record)
-        callers = {name: self._caller(name, session, transcript) for name in self.others}
+        transcript = run.transcript(self.settings.name, self.job.record)
+        callers = {name: self._caller(name, session=session, transcript=transcript) for name in self.others}
         try:
             outcome = self._train(run, callers, resume)
             run.save_part(outcome.part)
@@ -177,19 +150,19 @@ class Coordinator(Connections, ABC):
             reason = str(error) if isinstance(error, VeilBoostError) else type(error).__name__
             run.note(state=state, error=reason)
             _LOG.info("the job %s %s: %s", self.job.name, state, reason)
-            self._release(callers, session, transcript)
+            self._release(callers, session=session, transcript=transcript)
             raise
         finally:
             transcript.close()
 
-    def _release(self, callers: Mapping[PartyName, Caller], session: bytes, transcript: Transcript) -> None:
+    def _release(self, callers: Mapping[PartyName, Caller], **options: Any) -> None:
         """Tell the parties that are still there that the job stops for now: other jobs may use their tables."""
-        catalogue = Catalogue(CONTROL_MESSAGES)
+        options |= {"seconds": RELEASE_SECONDS, "first_number": LAST_NUMBER}
         helpers = self.job.helpers.values()  # first: others may wait for their answers
         for name, caller in sorted(callers.items(), key=lambda item: item[0] not in helpers):
             if caller.connected:
                 caller.close()  # an answer may be on its way that nobody waits for any more
-                last = self.caller(name, session, catalogue, transcript, RELEASE_SECONDS, first_number=LAST_NUMBER)
+                last = self.caller(name, Catalogue(CONTROL_MESSAGES), **options)
                 with contextlib.suppress(VeilBoostError):
                     Peers({name: last}).ask({name: Finish(completed=False)}, Done)
 
@@ -213,32 +186,18 @@ class Coordinator(Connections, ABC):
             if RunFolder(runs / name).status.get("state") == "finished":
                 raise JobExists(f"there is a finished run {name!r} already")
             run = RunFolder.create(runs, name, replace=True)
-            run.save_job(self.job_text())  # as others may read it: predictions propose it again
+            run.save_job(self.job.text())  # as others may read it: predictions propose it again
             run.note(classes=classes)
-        run.clear_cancel()
+        (run.path / "cancel").unlink(missing_ok=True)
         session = Csprng().bytes(16)
         about = {"party": self.settings.name, "role": self.spec.driver, "session": session.hex(), "pid": os.getpid()}
         run.note(state="proposed", error=None, **about)
         _LOG.info("the job %s is %s", name, "resumed" if resume else "proposed")
         return run, session
 
-    @property
-    def threads(self) -> int:
-        return self.settings.threads or os.cpu_count() or 1
-
-    def job_text(self) -> str:
-        return commented_toml(self.job, f"The job {self.job.name}.")
-
-    def _caller(self, name: PartyName, session: bytes, transcript: Transcript, patient: bool = True) -> Caller:
-        limits = self.settings.limits
-        return self.caller(
-            name,
-            session,
-            Catalogue({*CONTROL_MESSAGES, *self.messages, *self.spec.messages}),
-            transcript,
-            limits.wait_seconds if patient else limits.connect_seconds,
-            self.watch.waiting,
-        )
+    def _caller(self, name: PartyName, **options: Any) -> Caller:
+        catalogue = Catalogue({*CONTROL_MESSAGES, *self.messages, *self.spec.messages})
+        return self.caller(name, catalogue, waiting=self.watch.waiting, **options)
 
 
 def _without_addresses(job: Job) -> Job:

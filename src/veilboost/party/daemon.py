@@ -1,42 +1,214 @@
-"""A party's daemon: listens, dials out where the owner says so, and answers until it is stopped."""
+"""A party that answers: who may speak to it, which jobs it takes part in, what each request may do, and its daemon.
+
+`PartyHost` has no sockets, a packet in and a packet out: the same code runs in a test and in a daemon. Whatever a peer
+sends, the answer is a packet; nothing that arrives can end the party.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
+import time
+import traceback
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, TypeGuard
 
-from veilboost.errors import PeerUnreachable
-from veilboost.party.host import PartyHost, admit_peer
-from veilboost.party.hub import LinkHub, own_identity, tls_files
+from veilboost.errors import (
+    PeerBroken,
+    PeerUnreachable,
+    ReplayedRequest,
+    StaleSession,
+    TableBusy,
+    UnexpectedMessage,
+    VeilBoostError,
+)
+from veilboost.party.hub import LinkHub, Reach
 from veilboost.party.identity import PeerIdentity
+from veilboost.party.job import read_job
+from veilboost.party.messages import OpenService, PrepareAlignment, Propose, ProposePrediction
+from veilboost.party.session import Session, SessionContext, TrainingSession
 from veilboost.party.settings import PartySettings
+from veilboost.protocols.spec import Setting
 from veilboost.types import PartyName
-from veilboost.wire.grpc.server import LinkServer
-from veilboost.wire.packet import Link, Packet
-from veilboost.wire.rpc import FIRST_PAUSE, LONGEST_PAUSE, answer_requests
+from veilboost.wire.message import Catalogue, Message, decode
+from veilboost.wire.rpc import FIRST_PAUSE, LONGEST_PAUSE, Kind, Link, Packet, answer_requests, failure_body
 
 _LOG = logging.getLogger(__name__)
+
+
+# --- which session answers: the type of its first message decides ----------------------------------------------------
+
+
+# Named and not imported: a daemon loads what it is asked for, and sessions may be of packages above this one.
+SESSIONS: dict[type[Message], str] = {
+    Propose: "veilboost.party.daemon:training_session",
+    ProposePrediction: "veilboost.party.predicting:PredictionSession",
+    PrepareAlignment: "veilboost.party.precompute:KeySession",
+    OpenService: "veilboost.secure_inference.session:ServiceSession",
+}
+OPENINGS = Catalogue(tuple(SESSIONS))
+TRAINING: dict[Setting, str] = {
+    "vertical": "veilboost.party.vertical:VerticalSession",
+    "horizontal": "veilboost.party.horizontal:HorizontalSession",
+}
+
+
+def session_for(opening: Message) -> Callable[[SessionContext, Any], Session]:
+    """Makes the session that this message opens, or raises where the owner's policy forbids what is proposed."""
+    return _named(SESSIONS[type(opening)])
+
+
+def training_session(context: SessionContext, proposal: Propose) -> TrainingSession:
+    """The session of a training job, as its protocol's setting needs it."""
+    job = read_job(proposal.job)
+    return _named(TRAINING[job.spec.setting])(context, job, proposal)
+
+
+def _named(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
+
+
+@dataclass
+class Conversation:
+    """One peer within one session: what it asked last, and the answer it got."""
+
+    number: int = 0
+    digest: bytes = b""
+    answer: Packet | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+def _reason(error: BaseException) -> str:
+    """An unexpected error, for the owner. Its text may hold values of a table, unless the system wrote it."""
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    text = f" ({error})" if isinstance(error, OSError) else ""
+    return f"{type(error).__name__} at {where.filename}:{where.lineno}{text}"
+
+
+def _trains(session: Session) -> TypeGuard[TrainingSession]:
+    """Whether it holds the table, or is about to."""
+    return isinstance(session, TrainingSession) and session.uses_table and not session.dry_run
+
+
+class PartyHost:
+    """Holds an owner's settings, and a session for every job that runs."""
+
+    def __init__(self, settings: PartySettings, reach: Reach) -> None:
+        self.settings = settings
+        self._reach = reach
+        self._sessions: dict[bytes, Session] = {}
+        self._conversations: dict[tuple[bytes, PartyName], Conversation] = {}
+        self._lock = threading.Lock()
+
+    def handle(self, peer: PeerIdentity, packet: Packet) -> Packet:
+        """Answer a request. A repeated one gets the answer it got before."""
+        try:
+            if packet.kind is not Kind.REQUEST:
+                raise UnexpectedMessage("an answer came where a request was expected")
+            with self._lock:
+                conversation = self._conversations.setdefault((packet.session, peer.party), Conversation())
+            try:
+                with conversation.lock:
+                    return self._answer(peer, packet, conversation)
+            finally:
+                if conversation.answer is None:  # nothing to repeat: a peer cannot fill our memory with refusals
+                    with self._lock:
+                        self._conversations.pop((packet.session, peer.party), None)
+        except Exception as error:
+            coded = error if isinstance(error, VeilBoostError) else PeerBroken(_reason(error))
+            # The owner reads the whole reason here; the peer is told its public form.
+            _LOG.warning("%s refused %s: %s", self.settings.name, peer.party, " ".join(str(coded).split()))
+            return Packet(Kind.FAILURE, packet.session, packet.number, failure_body(coded))
+
+    def _answer(self, peer: PeerIdentity, packet: Packet, conversation: Conversation) -> Packet:
+        if conversation.answer is not None and packet.number == conversation.number:
+            if packet.digest != conversation.digest:
+                raise ReplayedRequest("a request came twice with different content")
+            return conversation.answer
+        session = self._sessions.get(packet.session)
+        new = session is None
+        if session is None:
+            session = self._begin(peer, packet)
+            conversation.number = packet.number - 1
+        if packet.number <= conversation.number:
+            raise ReplayedRequest("a request came after its turn")
+        try:
+            frame = session.handle(peer, decode(packet.body, session.catalogue), packet.body)
+        except BaseException as error:
+            if isinstance(session, TrainingSession):
+                with contextlib.suppress(VeilBoostError):  # the disk may be what is wrong; the log has it in any case
+                    session.note_error(str(error) if isinstance(error, VeilBoostError) else _reason(error))
+            if new:  # a proposal that is refused leaves nothing behind
+                session.give_up()
+            raise
+        if new:
+            self._enter(packet.session, session)
+        answer = Packet(Kind.ANSWER, packet.session, packet.number, frame)
+        conversation.number, conversation.digest, conversation.answer = packet.number, packet.digest, answer
+        if session.over:
+            self._forget(packet.session, keep=conversation)
+        return answer
+
+    def _begin(self, peer: PeerIdentity, packet: Packet) -> Session:
+        """A session starts with its opening message, and only one job at a time may train on the table."""
+        try:
+            opening = decode(packet.body, OPENINGS)
+        except VeilBoostError:
+            raise StaleSession("the session is not known here: it has ended, or this party was started anew") from None
+        context = SessionContext(self.settings, self._reach, packet.session, peer)
+        session = session_for(opening)(context, opening)
+        if _trains(session):
+            for other in self._training():
+                same_job = other.job.name == session.job.name and other.proposer == session.proposer
+                if not same_job and not self._is_silent(other):
+                    raise TableBusy(f"the table of {self.settings.name} is in use by the job {other.job.name!r}")
+        return session
+
+    def _enter(self, key: bytes, session: Session) -> None:
+        """An accepted session takes the table; one of the same job, or one that went silent, gives way."""
+        with self._lock:
+            silent = [other for other in self._sessions.values() if self._is_silent(other)]
+            for other in (*(self._training() if _trains(session) else ()), *silent):
+                other.give_up()
+            self._sessions = {k: s for k, s in self._sessions.items() if not s.over}
+            self._sessions[key] = session
+
+    def _is_silent(self, session: Session) -> bool:
+        """Whoever drove it has gone: longer silent than anybody would wait."""
+        return time.monotonic() - session.last_heard > self.settings.limits.wait_seconds
+
+    def _training(self) -> list[TrainingSession]:
+        return [session for session in self._sessions.values() if _trains(session)]
+
+    def _forget(self, session: bytes, keep: Conversation) -> None:
+        """A session has ended: only the last answer stays, should its request be repeated."""
+        with self._lock:
+            self._sessions.pop(session, None)
+            for key in [key for key, value in self._conversations.items() if key[0] == session and value is not keep]:
+                del self._conversations[key]
+            for key in list(self._conversations)[:-256]:
+                if key[0] not in self._sessions:
+                    del self._conversations[key]
+
+    def close(self) -> None:
+        for session in list(self._sessions.values()):
+            session.give_up()
 
 
 class Daemon:
     """A running party. Make it, and it serves; `stop` ends it."""
 
     def __init__(self, settings: PartySettings) -> None:
-        identity = own_identity(settings)
-        limits = settings.limits
         self.settings = settings
-        self._hub = LinkHub(identity, limits)
+        self._hub = LinkHub(settings)
+        self.identity = self._hub.identity
         self.host = PartyHost(settings, self._reach)
         self._stopping = threading.Event()
-        self._server = LinkServer(
-            settings.listen,
-            tls_files(identity),
-            self.host.admit,
-            self._welcome,
-            limits.max_message_mb << 20,
-            limits.keepalive_seconds,
-        )
+        self._server = self._hub.serve(lambda link, peer: lambda packet: self.host.handle(peer, packet))
         self.port = self._server.port
         _LOG.info("%s listens on port %d", settings.name, self.port)
         # `connect = "out"` in a party's own file: this party dials the peer and answers over that link.
@@ -51,20 +223,12 @@ class Daemon:
         self._hub.close()
         self.host.close()
 
-    def wait(self) -> None:
-        """Until `stop` is called from another thread or a signal handler."""
-        while not self._stopping.wait(1.0):
-            pass
-
-    def _welcome(self, link: Link, peer: PeerIdentity) -> Callable[[Packet], Packet]:
-        return lambda packet: self.host.handle(peer, packet)
-
     def _dial_out(self, name: PartyName, address: str) -> None:
         """Keep a link open to a peer that cannot dial us; it sends requests over it as over any other."""
         pause = FIRST_PAUSE
         while not self._stopping.is_set():
             link = self._hub.open(name, address, seconds=0.0)
-            peer = PeerIdentity(name, "", self.host.identity.not_after, 0)
+            peer = PeerIdentity(name, "", self.identity.not_after, 0)
             heard = False
 
             def handle(packet: Packet, peer: PeerIdentity = peer) -> Packet:
@@ -82,20 +246,3 @@ class Daemon:
         if peer is None or peer.address is None:
             raise PeerUnreachable(f"{self.settings.name} has no address of {name}", "name it under [peers]")
         return self._hub.open(name, peer.address, seconds)
-
-
-def listen_for(settings: PartySettings, hub: LinkHub) -> LinkServer:
-    """A server that only collects the links of peers that dial the driving party."""
-    limits = settings.limits
-
-    def keep(link: Link, peer: PeerIdentity) -> None:
-        hub.offer(peer.party, link)
-
-    return LinkServer(
-        settings.listen,
-        tls_files(own_identity(settings)),
-        lambda certificate: admit_peer(settings, certificate),
-        keep,
-        limits.max_message_mb << 20,
-        limits.keepalive_seconds,
-    )

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable
 
 from veilboost.crypto.csprng import Csprng
 from veilboost.errors import ImpossibleSetting, PeerUnreachable
-from veilboost.party.identity import Identity, Revoked, load_identity, load_revoked, server_name
-from veilboost.party.settings import Limits, PartySettings
+from veilboost.party.identity import (
+    Identity,
+    PeerIdentity,
+    Revoked,
+    check_peer,
+    load_identity,
+    load_revoked,
+    peer_identity,
+    server_name,
+)
+from veilboost.party.settings import PartySettings
 from veilboost.types import PartyName
-from veilboost.wire.codec import Catalogue
-from veilboost.wire.grpc.client import TlsFiles, dial
-from veilboost.wire.packet import Link
-from veilboost.wire.rpc import Caller, Waiting
+from veilboost.wire.grpc import LinkServer, TlsFiles, Welcome, dial
+from veilboost.wire.message import Catalogue
+from veilboost.wire.rpc import Caller, Link, Waiting
 from veilboost.wire.transcript import Transcript
 
 Reach = Callable[[PartyName, float], Link]  # a way to another party, within so many seconds
@@ -37,6 +44,13 @@ def revoked_at(settings: PartySettings) -> Revoked:
     """The list of revoked certificates, read anew: a party need not be started again for it."""
     files = settings.certificates
     return load_revoked(files.revoked, files.ca) if files.revoked is not None else frozenset[int]()
+
+
+def admit_peer(settings: PartySettings, certificate: bytes) -> PeerIdentity:
+    """Who a peer is, by the certificate that TLS has checked; a coded error if it may not speak to us."""
+    peer = peer_identity(certificate)
+    check_peer(peer, settings.policy, revoked_at(settings))
+    return peer
 
 
 def tls_files(identity: Identity) -> TlsFiles:
@@ -73,18 +87,29 @@ def caller_to(
 class LinkHub:
     """Gives a link to a peer: the newest that the peer opened, or one that we dial."""
 
-    def __init__(self, identity: Identity, limits: Limits) -> None:
-        self._identity = identity
-        self._limits = limits
-        self._waiting: dict[PartyName, list[Link]] = defaultdict(list)
+    def __init__(self, settings: PartySettings) -> None:
+        self.identity = own_identity(settings)
+        self._settings, self._limits = settings, settings.limits
+        self._waiting: dict[PartyName, Link] = {}
         self._arrived = threading.Condition()
+
+    def serve(self, welcome: Welcome) -> LinkServer:
+        """Listen, and hand the links of peers that our policy admits to `welcome`."""
+        return LinkServer(
+            self._settings.listen,
+            tls_files(self.identity),
+            lambda certificate: admit_peer(self._settings, certificate),
+            welcome,
+            self._limits.max_message_mb << 20,
+            self._limits.keepalive_seconds,
+        )
 
     def offer(self, party: PartyName, link: Link) -> None:
         """A peer has opened a link to us."""
         with self._arrived:
-            for old in self._waiting[party]:
-                old.close()
-            self._waiting[party] = [link]
+            if party in self._waiting:
+                self._waiting[party].close()
+            self._waiting[party] = link
             self._arrived.notify_all()
 
     def open(self, party: PartyName, address: str | None, seconds: float) -> Link:
@@ -92,22 +117,21 @@ class LinkHub:
         if address is not None:
             return dial(
                 address,
-                tls_files(self._identity),
+                tls_files(self.identity),
                 server_name(party),
                 self._limits.max_message_mb << 20,
                 self._limits.keepalive_seconds,
             )
         until = time.monotonic() + seconds
         with self._arrived:
-            while not self._waiting[party]:
+            while party not in self._waiting:
                 left = until - time.monotonic()
                 if left <= 0 or not self._arrived.wait(min(left, 1.0)):
                     raise PeerUnreachable(f"{party} has not dialled us yet")
-            return self._waiting[party].pop()
+            return self._waiting.pop(party)
 
     def close(self) -> None:
         with self._arrived:
-            for links in self._waiting.values():
-                for link in links:
-                    link.close()
+            for link in self._waiting.values():
+                link.close()
             self._waiting.clear()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,20 +13,20 @@ from typing import TypeAlias
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import NameOID
 
 from veilboost.errors import (
     CertificateExpired,
     CertificateRevoked,
+    ExposedKey,
     ForeignCertificate,
     KeyMismatch,
     NotACertificate,
     UnknownPeer,
+    UnreadableCertificate,
+    WouldOverwrite,
 )
 from veilboost.fields import FORMS
-from veilboost.party.keyfiles import read_private, read_public
 from veilboost.party.policy import Policy
 from veilboost.types import PartyName
 
@@ -107,23 +110,7 @@ def describe(path: Path) -> CertificateInfo:
 
 
 def load_identity(cert: Path, key: Path, ca: Path) -> Identity:
-    """This party's own certificate, key and authority, read and checked.
-
-    Raises
-    ------
-    UnreadableCertificate
-        A file is not there or cannot be read.
-    NotACertificate
-        A file holds something else, or the certificate names no party.
-    CertificateExpired
-        The certificate, or its authority's, is not valid today.
-    ExposedKey
-        Users other than its owner may read the key.
-    KeyMismatch
-        The key is another certificate's.
-    ForeignCertificate
-        Another authority issued the certificate.
-    """
+    """This party's own certificate, key and authority, read and checked: each fault has a coded error of its own."""
     chain, authorities = read_public(cert), read_public(ca)
     certificate = parse_certificates(chain, str(cert))[0]
     peer = _peer(certificate, str(cert))
@@ -133,7 +120,11 @@ def load_identity(cert: Path, key: Path, ca: Path) -> Identity:
         public = serialization.load_pem_private_key(secret, password=None).public_key()
     except _ODD:
         raise NotACertificate(f"{key} holds no private key, or one with a passphrase") from None
-    if not _is_key_of(public, certificate):
+    try:
+        fits = public == certificate.public_key()
+    except _ODD:
+        fits = False
+    if not fits:
         raise KeyMismatch(f"{key} does not belong to {cert}")
     issuers = [issuer for issuer in parse_certificates(authorities, str(ca)) if is_issued_by(certificate, issuer)]
     if not issuers:
@@ -155,17 +146,7 @@ def peer_identity(certificate: bytes) -> PeerIdentity:
 
 
 def check_peer(peer: PeerIdentity, policy: Policy, revoked: Revoked, now: datetime | None = None) -> None:
-    """Return if this peer may connect.
-
-    Raises
-    ------
-    CertificateExpired
-        Also of a peer that was let in and stayed too long.
-    CertificateRevoked
-        The authority took the certificate back.
-    UnknownPeer
-        The policy names no such party, or pins another certificate of it.
-    """
+    """Return if this peer may connect; its certificate may have expired or been revoked since it was let in."""
     if (now or datetime.now(UTC)) > peer.not_after:
         raise CertificateExpired(
             f"the certificate of {peer.party} was valid until {peer.not_after:%Y-%m-%d %H:%M} UTC", public=True
@@ -195,7 +176,6 @@ def load_revoked(path: Path, ca: Path) -> Revoked:
 
 
 def parse_certificates(content: bytes, what: str) -> list[x509.Certificate]:
-    """At least one certificate, from PEM."""
     try:
         return x509.load_pem_x509_certificates(content)
     except _ODD:
@@ -203,7 +183,6 @@ def parse_certificates(content: bytes, what: str) -> list[x509.Certificate]:
 
 
 def check_age(certificate: x509.Certificate, what: str, now: datetime | None = None) -> None:
-    """Refuse a certificate that is not valid at this time."""
     state = age(certificate.not_valid_before_utc, certificate.not_valid_after_utc, now)
     if state == "expired":
         raise CertificateExpired(f"{what} was valid until {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC")
@@ -271,10 +250,68 @@ def _common_name(name: x509.Name) -> str:
     return str(found[0].value) if found else name.rfc4514_string()
 
 
-def _is_key_of(public: PublicKeyTypes, certificate: x509.Certificate) -> bool:
+# --- files for their owner alone: written whole or not at all, and never over another by accident -------------------
+
+
+OTHERS = 0o077
+LARGEST = 1 << 20
+
+
+def make_private_folder(folder: Path) -> None:
+    """Make a folder for its owner alone; one that is there already is left as it is."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def refuse_to_overwrite(files: Iterable[Path], force: bool) -> None:
+    """Before the first of several files is written: none may be in the way."""
+    for file in files:
+        if not force and os.path.lexists(file):
+            raise WouldOverwrite(f"{file} is there already")
+
+
+def write_private(file: Path, content: bytes, *, force: bool = False) -> None:
+    """Write a file of mode 0600. A reader sees the old content or the new, never a part.
+
+    `WouldOverwrite` where the file is there and `force` is not said; `OSError` where the system refuses.
+    """
+    descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")  # mode 0600 from the start
     try:
-        certified = certificate.public_key()
-    except _ODD:
-        return False
-    der, form = Encoding.DER, PublicFormat.SubjectPublicKeyInfo
-    return public.public_bytes(der, form) == certified.public_bytes(der, form)
+        with os.fdopen(descriptor, "wb") as opened:
+            opened.write(content)
+            opened.flush()
+            os.fsync(opened.fileno())
+        if force:
+            os.replace(name, file)
+            return
+        try:
+            os.link(name, file)  # unlike a rename, this fails if the file has come to be meanwhile
+        except FileExistsError:
+            raise WouldOverwrite(f"{file} is there already") from None
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def read_public(file: Path) -> bytes:
+    """The content of a certificate file, or a coded error."""
+    return _read(file, private=False)
+
+
+def read_private(file: Path) -> bytes:
+    """The content of a private key's file, refused if anyone but its owner could have read it too."""
+    return _read(file, private=True)
+
+
+def _read(file: Path, *, private: bool) -> bytes:
+    try:
+        with file.open("rb") as opened:
+            # The mode of what was opened, not of what the name may mean a moment later.
+            mode = os.fstat(opened.fileno()).st_mode & 0o777
+            if private and os.name == "posix" and mode & OTHERS:
+                raise ExposedKey(f"{file} has mode {mode:04o}: users other than its owner may read or change it")
+            content = opened.read(LARGEST + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        raise UnreadableCertificate(f"{file} cannot be read ({reason})") from None
+    if len(content) > LARGEST:
+        raise UnreadableCertificate(f"{file} is larger than a certificate or key ever is")
+    return content

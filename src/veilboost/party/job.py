@@ -11,11 +11,11 @@ from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from veilboost.align.registry import all_alignments
+from veilboost.align.api import all_alignments
 from veilboost.config import TrainingConfig
 from veilboost.errors import ImpossibleSetting, UnreadableSettings
 from veilboost.fields import param
-from veilboost.party.sections import Section, read_section, read_toml
+from veilboost.party.sections import Section, commented_toml, read_section, read_toml
 from veilboost.party.settings import CONNECTS
 from veilboost.protocols.registry import protocol_named
 from veilboost.protocols.spec import ProtocolSpec
@@ -132,7 +132,6 @@ class Job(Section):
 
     @property
     def others(self) -> tuple[PartyName, ...]:
-        """All parties but the driver."""
         return tuple(name for name in self.parties if name != self.driver)
 
     @property
@@ -151,9 +150,13 @@ class Job(Section):
     def role_of(self, name: PartyName) -> str:
         return str(self.parties[name].role)
 
-    def shared(self, training: TrainingConfig | None = None) -> Job:
+    def shared(self) -> Job:
         """The job as other parties may read it: class names are the active party's own data."""
-        return replace(self, classes=None, training=training or self.training)
+        return replace(self, classes=None)
+
+    def text(self) -> str:
+        """The job's file, which reads back as this job."""
+        return commented_toml(self, f"The job {self.name}.")
 
 
 def load_job(file: str | Path) -> Job:

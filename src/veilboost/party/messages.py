@@ -51,10 +51,9 @@ class BeginAlignment(Message):
     are told the salt: others must not know which ids may be in a lot.
     """
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals("about how many million rows the largest party has, where a table is read by shard", "passive"),
-        Reveals("about how many million rows the largest party has, where a table is read by shard", "authority"),
-        Reveals("about how many million rows the largest party has, where a table is read by shard", "csp"),
+    reveals: ClassVar[tuple[Reveals, ...]] = tuple(
+        Reveals("about how many million rows the largest party has, where a table is read by shard", role)
+        for role in ("passive", "authority", "csp")
     )
     lots: int = 1
     salt: Annotated[UInt8Array, ArraySpec("uint8", 1)] = field(default_factory=lambda: np.empty(0, dtype=np.uint8))
@@ -133,11 +132,9 @@ class OpenService(Message):
     `authority` and `csp` are the parties that number attributes and that decide directions.
     """
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals("which model is used, and who its authority and CSP are", "active"),
-        Reveals("which model is used, and who its authority and CSP are", "passive"),
-        Reveals("which model is used, and who its authority and CSP are", "authority"),
-        Reveals("which model is used, and who its authority and CSP are", "csp"),
+    reveals: ClassVar[tuple[Reveals, ...]] = tuple(
+        Reveals("which model is used, and who its authority and CSP are", role)
+        for role in ("active", "passive", "authority", "csp")
     )
     run: str
     authority: str

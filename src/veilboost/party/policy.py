@@ -155,13 +155,7 @@ class Objection:
 
 
 def decide(policy: Policy, request: Request) -> None:
-    """Return if the policy allows the request.
-
-    Raises
-    ------
-    AgainstPolicy
-        It does not; the text names the first rule that is broken and how the owner would change it.
-    """
+    """Return if the policy allows the request; the error names the first broken rule and how to change it."""
     for found in objections(policy, request):
         raise AgainstPolicy(f"the owner's rule {found.rule} forbids it: {found.what}", found.fix, found.public)
 
@@ -213,20 +207,15 @@ def _protocol(policy: Policy, request: TrainRequest) -> Iterator[Objection]:
     name = request.protocol.name
     if name not in policy.protocols:
         yield Objection("protocols", f"it does not name {name}", f'add "{name}" to protocols under [policy]')
-    status = _status(request)
+    # A role that the statement does not speak of is promised nothing.
+    told = any(protection.victim == request.role for protection in request.protocol.statement.protections)
+    status = request.protocol.statement.worst_for(request.role) if told else Status.OPEN
     if request.table is not None and status in EXPOSED and name not in policy.accept_exposed:
         yield Objection(
             "accept_exposed",
             f"{name} is {status} for the {request.role} side",
             f'add "{name}" to accept_exposed under [policy], if this party\'s data may be exposed',
         )
-
-
-def _status(request: TrainRequest) -> Status:
-    statement = request.protocol.statement
-    if all(protection.victim != request.role for protection in statement.protections):
-        return Status.OPEN  # a role that the statement does not speak of is promised nothing
-    return statement.worst_for(request.role)
 
 
 def _data(policy: Policy, request: TrainRequest) -> Iterator[Objection]:

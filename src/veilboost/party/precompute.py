@@ -9,22 +9,21 @@ from __future__ import annotations
 import json
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
-from veilboost.align.hmac_csp.hashed import PreparedHashing, PreparedIds, key_in
-from veilboost.align.hmac_csp.messages import AlignmentKey
-from veilboost.align.ids import Hashing
-from veilboost.align.registry import alignment_named, all_alignments
+from veilboost.align.api import alignment_named, all_alignments
+from veilboost.align.hmac_csp import AlignmentKey, key_in
+from veilboost.align.ids import Hashing, PreparedHashing, PreparedIds
 from veilboost.crypto.csprng import Csprng, JobRandomness
 from veilboost.crypto.fingerprint import HASHES, KEY_BYTES
 from veilboost.engine.api import LOCAL
 from veilboost.errors import (
     AgainstPolicy,
-    CheckpointFailed,
     ImpossibleParameter,
     ImpossibleSetting,
     JobExists,
@@ -32,21 +31,18 @@ from veilboost.errors import (
     MissingLabel,
     UnsupportedCombination,
 )
-from veilboost.party.hub import LinkHub, Reach, caller_to, own_identity
-from veilboost.party.identity import PeerIdentity
+from veilboost.party.hub import LinkHub, caller_to
+from veilboost.party.identity import PeerIdentity, make_private_folder, write_private
 from veilboost.party.job import Job, read_job
-from veilboost.party.keyfiles import make_private_folder, write_private
 from veilboost.party.messages import CONTROL_MESSAGES, PrepareAlignment, Propose
-from veilboost.party.runs import RunFolder
-from veilboost.party.sections import commented_toml
-from veilboost.party.session import TrainingSession
+from veilboost.party.runs import RunFolder, keeping
+from veilboost.party.session import SessionContext, TrainingSession
 from veilboost.party.settings import PartySettings
 from veilboost.protocols.paillier.options import options_of
 from veilboost.protocols.spec import Precomputation
 from veilboost.protocols.validation import ResolvedJob, validate
 from veilboost.wire.channel import Peers
-from veilboost.wire.codec import Catalogue
-from veilboost.wire.message import Message
+from veilboost.wire.message import Catalogue, Message
 
 IDS, ENCRYPTION = "ids", "encryption"
 PREPARED = "prepared"  # the folder, which is only there if this party has prepared a job
@@ -108,9 +104,6 @@ def prepare(settings: PartySettings, job: Job, trees: int = 1, only: str | None 
     )
 
 
-# --- files ------------------------------------------------------------------------------------------------
-
-
 class _Kept:
     """One file of a job under RUNS/prepared: written whole, taken once."""
 
@@ -119,33 +112,22 @@ class _Kept:
 
     def write(self, content: bytes) -> None:
         """What lay there before is replaced."""
-        try:
+        with keeping("what was prepared cannot be written"):
             make_private_folder(self.path.parent)
             write_private(self.path, content, force=True)
-        except OSError as error:
-            raise CheckpointFailed(f"what was prepared cannot be written ({error.strerror})") from None
 
     def read(self) -> bytes | None:
-        try:
+        with keeping("what was prepared cannot be read"), suppress(FileNotFoundError):
             return self.path.read_bytes()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise CheckpointFailed(f"what was prepared cannot be read ({error.strerror})") from None
+        return None
 
     def take(self) -> bytes | None:
         """What lies there, which is removed before anybody can use it: of two who take it, one gets nothing."""
         content = self.read()
-        try:
+        with keeping("what was prepared cannot be taken"), suppress(FileNotFoundError):
             self.path.unlink()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise CheckpointFailed(f"what was prepared cannot be taken ({error.strerror})") from None
-        return content
-
-
-# --- encryption -------------------------------------------------------------------------------------------
+            return content
+        return None
 
 
 def prepare_encryption(settings: PartySettings, job: Job, trees: int = 1) -> ReadyEncryptions:
@@ -171,9 +153,6 @@ def prepared_randomness(settings: PartySettings, job: Job, randomness: JobRandom
     content = _Kept(settings, job, "key").take()
     precompute = _precomputation(job)
     return randomness if content is None or precompute is None else precompute.load(randomness, content)
-
-
-# --- ids --------------------------------------------------------------------------------------------------
 
 
 def prepare_ids(settings: PartySettings, job: Job) -> ReadyIds:
@@ -214,18 +193,18 @@ def _ask_key(settings: PartySettings, job: Job) -> bytes:
     address = (own and own.address) or job.parties[authority].address
     if address is None:
         raise ImpossibleSetting(f"{settings.name} has no address of {authority}", f"add it under [peers.{authority}]")
-    limits, hub = settings.limits, LinkHub(own_identity(settings), settings.limits)
+    seconds, hub = settings.limits.connect_seconds, LinkHub(settings)
     caller = caller_to(
         authority,
         settings,
-        lambda name, seconds: hub.open(name, address, seconds),
+        lambda name, left: hub.open(name, address, left),
         Catalogue({*CONTROL_MESSAGES, AlignmentKey}),
-        seconds=limits.connect_seconds,
-        silence=limits.connect_seconds,
+        seconds=seconds,
+        silence=seconds,
     )
     try:
-        asked = PrepareAlignment(commented_toml(job.shared(), f"The job {job.name}."))
-        return key_in(Peers({authority: caller}).ask({authority: asked}, AlignmentKey)[authority])
+        asked = {authority: PrepareAlignment(job.shared().text())}
+        return key_in(Peers({authority: caller}).ask(asked, AlignmentKey)[authority])
     finally:
         caller.close()
         hub.close()
@@ -273,17 +252,8 @@ class KeySession(TrainingSession):
     One question and its answer. The owner's policy decides as it would about the job itself.
     """
 
-    def __init__(
-        self,
-        settings: PartySettings,
-        threads: int,
-        reach: Reach,
-        session: bytes,
-        asked: PrepareAlignment,
-        peer: PeerIdentity,
-    ) -> None:
-        proposal = Propose(asked.job, dry_run=True, resume=False)
-        super().__init__(settings, threads, reach, session, read_job(asked.job), proposal, peer)
+    def __init__(self, context: SessionContext, asked: PrepareAlignment) -> None:
+        super().__init__(context, read_job(asked.job), Propose(asked.job, dry_run=True, resume=False))
 
     def _check_place(self, peer: PeerIdentity) -> None:
         job, me = self.job, self.settings.name

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import json
+import math
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -13,41 +14,54 @@ from pathlib import Path
 
 import numpy as np
 
-from veilboost.align.api import AlignContext, AlignmentSpec
-from veilboost.align.registry import alignment_named
+from veilboost import __version__
+from veilboost.align.api import alignment_named
 from veilboost.crypto.csprng import Csprng
 from veilboost.data.columns import id_values
 from veilboost.data.load import load_table, read_source
 from veilboost.data.schema import SchemaRules, Selection, check_present, check_size
 from veilboost.data.table import PartyTable
+from veilboost.engine.api import lasting_engine
+from veilboost.engine.tables import gathered, taken
 from veilboost.errors import (
     EmptyIntersection,
     ImpossibleSetting,
     MissingPart,
     PeerUnreachable,
     RowsDiffer,
+    UnexpectedMessage,
     UnsupportedCombination,
     VeilBoostError,
 )
-from veilboost.infer.joint import predict_joint
+from veilboost.infer.joint import PredictionResponder, predict_joint
 from veilboost.infer.messages import PREDICTION_MESSAGES
 from veilboost.infer.scores import ModelInfo
 from veilboost.model.joined import join
 from veilboost.model.part import ColumnInfo, Skeleton
 from veilboost.party.coordinator import Connections
-from veilboost.party.hub import LinkHub, caller_to, own_identity
-from veilboost.party.job import Job, read_job
-from veilboost.party.messages import CONTROL_MESSAGES, Accepted, Finish, Propose, ProposePrediction
-from veilboost.party.runs import RunFolder
-from veilboost.party.settings import PartySettings
-from veilboost.party.vertical.coordinator import who_answers
-from veilboost.party.vertical.lots import SALT_BYTES, DrivenLots, agreed_lots
+from veilboost.party.hub import LinkHub, caller_to
+from veilboost.party.identity import PeerIdentity
+from veilboost.party.job import read_job
+from veilboost.party.lots import SALT_BYTES, AnsweredLots, drive_alignment, wished_lots
+from veilboost.party.messages import (
+    CONTROL_MESSAGES,
+    Accepted,
+    BeginAlignment,
+    EndAlignment,
+    Finish,
+    NextLot,
+    Propose,
+    ProposePrediction,
+)
+from veilboost.party.policy import PredictRequest, decide
+from veilboost.party.runs import RunFolder, keeping
+from veilboost.party.session import Session, SessionContext
+from veilboost.party.settings import PartySettings, load_allowed
+from veilboost.party.vertical import who_answers
 from veilboost.types import AnyArray, Float64Array, Int64Array, PartyName
 from veilboost.wire.channel import Channel, Peers
-from veilboost.wire.codec import Catalogue
-from veilboost.wire.message import Done
-from veilboost.wire.packet import Link
-from veilboost.wire.rpc import Caller
+from veilboost.wire.message import Catalogue, Done, Message
+from veilboost.wire.rpc import Caller, Link
 from veilboost.wire.transcript import Transcript
 
 Presence = Mapping[PartyName, bool | None]  # None: it dials us, so it cannot be called
@@ -80,7 +94,6 @@ class Predictor:
     """A whole model: this party predicts its own rows by itself."""
 
     def __init__(self, settings: PartySettings, run: RunFolder) -> None:
-        """Raises what is wrong with the run or the settings."""
         self.settings, self.run, self.part = settings, run, run.load_part()
         if self.part.skeleton is None:
             raise MissingPart(f"the part of {self.part.party} has no skeleton: only the active party can predict")
@@ -93,70 +106,10 @@ class Predictor:
         return load_rows(source, None if self.settings.data is None else self.settings.data.id, self.part.columns)
 
     def predict(self, table: PartyTable) -> Prediction:
-        """Scores in the order of the rows."""
         return self._prediction(table, join({self.part.party: self.part}).margins(table.columns))
 
     def _prediction(self, table: PartyTable, margins: Float64Array) -> Prediction:
         return Prediction(table.ids, self.skeleton.loss.predict(margins), self.skeleton.classes)
-
-
-class RollCall:
-    """Who is there: asks every party that a prediction needs and that can be dialled for a dry run of the job.
-
-    All are asked at once, and nothing is read or spent by it.
-    """
-
-    def __init__(self, settings: PartySettings, job: Job, job_text: str) -> None:
-        self._settings = settings
-        self._job = job
-        self._text = job_text
-        self._lock = threading.Lock()
-        self._known: Presence | None = None
-        self._when = 0.0
-
-    def now(self, seconds: float) -> Presence:
-        """Which parties answer within so many seconds."""
-        with self._lock:
-            return self._call(seconds)
-
-    def lately(self, age: float, seconds: float) -> Presence:
-        """The same, if it was not asked within the last `age` seconds; otherwise what was found then."""
-        with self._lock:
-            if self._known is None or time.monotonic() - self._when > age:
-                return self._call(seconds)
-            return self._known
-
-    def _call(self, seconds: float) -> Presence:
-        parties = {name: self._job.parties[name] for name in who_answers(self._job)}
-        found: dict[PartyName, bool | None] = dict.fromkeys(parties)
-        hub = LinkHub(own_identity(self._settings), self._settings.limits)
-
-        def reach(name: PartyName, left: float) -> Link:
-            return hub.open(name, parties[name].address, left)
-
-        callers = {
-            name: caller_to(name, self._settings, reach, Catalogue(CONTROL_MESSAGES), seconds=seconds, silence=seconds)
-            for name, party in parties.items()
-            if party.connect == "out"
-        }
-        with ThreadPoolExecutor(max(1, len(callers)), thread_name_prefix="roll-call") as pool:
-            asked = {name: pool.submit(self._is_there, caller) for name, caller in callers.items()}
-            wait(asked.values(), seconds + _GRACE)
-            for name, answer in asked.items():
-                found[name] = answer.done() and answer.result()
-                callers[name].close()  # also ends the wait for a party that neither answers nor refuses
-        hub.close()
-        self._known, self._when = found, time.monotonic()
-        return found
-
-    def _is_there(self, caller: Caller) -> bool:
-        try:
-            caller.send(Propose(self._text, dry_run=True, resume=False))()
-        except PeerUnreachable:
-            return False
-        except VeilBoostError:
-            return True  # it would not train this again, and that is an answer too
-        return True
 
 
 def names_of(parties: Sequence[PartyName]) -> str:
@@ -175,7 +128,7 @@ class LivePredictor(Predictor):
             raise ImpossibleSetting(f"{settings.name} has no [data] section", "it says which column is the id")
         self._text = run.job_text
         self.job = read_job(self._text)
-        self.roll_call = RollCall(settings, self.job, self._text)
+        self._calling, self._known, self._when = threading.Lock(), dict[PartyName, bool | None](), -math.inf
 
     def predict(self, table: PartyTable, seconds: float | None = None) -> Prediction:
         """Scores for every row of the table; each must be known to every party. Raises what a party objects to.
@@ -183,7 +136,7 @@ class LivePredictor(Predictor):
         Everyone is called first, for so many seconds: if one party is away, no other spends its day's predictions.
         """
         wanted = self.settings.limits.connect_seconds if seconds is None else seconds
-        away = [name for name, there in self.roll_call.now(wanted).items() if there is False]
+        away = [name for name, there in self.presence(wanted).items() if there is False]
         if away:
             raise PeerUnreachable(f"{names_of(away)} cannot be reached")
         transcript = Transcript(self.settings.name, self.run.path / "predictions")
@@ -193,68 +146,90 @@ class LivePredictor(Predictor):
             finally:
                 transcript.close()
 
-    def _margins(self, table: PartyTable, connections: Connections, transcript: Transcript) -> Float64Array:
-        session = Csprng().bytes(16)
-        spec = alignment_named(self.job.alignment)
-        catalogue = Catalogue({*CONTROL_MESSAGES, *spec.messages, *PREDICTION_MESSAGES})
-        seconds = self.settings.limits.connect_seconds
+    def presence(self, seconds: float, age: float = 0.0) -> Presence:
+        """Who is there: which parties answer within so many seconds, or what was found in the last `age` seconds.
+
+        All that a prediction needs and that can be dialled are asked at once for a dry run of the job: nothing is read
+        or spent by it.
+        """
+        with self._calling:
+            if time.monotonic() - self._when >= age:
+                self._known, self._when = self._called(seconds), time.monotonic()
+            return self._known
+
+    def _called(self, seconds: float) -> dict[PartyName, bool | None]:
+        parties = {name: self.job.parties[name] for name in who_answers(self.job)}
+        found: dict[PartyName, bool | None] = dict.fromkeys(parties)
+        hub = LinkHub(self.settings)
+
+        def reach(name: PartyName, left: float) -> Link:
+            return hub.open(name, parties[name].address, left)
+
         callers = {
-            name: connections.caller(name, session, catalogue, transcript, seconds) for name in who_answers(self.job)
+            name: caller_to(name, self.settings, reach, Catalogue(CONTROL_MESSAGES), seconds=seconds, silence=seconds)
+            for name, party in parties.items()
+            if party.connect == "out"
+        }
+        with ThreadPoolExecutor(max(1, len(callers)), thread_name_prefix="roll-call") as pool:
+            asked = {name: pool.submit(self._is_there, caller) for name, caller in callers.items()}
+            wait(asked.values(), seconds + _GRACE)
+            for name, answer in asked.items():
+                found[name] = answer.done() and answer.result()
+                callers[name].close()  # also ends the wait for a party that neither answers nor refuses
+        hub.close()
+        return found
+
+    def _is_there(self, caller: Caller) -> bool:
+        try:
+            caller.send(Propose(self._text, dry_run=True, resume=False))()
+        except PeerUnreachable:
+            return False
+        except VeilBoostError:
+            return True  # it would not train this again, and that is an answer too
+        return True
+
+    def _margins(self, table: PartyTable, connections: Connections, transcript: Transcript) -> Float64Array:
+        messages = (*CONTROL_MESSAGES, *alignment_named(self.job.alignment).messages, *PREDICTION_MESSAGES)
+        options = {
+            "session": Csprng().bytes(16),
+            "transcript": transcript,
+            "seconds": self.settings.limits.connect_seconds,
+        }
+        callers: dict[PartyName, Channel] = {
+            name: connections.caller(name, Catalogue(messages), **options) for name in who_answers(self.job)
         }
         owners = [name for name in self.job.owners if name != self.settings.name]
-        everyone, peers = Peers(dict[str, Channel](callers)), Peers({name: callers[name] for name in owners})
-        name = self.run.path.name
-        accepted = everyone.ask(
-            {
-                other: ProposePrediction(name, self._text, table.rows)
-                if other in owners
-                else Propose(self._text, dry_run=False, resume=False)
-                for other in callers
-            },
-            Accepted,
-        )
+        everyone, peers = Peers(callers), Peers({name: callers[name] for name in owners})
+        to_owner = ProposePrediction(self.run.path.name, self._text, table.rows)
+        to_helper = Propose(self._text, dry_run=False, resume=False)
+        accepted = everyone.ask({name: to_owner if name in owners else to_helper for name in callers}, Accepted)
         completed = False
         try:
-            margin = self._ask(table, spec, callers, everyone, peers, agreed_lots(1, accepted))
+            positions = self._common_rows(table, callers, accepted)
+            aligned = table.take(positions)
+            margin = predict_joint(self.part, aligned.columns, aligned.rows, peers)
             completed = True
         finally:  # whatever happened, nobody keeps a session open for us
             with contextlib.suppress(VeilBoostError):
                 peers.ask({other: Finish(completed) for other in owners}, Done)
-        return margin
+        back = np.empty_like(margin)
+        back[:, positions] = margin
+        return back
 
-    def _ask(
-        self,
-        table: PartyTable,
-        spec: AlignmentSpec,
-        callers: Mapping[str, Caller],
-        everyone: Peers,
-        peers: Peers,
-        lots: int,
-    ) -> Float64Array:
-        helpers: dict[str, Channel] = {
-            role: callers[other] for role, other in self.job.helpers.items() if other in callers
-        }
-        context = AlignContext(
-            self.settings.name,
-            self.job.owners,
-            table.ids,
-            Peers(helpers),
-            threads=self.settings.threads or os.cpu_count() or 1,
-        )
+    def _common_rows(
+        self, table: PartyTable, callers: Mapping[PartyName, Channel], accepted: Mapping[PartyName, Accepted]
+    ) -> Int64Array:
+        """Where the rows stand in the common order, which must be all of them."""
         found: list[Int64Array] = []
         with contextlib.suppress(EmptyIntersection):
-            found.extend(DrivenLots(spec, context, peers, everyone, lots, Csprng().bytes(SALT_BYTES)).rows())
+            salt = Csprng().bytes(SALT_BYTES)
+            found.extend(drive_alignment(self.settings, self.job, table, callers, accepted, salt))
         lost = table.rows - sum(map(len, found))
         if lost:
             raise RowsDiffer(
                 f"{lost} of the {table.rows} rows are not known to every party", "predict for people whom all know"
             )
-        positions = np.concatenate(found)
-        aligned = table.take(positions)
-        margin = predict_joint(self.part, aligned.columns, aligned.rows, peers)
-        back = np.empty_like(margin)
-        back[:, positions] = margin
-        return back
+        return np.concatenate(found)
 
 
 def load_rows(source: object, id: str | None, columns: tuple[ColumnInfo, ...]) -> PartyTable:
@@ -275,3 +250,86 @@ def load_rows(source: object, id: str | None, columns: tuple[ColumnInfo, ...]) -
     check_present(read.table.column_names, selection)
     check_size(read.table.num_rows, 0, has_label=True)
     return PartyTable(id_values(id, read.table.column(id), typed=read.typed), ())
+
+
+_COUNTING = threading.Lock()
+
+
+class PredictionSession(Session):
+    """Checked by the policy, aligned, answered."""
+
+    def __init__(self, context: SessionContext, proposal: ProposePrediction) -> None:
+        super().__init__(context)
+        settings = context.settings
+        self._job = read_job(proposal.job)
+        self._rows = proposal.rows
+        self._run = RunFolder.finished_with(
+            settings.runs, proposal.run, context.peer.party, "predict with a model it trained with us"
+        )
+        self._alignment = alignment_named(self._job.alignment)
+        self.catalogue = Catalogue({*CONTROL_MESSAGES, *self._alignment.messages, *PREDICTION_MESSAGES})
+        self._transcript = Transcript(settings.name, self._run.path / "predictions")
+        self._lots: AnsweredLots | None = None
+        self._found: list[Int64Array] = []
+        self._responder: PredictionResponder | None = None
+
+    def _act(self, peer: PeerIdentity, message: Message) -> Message:
+        self._only_proposer(peer)
+        if isinstance(message, ProposePrediction):
+            spend_predictions(self.settings, peer, self._rows)
+            return Accepted(__version__, aligned=False, lots=wished_lots(self.settings))
+        if isinstance(message, BeginAlignment):
+            return self._begin_alignment(message)
+        if isinstance(message, NextLot):
+            self._found.append(self._begun().next(message))
+            return Done()
+        if isinstance(message, EndAlignment):
+            return self._end_alignment(message)
+        if isinstance(message, Finish):
+            self.over = True
+            return Done()
+        if self._responder is not None:
+            return self._responder.handle(message)
+        if self._lots is not None:
+            return self._lots.handle(message)
+        raise UnexpectedMessage(f"{message.type_name()} came before its turn")
+
+    def _begin_alignment(self, message: BeginAlignment) -> Done:
+        if self._lots is not None:
+            raise UnexpectedMessage("alignment has begun already")
+        self._table = load_allowed(self.settings, in_place=True).without_label()
+        self._lots = AnsweredLots(self.settings, self._job, self._table, self._helpers(self._job), message)
+        return Done()
+
+    def _begun(self) -> AnsweredLots:
+        if self._lots is None:
+            raise UnexpectedMessage("alignment has not begun")
+        return self._lots
+
+    def _end_alignment(self, message: EndAlignment) -> Done:
+        if message.rows > self._rows:
+            raise UnexpectedMessage("more rows are common than were to be predicted")
+        positions = [*self._found, self._begun().end(message)]
+        engine = lasting_engine(self.settings.engine, self.settings.workers)
+        rows = gathered(taken(engine, self._table, positions, message.rows))
+        self._responder = PredictionResponder(self._run.load_part(), rows.columns, rows.rows)
+        self._lots = None
+        return Done()
+
+
+def spend_predictions(settings: PartySettings, peer: PeerIdentity, rows: int) -> None:
+    """Count the rows of the day, for all peers together, before anything is read."""
+    ledger, today = settings.runs / "predictions.json", time.strftime("%Y-%m-%d")
+    with _COUNTING:
+        spent = _read_count(ledger, today)
+        decide(settings.policy, PredictRequest({peer.party: peer.fingerprint or None}, rows, predicted_today=spent))
+        with keeping("the count of predictions cannot be kept"):
+            ledger.write_text(json.dumps({"day": today, "rows": spent + rows}))
+
+
+def _read_count(ledger: Path, today: str) -> int:
+    try:
+        found = json.loads(ledger.read_text())
+        return int(found["rows"]) if found["day"] == today else 0
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0

@@ -1,4 +1,4 @@
-"""A job's folder at one party: its job, status, alignment, checkpoint, part, metrics and transcript."""
+"""A job's folder at one party: its job, status, alignment, checkpoint, part, metrics, and what crossed in it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,12 +15,31 @@ import numpy as np
 
 from veilboost.boost.booster import Progress, RoundResult
 from veilboost.engine.shards import ShardedArray
-from veilboost.errors import CheckpointFailed, JobExists, NothingToResume, UnknownRun
+from veilboost.errors import (
+    AgainstPolicy,
+    CheckpointFailed,
+    JobExists,
+    NothingToResume,
+    UnknownRun,
+    UnreadableFile,
+    VeilBoostError,
+)
 from veilboost.model.part import Part
 from veilboost.model.store import load_part, save_part
-from veilboost.types import Float64Array, Int64Array
+from veilboost.party.job import load_job
+from veilboost.types import Float64Array, Int64Array, PartyName
+from veilboost.wire.transcript import ENTRIES, Entry, Exchange, Transcript, read_transcript
 
-KEY, LEDGER = "job.key", "ledger.json"
+KEY, LEDGER, TRANSCRIPT = "job.key", "ledger.json", "transcript"
+
+
+@contextmanager
+def keeping(failure: str) -> Generator[None]:
+    """What the system refuses meanwhile is `CheckpointFailed`, with its reason."""
+    try:
+        yield
+    except OSError as error:
+        raise CheckpointFailed(f"{failure} ({error.strerror})") from None
 
 
 class RunFolder:
@@ -34,11 +54,9 @@ class RunFolder:
         run = RunFolder(runs / name)
         if run.path.exists() and not replace:
             raise JobExists(f"there is a run {name!r} already")
-        try:
+        with keeping("the run folder cannot be made"):
             run.path.mkdir(parents=True, exist_ok=True, mode=0o700)
             run.empty()
-        except OSError as error:
-            raise CheckpointFailed(f"the run folder cannot be made ({error.strerror})") from None
         return run
 
     @staticmethod
@@ -46,6 +64,14 @@ class RunFolder:
         run = RunFolder(runs / name)
         if not (run.path / "status.json").exists():
             raise UnknownRun(f"there is no run {name!r} in {runs}")
+        return run
+
+    @staticmethod
+    def finished_with(runs: Path, name: str, peer: PartyName, instead: str) -> RunFolder:
+        """A finished run that this peer drove; nothing else is its to use."""
+        run = RunFolder.open(runs, name)
+        if run.status.get("active") != peer or run.status.get("state") != "finished":
+            raise AgainstPolicy(f"{peer} has no finished model {name!r} here", instead, public=True)
         return run
 
     def empty(self) -> None:
@@ -80,9 +106,6 @@ class RunFolder:
     def cancel(self) -> None:
         self._write("cancel", b"")
 
-    def clear_cancel(self) -> None:
-        (self.path / "cancel").unlink(missing_ok=True)
-
     def save_job(self, text: str) -> None:
         self._write("job.toml", text.encode())
 
@@ -101,7 +124,7 @@ class RunFolder:
 
     def forget_key(self) -> None:
         """The job has ended: whoever reads the folder later can neither decrypt its messages nor subtract its noise."""
-        try:
+        with keeping(f"{KEY} cannot be removed"):
             for name in (KEY, f".{KEY}.partial"):
                 (self.path / name).unlink(missing_ok=True)
             folder = os.open(self.path, os.O_RDONLY)
@@ -109,8 +132,6 @@ class RunFolder:
                 os.fsync(folder)
             finally:
                 os.close(folder)
-        except OSError as error:
-            raise CheckpointFailed(f"{KEY} cannot be removed ({error.strerror})") from None
 
     @property
     def key(self) -> bytes | None:
@@ -150,13 +171,11 @@ class RunFolder:
                 raise _other_rows()
             return
         partial = self.path / "alignment.partial"
-        try:
+        with keeping("the alignment cannot be written"):
             if number == 0:  # what an attempt left that did not come to its end
                 shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(exist_ok=True, mode=0o700)
             np.save(partial / f"{number}.npy", positions, allow_pickle=False)
-        except OSError as error:
-            raise CheckpointFailed(f"the alignment cannot be written ({error.strerror})") from None
 
     def end_alignment(self, lots: int) -> None:
         """All lots are saved: only now the alignment counts as kept."""
@@ -164,10 +183,8 @@ class RunFolder:
             if self.lots != lots:
                 raise _other_rows()
             return
-        try:
+        with keeping("the alignment cannot be written"):
             (self.path / "alignment.partial").rename(self.path / "alignment")
-        except OSError as error:
-            raise CheckpointFailed(f"the alignment cannot be written ({error.strerror})") from None
 
     @property
     def lots(self) -> int | None:
@@ -177,7 +194,6 @@ class RunFolder:
 
     @property
     def rows(self) -> int:
-        """How many common rows are kept."""
         return sum(len(self.lot(number)) for number in range(self.lots or 0))
 
     def lot(self, number: int) -> Int64Array:
@@ -192,7 +208,6 @@ class RunFolder:
 
     @property
     def alignment(self) -> Int64Array | None:
-        """All common rows."""
         return None if self.lots is None else np.concatenate([self.lot(number) for number in range(self.lots)])
 
     # --- checkpoints and parts --------------------------------------------------------------------------
@@ -200,7 +215,7 @@ class RunFolder:
     def save_checkpoint(self, part: Part, progress: Progress | None = None) -> None:
         """Keep a part as it stands; the active party adds margins and history, which the next round needs."""
         folder = self.path / "checkpoint"
-        try:
+        with keeping("a checkpoint cannot be written"):
             folder.mkdir(mode=0o700, exist_ok=True)
             if progress is not None:
                 trees = len(progress.trees)
@@ -211,8 +226,6 @@ class RunFolder:
                 for old in folder.glob("margin-*.npy"):
                     if old.name != f"margin-{len(progress.trees)}.npy":
                         old.unlink()
-        except OSError as error:
-            raise CheckpointFailed(f"a checkpoint cannot be written ({error.strerror})") from None
 
     def load_checkpoint(self) -> Part | None:
         folder = self.path / "checkpoint"
@@ -234,13 +247,16 @@ class RunFolder:
         return Progress(list(trees), margin, history[:rounds]), part
 
     def save_part(self, part: Part) -> None:
-        try:
+        with keeping("the model part cannot be written"):
             save_part(part, self.path / "part")
-        except OSError as error:
-            raise CheckpointFailed(f"the model part cannot be written ({error.strerror})") from None
 
     def load_part(self) -> Part:
         return load_part(self.path / "part", of_run=True)
+
+    def transcript(self, owner: PartyName, record: str) -> Transcript:
+        """A transcript of what crosses at `owner` in this run, kept as the job says."""
+        folder = None if record == "none" else self.path / TRANSCRIPT
+        return Transcript(owner, folder, "payload" if record == "payload" else "types")
 
     def add_metric(self, result: RoundResult) -> None:
         with (self.path / "metrics.jsonl").open("a") as file:
@@ -256,13 +272,11 @@ class RunFolder:
 
     def _write(self, name: str, content: bytes, mode: int = 0o666) -> None:
         partial = self.path / f".{name}.partial"
-        try:
+        with keeping(f"{name} cannot be written"):
             partial.unlink(missing_ok=True)
             with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
                 file.write(content)
             os.replace(partial, self.path / name)
-        except OSError as error:
-            raise CheckpointFailed(f"{name} cannot be written ({error.strerror})") from None
 
 
 def _other_rows() -> NothingToResume:
@@ -286,3 +300,46 @@ def list_runs(runs: Path) -> Iterator[RunFolder]:
     """All runs in a party's folder, the newest first."""
     found = [RunFolder(path.parent) for path in runs.glob("*/status.json")]
     return iter(sorted(found, key=lambda run: -float(run.status.get("updated", 0.0))))
+
+
+# --- what crossed in a run ------------------------------------------------------------------------------------------
+
+
+def read_exchanges(run: Path) -> tuple[PartyName, list[Exchange]]:
+    """Whose run it is, and what crossed, in the order in which types of messages first came.
+
+    `run` is a run's folder, or the transcript's folder in it. `UnreadableFile`: it has no transcript that can be read.
+    """
+    folder = run.parent if not (run / TRANSCRIPT).exists() and (run / ENTRIES).exists() else run
+    owner = RunFolder(folder).status.get("party")
+    if not isinstance(owner, str):
+        raise UnknownRun(f"{run} is not the folder of a run")
+    if not (folder / TRANSCRIPT / ENTRIES).exists():
+        raise UnreadableFile(
+            f"the run in {folder} has no transcript", 'it was recorded unless the job has record="none"'
+        )
+    roles = _roles(folder)
+    found: dict[tuple[PartyName, PartyName, str], tuple[int, int, tuple[tuple[str, str], ...]]] = {}
+    for entry in read_transcript(folder / TRANSCRIPT):
+        sender, receiver = (owner, entry.peer) if entry.direction == "sent" else (entry.peer, owner)
+        count, size, reveals = found.get((sender, receiver, entry.message), (0, 0, ()))
+        if not count:
+            reveals = tuple(
+                (what, receiver if roles.get(receiver) == role else str(role)) for what, role in entry.reveals
+            )
+        found[sender, receiver, entry.message] = count + 1, size + entry.size, reveals
+    return owner, [Exchange(*key, *value) for key, value in found.items()]
+
+
+def read_entries(run: Path) -> Iterator[Entry]:
+    """Message by message, as `read_exchanges` reads them."""
+    return read_transcript(run / TRANSCRIPT if (run / TRANSCRIPT).exists() else run)
+
+
+def _roles(folder: Path) -> Mapping[PartyName, str]:
+    """Which role each party has, as messages name roles; empty where the job cannot be read."""
+    try:
+        job = load_job(folder / "job.toml")
+    except VeilBoostError:
+        return {}
+    return {name: job.role_of(name) for name in job.parties}

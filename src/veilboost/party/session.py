@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import time
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, NamedTuple
 
 from veilboost.config import TrainingConfig
 from veilboost.errors import AgainstPolicy, JobExists, UnexpectedMessage
@@ -20,12 +20,20 @@ from veilboost.party.runs import RunFolder
 from veilboost.party.settings import PartySettings
 from veilboost.protocols.validation import ResolvedJob, validate
 from veilboost.wire.channel import Channel, Peers, Reply
-from veilboost.wire.codec import Catalogue, encode
-from veilboost.wire.message import Done, Message
+from veilboost.wire.message import Catalogue, Done, Message, encode
 from veilboost.wire.rpc import Caller
 from veilboost.wire.transcript import Transcript
 
 _LOG = logging.getLogger(__name__)
+
+
+class SessionContext(NamedTuple):
+    """What a session is given: its owner's settings, ways to other parties, its own name, and who opened it."""
+
+    settings: PartySettings
+    reach: Reach
+    session: bytes
+    peer: PeerIdentity
 
 
 class Session(ABC):
@@ -33,13 +41,12 @@ class Session(ABC):
 
     catalogue: Catalogue
 
-    def __init__(self, settings: PartySettings, threads: int, reach: Reach, session: bytes, peer: PeerIdentity) -> None:
-        self.settings = settings
+    def __init__(self, context: SessionContext) -> None:
+        self.settings, self._reach, self._session, peer = context
         self.proposer = peer.party
         self.last_heard = time.monotonic()
         self.over = False
-        self._threads, self._reach, self._session = threads, reach, session
-        self._transcript = Transcript(settings.name)
+        self._transcript = Transcript(self.settings.name)
         self._callers: list[Caller] = []
 
     def handle(self, peer: PeerIdentity, message: Message, frame: bytes) -> bytes:
@@ -65,12 +72,7 @@ class Session(ABC):
         """This party's own ways to the helpers of a job, by their role."""
         ways = {
             role: caller_to(
-                name,
-                self.settings,
-                self._reach,
-                self.catalogue,
-                session=self._session,
-                transcript=self._transcript,
+                name, self.settings, self._reach, self.catalogue, session=self._session, transcript=self._transcript
             )
             for role, name in job.helpers.items()
             if name != self.settings.name
@@ -89,17 +91,9 @@ class Session(ABC):
 class TrainingSession(Session):
     """One training job at a party that answers. Subclasses say what is done in their setting."""
 
-    def __init__(
-        self,
-        settings: PartySettings,
-        threads: int,
-        reach: Reach,
-        session: bytes,
-        job: Job,
-        proposal: Propose,
-        peer: PeerIdentity,
-    ) -> None:
-        super().__init__(settings, threads, reach, session, peer)
+    def __init__(self, context: SessionContext, job: Job, proposal: Propose) -> None:
+        super().__init__(context)
+        settings, peer = context.settings, context.peer
         self.job = job
         self.spec = job.spec
         self.dry_run = proposal.dry_run
@@ -130,8 +124,6 @@ class TrainingSession(Session):
     def _open(self) -> None:
         """Set up what the setting needs, before the owner is asked; `catalogue` at least."""
 
-    # --- the owner's word -------------------------------------------------------------------------------
-
     def _check_place(self, peer: PeerIdentity) -> None:
         """Whether this party has a part to play, before anything is read or sent."""
         job, me = self.job, self.settings.name
@@ -152,8 +144,6 @@ class TrainingSession(Session):
         peers = {name: (peer.fingerprint or None) if name == peer.party else None for name in others}
         request = training_request(self.settings, self.job, self._config, peers, rows, self._width)
         (self._booking.reserve if reserve else self._booking.consider)(request)
-
-    # --- the run ------------------------------------------------------------------------------------------
 
     def note_error(self, reason: str) -> None:
         """A request failed here. The peer is told little; the owner finds the whole reason in the run's status."""
@@ -176,12 +166,8 @@ class TrainingSession(Session):
         _LOG.info("the job %s of %s is accepted, as %s", self.job.name, self.proposer, self.role)
         about = {"party": self.settings.name, "role": self.role, "active": self.job.driver}
         run.note(**about, session=self._session.hex(), error=None, **noted)
-        if self.job.record != "none":
-            record = "payload" if self.job.record == "payload" else "types"
-            self._transcript.close()  # of the same session, where another party was lost and the job proposed again
-            self._transcript = Transcript(self.settings.name, run.path / "transcript", record)
-
-    # --- the end ----------------------------------------------------------------------------------------
+        self._transcript.close()  # of the same session, where another party was lost and the job proposed again
+        self._transcript = run.transcript(self.settings.name, self.job.record)
 
     def _finish(self, message: Finish) -> Done:
         if self._run is not None:

@@ -1,10 +1,11 @@
-"""A party's file (`bank.toml`): every key once, with default, range and help."""
+"""A party's file (`bank.toml`): every key once, with default, range and help; and the table that it names."""
 
 # `param` makes a dataclass field, which the linter cannot know:
 # ruff: noqa: RUF009
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
 from pathlib import Path
@@ -13,10 +14,12 @@ from typing import Any, cast
 from veilboost.data.load import FORMATS, load_table
 from veilboost.data.schema import SchemaRules
 from veilboost.data.table import PartyTable
-from veilboost.engine.api import check_engine
-from veilboost.errors import ImpossibleSetting, ParameterError
+from veilboost.engine.api import check_engine, lasting_engine
+from veilboost.engine.sharded import ShardedEngine
+from veilboost.engine.tables import table_in_place
+from veilboost.errors import AgainstPolicy, ImpossibleSetting, ParameterError, UnexpectedMessage
 from veilboost.fields import param
-from veilboost.party.policy import Policy
+from veilboost.party.policy import EVERY, Policy
 from veilboost.party.sections import Section, read_section, read_toml
 from veilboost.types import PartyName
 
@@ -176,6 +179,17 @@ class PartySettings(Section):
     def ledger_file(self) -> Path:
         return self.ledger or self.runs / "ledger.sqlite"
 
+    @property
+    def cores(self) -> int:
+        """How many threads compute."""
+        return self.threads or os.cpu_count() or 1
+
+    @property
+    def own_data(self) -> DataSettings:
+        if self.data is None:
+            raise UnexpectedMessage("this party has no table")
+        return self.data
+
 
 def load_party(file: str | Path) -> PartySettings:
     """Read a party's file. Relative paths in it start where the file is.
@@ -189,3 +203,21 @@ def load_party(file: str | Path) -> PartySettings:
     """
     path = Path(file)
     return read_section(PartySettings, read_toml(path), path)
+
+
+def open_table(settings: PartySettings) -> PartyTable:
+    """The party's table; it stays in shards where the engine has shards and the table is parquet files."""
+    data, engine = settings.own_data, lasting_engine(settings.engine, settings.workers)
+    if data.parquet is None or not isinstance(engine, ShardedEngine):
+        return data.load()
+    return table_in_place(engine, data.parquet, **data.selected)
+
+
+def load_allowed(settings: PartySettings, in_place: bool = False) -> PartyTable:
+    """The party's table in memory, or as `open_table` reads it, if the policy allows its columns."""
+    table = open_table(settings) if in_place else settings.own_data.load()
+    if EVERY not in settings.policy.columns:
+        forbidden = sum(name not in settings.policy.columns for name in table.names)
+        if forbidden:
+            raise AgainstPolicy(f"the policy forbids {forbidden} of the columns", "list them, or leave them out")
+    return table

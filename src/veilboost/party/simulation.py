@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import cast
 
 from veilboost.boost.booster import RoundResult, Watcher
@@ -25,7 +26,7 @@ from veilboost.infer.joint import PredictionResponder, predict_joint, predict_on
 from veilboost.infer.messages import PREDICTION_MESSAGES
 from veilboost.model.joined import JoinedModel, join
 from veilboost.model.part import Part, TrainingOutcome
-from veilboost.party.vertical.training import PassiveSession, TrainingJob, train_active
+from veilboost.party.training import PassiveSession, TrainingJob, train_active
 from veilboost.privacy.event import MemoryAccount
 from veilboost.privacy.statement import Noise
 from veilboost.protocols.horizontal.roles import (
@@ -41,8 +42,7 @@ from veilboost.protocols.spec import ProtocolSpec
 from veilboost.protocols.validation import resolve, settle
 from veilboost.types import BoolArray, Float64Array, PartyName
 from veilboost.wire.channel import Channel, Handler, MemoryChannel, Peers, Reply
-from veilboost.wire.codec import Catalogue, frame_size
-from veilboost.wire.message import Message
+from veilboost.wire.message import Catalogue, Message, frame_size
 from veilboost.wire.transcript import Record, Transcript
 
 SERVER = "server"  # what a simulation calls the server of a horizontal job; helpers are called by their role
@@ -218,7 +218,11 @@ class HorizontalFederation:
 
         def ways_to_helpers(caller: str) -> Peers:
             return Peers(
-                {role: channel(caller, role, self._asked_by(caller, role)) for role in spec.helpers if role != caller}
+                {
+                    role: channel(caller, role, partial(self._help, caller, role))
+                    for role in spec.helpers
+                    if role != caller
+                }
             )
 
         order = tuple(tables)
@@ -245,7 +249,7 @@ class HorizontalFederation:
                     held_out=None if held_out is None else held_out.get(name),
                 )
             )
-        self.peers = Peers({name: channel(SERVER, name, self._answered_by(name)) for name in tables})
+        self.peers = Peers({name: channel(SERVER, name, partial(self._answer, name)) for name in tables})
         told = {name: self._introduced(name) for name in tables}
         self.server: ServerSide = spec.roles["server"](
             ServerContext(SERVER, self.peers, told, config, threads, watcher)
@@ -261,17 +265,11 @@ class HorizontalFederation:
 
     # Handlers look sides up when they are called, so that a test may put others in their place.
 
-    def _asked_by(self, caller: PartyName, role: str) -> Handler:
-        def handle(message: Message) -> Reply:
-            return self.helpers[role].handle(caller, message)
+    def _help(self, caller: PartyName, role: str, message: Message) -> Reply:
+        return self.helpers[role].handle(caller, message)
 
-        return handle
-
-    def _answered_by(self, name: PartyName) -> Handler:
-        def handle(message: Message) -> Reply:
-            return self.participants[name].handle(message)
-
-        return handle
+    def _answer(self, name: PartyName, message: Message) -> Reply:
+        return self.participants[name].handle(message)
 
     def train(self) -> Simulation:
         outcome = self.server.train()

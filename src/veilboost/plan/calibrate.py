@@ -16,21 +16,20 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
+from veilboost import __version__
 from veilboost.boost.booster import RoundResult
 from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
 from veilboost.errors import UnreadableFile
 from veilboost.party.simulation import SERVER, HorizontalFederation
-from veilboost.party.vertical.training import PassiveSession, TrainingJob, train_active
+from veilboost.party.training import PassiveSession, TrainingJob, train_active
 from veilboost.plan.predict import Calibration, UnitCosts, cost_of, of_first, of_later, units_of
 from veilboost.protocols.cost import ONCE, InTurn, PlannedJob, Units
 from veilboost.protocols.registry import protocol_named
 from veilboost.protocols.validation import settle
 from veilboost.types import Column, Float64Array, PartyName
-from veilboost.version import release
 from veilboost.wire.channel import Channel, Handler, MemoryChannel, Peers, Reply
-from veilboost.wire.codec import Catalogue
-from veilboost.wire.message import Message
+from veilboost.wire.message import Catalogue, Message
 from veilboost.wire.transcript import Transcript
 
 FILE = "plan.json"
@@ -186,7 +185,7 @@ def save_calibrations(file: Path, found: Mapping[str, Calibration]) -> None:
 
 def _whose() -> dict[str, str]:
     """A home folder may be shared between machines."""
-    return {"release": release(), "machine": platform.node(), "processor": platform.machine()}
+    return {"release": __version__, "machine": platform.node(), "processor": platform.machine()}
 
 
 # --- small runs on this machine, and what they took ----------------------------------------------------------------

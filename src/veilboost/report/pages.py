@@ -8,10 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from veilboost import __version__
 from veilboost.report.facts import Facts
 from veilboost.report.plots import bar_chart, line_chart
 from veilboost.report.values import alike, bytes_text, epsilon_text, seconds_text
-from veilboost.version import release
 
 TEMPLATES = Path(__file__).parent / "templates"
 _WIDE = 460  # of a chart: two stand side by side, and one is readable on a phone
@@ -24,7 +24,7 @@ def render(template: str, folder: Path = TEMPLATES, **given: Any) -> str:
 
     A `folder` may hold templates that extend those of this package.
     """
-    return _environment(folder).get_template(template).render(release=release(), **given)
+    return _environment(folder).get_template(template).render(release=__version__, **given)
 
 
 @cache

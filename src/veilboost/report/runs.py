@@ -9,19 +9,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from veilboost.align.registry import all_alignments
+from veilboost.align.api import all_alignments
 from veilboost.boost.metrics import metric_named
 from veilboost.boost.objective import make_objective
 from veilboost.errors import UnknownRun, UnreadableFile, VeilBoostError
 from veilboost.model.part import Part
-from veilboost.party.exchange import Exchange, read_entries, read_exchanges, shown_to
 from veilboost.party.job import Job, load_job
-from veilboost.party.runs import RunFolder
+from veilboost.party.runs import RunFolder, read_entries, read_exchanges
 from veilboost.privacy.accountant import spending
 from veilboost.privacy.event import event_from_dict
 from veilboost.privacy.statement import Noise
 from veilboost.report.facts import FILE, Course, Facts, course, kind_of, load_facts, part_facts, training_facts
 from veilboost.types import PartyName
+from veilboost.wire.transcript import Exchange, shown_to
 
 AUDIT, _STATUS = "audit.json", "status.json"
 _DRIVERS = ("active", "server")

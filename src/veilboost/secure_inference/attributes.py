@@ -94,8 +94,6 @@ class Directory:
         """The paper's M."""
         return len(self.numbers)
 
-    # --- the owner of nodes -----------------------------------------------------------------------------
-
     def nodes_of(self, party: PartyName, columns: Sequence[ColumnInfo], records: SplitRecords) -> list[tuple[int, int]]:
         """For every split record its serial number and threshold: left is u <= threshold."""
         place = {(a.party, a.name): at for at, a in enumerate(self.attributes)}
@@ -117,8 +115,6 @@ class Directory:
             found.append((number, threshold))
         return found
 
-    # --- the user ---------------------------------------------------------------------------------------
-
     def rows_of(self, columns: Mapping[str, Column], rows: int) -> Int64Array:
         """A user's rows as integers, (rows, size); category names that training did not know count as missing."""
         absent = sorted({a.name for a in self.attributes} - set(columns))
@@ -136,8 +132,6 @@ class Directory:
             integers = ordered(known) if number.category is None else np.where(known == number.category, 0, ONE)
             values[:, k] = np.where(missing, -MISSING if number.missing_left else MISSING, integers)
         return values
-
-    # --- on the way -------------------------------------------------------------------------------------
 
     def to_json(self) -> str:
         return json.dumps([asdict(attribute) for attribute in self.attributes])

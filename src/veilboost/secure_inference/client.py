@@ -1,36 +1,38 @@
-"""Asking daemons over TLS: the active party publishes a model, a user predicts its own rows."""
+"""Asking daemons over TLS: the active party publishes a model, a user predicts its own rows; and what daemons keep."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+from typing import Any, Self, cast
+
+import numpy as np
 
 from veilboost.config import TrainingConfig
 from veilboost.data.load import load_table
 from veilboost.data.table import PartyTable
-from veilboost.errors import ImpossibleSetting, MissingPart, VeilBoostError
+from veilboost.errors import ImpossibleSetting, MissingPart, UnknownRun, VeilBoostError
 from veilboost.model.part import Part
-from veilboost.party.hub import LinkHub, Reach, caller_to, own_identity
+from veilboost.party.hub import LinkHub, Reach, caller_to
+from veilboost.party.identity import make_private_folder, write_private
 from veilboost.party.job import read_job
 from veilboost.party.messages import CONTROL_MESSAGES, Accepted, Finish, OpenService
-from veilboost.party.own_table import load_allowed
 from veilboost.party.predicting import KEEP
-from veilboost.party.runs import RunFolder
-from veilboost.party.settings import PartySettings
+from veilboost.party.runs import RunFolder, keeping
+from veilboost.party.settings import PartySettings, load_allowed
 from veilboost.secure_inference import messages
 from veilboost.secure_inference.attributes import Directory, attributes_of
-from veilboost.secure_inference.files import ServiceFolder
+from veilboost.secure_inference.messages import EncryptedNodes
 from veilboost.secure_inference.roles import ServiceUser, encrypt_part
 from veilboost.secure_inference.scheme import KnownService, check_scheme
 from veilboost.types import Float64Array, PartyName
 from veilboost.wire.channel import Peers, Pending
-from veilboost.wire.codec import Catalogue
-from veilboost.wire.message import Done, Message
-from veilboost.wire.packet import Link
+from veilboost.wire.message import Catalogue, Done, Message
+from veilboost.wire.rpc import Link
 from veilboost.wire.transcript import Transcript
 
 CATALOGUE = Catalogue({*CONTROL_MESSAGES, *messages.SECURE_MESSAGES})
@@ -72,15 +74,13 @@ class ServiceClient:
 
     def __init__(self, settings: PartySettings, opening: OpenService) -> None:
         self._settings, self._opening = settings, opening
-        self._hub = LinkHub(own_identity(settings), settings.limits)
+        self._hub = LinkHub(settings)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    def __exit__(self, *_: object) -> None:
+        self._hub.close()
 
     def way(self, peer: PartyName) -> ServiceWay:
         if peer not in self._settings.peers or self._settings.peers[peer].address is None:
@@ -89,9 +89,6 @@ class ServiceClient:
 
     def _open(self, peer: PartyName, seconds: float) -> Link:
         return self._hub.open(peer, self._settings.peers[peer].address, seconds)
-
-    def close(self) -> None:
-        self._hub.close()
 
 
 def own_attributes(part: Part, settings: PartySettings, training: TrainingConfig) -> Directory:
@@ -158,3 +155,53 @@ def predict_own_rows(
             rules=KEEP,
         )
         return table, user.predict({column.name: column for column in table.columns}, table.rows)
+
+
+class ServiceFolder:
+    """One service at one daemon. Everything is for its owner's eyes only."""
+
+    def __init__(self, runs: Path, run: str) -> None:
+        if not run or Path(run).name != run or run.startswith("."):
+            raise UnknownRun(f"{run!r} is not the name of a run")
+        self.path = runs / run / "service"
+
+    def write(self, name: str, content: bytes) -> None:
+        with keeping(f"{name} cannot be written"):
+            make_private_folder(self.path)
+            write_private(self.path / name, content, force=True)
+
+    def read(self, name: str) -> bytes:
+        try:
+            return (self.path / name).read_bytes()
+        except OSError:
+            raise UnknownRun(
+                f"there is no service {self.path.parent.name!r} here", "the active party runs `veilboost user publish`"
+            ) from None
+
+    def exists(self, name: str) -> bool:
+        return (self.path / name).exists()
+
+    def write_json(self, name: str, values: dict[str, Any]) -> None:
+        self.write(name, json.dumps(values).encode())
+
+    def read_json(self, name: str) -> dict[str, Any]:
+        return cast("dict[str, Any]", json.loads(self.read(name)))
+
+    def save_known(self, known: KnownService) -> None:
+        self.write_json(
+            "service.json",
+            {"attributes": known.directory.to_json(), "scheme": known.scheme, "key": known.key.hex()},
+        )
+
+    def known(self) -> KnownService:
+        kept = self.read_json("service.json")
+        return KnownService(Directory.from_json(kept["attributes"]), kept["scheme"], bytes.fromhex(kept["key"]))
+
+    def save_nodes(self, party: PartyName, nodes: EncryptedNodes) -> None:
+        held = BytesIO()
+        np.savez(held, tree=nodes.tree, node=nodes.node, vectors=nodes.vectors, key=nodes.key)
+        self.write(f"nodes-{party}.npz", held.getvalue())
+
+    def nodes(self, party: PartyName) -> EncryptedNodes:
+        with np.load(BytesIO(self.read(f"nodes-{party}.npz")), allow_pickle=False) as held:
+            return EncryptedNodes(held["tree"], held["node"], held["vectors"], held["key"])

@@ -23,7 +23,6 @@ import numpy as np
 
 from veilboost._native import ServicePublic, ServiceSecret, service_primes
 from veilboost.crypto.csprng import Csprng
-from veilboost.crypto.lattice.keys import ERROR_SIGMA
 from veilboost.errors import MalformedMessage, UnsupportedCombination
 from veilboost.types import AnyArray, BoolArray, Int32Array, Int64Array, UInt8Array, UInt64Array
 
@@ -79,20 +78,6 @@ def most_factor_bits(size: int) -> int:
     """The longest n1: sign, difference and n1 over the scales must fit q."""
     d0, d1 = _scales(size)
     return MODULUS.bit_length() - 2 - (d0 * d1).bit_length() - _DIFFERENCE_BITS
-
-
-def comparison_distance(size: int) -> float:
-    """How far the CSP's view of one comparison is from one without errors: statistical distance, expected over errors.
-
-    The errors are those of a node and of a row of `size` values, which the CSP could tell apart by; n2 covers them.
-    A uniform number below D0 D1 n1, moved by n1 times x, is at a distance of |x| / (D0 D1) from itself. Here x is D0
-    times an error of the row, plus D1 times the sum of the row's values times errors of the node. A fresh ciphertext's
-    error is e r + e' + e'' s with ternary r and s; what is expected of |x| is at most its deviation. The distances of
-    several comparisons add up.
-    """
-    d0, d1 = _scales(size)
-    deviation = ERROR_SIGMA * math.sqrt(1 + 2 * DEGREE * 2 / 3)
-    return deviation / d1 + deviation * 2.0**31 * math.sqrt(size) / d0
 
 
 class LatticePublic:

@@ -46,11 +46,9 @@ class DirectoryRequest(Message):
 class ServiceDirectory(Message):
     """Authority to anyone: what each serial number stands for, and the public service key."""
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals("names and categories of every party's columns, and which have missing values", "active"),
-        Reveals("names and categories of every party's columns, and which have missing values", "passive"),
-        Reveals("names and categories of every party's columns, and which have missing values", "csp"),
-        Reveals("names and categories of every party's columns, and which have missing values", "user"),
+    reveals: ClassVar[tuple[Reveals, ...]] = tuple(
+        Reveals("names and categories of every party's columns, and which have missing values", role)
+        for role in ("active", "passive", "csp", "user")
     )
     attributes: str
     scheme: str

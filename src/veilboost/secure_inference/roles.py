@@ -1,6 +1,7 @@
 """The roles of secure inference: authority, owner of nodes, computing service (CSP), active party, user.
 
-Messages in, messages out, without sockets: `memory` has all of them in one process, `session` and `client` over TLS.
+Messages in, messages out, without sockets: `MemoryService` has all of them in one process, `session` and `client` are
+over TLS.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,21 +24,18 @@ from veilboost.secure_inference import messages
 from veilboost.secure_inference.attributes import Attribute, Directory
 from veilboost.secure_inference.scheme import KnownService, generate, secret_service
 from veilboost.types import Column, Float64Array, Int64Array, PartyName, UInt8Array
-from veilboost.wire.channel import Peers
-from veilboost.wire.message import Done, Message
+from veilboost.wire.channel import Answer, Handler, MemoryChannel, Peers
+from veilboost.wire.message import Catalogue, Done, Message
+from veilboost.wire.transcript import Transcript
 
 MESSAGE_BYTES = 1 << 26  # about so much goes to the CSP in one message
-
-
-# --- authority --------------------------------------------------------------------------------------------
 
 
 class ServiceAuthority:
     """The authority (TA) numbers attributes, makes the service key pair, and gives each half to whom it is for.
 
-    One task: published once, registered by each of its parties, then open to everybody who may speak to us.
-
-    Who asks is what the channel says, not what a message claims.
+    One task: published once, registered by each of its parties, then open to everybody who may speak to us. Who asks is
+    what the channel says, not what a message claims.
     """
 
     def __init__(
@@ -60,7 +59,6 @@ class ServiceAuthority:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take up what `state` gave."""
         if not state:
             return
         task = state["task"]
@@ -124,9 +122,6 @@ def _own(text: str) -> tuple[Attribute, ...]:
     return () if text == "[]" else Directory.from_json(text).attributes
 
 
-# --- owners of nodes --------------------------------------------------------------------------------------
-
-
 def encrypt_part(part: Part, known: KnownService) -> messages.EncryptedNodes:
     """A party's nodes under the public service key (T0), for the model at the active party.
 
@@ -137,9 +132,6 @@ def encrypt_part(part: Part, known: KnownService) -> messages.EncryptedNodes:
     return messages.EncryptedNodes(
         part.records.tree, part.records.node, known.public().encrypt_nodes(nodes), known.fingerprint
     )
-
-
-# --- computing service ------------------------------------------------------------------------------------
 
 
 class DirectionService:
@@ -155,9 +147,6 @@ class DirectionService:
         if not isinstance(message, messages.BlindedNodes):
             raise UnexpectedMessage(f"{message.type_name()} is not a request to the CSP")
         return messages.Directions(np.packbits(self._service.directions(message.vectors)))
-
-
-# --- active party -----------------------------------------------------------------------------------------
 
 
 class EncryptedModel:
@@ -202,7 +191,6 @@ class EncryptedModel:
         self._place.update({key: len(self._place) + at for at, key in enumerate(keys)})
 
     def handle(self, message: Message) -> Message:
-        """Answer a user."""
         if not isinstance(message, messages.SecureQuery):
             raise UnexpectedMessage(f"{message.type_name()} is not a user's query")
         self.check(message)
@@ -229,7 +217,8 @@ class EncryptedModel:
                 index.append(pairs.index)
                 place += np.repeat(at, pairs.counts).tolist()
             waiting, nodes = np.concatenate(index), np.array(place, dtype=np.int64)
-            order = _shuffled(len(waiting))  # what stands next to each other is not of one user, nor of one tree
+            # What stands next to each other is not of one user, nor of one tree.
+            order = np.argsort(np.frombuffer(Csprng().bytes(8 * len(waiting)), dtype=np.uint64), kind="stable")
             at_once = max(1, MESSAGE_BYTES // self._vectors.shape[1])
             for low in range(0, len(order), at_once):
                 some = order[low : low + at_once]
@@ -246,10 +235,6 @@ class EncryptedModel:
             raise MalformedMessage("the CSP answered for another number of nodes")
         positive = np.unpackbits(answer.positive, count=len(nodes))
         return positive ^ turned.astype(np.uint8)  # Alg. 5, lines 16 to 18
-
-
-def _shuffled(count: int) -> Int64Array:
-    return np.argsort(np.frombuffer(Csprng().bytes(8 * count), dtype=np.uint64), kind="stable")
 
 
 class QueuedModel:
@@ -288,9 +273,6 @@ class QueuedModel:
             answer.set_result(scores)
 
 
-# --- user -------------------------------------------------------------------------------------------------
-
-
 class ServiceUser:
     """Encrypts its rows before they leave, and gets predictions; `peers` are "authority" and "active"."""
 
@@ -313,3 +295,62 @@ class ServiceUser:
     def query(self, values: Int64Array) -> messages.SecureQuery:
         """What leaves this machine: rows as `Directory.rows_of` gives them, encrypted."""
         return messages.SecureQuery(self._service.encrypt_rows(values), self._key)
+
+
+class MemoryService:
+    """A trained model, encrypted and ready for users. Roles not named after parties: authority, csp, user."""
+
+    def __init__(
+        self,
+        parts: Mapping[PartyName, Part],
+        active: PartyName,
+        attributes: Mapping[PartyName, Sequence[Attribute]],
+        scheme: str = "paillier",
+        key_bits: int = 2048,
+        allow_insecure_key: bool = False,
+        threads: int = 1,
+    ) -> None:
+        skeleton = parts[active].skeleton
+        if skeleton is None:
+            raise MissingPart(f"the part of {active} has no skeleton: only the active party can predict")
+        self._catalogue = Catalogue(messages.SECURE_MESSAGES)
+        self.transcripts = {who: Transcript(who) for who in (*parts, "authority", "csp", "user")}
+        self.authority = ServiceAuthority(key_bits, allow_insecure_key)
+        # ELXGB 2.1: the task is published, attributes are registered and numbered.
+        self._ask_authority(active, messages.PublishTask(skeleton.parties, "csp", scheme), Done)
+        for name in skeleton.parties:
+            own = Directory(tuple(attributes[name]))
+            self._ask_authority(name, messages.RegisterAttributes(own.to_json()), Done)
+        nodes: dict[PartyName, messages.EncryptedNodes] = {}
+        for name, part in parts.items():
+            known = KnownService.of(self._ask_authority(name, messages.DirectoryRequest(), messages.ServiceDirectory))
+            nodes[name] = encrypt_part(part, known)
+            if name != active:
+                owner = self.channel(active, name, lambda _, given=nodes[name]: given)
+                nodes[name] = Peers({name: owner}).ask({name: messages.NodesRequest()}, messages.EncryptedNodes)[name]
+        known = KnownService.of(self._ask_authority("csp", messages.DirectoryRequest(), messages.ServiceDirectory))
+        secret = self._ask_authority("csp", messages.ServiceKeyRequest(), messages.ServiceKey).key.tobytes()
+        self.directory = known.directory
+        self.csp = DirectionService(known, secret, threads)
+        way = Peers({"csp": self.channel(active, "csp", self.csp.handle)})
+        self.model = EncryptedModel(skeleton, nodes, known, way, threads)
+        self._active = active
+
+    def user(self) -> ServiceUser:
+        return ServiceUser(
+            Peers(
+                {
+                    "authority": self._authority_for("user"),
+                    "active": self.channel("user", self._active, self.model.handle),
+                }
+            )
+        )
+
+    def channel(self, caller: str, callee: str, handler: Handler) -> MemoryChannel:
+        return MemoryChannel(handler, self._catalogue, self.transcripts[caller], self.transcripts[callee])
+
+    def _authority_for(self, party: PartyName) -> MemoryChannel:
+        return self.channel(party, "authority", partial(self.authority.handle, party))
+
+    def _ask_authority(self, party: PartyName, message: Message, kind: type[Answer]) -> Answer:
+        return Peers({"authority": self._authority_for(party)}).ask({"authority": message}, kind)["authority"]

@@ -11,6 +11,7 @@ import numpy as np
 
 from veilboost.crypto.csprng import Csprng
 from veilboost.errors import ImpossibleParameter
+from veilboost.secure_inference import lattice, paillier
 from veilboost.secure_inference.attributes import Directory
 from veilboost.secure_inference.messages import ServiceDirectory
 from veilboost.types import BoolArray, Int64Array, UInt8Array
@@ -31,11 +32,9 @@ class PublicService(Protocol):
 
     def check_nodes(self, rows: UInt8Array) -> None:
         """Refuse rows of another key, another M, or outside of the group."""
-        ...
 
     def check_rows(self, rows: UInt8Array) -> None:
         """As `check_nodes`, for what users send."""
-        ...
 
     def blind(
         self, nodes: UInt8Array, rows: UInt8Array, at_nodes: Int64Array, of_rows: Int64Array
@@ -52,41 +51,29 @@ class SecretService(Protocol):
         ...
 
 
-def generate(scheme: str, randomness: Csprng, bits: int = 2048, allow_insecure: bool = False) -> tuple[bytes, bytes]:
-    """A fresh pair of service keys, (secret, public). `bits` is for Paillier."""
-    if check_scheme(scheme) == "paillier":
-        from veilboost.secure_inference.paillier import generate_pair
-
-        return generate_pair(randomness, bits, allow_insecure)
-    from veilboost.secure_inference.lattice import generate_pair as generate_lattice_pair
-
-    return generate_lattice_pair(randomness)
-
-
-def public_service(scheme: str, key: bytes, size: int, threads: int = 1) -> PublicService:
-    if check_scheme(scheme) == "paillier":
-        from veilboost.secure_inference.paillier import PaillierPublic
-
-        return PaillierPublic(key, size)
-    from veilboost.secure_inference.lattice import LatticePublic
-
-    return LatticePublic(key, size, threads)
-
-
-def secret_service(scheme: str, key: bytes, size: int, threads: int = 1) -> SecretService:
-    if check_scheme(scheme) == "paillier":
-        from veilboost.secure_inference.paillier import PaillierSecret
-
-        return PaillierSecret(key, size, threads)
-    from veilboost.secure_inference.lattice import LatticeSecret
-
-    return LatticeSecret(key, threads)
-
-
 def check_scheme(scheme: str) -> str:
     if scheme not in SCHEMES:
         raise ImpossibleParameter(f"there is no encryption {scheme!r} for inference", f"use {' or '.join(SCHEMES)}")
     return scheme
+
+
+def generate(scheme: str, randomness: Csprng, bits: int = 2048, allow_insecure: bool = False) -> tuple[bytes, bytes]:
+    """A fresh pair of service keys, (secret, public). `bits` is for Paillier."""
+    if check_scheme(scheme) == "paillier":
+        return paillier.generate_pair(randomness, bits, allow_insecure)
+    return lattice.generate_pair(randomness)
+
+
+def public_service(scheme: str, key: bytes, size: int, threads: int = 1) -> PublicService:
+    if check_scheme(scheme) == "paillier":
+        return paillier.PaillierPublic(key, size)
+    return lattice.LatticePublic(key, size, threads)
+
+
+def secret_service(scheme: str, key: bytes, size: int, threads: int = 1) -> SecretService:
+    if check_scheme(scheme) == "paillier":
+        return paillier.PaillierSecret(key, size, threads)
+    return lattice.LatticeSecret(key, threads)
 
 
 @dataclass(frozen=True)
@@ -107,4 +94,5 @@ class KnownService:
     @property
     def fingerprint(self) -> UInt8Array:
         """Says which key a ciphertext is of, which the ciphertext itself does not tell."""
+        ...
         return np.frombuffer(hashlib.sha256(self.key).digest(), dtype=np.uint8)

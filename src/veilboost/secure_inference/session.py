@@ -5,19 +5,17 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 
+from veilboost import __version__
 from veilboost.errors import AgainstPolicy, UnexpectedMessage
-from veilboost.party.hub import Reach
 from veilboost.party.identity import PeerIdentity
 from veilboost.party.job import read_job
 from veilboost.party.messages import Accepted, Finish, OpenService
 from veilboost.party.policy import ServeRequest, decide
-from veilboost.party.prediction_session import spend_predictions
+from veilboost.party.predicting import spend_predictions
 from veilboost.party.runs import RunFolder
-from veilboost.party.session import Session
-from veilboost.party.settings import PartySettings
+from veilboost.party.session import Session, SessionContext
 from veilboost.secure_inference import messages
-from veilboost.secure_inference.client import CATALOGUE, ServiceWay, own_attributes
-from veilboost.secure_inference.files import ServiceFolder
+from veilboost.secure_inference.client import CATALOGUE, ServiceFolder, ServiceWay, own_attributes
 from veilboost.secure_inference.roles import (
     DirectionService,
     EncryptedModel,
@@ -27,7 +25,6 @@ from veilboost.secure_inference.roles import (
 )
 from veilboost.secure_inference.scheme import KnownService
 from veilboost.types import PartyName
-from veilboost.version import release
 from veilboost.wire.channel import Answer, Peers
 from veilboost.wire.message import Done, Message
 
@@ -40,24 +37,17 @@ _deciders: dict[str, tuple[float, DirectionService]] = {}
 class ServiceSession(Session):
     """One conversation. A daemon without a table is authority or CSP, whichever it is asked to be for a run."""
 
-    def __init__(
-        self,
-        settings: PartySettings,
-        threads: int,
-        reach: Reach,
-        session: bytes,
-        opening: OpenService,
-        peer: PeerIdentity,
-    ) -> None:
-        super().__init__(settings, threads, reach, session, peer)
-        self.catalogue = CATALOGUE
+    catalogue = CATALOGUE
+
+    def __init__(self, context: SessionContext, opening: OpenService) -> None:
+        super().__init__(context)
         self._opening = opening
-        self._folder = ServiceFolder(settings.runs, opening.run)
+        self._folder = ServiceFolder(self.settings.runs, opening.run)
 
     def _act(self, peer: PeerIdentity, message: Message) -> Message:
         self._only_proposer(peer)
         if isinstance(message, OpenService):
-            return Accepted(release(), aligned=False)
+            return Accepted(__version__, aligned=False)
         if isinstance(message, Finish):
             self.over = True
             return Done()
@@ -69,8 +59,6 @@ class ServiceSession(Session):
         if isinstance(message, messages.SecureQuery):
             return self._as_active(peer, message)
         return self._as_owner(peer, message)
-
-    # --- roles ------------------------------------------------------------------------------------------
 
     def _as_authority(self, peer: PeerIdentity, message: Message) -> Message:
         with _locks[str(self._folder.path)]:
@@ -102,13 +90,9 @@ class ServiceSession(Session):
         return decider.handle(message)
 
     def _as_owner(self, peer: PeerIdentity, message: Message) -> Message:
-        run = RunFolder.open(self.settings.runs, self._opening.run)
-        if run.status.get("active") != peer.party or run.status.get("state") != "finished":
-            raise AgainstPolicy(
-                f"{peer.party} has no finished model {self._opening.run!r} here",
-                "ask for a model it trained with us",
-                public=True,
-            )
+        run = RunFolder.finished_with(
+            self.settings.runs, self._opening.run, peer.party, "ask for a model it trained with us"
+        )
         decide(self.settings.policy, ServeRequest({peer.party: peer.fingerprint or None}, peer.party))
         part, job = run.load_part(), read_job(run.job_text)
         roles = {party.role: name for name, party in job.parties.items()}
@@ -147,13 +131,13 @@ class ServiceSession(Session):
         kept = self._folder.read_json("roles.json")
         opening = OpenService(self._opening.run, kept["authority"], kept["csp"])
         csp = Peers({"csp": ServiceWay(self.settings, kept["csp"], opening, self._reach)})
-        return EncryptedModel(part.skeleton, nodes, known, csp, self._threads)
+        return EncryptedModel(part.skeleton, nodes, known, csp, self.settings.cores)
 
     def _decider(self) -> DirectionService:
         key, changed = str(self._folder.path), self._changed(_SECRET)
         if key not in _deciders or _deciders[key][0] != changed:
             secret = self._folder.read(_SECRET)
-            _deciders[key] = changed, DirectionService(self._folder.known(), secret, self._threads)
+            _deciders[key] = changed, DirectionService(self._folder.known(), secret, self.settings.cores)
         return _deciders[key][1]
 
     def _changed(self, name: str) -> float:

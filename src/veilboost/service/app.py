@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
+from veilboost import __version__
 from veilboost.data.table import PartyTable
 from veilboost.errors import (
     ImpossibleParameter,
@@ -36,7 +37,6 @@ from veilboost.service.batching import Batcher
 from veilboost.service.guard import SEEN, Guard, Log, Seen, refusal
 from veilboost.service.rows import About, Asked, Health, Refusal, Schema, read_request
 from veilboost.types import Float64Array
-from veilboost.version import release
 
 STOP_SECONDS = 10  # how long requests under way may take after a signal to stop
 MOST_CONNECTIONS = 512  # the guard refuses earlier, and by a code
@@ -108,7 +108,7 @@ def make_app(
 
     app = FastAPI(
         title=f"VeilBoost model {info.name}",
-        version=release(),
+        version=__version__,
         description=f"Joint predictions of {', '.join(info.parties)}. A score is {meaning(info)}.",
         lifespan=lifespan,
         docs_url=None,  # the interactive pages load scripts from elsewhere

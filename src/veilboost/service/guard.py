@@ -24,7 +24,7 @@ from veilboost.errors import (
     UnreadableFile,
     VeilBoostError,
 )
-from veilboost.party.keyfiles import read_private
+from veilboost.party.identity import read_private
 
 Log = Callable[[str], None]
 ROUTES = frozenset({"/", "/v1/predict", "/v1/model", "/healthz", "/metrics", "/openapi.json"})

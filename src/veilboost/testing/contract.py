@@ -37,7 +37,7 @@ from veilboost.errors import (
 )
 from veilboost.model.joined import join
 from veilboost.party.simulation import SERVER, HorizontalFederation, Simulation, simulate_training
-from veilboost.party.vertical.training import PassiveSession, TrainingJob, train_active
+from veilboost.party.training import PassiveSession, TrainingJob, train_active
 from veilboost.privacy.statement import Status
 from veilboost.protocols.registry import protocols_of
 from veilboost.protocols.spec import ProtocolSpec
@@ -46,8 +46,7 @@ from veilboost.protocols.vertical.roles import PassiveContext
 from veilboost.testing.tables import make_columns, make_labels, split_among
 from veilboost.types import Column, PartyName, Role
 from veilboost.wire.channel import Channel, Handler, MemoryChannel, Peers
-from veilboost.wire.codec import Catalogue
-from veilboost.wire.message import Message
+from veilboost.wire.message import Catalogue, Message
 from veilboost.wire.transcript import Transcript
 
 VERTICAL_SCENES: Mapping[str, Mapping[str, Any]] = {

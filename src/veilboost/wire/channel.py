@@ -7,8 +7,7 @@ from typing import Protocol, TypeVar
 
 from veilboost.errors import UnexpectedMessage
 from veilboost.types import PartyName
-from veilboost.wire.codec import Catalogue, decode, encode, frame_size
-from veilboost.wire.message import Message
+from veilboost.wire.message import Catalogue, Message, decode, encode, frame_size
 from veilboost.wire.transcript import Transcript
 
 Answer = TypeVar("Answer", bound=Message)

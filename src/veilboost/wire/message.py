@@ -1,13 +1,30 @@
-"""What a message is: a frozen dataclass that says what it reveals and to whom."""
+"""What a message is, a frozen dataclass that says what it reveals and to whom, and how it becomes bytes.
+
+    frame  = "VBST" | version u16 | length of the type u16 | length of the scalars u32 | number of sizes u32
+             | type | scalars | sizes | (pad to 16 | buffer)*
+
+The type is the message's name and the dtypes of its arrays; the scalars are a JSON list, in the order of the fields;
+the sizes are the shapes of all arrays, end to end, as u64. Numbers are little-endian.
+
+Buffers start at multiples of 16 bytes, so that arrays are views of the frame: decoding copies nothing. Decoding is
+strict, and nothing is ever unpickled.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import math
 import mmap
+import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import cache
+from typing import Annotated, Any, ClassVar, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 
+from veilboost.errors import MalformedMessage, UnknownMessage
 from veilboost.types import UInt8Array
 
 
@@ -61,3 +78,169 @@ def own_pages(size: int) -> UInt8Array:
     sizes grows by them.
     """
     return np.frombuffer(mmap.mmap(-1, max(1, size), access=mmap.ACCESS_COPY), dtype=np.uint8)[:size]
+
+
+# --- frames ---------------------------------------------------------------------------------------------------------
+
+
+MAGIC = b"VBST"
+VERSION = 1
+MAX_SCALARS = 1 << 20  # bytes of JSON; everything long is an array
+_PREFIX = struct.Struct("<4sHHII")
+_ALIGN = 16
+_GAPS = [bytes(size) for size in range(_ALIGN)]
+_to_json = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
+
+class Catalogue:
+    """The message types a receiver knows; everything else is refused."""
+
+    def __init__(self, types: Iterable[type[Message]]) -> None:
+        self._plans = {plan.signature: plan for plan in map(_plan, types)}
+
+    def plan(self, signature: bytes) -> Plan:
+        """How to read a message of this type, whose arrays must have the dtypes that we know."""
+        plan = self._plans.get(signature)
+        if plan is None:
+            name = signature.partition(b" ")[0]
+            if any(known.partition(b" ")[0] == name for known in self._plans):
+                raise MalformedMessage("a message whose arrays have other types than here arrived")
+            raise UnknownMessage("a message of a type that this protocol does not have arrived")
+        return plan
+
+
+def encode(message: Message) -> bytes:
+    """The frame of a message."""
+    plan = _plan(type(message))
+    values = message.__dict__
+    arrays = [np.ascontiguousarray(values[item.name], item.dtype) for item in plan.arrays]
+    scalars = _to_json([values[name] for name, _ in plan.scalars]).encode() if plan.scalars else b"[]"
+    pieces: list[Any] = [
+        _PREFIX.pack(MAGIC, VERSION, len(plan.signature), len(scalars), plan.sizes.size // 8),
+        plan.signature,
+        scalars,
+        plan.sizes.pack(*(size for array in arrays for size in array.shape)),
+    ]
+    size = _ALIGN + len(plan.signature) + len(scalars) + plan.sizes.size
+    for array in arrays:
+        gap = -size % _ALIGN
+        pieces.append(_GAPS[gap])
+        if array.size:  # an empty array has no buffer that could be joined
+            pieces.append(array.data)
+        size += gap + array.nbytes
+    return b"".join(pieces)
+
+
+def frame_size(message: Message) -> int:
+    """How many bytes `encode` would make of a message."""
+    plan, values = _plan(type(message)), message.__dict__
+    scalars = len(_to_json([values[name] for name, _ in plan.scalars])) if plan.scalars else 2
+    size = _ALIGN + len(plan.signature) + scalars + plan.sizes.size
+    for item in plan.arrays:
+        size += -size % _ALIGN + values[item.name].size * item.dtype.itemsize
+    return size
+
+
+def decode(frame: bytes, catalogue: Catalogue) -> Message:
+    """The message in a frame, or a coded error: type, fields, dtypes, shapes and length must all be right."""
+    if len(frame) < _ALIGN:
+        raise MalformedMessage("a frame is shorter than its prefix")
+    magic, version, type_size, scalar_size, size_count = _PREFIX.unpack_from(frame)
+    if magic != MAGIC or version != VERSION:
+        raise MalformedMessage(f"a frame is not VeilBoost wire format version {VERSION}")
+    scalars_at = _ALIGN + type_size
+    sizes_at = scalars_at + scalar_size
+    offset = sizes_at + 8 * size_count
+    if scalar_size > MAX_SCALARS or offset > len(frame):
+        raise MalformedMessage("a frame's header is longer than the frame or than allowed")
+    plan = catalogue.plan(frame[_ALIGN:scalars_at])
+    if size_count != plan.sizes.size // 8:
+        raise MalformedMessage(f"{plan.name} has another number of sizes")
+    values = _read_scalars(plan, frame[scalars_at:sizes_at])
+    sizes, used = plan.sizes.unpack_from(frame, sizes_at), 0
+    for item in plan.arrays:
+        shape = sizes[used : used + item.ndim]
+        used += item.ndim
+        count = math.prod(shape)
+        offset += -offset % _ALIGN
+        size = count * item.dtype.itemsize
+        if offset + size > len(frame):
+            raise MalformedMessage(f"{plan.name}.{item.name} is longer than the frame")
+        array = np.frombuffer(frame, item.dtype, count, offset) if count else np.empty(0, item.dtype)
+        try:
+            values[item.name] = array if item.ndim == 1 else array.reshape(shape)
+        except (ValueError, OverflowError) as error:  # no elements, but a side too long for any array
+            raise MalformedMessage(f"{plan.name}.{item.name} has an impossible shape") from error
+        offset += size
+    if offset != len(frame):
+        raise MalformedMessage(f"{plan.name} has bytes that belong to no field")
+    # A frozen dataclass sets its fields one by one through object.__setattr__; here all are known at once.
+    message = object.__new__(plan.cls)
+    message.__dict__.update(values)
+    return message
+
+
+@dataclass(frozen=True)
+class ArrayField:
+    name: str
+    dtype: np.dtype[Any]
+    ndim: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the fields of a message class travel."""
+
+    cls: type[Message]
+    name: str
+    scalars: tuple[tuple[str, Any], ...]
+    arrays: tuple[ArrayField, ...]
+    signature: bytes
+    sizes: struct.Struct
+
+
+@cache
+def _plan(cls: type[Message]) -> Plan:
+    hints = get_type_hints(cls, include_extras=True)
+    scalars: list[tuple[str, Any]] = []
+    arrays: list[ArrayField] = []
+    for item in dataclasses.fields(cls):
+        hint = hints[item.name]
+        if get_origin(hint) is Annotated:
+            spec = next(extra for extra in get_args(hint)[1:] if isinstance(extra, ArraySpec))
+            arrays.append(ArrayField(item.name, np.dtype(spec.dtype).newbyteorder("<"), spec.ndim))
+        elif hint in (int, float, bool, str, tuple[str, ...]):
+            scalars.append((item.name, hint))
+        else:
+            raise TypeError(f"{cls.__name__}.{item.name}: a message cannot carry {hint}")
+    dtypes = ",".join(f"{item.dtype.name}:{item.ndim}" for item in arrays)
+    sizes = struct.Struct(f"<{sum(item.ndim for item in arrays)}Q")
+    name = cls.type_name()
+    return Plan(cls, name, tuple(scalars), tuple(arrays), f"{name} {dtypes}".encode("ascii"), sizes)
+
+
+def _read_scalars(plan: Plan, text: bytes) -> dict[str, Any]:
+    if text == b"[]" and not plan.scalars:
+        return {}
+    try:
+        found: Any = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise MalformedMessage(f"the scalars of {plan.name} cannot be read") from error
+    if type(found) is not list or len(cast(list[Any], found)) != len(plan.scalars):
+        raise MalformedMessage(f"{plan.name} has the wrong fields")
+    return {
+        field: _scalar(plan, field, kind, value)
+        for (field, kind), value in zip(plan.scalars, cast(list[Any], found), strict=True)
+    }
+
+
+def _scalar(plan: Plan, field: str, kind: Any, value: Any) -> Any:
+    if type(value) is kind:
+        return value
+    if kind is float and type(value) is int:
+        return float(value)
+    if kind == tuple[str, ...] and isinstance(value, list):
+        items = cast(list[Any], value)
+        if all(isinstance(item, str) for item in items):
+            return tuple(items)
+    raise MalformedMessage(f"{plan.name}.{field} has the wrong type")

@@ -1,4 +1,10 @@
-"""Requests and answers over links that may break.
+"""Requests and answers in packets, over links that may break.
+
+    packet = "VBPK" | version u16 | kind u8 | 0 u8 | session 16 bytes | number u64 | body | digest 16 bytes
+
+A request and its answer bear the same session and number. The digest is that of the body: it catches a damaged body,
+and it tells a repeated request from another one under the same number. It stands at the end, so that both sides make it
+while the body is on its way.
 
 The driving party numbers its requests and sends one at a time to each peer. When a link breaks it is opened again and
 the request repeated, until the deadline; the answering party knows the repetition by its number and digest and gives
@@ -8,27 +14,134 @@ the answer that it gave before, so that nothing is done and no randomness is dra
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import struct
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import IntEnum
 from typing import Protocol
 
 from veilboost import errors
 from veilboost.errors import (
     DamagedPacket,
+    MalformedMessage,
+    OversizedMessage,
     PeerRefused,
     PeerUnreachable,
     UnexpectedMessage,
     VeilBoostError,
     WireError,
+    WireVersion,
 )
 from veilboost.types import PartyName
 from veilboost.wire.channel import Pending
-from veilboost.wire.codec import Catalogue, decode, encode
-from veilboost.wire.message import Message
-from veilboost.wire.packet import Kind, Link, Packet
+from veilboost.wire.message import Catalogue, Message, decode, encode
 from veilboost.wire.transcript import Transcript
+
+MAGIC = b"VBPK"
+VERSION = 2
+DIGEST_SIZE = 16  # of SHA-256, for which processors have instructions
+_ENVELOPE = struct.Struct("<4sHBx16sQ")
+ENVELOPE_SIZE = _ENVELOPE.size
+
+
+class Kind(IntEnum):
+    REQUEST = 1
+    ANSWER = 2
+    FAILURE = 3  # the body is "VB-nnnn", a line feed, what, a line feed, what to do
+
+
+@dataclass(frozen=True)
+class Packet:
+    """One request, answer or failure. `digest` is what arrived with it, empty for one that is to be sent."""
+
+    kind: Kind
+    session: bytes
+    number: int
+    body: bytes
+    digest: bytes = b""
+
+    def envelope(self) -> bytes:
+        return _ENVELOPE.pack(MAGIC, VERSION, self.kind, self.session, self.number)
+
+
+def read_envelope(start: bytes | memoryview) -> tuple[Kind, bytes, int]:
+    """Kind, session and number from the first bytes of a packet, or a coded error."""
+    if len(start) < ENVELOPE_SIZE:
+        raise MalformedMessage("a packet is shorter than its envelope")
+    magic, version, kind, session, number = _ENVELOPE.unpack_from(start)
+    if magic != MAGIC:
+        raise MalformedMessage("something that is not a packet arrived")
+    if version != VERSION:
+        raise WireVersion(f"the peer speaks packet version {version}, this side speaks {VERSION}", public=True)
+    if kind not in Kind._value2member_map_:
+        raise MalformedMessage("a packet of an unknown kind arrived")
+    return Kind(kind), session, number
+
+
+# --- links: a two-way way for packets between two parties, whoever opened it ---------------------------------------
+
+
+class Link(Protocol):
+    """Carries packets in order; both sides may send at any time."""
+
+    def send(self, packet: Packet) -> None: ...
+    def receive(self) -> Packet | None:
+        """The next packet; None when the link is closed."""
+
+    def finish(self) -> None:
+        """Let what was sent arrive, then end the link."""
+
+    def close(self) -> None: ...
+
+
+def to_chunks(packet: Packet, size: int) -> Iterator[tuple[bytes | memoryview, bool]]:
+    """A packet in pieces of about `size` bytes, the last one marked: memory in transit is bounded by a piece."""
+    body = memoryview(packet.body)
+    start = max(size - ENVELOPE_SIZE, 0)
+    digest = hashlib.sha256(body[:start])
+    piece: bytes | memoryview = packet.envelope() + body[:start]
+    while start < len(body):
+        yield piece, False
+        piece = body[start : start + size]
+        digest.update(piece)
+        start += size
+    yield b"".join((piece, digest.digest()[:DIGEST_SIZE])), True
+
+
+def from_chunks(chunks: Iterable[tuple[memoryview, bool]], most: int) -> Iterator[Packet]:
+    """Packets from pieces; one that grows beyond `most` bytes is refused before it is held."""
+    pieces: list[memoryview] = []
+    held, digest = 0, hashlib.sha256()
+    kind, session, number = Kind.REQUEST, b"", 0
+    for data, last in chunks:
+        piece = data
+        held += len(piece)
+        if held > most:
+            raise OversizedMessage(f"a message of more than {most >> 20} MB arrived", public=True)
+        if not pieces:
+            kind, session, number = read_envelope(piece)
+            piece = piece[ENVELOPE_SIZE:]
+        if not last:
+            digest.update(piece)
+            pieces.append(piece)
+            continue
+        if len(piece) < DIGEST_SIZE:
+            raise MalformedMessage("a packet ends before its digest")
+        pieces.append(piece[:-DIGEST_SIZE])
+        digest.update(pieces[-1])
+        found = digest.digest()[:DIGEST_SIZE]
+        if found != bytes(piece[-DIGEST_SIZE:]):
+            raise DamagedPacket("a packet's content does not fit its digest")
+        yield Packet(kind, session, number, b"".join(pieces), found)
+        pieces, held, digest = [], 0, hashlib.sha256()
+
+
+# --- the driving party ---------------------------------------------------------------------------------------------
+
 
 NO_SESSION = bytes(16)  # in a failure: what arrived could not be read, so nobody knows which session it was
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between attempts to reach a peer, doubling
@@ -37,16 +150,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between attempts to reach a pe
 class Clock(Protocol):
     """Time, handed in so that tests need not wait."""
 
-    def now(self) -> float: ...
-    def sleep(self, seconds: float) -> None: ...
-
-
-class SystemClock:
-    def now(self) -> float:
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
+    def monotonic(self) -> float: ...
+    def sleep(self, seconds: float, /) -> None: ...
 
 
 Waiting = Callable[[PartyName, str], None]  # told whom the caller waits for, and why
@@ -63,7 +168,7 @@ class Caller:
         catalogue: Catalogue,
         transcript: Transcript,
         deadline: float,
-        clock: Clock | None = None,
+        clock: Clock = time,
         waiting: Waiting | None = None,
         first_number: int = 1,
         silence: float | None = None,
@@ -79,7 +184,7 @@ class Caller:
         self._catalogue = catalogue
         self._transcript = transcript
         self._deadline = deadline
-        self._clock = clock or SystemClock()
+        self._clock = clock
         self._waiting = waiting
         self._number = first_number - 1
         self._link: Link | None = None
@@ -90,7 +195,7 @@ class Caller:
         frame = encode(message)
         packet = Packet(Kind.REQUEST, self._session, self._number, frame)
         self._transcript.record("sent", self.peer, message, len(frame), frame)
-        until = self._clock.now() + self._deadline
+        until = self._clock.monotonic() + self._deadline
         sent = self._try_send(packet)
         return lambda: self._wait(packet, sent, until)
 
@@ -112,9 +217,7 @@ class Caller:
             link.close()
 
     def _receive(self, link: Link) -> Packet | None:
-        if self._patience is None:
-            return link.receive()
-        with self._patience.waiting():
+        with contextlib.nullcontext() if self._patience is None else self._patience.waiting():
             return link.receive()
 
     def _try_send(self, packet: Packet) -> bool:
@@ -148,7 +251,7 @@ class Caller:
                     )
                 # Dialling does not fail, the first use does: so this is where a peer that is gone shows.
                 pause = self._pause(pause, why, until)
-            left = until - self._clock.now()
+            left = until - self._clock.monotonic()
             if left <= 0:
                 raise PeerUnreachable(
                     f"{self.peer} did not answer within {self._deadline:g} s ({why})",
@@ -166,15 +269,15 @@ class Caller:
         """Tell whom we wait for, wait, and say how long to wait the next time."""
         if self._waiting is not None:
             self._waiting(self.peer, why)
-        self._clock.sleep(min(pause, max(until - self._clock.now(), 0.0)))
+        self._clock.sleep(min(pause, max(until - self._clock.monotonic(), 0.0)))
         return min(2 * pause, LONGEST_PAUSE)
 
     def _read(self, request: Packet, answer: Packet) -> Message:
-        if answer.kind is Kind.FAILURE and answer.session == NO_SESSION:
-            raise failure_from(self.peer, answer.body)
-        if answer.session != request.session or answer.number != request.number:
+        failed = answer.kind is Kind.FAILURE
+        unread = failed and answer.session == NO_SESSION
+        if not unread and (answer.session != request.session or answer.number != request.number):
             raise UnexpectedMessage(f"{self.peer} answered another request")
-        if answer.kind is Kind.FAILURE:
+        if failed:
             raise failure_from(self.peer, answer.body)
         if answer.kind is not Kind.ANSWER:
             raise UnexpectedMessage(f"{self.peer} sent a request where an answer was expected")

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from veilboost.errors import ImpossibleParameter, UnreadableFile
 from veilboost.types import PartyName
@@ -53,7 +53,9 @@ class Transcript:
         self._lines = self._frames = None
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            _drop_unfinished_line(folder / ENTRIES)
+            if (folder / ENTRIES).exists():  # half a line of a party that was killed would spoil the next one
+                with (folder / ENTRIES).open("r+b") as file:
+                    file.truncate(file.read().rfind(b"\n") + 1)
             # A line at a time: what left before this process was killed stands in the file.
             self._lines = (folder / ENTRIES).open("a", encoding="utf-8", buffering=1)
             if record == "payload":
@@ -91,14 +93,6 @@ class Transcript:
 
     def messages_sent(self) -> int:
         return sum(entry.direction == "sent" for entry in self.entries)
-
-
-def _drop_unfinished_line(path: Path) -> None:
-    """A party that was killed while it wrote may have left half a line, which would spoil the next one."""
-    if path.exists():
-        with path.open("r+b") as file:
-            content = file.read()
-            file.truncate(content.rfind(b"\n") + 1)
 
 
 def by_type(entries: list[Entry]) -> dict[tuple[Direction, PartyName, str], tuple[int, int]]:
@@ -145,6 +139,49 @@ def _read(folder: Path) -> Iterator[tuple[Entry, int | None]]:
                 yield entry, values.get("offset")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UnreadableFile(f"{path} is not a transcript") from error
+
+
+# --- what crossed in a run, by sender, receiver and type ------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """All messages of one type from one party to another. `reveals` are pairs of what, and to which party or role."""
+
+    sender: PartyName
+    receiver: PartyName
+    message: str
+    count: int
+    size: int
+    reveals: tuple[tuple[str, str], ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "sender": self.sender,
+            "receiver": self.receiver,
+            "message": self.message,
+            "count": self.count,
+            "bytes": self.size,
+            "reveals": [{"what": what, "to": to} for what, to in self.reveals],
+        }
+
+
+def traffic_by_peer(owner: PartyName, exchanges: Iterable[Exchange]) -> dict[PartyName, dict[str, int]]:
+    """Messages and bytes that `owner` sent to each peer, and that it received from it."""
+    totals: dict[PartyName, dict[str, int]] = {}
+    for item in exchanges:
+        peer, way = (item.receiver, "sent") if item.sender == owner else (item.sender, "received")
+        total = totals.setdefault(
+            peer, {"messages_sent": 0, "bytes_sent": 0, "messages_received": 0, "bytes_received": 0}
+        )
+        total[f"messages_{way}"] += item.count
+        total[f"bytes_{way}"] += item.size
+    return totals
+
+
+def shown_to(party: PartyName, exchanges: Sequence[Exchange]) -> list[str]:
+    """What a party was shown by the messages that it received."""
+    return list(dict.fromkeys(what for item in exchanges if item.receiver == party for what, _ in item.reveals))
 
 
 # --- what a transcript's messages would take on a slower line ------------------------------------------------------

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from veilboost.align.api import AlignContext
-from veilboost.align.ecdh.messages import BlindOther, BlindOwn, CommonRows, OtherPoints, OwnPoints
-from veilboost.align.ecdh.passive import EcdhPassive
+from veilboost.align.ecdh import BlindOther, BlindOwn, CommonRows, EcdhPassive, OtherPoints, OwnPoints
 from veilboost.align.memory import MemoryFederation, align_in_memory
 from veilboost.crypto.curve import hash_to_points
 from veilboost.errors import DuplicateIds, FalseIntersection, MalformedMessage, UnexpectedMessage

@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 
 from veilboost.align.api import AlignContext, HelperContext
-from veilboost.align.hmac_csp.authority import Authority
-from veilboost.align.hmac_csp.csp import Csp
-from veilboost.align.hmac_csp.messages import (
+from veilboost.align.hmac_csp import (
     AlignmentKey,
+    Authority,
     CommonConfirmed,
     CommonHashes,
     CommonRequest,
     ConfirmCommon,
+    Csp,
     HashedRows,
+    HmacPassive,
     KeyRequest,
     PrepareHashes,
     SubmitHashes,
 )
-from veilboost.align.hmac_csp.passive import HmacPassive
 from veilboost.align.memory import MemoryFederation, align_in_memory
 from veilboost.errors import (
     DuplicateIds,

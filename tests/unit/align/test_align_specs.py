@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from veilboost.align.api import alignment_named, all_alignments
 from veilboost.align.memory import MemoryFederation, align_in_memory
-from veilboost.align.registry import alignment_named, all_alignments
 from veilboost.data.table import PartyTable
 from veilboost.errors import EmptyIntersection, ImpossibleParameter, VeilBoostError
 from veilboost.privacy.statement import Status

@@ -8,10 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veilboost.align.api import HelperContext
-from veilboost.align.hmac_csp.authority import Authority
-from veilboost.align.hmac_csp.hashed import PreparedHashing, PreparedIds
-from veilboost.align.hmac_csp.messages import KeyRequest
-from veilboost.align.ids import Hashing
+from veilboost.align.hmac_csp import Authority, KeyRequest
+from veilboost.align.ids import Hashing, PreparedHashing, PreparedIds
 from veilboost.errors import DuplicateIds, MalformedMessage, MissingId
 
 pytestmark = pytest.mark.fast

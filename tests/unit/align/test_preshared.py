@@ -6,8 +6,7 @@ import pytest
 from veilboost.align.api import AlignContext, Alignment
 from veilboost.align.clear import align_by_id
 from veilboost.align.memory import MemoryFederation, align_in_memory
-from veilboost.align.preshared.messages import OrderCheck, OrderConfirmed, order_digest
-from veilboost.align.preshared.passive import PresharedPassive
+from veilboost.align.preshared import OrderCheck, OrderConfirmed, PresharedPassive, order_digest
 from veilboost.data.table import PartyTable, id_order
 from veilboost.errors import EmptyIntersection, MalformedMessage, RowsDiffer, UnexpectedMessage
 from veilboost.types import Column

@@ -22,8 +22,7 @@ from veilboost.protocols.lattice import active as lattice_active
 from veilboost.protocols.lattice.messages import LatticeMore
 from veilboost.protocols.plain.messages import PlainRound, PlainSums
 from veilboost.protocols.vertical.messages import BeginRound, ColumnsOffered, SplitAnswer, SplitRequest
-from veilboost.wire.codec import Catalogue, decode, encode
-from veilboost.wire.message import Done
+from veilboost.wire.message import Catalogue, Done, decode, encode
 from veilboost.wire.transcript import Transcript, read_frames
 
 CONFIG = TrainingConfig(n_estimators=4, max_depth=3, max_bin=8, learning_rate=0.3)

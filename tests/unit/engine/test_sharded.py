@@ -203,9 +203,9 @@ def test_any_cut_of_any_rows(seed, rows, count, distinct, held):
 
 
 def test_a_job_goes_on_from_margins_that_were_kept():
-    from veilboost.party.vertical.training import PassiveSession, TrainingJob, train_active
+    from veilboost.party.training import PassiveSession, TrainingJob, train_active
     from veilboost.wire.channel import MemoryChannel, Peers
-    from veilboost.wire.codec import Catalogue
+    from veilboost.wire.message import Catalogue
     from veilboost.wire.transcript import Transcript
 
     tables, config = scene()

@@ -32,18 +32,16 @@ from veilboost.errors import (
     VeilBoostError,
     WouldOverwrite,
 )
-from veilboost.party.certs import (
+from veilboost.party.certs import init_authority, issue, revoke
+from veilboost.party.identity import (
     Identity,
     check_peer,
     describe,
-    init_authority,
-    issue,
     load_identity,
     load_revoked,
     peer_identity,
-    revoke,
+    write_private,
 )
-from veilboost.party.keyfiles import write_private
 from veilboost.party.policy import Policy
 
 pytestmark = pytest.mark.fast

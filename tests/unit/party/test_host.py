@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import os
 from datetime import UTC, datetime, timedelta
@@ -15,17 +16,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from veilboost.errors import AgainstPolicy
-from veilboost.party.certs import init_authority, issue, peer_identity
-from veilboost.party.host import PartyHost
+from veilboost.party.certs import init_authority, issue
+from veilboost.party.daemon import SESSIONS, PartyHost, session_for
+from veilboost.party.hub import admit_peer
+from veilboost.party.identity import peer_identity
 from veilboost.party.job import read_job
-from veilboost.party.messages import BeginAlignment, Checkpoint, Finish, Propose
+from veilboost.party.messages import CONTROL_MESSAGES, BeginAlignment, Checkpoint, Finish, Propose
 from veilboost.party.settings import load_party
 from veilboost.protocols.plain.messages import PlainRound
 from veilboost.protocols.registry import protocol_named
 from veilboost.protocols.vertical.messages import BeginTraining, StatisticsRequest
-from veilboost.wire.codec import Catalogue, decode, encode
-from veilboost.wire.message import Done
-from veilboost.wire.packet import Kind, Packet
+from veilboost.wire.message import Catalogue, Done, decode, encode
+from veilboost.wire.rpc import Kind, Packet
 
 pytestmark = pytest.mark.fast
 
@@ -187,7 +189,7 @@ def test_the_same_job_proposed_again_takes_its_table_back(host, bank):
 
 def aligned(host, bank, rows=200):
     """A host that is ready to train; the bank's side of the alignment is played here."""
-    from veilboost.party.vertical.session import VerticalSession
+    from veilboost.party.vertical import VerticalSession
 
     ask = Asker(host, bank)
     assert ask(propose(job(trees=2))).kind is Kind.ANSWER
@@ -264,7 +266,7 @@ def test_an_error_of_its_own_does_not_end_the_party(host, bank, monkeypatch, cap
 
     ask = Asker(host, bank)
     ask(propose(job()))
-    monkeypatch.setattr("veilboost.party.vertical.session.VerticalSession._begin_alignment", explode)
+    monkeypatch.setattr("veilboost.party.vertical.VerticalSession._begin_alignment", explode)
     answer = ask(BeginAlignment())
     assert code_of(answer) == "VB-1707"
     assert b"4711" not in answer.body
@@ -283,19 +285,25 @@ def test_whatever_arrives_is_answered(host, bank, body, kind, number, session):
 
 
 def test_who_may_speak(host, certificates, tmp_path):
-    assert host.admit((certificates / "bank.crt").read_bytes()).party == "bank"
+    assert admit_peer(host.settings, (certificates / "bank.crt").read_bytes()).party == "bank"
     for certificate in ((certificates / "stranger.crt").read_bytes(), b"", os.urandom(50)):
         with pytest.raises(Exception, match="VB-16"):
-            host.admit(certificate)
+            admit_peer(host.settings, certificate)
     old = tmp_path / "old"
     init_authority(old, now=datetime.now(UTC) - timedelta(days=400))
     issue(old, "bank", ["localhost"], days=1, now=datetime.now(UTC) - timedelta(days=300))
     with pytest.raises(Exception, match="VB-1603"):
-        host.admit((old / "bank.crt").read_bytes())
+        admit_peer(host.settings, (old / "bank.crt").read_bytes())
 
 
 def test_an_accepted_job_says_which_release(host, bank):
     answer = Asker(host, bank)(propose(job()))
-    from veilboost.party.messages import CONTROL_MESSAGES
-
     assert decode(answer.body, Catalogue(CONTROL_MESSAGES)).release
+
+
+@pytest.mark.parametrize("opening", SESSIONS, ids=lambda opening: opening.__name__)
+def test_an_opening_names_a_session_that_can_be_made_of_it(opening):
+    factory = session_for(object.__new__(opening))
+    _context, proposal = inspect.signature(factory).parameters.values()
+    assert proposal.annotation == opening.__name__
+    assert opening in CONTROL_MESSAGES

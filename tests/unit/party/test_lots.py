@@ -10,9 +10,7 @@ import pytest
 
 from lotted import CONFIG, Lotted, lotted_certificates, stop_after
 from veilboost.align.api import AlignContext
-from veilboost.align.ecdh.active import EcdhActive
-from veilboost.align.ecdh.blinded import BlindedIds
-from veilboost.align.ecdh.messages import BlindOther, BlindOwn, CommonRows
+from veilboost.align.ecdh import BlindedIds, BlindOther, BlindOwn, CommonRows, EcdhActive
 from veilboost.audit.sources import seen_in
 from veilboost.data.load import load_table
 from veilboost.engine import sharded
@@ -28,17 +26,17 @@ from veilboost.errors import (
     RowsDiffer,
     UnexpectedMessage,
 )
-from veilboost.party.certs import peer_identity
+from veilboost.party import lots
+from veilboost.party import vertical as job_session
 from veilboost.party.coordinator import Watch
-from veilboost.party.host import PartyHost
+from veilboost.party.daemon import PartyHost
+from veilboost.party.identity import peer_identity
+from veilboost.party.lots import HelpedLots, agreed_lots
 from veilboost.party.messages import Accepted, BeginAlignment, EndAlignment, Finish, NextLot, Propose
 from veilboost.party.predicting import LivePredictor
 from veilboost.party.settings import DataSettings
-from veilboost.party.vertical import lots
-from veilboost.party.vertical import session as job_session
-from veilboost.party.vertical.lots import HelpedLots, agreed_lots
-from veilboost.wire.codec import encode
-from veilboost.wire.packet import Kind, Packet
+from veilboost.wire.message import Done, encode
+from veilboost.wire.rpc import Kind, Packet
 from veilboost.wire.transcript import read_transcript
 
 LOT_ROWS, SHARD_ROWS = 70, 64  # tables have 336 rows: 5 lots, 6 shards
@@ -91,20 +89,19 @@ def test_a_party_in_memory_deals_its_ids_for_one_that_is_not(town, owner):
     assert {town.run(each, "mixed").lots for each in ("bank", "shop")} == {5}
 
 
-def test_a_party_with_few_rows_shows_nobody_where_they_fall(town):
+def test_a_party_with_few_rows_shows_nobody_where_they_fall(town, monkeypatch):
     few = {name: column[:200] for name, column in town.columns["bank"].items()}
     town.write("bank", few)
     in_shards(town, "shop")
-    sizes = []
+    sizes, begin = [], EcdhActive.__init__
 
-    class Counting(EcdhActive):
-        def __init__(self, context, peers):
-            sizes.append(len(context.ids))
-            super().__init__(context, peers)
+    def counting(self, context, peers):
+        sizes.append(len(context.ids))
+        begin(self, context, peers)
 
-    with town.driver("first") as driver:
-        driver.alignment = replace(driver.alignment, active=Counting)
-        driver.train()
+    with monkeypatch.context() as patched:
+        patched.setattr(EcdhActive, "__init__", counting)
+        town.train("first")
     assert sizes == [200] * 5, "all of its ids in every lot"
     assert town.run("bank", "first").rows == np.isin(few["id"], town.columns["shop"]["id"]).sum()
     assert town.train("second") == town.simulated()
@@ -227,7 +224,7 @@ class Asker:
         self._bank = peer_identity((certificates / "bank.crt").read_bytes())
         self._number, self._session = 0, 0
         with town.driver("first", **options) as driver:
-            self._job = driver.job_text()
+            self._job = driver.job.text()
 
     def begin(self):
         self._session += 1
@@ -313,22 +310,28 @@ def test_a_list_that_is_only_compared_is_not_cut_smaller_than_it_must_be(town, c
 def test_a_third_party_is_made_anew_for_each_lot_and_for_none_twice():
     made = []
     helped = HelpedLots(lambda: made.append(len(made)))
-    for early in (lambda: helped.next(NextLot(1, 0)), helped.end):
+
+    def tell(message):
+        assert helped.handle("bank", message, drives=True) == Done()
+
+    for early in (NextLot(1, 0), EndAlignment(0)):
         with pytest.raises(UnexpectedMessage, match="not begun"):
-            early()
+            tell(early)
     with pytest.raises(MalformedMessage):
-        helped.begin(BeginAlignment(0))
-    helped.begin(BeginAlignment(3))
+        tell(BeginAlignment(0))
+    tell(BeginAlignment(3))
     with pytest.raises(UnexpectedMessage, match="already"):
-        helped.begin(BeginAlignment(3))
-    helped.next(NextLot(1, 0))
+        tell(BeginAlignment(3))
+    tell(NextLot(1, 0))
     for wrong in (1, 0, 3):
         with pytest.raises(UnexpectedMessage, match="came after lot 1"):
-            helped.next(NextLot(wrong, 0))
+            tell(NextLot(wrong, 0))
     with pytest.raises(UnexpectedMessage, match="would end after lot 1"):
-        helped.end()
-    helped.next(NextLot(2, 0))
-    helped.end()
+        tell(EndAlignment(0))
+    tell(NextLot(2, 0))
+    assert not helped.over
+    tell(EndAlignment(0))
+    assert helped.over
     assert made == [0, 1, 2]
 
 

@@ -17,19 +17,17 @@ import pytest
 import veilboost
 from parties import Town, make_certificates
 from veilboost.errors import AgainstPolicy, ConstantColumn, VeilBoostError, coded_errors
-from veilboost.party.certs import peer_identity
-from veilboost.party.daemon import Daemon
+from veilboost.party.daemon import Daemon, PartyHost
 from veilboost.party.federation import coordinate
-from veilboost.party.host import PartyHost
+from veilboost.party.identity import peer_identity
 from veilboost.party.job import load_job
 from veilboost.party.messages import Propose
 from veilboost.party.predicting import LivePredictor
 from veilboost.party.settings import DataSettings, load_party
-from veilboost.party.vertical.session import VerticalSession
-from veilboost.wire.codec import encode
-from veilboost.wire.grpc.link import StreamLink
-from veilboost.wire.packet import Kind, Packet
-from veilboost.wire.rpc import Caller, failure_body, failure_from, failure_text
+from veilboost.party.vertical import VerticalSession
+from veilboost.wire.grpc import StreamLink
+from veilboost.wire.message import encode
+from veilboost.wire.rpc import Caller, Kind, Packet, failure_body, failure_from, failure_text
 
 SECRETS = ("hiv_status", "seropositive", "patient-4711", "clinic-files", "oncology")
 TEXT = "column 'hiv_status' is 'seropositive' for patient-4711 in /srv/clinic-files/oncology.parquet"
@@ -128,7 +126,7 @@ def test_whatever_goes_wrong_within_a_request(
     assert answer.kind is Kind.FAILURE
     assert not holds_secret(answer.body)
     log = caplog.text
-    assert [(record.name, record.levelname) for record in caplog.records] == [("veilboost.party.host", "WARNING")]
+    assert [(record.name, record.levelname) for record in caplog.records] == [("veilboost.party.daemon", "WARNING")]
     assert type(error).__name__ in log or "VB-1107" in log
     if isinstance(error, VeilBoostError | OSError):  # the text of others may hold values of the table
         assert "hiv_status" in log

@@ -61,7 +61,7 @@ def test_status_alignment_and_cancel(tmp_path):
     assert not run.cancelled
     run.cancel()
     assert run.cancelled
-    run.clear_cancel()
+    (run.path / "cancel").unlink()
     assert not run.cancelled
     with pytest.raises(JobExists):
         RunFolder.create(tmp_path, "first")

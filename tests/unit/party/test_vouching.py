@@ -9,7 +9,7 @@ import pytest
 
 from veilboost.errors import ForeignCertificate, MalformedMessage, NotACertificate, UnknownPeer, VeilBoostError
 from veilboost.party.certs import init_authority, issue
-from veilboost.party.horizontal.vouching import CertificateVoucher
+from veilboost.party.horizontal import CertificateVoucher
 from veilboost.party.identity import load_identity
 from veilboost.party.policy import Policy
 

@@ -212,7 +212,7 @@ def test_both_accountings_stand_side_by_side():
 
 def test_the_heavy_library_is_loaded_only_for_unlike_mechanisms():
     code = """
-import sys, veilboost, veilboost.cli.main, veilboost.party.vertical.coordinator, veilboost.privacy.accountant
+import sys, veilboost, veilboost.cli.main, veilboost.party.vertical, veilboost.privacy.accountant
 from veilboost.privacy.accountant import compose
 from veilboost.privacy.event import Adjacency, Gaussian
 compose([Gaussian(1.0, what="", adjacency=Adjacency.LABEL, adversary="", protocol="", release="")], 1e-5)

@@ -21,8 +21,8 @@ from veilboost.protocols.lattice import active as lattice_active
 from veilboost.protocols.lattice.blocks import cut_into_blocks
 from veilboost.protocols.lattice.messages import LatticeRequest, LatticeRound, LatticeSums
 from veilboost.wire.channel import MemoryChannel
-from veilboost.wire.codec import encode
-from veilboost.wire.packet import ENVELOPE_SIZE, Kind, Packet, from_chunks, to_chunks
+from veilboost.wire.message import encode
+from veilboost.wire.rpc import ENVELOPE_SIZE, Kind, Packet, from_chunks, to_chunks
 
 pytestmark = pytest.mark.fast
 

@@ -8,11 +8,11 @@ from support import make_columns, make_labels, split_among
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import JobRandomness
 from veilboost.model.joined import join
-from veilboost.party.vertical.training import PassiveSession, TrainingJob, train_active
+from veilboost.party.training import PassiveSession, TrainingJob, train_active
 from veilboost.privacy.event import MemoryAccount
 from veilboost.protocols.registry import protocol_named
 from veilboost.wire.channel import MemoryChannel, Peers
-from veilboost.wire.codec import Catalogue
+from veilboost.wire.message import Catalogue
 from veilboost.wire.transcript import Transcript
 
 pytestmark = pytest.mark.fast

@@ -14,9 +14,8 @@ from veilboost.party.messages import Accepted, Finish, OpenService
 from veilboost.secure_inference.client import CATALOGUE, ServiceWay
 from veilboost.secure_inference.messages import BlindedNodes, Directions
 from veilboost.wire.channel import Peers
-from veilboost.wire.codec import decode, encode
-from veilboost.wire.message import Done
-from veilboost.wire.packet import Kind, Packet
+from veilboost.wire.message import Done, decode, encode
+from veilboost.wire.rpc import Kind, Packet
 
 pytestmark = pytest.mark.fast
 ASKED = BlindedNodes(np.zeros((3, 4), dtype=np.uint8))

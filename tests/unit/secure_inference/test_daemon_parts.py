@@ -10,7 +10,7 @@ import pytest
 from veilboost.errors import AgainstPolicy, MalformedMessage, UnknownRun
 from veilboost.party.policy import Policy, ServeRequest, decide
 from veilboost.secure_inference.attributes import Attribute, Directory
-from veilboost.secure_inference.files import ServiceFolder
+from veilboost.secure_inference.client import ServiceFolder
 from veilboost.secure_inference.messages import EncryptedNodes, SecureQuery
 from veilboost.secure_inference.roles import QueuedModel
 from veilboost.secure_inference.scheme import KnownService

@@ -25,11 +25,10 @@ from veilboost.secure_inference.lattice import (
     ROW_BYTES,
     LatticePublic,
     LatticeSecret,
-    comparison_distance,
     generate_pair,
     most_factor_bits,
 )
-from veilboost.secure_inference.memory import MemoryService
+from veilboost.secure_inference.roles import MemoryService
 
 SIZE = 23
 
@@ -192,6 +191,20 @@ def test_the_modulus_stays_below_the_bound_of_the_guidelines():
     assert lattice.DEGREE == 8192
     assert lattice.MODULUS.bit_length() <= 214
     assert ERROR_SIGMA >= 3.19
+
+
+def comparison_distance(size: int) -> float:
+    """How far the CSP's view of one comparison is from one without errors: statistical distance, expected over errors.
+
+    The errors are those of a node and of a row of `size` values, which the CSP could tell apart by; n2 covers them.
+    A uniform number below D0 D1 n1, moved by n1 times x, is at a distance of |x| / (D0 D1) from itself. Here x is D0
+    times an error of the row, plus D1 times the sum of the row's values times errors of the node. A fresh ciphertext's
+    error is e r + e' + e'' s with ternary r and s; what is expected of |x| is at most its deviation. The distances of
+    several comparisons add up.
+    """
+    d0, d1 = lattice._scales(size)
+    deviation = ERROR_SIGMA * math.sqrt(1 + 2 * lattice.DEGREE * 2 / 3)
+    return deviation / d1 + deviation * 2.0**31 * math.sqrt(size) / d0
 
 
 def test_the_page_states_what_errors_can_tell():

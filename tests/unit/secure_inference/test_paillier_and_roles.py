@@ -22,7 +22,6 @@ from veilboost.errors import (
 )
 from veilboost.party.simulation import simulate_prediction
 from veilboost.secure_inference.attributes import MISSING, Attribute, Directory, at_most, attributes_of, ordered
-from veilboost.secure_inference.memory import MemoryService
 from veilboost.secure_inference.messages import (
     SECURE_MESSAGES,
     BlindedNodes,
@@ -35,7 +34,7 @@ from veilboost.secure_inference.messages import (
     ServiceKeyRequest,
 )
 from veilboost.secure_inference.paillier import DECOY
-from veilboost.secure_inference.roles import EncryptedModel, ServiceAuthority, encrypt_part
+from veilboost.secure_inference.roles import EncryptedModel, MemoryService, ServiceAuthority, encrypt_part
 from veilboost.secure_inference.scheme import KnownService, generate, public_service, secret_service
 from veilboost.types import Column
 from veilboost.wire.channel import Peers

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veilboost.errors import DamagedPacket, MalformedMessage, OversizedMessage, VeilBoostError, WireVersion
-from veilboost.wire.grpc.link import decode_chunk, encode_chunk
-from veilboost.wire.packet import ENVELOPE_SIZE, Kind, Packet, from_chunks, to_chunks
+from veilboost.wire.grpc import decode_chunk, encode_chunk
+from veilboost.wire.rpc import ENVELOPE_SIZE, Kind, Packet, from_chunks, to_chunks
 
 pytestmark = pytest.mark.fast
 packets = st.builds(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
@@ -17,10 +18,8 @@ from veilboost.errors import (
     UnknownMessage,
 )
 from veilboost.infer.messages import BeginPrediction
-from veilboost.wire.codec import Catalogue, encode
-from veilboost.wire.message import Done
-from veilboost.wire.packet import Kind, Packet
-from veilboost.wire.rpc import Caller, Patience, answer_requests, failure_body
+from veilboost.wire.message import Catalogue, Done, encode
+from veilboost.wire.rpc import Caller, Kind, Packet, Patience, answer_requests, failure_body
 from veilboost.wire.transcript import Transcript
 
 pytestmark = pytest.mark.fast
@@ -32,7 +31,7 @@ class ManualClock:
         self.time = 0.0
         self.pauses = []
 
-    def now(self):
+    def monotonic(self):
         return self.time
 
     def sleep(self, seconds):
@@ -223,7 +222,7 @@ def _broken():
 
 @pytest.mark.parametrize("on_close", [lambda: None, _broken])
 def test_a_peer_that_lives_and_says_nothing_is_given_up(on_close):
-    channel = caller(lambda left: SilentLink(on_close), None, silence=0.05)
+    channel = caller(lambda left: SilentLink(on_close), time, silence=0.05)
     with pytest.raises(PeerUnreachable, match="is connected and has not answered within") as refused:
         channel.send(BeginPrediction(1))()
     assert "request_seconds" in refused.value.remedy

@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from veilboost.errors import PeerRefused, PeerUnreachable
-from veilboost.wire.grpc.link import StreamLink
+from veilboost.wire.grpc import StreamLink
 
 
 class Told(grpc.RpcError):

@@ -38,8 +38,7 @@ from veilboost.types import (
     UInt8Array,
     UInt32Array,
 )
-from veilboost.wire.codec import encode
-from veilboost.wire.message import Done, Message
+from veilboost.wire.message import Done, Message, encode
 
 
 class SecaggParticipant(ParticipantSide):

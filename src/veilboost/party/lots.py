@@ -7,19 +7,24 @@ parties that hold their tables in memory there is one lot, and an alignment is w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from veilboost.align.api import AlignContext, Alignment, AlignmentSpec, HelperSide, PassiveAligner
-from veilboost.align.lots import FEWEST, DealtIds, Lot
+from veilboost.align.api import AlignContext, Alignment, AlignmentSpec, HelperSide, PassiveAligner, alignment_named
+from veilboost.align.ids import FEWEST, DealtIds, Hashing, Lot
 from veilboost.data.table import PartyTable
+from veilboost.engine.api import LOCAL
 from veilboost.engine.shards import ShardedArray
+from veilboost.engine.tables import rows_in_place
 from veilboost.errors import EmptyIntersection, MalformedMessage, NothingToResume, RowsDiffer, UnexpectedMessage
+from veilboost.party.job import Job
 from veilboost.party.messages import Accepted, BeginAlignment, EndAlignment, NextLot
+from veilboost.party.precompute import PREPARED, prepared_hashing
 from veilboost.party.runs import RunFolder
+from veilboost.party.settings import PartySettings
 from veilboost.types import Int64Array, PartyName
-from veilboost.wire.channel import Peers
+from veilboost.wire.channel import Channel, Peers
 from veilboost.wire.message import Done, Message
 
 SALT_BYTES = 16
@@ -29,12 +34,17 @@ NOTHING = Alignment(np.empty(0, dtype=np.int64))
 
 
 def lots_for(rows: int) -> int:
-    """How many lots a table of so many rows in shards should have."""
     return max(1, -(-rows // LOT_ROWS))
 
 
 def lots_of(table: PartyTable) -> int:
     return lots_for(table.rows) if isinstance(table.ids, ShardedArray) else 1
+
+
+def wished_lots(settings: PartySettings) -> int:
+    """Into how many lots this party needs ids to be dealt. Of its table only the files' heads are read."""
+    source = settings.own_data.parquet
+    return 1 if source is None or settings.engine == LOCAL.name else lots_for(rows_in_place(source))
 
 
 def agreed_lots(own: int, accepted: Mapping[PartyName, Accepted]) -> int:
@@ -48,57 +58,53 @@ def agreed_lots(own: int, accepted: Mapping[PartyName, Accepted]) -> int:
 # --- the active party -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class DrivenLots:
-    """An alignment that this party drives with its `peers`, and with third parties where the way to align needs them.
+def drive_alignment(
+    settings: PartySettings,
+    job: Job,
+    table: PartyTable,
+    callers: Mapping[PartyName, Channel],
+    accepted: Mapping[PartyName, Accepted],
+    salt: bytes,
+    run: RunFolder | None = None,
+    stage: Callable[[str], None] = lambda stage: None,
+) -> Iterator[Int64Array]:
+    """The rows of the own table that are common to all, lot after lot, in the common order.
 
-    `everyone` are peers and third parties; `context` holds all ids, which may lie in shards.
+    `callers` reach all who have accepted: parties with tables, and third parties where the way to align needs them.
+    Ids that were hashed beforehand serve a `run`. `EmptyIntersection`: there are none in any lot, and no party has been
+    told that the alignment ended.
     """
+    spec, lots = alignment_named(job.alignment), agreed_lots(lots_of(table), accepted)
+    everyone, peers = Peers(callers), Peers({name: callers[name] for name in job.owners if name in callers})
+    helpers = Peers({role: callers[name] for role, name in job.helpers.items() if name in callers})
+    context = _context(settings, job, table, helpers, run)
+    ids: DealtIds | None = None
+    last = total = 0
 
-    spec: AlignmentSpec
-    context: AlignContext
-    peers: Peers
-    everyone: Peers
-    lots: int
-    salt: bytes
-    stage: Callable[[str], None] = lambda stage: None
+    def tell(to_peers: Message, to_helpers: Message) -> None:
+        everyone.ask({name: to_peers if name in peers.names else to_helpers for name in callers}, Done)
 
-    def rows(self) -> Iterator[Int64Array]:
-        """The rows of the own table that are common to all, lot after lot, in the common order.
-
-        Raises
-        ------
-        EmptyIntersection
-            There are none in any lot. No party has been told that the alignment ended.
-        """
-        ids: DealtIds | None = None
-        last = total = 0
-        for number in range(self.lots):
-            which = f" of lot {number + 1} of {self.lots}" if self.lots > 1 else ""
-            self.stage(f"preparing ids{which}")  # ELXGB 6.1: hashing, apart from what follows
-            ids = ids or _dealt(self.spec, self.context, self.lots, self.salt)
-            if number == 0:
-                salt = np.frombuffer(self.salt, dtype=np.uint8)
-                self._tell(BeginAlignment(self.lots, salt), BeginAlignment(self.lots))
-            else:
-                self._tell(NextLot(number, last), NextLot(number, 0))
-            lot = ids.lot(number)
-            aligner = self.spec.active(replace(self.context, ids=lot.ids), self.peers)
-            aligner.prepare()
-            self.stage(f"aligning rows{which}")
-            try:
-                found = _in_order(self.spec, aligner.align(), lot)
-            except EmptyIntersection:  # in this lot
-                found = NOTHING
-            last, total = found.rows, total + found.rows
-            yield lot.rows_of(found)
-        if not total:
-            raise EmptyIntersection(f"the {len(self.peers.names) + 1} parties have no row in common")
-        self._tell(EndAlignment(total), EndAlignment(0))
-
-    def _tell(self, to_peers: Message, to_helpers: Message) -> None:
-        peers = set(self.peers.names)
-        self.everyone.ask({name: to_peers if name in peers else to_helpers for name in self.everyone.names}, Done)
+    for number in range(lots):
+        which = f" of lot {number + 1} of {lots}" if lots > 1 else ""
+        stage(f"preparing ids{which}")  # ELXGB 6.1: hashing, apart from what follows
+        ids = ids or _dealt(spec, context, lots, salt)
+        if number == 0:
+            tell(BeginAlignment(lots, np.frombuffer(salt, dtype=np.uint8)), BeginAlignment(lots))
+        else:
+            tell(NextLot(number, last), NextLot(number, 0))
+        lot = ids.lot(number)
+        aligner = spec.active(replace(context, ids=lot.ids), peers)
+        aligner.prepare()
+        stage(f"aligning rows{which}")
+        try:
+            found = _in_order(spec, aligner.align(), lot)
+        except EmptyIntersection:  # in this lot
+            found = NOTHING
+        last, total = found.rows, total + found.rows
+        yield lot.rows_of(found.positions)
+    if not total:
+        raise EmptyIntersection(f"the {len(peers.names) + 1} parties have no row in common")
+    tell(EndAlignment(total), EndAlignment(0))
 
 
 # --- the others -----------------------------------------------------------------------------------------------------
@@ -124,14 +130,22 @@ class _Step:
 class AnsweredLots:
     """The alignment at a party that has a table and answers."""
 
-    def __init__(self, spec: AlignmentSpec, context: AlignContext, message: BeginAlignment, least: int) -> None:
-        """`least`: how many lots this party's own table needs."""
-        self._step = _Step(message, least)
+    def __init__(
+        self,
+        settings: PartySettings,
+        job: Job,
+        table: PartyTable,
+        helpers: Peers,
+        message: BeginAlignment,
+        run: RunFolder | None = None,
+    ) -> None:
+        context = _context(settings, job, table, helpers, run)
+        self._step = _Step(message, lots_of(table))
         if len(message.salt) not in {0, SALT_BYTES}:
             raise MalformedMessage(f"a salt is not of {SALT_BYTES} bytes")
-        self._spec, self._context = spec, context
-        self._ids = _dealt(spec, context, message.lots, message.salt.tobytes())
-        self.total = 0
+        self._spec, self._context = alignment_named(job.alignment), context
+        self._ids = _dealt(self._spec, context, message.lots, message.salt.tobytes())
+        self.total, self.last = 0, message.lots - 1
         self._open(0)
 
     def handle(self, message: Message) -> Message:
@@ -154,11 +168,6 @@ class AnsweredLots:
         self.total = message.rows
         return found
 
-    @property
-    def last(self) -> int:
-        """The number of the last lot."""
-        return self._step.lots - 1
-
     def _open(self, number: int) -> None:
         self._lot = self._ids.lot(number)
         self._aligner: PassiveAligner = self._spec.passive(replace(self._context, ids=self._lot.ids))
@@ -171,39 +180,46 @@ class AnsweredLots:
             found = NOTHING
         if found.rows != rows:
             raise UnexpectedMessage("the parties found another number of common rows")
-        return self._lot.rows_of(_in_order(self._spec, found, self._lot))
+        return self._lot.rows_of(_in_order(self._spec, found, self._lot).positions)
 
 
 class HelpedLots:
-    """The alignment at a third party, which is made anew for every lot."""
+    """The alignment at a third party, which is made anew for every lot. `over`: the last one has ended."""
 
     def __init__(self, make: Callable[[], HelperSide]) -> None:
-        self._make, self._side = make, make()
+        self._make, self._side, self.over = make, make(), False
         self._step: _Step | None = None
 
-    def handle(self, party: PartyName, message: Message) -> Message:
-        return self._side.handle(party, message)
-
-    def begin(self, message: BeginAlignment) -> None:
-        if self._step is not None:
-            raise UnexpectedMessage("the alignment has begun already")
-        self._step = _Step(message)
-
-    def next(self, message: NextLot) -> None:
-        step = self._begun()
-        step.check_next(message.number)
-        self._side, step.number = self._make(), message.number
-
-    def end(self) -> None:
-        self._begun().check_last()
-
-    def _begun(self) -> _Step:
-        if self._step is None:
+    def handle(self, party: PartyName, message: Message, drives: bool) -> Message:
+        """Answer a party; only who drives the job says where the alignment stands."""
+        if not drives or not isinstance(message, BeginAlignment | NextLot | EndAlignment):
+            return self._side.handle(party, message)
+        if isinstance(message, BeginAlignment):
+            if self._step is not None:
+                raise UnexpectedMessage("the alignment has begun already")
+            self._step = _Step(message)
+        elif self._step is None:
             raise UnexpectedMessage("the alignment has not begun")
-        return self._step
+        elif isinstance(message, NextLot):
+            self._step.check_next(message.number)
+            self._side, self._step.number = self._make(), message.number
+        else:
+            self._step.check_last()
+            self.over = True
+        return Done()
 
 
 # --- what both do ---------------------------------------------------------------------------------------------------
+
+
+def _context(
+    settings: PartySettings, job: Job, table: PartyTable, helpers: Peers, run: RunFolder | None
+) -> AlignContext:
+    hashing = Hashing()
+    hashes = alignment_named(job.alignment).hashes_ids
+    if run is not None and (hashes or (settings.runs / PREPARED).is_dir()):
+        hashing = prepared_hashing(settings, job, run)
+    return AlignContext(settings.name, job.owners, table.ids, helpers, threads=settings.cores, hashing=hashing)
 
 
 def _dealt(spec: AlignmentSpec, context: AlignContext, lots: int, salt: bytes) -> DealtIds:
@@ -211,9 +227,6 @@ def _dealt(spec: AlignmentSpec, context: AlignContext, lots: int, salt: bytes) -
     if not spec.finds_by_id and lots > lots_for(len(context.ids)):
         raise RowsDiffer("a party asks for lots of more rows than there are here")
     return DealtIds(context.ids, lots, salt, FEWEST if spec.finds_by_id else 0)
-
-
-# --- what was found -------------------------------------------------------------------------------------------------
 
 
 def _in_order(spec: AlignmentSpec, found: Alignment, lot: Lot) -> Alignment:

@@ -1,4 +1,4 @@
-"""One party's work in a training job, over whatever channels it is handed."""
+"""One party's work in a vertical training job, over whatever channels it is handed."""
 
 from __future__ import annotations
 

@@ -1,1 +1,0 @@
-"""A horizontal job at its parties: a server, and participants with rows of their own."""

@@ -1,0 +1,225 @@
+"""Links over gRPC with mutual TLS, dialled or served: the only place of the library that opens sockets."""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, cast
+
+# gRPC, which reads this when it is imported, tells of every failed handshake; what a person needs is in our errors.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+import grpc
+
+from veilboost.errors import MalformedMessage, PeerBroken, PeerRefused, PeerUnreachable, VeilBoostError
+from veilboost.wire.rpc import ENVELOPE_SIZE, Packet, answers, failure_text, from_chunks, to_chunks
+
+# --- the one protobuf message of veilboost.proto, by hand: a library would have to match at every party ------------
+
+
+_DATA = 0x0A  # field 1, length-delimited; the flag after it is field 2, a varint
+
+
+def encode_chunk(chunk: tuple[bytes | memoryview, bool]) -> bytes:
+    data, last = chunk
+    head, size = bytearray([_DATA]), len(data)
+    while size > 0x7F:
+        head.append(size & 0x7F | 0x80)
+        size >>= 7
+    head.append(size)
+    return b"".join((head, data, b"\x10\x01" if last else b""))
+
+
+def decode_chunk(raw: bytes) -> tuple[memoryview, bool]:
+    """The data and whether it ends its packet; fields in the order in which we write them."""
+    if not raw or raw[0] != _DATA:
+        raise MalformedMessage("a chunk has no data")
+    size = shift = 0
+    at = 1
+    while True:
+        if at >= len(raw) or shift > 35:
+            raise MalformedMessage("a chunk's length cannot be read")
+        size |= (raw[at] & 0x7F) << shift
+        shift += 7
+        at += 1
+        if not raw[at - 1] & 0x80:
+            break
+    rest = raw[at + size :]
+    if len(raw) < at + size or rest not in (b"", b"\x10\x00", b"\x10\x01"):
+        raise MalformedMessage("a chunk is shorter than it says, or has fields that nobody knows")
+    return memoryview(raw)[at : at + size], rest == b"\x10\x01"
+
+
+# --- the link ------------------------------------------------------------------------------------------------------
+
+
+CHUNK_BYTES = 256 << 10  # measured: larger chunks are no faster on one machine, and hold more memory
+_WAITING = 16  # chunks that may wait to be sent
+
+
+class StreamLink:
+    """Packets over a pair of chunk streams: `outgoing` is what gRPC sends, `incoming` what it received."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._waiting: queue.SimpleQueue[tuple[bytes, bool] | None] = queue.SimpleQueue()
+        self._room = threading.BoundedSemaphore(_WAITING)
+        self._closed = False
+
+    def attach(self, incoming: Iterable[bytes], hang_up: Callable[[], None]) -> None:
+        """Where received chunks come from, and how to end the call. gRPC asks for `outgoing` before there is either."""
+        self._packets = from_chunks(map(decode_chunk, incoming), self._most)
+        self._hang_up = hang_up
+
+    def outgoing(self) -> Iterator[bytes]:
+        """The chunks to send, until the link is closed."""
+        while (item := self._waiting.get()) is not None:
+            chunk, counted = item
+            yield chunk
+            if counted:
+                self._room.release()
+
+    def send(self, packet: Packet) -> None:
+        counted = len(packet.body) >= CHUNK_BYTES - ENVELOPE_SIZE  # small packets need not wait for room
+        for chunk in to_chunks(packet, CHUNK_BYTES):
+            while counted and not self._room.acquire(timeout=0.5) and not self._closed:
+                pass
+            if self._closed:
+                raise PeerUnreachable("the connection was closed")
+            self._waiting.put((encode_chunk(chunk), counted))
+
+    def receive(self) -> Packet | None:
+        """The next packet, None when the other side closed; a broken stream is `PeerUnreachable`."""
+        try:
+            return next(self._packets, None)
+        except grpc.RpcError as error:
+            if self._closed:
+                return None
+            if _code(error) is grpc.StatusCode.PERMISSION_DENIED:  # asking again would not help
+                raise PeerRefused(_reason(error)) from None
+            raise PeerUnreachable(_reason(error)) from None
+
+    def finish(self) -> None:
+        """Let what was sent arrive, then end the stream."""
+        self._waiting.put(None)
+
+    def close(self) -> None:
+        """Stop sending and receiving. Harmless when it is closed already."""
+        if not self._closed:
+            self._closed = True
+            self._waiting.put(None)
+            self._hang_up()
+
+
+def _code(error: grpc.RpcError) -> grpc.StatusCode | None:
+    """What a client hears; where a server reads, gRPC tells no more than that the stream broke."""
+    return getattr(error, "code", lambda: None)()
+
+
+def _reason(error: grpc.RpcError) -> str:
+    """What gRPC says, in one line; refusals of our own server bear their code in it."""
+    details, code = getattr(error, "details", lambda: None)(), _code(error)
+    text = str(details or (code.name if code is not None else "the connection broke"))
+    return " ".join(text.split())[:300]
+
+
+SERVICE, METHOD = "veilboost.v1.Link", "/veilboost.v1.Link/Open"
+
+
+def options(keepalive: float) -> tuple[tuple[str, int], ...]:
+    """Of both ends; `keepalive`: seconds of silence after which a peer is asked whether it lives."""
+    return (
+        ("grpc.max_receive_message_length", 2 * CHUNK_BYTES),
+        ("grpc.max_send_message_length", 2 * CHUNK_BYTES),
+        ("grpc.keepalive_time_ms", int(keepalive * 1000)),
+        ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", 500),
+        ("grpc.use_local_subchannel_pool", 1),  # a new dial is a new connection, not an old one that is backing off
+    )
+
+
+@dataclass(frozen=True)
+class TlsFiles:
+    """A party's certificate and key and the authority all parties trust, as PEM."""
+
+    certificate: bytes
+    key: bytes
+    ca: bytes
+
+
+def dial(address: str, tls: TlsFiles, server_name: str, most: int, keepalive: float = 20.0) -> StreamLink:
+    """Open a stream to a peer whose certificate must bear `server_name`. A failure shows when it is used."""
+    channel = grpc.secure_channel(
+        address,
+        grpc.ssl_channel_credentials(tls.ca, tls.key, tls.certificate),
+        options=(*options(keepalive), ("grpc.ssl_target_name_override", server_name)),
+    )
+    link = StreamLink(most)
+    call = cast(Any, channel).stream_stream(METHOD)(link.outgoing())
+
+    def hang_up() -> None:
+        call.cancel()
+        channel.close()
+
+    link.attach(call, hang_up)
+    return link
+
+
+_LOG = logging.getLogger(__name__)
+MAX_LINKS = 64  # streams that may be open at once; a peer needs one or two
+
+Admit = Callable[[bytes], Any]  # the peer's certificate (PEM) -> who it is, or a coded error
+Handle = Callable[[Packet], Packet]
+Welcome = Callable[[StreamLink, Any], Handle | None]
+"""Told of a peer's link: returns what answers its requests, or None where it keeps the link to send requests itself."""
+
+
+class LinkServer:
+    """Listens with mutual TLS; peers without a certificate of the authority do not get through the handshake."""
+
+    def __init__(
+        self, address: str, tls: TlsFiles, admit: Admit, welcome: Welcome, most: int, keepalive: float = 20.0
+    ) -> None:
+        self._admit, self._welcome, self._most = admit, welcome, most
+        self._server = grpc.server(
+            ThreadPoolExecutor(MAX_LINKS, thread_name_prefix="link"),
+            options=(*options(keepalive), ("grpc.so_reuseport", 0)),
+            maximum_concurrent_rpcs=MAX_LINKS,
+        )
+        opened = cast(Any, grpc).stream_stream_rpc_method_handler(self._open)
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"Open": opened}),))
+        credentials = grpc.ssl_server_credentials([(tls.key, tls.certificate)], tls.ca, require_client_auth=True)
+        try:
+            self.port = self._server.add_secure_port(address, credentials)
+        except RuntimeError as error:
+            raise PeerUnreachable(f"cannot listen on {address}", "choose a free port") from error
+        self._server.start()
+
+    def stop(self) -> None:
+        self._server.stop(grace=0.2).wait()
+
+    def _open(self, incoming: Iterator[bytes], context: Any) -> Iterator[bytes]:
+        certificates = context.auth_context().get("x509_pem_cert") or [b""]
+        try:
+            peer = self._admit(certificates[0])
+        except Exception as error:  # gRPC would send the text of one that is not caught
+            coded = error if isinstance(error, VeilBoostError) else PeerBroken(f"a peer met {type(error).__name__}")
+            _LOG.warning("refused a connection: %s", " ".join(str(coded).split()))
+            context.abort(grpc.StatusCode.PERMISSION_DENIED, failure_text(coded))
+            return
+        link = StreamLink(self._most)
+        link.attach(incoming, context.cancel)
+        context.add_callback(link.close)
+        handle = self._welcome(link, peer)
+        if handle is None:
+            yield from link.outgoing()
+        else:  # this thread receives, answers and sends: a request crosses no queue
+            for packet in answers(link, handle):
+                yield from map(encode_chunk, to_chunks(packet, CHUNK_BYTES))
