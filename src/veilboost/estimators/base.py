@@ -244,7 +244,7 @@ class Federated(BoostingParameters):
     @property
     def best_iteration_(self) -> int:
         """The last round that the model keeps, counted from 0."""
-        return len(self.joined_.trees) // self.joined_.trees_per_round - 1
+        return len(self.joined_.trees) // self.joined_.skeleton.trees_per_round - 1
 
     @property
     def feature_importances_(self) -> Float64Array:
