@@ -10,7 +10,7 @@ from test_align import as_array, federations, rule
 
 from veilboost.align.ids import DealtIds, canonical_ids
 from veilboost.align.memory import MemoryFederation
-from veilboost.engine.pool import SerialPool
+from veilboost.engine.pool import Pool
 from veilboost.engine.shards import Shards
 from veilboost.errors import EmptyIntersection, FalseIntersection
 
@@ -20,7 +20,7 @@ SALTS = st.binary(min_size=16, max_size=16)
 
 
 def in_shards(ids, count):
-    return Shards.of(SerialPool(), len(ids), count).place(ids) if len(ids) else ids
+    return Shards.of(Pool(), len(ids), count).place(ids) if len(ids) else ids
 
 
 def by_lots(name, ids, lots, salt, dealers):

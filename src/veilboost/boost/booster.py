@@ -87,47 +87,26 @@ def train(
         began = time.perf_counter()
         columns = sample_columns(features, number, config)
         start = people.begin_round(number, progress.margin, objective, config, columns)
-        result = _grow_with_retries(
-            finder,
-            start,
-            config,
-            progress,
-            hooks,
-            lambda margin, began=began, number=number: RoundResult(
-                number, time.perf_counter() - began, people.measure(metric, objective, margin)
-            ),
-        )
+        while True:  # a round that fails and can be tried again is tried again, all of it
+            margin = progress.margin.copy()
+            try:
+                trees = grow(finder, start, config, margin)
+                seconds = time.perf_counter() - began
+                result = RoundResult(number, seconds, people.measure(metric, objective, margin))
+                done = Progress([*progress.trees, *trees], margin, [*progress.history, result])
+                if hooks.keep is not None:
+                    hooks.keep(done)
+                break
+            except VeilBoostError as error:
+                if hooks.recover is None or not hooks.recover(error, progress):
+                    raise
+        progress.trees, progress.margin, progress.history = done.trees, done.margin, done.history
         if hooks.watch is not None:
             hooks.watch(result)
     kept = progress.trees
     if config.early_stopping_rounds is not None and people.held_out:
         kept = kept[: (_best_round(progress, metric) + 1) * objective.trees_per_round]
     return Ensemble(kept, base, metric.name, progress.history)
-
-
-def _grow_with_retries(
-    finder: SplitFinder,
-    start: Round,
-    config: TrainingConfig,
-    progress: Progress,
-    hooks: Hooks,
-    measured: Callable[[Float64Array], RoundResult],
-) -> RoundResult:
-    """Grow a round's trees and keep them; where that failed and can be tried again, all of it is."""
-    while True:
-        margin = progress.margin.copy()
-        try:
-            trees = grow(finder, start, config, margin)
-            result = measured(margin)
-            done = Progress([*progress.trees, *trees], margin, [*progress.history, result])
-            if hooks.keep is not None:
-                hooks.keep(done)
-        except VeilBoostError as error:
-            if hooks.recover is None or not hooks.recover(error, progress):
-                raise
-            continue
-        progress.trees, progress.margin, progress.history = done.trees, done.margin, done.history
-        return result
 
 
 def _best_round(progress: Progress, metric: Metric) -> int:

@@ -98,8 +98,9 @@ class RowGroups:
         return whole
 
     def told(self, left: Sides) -> Iterator[UInt8Array]:
-        """Sides as they cross, of which one piece at a time need be here."""
-        return pieces(left)
+        """Sides as they cross, in packed pieces of which one at a time need be here; an empty one for no rows."""
+        for first in range(0, max(len(left), 1), SIDES_AT_ONCE):
+            yield np.packbits(left[first : first + SIDES_AT_ONCE])
 
     def heard(self) -> SidesHeard:
         """What takes such pieces in."""
@@ -165,12 +166,6 @@ class RowFiller:
 
 Sides: TypeAlias = UInt8Array
 SIDES_AT_ONCE = 1 << 21  # rows of a piece, which is 256 kB; whole bytes, so that pieces can be put together
-
-
-def pieces(left: Sides) -> Iterator[UInt8Array]:
-    """Packed pieces; an empty one where there are no rows."""
-    for first in range(0, max(len(left), 1), SIDES_AT_ONCE):
-        yield np.packbits(left[first : first + SIDES_AT_ONCE])
 
 
 class SidesHeard:

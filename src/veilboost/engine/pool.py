@@ -15,7 +15,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
@@ -26,46 +26,28 @@ Ref: TypeAlias = Any  # a value that a pool keeps; what it is, is the pool's own
 FAN_IN = 4  # how many partial results one piece of work puts together
 
 
-class Pool(Protocol):
-    """Functions are pure and their arguments immutable, so a piece of work may run twice, anywhere."""
-
-    def put(self, value: Any) -> Ref: ...
-    def get(self, refs: Sequence[Ref]) -> list[Any]:
-        """The values, in order. Raises what the work that makes them raised."""
-        ...
-
-    def call(self, function: Callable[..., Any], *arguments: Any) -> Ref:
-        """Run a function of the `veilboost` package soon; arguments that are refs are handed over as values."""
-        ...
-
-    def call_for(self, count: int, function: Callable[..., Any], *arguments: Any) -> list[Ref]:
-        """The same for a function that returns so many values."""
-        ...
-
-    @property
-    def workers(self) -> int:
-        """How many processes have really done work."""
-        ...
-
-    def close(self) -> None: ...
-
-
-class SerialPool:
-    """Calls at once, in this process: shards without workers."""
-
-    workers = 1
+class Pool:
+    """Calls at once, in this process. Functions are pure and their arguments immutable, so others may run one twice."""
 
     def put(self, value: Any) -> Ref:
         return self._kept(value)
 
     def get(self, refs: Sequence[Ref]) -> list[Any]:
+        """The values, in order. Raises what the work that makes them raised."""
         return list(refs)
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Ref:
+        """Run a function of the `veilboost` package soon; arguments that are refs are handed over as values."""
         return self._kept(function(*arguments))
 
     def call_for(self, count: int, function: Callable[..., Any], *arguments: Any) -> list[Ref]:
+        """The same for a function that returns so many values."""
         return [self._kept(value) for value in function(*arguments)]
+
+    @property
+    def workers(self) -> int:
+        """How many processes have really done work."""
+        return 1
 
     def close(self) -> None:
         pass
@@ -87,7 +69,7 @@ def reduced(pool: Pool, function: Callable[..., Any], refs: Sequence[Ref]) -> An
 LEAST_BYTES = 1 << 16  # smaller arrays are not worth a file
 
 
-class DiskPool(SerialPool):
+class DiskPool(Pool):
     """Keeps arrays in files of `folder`, which have no names and go when nobody looks at them any more.
 
     They are seen through memory maps: the system brings in what is looked at and drops it when memory is short, so rows
@@ -140,7 +122,7 @@ def run_all_and_tell(function: Callable[..., Any], *arguments: Any) -> Any:
     return (*function(*arguments), f"{os.uname().nodename}:{os.getpid()}")
 
 
-class RayPool:
+class RayPool(Pool):
     """A cluster: one of this machine's own with so many workers, or one that runs already at `address`."""
 
     def __init__(self, workers: int | None, address: str | None = None) -> None:

@@ -24,7 +24,7 @@ from veilboost.data.schema import (
 from veilboost.data.table import PartyTable
 from veilboost.engine import work
 from veilboost.engine.api import Engine
-from veilboost.engine.pool import Ref, SerialPool
+from veilboost.engine.pool import Pool, Ref
 from veilboost.engine.sharded import ShardedEngine
 from veilboost.engine.shards import ShardedArray, Shards
 from veilboost.errors import MixedTypes, UnreadableFile
@@ -127,7 +127,7 @@ def table_in_place(
 
 def table_in_memory(folder: str | Path, **selected: Any) -> PartyTable:
     """The same table in this process."""
-    return gathered(table_in_place(ShardedEngine(SerialPool(), 1, "local"), folder, **selected))
+    return gathered(table_in_place(ShardedEngine(Pool(), 1, "local"), folder, **selected))
 
 
 def rows_in_place(folder: str | Path) -> int:

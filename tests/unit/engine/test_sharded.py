@@ -14,7 +14,7 @@ from veilboost.config import TrainingConfig
 from veilboost.crypto.lattice import keys
 from veilboost.engine import pool as pools
 from veilboost.engine.api import check_job, open_engine
-from veilboost.engine.pool import SerialPool
+from veilboost.engine.pool import Pool
 from veilboost.engine.sharded import ShardedEngine
 from veilboost.errors import (
     ImpossibleParameter,
@@ -34,7 +34,7 @@ CONFIG = TrainingConfig(n_estimators=2, max_depth=3, max_bin=8, categories="oneh
 
 
 def shards(count: int) -> ShardedEngine:
-    return ShardedEngine(SerialPool(), count, "ray")
+    return ShardedEngine(Pool(), count, "ray")
 
 
 def scene(objective: str = "binary", weight: bool = False, **changes: object):

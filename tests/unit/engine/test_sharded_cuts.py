@@ -11,7 +11,7 @@ from support import make_columns, make_labels, sha, split_among, train
 from veilboost.boost.bins import propose_cuts
 from veilboost.config import TrainingConfig
 from veilboost.engine import cuts
-from veilboost.engine.pool import SerialPool
+from veilboost.engine.pool import Pool
 from veilboost.engine.sharded import ShardedEngine
 from veilboost.engine.shards import Shards
 from veilboost.fixedpoint import from_ordered, to_ordered
@@ -31,7 +31,7 @@ columns = (st.lists(floats, max_size=150) | repeated).flatmap(st.permutations)
 
 def asked(columns_, shards, max_bin, binning="quantile", held_out=None, few=0, points=cuts.POINTS):
     """Cuts of columns in so many shards; the limits are small enough here for a few rows to be many."""
-    cut = Shards.of(SerialPool(), len(columns_[0]), shards)
+    cut = Shards.of(Pool(), len(columns_[0]), shards)
     config = TrainingConfig(max_bin=max_bin, binning=binning)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cuts, "FEW_ROWS", few)
@@ -95,7 +95,7 @@ def test_keys_keep_the_order_of_values_and_come_back(values):
     assert np.array_equal(from_ordered(keys), column)
 
 
-class Watching(SerialPool):
+class Watching(Pool):
     """Notes how many numbers a piece of work is handed at most, and how many the driver gets."""
 
     def __init__(self):
@@ -139,7 +139,7 @@ def test_what_a_rule_of_a_protocol_is_handed_stays_in_its_shards():
     rng = np.random.default_rng(4)
     values = [rng.normal(size=90).astype(np.float32) for _ in range(2)]
     held_out = rng.random(90) < 0.3
-    engine = ShardedEngine(SerialPool(), 4, "ray")
+    engine = ShardedEngine(Pool(), 4, "ray")
     for mask in (None, held_out):
         seen.clear()
         block = engine.columns(
@@ -170,6 +170,6 @@ def test_the_model_is_that_of_one_machine(monkeypatch, protocol, changes):
     held_out = np.arange(150) % 4 == 1
     expected = sha(train(tables, config, protocol, held_out=held_out, unsafe_noise_seed=0))
     for count in (1, 3, 7):
-        engine = ShardedEngine(SerialPool(), count, "ray")
+        engine = ShardedEngine(Pool(), count, "ray")
         run = train(tables, config, protocol, engine=engine, held_out=held_out, unsafe_noise_seed=0)
         assert sha(run) == expected

@@ -16,7 +16,7 @@ from veilboost.boost import rows as boost_sides
 from veilboost.boost.rows import RowGroups, SidesHeard
 from veilboost.config import TrainingConfig
 from veilboost.engine import rows as engine_rows
-from veilboost.engine.pool import SerialPool
+from veilboost.engine.pool import Pool
 from veilboost.engine.sharded import ShardedEngine
 from veilboost.engine.shards import ShardedNumbers, Shards
 from veilboost.errors import MalformedMessage, UnexpectedMessage
@@ -47,7 +47,7 @@ def scene():
 
 
 def engine(count):
-    return {} if count is None else {"engine": ShardedEngine(SerialPool(), count, "ray")}
+    return {} if count is None else {"engine": ShardedEngine(Pool(), count, "ray")}
 
 
 @pytest.mark.parametrize("count", [None, 3])
@@ -145,7 +145,7 @@ def test_sides_that_were_not_told_are_missed():
 def test_rows_in_shards_say_the_same(rows, count, seed, splits, at_once):
     """Split, take, lay together, tell and hear: as rows in one place, however rows are cut."""
     rng = np.random.default_rng(seed)
-    cut = Shards.of(SerialPool(), rows, count)
+    cut = Shards.of(Pool(), rows, count)
     with pytest.MonkeyPatch.context() as patch:
         for module in (boost_sides, engine_rows):
             patch.setattr(module, "SIDES_AT_ONCE", at_once)

@@ -13,7 +13,7 @@ from support import sha
 from veilboost.align.clear import align_by_id, meet_in_place
 from veilboost.config import TrainingConfig
 from veilboost.data.load import load_table
-from veilboost.engine.pool import SerialPool
+from veilboost.engine.pool import Pool
 from veilboost.engine.sharded import ShardedEngine
 from veilboost.engine.tables import rows_in_place, table_in_memory, table_in_place
 from veilboost.errors import (
@@ -33,7 +33,7 @@ ROWS = 230
 
 
 def shards(count: int) -> ShardedEngine:
-    return ShardedEngine(SerialPool(), count, "ray")
+    return ShardedEngine(Pool(), count, "ray")
 
 
 def columns(**changes):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from veilboost.data import table as tables
 from veilboost.data.table import PartyTable, drawn_places, drawn_rows
 from veilboost.engine.api import LOCAL
-from veilboost.engine.pool import SerialPool
+from veilboost.engine.pool import Pool
 from veilboost.engine.sharded import ShardedEngine
 from veilboost.engine.shards import ShardedArray
 from veilboost.engine.tables import gathered, taken
@@ -47,7 +47,7 @@ def test_rows_are_taken_in_order(rows_and_order, count, shards, cuts):
     rows, order = rows_and_order
     wanted = np.array(order[: max(1, count % (rows + 1))], dtype=np.int64)
     pieces = np.split(wanted, sorted(cut % (len(wanted) + 1) for cut in cuts))
-    table, engine = whole(rows), ShardedEngine(SerialPool(), shards, "ray")
+    table, engine = whole(rows), ShardedEngine(Pool(), shards, "ray")
     found = taken(engine, spread(table, engine), iter(pieces), len(wanted))
     assert isinstance(found.ids, ShardedArray)
     for one, other in ((gathered(found), table.take(wanted)), (taken(LOCAL, table, pieces, 0), table.take(wanted))):
