@@ -41,7 +41,7 @@ from veilboost.audit.sources import views_of_simulation
 from veilboost.config import TrainingConfig
 from veilboost.data import PartyTable
 from veilboost.party.simulation import SERVER, simulate_training
-from veilboost.protocols.masked.options import PAPER_SETTING, MaskedOptions
+from veilboost.protocols.masked.parameters import PAPER_SETTING, MaskedOptions
 from veilboost.protocols.masked.theorems import advanced_share
 
 SETS = ("adult", "default_credit")

@@ -18,8 +18,7 @@ from common import note, report
 from veilboost.crypto.csprng import Csprng
 from veilboost.protocols.smm1.active import MaskedNode
 from veilboost.protocols.smm1.passive import SplitColumns
-from veilboost.protocols.vertical.kernels import KernelOptions, draw_mask, masked
-from veilboost.protocols.vertical.null_space import null_vectors
+from veilboost.protocols.vertical.smm import KernelOptions, draw_mask, masked, null_vectors
 
 SHARES = (0.02, 0.1, 0.3, 0.45, 0.55, 0.7, 0.9)
 ANCHORS = 20  # rows whose labels the attacker knows

@@ -16,15 +16,21 @@ from veilboost import _native
 from veilboost.boost.rows import RowGroups
 from veilboost.errors import UnexpectedMessage
 from veilboost.protocols.masked.active import MaskedCipher
-from veilboost.protocols.masked.candidates import left_of, noisy_gains, rows_left
 from veilboost.protocols.masked.messages import BestGains, Masks, NoisedVectors
-from veilboost.protocols.masked.parameters import Noise, layout_bound
-from veilboost.protocols.masked.passive import checked_totals
+from veilboost.protocols.masked.parameters import Noise, layout_bound, left_of, rows_left
+from veilboost.protocols.masked.passive import checked_totals, noisy_gains
 from veilboost.protocols.masked.spec import SPEC
 from veilboost.protocols.vertical.active import VerticalActive
 from veilboost.protocols.vertical.messages import BeginRound, SplitRequest, StatisticsRequest
 from veilboost.protocols.vertical.passive import VerticalPassive
-from veilboost.protocols.vertical.roles import ActiveContext, ActiveRound, PassiveCipher, PassiveContext, PassiveJob
+from veilboost.protocols.vertical.roles import (
+    ActiveContext,
+    ActiveRound,
+    Openings,
+    PassiveCipher,
+    PassiveContext,
+    PassiveJob,
+)
 from veilboost.protocols.vertical.round_state import RoundState, own_best
 from veilboost.types import Float64Array, Int32Array
 from veilboost.wire.message import ArraySpec, Reveals
@@ -58,15 +64,20 @@ class ClearRound(BeginRound):
     h_unit: float
 
 
-def _in_the_clear(current: ActiveRound, opening: BeginRound) -> ClearRound:
-    start = current.start
-    units = start.scale.g_unit, start.scale.h_unit
-    return ClearRound(**vars(opening), gradients=start.gradients, g_unit=units[0], h_unit=units[1])
+class LawCipher(MaskedCipher):
+    """Sends gradients once a round and takes the best scores."""
+
+    def openings(self, current: ActiveRound, openings: Openings) -> Openings:
+        start = current.start
+        g_unit, h_unit = start.scale.g_unit, start.scale.h_unit
+        return {
+            name: ClearRound(**vars(each), gradients=start.gradients, g_unit=g_unit, h_unit=h_unit)
+            for name, each in openings.items()
+        }
 
 
 def law_active(context: ActiveContext) -> VerticalActive:
-    """Sends gradients once a round and takes the best scores."""
-    return VerticalActive(context, MaskedCipher(context, opening=_in_the_clear))
+    return VerticalActive(context, LawCipher(context))
 
 
 class LawPassiveCipher(PassiveCipher):

@@ -23,7 +23,7 @@ from veilboost.party.simulation import simulate_training
 from veilboost.party.training import PassiveSession, TrainingJob, train_active
 from veilboost.protocols.masked.active import MaskedCipher
 from veilboost.protocols.masked.messages import Masks, NoisedVectors
-from veilboost.protocols.masked.options import MaskedOptions
+from veilboost.protocols.masked.parameters import MaskedOptions
 from veilboost.protocols.masked.spec import SPEC as MASKED
 from veilboost.protocols.spec import ProtocolSpec, RoleFactory
 from veilboost.protocols.vertical.active import VerticalActive, active_by

@@ -29,7 +29,7 @@ from veilboost.audit.attacks import (
     masked_split_likelihood,
     masked_split_search,
 )
-from veilboost.protocols.masked.options import PAPER_SETTING
+from veilboost.protocols.masked.parameters import PAPER_SETTING
 from veilboost.protocols.masked.theorems import advanced_share
 from veilboost.report.plots import line_chart, sheet
 

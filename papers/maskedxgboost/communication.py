@@ -14,7 +14,7 @@ from papers.rows import Line, Row, Rows, the
 from papers.target import Cell, Claim, Context, Target
 from veilboost.data.table import PartyTable
 from veilboost.party.simulation import simulate_training
-from veilboost.protocols.masked.options import PAPER_SETTING
+from veilboost.protocols.masked.parameters import PAPER_SETTING
 from veilboost.report.plots import bar_chart
 from veilboost.types import Column
 

@@ -10,7 +10,7 @@ from papers.measure import cost_cell
 from papers.noise import Method, federboost, ldp
 from papers.rows import Line, Row, Rows, by, picked, the
 from papers.target import PAPER_NAMES, Cell, Claim, Context, Target
-from veilboost.protocols.masked.options import PAPER_SETTING
+from veilboost.protocols.masked.parameters import PAPER_SETTING
 from veilboost.report.plots import bar_chart, sheet
 
 HE, MASKED, CLEAR = "HE-XGBoost", "MaskedXGBoost", "XGBoost-NonPrivate"

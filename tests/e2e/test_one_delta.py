@@ -21,7 +21,7 @@ from veilboost.party.settings import load_party
 from veilboost.privacy.accountant import DEFAULT_DELTA
 from veilboost.privacy.event import Event, ExactRelease
 from veilboost.privacy.ledger import Ledger, worst_epsilon
-from veilboost.protocols.sealed.options import SealedOptions
+from veilboost.protocols.sealed.parameters import SealedOptions
 from veilboost.protocols.sealed.spec import SPEC as SEALED
 from veilboost.types import Role
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from variances import duchi_variance, hybrid_variance, piecewise_variance
 from veilboost.crypto.csprng import Csprng
 from veilboost.fixedpoint import MAX_BITS, Scale
-from veilboost.protocols.ldp.options import LdpOptions, Ranges
-from veilboost.protocols.vertical.perturb import Noise, Perturbation, multiplier
+from veilboost.protocols.ldp.parameters import LdpOptions
+from veilboost.protocols.vertical.perturb import Noise, Perturbation, Ranges, multiplier
 
 MECHANISMS = ("gaussian", "laplace", "duchi", "piecewise", "hybrid")
 DRAWS = 8000

@@ -13,8 +13,8 @@ from veilboost.boost.rows import RowGroups
 from veilboost.boost.split import candidates_from_sums
 from veilboost.config import TrainingConfig
 from veilboost.fixedpoint import Scale
-from veilboost.protocols.masked.candidates import left_of, noisy_gains, rows_left
-from veilboost.protocols.masked.parameters import Noise
+from veilboost.protocols.masked.parameters import Noise, left_of, rows_left
+from veilboost.protocols.masked.passive import noisy_gains
 from veilboost.types import Column
 
 pytestmark = pytest.mark.fast

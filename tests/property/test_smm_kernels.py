@@ -10,16 +10,21 @@ from hypothesis import strategies as st
 from veilboost.crypto.csprng import Csprng
 from veilboost.protocols.smm1.active import MaskedNode
 from veilboost.protocols.smm1.passive import SplitColumns
-from veilboost.protocols.smm2.blocks import Room, bin_sums, blocks_of_node, secure_kernel
-from veilboost.protocols.smm2.options import Smm2Options
-from veilboost.protocols.vertical.kernels import KernelOptions, check_kernel, draw_mask, hidden_rows, masked, rounded
-from veilboost.protocols.vertical.null_space import (
+from veilboost.protocols.smm2.messages import Smm2Options
+from veilboost.protocols.smm2.passive import Room, bin_sums, blocks_of_node, secure_kernel
+from veilboost.protocols.vertical.smm import (
     _DRAWN,
     UNIT,
+    KernelOptions,
+    check_kernel,
     chunked_bin_sums,
     chunked_product,
+    draw_mask,
     gaussian,
+    hidden_rows,
+    masked,
     null_vectors,
+    rounded,
     rounding_error,
 )
 
@@ -140,7 +145,7 @@ def test_smm2_sums_are_exact_and_no_row_is_bare(seed, rows, features, width, dec
             mask = draw_mask(kernel, options, 6, source(seed + 1))
             left += part.left_sums(masked(mask, pairs.astype(np.float64)), totals)
     counts = [np.bincount(bins[:, f]) for f in range(features)]
-    sums = bin_sums(counts, [width * f for f in range(features)], width * features, left, totals)
+    sums = bin_sums(counts, [width * f for f in range(features + 1)], left, totals)
     for f in range(features):
         for b in range(width):
             assert np.array_equal(sums[width * f + b], pairs[bins[:, f] == b].astype(np.int64).sum(axis=0))

@@ -28,8 +28,7 @@ from veilboost.data.table import PartyTable
 from veilboost.errors import ImpossibleParameter
 from veilboost.party.simulation import simulate_training
 from veilboost.privacy.discrete import cell_counts, noisy_cuts
-from veilboost.protocols.sealed.accounting import cuts_event, cuts_sigma
-from veilboost.protocols.sealed.options import options_of
+from veilboost.protocols.sealed.parameters import cuts_event, cuts_sigma, options_of
 from veilboost.protocols.sealed.spec import SPEC as SEALED
 from veilboost.types import AnyArray, BoolArray, Column, Float32Array, Float64Array, PartyName
 

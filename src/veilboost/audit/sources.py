@@ -18,8 +18,7 @@ from veilboost.party.job import Job, load_job
 from veilboost.party.runs import RunFolder
 from veilboost.party.settings import load_party
 from veilboost.party.simulation import Simulation
-from veilboost.protocols.paillier.messages import PaillierRound
-from veilboost.protocols.paillier.options import options_of
+from veilboost.protocols.paillier.messages import PaillierRound, options_of
 from veilboost.protocols.registry import protocol_named
 from veilboost.protocols.validation import settle
 from veilboost.protocols.vertical.messages import BeginTraining

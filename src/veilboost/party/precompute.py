@@ -38,7 +38,7 @@ from veilboost.party.messages import CONTROL_MESSAGES, PrepareAlignment, Propose
 from veilboost.party.runs import RunFolder, keeping
 from veilboost.party.session import SessionContext, TrainingSession
 from veilboost.party.settings import PartySettings
-from veilboost.protocols.paillier.options import options_of
+from veilboost.protocols.paillier.messages import options_of
 from veilboost.protocols.spec import Precomputation
 from veilboost.protocols.validation import ResolvedJob, validate
 from veilboost.wire.channel import Peers

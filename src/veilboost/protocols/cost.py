@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -68,14 +69,6 @@ SIDES = ("start", "trees", "levels", "row_levels")  # bytes that tell rows where
 ONCE = ("start", "table_a", "table_p", "sorted_a", "sorted_p", "beyond_a", "beyond_p")
 
 
-def any_size(rows: int) -> float:
-    return float("inf")
-
-
-def _none(*about: Any) -> Units:
-    return {}
-
-
 @dataclass(frozen=True)
 class Cost:
     """Units that decide the seconds in rounds of the driving side (`here`) and of the other (`there`), the bytes that
@@ -98,12 +91,12 @@ class Cost:
     reach: int = 30
     most_trees: int = 6  # of a run that is measured
     far: tuple[int, int, int, int, int] = (5, 7, 5, 32, 1)  # columns, depth, bins and trees of the largest run
-    most_bytes: Callable[[int], float] = any_size  # of a message, with so many rows
+    most_bytes: Callable[[int], float] = lambda rows: math.inf  # of a message, with so many rows
     once_here: tuple[str, ...] = ("start", "table_a", "sorted_a", "beyond_a")
     once_there: tuple[str, ...] = ("start", "table_p", "sorted_p", "beyond_p")
     steps: tuple[str, ...] = ("start", "trees", "levels")  # what decides how often an answer is waited for
-    tree_units: Callable[[PlannedJob, int, Shape, bool], Units] = _none
-    job_units: Callable[[PlannedJob], Units] = _none
+    tree_units: Callable[[PlannedJob, int, Shape, bool], Units] = lambda job, columns, shape, first: {}
+    job_units: Callable[[PlannedJob], Units] = lambda job: {}
     for_each: tuple[str, ...] = ()
     for_most: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -129,8 +122,6 @@ HORIZONTAL_COST = Cost(
 )
 
 
-# --- memory -----------------------------------------------------------------------------------------------------
-
 # Bytes: of a value and of its bin; of a row's id, of its label.
 VALUE, BIN, TABLE_ROW, LABEL = 4, 1, 8, 8
 STATE_A = 8 + 8 + 4  # margin, gradient and hessian on the grid, the row's place in its node
@@ -152,10 +143,10 @@ class Room:
 
 @dataclass(frozen=True)
 class Needs:
-    """Memory that a protocol adds to that of tables, bins and rows: at its driver, and at one other party.
+    """What a protocol adds to the memory of tables, bins and rows: at its driver, and at one other party.
 
-    `for_each`: the driver keeps its part for every other party. `held`: while the other party works, a driver in the
-    same process still holds the message that it sent.
+    `for_each`: the driver keeps its part for every other party. `held`: a driver in the same process holds its message
+    while the other party works.
     """
 
     here: Room = Room()
@@ -167,7 +158,3 @@ class Needs:
         return Needs(
             self.here + other.here, self.there + other.there, self.for_each or other.for_each, self.held or other.held
         )
-
-
-def nothing_more(job: PlannedJob, columns: int) -> Needs:
-    return Needs()

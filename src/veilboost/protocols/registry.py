@@ -39,13 +39,7 @@ def protocols_of(setting: Setting) -> dict[str, ProtocolSpec]:
 
 
 def protocol_named(name: str, setting: Setting | None = None) -> ProtocolSpec:
-    """The protocol of this name; of this setting, where a caller has tables of one.
-
-    Raises
-    ------
-    UnknownProtocol
-        There is none, or it is for the other setting.
-    """
+    """The protocol of this name, and of this setting where a caller has tables of one; or `UnknownProtocol`."""
     spec = all_protocols().get(name)
     if spec is None:
         raise UnknownProtocol(f"there is no protocol {name!r}")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
 from veilboost.config import ProtocolOptions, TrainingConfig
 from veilboost.privacy.event import Event
-from veilboost.privacy.statement import Statement
-from veilboost.protocols.cost import Cost, InTurn, Needs, PlannedJob, nothing_more
+from veilboost.privacy.statement import Protection, Statement, Status
+from veilboost.protocols.cost import Cost, InTurn, Needs, PlannedJob
 from veilboost.types import Role
 from veilboost.wire.message import Message
 
@@ -19,22 +20,15 @@ if TYPE_CHECKING:
 
 Setting = Literal["vertical", "horizontal"]
 RoleFactory = Callable[[Any], Any]  # a context of `vertical.roles` or `horizontal.roles` to the role
-
-
-class PlannedReleases(Protocol):
-    """What a party of a role would release of so many rows and columns of its own, before the job starts."""
-
-    def __call__(self, config: TrainingConfig, rows: int, role: Role, columns: int = 1) -> Sequence[Event]: ...
+PlannedReleases = Callable[..., Sequence[Event]]  # of a config, rows, a role and columns, before the job starts
 
 
 @dataclass(frozen=True)
 class Evidence:
     """The attack that a status rests on, and whether it succeeds at default parameters and the size in question.
 
-    `subject` is what the protocol's statement calls it; `attack` is the name of one of `audit.attacks` or of an entry
-    point `veilboost.attacks`. None stands for the experiment of `audit.lower_bound`: a proved epsilon is tried by
-    measuring it from below. `applies` is False where the run holds nothing that the attack could use, which is then
-    the whole point.
+    `subject` is what the statement calls it, `attack` a name of `audit.attacks` or an entry point `veilboost.attacks`;
+    None: `audit.lower_bound` measures a proved epsilon from below. `applies`: the run holds what the attack could use.
     """
 
     victim: str
@@ -46,10 +40,9 @@ class Evidence:
 
 @dataclass(frozen=True)
 class BinSums:
-    """What the sums per bin are that an active party reads, as attacks on them need to know it.
+    """What attacks need to know of the sums per bin that an active party reads.
 
-    `counts`: the second number of a pair counts rows, in place of the hessian. `noise_bits`: by how many bits noise
-    widens a sum; 0 where there is none.
+    `counts`: in place of the hessian rows are counted. `noise_bits`: by how many bits noise widens a sum.
     """
 
     counts: bool = False
@@ -58,10 +51,9 @@ class BinSums:
 
 @dataclass(frozen=True)
 class Precomputation:
-    """The slow part of a driver's encryption, which `veilboost prepare` does before a job.
+    """The slow part of a driver's encryption, which `veilboost prepare` does before a job that `applies`.
 
-    `applies`: a job of this configuration encrypts so. `make` does it for so many values, and gives what is kept until
-    the job; `load` adds that to the randomness of the job.
+    `make` does it for so many values, and gives what is kept until then; `load` adds that to the job's randomness.
     """
 
     applies: Callable[[TrainingConfig], bool]
@@ -93,13 +85,13 @@ class ProtocolSpec:
     """
 
     name: str
-    setting: Setting
     summary: str
     source: str
-    exact: bool
     statement: Statement
     messages: tuple[type[Message], ...]
     roles: Mapping[str, RoleFactory]
+    setting: Setting = "vertical"
+    exact: bool = False
     driver: str = Role.ACTIVE
     helpers: tuple[str, ...] = ()
     options: type[ProtocolOptions] = ProtocolOptions
@@ -116,7 +108,7 @@ class ProtocolSpec:
     declared_classes: bool = False
     counts_rows: bool = True
     cost: Cost | InTurn | None = None
-    memory: Callable[[PlannedJob, int], Needs] = nothing_more
+    memory: Callable[[PlannedJob, int], Needs] = lambda job, columns: Needs()
     relative_cost: float | None = None
     evidence: tuple[Evidence, ...] = ()
     sums: BinSums = BinSums()
@@ -149,3 +141,36 @@ class ProtocolSpec:
         """The delta for which a job's noise on this role's data is made; None where no option says so."""
         name = self.delta_option(config, role)
         return None if name is None else float(getattr(self.options.from_dict(config.options), name))
+
+
+of_active = partial(Protection, victim="active", adversary="every passive party")
+of_passive = partial(Protection, victim="passive", adversary="the active party")
+
+ROWS_TOGETHER = of_active(
+    data="labels, by which rows are together",
+    status=Status.BROKEN,
+    why="every node's rows are told in the clear, and rows of a leaf have similar labels: a party that "
+    "knows a few labels infers most others",
+    needs_secrets=False,
+)
+
+OWN_SIDES = of_active(
+    data="features, by the sides of its winning cuts",
+    status=Status.OPEN,
+    why="on which side of each winning cut of the active party's own columns a row lies is told to all who keep rows "
+    "by node, but for the last level of a tree: the order of its values shows; columns, cuts and values do not",
+)
+
+EXACT_SUMS_OF_FEW_ROWS = of_passive(
+    data="features, few rows",
+    status=Status.BROKEN,
+    why="with ten rows or fewer to every sum of one bin, over all nodes and trees, linear programming and the "
+    "sides of winning cuts recover most rows' bins",
+    needs_secrets=False,
+)
+
+# What these statuses rest on.
+OWN_FEATURES = Evidence("active", "features", "active_order", True)
+LABELS_BY_NODES = Evidence("active", "labels", "instance_clusters", True)
+FEATURES_BY_SUMS = Evidence("passive", "features", "histogram_bins", True)
+FEATURES_BY_CUTS = Evidence("passive", "features", "feature_order", True)

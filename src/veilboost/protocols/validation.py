@@ -61,24 +61,10 @@ def resolve(
     custom_loss: CustomLoss | None = None,
     classes: Sequence[str] | None = None,
 ) -> ResolvedJob:
-    """Decide what the labels decide, and check the job.
+    """Decide what the labels of the active party's `table` decide, and check the job.
 
-    Parameters
-    ----------
-    table
-        The active party's, with its label.
-    classes
-        The class names that its owner declares, in the order of their trees. A declared class that no label has is
-        fine; a label outside of them is refused.
-
-    Raises
-    ------
-    MissingLabel
-        The table has no label.
-    LabelOutOfRange
-        The labels do not fit the objective or the declared classes.
-    UnsupportedCombination
-        The protocol, the engine or the loss do not go together.
+    `classes` are those that its owner declares, in the order of their trees. One that no label has is fine; a label
+    outside of them is refused.
     """
     if table.label is None:
         raise MissingLabel("the active party has no label")

@@ -15,7 +15,7 @@ from veilboost.audit.solvers import two_valued, used_vectors
 from veilboost.audit.sources import views_of_simulation
 from veilboost.config import TrainingConfig
 from veilboost.party.simulation import simulate_training
-from veilboost.protocols.smm2.options import Smm2Options
+from veilboost.protocols.smm2.messages import Smm2Options
 
 pytestmark = pytest.mark.fast
 

@@ -24,8 +24,7 @@ from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import JobRandomness
 from veilboost.model.store import load_model, save_model
 from veilboost.privacy.discrete import discrete_gaussian
-from veilboost.protocols.sealed.accounting import label_noise
-from veilboost.protocols.sealed.options import SealedOptions
+from veilboost.protocols.sealed.parameters import SealedOptions, label_noise
 
 pytestmark = pytest.mark.fast
 

@@ -15,10 +15,10 @@ from veilboost.crypto.paillier.keys import PublicKey
 from veilboost.plan.calibrate import measure
 from veilboost.plan.predict import cost_of, vertical_units
 from veilboost.protocols.cost import PlannedJob, tree_shape
-from veilboost.protocols.paillier import cost as paillier
+from veilboost.protocols.paillier import spec as paillier
 from veilboost.protocols.smm1 import spec as smm1
 from veilboost.protocols.smm2.spec import block_widths
-from veilboost.protocols.vertical.kernels import cuts_with_rows
+from veilboost.protocols.vertical.smm import cuts_with_rows
 from veilboost.types import AnyArray
 
 pytestmark = pytest.mark.fast

@@ -18,9 +18,9 @@ from veilboost.model.joined import join
 from veilboost.privacy.accountant import compose
 from veilboost.privacy.calibrate import CalibrationRequest
 from veilboost.privacy.event import ExactRelease, Gaussian
-from veilboost.protocols.elxgb.accounting import guess_probability, plan
-from veilboost.protocols.elxgb.clock import LateParties
+from veilboost.protocols.elxgb.active import LateParties
 from veilboost.protocols.elxgb.messages import LocalGains, NoisyRound
+from veilboost.protocols.elxgb.parameters import guess_probability, plan
 from veilboost.protocols.elxgb.spec import SPEC
 from veilboost.protocols.validation import ResolvedJob, validate
 from veilboost.protocols.vertical.messages import SplitRequest, StatisticsRequest

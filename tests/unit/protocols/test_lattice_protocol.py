@@ -18,8 +18,7 @@ from veilboost.config import TrainingConfig
 from veilboost.crypto.lattice.keys import POLYNOMIAL_BYTES, Blocks, Sizes
 from veilboost.errors import DamagedPacket, MalformedMessage, UnsupportedCombination
 from veilboost.protocols.lattice import active as lattice_active
-from veilboost.protocols.lattice.blocks import cut_into_blocks
-from veilboost.protocols.lattice.messages import LatticeRequest, LatticeRound, LatticeSums
+from veilboost.protocols.lattice.messages import LatticeRequest, LatticeRound, LatticeSums, cut_into_blocks
 from veilboost.wire.channel import MemoryChannel
 from veilboost.wire.message import encode
 from veilboost.wire.rpc import ENVELOPE_SIZE, Kind, Packet, from_chunks, to_chunks

@@ -18,10 +18,11 @@ from veilboost.privacy.accountant import compose
 from veilboost.privacy.calibrate import CalibrationRequest
 from veilboost.privacy.event import Adjacency, Duchi, ExactRelease, Gaussian, Laplace, MemoryAccount
 from veilboost.protocols.ldp.messages import LdpRequest, LdpRound, LdpScores
-from veilboost.protocols.ldp.options import LdpOptions, Ranges, ranges_of
+from veilboost.protocols.ldp.parameters import LdpOptions, ranges_of
 from veilboost.protocols.ldp.spec import SPEC
 from veilboost.protocols.registry import all_protocols
 from veilboost.protocols.validation import ResolvedJob, validate
+from veilboost.protocols.vertical.perturb import Ranges
 from veilboost.types import Role
 from veilboost.wire.channel import MemoryChannel
 

@@ -11,9 +11,8 @@ from veilboost.boost.bins import BinLayout
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import Csprng
 from veilboost.fixedpoint import Scale
-from veilboost.protocols.ldp.options import LdpOptions, Ranges
-from veilboost.protocols.ldp.scores import first_order
-from veilboost.protocols.vertical.perturb import Perturbation
+from veilboost.protocols.ldp.parameters import LdpOptions, first_order
+from veilboost.protocols.vertical.perturb import Perturbation, Ranges
 from veilboost.types import ColumnKind
 
 pytestmark = pytest.mark.fast

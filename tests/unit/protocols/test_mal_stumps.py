@@ -13,7 +13,7 @@ from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
 from veilboost.model.joined import join
 from veilboost.party.simulation import simulate_training
-from veilboost.protocols.mal.stumps import Couples, sums_by_slot, train_stumps
+from veilboost.protocols.mal.stumps import Couples, Stumps, sums_by_slot
 
 pytestmark = pytest.mark.fast
 
@@ -74,7 +74,8 @@ def test_sums_of_labels_give_the_trees_of_plain(name, categories, least):
     objective = make_objective(name, classes=3)
     rows = label[None] if name != "multiclass" else (label == np.arange(3)[:, None]).astype(float)
     base = objective.base_margin(label, None, None)
-    grown = train_stumps(block, sums_by_slot(block, rows), base, objective, config)
+    grown = Stumps(block, sums_by_slot(block, rows), base, objective, config)
+    grown.train()
     run = simulate_training({"a": PartyTable(np.arange(400), tuple(columns), label)}, "a", "plain", config)
     plain = join(run.parts)
     assert len(grown.trees) == len(plain.trees)

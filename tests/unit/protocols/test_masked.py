@@ -19,10 +19,9 @@ from veilboost.privacy.calibrate import CalibrationRequest
 from veilboost.privacy.event import Adjacency, ExactRelease, Gaussian
 from veilboost.privacy.statement import Status
 from veilboost.protocols.masked.accounting import OUTSIDER, numbers_per_node
-from veilboost.protocols.masked.candidates import noisy_gains
 from veilboost.protocols.masked.messages import BestGains, Masks, NoisedVectors
-from veilboost.protocols.masked.options import PAPER_SETTING, MaskedOptions
-from veilboost.protocols.masked.parameters import Noise
+from veilboost.protocols.masked.parameters import PAPER_SETTING, MaskedOptions, Noise
+from veilboost.protocols.masked.passive import noisy_gains
 from veilboost.protocols.masked.spec import SPEC
 from veilboost.protocols.registry import all_protocols
 from veilboost.protocols.validation import ResolvedJob, validate

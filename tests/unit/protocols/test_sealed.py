@@ -21,9 +21,8 @@ from veilboost.errors import UnsupportedCombination
 from veilboost.privacy.accountant import compose
 from veilboost.privacy.event import Adjacency, ExactRelease, Exponential, Gaussian, MemoryAccount
 from veilboost.protocols.registry import protocol_named
-from veilboost.protocols.sealed.accounting import label_noise, plan
 from veilboost.protocols.sealed.active import _left_counts
-from veilboost.protocols.sealed.options import SealedOptions, completed
+from veilboost.protocols.sealed.parameters import SealedOptions, completed, label_noise, plan
 from veilboost.protocols.validation import ResolvedJob, validate
 from veilboost.protocols.vertical.messages import ResumeTraining, SplitAnswer, SplitRequest
 from veilboost.protocols.vertical.roles import PassiveContext

@@ -17,11 +17,10 @@ from veilboost.crypto.csprng import Csprng
 from veilboost.crypto.lattice.keys import EncryptedSums, SecretKey, Sizes
 from veilboost.crypto.paillier.ciphertexts import PairPacking
 from veilboost.crypto.paillier.keys import PreparedRandomness
-from veilboost.protocols.lattice.blocks import cut_into_blocks, value_bits
-from veilboost.protocols.lattice.messages import LatticeRequest, LatticeSums
+from veilboost.protocols.lattice.messages import LatticeRequest, LatticeSums, cut_into_blocks, value_bits
 from veilboost.protocols.paillier.messages import PaillierRound, PaillierSums
 from veilboost.protocols.vertical.messages import BeginRound, BeginTraining, ClearSums, ColumnsOffered
-from veilboost.protocols.vertical.shuffle import ColumnShuffle
+from veilboost.protocols.vertical.round_state import ColumnShuffle
 from veilboost.types import BoolArray, Float64Array, Int32Array, Int64Array, PartyName
 
 MOST_EQUATIONS, MOST_CELLS, COLUMNS = 1500, 30_000_000, 2

@@ -16,7 +16,7 @@ from veilboost.crypto.ore.schemes import scheme_named
 from veilboost.data.table import PartyTable
 from veilboost.fixedpoint import to_ordered
 from veilboost.protocols.mal.messages import ComparisonKey, EncryptedExtremes, MaskedRows
-from veilboost.protocols.mal.options import MalOptions
+from veilboost.protocols.mal.parameters import MalOptions
 from veilboost.protocols.secagg.messages import CountsRequest, MaskedCounts
 from veilboost.types import BoolArray, Column, Float64Array, Int64Array, PartyName, UInt8Array, UInt32Array, UInt64Array
 

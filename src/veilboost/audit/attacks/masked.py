@@ -15,10 +15,8 @@ from veilboost.audit.attacks.gradients import labels_of, scored, tells_classes, 
 from veilboost.audit.replay import ReplayedLevel, ReplayedRound, rounds
 from veilboost.audit.solvers import five_layers, least_squares
 from veilboost.audit.view import Truth, View
-from veilboost.protocols.masked.candidates import rows_left
 from veilboost.protocols.masked.messages import Masks, NoisedVectors
-from veilboost.protocols.masked.options import MaskedOptions
-from veilboost.protocols.masked.parameters import Noise
+from veilboost.protocols.masked.parameters import MaskedOptions, Noise, rows_left
 from veilboost.protocols.vertical.messages import ColumnsOffered
 from veilboost.types import BoolArray, Float64Array, Int32Array, Int64Array, PartyName
 

@@ -13,10 +13,9 @@ from veilboost.audit.replay import ReplayedLevel, rounds
 from veilboost.audit.solvers import between, conjugate_gradients, two_valued, used_vectors
 from veilboost.audit.view import Truth, View
 from veilboost.protocols.smm1.messages import Smm1Request, Smm1Response
-from veilboost.protocols.smm2.messages import Smm2Kernels, Smm2Masked, Smm2Round
-from veilboost.protocols.smm2.options import Smm2Options
-from veilboost.protocols.vertical.kernels import KernelOptions, blocks_of
+from veilboost.protocols.smm2.messages import Smm2Kernels, Smm2Masked, Smm2Options, Smm2Round
 from veilboost.protocols.vertical.messages import ColumnsOffered
+from veilboost.protocols.vertical.smm import KernelOptions, blocks_of
 from veilboost.types import AnyArray, BoolArray, Float64Array, Int32Array, Int64Array, PartyName
 
 _COLUMNS, _ROWS, _CORNER_ROWS = 3, 4_000, 1_000  # how much is looked at

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 
 import numpy as np
@@ -11,19 +13,20 @@ import numpy as np
 from veilboost.boost.grower import Level, Round
 from veilboost.boost.split import Candidates, leaf_weights
 from veilboost.crypto.fingerprint import content_digest
-from veilboost.errors import MalformedMessage
+from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.fixedpoint import Scale
 from veilboost.privacy.discrete import discrete_gaussian
-from veilboost.protocols.elxgb.accounting import gradient_event, leaf_event
-from veilboost.protocols.elxgb.clock import ClockedPeers
 from veilboost.protocols.elxgb.messages import LocalGains, NoisyRound
-from veilboost.protocols.elxgb.options import ElxgbOptions, leaf_ranges, ranges_of
+from veilboost.protocols.elxgb.parameters import ElxgbOptions, gradient_event, leaf_event, leaf_ranges, ranges_of
 from veilboost.protocols.lattice.active import LatticeCipher
 from veilboost.protocols.paillier.active import PaillierCipher
 from veilboost.protocols.vertical import roles
 from veilboost.protocols.vertical.active import VerticalActive
+from veilboost.protocols.vertical.messages import StatisticsRequest
 from veilboost.protocols.vertical.perturb import Perturbation, multiplier, released_gradients, with_counts
-from veilboost.types import Float64Array, Int64Array
+from veilboost.types import Float64Array, Int64Array, PartyName
+from veilboost.wire.channel import Answer, Peers, Pending
+from veilboost.wire.message import Message
 
 _HENS: dict[str, Callable[[roles.ActiveContext], roles.StatisticsCipher]] = {
     "paillier": PaillierCipher,
@@ -36,45 +39,18 @@ def elxgb_active(context: roles.ActiveContext) -> VerticalActive:
     if options.clock:
         context = replace(context, peers=ClockedPeers(context.peers, options.clock))
     private = options.private_leaves and options.mechanism != "none"
-    return VerticalActive(context, ElxgbCipher(context), leaves=NoisyLeaves(context) if private else None)
-
-
-class ElxgbCipher(roles.StatisticsCipher):
-    """Encryption for the first round, noise for the others."""
-
-    shuffled = checks_totals = True
-
-    def __init__(self, context: roles.ActiveContext) -> None:
-        super().__init__(context)
-        options = ElxgbOptions.from_dict(context.config.options)
-        self._hens, self._dpns = _HENS[options.backend](context), DpnsCipher(context)
-        self._growing, self._clocked = self._hens, options.clock > 0
-
-    def shown(self, start: Round) -> Round:
-        self._growing = self._hens if start.number == 0 else self._dpns
-        # A party that missed the level above has no sums to derive siblings from.
-        self.derives_siblings = self._growing.derives_siblings and not self._clocked
-        return self._growing.shown(start)
-
-    def openings(self, current: roles.ActiveRound, openings: roles.Openings) -> roles.Openings:
-        return self._growing.openings(current, openings)
-
-    def enter(self, current: roles.ActiveRound, level: Level) -> tuple[roles.ActiveRound, Level]:
-        return self._growing.enter(current, level)
-
-    def ask(self, current: roles.ActiveRound, level: Level, requests: roles.Requests) -> roles.Waiting:
-        return self._growing.ask(current, level, requests)
-
-    def read(self, current: roles.ActiveRound, level: Level, waiting: roles.Waiting) -> roles.Statistics:
-        return self._growing.read(current, level, waiting)
+    hens = _HENS[options.backend](context)
+    # A party that missed the level above has no sums to derive siblings from.
+    hens.derives_siblings = hens.derives_siblings and not options.clock
+    leaves = NoisyLeaves(context) if private else None
+    return VerticalActive(context, hens, leaves=leaves, later=DpnsCipher(context))
 
 
 class DpnsCipher(roles.StatisticsCipher):
     """DPNS (ELXGB Algorithm 2): noisy gradients go out, best gains come back.
 
-    Perturbs once per tree, for all passive parties alike, and scores its own columns by the same noisy gradients. So
-    which split wins, which the passive parties see, follows from what they were given. The grower keeps the true
-    gradients: they are the paper's gradient cache, of which leaf weights are made.
+    Perturbs once per tree, for all alike, and scores its own columns by the same noisy gradients, so that which split
+    wins follows from what passive parties were given. Leaf weights come from the true gradients, the paper's cache.
     """
 
     def __init__(self, context: roles.ActiveContext) -> None:
@@ -143,3 +119,60 @@ class NoisyLeaves(roles.Leaves):
     def end_round(self) -> None:
         """The leaves of a round are disjoint: one release, whichever levels close them."""
         self.context.account.spend(replace(self._event, content=self._closed.hex()))
+
+
+class LateParties(UserWarning):
+    """Parties that a level went on without."""
+
+
+class ClockedPeers(Peers):
+    """Peers of whom each is asked for statistics by a thread of its own; for all else, everybody is waited for.
+
+    What a late party is asked next waits until it has answered: it follows the trees, and may be in time again.
+    """
+
+    def __init__(self, peers: Peers, seconds: float) -> None:
+        super().__init__({})
+        self._peers = peers
+        self._seconds = seconds
+        self._workers = {name: ThreadPoolExecutor(1, f"asking {name}") for name in peers.names}
+        self._last: dict[PartyName, Future[Message]] = {}  # of those whose last request was for statistics
+
+    @property
+    def names(self) -> tuple[PartyName, ...]:
+        return self._peers.names
+
+    def send(self, messages: Mapping[PartyName, Message]) -> Mapping[PartyName, Pending]:
+        direct = {name: asked for name, asked in messages.items() if not isinstance(asked, StatisticsRequest)}
+        for name in direct:
+            if name in self._last:
+                self._last.pop(name).result()  # what it refused while nobody waited comes to light here
+        pending: dict[PartyName, Pending] = dict(self._peers.send(direct))
+        for name, asked in messages.items():
+            if name not in direct:
+                self._last[name] = self._workers[name].submit(self._ask, name, asked)
+                pending[name] = self._last[name].result
+        return pending
+
+    def _ask(self, name: PartyName, asked: Message) -> Message:
+        return self._peers.send({name: asked})[name]()
+
+    def collect(self, pending: Mapping[PartyName, Pending], kind: type[Answer]) -> dict[PartyName, Answer]:
+        running = {name: self._last[name] for name in pending if name in self._last}
+        if not running:
+            return self._peers.collect(pending, kind)
+        self._peers.rounds += 1
+        wait(running.values(), return_when=FIRST_COMPLETED)  # "start the clock after collecting the first"
+        wait(running.values(), timeout=self._seconds)
+        late = [name for name, future in running.items() if not future.done()]
+        if late:
+            warnings.warn(f"a level went on without {', '.join(late)}", LateParties, stacklevel=2)
+        answers: dict[PartyName, Answer] = {}
+        for name, future in running.items():
+            if name in late:
+                continue
+            answer = future.result()
+            if not isinstance(answer, kind):
+                raise UnexpectedMessage(f"{name} answered {answer.type_name()} where {kind.type_name()} was expected")
+            answers[name] = answer
+        return answers

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from veilboost.protocols.vertical.messages import BeginRound
 from veilboost.types import Float64Array, Int32Array
@@ -14,7 +14,7 @@ from veilboost.wire.message import ArraySpec, Message, Reveals
 class NoisyRound(BeginRound):
     """Active to passive: the noisy gradients of a later tree, (trees, rows, 1 or 2), on a grid of 2^-exponent."""
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (
+    reveals = (
         *BeginRound.reveals,
         Reveals("gradient and hessian of every sampled row, with noise, for every tree after the first", "passive"),
     )
@@ -27,7 +27,7 @@ class NoisyRound(BeginRound):
 class LocalGains(Message):
     """Passive to active: the best gain of every node asked for. By which candidate, stays with its owner."""
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (
+    reveals = (
         Reveals(
             "the best gain of every node, from sums of noisy gradients, for every tree after the first",
             "active",

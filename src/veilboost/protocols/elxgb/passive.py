@@ -10,7 +10,7 @@ from veilboost.boost.rows import RowGroups
 from veilboost.boost.split import candidates_from_sums
 from veilboost.errors import UnexpectedMessage
 from veilboost.protocols.elxgb.messages import LocalGains, NoisyRound
-from veilboost.protocols.elxgb.options import ElxgbOptions
+from veilboost.protocols.elxgb.parameters import ElxgbOptions
 from veilboost.protocols.lattice.passive import LatticePassiveCipher
 from veilboost.protocols.paillier.passive import PaillierPassiveCipher
 from veilboost.protocols.vertical.messages import BeginRound, SplitRequest, StatisticsRequest

@@ -7,19 +7,17 @@ from dataclasses import replace
 
 from veilboost.config import TrainingConfig
 from veilboost.privacy.statement import Statement, Status
+from veilboost.protocols import spec
 from veilboost.protocols.cost import InTurn
-from veilboost.protocols.elxgb.accounting import calibrate, plan
 from veilboost.protocols.elxgb.active import elxgb_active
 from veilboost.protocols.elxgb.messages import LocalGains, NoisyRound
-from veilboost.protocols.elxgb.options import ElxgbOptions, refuse
+from veilboost.protocols.elxgb.parameters import ElxgbOptions, calibrate, plan, refuse
 from veilboost.protocols.elxgb.passive import ElxgbPassiveCipher
 from veilboost.protocols.lattice.messages import LatticeRequest, LatticeRound, LatticeSums
 from veilboost.protocols.ldp.spec import memory as ldp_memory
-from veilboost.protocols.paillier.cost import memory as paillier_memory
 from veilboost.protocols.paillier.messages import PaillierRound, PaillierSums
-from veilboost.protocols.paillier.options import PRECOMPUTATION
-from veilboost.protocols.spec import Evidence, ProtocolSpec
-from veilboost.protocols.vertical import statements
+from veilboost.protocols.paillier.spec import PRECOMPUTATION
+from veilboost.protocols.paillier.spec import memory as paillier_memory
 from veilboost.protocols.vertical.messages import LIFECYCLE, SplitAnswer, StatisticsRequest
 from veilboost.protocols.vertical.passive import passive_by
 from veilboost.wire.message import Message
@@ -38,30 +36,28 @@ def _exact_messages(config: TrainingConfig, first: int) -> Sequence[type[Message
     return LatticeRequest, LatticeSums, SplitAnswer
 
 
-SPEC = ProtocolSpec(
+SPEC = spec.ProtocolSpec(
     name="elxgb",
-    setting="vertical",
     summary="the first tree on encrypted gradients, later trees on noisy ones; leaf weights from true gradients",
     source="ELXGB (Xu et al.), Algorithms 1 to 3",
-    exact=False,
     statement=Statement(
         (
-            statements.of_active(
+            spec.of_active(
                 data="gradients of the first tree",
                 status=Status.SOUND,
                 why="under Paillier encryption with a key of 2048 bits or more, or ring-LWE encryption at 128 bits, "
                 "for parties that follow the protocol",
             ),
-            statements.of_active(
+            spec.of_active(
                 data="labels, by noisy gradients of later trees",
                 status=Status.BROKEN,
                 why="at the published epsilon of 10 for every number the noisy gradients of four trees, added up, tell "
                 "most labels; releases add up over trees, and without private_leaves leaf weights made of true "
                 "gradients tell later releases more than is counted",
             ),
-            statements.ROWS_TOGETHER,
-            statements.OWN_SIDES,
-            statements.of_passive(
+            spec.ROWS_TOGETHER,
+            spec.OWN_SIDES,
+            spec.of_passive(
                 data="features, many rows",
                 status=Status.HEURISTIC,
                 why="exact sums per bin of the first tree, one gain a node of later ones, and the sides of every "
@@ -69,7 +65,7 @@ SPEC = ProtocolSpec(
                 "open",
                 needs_secrets=False,
             ),
-            statements.EXACT_SUMS_OF_FEW_ROWS,
+            spec.EXACT_SUMS_OF_FEW_ROWS,
         )
     ),
     messages=(
@@ -95,9 +91,9 @@ SPEC = ProtocolSpec(
     memory=lambda job, columns: paillier_memory(job, columns) + ldp_memory(job, columns),
     relative_cost=350,
     evidence=(
-        Evidence("active", "labels", "noisy_gradients", True),
-        statements.OWN_FEATURES,
-        statements.FEATURES_BY_CUTS,
+        spec.Evidence("active", "labels", "noisy_gradients", True),
+        spec.OWN_FEATURES,
+        spec.FEATURES_BY_CUTS,
     ),
     precompute=replace(PRECOMPUTATION, applies=_by_paillier),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,14 +16,14 @@ from veilboost.wire.message import ArraySpec, Message, Reveals
 class BucketsRequest(Message):
     """Active to passive: send the buckets of all rows."""
 
-    reveals: ClassVar[tuple[Reveals, ...]] = ()
+    reveals = ()
 
 
 @dataclass(frozen=True)
 class Buckets(Message):
     """Passive to active: the bucket of every row in every column, (rows, columns), under randomized response."""
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (
+    reveals = (
         Reveals("for every row and column the bucket of its value, or by randomized response another one", "active"),
     )
     buckets: Annotated[NDArray[np.uint16], ArraySpec("uint16", 2)]
@@ -33,16 +33,14 @@ class Buckets(Message):
 class BucketRound(BeginRound):
     """Active to passive: a round starts. Which rows it samples nobody else needs to know: `fit` is empty."""
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (Reveals("which columns the round samples", "passive"),)
+    reveals = (Reveals("which columns the round samples", "passive"),)
 
 
 @dataclass(frozen=True)
 class BucketSplits(Message):
     """Active to passive: node `node[i]` of tree `tree[i]` splits by your candidate `handles[i]`; keep its threshold."""
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals("which of its columns and buckets split which node of which tree", "passive", exact=True),
-    )
+    reveals = (Reveals("which of its columns and buckets split which node of which tree", "passive", exact=True),)
     tree: Ints
     node: Ints
     handles: Ints

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
-from numpy.typing import NDArray
 
 from veilboost.boost.columns import ColumnBlock
 from veilboost.boost.rows import RowGroups
+from veilboost.config import ProtocolOptions
 from veilboost.crypto.fingerprint import content_digest
 from veilboost.errors import MalformedMessage, UnexpectedMessage
+from veilboost.fields import param
+from veilboost.privacy.event import Adjacency, Event, ExactRelease, RandomizedResponse
 from veilboost.privacy.mechanism import randomized_response
-from veilboost.protocols.federboost.accounting import FederBoostOptions, bucket_events
 from veilboost.protocols.federboost.messages import BucketRound, Buckets, BucketSplits, BucketsRequest
 from veilboost.protocols.vertical.messages import BeginRound, StatisticsRequest
 from veilboost.protocols.vertical.roles import PassiveCipher
@@ -32,6 +36,8 @@ class FederBoostPassiveCipher(PassiveCipher):
         raise UnexpectedMessage("no sums are made here: the active party has the buckets")
 
     def other(self, message: Message, state: RoundState | None) -> Message:
+        if self.job.block.shared is None:
+            raise UnexpectedMessage("buckets are made once, and this job makes them at every node")
         if isinstance(message, BucketsRequest):
             return self._buckets(self.job.block)
         if isinstance(message, BucketSplits):
@@ -43,18 +49,19 @@ class FederBoostPassiveCipher(PassiveCipher):
     def _buckets(self, block: ColumnBlock) -> Buckets:
         """All rows of all columns. Missing values have a bucket of their own, which is perturbed like the others."""
         options = FederBoostOptions.from_dict(self.job.config.options)
-        true = _matrix(block)
+        true = block.shared_bins.bins[0]
         # Drawn once per job: who asks again, or resumes the job, sees the same. Other buckets draw another noise.
         digest = content_digest(self.context.randomness, repr(options), block.layout.widths, true)
-        for event in bucket_events(options, block.layout, digest.hex()):
-            self.context.account.spend(event)
         shown = true.astype(np.uint16)
-        if options.mechanism == "response":
-            for column, width in enumerate(block.layout.widths.tolist()):
-                if width > 1:
-                    randomness = self.context.randomness.for_request("federboost", column, digest)
-                    values = true[:, column].astype(np.int64)
-                    shown[:, column] = randomized_response(randomness, values, width, options.epsilon)
+        for column, width in enumerate(block.layout.widths.tolist()):
+            if width == 1:
+                continue  # a single bucket tells nothing
+            # One event per column: a person stands in all of them, so a record costs the sum.
+            self.context.account.spend(bucket_event(options, width, f"column {column} buckets", digest.hex()))
+            if options.mechanism == "response":
+                randomness = self.context.randomness.for_request("federboost", column, digest)
+                values = true[:, column].astype(np.int64)
+                shown[:, column] = randomized_response(randomness, values, width, options.epsilon)
         return Buckets(shown)
 
     def _keep(self, message: BucketSplits, state: RoundState) -> Done:
@@ -69,16 +76,26 @@ class FederBoostPassiveCipher(PassiveCipher):
         keys = list(zip(message.tree.tolist(), message.node.tolist(), strict=True))
         if len(set(keys)) != count or any(key in self.job.rules for key in keys) or int(message.node.min()) < 0:
             raise MalformedMessage("a node is split already, or named twice")
-        bins = state.block.shared
-        if bins is None:
-            raise UnexpectedMessage("buckets are made once, and this job makes them at every node")
         splits = state.block.splits_of(message.handles, [])
-        rules = state.block.rules_of(splits, bins, np.zeros(count, dtype=np.int64))
+        rules = state.block.rules_of(splits, state.block.shared_bins, np.zeros(count, dtype=np.int64))
         self.job.rules.note(keys, rules, state.columns)
         return Done()
 
 
-def _matrix(block: ColumnBlock) -> NDArray[np.uint8] | NDArray[np.uint16]:
-    if block.shared is None:
-        raise UnexpectedMessage("buckets are made once, and this job makes them at every node")
-    return block.shared.bins[0]
+@dataclass(frozen=True)
+class FederBoostOptions(ProtocolOptions):
+    """How buckets are perturbed."""
+
+    mechanism: str = param("response", "randomized response, or buckets as they are", choices=("response", "none"))
+    epsilon: float = param(
+        4.0, "what the bucket of one value costs; a person of d columns spends d times as much", low=0, low_open=True
+    )
+
+
+def bucket_event(options: FederBoostOptions, buckets: int, release: str, content: str = "") -> Event:
+    about: dict[str, Any] = {"adversary": "the active party", "adjacency": Adjacency.PASSIVE_RECORD}
+    about |= {"protocol": "federboost", "release": release, "content": content}
+    if options.mechanism == "none":
+        return ExactRelease(what="buckets of values", **about)
+    about |= {"what": "buckets of values, under randomized response", "paper_epsilon": options.epsilon}
+    return RandomizedResponse(epsilon=options.epsilon, categories=buckets, **about)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from veilboost.config import TrainingConfig
-from veilboost.errors import UnsupportedCombination
+from veilboost.errors import ImpossibleParameter, UnsupportedCombination
+from veilboost.privacy.calibrate import CalibrationRequest, local_epsilon
+from veilboost.privacy.event import Adjacency, Event
+from veilboost.privacy.mechanism import keep_probability
 from veilboost.privacy.statement import Statement, Status
 from veilboost.protocols.cost import BIN, COMMON_A, COMMON_P, SIDES, Cost, Needs, PlannedJob, Room
-from veilboost.protocols.federboost.accounting import FederBoostOptions, calibrate, plan
 from veilboost.protocols.federboost.active import FederBoostCipher
 from veilboost.protocols.federboost.messages import BucketRound, Buckets, BucketSplits, BucketsRequest
-from veilboost.protocols.federboost.passive import FederBoostPassiveCipher
-from veilboost.protocols.spec import Evidence, ProtocolSpec
+from veilboost.protocols.federboost.passive import FederBoostOptions, FederBoostPassiveCipher, bucket_event
+from veilboost.protocols.spec import Evidence, ProtocolSpec, of_active, of_passive
 from veilboost.protocols.vertical.active import active_by
-from veilboost.protocols.vertical.messages import BeginTraining, ColumnsOffered, EndTraining, ResumeTraining
+from veilboost.protocols.vertical.messages import JOB
 from veilboost.protocols.vertical.passive import passive_by
-from veilboost.protocols.vertical.statements import of_active, of_passive
-from veilboost.wire.message import Done
+from veilboost.types import Role
 
 
 def _refuse(config: TrainingConfig) -> None:
@@ -32,12 +36,31 @@ def _memory(job: PlannedJob, columns: int) -> Needs:
     return Needs(Room(cells * BIN), Room(0.0, 2 * cells), for_each=True)
 
 
+def plan(config: TrainingConfig, rows: int, role: Role, columns: int = 1) -> Sequence[Event]:
+    """What a passive party releases: the buckets of each of its columns, once."""
+    if role is not Role.PASSIVE:
+        return ()
+    options = FederBoostOptions.from_dict(config.options)
+    return [bucket_event(options, config.max_bin, f"buckets of column {number}") for number in range(columns)]
+
+
+def calibrate(request: CalibrationRequest) -> Mapping[str, Any]:
+    """The epsilon of each value so that all columns of a person keep to the passive party's budget."""
+    if request.epsilon_passive is None:
+        raise ImpossibleParameter("federboost protects a passive party's features", "give a passive party's epsilon")
+    epsilon = local_epsilon(request.epsilon_passive, request.features, request.delta_passive)
+    return {
+        "options": {"mechanism": "response", "epsilon": epsilon},
+        "noise": {"kept": keep_probability(max(request.bins, 2), epsilon)},
+        "releases": request.features,
+        "adjacency": str(Adjacency.PASSIVE_RECORD),
+    }
+
+
 SPEC = ProtocolSpec(
     name="federboost",
-    setting="vertical",
     summary="perturbed buckets leave their owner once; the active party grows all trees alone",
     source="FederBoost, vertical (Tian et al.)",
-    exact=False,
     statement=Statement(
         (
             of_active(
@@ -56,25 +79,13 @@ SPEC = ProtocolSpec(
             of_passive(
                 data="features",
                 status=Status.HEURISTIC,
-                why=(
-                    "each value's bucket is locally private at epsilon, a person's record at the sum over its columns, "
-                    "given the cuts; the cuts are quantiles of all rows, and that a change of one value may move "
-                    "them is not counted"
-                ),
+                why="each value's bucket is locally private at epsilon, a person's record at the sum over its columns, "
+                "given the cuts; the cuts are quantiles of all rows, and that a change of one value may move "
+                "them is not counted",
             ),
         )
     ),
-    messages=(
-        BeginTraining,
-        ColumnsOffered,
-        BucketsRequest,
-        Buckets,
-        BucketRound,
-        BucketSplits,
-        ResumeTraining,
-        EndTraining,
-        Done,
-    ),
+    messages=(*JOB, BucketsRequest, Buckets, BucketRound, BucketSplits),
     roles={"active": active_by(FederBoostCipher), "passive": passive_by(FederBoostPassiveCipher)},
     exact_messages=lambda config, first: (BucketSplits,),
     options=FederBoostOptions,

@@ -26,8 +26,7 @@ from veilboost.crypto.lattice.keys import (
 from veilboost.engine.shards import pieces_of
 from veilboost.errors import UnsupportedCombination
 from veilboost.fixedpoint import weight_bits
-from veilboost.protocols.lattice.blocks import cut_into_blocks, value_bits
-from veilboost.protocols.lattice.messages import LatticeMore, LatticeRequest, LatticeRound, LatticeSums
+from veilboost.protocols.lattice import messages
 from veilboost.protocols.vertical import roles
 from veilboost.types import Int32Array, Int64Array, PartyName, UInt8Array
 from veilboost.wire.message import own_pages
@@ -40,9 +39,8 @@ _NO_ROWS = np.empty(0, dtype=np.int32)
 class LatticeCipher(roles.StatisticsCipher):
     """Encrypts once per level, for all passive parties alike: the widest of them decides the tiles' shape.
 
-    Where it `streams` and a level's ciphertexts are many, it sends a few spans at a time and adds what comes back.
-    Passive parties have `noise_bits` bits of room to add noise to a sum; `check_sizes` refuses sizes that leave no room
-    for what a party of so many columns adds.
+    Where it `streams` it sends a few spans of ciphertexts at a time. In a sum, `noise_bits` are left free for noise;
+    `check_sizes` refuses sizes without room for what a party of so many columns adds.
     """
 
     shuffled = True
@@ -70,7 +68,7 @@ class LatticeCipher(roles.StatisticsCipher):
 
     def openings(self, current: roles.ActiveRound, openings: roles.Openings) -> roles.Openings:
         seed, key = np.frombuffer(self._key.public_seed, dtype=np.uint8), self._key.public_part
-        return {name: LatticeRound(**vars(each), key_seed=seed, key=key) for name, each in openings.items()}
+        return {name: messages.LatticeRound(**vars(each), key_seed=seed, key=key) for name, each in openings.items()}
 
     def ask(self, current: roles.ActiveRound, level: Level, requests: roles.Requests) -> roles.Waiting:
         if not requests:
@@ -79,7 +77,7 @@ class LatticeCipher(roles.StatisticsCipher):
         layouts = [current.layouts[name] for name in requests]
         slots = max(layout.slots for layout in layouts)
         features = max(layout.features for layout in layouts)
-        bits = value_bits(self.config, weight_bits(self.context.largest_weight)) + self._noise_bits
+        bits = messages.value_bits(self.config, weight_bits(self.context.largest_weight)) + self._noise_bits
         sizes = sizes_for_job(self.context.rows, bits, slots, features)
         if sizes is None:
             raise UnsupportedCombination(
@@ -89,7 +87,7 @@ class LatticeCipher(roles.StatisticsCipher):
         if self._check_sizes is not None:
             self._check_sizes(sizes, features)
         self._sizes = sizes
-        self.block_node, block_rows = cut_into_blocks(build, self.context.rows, sizes.rows_per_block(bits))
+        self.block_node, block_rows = messages.cut_into_blocks(build, self.context.rows, sizes.rows_per_block(bits))
         self._run = np.array([run_length(rows, slots) for rows in block_rows.tolist()], dtype=np.int32)
         end = block_rows.cumsum()
         blocks = Blocks(_NO_ROWS, end - block_rows, end, self._run)
@@ -101,7 +99,7 @@ class LatticeCipher(roles.StatisticsCipher):
         ciphertext = self._next_ciphertexts()
         return self.context.peers.send(
             {
-                name: LatticeRequest(
+                name: messages.LatticeRequest(
                     **vars(request),
                     log_delta=sizes.log_delta,
                     run=self._run,
@@ -161,7 +159,7 @@ class LatticeCipher(roles.StatisticsCipher):
         sums: dict[PartyName, Int64Array] = {}
         while waiting:
             told = self._told or slice(0)
-            answers = self.context.peers.collect(waiting, LatticeSums)
+            answers = self.context.peers.collect(waiting, messages.LatticeSums)
             waiting = self._send_more(answers)  # peers sum these while we decrypt
             for name in list(answers):
                 slots = current.layouts[name].slots
@@ -174,15 +172,15 @@ class LatticeCipher(roles.StatisticsCipher):
                 np.add.at(sums[name], self.block_node[told], by_block)
         return sums
 
-    def _send_more(self, names: Iterable[PartyName]) -> roles.Waiting:
-        """The level's next ciphertexts, if any are left. Nothing here keeps them once they are sent."""
-        more = self._next_ciphertexts()
-        return self.context.peers.send(dict.fromkeys(names, LatticeMore(more))) if len(more) else {}
-
-    def _decrypt(self, answer: LatticeSums, blocks: slice, slots: int) -> Int64Array:
+    def _decrypt(self, answer: messages.LatticeSums, blocks: slice, slots: int) -> Int64Array:
         """A party's sums of some of the level's blocks."""
         encrypted = EncryptedSums(answer.sums, answer.masks)
         return self._key.decrypt(encrypted, self._run[blocks], slots, self._sizes, self.context.threads)
+
+    def _send_more(self, names: Iterable[PartyName]) -> roles.Waiting:
+        """The level's next ciphertexts, if any are left. Nothing here keeps them once they are sent."""
+        more = self._next_ciphertexts()
+        return self.context.peers.send(dict.fromkeys(names, messages.LatticeMore(more))) if len(more) else {}
 
 
 def encrypt_rows(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
@@ -25,8 +25,7 @@ from veilboost.crypto.lattice.keys import (
     span_seed,
 )
 from veilboost.errors import MalformedMessage, UnexpectedMessage
-from veilboost.protocols.lattice.blocks import cut_into_blocks, value_bits
-from veilboost.protocols.lattice.messages import LatticeMore, LatticeRequest, LatticeRound, LatticeSums
+from veilboost.protocols.lattice import messages
 from veilboost.protocols.vertical.messages import BeginRound, StatisticsRequest
 from veilboost.protocols.vertical.roles import PassiveCipher, PassiveContext
 from veilboost.protocols.vertical.round_state import RoundState
@@ -49,20 +48,14 @@ class Incoming:
     first: int
     last: int
 
-    @property
-    def awaited(self) -> Sequence[slice]:
-        """The spans whose ciphertexts are still to come."""
-        return self.blocks.spans()[self.last :]
-
 
 Noise: TypeAlias = Callable[[Incoming, RoundState], Int64Array | None]
 
 
 class LatticePassiveCipher(PassiveCipher):
-    """Keeps the round's public key and answers every level with encrypted sums.
+    """Answers levels with encrypted sums; where it `streams`, every message with some of a level's ciphertexts.
 
-    Where it `streams`, a level's ciphertexts may come in several messages, and each is answered by itself. `noise` is
-    what is added to a level's sums, (blocks, families, slots), None for nothing; `noise_bits` bits are kept for it.
+    `noise` is added to a level's sums, (blocks, families, slots), None for nothing; `noise_bits` bits are kept for it.
     """
 
     shuffles = True
@@ -76,43 +69,43 @@ class LatticePassiveCipher(PassiveCipher):
         self._incoming: Incoming | None = None
 
     def open_round(self, message: BeginRound) -> None:
-        if not isinstance(message, LatticeRound):
+        if not isinstance(message, messages.LatticeRound):
             raise UnexpectedMessage("a round of another protocol")
         seed = message.key_seed.tobytes()
         if self._key is None or self._key.seed != seed or not np.array_equal(self._key.part, message.key):
             self._key = PublicKey(seed, message.key)
         self._incoming = None
 
-    def answer(self, message: StatisticsRequest, state: RoundState, build: RowGroups) -> LatticeSums:
+    def answer(self, message: StatisticsRequest, state: RoundState, build: RowGroups) -> messages.LatticeSums:
         return self._answered(self._checked(message, state, build), state)
 
     def other(self, message: Message, state: RoundState | None) -> Message:
-        if not isinstance(message, LatticeMore):
+        if not isinstance(message, messages.LatticeMore):
             return super().other(message, state)
         old = self._incoming
-        if state is None or old is None or not old.awaited:
+        if state is None or old is None or old.last == len(old.blocks.spans()):
             raise UnexpectedMessage("ciphertexts came where none were missing")
         last = self._last_span(old.blocks, old.last, message.ciphertext)
         ciphertext = Ciphertext(old.ciphertext.seed, message.ciphertext)
         return self._answered(replace(old, ciphertext=ciphertext, first=old.last, last=last), state)
 
-    def _answered(self, incoming: Incoming, state: RoundState) -> LatticeSums:
+    def _answered(self, incoming: Incoming, state: RoundState) -> messages.LatticeSums:
         sums = self._sums(incoming, state)
         if self._streams:  # more may follow; what was summed is not kept until then
             self._incoming = replace(incoming, ciphertext=Ciphertext(incoming.ciphertext.seed, _NO_BYTES))
         return sums
 
     def _checked(self, message: StatisticsRequest, state: RoundState, build: RowGroups) -> Incoming:
-        if not isinstance(message, LatticeRequest):
+        if not isinstance(message, messages.LatticeRequest):
             raise UnexpectedMessage("a request of another protocol")
         layout, rows, sizes = state.block.layout, self.context.rows, Sizes(message.log_delta - 2)
         if not 0 <= sizes.log_flood <= MOST_LOG_FLOOD:
             raise MalformedMessage("the values are scaled so that there is no room to flood the sums")
         # Sums of few rows tell more: how finely nodes are cut follows from public bounds, not from the request.
-        most = sizes.rows_per_block(value_bits(self.job.config, self.job.weight_bits) + self._noise_bits)
+        most = sizes.rows_per_block(messages.value_bits(self.job.config, self.job.weight_bits) + self._noise_bits)
         if most < min(rows, LEAST_RUN) or sizes_for(min(rows, most), layout.slots, layout.features) > sizes:
             raise MalformedMessage("the values are scaled so that there is no room to flood the sums")
-        node, count = cut_into_blocks(build, rows, most)
+        node, count = messages.cut_into_blocks(build, rows, most)
         if len(message.run) != len(node):
             raise MalformedMessage("the ciphertexts are of other blocks of rows")
         end = count.cumsum()
@@ -135,7 +128,7 @@ class LatticePassiveCipher(PassiveCipher):
             raise MalformedMessage("there are ciphertexts of another number of rows")
         return last
 
-    def _sums(self, incoming: Incoming, state: RoundState) -> LatticeSums:
+    def _sums(self, incoming: Incoming, state: RoundState) -> messages.LatticeSums:
         if self._key is None:
             raise UnexpectedMessage("a level came before its round")
         added = None if self._noise is None else self._noise(incoming, state)
@@ -160,7 +153,7 @@ class LatticePassiveCipher(PassiveCipher):
         answers = build.together(blocks.edges(spans), bins.bins, pieces.__getitem__)
         if len(spans) == 1:
             only = next(answers)
-            return LatticeSums(only.sums, only.masks)
+            return messages.LatticeSums(only.sums, only.masks)
         sums = np.empty((sum(span.stop - span.start for span in spans), FAMILIES, layout.slots), dtype=np.uint64)
         masks = own_pages(sum(blocks.at(s, _NO_ROWS).mask_bytes(layout.slots) for s in spans))
         block_at = mask_at = 0
@@ -168,7 +161,7 @@ class LatticePassiveCipher(PassiveCipher):
             sums[block_at : block_at + len(answer.sums)] = answer.sums
             masks[mask_at : mask_at + len(answer.masks)] = answer.masks
             block_at, mask_at = block_at + len(answer.sums), mask_at + len(answer.masks)
-        return LatticeSums(sums, masks)
+        return messages.LatticeSums(sums, masks)
 
 
 def sum_rows(

@@ -1,40 +1,93 @@
-"""What `lattice` is and claims."""
+"""What `lattice` is and claims; its work in polynomials and the memory of its widest level, which `sealed` shares."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from functools import partial
 
-from veilboost.crypto.lattice.keys import SECURITY_BITS
-from veilboost.privacy.statement import Protection, Statement, Status
-from veilboost.protocols.lattice.active import LatticeCipher
-from veilboost.protocols.lattice.cost import COST, memory
+from veilboost.config import DEFAULTS
+from veilboost.crypto.lattice.keys import DEGREE, POLYNOMIAL_BYTES, SECURITY_BITS, SPAN_ROWS, run_length, sizes_for_job
+from veilboost.privacy.statement import Statement, Status
+from veilboost.protocols import cost, spec
+from veilboost.protocols.lattice.active import BYTES_AT_ONCE, LatticeCipher
 from veilboost.protocols.lattice.messages import LatticeMore, LatticeRequest, LatticeRound, LatticeSums
 from veilboost.protocols.lattice.passive import LatticePassiveCipher
-from veilboost.protocols.spec import ProtocolSpec
-from veilboost.protocols.vertical import statements
 from veilboost.protocols.vertical.active import active_by
 from veilboost.protocols.vertical.messages import LIFECYCLE, SplitAnswer
 from veilboost.protocols.vertical.passive import passive_by
 
-SPEC = ProtocolSpec(
+
+def level_polynomials(shape: cost.Shape, slots: int, features: int) -> Iterator[tuple[float, cost.Units]]:
+    """Of each level its rows, polynomials that are encrypted (runs) and that come back (tiles), and their products."""
+    sizes = sizes_for_job(int(max(shape.built_rows, default=1.0)), DEFAULTS.gradient_bits, slots, features)
+    for built, rows in zip(shape.built, shape.built_rows, strict=True):
+        node = max(1.0, rows / built)
+        most = node if sizes is None else sizes.rows_per_block(DEFAULTS.gradient_bits)
+        pieces = 1 << max(0, math.ceil(math.log2(node / most)))  # halves of halves
+        block, count = node / pieces, built * pieces
+        run = run_length(int(block), slots)
+        runs, tiles = math.ceil(block / run), math.ceil(slots * run / DEGREE)
+        yield rows, {"runs": count * runs, "tiles": count * tiles, "products": count * runs * tiles}
+
+
+def tree_units(job: cost.PlannedJob, columns: int, shape: cost.Shape, first: bool) -> cost.Units:
+    levels = [units for _, units in level_polynomials(shape, max(1, columns * job.bins), max(1, columns))]
+    return {name: sum(units[name] for units in levels) for name in ("runs", "tiles", "products")}
+
+
+COST = cost.Cost(
+    here=(*cost.COMMON_A, "slots_p", "runs", "tiles"),
+    there=(*cost.COMMON_P, "cells_p", "runs", "tiles", "products"),
+    sent=(*cost.SIDES, "runs"),
+    answered=(*cost.SIDES, "tiles", "slots_p"),
+    scale=4_000,
+    # Of a message of streamed ciphertexts the last span is whole, and a row takes up to 100 bytes.
+    most_bytes=lambda rows: BYTES_AT_ONCE + 100.0 * SPAN_ROWS,
+    tree_units=tree_units,
+    for_each=("tiles",),
+    for_most=("runs",),  # rows are encrypted once, in runs for whoever has most columns
+)
+
+
+def memory(job: cost.PlannedJob, columns: int, streams: bool = True) -> cost.Needs:
+    """The widest level: ciphertexts and masks, each as they are made and as they are sent; and of a span the
+    ciphertexts as they are multiplied, three families of two residues, with the bin of every cell.
+
+    Where a level streams a message has so many bytes, and the rest of its last span.
+    """
+    slots = max(1, columns * job.bins)
+    here = there = 0.0
+    shape = cost.tree_shape(job.rows, job.depth, cost.FIRST_SHARE)
+    for rows, units in level_polynomials(shape, slots, max(1, columns)):
+        span = min(1.0, SPAN_ROWS / rows)
+        ciphertexts = 4 * POLYNOMIAL_BYTES * units["runs"]
+        if streams:
+            ciphertexts = min(ciphertexts, BYTES_AT_ONCE + span * ciphertexts / 2)
+        masks = POLYNOMIAL_BYTES * units["tiles"] * min(1.0, ciphertexts / (4 * POLYNOMIAL_BYTES * units["runs"]))
+        loaded = span * (3 * 2 * 8 * DEGREE * units["runs"] + 4 * columns * rows)
+        here = max(here, 2 * ciphertexts + masks)
+        there = max(there, 2 * ciphertexts + 2 * masks + loaded)
+    # Beside a passive party that multiplies ciphertexts, the active one in the same process still has them.
+    return cost.Needs(cost.Room(0.0, here), cost.Room(0.0, there), held=True)
+
+
+SPEC = spec.ProtocolSpec(
     name="lattice",
-    setting="vertical",
     summary="gradients under packed ring-LWE encryption; the passive parties sum ciphertexts, exactly",
     source="VeilBoost; packing as ELXGB section 10 asks for",
     exact=True,
     statement=Statement(
         (
-            Protection(
-                victim="active",
+            spec.of_active(
                 data="gradients on the way",
                 adversary="every passive party, following the protocol",
                 status=Status.SOUND,
                 why="ring-LWE at 128 bits: N = 4096, log2 q = 100, ternary secrets",
             ),
-            statements.ROWS_TOGETHER,
-            statements.OWN_SIDES,
-            Protection(
-                victim="passive",
+            spec.ROWS_TOGETHER,
+            spec.OWN_SIDES,
+            spec.of_passive(
                 data="features, many rows",
                 adversary="the active party, following the protocol",
                 status=Status.HEURISTIC,
@@ -42,7 +95,7 @@ SPEC = ProtocolSpec(
                 "the sides of every winning cut; with thirty rows or more to every sum of one bin our attacks left "
                 "most bins open",
             ),
-            statements.EXACT_SUMS_OF_FEW_ROWS,
+            spec.EXACT_SUMS_OF_FEW_ROWS,
         )
     ),
     messages=(*LIFECYCLE, LatticeRound, LatticeRequest, LatticeMore, LatticeSums),
@@ -55,5 +108,5 @@ SPEC = ProtocolSpec(
     cost=COST,
     memory=memory,
     relative_cost=8,
-    evidence=(statements.LABELS_BY_NODES, statements.OWN_FEATURES, statements.FEATURES_BY_SUMS),
+    evidence=(spec.LABELS_BY_NODES, spec.OWN_FEATURES, spec.FEATURES_BY_SUMS),
 )

@@ -8,29 +8,23 @@ import numpy as np
 
 from veilboost.boost.bins import BinLayout
 from veilboost.boost.grower import Level, Round
-from veilboost.boost.rows import RowGroups
 from veilboost.boost.split import Candidates, leaf_weights
 from veilboost.crypto.fingerprint import content_digest
 from veilboost.errors import MalformedMessage
 from veilboost.fixedpoint import Scale
-from veilboost.protocols.ldp.accounting import gradient_event, totals_event
 from veilboost.protocols.ldp.messages import LdpRequest, LdpRound, LdpScores
-from veilboost.protocols.ldp.options import LdpOptions, ranges_of
-from veilboost.protocols.ldp.scores import score
+from veilboost.protocols.ldp.parameters import LdpOptions, gradient_event, ranges_of, score, totals_event
 from veilboost.protocols.vertical import roles
 from veilboost.protocols.vertical.active import VerticalActive
 from veilboost.protocols.vertical.perturb import Perturbation, released_gradients, with_counts
-from veilboost.types import BoolArray, Float64Array, Int32Array, Int64Array, PartyName
+from veilboost.types import BoolArray, Float64Array, Int64Array, PartyName
 
 _NOTHING = np.empty((0, 0, 0), dtype=np.int32)
 _NO_TOTALS = np.empty((0, 0), dtype=np.int64)
 
 
 class LdpCipher(roles.StatisticsCipher):
-    """Perturbs once per tree, or at every level; own columns are scored by the same noisy gradients.
-
-    So which split wins, which the passive parties see, is made from what they were given.
-    """
+    """Perturbs once per tree, or at every level; scores own columns by what was sent, so that winners tell no more."""
 
     def __init__(self, context: roles.ActiveContext) -> None:
         super().__init__(context)
@@ -38,8 +32,6 @@ class LdpCipher(roles.StatisticsCipher):
         self._options = LdpOptions.from_dict(self.config.options)
         self._ranges = ranges_of(self.config, self._options, context.trees_per_round)
         self._perturbation = Perturbation(self._options, self._ranges, self.config.gradient_bits)
-
-    # --- releases ---------------------------------------------------------------------------------------
 
     def shown(self, start: Round) -> Round:
         if self._options.mechanism == "none":
@@ -68,13 +60,14 @@ class LdpCipher(roles.StatisticsCipher):
         grid = vars(current.start.scale)
         return {name: LdpRound(**vars(each), **grid, gradients=self._sent) for name, each in openings.items()}
 
-    # --- the level --------------------------------------------------------------------------------------
-
     def enter(self, current: roles.ActiveRound, level: Level) -> tuple[roles.ActiveRound, Level]:
         start, name = current.start, f"round {current.start.number} level {level.depth}"
         self._told = _NO_TOTALS
         if self._options.per_node:  # FedXGBoost Alg. 6, line 1: M(g) for the users of this very node
-            start = self._release(start, name, _rows_of(level.fit.of(level.open), self._clean))
+            released, own = np.zeros(self._clean.shape[:2], dtype=np.bool_), level.fit.of(level.open)
+            for tree, begin, end in zip(own.group.tolist(), own.begin.tolist(), own.end.tolist(), strict=True):
+                released[tree, own.rows[begin:end]] = True
+            start = self._release(start, name, released)
         totals = level.fit.totals(start.gradients)
         if self._options.paper_form:  # Alg. 6, lines 1 and 2: G is exact, and sent
             channels = self._clean.shape[2]
@@ -128,11 +121,3 @@ def ldp_active(context: roles.ActiveContext) -> VerticalActive:
     private = LdpOptions.from_dict(context.config.options).private_leaves
     leaves = NoisyLeaves(context) if private else None
     return VerticalActive(context, LdpCipher(context), LdpSelector(context), leaves)
-
-
-def _rows_of(groups: RowGroups, clean: Int32Array) -> BoolArray:
-    """Which rows of which tree stand in these nodes."""
-    found = np.zeros(clean.shape[:2], dtype=np.bool_)
-    for tree, begin, end in zip(groups.group.tolist(), groups.begin.tolist(), groups.end.tolist(), strict=True):
-        found[tree, groups.rows[begin:end]] = True
-    return found

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
-from veilboost.protocols.vertical.messages import BeginRound, Ints, StatisticsRequest
+from veilboost.protocols.vertical.messages import TOGETHER, BeginRound, Ints, StatisticsRequest
 from veilboost.types import Float64Array, Int32Array, Int64Array
 from veilboost.wire.message import ArraySpec, Message, Reveals
 
@@ -19,7 +19,7 @@ class LdpRound(BeginRound):
     Empty where every level brings its own.
     """
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (
+    reveals = (
         *BeginRound.reveals,
         Reveals("gradient and, for a second-order score, hessian of every sampled row, with noise", "passive"),
     )
@@ -32,8 +32,8 @@ class LdpRound(BeginRound):
 class LdpRequest(StatisticsRequest):
     """Active to passive: a level to score. `gradients` and `totals` (nodes, 1 or 2) are empty unless asked for."""
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals("which rows are together in each node of each tree", "passive", exact=True),
+    reveals = (
+        TOGETHER,
         Reveals("with per_node, gradients and hessians of the level's rows with fresh noise", "passive"),
         Reveals("with paper_form, exact sums of gradients and hessians of every node", "passive"),
     )
@@ -45,7 +45,7 @@ class LdpRequest(StatisticsRequest):
 class LdpScores(Message):
     """Passive to active: the best candidate of every node and its score."""
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (
+    reveals = (
         Reveals("the best candidate of every node and its score, from sums of noisy gradients", "active", exact=True),
     )
     handle: Ints

@@ -6,8 +6,7 @@ from veilboost.boost.rows import RowGroups
 from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.fixedpoint import Scale
 from veilboost.protocols.ldp.messages import LdpRequest, LdpRound, LdpScores
-from veilboost.protocols.ldp.options import LdpOptions
-from veilboost.protocols.ldp.scores import score
+from veilboost.protocols.ldp.parameters import LdpOptions, score
 from veilboost.protocols.vertical.messages import BeginRound, StatisticsRequest
 from veilboost.protocols.vertical.perturb import checked_pairs, checked_scale
 from veilboost.protocols.vertical.roles import PassiveCipher, PassiveJob

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from veilboost.privacy.statement import Statement, Status
+from veilboost.protocols import spec
 from veilboost.protocols.cost import ALL_NODES_A, COMMON_P, GRADIENTS, SIDES, Cost, Needs, PlannedJob, Room
-from veilboost.protocols.ldp.accounting import calibrate, plan
 from veilboost.protocols.ldp.active import ldp_active
 from veilboost.protocols.ldp.messages import LdpRequest, LdpRound, LdpScores
-from veilboost.protocols.ldp.options import LdpOptions, refuse
+from veilboost.protocols.ldp.parameters import LdpOptions, calibrate, plan, refuse
 from veilboost.protocols.ldp.passive import LdpPassiveCipher
-from veilboost.protocols.spec import Evidence, ProtocolSpec
 from veilboost.protocols.vertical.messages import LIFECYCLE, SplitAnswer
 from veilboost.protocols.vertical.passive import passive_by
-from veilboost.protocols.vertical.statements import FEATURES_BY_CUTS, OWN_FEATURES, OWN_SIDES, of_active, of_passive
 
 _NOISE = 40  # bytes while integer noise is added: what was drawn, values on the grid, sums, those within bounds
 
@@ -21,25 +19,21 @@ def memory(job: PlannedJob, columns: int) -> Needs:
     return Needs(here=Room(0.0, float(job.rows) * (GRADIENTS + _NOISE)))
 
 
-SPEC = ProtocolSpec(
+SPEC = spec.ProtocolSpec(
     name="ldp",
-    setting="vertical",
     summary="every person's gradient gets noise before it leaves; passive parties score noisy sums",
     source="XGBoost-LDP (a baseline of MaskedXGBoost), FedXGBoost-LDP (Algorithm 6)",
-    exact=False,
     statement=Statement(
         (
-            of_active(
+            spec.of_active(
                 data="labels",
                 status=Status.HEURISTIC,
-                why=(
-                    "each release is differentially private for the label of a person, and releases add up over trees; "
-                    "but without private_leaves leaf weights come from true gradients, so later releases tell more "
-                    "about labels than is counted; with paper_form exact sums are sent and nothing is claimed"
-                ),
+                why="each release is differentially private for the label of a person, and releases add up over trees; "
+                "but without private_leaves leaf weights come from true gradients, so later releases tell more "
+                "about labels than is counted; with paper_form exact sums are sent and nothing is claimed",
             ),
-            OWN_SIDES,
-            of_passive(
+            spec.OWN_SIDES,
+            spec.of_passive(
                 data="features",
                 status=Status.OPEN,
                 why="the best candidate of every node, its score and the sides of winning cuts are sent without noise",
@@ -63,5 +57,5 @@ SPEC = ProtocolSpec(
     ),
     memory=memory,
     relative_cost=1.2,
-    evidence=(Evidence("active", "labels", "noisy_gradients", False), OWN_FEATURES, FEATURES_BY_CUTS),
+    evidence=(spec.Evidence("active", "labels", "noisy_gradients", False), spec.OWN_FEATURES, spec.FEATURES_BY_CUTS),
 )

@@ -8,7 +8,7 @@ from veilboost.crypto.ore.api import keygen
 from veilboost.errors import UnexpectedMessage
 from veilboost.protocols.horizontal.roles import HelperContext, HelperSide
 from veilboost.protocols.mal.messages import ComparisonKey, ComparisonKeyRequest, KeysRequest, SessionKeys
-from veilboost.types import PartyName, UInt8Array
+from veilboost.types import PartyName
 from veilboost.wire.message import Message
 
 
@@ -20,13 +20,9 @@ class MalAuthority(HelperSide):
         self._keys = keygen(context.random)
 
     def handle(self, party: PartyName, message: Message) -> Message:
-        comparison = _as_array(self._keys.comparison)
+        master, comparison = (np.frombuffer(key, np.uint8) for key in (self._keys.master, self._keys.comparison))
         if isinstance(message, KeysRequest) and party in self._context.participants:
-            return SessionKeys(_as_array(self._keys.master), comparison)
+            return SessionKeys(master, comparison)
         if isinstance(message, ComparisonKeyRequest) and party == self._context.helpers["comparer"]:
             return ComparisonKey(comparison)
         raise UnexpectedMessage(f"{message.type_name()} is not for {party} to ask of the authority")
-
-
-def _as_array(key: bytes) -> UInt8Array:
-    return np.frombuffer(key, np.uint8)

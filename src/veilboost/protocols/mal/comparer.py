@@ -15,8 +15,7 @@ from veilboost.crypto.ore.schemes import scheme_named
 from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.protocols.horizontal.roles import HelperContext, HelperSide
 from veilboost.protocols.mal import messages
-from veilboost.protocols.mal.extremes import SIDES
-from veilboost.protocols.mal.options import MalOptions
+from veilboost.protocols.mal.parameters import MalOptions
 from veilboost.types import PartyName
 from veilboost.wire.channel import Reply
 from veilboost.wire.message import Message
@@ -104,7 +103,7 @@ class MalComparer(HelperSide):
         for column in range(columns):
             there = [each for each in lists if each.present[column]]
             present[column] = bool(there)
-            for side, name in enumerate(SIDES):
+            for side, name in enumerate(messages.SIDES):
                 if there:
                     key = derive(answer.comparison.tobytes(), column, name)
                     values[column, side] = self._winner(key, there, column, side).values[column, side]
@@ -114,7 +113,7 @@ class MalComparer(HelperSide):
         self, key: bytes, lists: list[messages.EncryptedExtremes], column: int, side: int
     ) -> messages.EncryptedExtremes:
         """MAL Alg. 1, lines 7 and 8: one comparison for each further participant."""
-        best, wanted = lists[0], -1 if SIDES[side] == "low" else 1
+        best, wanted = lists[0], -1 if messages.SIDES[side] == "low" else 1
         for other in lists[1:]:
             first, second = (each.ciphertexts[column, side].tobytes() for each in (other, best))
             if self._scheme.compare(key, first, second) == wanted:

@@ -55,8 +55,8 @@ class BucketSpace:
     def _invert(self) -> tuple[Float64Array, int]:
         """A generalised inverse of S S', and the rank of S.
 
-        The buckets of every column add up to all rows, so one bucket of each further column can be left out. What is
-        left usually has full rank; where it has not, eigenvectors tell.
+        The buckets of every column add up to all rows, so one of each further column can be left out. What is left
+        usually has full rank.
         """
         gram = self._gram()
         counts = gram.diagonal()
@@ -133,10 +133,7 @@ def _inverse(matrix: Float64Array) -> Float64Array:
 
 @dataclass(frozen=True)
 class Guarded:
-    """Rows that are fit to be masked: their buckets, which of the participant's rows they are, and what was done.
-
-    `exposed` are rows above the limit, which only the policy "allow" leaves.
-    """
+    """Rows that are fit to be masked, and what was done to them; only the policy "allow" leaves `exposed` ones."""
 
     buckets: UInt8Array
     kept: BoolArray
@@ -158,15 +155,7 @@ class Guarded:
 
 
 def guard_rows(buckets: UInt8Array, widths: Int64Array, policy: str, limit: float) -> Guarded:
-    """Make sure that no row's leverage is above the limit, as the policy says.
-
-    Raises
-    ------
-    UnsupportedCombination
-        The policy is "refuse" and a label would show.
-    EmptyTable
-        Nothing that the policy allows makes the masks hide the labels: there are too few rows.
-    """
+    """Make sure that no row's leverage is above the limit: refuse, merge buckets or drop rows, as the policy says."""
     everyone = np.ones(len(buckets), dtype=np.bool_)
     found = _measured(buckets, everyone, widths, limit)
     if not found.exposed or policy == "allow":

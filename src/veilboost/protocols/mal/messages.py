@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from veilboost.types import Float64Array, UInt8Array
 from veilboost.wire.message import ArraySpec, Message, Reveals
@@ -13,7 +13,7 @@ from veilboost.wire.message import ArraySpec, Message, Reveals
 class MalColumns(Message):
     """Participant to server, with its word that it takes part: its columns' and labels' names and kinds."""
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (
+    reveals = (
         Reveals(
             "names and kinds of columns, the categories that it knows, and which columns have missing values", "server"
         ),
@@ -26,16 +26,14 @@ class MalColumns(Message):
 class KeysRequest(Message):
     """Participant to authority: the keys of this session."""
 
-    reveals: ClassVar[tuple[Reveals, ...]] = ()
+    reveals = ()
 
 
 @dataclass(frozen=True)
 class SessionKeys(Message):
     """Authority to participant: the master key and the comparison key."""
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals("the keys that encrypt and compare extremes in this session", "participant"),
-    )
+    reveals = (Reveals("the keys that encrypt and compare extremes in this session", "participant"),)
     master: Annotated[UInt8Array, ArraySpec("uint8", 1)]
     comparison: Annotated[UInt8Array, ArraySpec("uint8", 1)]
 
@@ -44,14 +42,14 @@ class SessionKeys(Message):
 class ComparisonKeyRequest(Message):
     """Comparer to authority: the comparison key of this session."""
 
-    reveals: ClassVar[tuple[Reveals, ...]] = ()
+    reveals = ()
 
 
 @dataclass(frozen=True)
 class ComparisonKey(Message):
     """Authority to comparer: the comparison key alone."""
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (Reveals("the key that compares extremes in this session", "comparer"),)
+    reveals = (Reveals("the key that compares extremes in this session", "comparer"),)
     comparison: Annotated[UInt8Array, ArraySpec("uint8", 1)]
 
 
@@ -63,7 +61,7 @@ class EncryptedExtremes(Message):
     no value. The answer is over all of `participants`, once each of them has sent its own.
     """
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (
+    reveals = (
         Reveals(
             "the order of the participants' lowest and highest values, column by column, and whose each is", "comparer"
         ),
@@ -81,7 +79,7 @@ class EncryptedExtremes(Message):
 class GlobalExtremes(Message):
     """Comparer to participant: the sealed lowest and highest value of all, (columns, 2, bytes)."""
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (
+    reveals = (
         Reveals("the exact lowest and highest value of every numeric column over all participants", "participant"),
     )
     values: Annotated[UInt8Array, ArraySpec("uint8", 3)]
@@ -92,9 +90,7 @@ class GlobalExtremes(Message):
 class ExtremesMissing(Message):
     """Comparer to participant: nothing was compared, for these participants have sent no extremes in time."""
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals("which participants the comparer has not heard from", "participant"),
-    )
+    reveals = (Reveals("which participants the comparer has not heard from", "participant"),)
     missing: tuple[str, ...]
 
 
@@ -102,7 +98,7 @@ class ExtremesMissing(Message):
 class RowsHeldBack(Message):
     """Participant to server: no rows, for the comparer has not heard from these participants."""
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (Reveals("which participants the comparer has not heard from", "server"),)
+    reveals = (Reveals("which participants the comparer has not heard from", "server"),)
     missing: tuple[str, ...]
 
 
@@ -110,7 +106,7 @@ class RowsHeldBack(Message):
 class RowsRequest(Message):
     """Server to participant: what all participants' columns are together; send your rows."""
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (
+    reveals = (
         Reveals(
             "who takes part, and the categories, classes and missing values of all participants together", "participant"
         ),
@@ -123,7 +119,7 @@ class RowsRequest(Message):
 class MaskedRows(Message):
     """Participant to server: every row's buckets (rows, columns), its masked labels (classes, rows), and the ranges."""
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (
+    reveals = (
         Reveals("the bucket of every row in every column, after randomized response where epsilon is set", "server"),
         Reveals(
             "labels under masks: the exact sum of labels in every bucket, and what follows from all these sums",
@@ -152,3 +148,6 @@ MESSAGES: tuple[type[Message], ...] = (
     MaskedRows,
     RowsHeldBack,
 )
+
+
+SIDES = ("low", "high")  # each has keys of its own, as every column has

@@ -3,34 +3,32 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Sequence
 
 import numpy as np
 
+from veilboost.crypto.csprng import JobRandomness, Pool
 from veilboost.crypto.fingerprint import content_digest
-from veilboost.crypto.ore.api import KEY_BYTES, OreKeys
+from veilboost.crypto.ore.api import KEY_BYTES, SEALED_BYTES, OreKeys, read_value, seal_value, to_ordered
+from veilboost.crypto.ore.schemes import scheme_named
 from veilboost.data.schema import check_labels
 from veilboost.engine.api import blas_threads
-from veilboost.errors import MalformedMessage, UnexpectedMessage, UnsupportedCombination
+from veilboost.errors import ImpossibleParameter, MalformedMessage, UnexpectedMessage, UnsupportedCombination
 from veilboost.model.part import Part
 from veilboost.privacy.mechanism import gaussian
 from veilboost.protocols.horizontal.roles import ParticipantContext, ParticipantSide
 from veilboost.protocols.horizontal.schema import Schema, describe, table_in_terms_of
 from veilboost.protocols.horizontal.whole import TrainedModel, block_with_cuts, from_message
-from veilboost.protocols.mal import messages
-from veilboost.protocols.mal.accounting import extremes_event, perturb, spend_rows
-from veilboost.protocols.mal.extremes import Extremes, cuts_of, numeric_columns
+from veilboost.protocols.mal import messages, parameters
 from veilboost.protocols.mal.masks import BucketSpace, guard_rows
-from veilboost.protocols.mal.options import MOST_SLOTS, MalOptions
-from veilboost.types import Float64Array
+from veilboost.types import Column, Float64Array, PartyName
 from veilboost.wire.channel import Reply
 from veilboost.wire.message import Done, Message
 
 
 class MalParticipant(ParticipantSide):
-    """Answers the server; asks the authority and the comparer by its own channels.
-
-    Two exchanges carry data: extremes to the comparer and the ranges back, rows to the server and the model back.
-    """
+    """Answers the server; sends the comparer its extremes, and asks the authority for keys, by channels of its own."""
 
     def __init__(self, context: ParticipantContext) -> None:
         if context.table.weight is not None:
@@ -38,9 +36,9 @@ class MalParticipant(ParticipantSide):
         if context.held_out is not None:
             raise UnsupportedCombination("mal has no validation rows", "leave them out, or use secagg")
         self._context = context
-        self._options = MalOptions.from_dict(context.config.options)
+        self._options = parameters.MalOptions.from_dict(context.config.options)
         self._schema = describe(context.table, context.config.objective)
-        numeric = [context.table.columns[at] for at in numeric_columns(self._schema)]
+        numeric = [context.table.columns[at] for at in parameters.numeric_columns(self._schema)]
         self._extremes = Extremes(numeric, self._options)
         self._keys: OreKeys | None = None
         self._answered: tuple[messages.RowsRequest, messages.MaskedRows] | None = None
@@ -75,7 +73,7 @@ class MalParticipant(ParticipantSide):
         if self._keys is None:
             self._keys = self._ask_for_keys()
         shown = content_digest(self._context.randomness, self._extremes.values)
-        self._context.account.spend(extremes_event(shown.hex()))
+        self._context.account.spend(parameters.extremes_event(shown.hex()))
         sent = self._extremes.encrypted(self._keys, self._context.randomness, request.participants)
         pending = self._context.helpers.send({"comparer": sent})["comparer"]
         return lambda: self._rows_once_compared(request, schema, pending())
@@ -98,19 +96,23 @@ class MalParticipant(ParticipantSide):
     def _masked(self, schema: Schema, ranges: Float64Array) -> messages.MaskedRows:
         config, options, context = self._context.config, self._options, self._context
         columns, label = table_in_terms_of(context.table, schema)
-        cuts = cuts_of(schema, ranges[:, 0], ranges[:, 1], config.max_bin)
+        cuts = parameters.cuts_of(schema, ranges[:, 0], ranges[:, 1], config.max_bin)
         block = block_with_cuts(columns, len(label), cuts, schema.missing, config, context.threads)
-        if block.layout.widest > MOST_SLOTS:
-            raise UnsupportedCombination(f"a column has more than {MOST_SLOTS} categories", "group rare categories")
+        if block.layout.widest > parameters.MOST_SLOTS:
+            raise UnsupportedCombination(
+                f"a column has more than {parameters.MOST_SLOTS} categories", "group rare categories"
+            )
         widths = block.layout.widths.astype(np.int64)
         buckets = block.shared_bins.bins[0]
         content = content_digest(context.randomness, repr(options), widths, buckets, label)
-        noisy = perturb(buckets, widths.tolist(), options.epsilon, context.randomness, content)
+        noisy = parameters.perturb(buckets, widths.tolist(), options.epsilon, context.randomness, content)
         with blas_threads(1):  # the matrices are small: threads would only wait for each other
             guarded = guard_rows(noisy, widths, options.guard, options.max_leverage)
             labels = _label_rows(schema, label)[:, guarded.kept]
             masks = self._masks(guarded.space, labels, content)
-        spend_rows(context.account, widths.tolist(), options.epsilon, content.hex(), context.table.rows)
+        shown, told = enumerate(widths.tolist()), (content.hex(), context.table.rows)
+        events = [parameters.bucket_event(at, width, options.epsilon, *told) for at, width in shown if width > 1]
+        context.account.spend(*events, parameters.label_event(*told, int(widths.sum())))
         return messages.MaskedRows(
             guarded.buckets, labels + masks, ranges[:, 0], ranges[:, 1], json.dumps(guarded.report())
         )
@@ -136,3 +138,73 @@ def _label_rows(schema: Schema, label: Float64Array) -> Float64Array:
         return label[None, :]
     check_labels(np.arange(schema.kinds, dtype=np.float64), "multiclass")
     return (label[None, :] == np.arange(schema.kinds)[:, None]).astype(np.float64)
+
+
+class Extremes:
+    """Lowest and highest values of numeric columns, encrypted to be compared, sealed for others; NaN where none is."""
+
+    def __init__(self, columns: Sequence[Column], options: parameters.MalOptions) -> None:
+        self._options = options
+        self._scheme = scheme_named(options.ore, options.ore_bits)
+        self.values = np.full((len(columns), 2), np.nan)
+        for at, column in enumerate(columns):
+            present = column.values[~np.isnan(column.values)]
+            if len(present):
+                self.values[at] = float(present.min()), float(present.max())
+        self._present = ~np.isnan(self.values[:, 0])
+        if bool((np.abs(self.values[self._present]) > options.largest).any()):
+            raise ImpossibleParameter(
+                "a value is outside the range that the participants agreed on (largest)",
+                "look for a wrong value, or agree on a larger range",
+            )
+
+    def encrypted(
+        self, keys: OreKeys, randomness: JobRandomness, participants: tuple[PartyName, ...]
+    ) -> messages.EncryptedExtremes:
+        """The same ciphertexts whenever they are asked for, whoever takes part."""
+        count = len(self.values)
+        ciphertexts = np.zeros((count, 2, self._scheme.size), dtype=np.uint8)
+        sealed = np.zeros((count, 2, SEALED_BYTES), dtype=np.uint8)
+        random = Pool(randomness.for_request("mal", "extremes", keys.master, self.values.tobytes()))
+        for at in np.flatnonzero(self._present).tolist():
+            for side, value in enumerate(self.values[at].tolist()):
+                own = keys.for_purpose(at, messages.SIDES[side])
+                ciphertexts[at, side] = np.frombuffer(self._scheme.encrypt(own, self._ordered(value), random), np.uint8)
+                sealed[at, side] = np.frombuffer(seal_value(own, value, random), np.uint8)
+        return messages.EncryptedExtremes(ciphertexts, sealed, self._present.astype(np.uint8), participants)
+
+    def within(self, keys: OreKeys, answer: messages.GlobalExtremes) -> Float64Array:
+        """The extremes of all, (columns, 2), which must enclose the own ones.
+
+        The comparer cannot seal a value: it can only give back a wrong participant's, and whose lies beyond it sees so.
+        """
+        shape = (*self.values.shape, SEALED_BYTES)
+        if answer.values.shape != shape or answer.present.shape != self._present.shape:
+            raise MalformedMessage("the comparer answered for other columns")
+        found = np.full(self.values.shape, np.nan)
+        for at in np.flatnonzero(answer.present).tolist():
+            for side in range(2):
+                sealed = answer.values[at, side].tobytes()
+                found[at, side] = read_value(keys.for_purpose(at, messages.SIDES[side]), sealed)
+        for at in np.flatnonzero(self._present | (answer.present != 0)).tolist():
+            self._check(found[at].tolist(), self.values[at].tolist() if self._present[at] else None)
+        return found
+
+    def _check(self, found: list[float], own: list[float] | None) -> None:
+        inconsistent = MalformedMessage(
+            "the comparer's answer contradicts this participant's own values",
+            "do not train on this: ask whoever runs the comparer",
+        )
+        if any(math.isnan(value) for value in found):
+            raise inconsistent
+        low, high = (self._ordered(value) for value in found)
+        if low > high or (own is not None and (self._ordered(own[0]) < low or self._ordered(own[1]) > high)):
+            raise inconsistent
+        if max(abs(value) for value in found) > self._options.largest:
+            raise ImpossibleParameter(
+                "an extreme of another participant is outside the range that all agreed on (largest)",
+                "ask the participants for wrong values, or agree on a larger range",
+            )
+
+    def _ordered(self, value: float) -> int:
+        return to_ordered(value) >> (64 - self._options.ore_bits)

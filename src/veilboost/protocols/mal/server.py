@@ -16,9 +16,8 @@ from veilboost.protocols.horizontal.roles import ServerContext, ServerSide, ask_
 from veilboost.protocols.horizontal.schema import Schema, unify
 from veilboost.protocols.horizontal.whole import bare_block, make_whole, to_message
 from veilboost.protocols.mal import messages
-from veilboost.protocols.mal.extremes import cuts_of, numeric_columns
-from veilboost.protocols.mal.options import MalOptions
-from veilboost.protocols.mal.stumps import sums_by_slot, train_stumps
+from veilboost.protocols.mal.parameters import MalOptions, cuts_of, numeric_columns
+from veilboost.protocols.mal.stumps import Stumps, sums_by_slot
 from veilboost.types import AnyArray, Float64Array, PartyName
 from veilboost.wire.message import Done, Message
 
@@ -41,7 +40,8 @@ class MalServer(ServerSide):
         block, label_sums, reports = self._pool(schema, rows)
         objective = objective_of(schema.objective, config, max(2, schema.kinds))
         base = self._base(objective, block, label_sums)
-        grown = train_stumps(block, label_sums, base, objective, config, context.threads, context.watcher)
+        grown = Stumps(block, label_sums, base, objective, config, context.threads)
+        grown.train(context.watcher)
         part = make_whole("mal", schema, grown.trees, base, SplitRecords.of(grown.rules), config)
         self._ask(rows, to_message(part), Done)
         return TrainingOutcome(part, grown.history, reports, self._dropped)
@@ -85,8 +85,6 @@ class MalServer(ServerSide):
                 "; ".join(self._dropped.values()) or "start more participants",
             )
 
-    # --- rows in ----------------------------------------------------------------------------------------
-
     def _pool(
         self, schema: Schema, rows: Mapping[PartyName, messages.MaskedRows]
     ) -> tuple[ColumnBlock, Float64Array, dict[PartyName, dict[str, Any]]]:
@@ -94,7 +92,8 @@ class MalServer(ServerSide):
         first = next(iter(rows.values()))
         numeric = len(numeric_columns(schema))
         for name, each in rows.items():
-            if len(each.low) != numeric or not (_same(each.low, first.low) and _same(each.high, first.high)):
+            ends = (each.low, first.low), (each.high, first.high)
+            if len(each.low) != numeric or not all(np.array_equal(*pair, equal_nan=True) for pair in ends):
                 raise MalformedMessage(
                     f"{name} was told other ranges than the other participants",
                     "do not train on this: ask whoever runs the comparer",
@@ -119,15 +118,8 @@ class MalServer(ServerSide):
         return bare_block(schema, cuts, config, buckets, self._context.threads)
 
 
-def _same(one: Float64Array, other: Float64Array) -> bool:
-    return np.array_equal(one, other, equal_nan=True)
-
-
 def _checked_sums(name: PartyName, schema: Schema, block: ColumnBlock, sums: Float64Array) -> Float64Array:
-    """The sums without their rounding error: of zeros and ones they are whole numbers, from none to all of the rows.
-
-    Masks that do not cancel are found out here, participant by participant.
-    """
+    """The sums as whole numbers, which those of zeros and ones are; here masks that do not cancel are found out."""
     if schema.objective == "regression":
         return sums
     whole = np.rint(sums)

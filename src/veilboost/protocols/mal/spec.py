@@ -2,61 +2,55 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from veilboost.privacy.statement import Protection, Statement, Status
 from veilboost.protocols.cost import Cost, Needs, Room
 from veilboost.protocols.horizontal.whole import TrainedModel
-from veilboost.protocols.mal.accounting import plan
 from veilboost.protocols.mal.authority import MalAuthority
 from veilboost.protocols.mal.comparer import MalComparer
 from veilboost.protocols.mal.messages import MESSAGES
-from veilboost.protocols.mal.options import FIXED, MalOptions, refuse
+from veilboost.protocols.mal.parameters import FIXED, MalOptions, plan, refuse
 from veilboost.protocols.mal.participant import MalParticipant
 from veilboost.protocols.mal.server import MalServer
 from veilboost.protocols.spec import Evidence, ProtocolSpec
 from veilboost.wire.message import Done
+
+_of_participant = partial(Protection, victim="participant", adversary="the server")
 
 SPEC = ProtocolSpec(
     name="mal",
     setting="horizontal",
     summary="rows by bucket under randomized response, labels under masks that cancel, trees of depth 1, two rounds",
     source="MAL (Zha, Lin, Huang, Liu)",
-    exact=False,
     statement=Statement(
         (
-            Protection(
-                victim="participant",
+            _of_participant(
                 data="labels",
-                adversary="the server",
                 status=Status.BROKEN,
                 why="sums of labels per bucket are equations about single labels: with few rows for each equation "
                 "linear programming finds all labels, and with more rows still most of them",
             ),
-            Protection(
-                victim="participant",
+            _of_participant(
                 data="features, many buckets",
-                adversary="the server",
                 status=Status.HEURISTIC,
                 why="each column's bucket has epsilon-local privacy, a record of d columns only d times epsilon; of "
                 "64 buckets at epsilon 4 fewer than half of those sent are the true ones",
             ),
-            Protection(
-                victim="participant",
+            _of_participant(
                 data="features, few buckets",
-                adversary="the server",
                 status=Status.BROKEN,
                 why="of fewer than some forty buckets at epsilon 4 most of those sent are the true ones: 78 of 100 "
                 "where there are 16",
             ),
-            Protection(
-                victim="participant",
+            _of_participant(
                 data="lowest and highest values",
                 adversary="the comparer",
                 status=Status.HEURISTIC,
                 why="the comparer orders ciphertexts and learns whose extreme is larger, and by the default encryption "
                 "the first byte in which two differ; with any one participant's help it reads them all",
             ),
-            Protection(
-                victim="participant",
+            _of_participant(
                 data="the lowest and highest value of all",
                 adversary="the server and every participant",
                 status=Status.OPEN,

@@ -9,8 +9,8 @@ twice as long for a thousand rows.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -30,80 +30,50 @@ MOST_CELLS = 1 << 10  # of a couple: all couples' words together should stay in 
 MOST_BITS = 22  # of gradients: with more, words overflow after so few rows that nothing is won
 
 
-@dataclass(frozen=True)
 class Stumps:
-    """Trees of one split each (or none), their rules by (tree, node 0), and how training went."""
+    """Trees of one split each (or none), their rules by (tree, node 0), and how training went.
 
-    trees: Sequence[Tree]
-    rules: dict[tuple[int, int], Rule]
-    history: Sequence[RoundResult]
-
-
-def train_stumps(
-    block: ColumnBlock,
-    label_sums: Float64Array,
-    base: Float64Array,
-    objective: Objective,
-    config: TrainingConfig,
-    threads: int = 1,
-    watcher: Watcher | None = None,
-) -> Stumps:
-    """Boost `config.n_estimators` rounds.
-
-    Parameters
-    ----------
-    block
-        The rows' bins; values are not looked at.
-    label_sums
-        Sum of the labels in every slot of the block's layout, (K, slots); for several classes, how many rows of the
-        slot are of each.
-    base
-        The margin before the first tree, (K,).
+    They are boosted from the bins of `block` and the margin `base` (K,) before the first tree; `label_sums` (K, slots)
+    has of every slot the sum of its labels, or how many of its rows are of each class.
     """
-    margin = np.repeat(base[:, None], block.rows, axis=1)
-    trees: list[Tree] = []
-    rules: dict[tuple[int, int], Rule] = {}
-    history: list[RoundResult] = []
-    counts = np.concatenate([np.bincount(column, minlength=width) for column, width in _columns(block)])
-    label_size = float((np.abs(label_sums) / np.maximum(counts, 1)).max(initial=0.0))
-    state = _Rows(block, margin, objective, config, threads)
-    for number in range(config.n_estimators):
-        began = time.perf_counter()
-        columns = sample_columns([block.layout.features], number, config)[0]
-        state.grow(label_sums, label_size, columns, trees, rules)
-        history.append(RoundResult(number, time.perf_counter() - began, None))
-        if watcher is not None:
-            watcher(history[-1])
-    return Stumps(trees, rules, history)
-
-
-class _Rows:
-    """The rows and their margins."""
 
     def __init__(
-        self, block: ColumnBlock, margin: Float64Array, objective: Objective, config: TrainingConfig, threads: int
+        self,
+        block: ColumnBlock,
+        label_sums: Float64Array,
+        base: Float64Array,
+        objective: Objective,
+        config: TrainingConfig,
+        threads: int = 1,
     ) -> None:
-        self._block, self._margin = block, margin
+        self.trees: list[Tree] = []
+        self.rules: dict[tuple[int, int], Rule] = {}
+        self.history: list[RoundResult] = []
+        self._block, self._label_sums, self._margin = block, label_sums, np.repeat(base[:, None], block.rows, axis=1)
         self._objective, self._config, self._threads = objective, config, threads
-        self._gradients = np.empty((*margin.shape, 2), dtype=np.int32)
-        self._roots = RowGroups.root(np.arange(block.rows, dtype=np.int32), len(margin))
+        counts = np.concatenate([np.bincount(column, minlength=width) for column, width in _columns(block)])
+        self._label_size = float((np.abs(label_sums) / np.maximum(counts, 1)).max(initial=0.0))
+        self._gradients = np.empty((*self._margin.shape, 2), dtype=np.int32)
+        self._roots = RowGroups.root(np.arange(block.rows, dtype=np.int32), len(base))
         # A label that is no class, and for numbers is zero: what is left of g is what the margin alone gives.
         self._unlabelled = np.full(block.rows, -1.0 if objective.name == "multiclass" else 0.0)
         # What is left of g is then a probability: never negative.
         quick = objective.name in ("binary", "multiclass") and config.gradient_bits <= MOST_BITS
         self._couples = Couples(block, block.shared_bins.bins[0]) if quick and config.colsample_bytree == 1.0 else None
 
-    def grow(
-        self,
-        label_sums: Float64Array,
-        label_size: float,
-        columns: Int32Array | None,
-        trees: list[Tree],
-        rules: dict[tuple[int, int], Rule],
-    ) -> None:
+    def train(self, watcher: Watcher | None = None) -> None:
+        """Boost `config.n_estimators` rounds."""
+        for number in range(self._config.n_estimators):
+            began = time.perf_counter()
+            self._grow(sample_columns([self._block.layout.features], number, self._config)[0])
+            self.history.append(RoundResult(number, time.perf_counter() - began, None))
+            if watcher is not None:
+                watcher(self.history[-1])
+
+    def _grow(self, columns: Int32Array | None) -> None:
         """One round: MAL Alg. 3, lines 3 to 12, for every class."""
-        config, scale = self._config, self._update_gradients(label_size)
-        block = self._block
+        config, scale = self._config, self._update_gradients()
+        block, label_sums, trees = self._block, self._label_sums, self.trees
         if columns is not None:
             label_sums, block = _chosen(block, columns, label_sums), block.subset(columns)
         bins = block.shared_bins
@@ -136,7 +106,7 @@ class _Rows:
             sides = np.stack((at_left, whole[tree] - at_left))
             weight = self._weights(sides, scale)
             rule = block.rules_of(split, bins, np.zeros(1, dtype=np.int64))[0]
-            rules[len(trees), 0] = in_all_columns(rule, columns)
+            self.rules[len(trees), 0] = in_all_columns(rule, columns)
             trees.append(_stump(weight, gain, cover, sides[:, 1] * scale.h_unit))
             self._move(bins.bins[0], feature, left, weight, tree)
 
@@ -145,10 +115,10 @@ class _Rows:
 
     def _move(self, bins: AnyArray, feature: int, left: BoolArray, weight: Float32Array, tree: int) -> None:
         step = weight.astype(np.float64)[1 - left.astype(np.int64)]
-        kernel = _native.add_by_bin_u8 if bins.dtype == np.uint8 else _native.add_by_bin_u16
-        kernel(bins, feature, step, self._margin[tree], self._threads)  # pyright: ignore[reportArgumentType, reportCallIssue]
+        kernel: Any = _native.add_by_bin_u8 if bins.dtype == np.uint8 else _native.add_by_bin_u16
+        kernel(bins, feature, step, self._margin[tree], self._threads)
 
-    def _update_gradients(self, label_size: float) -> Scale:
+    def _update_gradients(self) -> Scale:
         """What the margins alone give of g, and h, on the grid."""
         objective = self._objective
         if objective.name == "binary" and objective.order == "second":
@@ -161,7 +131,7 @@ class _Rows:
         g_bound, h_bound = objective.bounds(1.0, g, h)
         bits = self._config.gradient_bits
         if objective.name == "regression":  # margins alone say little about the size of labels
-            g_bound, bits = max(g_bound, label_size), MAX_BITS
+            g_bound, bits = max(g_bound, self._label_size), MAX_BITS
         scale = choose_scale(g_bound, h_bound, 1.0, bits)
         self._gradients = to_fixed(g, h, scale)
         return scale
@@ -215,9 +185,8 @@ def _chosen(block: ColumnBlock, columns: Int32Array, label_sums: Float64Array) -
 
 
 def _leaf(weight: Float32Array, cover: float) -> Tree:
-    return Tree(
-        np.array([LEAF], dtype=np.int32), np.array([LEAF], dtype=np.int32), weight, np.zeros(1), np.array([cover])
-    )
+    none = np.array([LEAF], dtype=np.int32)
+    return Tree(none, none.copy(), weight, np.zeros(1), np.array([cover]))
 
 
 def _stump(weight: Float32Array, gain: float, cover: float, covers: Float64Array) -> Tree:

@@ -11,41 +11,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from veilboost.config import TrainingConfig
+from veilboost.privacy.calibrate import CalibrationRequest
 from veilboost.privacy.event import Adjacency, Event, ExactRelease, Gaussian
-from veilboost.protocols.masked.options import MaskedOptions, check_passive_budget
-from veilboost.protocols.masked.parameters import Noise
-from veilboost.protocols.masked.theorems import advanced_share, energy_of, epsilon_of, kappa, score_error_bound
+from veilboost.protocols.masked.parameters import MaskedOptions, Noise, check_passive_budget
+from veilboost.protocols.masked.theorems import advanced_share, epsilon_of, kappa, score_error_bound
 from veilboost.types import Role
 
-if TYPE_CHECKING:
-    from veilboost.privacy.calibrate import CalibrationRequest
-
-MASKED = "masked"
+_SUMS = "exact sums of gradients and hessians of every node of a level"
+_STACKED = "gradients under masks, to the party that made them: projection and stacking off span(B) show them"
+_NOISED = "gradients and hessians under masks, one vector for each candidate"
 OUTSIDER = "somebody who sees the noised vectors and not the masks"
-ACTIVE = "the active party"
-EVERYONE = ""
+_EVERYONE = ""
 
 
-def _receiver(maker: str) -> str:
-    return "every passive party" if maker == EVERYONE else maker
+def _about(what: str, adjacency: Adjacency, adversary: str, **release: Any) -> dict[str, Any]:
+    adversary = adversary or "every passive party"
+    return {"what": what, "adjacency": adjacency, "adversary": adversary, "protocol": "masked", **release}
 
 
 def sums_event(maker: str, number: int, depth: int, content: str = "", count: int = 1) -> Event:
     """G and H of a level's nodes, exact (Alg. 2, line 5)."""
-    return ExactRelease(
-        what="exact sums of gradients and hessians of every node of a level",
-        adjacency=Adjacency.LABEL,
-        adversary=_receiver(maker),
-        protocol=MASKED,
-        release=f"round {number} level {depth} sums to {maker}",
-        content=content,
-        count=count,
-    )
+    release = f"round {number} level {depth} sums to {maker}"
+    return ExactRelease(**_about(_SUMS, Adjacency.LABEL, maker, release=release, content=content, count=count))
 
 
 def vectors_events(
@@ -62,65 +52,37 @@ def vectors_events(
 ) -> list[Event]:
     """The noised vectors of a level, or of one message of those that it takes, of which the first carries the claim.
 
-    `rows`: of the largest node. `candidates`: most vectors of one node; nodes that come in different messages are
-    counted as if a person stood in each.
+    `rows`: of the largest node. `candidates`: of one; nodes in several messages count as if a person stood in each.
     """
-    name = f"round {number} level {depth} vectors to {maker}"
-    exact = ExactRelease(
-        what="gradients under masks, to the party that made them: projection and stacking off span(B) show them",
-        adjacency=Adjacency.LABEL,
-        adversary=_receiver(maker),
-        protocol=MASKED,
-        release=name,
-        content=content,
-        count=count,
-        **(_claim(noise, config, rows, count) if first else {}),
-    )
-    if noise.off:
+    told = {"release": f"round {number} level {depth} vectors to {maker}", "content": content, "count": count}
+    claim = _claim(noise, config, rows, count) if first else {}
+    exact = ExactRelease(**_about(_STACKED, Adjacency.LABEL, maker, **told, **claim))
+    if noise.options.noise_off:
         return [exact]
     label = noise.options.budget == "label"
-    energy = noise.energy
-    if noise.options.by_hand:
-        energy = energy_of(rows, 0, noise.mu, noise.options.sigma1 or 0.0, noise.options.sigma2 or 0.0)
     vectors = candidates * (1 if label or config.order == "first" else 2)  # a label moves no hessian of its own
-    outside = Gaussian(
-        float(np.sqrt(energy * vectors)),
-        what="gradients and hessians under masks, one vector for each candidate",
-        adjacency=Adjacency.LABEL if label else Adjacency.VECTOR,
-        adversary=OUTSIDER,
-        protocol=MASKED,
-        release=name,
-        content=content,
-        count=count,
-    )
-    return [exact, outside]
+    about = _about(_NOISED, Adjacency.LABEL if label else Adjacency.VECTOR, OUTSIDER, **told)
+    return [exact, Gaussian(math.sqrt(noise.energy_of(rows) * vectors), **about)]
 
 
 def masks_event(noise: Noise, number: int, depth: int, candidates: int, content: str = "", count: int = 1) -> Event:
     """The masks of a level: Theorem 3 bounds what one mask tells about one bit, nothing bounds a person's record."""
-    claimed = not (noise.off or noise.options.by_hand)
-    return ExactRelease(
-        what=f"noise vectors for up to {candidates} candidates of each node; their law depends on who is left of a cut",
-        adjacency=Adjacency.PASSIVE_RECORD,
-        adversary=ACTIVE,
-        protocol=MASKED,
-        release=f"round {number} level {depth} masks",
-        content=content,
-        count=count,
-        paper_epsilon=noise.options.eps_pp * count if claimed else None,
-        paper_delta=noise.delta_pp * count if claimed else None,
-    )
+    what = f"noise vectors for up to {candidates} candidates of each node; their law depends on who is left of a cut"
+    told = {"release": f"round {number} level {depth} masks", "content": content, "count": count}
+    claim = {"paper_epsilon": noise.options.eps_pp * count, "paper_delta": noise.delta_pp * count}
+    unclaimed = noise.options.noise_off or noise.options.by_hand
+    about = _about(what, Adjacency.PASSIVE_RECORD, "the active party", **told, **({} if unclaimed else claim))
+    return ExactRelease(**about)
 
 
 def _claim(noise: Noise, config: TrainingConfig, rows: int, count: int) -> dict[str, Any]:
     """Theorem 2's epsilon and delta of one step, for all `count` of them by basic composition."""
     options = noise.options
-    if noise.off or options.budget == "label":
+    if noise.options.noise_off or options.budget == "label":
         return {}
     epsilon, delta = options.eps_ap, options.delta_ap
     if options.by_hand:
-        energy = energy_of(rows, 0, noise.mu, options.sigma1 or 0.0, options.sigma2 or 0.0)
-        epsilon = epsilon_of(energy, delta)
+        epsilon = epsilon_of(noise.energy_of(rows), delta)
     elif options.budget == "composed":
         epsilon, delta = advanced_share(epsilon, delta, config.n_estimators * config.max_depth)
     return {"paper_epsilon": epsilon * count, "paper_delta": min(delta * count, 1.0)}
@@ -132,8 +94,8 @@ def plan(config: TrainingConfig, rows: int, role: Role, columns: int = 1) -> Seq
     levels = config.n_estimators * config.max_depth
     if role == Role.PASSIVE:
         return [masks_event(noise, 0, 0, noise.candidates, count=levels)]
-    vectors = vectors_events(noise, config, EVERYONE, 0, 0, rows, noise.candidates, count=levels)
-    return [sums_event(EVERYONE, 0, 0, count=levels), *vectors]
+    vectors = vectors_events(noise, config, _EVERYONE, 0, 0, rows, noise.candidates, count=levels)
+    return [sums_event(_EVERYONE, 0, 0, count=levels), *vectors]
 
 
 def numbers_per_node(rows: int, candidates: int, vectors: int) -> int:

@@ -8,44 +8,36 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
-from typing import TypeAlias
 
 import numpy as np
 
 from veilboost import _native
 from veilboost.boost.bins import BinLayout
 from veilboost.boost.grower import Level, Round
-from veilboost.boost.rows import RowGroups
 from veilboost.boost.split import Candidates
 from veilboost.crypto.fingerprint import content_digest
 from veilboost.errors import GradientRange, MalformedMessage, UnexpectedMessage
 from veilboost.protocols.masked.accounting import sums_event, vectors_events
 from veilboost.protocols.masked.messages import BestGains, MaskedLevel, Masks, NoisedVectors
-from veilboost.protocols.masked.options import MaskedOptions
-from veilboost.protocols.masked.parameters import REFUSED_ONCE_IN, Noise, gradient_bound, layout_bound
+from veilboost.protocols.masked.parameters import REFUSED_ONCE_IN, MaskedOptions, Noise, gradient_bound, layout_bound
+from veilboost.protocols.masked.theorems import LEAST_ACTIVE
 from veilboost.protocols.vertical import roles
-from veilboost.protocols.vertical.messages import BeginRound
 from veilboost.types import Float32Array, Float64Array, Int32Array, Int64Array, PartyName
 from veilboost.wire.message import Message
 
 _NEARLY_BARE = 0.1  # of the noise that a row should have at least
 _DEPENDENT = 1e-12  # of the largest eigenvalue: float32 vectors that are multiples of each other lie below
 
-Opening: TypeAlias = Callable[[roles.ActiveRound, BeginRound], BeginRound]
-
 
 class MaskedCipher(roles.StatisticsCipher):
-    """MaskedXGBoost at the active party: Algorithm 2, and the last line of Algorithm 3.
+    """Algorithm 2, and the last line of Algorithm 3. A `length` other than 1 is for experiments."""
 
-    Coefficients are as long as `length`: others than 1, and openings with content, are for experiments.
-    """
-
-    def __init__(self, context: roles.ActiveContext, length: float = 1.0, opening: Opening | None = None) -> None:
+    def __init__(self, context: roles.ActiveContext, length: float = 1.0) -> None:
         super().__init__(context)
-        self._length, self._opening = length, opening
+        self._length = length
         self.derives_siblings = False  # every node has masks of its own; sums never come here
         self._options = MaskedOptions.from_dict(self.config.options)
 
@@ -56,8 +48,6 @@ class MaskedCipher(roles.StatisticsCipher):
             for name in self.context.peers.names
         }
 
-    # --- the round --------------------------------------------------------------------------------------
-
     def shown(self, start: Round) -> Round:
         self._pairs = self._bounded(start)
         self._units = np.array([start.scale.g_unit, start.scale.h_unit])
@@ -65,11 +55,6 @@ class MaskedCipher(roles.StatisticsCipher):
         # Remark 2: hessians that are all 1 need not travel.
         self._sends_hessians = self.config.order == "second" or bool((h * start.scale.h_unit != 1.0).any())
         return replace(start, gradients=self.context.block.placed(self._pairs))
-
-    def openings(self, current: roles.ActiveRound, openings: roles.Openings) -> roles.Openings:
-        if self._opening is None:
-            return openings
-        return {name: self._opening(current, each) for name, each in openings.items()}
 
     def _bounded(self, start: Round) -> Int32Array:
         """Gradients within the range that noise is measured by (section 5.2): clipped, or refused."""
@@ -87,8 +72,6 @@ class MaskedCipher(roles.StatisticsCipher):
             )
         return gradients
 
-    # --- the level --------------------------------------------------------------------------------------
-
     def enter(self, current: roles.ActiveRound, level: Level) -> tuple[roles.ActiveRound, Level]:
         # Of gradients as they are used here, which may be clipped.
         return current, replace(level, totals=level.fit.totals(current.start.gradients))
@@ -104,15 +87,17 @@ class MaskedCipher(roles.StatisticsCipher):
 
     def read(self, current: roles.ActiveRound, level: Level, waiting: roles.Waiting) -> roles.Statistics:
         """Answer masks by noised vectors until every party has told its best scores."""
-        masked = _MaskedLevel.of(self.context, current.start.number, level, self._pairs)
+        self._place, self._rows = (current.start.number, level.depth), level.fit.of(level.build)
+        own = self._rows  # which gradients stand in which node
+        self._content = content_digest(self.context.randomness, own.begin, own.end, own.group, own.rows, self._pairs)
         offers: dict[PartyName, Candidates] = {}
         asked = dict.fromkeys(waiting, 0)
-        seen = {name: np.zeros(masked.rows.nodes, dtype=np.int64) for name in waiting}
+        seen = {name: np.zeros(own.nodes, dtype=np.int64) for name in waiting}
         while waiting:
             answers: dict[PartyName, Message] = {}
             for name, answer in self.context.peers.collect(waiting, Message).items():
                 if isinstance(answer, Masks):
-                    answers[name] = self._noised(masked, name, answer, asked[name], seen[name])
+                    answers[name] = self._noised(name, answer, asked[name], seen[name])
                     asked[name] += 1
                 elif isinstance(answer, BestGains):
                     offers[name] = _offer(level, name, answer)
@@ -121,11 +106,9 @@ class MaskedCipher(roles.StatisticsCipher):
             waiting = self.context.peers.send(answers)
         return offers
 
-    def _noised(
-        self, level: _MaskedLevel, name: PartyName, answer: Masks, number: int, seen: Int64Array
-    ) -> NoisedVectors:
+    def _noised(self, name: PartyName, answer: Masks, number: int, seen: Int64Array) -> NoisedVectors:
         """Algorithm 2 for the candidates of one message."""
-        noise, rows, nodes = self._noise[name], level.rows, answer.nodes
+        noise, rows, nodes = self._noise[name], self._rows, answer.nodes
         if answer.number != number or not len(nodes) or int(nodes.min()) < 0 or int(nodes.max()) >= rows.nodes:
             raise MalformedMessage(f"{name} sent masks out of order, or for nodes that are not there")
         np.add.at(seen, nodes, 1)
@@ -134,13 +117,13 @@ class MaskedCipher(roles.StatisticsCipher):
         counts = rows.counts[nodes]
         if answer.masks.size != noise.vectors * int(counts.sum()):
             raise MalformedMessage(f"{name} sent masks of another shape")
-        kinds, place = 2 if self._sends_hessians else 1, (level.number, level.depth)
+        kinds = 2 if self._sends_hessians else 1
         # The same masks for other gradients meet other coefficients, and other masks for the same gradients too.
-        content = content_digest(self.context.randomness, level.content, kinds, number, nodes, answer.masks)
+        content = content_digest(self.context.randomness, self._content, kinds, number, nodes, answer.masks)
         size = int(rows.counts.max()), int(np.bincount(nodes).max())
-        for event in vectors_events(noise, self.config, name, *place, *size, content.hex(), first=number == 0):
+        for event in vectors_events(noise, self.config, name, *self._place, *size, content.hex(), first=number == 0):
             self.context.account.spend(event)
-        by = self._coefficients(len(nodes), kinds, noise.vectors, (name, *place, content))
+        by = self._coefficients(len(nodes), kinds, noise.vectors, (name, *self._place, content))
         vectors = np.empty(kinds * int(counts.sum()), dtype=np.float32)
         taken = given = 0
         for node, first, last in _runs(nodes):
@@ -148,18 +131,16 @@ class MaskedCipher(roles.StatisticsCipher):
             masks = answer.masks[taken : taken + count * noise.vectors * each].reshape(count, noise.vectors, each)
             noised = vectors[given : given + count * kinds * each].reshape(count, kinds, each)
             grams = np.empty((count, noise.vectors, noise.vectors))
-            _native.add_masks(
-                masks, self._values(rows, node, kinds), by[first:last], noised, grams, self.context.threads
-            )
+            _native.add_masks(masks, self._values(node, kinds), by[first:last], noised, grams, self.context.threads)
             check_masks(name, grams, each, noise)
             check_cover(name, masks, noise)
             taken, given = taken + masks.size, given + noised.size
         return NoisedVectors(number, self._sends_hessians, vectors)
 
-    def _values(self, groups: RowGroups, node: int, kinds: int) -> Float64Array:
+    def _values(self, node: int, kinds: int) -> Float64Array:
         """Gradients and hessians of a node's rows, shape (kinds, rows)."""
-        rows = groups.rows[groups.begin[node] : groups.end[node]]
-        pairs = self._pairs[groups.group[node], rows]
+        every = self._rows
+        pairs = self._pairs[every.group[node], every.rows[every.begin[node] : every.end[node]]]
         return np.ascontiguousarray((pairs.astype(np.float64) * self._units).T[:kinds])
 
     def _coefficients(
@@ -171,23 +152,6 @@ class MaskedCipher(roles.StatisticsCipher):
         _native.normals(np.frombuffer(key, dtype=np.uint8), drawn)
         direction = drawn.reshape(candidates, kinds, vectors).astype(np.float64)
         return self._length * direction / np.sqrt((direction**2).sum(axis=2, keepdims=True))
-
-
-@dataclass(frozen=True)
-class _MaskedLevel:
-    """A level of round `number`: the rows of its nodes, and a digest of all that noise will protect in it."""
-
-    number: int
-    depth: int
-    rows: RowGroups
-    content: bytes
-
-    @staticmethod
-    def of(context: roles.ActiveContext, number: int, level: Level, pairs: Int32Array) -> _MaskedLevel:
-        rows = level.fit.of(level.build)
-        # Which gradients stand in which node.
-        content = content_digest(context.randomness, rows.begin, rows.end, rows.group, rows.rows, pairs)
-        return _MaskedLevel(number, level.depth, rows, content)
 
 
 def _offer(level: Level, name: PartyName, answer: BestGains) -> Candidates:
@@ -208,7 +172,7 @@ def check_masks(name: PartyName, grams: Float64Array, rows: int, noise: Noise) -
     """Refuse masks that are not numbers, too small or dependent; `grams` (candidates, W, W) has their products."""
     if not np.isfinite(grams).all():
         raise MalformedMessage(f"{name} sent a mask that is not a finite number")
-    if noise.off:
+    if noise.options.noise_off:
         return
     lengths = np.diagonal(grams, axis1=1, axis2=2)
     if float(lengths.min()) < noise.least_norm(rows):
@@ -226,16 +190,16 @@ def check_masks(name: PartyName, grams: Float64Array, rows: int, noise: Noise) -
 
 
 def check_cover(name: PartyName, masks: Float32Array, noise: Noise) -> None:
-    """Refuse masks (candidates, W, rows) that leave too many rows nearly bare.
+    """Refuse masks (candidates, W, rows) that leave too many rows nearly bare, as one that lies on a few rows alone.
 
-    Every entry of an honest mask is normal with the same deviation, so few are small, and of entries that do not depend
-    on each other hardly ever many. A mask that lies on a few rows alone has all the length that `check_masks` asks for.
+    All entries of an honest mask are normal with the same deviation, so few are small.
     """
     rows = masks.shape[2]
     most = most_nearly_bare(rows)
-    if noise.off or most >= rows:
+    if noise.options.noise_off or most >= rows:
         return
-    bare = np.count_nonzero(np.abs(masks) < _NEARLY_BARE * noise.least_deviation(rows), axis=2)
+    least = noise.factors(np.array([min(LEAST_ACTIVE, rows), rows]), rows)[:, 2].min()  # eq. (13), of every entry
+    bare = np.count_nonzero(np.abs(masks) < _NEARLY_BARE * float(least), axis=2)
     if int(bare.max(initial=0)) > most:
         raise MalformedMessage(
             f"{name} sent masks that leave {int(bare.max())} of {rows} rows nearly bare, and gradients would show",
@@ -245,10 +209,9 @@ def check_cover(name: PartyName, masks: Float32Array, noise: Noise) -> None:
 
 @cache
 def most_nearly_bare(rows: int) -> int:
-    """More entries of an honest mask are not that small, but for one mask in 10^15.
+    """More entries of an honest mask are not that small, but for one mask in 10^15: P <= exp(-n/2 KL(q, p)).
 
-    An entry depends on its two neighbours on a circle, so a bound for independent ones holds for half as many (Janson
-    2004): P(more than a share q) <= exp(-n/2 KL(q, p)).
+    An entry depends on its two neighbours, so a bound for independent ones holds for half as many (Janson 2004).
     """
     chance = math.erf(_NEARLY_BARE / math.sqrt(2.0))
     needed = -math.log(REFUSED_ONCE_IN) / max((rows - 1) / 2.0, 1.0)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
-from veilboost.protocols.vertical.messages import Ints, StatisticsRequest
+from veilboost.protocols.vertical.messages import TOGETHER, Ints, StatisticsRequest
 from veilboost.types import Float32Array, Float64Array
 from veilboost.wire.message import ArraySpec, Message, Reveals
 
@@ -16,8 +16,8 @@ Numbers = Annotated[Float32Array, ArraySpec("float32", 1)]
 class MaskedLevel(StatisticsRequest):
     """Active to passive: a level begins. `totals` are G and H of the nodes of `build` (Alg. 2, line 5: H sums h)."""
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals("which rows are together in each node of each tree", "passive", exact=True),
+    reveals = (
+        TOGETHER,
         Reveals("which nodes may still split", "passive"),
         Reveals(
             "exact sums of gradients and hessians of every node: at the first root, how many labels are 1", "passive"
@@ -34,7 +34,7 @@ class Masks(Message):
     W vectors of as many numbers as the node has rows.
     """
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (
+    reveals = (
         Reveals("how many candidates each node has, in the order of columns and cuts", "active"),
         Reveals("noise whose covariance depends on who is left of each cut: many masks together show it", "active"),
         Reveals("where scale is adaptive, how many rows each candidate sends left", "active"),
@@ -52,9 +52,7 @@ class NoisedVectors(Message):
     `hessians` is false, because every hessian is 1 (Remark 2).
     """
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals("gradients and hessians under masks that the receiver made: it can take them off", "passive"),
-    )
+    reveals = (Reveals("gradients and hessians under masks that the receiver made: it can take them off", "passive"),)
     number: int
     hessians: bool
     vectors: Numbers
@@ -64,5 +62,5 @@ class NoisedVectors(Message):
 class BestGains(Message):
     """Passive to active: the best score of each node of `build`, minus infinity where it has no candidate (Alg. 3)."""
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (Reveals("the best noisy score of each node", "active"),)
+    reveals = (Reveals("the best noisy score of each node", "active"),)
     gains: Annotated[Float64Array, ArraySpec("float64", 1)]

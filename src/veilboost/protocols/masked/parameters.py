@@ -1,4 +1,4 @@
-"""From options to noise: what both sides compute alike from the job's parameters (MaskedXGBoost, step S1).
+"""The parameters of `masked`, and what both sides compute alike from them (MaskedXGBoost, step S1).
 
 C is 1 throughout: only C sigma2^2 and sigma1^2 / sigma2^2 matter. The ratio comes from the passive party's budget
 (Theorem 3), the scale from the active party's (Theorem 2).
@@ -7,24 +7,20 @@ C is 1 throughout: only C sigma2^2 and sigma1^2 / sigma2^2 matter. The ratio com
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from veilboost.boost.bins import BinLayout
-from veilboost.config import TrainingConfig
+from veilboost.boost.bins import KIND_CODES, BinLayout
+from veilboost.config import ProtocolOptions, TrainingConfig
+from veilboost.errors import ImpossibleParameter, UnsupportedCombination
+from veilboost.fields import param
 from veilboost.privacy.calibrate import gaussian_sigma
-from veilboost.protocols.masked.options import MaskedOptions
-from veilboost.protocols.masked.theorems import (
-    LEAST_ACTIVE,
-    PAPER_MU,
-    advanced_share,
-    energy_allowed,
-    label_energy,
-    largest_ratio,
-)
-from veilboost.types import Float32Array, Float64Array
+from veilboost.protocols.masked import theorems
+from veilboost.types import BoolArray, ColumnKind, Float32Array, Float64Array, Int64Array
 
 _SIZES = (4, 5, 6, 8, 16, 64)  # small active sets tell most; beyond 64 the eigenvalues no longer change
 REFUSED_ONCE_IN = 1e-15  # how rarely an honest mask may be taken for one that is too small
@@ -34,8 +30,7 @@ REFUSED_ONCE_IN = 1e-15  # how rarely an honest mask may be taken for one that i
 class Noise:
     """The noise of a job with a passive party that has at most `candidates` at a node.
 
-    `ratio` is sigma1^2 / sigma2^2, `mu` the largest change of a gradient, `energy` what v' Sigma^-1 v may be for one
-    released vector.
+    `ratio`: sigma1^2 / sigma2^2. `mu`: the largest change of a gradient. `energy`: the most v' Sigma^-1 v of a vector.
     """
 
     options: MaskedOptions
@@ -56,7 +51,7 @@ class Noise:
         options = MaskedOptions.from_dict(config.options)
         reach = gradient_bound(config, options)
         if options.formulas == "printed" and options.clip is None:
-            mu = PAPER_MU
+            mu = theorems.PAPER_MU
         elif options.budget == "label" and options.clip is None:
             mu = reach  # a label that flips moves its gradient by one
         else:
@@ -68,7 +63,7 @@ class Noise:
             return Noise(options, candidates, delta_pp, ratio, mu, math.inf)
         printed = options.formulas == "printed"
         sizes = (rows,) if printed else _SIZES
-        ratio = largest_ratio(options.eps_pp, delta_pp, options.vectors, sizes, printed)
+        ratio = theorems.largest_ratio(options.eps_pp, delta_pp, options.vectors, sizes, printed)
         epsilon, delta = options.eps_ap, options.delta_ap
         if options.budget == "label":
             # A label is in the vectors of every candidate, level and tree, of two classes where there are several.
@@ -76,8 +71,8 @@ class Noise:
             energy = 1.0 / gaussian_sigma(epsilon, delta, releases=releases) ** 2
         else:
             if options.budget == "composed":
-                epsilon, delta = advanced_share(epsilon, delta, config.n_estimators * config.max_depth)
-            energy = energy_allowed(epsilon, delta)
+                epsilon, delta = theorems.advanced_share(epsilon, delta, config.n_estimators * config.max_depth)
+            energy = theorems.energy_allowed(epsilon, delta)
         return Noise(options, candidates, delta_pp, ratio, mu, energy)
 
     @property
@@ -85,13 +80,15 @@ class Noise:
         return self.options.vectors
 
     @property
-    def off(self) -> bool:
-        return self.options.noise_off
-
-    @property
     def least_active(self) -> int:
         """Candidates that send fewer rows left are left out: their masks would show who these are."""
-        return 1 if self.off else LEAST_ACTIVE
+        return 1 if self.options.noise_off else theorems.LEAST_ACTIVE
+
+    def energy_of(self, rows: int) -> float:
+        """What v' Sigma^-1 v may be for one vector of a node: as the budget says, or by the noise chosen by hand."""
+        if not self.options.by_hand:
+            return self.energy
+        return theorems.energy_of(rows, 0, self.mu, self.options.sigma1 or 0.0, self.options.sigma2 or 0.0)
 
     def sigma2(self, n_active: ArrayLike, n_rows: int) -> Float64Array:
         """sigma2 for candidates that send so many of a node's rows left."""
@@ -102,33 +99,33 @@ class Noise:
             active = np.full(active.shape, float(n_rows))
         if self.options.budget == "label":
             energies = {
-                n: label_energy(int(n), self.mu, math.sqrt(self.ratio), 1.0) for n in set(active.ravel().tolist())
+                n: theorems.label_energy(int(n), self.mu, math.sqrt(self.ratio), 1.0)
+                for n in set(active.ravel().tolist())
             }
             return np.array([math.sqrt(energies[n] / self.energy) for n in active.ravel()]).reshape(active.shape)
         # Theorem 2 with equality, sigma1^2 being ratio * sigma2^2.
         return self.mu * np.sqrt((active + (n_rows - active) / (2.0 * self.ratio + 1.0)) / self.energy)
 
     def factors(self, n_active: ArrayLike, n_rows: int) -> Float32Array:
-        """What unit normals are multiplied by, shape (candidates, 3): in the active set the entry's own and the one
-        before it, in the inactive set the entry's own.
+        """What unit normals are multiplied by, (candidates, 3): own and before of active entries, own of inactive ones.
 
         own * e_k - before * e_{k-1} around a circle has variance own^2 + before^2 and covariance -own * before between
         neighbours; with own - before = sigma2 and own + before = sqrt(4 sigma1^2 + sigma2^2) that is eq. (12), the law
         of the published sum of active and disturbing noise, at one draw per entry instead of two.
         """
         sigma2 = self.sigma2(n_active, n_rows)
-        sigma1 = np.full_like(sigma2, self.options.sigma1 or 0.0) if self.off else math.sqrt(self.ratio) * sigma2
+        sigma1 = (
+            np.full_like(sigma2, self.options.sigma1 or 0.0)
+            if self.options.noise_off
+            else math.sqrt(self.ratio) * sigma2
+        )
         both = np.sqrt(4.0 * sigma1**2 + sigma2**2)
         alone = np.sqrt(2.0 * sigma1**2 + sigma2**2)  # eq. (13)
         return np.stack(((both + sigma2) / 2.0, (both - sigma2) / 2.0, alone), axis=-1).astype(np.float32)
 
-    def least_deviation(self, n_rows: int) -> float:
-        """The deviation that every entry of an honest noise vector of a node has at least, eq. (13)."""
-        return float(self.factors(np.array([min(LEAST_ACTIVE, n_rows), n_rows]), n_rows)[:, 2].min())
-
     def least_norm(self, n_rows: int) -> float:
         """Below this squared length no honest noise vector of a node lies, but for one in 10^15."""
-        sigma2 = float(self.sigma2(np.array([min(LEAST_ACTIVE, n_rows), n_rows]), n_rows).min())
+        sigma2 = float(self.sigma2(np.array([min(theorems.LEAST_ACTIVE, n_rows), n_rows]), n_rows).min())
         # |b|^2 is at least chi-square of n degrees times the least eigenvalue of the covariance, sigma2^2. With
         # P(chi2_n < n q) <= (q e^(1-q))^(n/2), the q that makes this small:
         target = 2.0 * math.log(REFUSED_ONCE_IN) / n_rows
@@ -148,3 +145,143 @@ def layout_bound(layout: BinLayout) -> int:
     """The most candidates a node can have: every bin of values, in two directions where values are missing."""
     missing = layout.missing.astype(np.int64)
     return int(((layout.widths - missing) * (1 + missing)).sum())
+
+
+# Section 6.2: 60 trees of depth 6, advanced composition over T * D steps, delta_AP = 1e-3, eps_PP = 1, delta_PP = 1/n
+# (the last three are the defaults below). Theorem 3 then leaves W = 1. `eps_ap` is what the paper varies.
+PAPER_SETTING: Mapping[str, Any] = {
+    "n_estimators": 60,
+    "max_depth": 6,
+    "options": {"budget": "composed", "formulas": "printed", "noise_vectors": 1},
+}
+
+
+@dataclass(frozen=True)
+class MaskedOptions(ProtocolOptions):
+    """How much noise masks carry: from budgets by Theorems 2 and 3, or by hand."""
+
+    eps_ap: float = param(4.0, "the active party's epsilon (Theorem 2), for what `budget` says", low=0, low_open=True)
+    delta_ap: float = param(
+        1e-3,
+        "the active party's delta by the paper's theorem; totals are composed at the policy's delta",
+        low=0,
+        low_open=True,
+        high=0.999,
+    )
+    eps_pp: float = param(1.0, "a passive party's epsilon for one mask (Theorem 3)", low=0, low_open=True)
+    delta_pp: float | None = param(
+        None, "a passive party's delta for one mask; unset: one over the rows", low=0, low_open=True, high=0.999
+    )
+    budget: str = param(
+        "release",
+        "what eps_ap pays for: one noised vector, all T * D steps by advanced composition, or one person's label "
+        "over the whole job",
+        choices=("release", "composed", "label"),
+    )
+    scale: str = param(
+        "adaptive",
+        "noise for the rows that a candidate sends left (a mask's scale then tells their number), or for all rows",
+        choices=("adaptive", "worst"),
+    )
+    noise_vectors: int | None = param(None, "noise vectors of a mask (W); unset: as the budget allows", low=1, high=64)
+    formulas: str = param(
+        "corrected", "Theorem 3 and the range of gradients corrected, or as printed", choices=("corrected", "printed")
+    )
+    sigma1: float | None = param(None, "by hand: noise that cancels in sums; 0 with sigma2=0 turns noise off", low=0)
+    sigma2: float | None = param(None, "by hand: noise that stays in sums", low=0)
+    clip: float | None = param(
+        None, "gradients and hessians are cut off here; needed where the loss has no range", low=0, low_open=True
+    )
+    chunk_megabytes: float = param(8.0, "how much of the masks travels in one message", low=0.001, high=1024)
+
+    @property
+    def by_hand(self) -> bool:
+        return self.sigma1 is not None and self.sigma2 is not None
+
+    @property
+    def noise_off(self) -> bool:
+        return self.by_hand and self.sigma1 == 0 and self.sigma2 == 0
+
+    @property
+    def vectors(self) -> int:
+        """W. One vector leaves the largest share of the noise in the null space, and costs the fewest bytes."""
+        return 1 if self.noise_vectors is None else self.noise_vectors
+
+
+def refuse(config: TrainingConfig) -> None:
+    """What `masked` cannot do, before anything is sent or spent."""
+    options = MaskedOptions.from_dict(config.options)
+    if config.categories == "sets":
+        raise UnsupportedCombination(
+            "masked has no sums per category to order sets by", "set categories to ordinal or onehot"
+        )
+    if (options.sigma1 is None) != (options.sigma2 is None):
+        raise UnsupportedCombination("sigma1 and sigma2 are given together", "give both, or neither and budgets")
+    if options.noise_off:
+        return
+    if options.by_hand:
+        if options.sigma2 == 0:
+            raise ImpossibleParameter(
+                "sigma2=0 shows every splitting vector to the active party",
+                "give a sigma2 above 0, or sigma1=0 as well to turn noise off",
+            )
+    else:
+        check_passive_budget(options)
+    if config.sampling == "goss":
+        raise UnsupportedCombination(
+            "goss tells passive parties who has a large gradient, which masked is to hide", "use sampling='uniform'"
+        )
+    if config.objective in ("regression", "poisson") and options.clip is None:
+        raise UnsupportedCombination(
+            f"the gradients of {config.objective} have no range that noise could be measured by",
+            "set the option clip to the largest gradient that is to count",
+        )
+
+
+def check_passive_budget(options: MaskedOptions) -> None:
+    """Theorem 3 speaks only of eps_PP > W ln 2."""
+    least = options.vectors * math.log(2.0)
+    if options.eps_pp > least:
+        return
+    most = math.ceil(options.eps_pp / math.log(2.0)) - 1
+    fewer = f"take noise_vectors={most}, or " if most else ""
+    raise ImpossibleParameter(
+        f"eps_pp={options.eps_pp:g} is not above W ln 2 = {least:.4f} (W = {options.vectors})",
+        f"{fewer}give an eps_pp above {least:.4f}",
+    )
+
+
+def left_of(bins: Int64Array, layout: BinLayout) -> Int64Array:
+    """What each candidate (slot and direction of missing values) sends left, (nodes, slots, 2), from sums per bin."""
+    left = np.zeros((*bins.shape, 2), dtype=np.int64)
+    for values, absent, onehot in _features(layout):
+        sent = bins[:, values] if onehot else bins[:, values].cumsum(axis=1)
+        left[:, values, 0] = sent
+        if absent is not None:
+            left[:, values, 1] = sent + bins[:, absent, None]
+    return left
+
+
+def rows_left(counts: Int64Array, layout: BinLayout) -> Int64Array:
+    """Rows that each candidate sends left, from rows per bin; 0 where it is none, or splits as an earlier one does."""
+    left = left_of(counts, layout)
+    for values, absent, onehot in _features(layout):
+        empty: BoolArray = counts[:, values] == 0
+        left[:, values, 0][empty] = 0
+        if absent is not None:
+            # An empty bin with missing values left is the split "missing or not", which the first one offers.
+            again = empty.copy()
+            again[:, 0] = False
+            if onehot:
+                again = empty & (np.add.accumulate(empty, axis=1, dtype=np.int64) > 1)
+            left[:, values, 1][again | (counts[:, absent, None] == 0)] = 0
+    return left
+
+
+def _features(layout: BinLayout) -> Iterator[tuple[slice, int | None, bool]]:
+    """Each feature's slots of values, its slot of missing values, and whether one bin stands against the rest."""
+    for feature in range(layout.features):
+        start, end = int(layout.offsets[feature]), int(layout.offsets[feature + 1])
+        values = end - int(layout.missing[feature])
+        onehot = bool(layout.kind[feature] == KIND_CODES[ColumnKind.ONEHOT])
+        yield slice(start, values), values if values < end else None, onehot

@@ -1,7 +1,6 @@
 """The feature side of `masked`: makes masks, scores what comes back under them, and keeps which split won.
 
-Masks of a level go out chunk by chunk. Only one chunk exists at a time; what is kept of the others is the best score so
-far.
+Masks of a level go out chunk by chunk. Only one chunk exists at a time; of the others the best score is kept.
 """
 
 from __future__ import annotations
@@ -9,19 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from veilboost import _native
-from veilboost.boost.columns import ColumnBlock, LevelBins, Splits
+from veilboost.boost.columns import Splits
 from veilboost.boost.rows import RowGroups
 from veilboost.config import TrainingConfig
 from veilboost.crypto.fingerprint import content_digest
 from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.protocols.masked.accounting import masks_event
-from veilboost.protocols.masked.candidates import noisy_gains, rows_left
 from veilboost.protocols.masked.messages import BestGains, MaskedLevel, Masks, NoisedVectors
-from veilboost.protocols.masked.parameters import Noise, layout_bound
+from veilboost.protocols.masked.parameters import Noise, layout_bound, rows_left
 from veilboost.protocols.vertical.messages import BeginRound, SplitRequest, StatisticsRequest
 from veilboost.protocols.vertical.roles import PassiveCipher, PassiveJob
 from veilboost.protocols.vertical.round_state import RoundState, own_best
@@ -49,22 +48,14 @@ class LevelMasks:
     """The candidates of a level's nodes, and how far their scoring has come."""
 
     def __init__(
-        self,
-        block: ColumnBlock,
-        bins: LevelBins,
-        build: RowGroups,
-        counts: Int64Array,
-        totals: Float64Array,
-        noise: Noise,
-        config: TrainingConfig,
-        key: bytes,
-        threads: int,
+        self, cipher: MaskedPassiveCipher, state: RoundState, build: RowGroups, totals: Float64Array, key: bytes
     ) -> None:
-        self._block, self._bins, self._build, self._totals = block, bins, build, totals
-        self._noise, self._config, self._threads = noise, config, threads
+        self._block, self._bins, self._build, self._totals = state.block, state.bins, build, totals
+        self._noise, self._config, self._threads = cipher.noise, cipher.job.config, cipher.context.threads
         self._key = np.frombuffer(key, dtype=np.uint8)
-        left = rows_left(counts, block.layout).reshape(build.nodes, 2 * block.layout.slots)
-        self._left = np.where((left >= noise.least_active) & (left < build.counts[:, None]), left, 0)
+        counts = state.block.histogram(state.bins, cipher.ones, build)[:, :, 0]
+        left = rows_left(counts, state.block.layout).reshape(build.nodes, 2 * state.block.layout.slots)
+        self._left = np.where((left >= cipher.noise.least_active) & (left < build.counts[:, None]), left, 0)
         self.most_candidates = int((self._left > 0).sum(axis=1).max(initial=0))
         self._gains = np.full(build.nodes, -np.inf)
         self.best = np.zeros(build.nodes, dtype=np.int32)
@@ -85,25 +76,11 @@ class LevelMasks:
             shape = (len(run.handles), vectors, len(run.rows))
             part = masks[at : at + int(np.prod(shape))].reshape(shape)
             at += part.size
-            kernel = _native.make_masks_u8 if run.bins.dtype == np.uint8 else _native.make_masks_u16
-            kernel(  # pyright: ignore[reportCallIssue]
-                run.bins,  # pyright: ignore[reportArgumentType]
-                run.rows,
-                run.splits.feature,
-                run.splits.left,
-                self._noise.factors(run.active, len(run.rows)),
-                self._key,
-                run.first,
-                part,
-                self._threads,
-            )
+            kernel: Any = _native.make_masks_u8 if run.bins.dtype == np.uint8 else _native.make_masks_u16
+            factors, splits = self._noise.factors(run.active, len(run.rows)), (run.splits.feature, run.splits.left)
+            kernel(run.bins, run.rows, *splits, factors, self._key, run.first, part, self._threads)
         nodes = np.concatenate([np.full(len(run.handles), run.node, dtype=np.int32) for run in self._sent])
         return Masks(self._number, nodes, masks)
-
-    @property
-    def streaming(self) -> bool:
-        """Are noised vectors of a chunk still to come?"""
-        return bool(self._sent)
 
     def take(self, message: NoisedVectors) -> None:
         """Score the chunk that was sent last; a message that does not fit is refused before anything changes."""
@@ -128,16 +105,8 @@ class LevelMasks:
             part = vectors[at : at + int(np.prod(shape))].reshape(shape)
             at += part.size
             sums = np.empty((len(run.handles), kinds))
-            kernel = _native.left_sums_u8 if run.bins.dtype == np.uint8 else _native.left_sums_u16
-            kernel(  # pyright: ignore[reportCallIssue]
-                run.bins,  # pyright: ignore[reportArgumentType]
-                run.rows,
-                run.splits.feature,
-                run.splits.left,
-                part,
-                sums,
-                self._threads,
-            )
+            kernel: Any = _native.left_sums_u8 if run.bins.dtype == np.uint8 else _native.left_sums_u16
+            kernel(run.bins, run.rows, run.splits.feature, run.splits.left, part, sums, self._threads)
             if not np.isfinite(sums).all():
                 raise MalformedMessage("a noised gradient is not a finite number")
             if kinds == 1:  # Remark 2: in first-order boosting every row's hessian is 1
@@ -175,7 +144,7 @@ class MaskedPassiveCipher(PassiveCipher):
     def begin_training(self, job: PassiveJob) -> None:
         super().begin_training(job)
         candidates = layout_bound(job.block.layout)
-        self._noise = Noise.of(job.config, self.context.rows, candidates, job.trees_per_round)
+        self.noise = Noise.of(job.config, self.context.rows, candidates, job.trees_per_round)
 
     def open_round(self, message: BeginRound) -> None:
         self._level: LevelMasks | None = None
@@ -185,28 +154,16 @@ class MaskedPassiveCipher(PassiveCipher):
         if self._level is not None:
             raise UnexpectedMessage("the level before is not scored yet")
         totals = checked_totals(message, build)
-        bins, block = state.bins, state.block
         # The same bins of the same rows in the same nodes draw the same masks again; any others draw others.
-        own = (bins.of_node(build, node) for node in range(build.nodes))
+        own = (state.bins.of_node(build, node) for node in range(build.nodes))
         columns = b"" if state.columns is None else state.columns
         content = content_digest(
-            self.context.randomness, self._noise.law, columns, build.counts, build.group, build.listed(), *own
+            self.context.randomness, self.noise.law, columns, build.counts, build.group, build.listed(), *own
         )
         drawn = self.context.randomness.for_request("masks", state.number, state.depth, content)
-        level = LevelMasks(
-            block,
-            bins,
-            build,
-            block.histogram(bins, self._ones, build)[:, :, 0],
-            totals,
-            self._noise,
-            self.job.config,
-            drawn.bytes(32),
-            self.context.threads,
-        )
-        self.context.account.spend(
-            masks_event(self._noise, state.number, state.depth, level.most_candidates, content.hex())
-        )
+        level = LevelMasks(self, state, build, totals, drawn.bytes(32))
+        event = masks_event(self.noise, state.number, state.depth, level.most_candidates, content.hex())
+        self.context.account.spend(event)
         self._build = message.build
         return self._next(level)
 
@@ -217,14 +174,14 @@ class MaskedPassiveCipher(PassiveCipher):
         return self._next(self._level)
 
     @cached_property
-    def _ones(self) -> Int32Array:
+    def ones(self) -> Int32Array:
         """What makes a histogram count rows."""
         return self.job.block.placed(np.ones((self.job.trees_per_round, self.context.rows, 2), dtype=np.int32))
 
     def _next(self, level: LevelMasks) -> Message:
         answer = level.next()
-        self._level = level if level.streaming else None
-        if not level.streaming:
+        self._level = level if isinstance(answer, Masks) else None  # whose noised vectors are still to come
+        if self._level is None:
             self._best = dict(zip(self._build.tolist(), level.best.tolist(), strict=True))
         return answer
 
@@ -241,3 +198,31 @@ def checked_totals(message: StatisticsRequest, build: RowGroups) -> Float64Array
     if message.totals.shape != (build.nodes, 2) or not np.isfinite(message.totals).all():
         raise MalformedMessage("the sums of the level's nodes do not fit its nodes")
     return message.totals
+
+
+def noisy_gains(left: Float64Array, total: Float64Array, config: TrainingConfig) -> Float64Array:
+    """Scores of candidates from their left sums (candidates, 2) and the node's (G, H): Alg. 3, lines 9 and 10.
+
+    As elsewhere the score has no factor 1/2. Minus infinity where a child has too little hessian. So noisy ones below 0
+    or above H are out: a score that divided by what the border leaves would beat all others.
+    """
+    g, h = left[:, 0], left[:, 1]
+    other_g, other_h = total[0] - g, total[1] - h
+    parent = _score(total[:1], total[1:], config)[0]
+    gains = _score(g, h, config) + _score(other_g, other_h, config) - parent
+    least = config.min_child_weight
+    enough = (h > 0) & (h >= least) & (other_h > 0) & (other_h >= least)
+    return np.where(enough, gains, -np.inf)
+
+
+def _score(g: Float64Array, h: Float64Array, config: TrainingConfig) -> Float64Array:
+    """The kernel's formula, operation by operation, so that equal sums have equal scores."""
+    denominator = h + config.reg_lambda
+    shrunk = np.sign(g) * np.maximum(np.abs(g) - config.reg_alpha, 0.0) if config.reg_alpha else g
+    usable = denominator > 0
+    safe = np.where(usable, denominator, 1.0)
+    if config.max_delta_step == 0:
+        return np.where(usable, shrunk * shrunk / safe, 0.0)
+    weight = np.clip(-shrunk / safe, -config.max_delta_step, config.max_delta_step)
+    value = -(2.0 * g * weight + denominator * weight * weight + 2.0 * config.reg_alpha * np.abs(weight))
+    return np.where(usable, value, 0.0)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from veilboost.privacy.statement import Protection, Statement, Status
+from veilboost.privacy.statement import Statement, Status
 from veilboost.protocols.cost import ALL_NODES_A, COMMON_P, SIDES, Cost, Needs, PlannedJob, Room
 from veilboost.protocols.masked.accounting import calibrate, plan
 from veilboost.protocols.masked.active import MaskedCipher
 from veilboost.protocols.masked.messages import BestGains, MaskedLevel, Masks, NoisedVectors
-from veilboost.protocols.masked.options import MaskedOptions, refuse
+from veilboost.protocols.masked.parameters import MaskedOptions, refuse
 from veilboost.protocols.masked.passive import MaskedPassiveCipher
-from veilboost.protocols.spec import Evidence, ProtocolSpec
+from veilboost.protocols.spec import OWN_FEATURES, OWN_SIDES, Evidence, ProtocolSpec, of_active, of_passive
 from veilboost.protocols.vertical.active import active_by
 from veilboost.protocols.vertical.messages import LIFECYCLE, BeginRound, SplitAnswer
 from veilboost.protocols.vertical.passive import passive_by
-from veilboost.protocols.vertical.statements import OWN_FEATURES, OWN_SIDES, of_passive
 
 
 def _chunk(rows: int) -> float:
@@ -29,14 +28,11 @@ def _memory(job: PlannedJob, columns: int) -> Needs:
 
 SPEC = ProtocolSpec(
     name="masked",
-    setting="vertical",
     summary="gradients under noise that mostly cancels in sums (MaskedXGBoost); its label protection does not hold",
     source="Zhang et al., Bilateral Differentially Private Vertical Federated Boosted Decision Trees",
-    exact=False,
     statement=Statement(
         (
-            Protection(
-                victim="active",
+            of_active(
                 data="labels",
                 adversary="every passive party, which made the masks it gets an answer under",
                 status=Status.BROKEN,

@@ -1,21 +1,17 @@
-"""MaskedXGBoost's three theorems: how far scores are off, what hides gradients, what masks tell.
+"""MaskedXGBoost's three theorems.
 
-Theorem 1: how far a noisy score may lie from the true one.
+Theorem 1: how far a noisy score may lie from the true one. A candidate's noisy left sums are g_L + x and h_L + y, its
+right sums g_R - x and h_R - y, with x and y normal of standard deviation kappa = sqrt(n_A C) sigma2 (the paper's
+statement prints sqrt(n_A) C; appendix B has it right).
 
-A candidate's noisy left sums are g_L + x and h_L + y, its right sums g_R - x and h_R - y, with x and y normal of
-standard deviation kappa = sqrt(n_A C) sigma2 (the paper's statement prints sqrt(n_A) C; appendix B has it right).
+Theorem 2: how much noise the published guarantee for the active party's vectors asks for. It assumes that whoever
+receives a noised vector does not know the masks. The passive party made them: see `LEAKAGE.md`.
 
-Theorem 2: how much noise the published guarantee for the active party's vectors asks for.
-
-What it assumes decides what it is worth: that whoever receives the noised vector does not know the masks. The passive
-party made them. `LEAKAGE.md` tells what that means.
-
-Theorem 3: what a mask tells about one bit of the splitting vector it was made for.
-
-A noise vector is normal with the covariance of eqs. (12) and (13), which depends on the splitting vector. When one
-entry leaves the active set, three eigenvalues k of Sigma_2^-1 Sigma_1 - I are not 0, and the privacy loss is
--1/2 sum ln(1 + k) + 1/2 sum k y^2. With the loss and its law known exactly, delta is computed, not bounded: in both
-directions (the paper's "similarly" for the other one does not hold) and with the true ratio of determinants.
+Theorem 3: what a mask tells about one bit of the splitting vector it was made for. A noise vector is normal with the
+covariance of eqs. (12) and (13), which depends on the splitting vector. When one entry leaves the active set, three
+eigenvalues k of Sigma_2^-1 Sigma_1 - I are not 0, and the privacy loss is -1/2 sum ln(1 + k) + 1/2 sum k y^2. So delta
+is computed, not bounded: in both directions (the paper's "similarly" for the other one does not hold) and with the true
+ratio of determinants.
 """
 
 from __future__ import annotations
@@ -27,6 +23,7 @@ import numpy as np
 
 from veilboost.types import AnyArray, Float64Array
 
+Pair = tuple[float, float]  # g and h
 _GRID = 2001
 _REACH = 10.0  # standard deviations; what lies beyond is far below any bound of interest
 _ANGLES = 24
@@ -44,18 +41,12 @@ def kappa(n_active: float, sigma2: float, c: float = 1.0) -> float:
 
 
 def score_error_bound(
-    alpha: float,
-    kappa: float,
-    left: tuple[float, float],
-    right: tuple[float, float],
-    reg_lambda: float,
-    vectors: int | None = None,
+    alpha: float, kappa: float, left: Pair, right: Pair, reg_lambda: float, vectors: int | None = None
 ) -> float:
     """U(alpha, kappa): at least the probability that the noisy score (eq. 8, with its factor 1/2) is off by alpha.
 
-    `left` and `right` are the true (g, h) of the two children. The published integral takes the noise of g and of h
-    as independent. They share their masks, so for `vectors` noise vectors their correlation is the inner product of
-    two random directions (plus or minus 1 where there is one vector); give it to have the bound for the true law.
+    `left` and `right` are the true (g, h) of the children. The published integral takes the noises of g and h as
+    independent. They share masks, so with `vectors` given their correlation is the inner product of two directions.
     """
     if kappa == 0.0:
         return 0.0
@@ -110,10 +101,9 @@ def _normal_cdf(x: Float64Array) -> Float64Array:
 
 
 def energy_allowed(epsilon: float, delta: float) -> float:
-    """The most that v' Sigma^-1 v may be for a change v of the released vector: the right side of Theorem 2.
+    """The right side of Theorem 2: the most that v' Sigma^-1 v may be for a change v of the released vector.
 
-    It solves exp(-(epsilon - s/2)^2 / (2s)) = delta. (The last line of the paper's proof prints s/2 for
-    epsilon - s/2.)
+    It solves exp(-(epsilon - s/2)^2 / (2s)) = delta; the last line of the paper's proof prints s/2 for epsilon - s/2.
     """
     log = math.log(delta)
     # The printed difference cancels for small epsilon: 2(e - 2l - 2 sqrt(l(l - e))) = 2(sqrt(e - l) - sqrt(-l))^2.

@@ -13,18 +13,13 @@ from veilboost.crypto.paillier.ciphertexts import PairPacking
 from veilboost.crypto.paillier.keys import Owner, PreparedRandomness, generate_key
 from veilboost.engine.shards import per_row
 from veilboost.errors import GradientRange, ImpossibleParameter, MalformedMessage
-from veilboost.protocols.paillier.messages import PaillierRound, PaillierSums
-from veilboost.protocols.paillier.options import options_of
+from veilboost.protocols.paillier.messages import PaillierRound, PaillierSums, options_of
 from veilboost.protocols.vertical import roles
 from veilboost.types import BoolArray, Int32Array, Int64Array, PartyName, UInt8Array
 
 
 class PaillierCipher(roles.StatisticsCipher):
-    """Owns the key, which lives in memory and for one run: a job that is taken up again makes a new one.
-
-    Encryption draws fresh randomness from the system each time. Nothing here is noise, so a second version of a
-    ciphertext tells no more than the first.
-    """
+    """Owns the key, which lives for one run. A second version of a ciphertext tells no more than the first."""
 
     shuffled = checks_totals = True
 

@@ -1,11 +1,14 @@
-"""What `paillier` sends beside the common messages."""
+"""What `paillier` sends beside the common messages, and the parameters of the key that it is under."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
-from veilboost.protocols.vertical.messages import BeginRound
+from veilboost.config import ProtocolOptions, TrainingConfig
+from veilboost.crypto.paillier.keys import check_key_bits
+from veilboost.fields import param
+from veilboost.protocols.vertical.messages import EXACT_SUMS, BeginRound
 from veilboost.types import UInt8Array
 from veilboost.wire.message import ArraySpec, Message, Reveals
 
@@ -18,7 +21,7 @@ class PaillierRound(BeginRound):
     `crypto.paillier.ciphertexts`); numbers are little-endian.
     """
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (
+    reveals = (
         *BeginRound.reveals,
         Reveals("how many bits sums of all gradients and of all hessians could need", "passive"),
     )
@@ -32,9 +35,25 @@ class PaillierRound(BeginRound):
 class PaillierSums(Message):
     """Passive to active: sums of (g, h) per node and bin, node after node, as many to a ciphertext as fit."""
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals(
-            "exact sums of gradients and hessians per node and bin of every column", "active", exact=True, per_bin=True
-        ),
-    )
+    reveals = (EXACT_SUMS,)
     packages: Annotated[UInt8Array, ArraySpec("uint8", 2)]
+
+
+@dataclass(frozen=True)
+class PaillierOptions(ProtocolOptions):
+    """How large the key is."""
+
+    key_bits: int = param(
+        2048, "bits of the modulus: 2048 or 3072; 512 or 1024 only with allow_insecure_key", low=512, high=3072
+    )
+    allow_insecure_key: bool = param(False, "allow the short keys of published experiments, which protect nobody")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_key_bits(self.key_bits, self.allow_insecure_key)
+
+
+def options_of(config: TrainingConfig) -> PaillierOptions:
+    """The key's parameters, among whatever else a protocol's options hold."""
+    known = PaillierOptions.names()
+    return PaillierOptions.from_dict({name: value for name, value in config.options.items() if name in known})

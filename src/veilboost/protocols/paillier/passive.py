@@ -16,8 +16,7 @@ from veilboost.crypto.paillier.integers import Halves, halve
 from veilboost.crypto.paillier.keys import PublicKey, check_public_key
 from veilboost.engine.shards import per_row
 from veilboost.errors import MalformedMessage, UnexpectedMessage
-from veilboost.protocols.paillier.messages import PaillierRound, PaillierSums
-from veilboost.protocols.paillier.options import options_of
+from veilboost.protocols.paillier.messages import PaillierRound, PaillierSums, options_of
 from veilboost.protocols.vertical.messages import BeginRound, StatisticsRequest
 from veilboost.protocols.vertical.roles import PassiveCipher, PassiveContext
 from veilboost.protocols.vertical.round_state import RoundState

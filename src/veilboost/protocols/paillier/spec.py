@@ -1,43 +1,157 @@
-"""What `paillier` is and claims."""
+"""What `paillier` is and claims; its work, counted in operations on ciphertexts; what can be done before a job."""
 
 from __future__ import annotations
 
+import math
+
+from veilboost.config import TrainingConfig
+from veilboost.crypto.csprng import Csprng, JobRandomness
+from veilboost.crypto.paillier.integers import MARGIN, window_for
+from veilboost.crypto.paillier.keys import PreparedOwner, PreparedRandomness, generate_key
 from veilboost.privacy.statement import Statement, Status
+from veilboost.protocols import spec
+from veilboost.protocols.cost import SIDES, Cost, Needs, PlannedJob, Room, Shape, Units
 from veilboost.protocols.paillier.active import PaillierCipher
-from veilboost.protocols.paillier.cost import COST, memory
-from veilboost.protocols.paillier.messages import PaillierRound, PaillierSums
-from veilboost.protocols.paillier.options import PRECOMPUTATION, PaillierOptions, security_bits
+from veilboost.protocols.paillier.messages import PaillierOptions, PaillierRound, PaillierSums, options_of
 from veilboost.protocols.paillier.passive import PaillierPassiveCipher
-from veilboost.protocols.spec import ProtocolSpec
-from veilboost.protocols.vertical import statements
 from veilboost.protocols.vertical.active import active_by
 from veilboost.protocols.vertical.messages import LIFECYCLE, SplitAnswer, StatisticsRequest
 from veilboost.protocols.vertical.passive import passive_by
 
-SPEC = ProtocolSpec(
+_KEY_BITS = PaillierOptions().key_bits
+_OWNER, _OTHER = _KEY_BITS // 2 + MARGIN, _KEY_BITS + MARGIN  # bits of an exponent: modulo a prime's square, modulo n^2
+_MOST_WINDOW, _INDEPENDENT = 8, 32  # of the masks that make packages anew
+_POWER, _ENTRY, _HALF = 1.2, 2.2, 0.7  # multiplications for a bit of an exponent, an entry, a factor in halves
+_GRADIENT_BITS = 21  # with its sign
+_CIPHERTEXT = 512  # bytes, of a 2048-bit key
+_HALVES = 620  # of a ciphertext taken apart, as two integers
+
+
+def tree_units(job: PlannedJob, columns: int, shape: Shape, first: bool) -> Units:
+    """Of one tree: `factors` are entries of the table that encryptions are products of; `added` counts additions, once
+    for all columns in which ciphertexts have the same labels; `multiplied` are multiplications modulo n^2 that pack
+    sums and make packages anew, in the first tree those for its table too; `packages` go back and are decrypted.
+    """
+    slots = columns * job.bins
+    pair, capacity = _pair(job.rows)
+    packages = float(sum(math.ceil(built * slots / capacity) for built in shape.built))
+    bases, entries = _packing_table(job.rows, job.trees, len(shape.nodes), slots)
+    table = (1 + _INDEPENDENT) * _POWER * _OTHER + entries * _ENTRY
+    return {
+        "factors": 2.0 * job.rows * _digits(_OWNER, window_for(_OWNER, job.rows * job.trees)),
+        "added": sum(
+            built * _added(total / built, columns, job.bins)
+            for built, total in zip(shape.built, shape.built_rows, strict=True)
+        ),
+        "multiplied": sum(shape.built) * slots * pair + packages * bases * _HALF + (table if first else 0.0),
+        "packages": packages,
+    }
+
+
+def job_units(job: PlannedJob) -> Units:
+    """Entries of the table that the owner of the key encrypts with."""
+    window = window_for(_OWNER, job.rows * job.trees)
+    return {"entries": 2.0 * _digits(_OWNER, window) * 2**window}
+
+
+# Beside what is done with ciphertexts nothing else counts.
+COST = Cost(
+    here=("rows", "factors", "packages"),
+    there=("rows", "added", "multiplied"),
+    answered=(*SIDES, "packages"),
+    scale=100,
+    reach=40,
+    most_trees=2,
+    far=(2, 6, 2, 8, 1),
+    once_here=("start", "entries"),
+    once_there=("start",),
+    tree_units=tree_units,
+    job_units=job_units,
+    for_each=("packages",),
+)
+
+
+def memory(job: PlannedJob, columns: int) -> Needs:
+    """Tables of powers in halves, ciphertexts as bytes and as integers."""
+    n = float(job.rows)
+    own = _HALVES / 2 * job_units(job)["entries"]  # modulo the primes, whose squares are half as long
+    other = _HALVES * _packing_table(job.rows, job.trees, job.depth, columns * job.bins)[1]
+    return Needs(
+        here=Room(n * _CIPHERTEXT + own, n * 4 * _CIPHERTEXT),
+        there=Room(n * (_CIPHERTEXT + _HALVES) + other, n * 3 * _CIPHERTEXT),
+    )
+
+
+def _packing_table(rows: int, trees: int, depth: int, slots: int) -> tuple[int, float]:
+    """Bases and entries of the table that makes packages anew."""
+    window = window_for(_OTHER, 2 ** (depth - 1) * slots * trees // _pair(rows)[1], _MOST_WINDOW)
+    bases = _digits(_OTHER, window) + _INDEPENDENT
+    return bases, float(bases * 2**window)
+
+
+def _pair(rows: int) -> tuple[int, int]:
+    """Bits of a sum of pairs, and how many go into a package."""
+    bits = 2 * (_GRADIENT_BITS + math.ceil(math.log2(rows)))
+    return bits, (_KEY_BITS - 1) // bits
+
+
+def _digits(bits: int, window: int) -> int:
+    return -(-bits // window)
+
+
+def _added(items: float, features: int, bins: int) -> float:
+    """As `sums_by_label` halves the columns again and again, and at each half merges what agrees in all of it."""
+    if not features:
+        return 0.0
+    codes = float(bins) ** min(features, 12)
+    merged = codes * -math.expm1(items * math.log1p(-1 / codes)) if codes < 1e9 else items
+    half = features // 2
+    below = _added(merged, half, bins) + _added(merged, features - half, bins) if features > 1 else 0.0
+    return items - merged + below
+
+
+def security_bits(config: TrainingConfig) -> int:
+    """What factoring the modulus costs, as NIST SP 800-57 rates it; short keys as in the literature."""
+    return {512: 57, 1024: 80, 2048: 112, 3072: 128}[options_of(config).key_bits]
+
+
+def _make(config: TrainingConfig, values: int) -> bytes:
+    """A key, and so many encryptions of zero under it."""
+    options = options_of(config)
+    key = generate_key(options.key_bits, Csprng(), options.allow_insecure_key)
+    return PreparedOwner.prepare(key, values, Csprng()).to_bytes()
+
+
+def _load(randomness: JobRandomness, kept: bytes) -> JobRandomness:
+    return PreparedRandomness(randomness.key, PreparedOwner.from_bytes(kept))
+
+
+PRECOMPUTATION = spec.Precomputation(applies=lambda config: True, make=_make, load=_load)
+
+
+SPEC = spec.ProtocolSpec(
     name="paillier",
-    setting="vertical",
     summary="gradients under additive encryption, summed by the passive parties; exact",
     source="SecureBoost (Cheng et al.), SecureBoost+ (Chen et al.), the papers' HE-XGBoost",
     exact=True,
     statement=Statement(
         (
-            statements.of_active(
+            spec.of_active(
                 data="gradients",
                 status=Status.SOUND,
                 why="under Paillier encryption with a key of 2048 bits or more, if nobody can decide composite "
                 "residuosity; for parties that follow the protocol",
             ),
-            statements.ROWS_TOGETHER,
-            statements.OWN_SIDES,
-            statements.of_passive(
+            spec.ROWS_TOGETHER,
+            spec.OWN_SIDES,
+            spec.of_passive(
                 data="features, many rows",
                 status=Status.HEURISTIC,
                 why="exact sums per bin and the sides of every winning cut are sent; with thirty rows or more to every "
                 "sum of one bin our attacks left most bins open",
                 needs_secrets=False,
             ),
-            statements.EXACT_SUMS_OF_FEW_ROWS,
+            spec.EXACT_SUMS_OF_FEW_ROWS,
         )
     ),
     messages=(*LIFECYCLE, PaillierRound, StatisticsRequest, PaillierSums),
@@ -48,6 +162,6 @@ SPEC = ProtocolSpec(
     cost=COST,
     memory=memory,
     relative_cost=1000,
-    evidence=(statements.LABELS_BY_NODES, statements.OWN_FEATURES, statements.FEATURES_BY_SUMS),
+    evidence=(spec.LABELS_BY_NODES, spec.OWN_FEATURES, spec.FEATURES_BY_SUMS),
     precompute=PRECOMPUTATION,
 )

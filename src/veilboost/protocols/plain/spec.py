@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 from veilboost.privacy.statement import Statement, Status
+from veilboost.protocols import spec
 from veilboost.protocols.cost import Cost
 from veilboost.protocols.plain.active import PlainCipher
 from veilboost.protocols.plain.messages import MoreGradients, PlainRound, PlainSums
 from veilboost.protocols.plain.passive import PlainPassiveCipher
-from veilboost.protocols.spec import ProtocolSpec
-from veilboost.protocols.vertical import statements
 from veilboost.protocols.vertical.active import active_by
 from veilboost.protocols.vertical.messages import LIFECYCLE, SplitAnswer, StatisticsRequest
 from veilboost.protocols.vertical.passive import passive_by
 
-SPEC = ProtocolSpec(
+SPEC = spec.ProtocolSpec(
     name="plain",
-    setting="vertical",
     summary="gradients and sums in the clear: the reference that every exact protocol must equal",
     source="reference",
     exact=True,
     statement=Statement(
         (
-            statements.of_active(
+            spec.of_active(
                 data="labels",
                 status=Status.OPEN,
                 why="gradients are sent in the clear; in the first round their signs are the labels",
             ),
-            statements.OWN_SIDES,
-            statements.of_passive(
+            spec.OWN_SIDES,
+            spec.of_passive(
                 data="features",
                 status=Status.OPEN,
                 why="exact sums per bin and the sides of every winning cut are sent; raw values and cuts are not",
@@ -39,5 +37,5 @@ SPEC = ProtocolSpec(
     exact_messages=lambda config, first: (PlainRound, StatisticsRequest, PlainSums, SplitAnswer),
     cost=Cost(scale=20_000, reach=60),
     relative_cost=1,
-    evidence=(statements.LABELS_BY_NODES, statements.OWN_FEATURES, statements.FEATURES_BY_SUMS),
+    evidence=(spec.LABELS_BY_NODES, spec.OWN_FEATURES, spec.FEATURES_BY_SUMS),
 )

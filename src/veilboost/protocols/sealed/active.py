@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -11,23 +12,13 @@ from veilboost.boost.bins import KIND_CODES, BinLayout
 from veilboost.boost.grower import Choices, Level, Round
 from veilboost.boost.split import Candidates, candidates_from_sums, leaf_weights
 from veilboost.crypto.fingerprint import content_digest
-from veilboost.crypto.lattice.keys import Sizes
 from veilboost.engine.shards import per_row
 from veilboost.errors import UnsupportedCombination
 from veilboost.fixedpoint import Scale
 from veilboost.privacy.discrete import discrete_gaussian
 from veilboost.privacy.mechanism import exponential
 from veilboost.protocols.lattice.active import LatticeCipher
-from veilboost.protocols.sealed.accounting import (
-    LabelNoise,
-    cell_sigmas,
-    label_noise,
-    leaf_event,
-    noise_bits,
-    refuse_noise,
-    selection_event,
-)
-from veilboost.protocols.sealed.options import options_of
+from veilboost.protocols.sealed import parameters
 from veilboost.protocols.vertical import roles
 from veilboost.protocols.vertical.active import VerticalActive
 from veilboost.types import ColumnKind, Float64Array, Int32Array, Int64Array, PartyName
@@ -42,7 +33,7 @@ def sealed_active(context: roles.ActiveContext) -> VerticalActive:
     if context.largest_weight > 1.0:
         raise UnsupportedCombination("sealed: a row that weighs more than 1 moves more than the noise hides")
     config, classes = context.config, _classes(context)
-    noise = label_noise(options_of(config), config.n_estimators, config.max_depth, classes)
+    noise = parameters.label_noise(parameters.options_of(config), config.n_estimators, config.max_depth, classes)
     selector, leaves = PrivateSelector(context, noise), PrivateLeaves(context, noise)
     return VerticalActive(context, SealedCipher(context), selector, leaves)
 
@@ -56,13 +47,11 @@ class SealedCipher(roles.StatisticsCipher):
 
     def __init__(self, context: roles.ActiveContext) -> None:
         super().__init__(context)
-        self._options, self._classes = options_of(context.config), _classes(context)
-        self._lattice = LatticeCipher(context, noise_bits=noise_bits(self._options), check_sizes=self._refuse_noise)
+        self._options, self._classes = parameters.options_of(context.config), _classes(context)
+        refuse = partial(parameters.refuse_noise, context.config, self._classes)
+        self._lattice = LatticeCipher(context, noise_bits=parameters.noise_bits(self._options), check_sizes=refuse)
         self.checks_totals = self._lattice.checks_totals
         self._draws = 0  # of noise, at most, in a cell of a level: a node's blocks, and its ancestors' if it is derived
-
-    def _refuse_noise(self, sizes: Sizes, features: int) -> None:
-        refuse_noise(self.config, self._classes, features, sizes)
 
     def shown(self, start: Round) -> Round:
         self._draws = 0
@@ -90,16 +79,16 @@ class SealedCipher(roles.StatisticsCipher):
         """Eight deviations of the noise in so many cells: an honest party exceeds them once in 10^15 sums."""
         if self._options.eps_features == 0:
             return 0
-        sigmas = cell_sigmas(self.config, self._classes, current.layouts[name].features)
+        sigmas = parameters.cell_sigmas(self.config, self._classes, current.layouts[name].features)
         return np.ceil(8.0 * np.sqrt(bins * self._draws)[:, None] * np.array(sigmas)).astype(np.int64)
 
 
 class PrivateSelector(roles.Selector):
     """Scores by counts in place of hessians, and selects by the exponential mechanism."""
 
-    def __init__(self, context: roles.ActiveContext, noise: LabelNoise) -> None:
+    def __init__(self, context: roles.ActiveContext, noise: parameters.LabelNoise) -> None:
         super().__init__(context)
-        self._options, self._noise, self._classes = options_of(context.config), noise, _classes(context)
+        self._options, self._noise, self._classes = parameters.options_of(context.config), noise, _classes(context)
         # Children of fewer rows are no candidates.
         self._scoring = replace(context.config, min_child_weight=float(self._options.least_rows))
 
@@ -137,7 +126,7 @@ class PrivateSelector(roles.Selector):
             sensitivity = np.full(len(n), 2.0)
         utility = utility / sensitivity[:, None]
         # Other answers of a peer, after a resume, are other utilities: they meet other noise and are booked again.
-        event = selection_event(self._noise, current.start.number, level.depth, self._classes)
+        event = parameters.selection_event(self._noise, current.start.number, level.depth, self._classes)
         digest = content_digest(self.context.randomness, repr(event), utility)
         self.context.account.spend(replace(event, content=digest.hex()))
         generator = self.context.randomness.for_request("selection", digest)
@@ -151,12 +140,12 @@ class PrivateSelector(roles.Selector):
 class PrivateLeaves(roles.Leaves):
     """Noise in the gradient sums of leaves."""
 
-    def __init__(self, context: roles.ActiveContext, noise: LabelNoise) -> None:
+    def __init__(self, context: roles.ActiveContext, noise: parameters.LabelNoise) -> None:
         super().__init__(context)
         self._noise, self._classes = noise, _classes(context)
 
     def begin_round(self, start: Round) -> None:
-        self._event, self._closed = leaf_event(self._noise, start.number, self._classes), b""
+        self._event, self._closed = parameters.leaf_event(self._noise, start.number, self._classes), b""
 
     def weights(self, current: roles.ActiveRound, level: Level, leaves: Int64Array, scale: Scale) -> Float64Array:
         noisy = level.totals[leaves]

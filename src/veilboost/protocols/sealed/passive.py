@@ -13,16 +13,7 @@ from veilboost.crypto.fingerprint import content_digest
 from veilboost.engine.shards import summed
 from veilboost.privacy.discrete import cell_counts, discrete_gaussian, noisy_cuts
 from veilboost.protocols.lattice.passive import Incoming, LatticePassiveCipher
-from veilboost.protocols.sealed.accounting import (
-    cell_sigmas,
-    cells_event,
-    cuts_event,
-    cuts_sigma,
-    feature_multiplier,
-    noise_bits,
-    refuse_noise,
-)
-from veilboost.protocols.sealed.options import options_of
+from veilboost.protocols.sealed import parameters
 from veilboost.protocols.vertical.messages import BeginRound, StatisticsRequest
 from veilboost.protocols.vertical.roles import PassiveCipher, PassiveJob
 from veilboost.protocols.vertical.round_state import RoundState
@@ -36,16 +27,16 @@ class SealedPassiveCipher(PassiveCipher):
     shuffles = True
 
     def cut_proposal(self, config: TrainingConfig, fit_rows: Int32Array | None) -> CutProposal | None:
-        options = options_of(config)
+        options = parameters.options_of(config)
         if options.eps_features == 0:
             return None
         # Quantiles of the data would tell of the person whom the noise in the cells hides.
         columns = len(self.context.columns)
-        sigma = cuts_sigma(options, columns)
+        sigma = parameters.cuts_sigma(options, columns)
         self._cuts = b""
 
         def propose(number: int, values: Float32Array) -> Float32Array:
-            counts, event = summed(cell_counts, values), cuts_event(options, columns, number)
+            counts, event = summed(cell_counts, values), parameters.cuts_event(options, columns, number)
             digest = content_digest(self.context.randomness, repr(event), config.max_bin, counts)
             self._cuts += digest
             self.context.account.spend(replace(event, content=digest.hex()))
@@ -55,8 +46,10 @@ class SealedPassiveCipher(PassiveCipher):
 
     def begin_training(self, job: PassiveJob) -> None:
         super().begin_training(job)
-        self._options = options_of(job.config)
-        self._lattice = LatticePassiveCipher(self.context, noise_bits=noise_bits(self._options), noise=self.noise)
+        self._options = parameters.options_of(job.config)
+        self._lattice = LatticePassiveCipher(
+            self.context, noise_bits=parameters.noise_bits(self._options), noise=self.noise
+        )
         self._lattice.begin_training(job)
 
     def open_round(self, message: BeginRound) -> None:
@@ -71,30 +64,19 @@ class SealedPassiveCipher(PassiveCipher):
             return None
         config, layout, trees = self.job.config, state.block.layout, self.job.trees_per_round
         classes = 2 if trees == 1 else trees
-        refuse_noise(config, classes, layout.features, incoming.sizes)
+        parameters.refuse_noise(config, classes, incoming.sizes, layout.features)
         # The same request again meets the same noise; another meets other noise, which is booked beside the first.
-        multiplier = feature_multiplier(self._options, config.n_estimators, config.max_depth, classes)
-        event = cells_event(multiplier, state.number, state.depth, classes)
-        digest = self._digest(repr(event), incoming, state)
+        multiplier = parameters.feature_multiplier(self._options, config.n_estimators, config.max_depth, classes)
+        event = parameters.cells_event(multiplier, state.number, state.depth, classes)
+        blocks, rows = incoming.blocks, (incoming.rows.listed(), incoming.blocks.begin, incoming.blocks.end)
+        # Of all that the answer's exact sums depend on: ciphertexts, rows, columns and their cuts.
+        encrypted = incoming.ciphertext.packed, incoming.ciphertext.seed, incoming.sizes.log_delta
+        columns = b"" if state.columns is None else state.columns
+        digest = content_digest(
+            self.context.randomness, repr(event), *encrypted, *rows, blocks.run, columns, self._cuts
+        )
         self.context.account.spend(replace(event, content=digest.hex()))
         generator, shape = self.context.randomness.for_request("cells", digest), (len(incoming.node), layout.slots)
-        sigmas = cell_sigmas(config, classes, layout.features)
+        sigmas = parameters.cell_sigmas(config, classes, layout.features)
         drawn = [discrete_gaussian(generator, sigma, shape[0] * shape[1]).reshape(shape) for sigma in sigmas]
         return np.stack(drawn, axis=1)
-
-    def _digest(self, law: str, incoming: Incoming, state: RoundState) -> bytes:
-        """Of all that the answer's exact sums depend on: ciphertexts, rows, columns and their cuts."""
-        blocks = incoming.blocks
-        return content_digest(
-            self.context.randomness,
-            law,
-            incoming.ciphertext.packed,
-            incoming.ciphertext.seed,
-            incoming.sizes.log_delta,
-            incoming.rows.listed(),
-            blocks.begin,
-            blocks.end,
-            blocks.run,
-            b"" if state.columns is None else state.columns,
-            self._cuts,
-        )

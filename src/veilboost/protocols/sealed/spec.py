@@ -10,36 +10,32 @@ from typing import Any
 from veilboost.config import TrainingConfig
 from veilboost.crypto.lattice.keys import SECURITY_BITS
 from veilboost.privacy.calibrate import CalibrationRequest
-from veilboost.privacy.statement import Protection, Statement, Status
-from veilboost.protocols.cost import any_size
-from veilboost.protocols.lattice.cost import COST, memory
+from veilboost.privacy.statement import Statement, Status
+from veilboost.protocols.cost import Cost
 from veilboost.protocols.lattice.messages import LatticeRequest, LatticeRound, LatticeSums
-from veilboost.protocols.sealed.accounting import feature_multiplier, label_noise, noise_bits, plan
+from veilboost.protocols.lattice.spec import COST, memory
+from veilboost.protocols.sealed import parameters
 from veilboost.protocols.sealed.active import sealed_active
-from veilboost.protocols.sealed.options import SealedOptions, completed, delta_option, options_of, refuse
 from veilboost.protocols.sealed.passive import SealedPassiveCipher
-from veilboost.protocols.spec import BinSums, Evidence, ProtocolSpec
+from veilboost.protocols.spec import OWN_FEATURES, OWN_SIDES, BinSums, Evidence, ProtocolSpec, of_active, of_passive
 from veilboost.protocols.vertical.messages import LIFECYCLE, SplitAnswer
 from veilboost.protocols.vertical.passive import passive_by
-from veilboost.protocols.vertical.statements import OWN_FEATURES, OWN_SIDES, of_passive
 
 
 def calibrate(request: CalibrationRequest) -> Mapping[str, Any]:
     """Trees, depth, rate and noise for the budgets asked for."""
-    options = dict(request.options)
-    if request.epsilon_active is not None:
-        options["eps"] = request.epsilon_active
-    if request.delta_active is not None:
-        options["delta"] = request.delta_active
-    if request.epsilon_passive is not None:
-        options["eps_features"] = request.epsilon_passive
-    if request.delta_passive is not None:
-        options["delta_features"] = request.delta_passive
-    config = completed(
+    budgets = {
+        "eps": request.epsilon_active,
+        "delta": request.delta_active,
+        "eps_features": request.epsilon_passive,
+        "delta_features": request.delta_passive,
+    }
+    options = {**request.options, **{name: value for name, value in budgets.items() if value is not None}}
+    config = parameters.completed(
         TrainingConfig(n_estimators=request.trees, max_depth=request.depth, options=options), request.rows
     )
-    chosen = options_of(config)
-    noise = label_noise(chosen, config.n_estimators, config.max_depth)
+    chosen = parameters.options_of(config)
+    noise = parameters.label_noise(chosen, config.n_estimators, config.max_depth)
     found: dict[str, Any] = {
         "trees": config.n_estimators,
         "depth": config.max_depth,
@@ -49,20 +45,17 @@ def calibrate(request: CalibrationRequest) -> Mapping[str, Any]:
         "leaf_sigma": noise.leaf_sigma,
     }
     if chosen.eps_features > 0:
-        found["cell_multiplier"] = feature_multiplier(chosen, config.n_estimators, config.max_depth)
+        found["cell_multiplier"] = parameters.feature_multiplier(chosen, config.n_estimators, config.max_depth)
     return found
 
 
 SPEC = ProtocolSpec(
     name="sealed",
-    setting="vertical",
     summary="lattice encryption, private selection of splits, private leaves, noise inside the ciphertexts",
     source="VeilBoost",
-    exact=False,
     statement=Statement(
         (
-            Protection(
-                victim="active",
+            of_active(
                 data="labels",
                 adversary="every passive party, and whoever gets the model",
                 status=Status.SOUND,
@@ -70,8 +63,7 @@ SPEC = ProtocolSpec(
                 "leaves, everything else encrypted or free of labels; ring-LWE at 128 bits",
             ),
             OWN_SIDES,
-            Protection(
-                victim="passive",
+            of_passive(
                 data="statistics of features, with eps_features on",
                 adversary="the active party, following the protocol",
                 status=Status.SOUND,
@@ -94,16 +86,16 @@ SPEC = ProtocolSpec(
     ),
     messages=(*LIFECYCLE, LatticeRound, LatticeRequest, LatticeSums),
     roles={"active": sealed_active, "passive": passive_by(SealedPassiveCipher)},
-    options=SealedOptions,
-    refuse=refuse,
-    plan=plan,
+    options=parameters.SealedOptions,
+    refuse=parameters.refuse,
+    plan=parameters.plan,
     calibrate=calibrate,
-    delta_option=delta_option,
+    delta_option=parameters.delta_option,
     # Which rows are together follows from private selections, which are booked as such.
     exact_messages=lambda config, first: (
-        (LatticeSums, SplitAnswer) if options_of(config).eps_features == 0 else (SplitAnswer,)
+        (LatticeSums, SplitAnswer) if parameters.options_of(config).eps_features == 0 else (SplitAnswer,)
     ),
-    complete=completed,
+    complete=parameters.completed,
     security_bits=lambda config: SECURITY_BITS,
     sets=False,
     declared_classes=True,
@@ -111,7 +103,7 @@ SPEC = ProtocolSpec(
     cost=replace(
         COST,
         there=(*COST.there, "slots_p"),
-        most_bytes=any_size,
+        most_bytes=Cost().most_bytes,
         options={"eps": 1000.0},
     ),
     memory=partial(memory, streams=False),
@@ -122,5 +114,5 @@ SPEC = ProtocolSpec(
         Evidence("passive", "statistics of features", "histogram_bins", True),
         Evidence("passive", "sides of winning cuts", "feature_order", True),
     ),
-    sums=BinSums(counts=True, noise_bits=lambda config: noise_bits(options_of(config))),
+    sums=BinSums(counts=True, noise_bits=lambda config: parameters.noise_bits(parameters.options_of(config))),
 )

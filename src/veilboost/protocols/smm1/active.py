@@ -13,17 +13,7 @@ from veilboost.crypto.fingerprint import content_digest
 from veilboost.engine.api import blas_threads
 from veilboost.errors import GradientRange, MalformedMessage
 from veilboost.protocols.smm1.messages import Smm1Request, Smm1Response
-from veilboost.protocols.vertical import roles
-from veilboost.protocols.vertical.kernels import (
-    KernelOptions,
-    blocks_of,
-    hidden_rows,
-    refuse_inexact,
-    refuse_rows,
-    rounded,
-    without_single_rows,
-)
-from veilboost.protocols.vertical.null_space import chunked_product, null_vectors
+from veilboost.protocols.vertical import roles, smm
 from veilboost.types import Float64Array, Int32Array, Int64Array, PartyName
 
 
@@ -34,18 +24,15 @@ class Smm1Cipher(roles.StatisticsCipher):
 
     def __init__(self, context: roles.ActiveContext) -> None:
         super().__init__(context)
-        self._options = KernelOptions.from_dict(context.config.options)
-        refuse_rows(context.rows, self.config, self._options)
+        self._options = smm.KernelOptions.from_dict(context.config.options)
+        smm.refuse_rows(context.rows, self.config, self._options)
 
     def shown(self, start: Round) -> Round:
-        refuse_inexact(start.gradients, start.fit, self._options)
+        smm.refuse_inexact(start.gradients, start.fit, self._options)
         return start
 
-    def openings(self, current: roles.ActiveRound, openings: roles.Openings) -> roles.Openings:
-        return openings
-
     def enter(self, current: roles.ActiveRound, level: Level) -> tuple[roles.ActiveRound, Level]:
-        return current, without_single_rows(level)
+        return current, smm.without_single_rows(level)
 
     def ask(self, current: roles.ActiveRound, level: Level, requests: roles.Requests) -> roles.Waiting:
         with blas_threads(self.context.threads):
@@ -80,7 +67,7 @@ class Smm1Cipher(roles.StatisticsCipher):
         ]
         if len(answer.masked) != sum(bins * rows for bins, rows in shapes):
             raise MalformedMessage(f"{name} sent masked columns for other nodes or bins")
-        matrices = blocks_of(answer.masked, shapes)
+        matrices = smm.blocks_of(answer.masked, shapes)
         sums = np.zeros((len(self._nodes), layout.slots, 2), dtype=np.int64)
         for at, (node, slots, ends) in enumerate(zip(self._nodes, listed, last, strict=True)):
             sums[at, slots[~ends]] = node.sums([next(matrices) for _ in node.kernels])
@@ -99,24 +86,23 @@ class MaskedNode:
         self.rows = len(data[0])
 
     @staticmethod
-    def make(pairs: Int32Array, options: KernelOptions, source: Csprng) -> MaskedNode:
+    def make(pairs: Int32Array, options: smm.KernelOptions, source: Csprng) -> MaskedNode:
         """Vectors orthogonal to g and h at once; or, where these would leave a row bare, to each by itself.
 
-        Where all rows but one have proportional (g, h), as in a node with one positive row in the first tree, every
-        vector orthogonal to both is 0 at that one row. Then h, which is positive, and g are masked apart; or g + h
-        where all g but one are 0. Two rows have no vector orthogonal to both at all.
+        Where all rows but one have proportional (g, h), every vector orthogonal to both is 0 at that one. Then h, and g
+        or, where all g but one are 0, g + h are masked apart. Two rows have no vector orthogonal to both at all.
         """
         data = pairs.astype(np.float64)
         count = options.count(len(data), 2)
         if count:
-            kernel = null_vectors(data, count, source)
-            if hidden_rows(kernel).all():
+            kernel = smm.null_vectors(data, count, source)
+            if smm.hidden_rows(kernel).all():
                 return MaskedNode([data], [kernel], 0)
         g, h = data[:, :1], data[:, 1:]
         times = 0 if np.count_nonzero(g) != 1 else 1
         parts = [h, g + times * h]
-        kernels = [null_vectors(part, options.count(len(data), 1), source) for part in parts]
-        if not all(hidden_rows(kernel).all() for kernel in kernels):
+        kernels = [smm.null_vectors(part, options.count(len(data), 1), source) for part in parts]
+        if not all(smm.hidden_rows(kernel).all() for kernel in kernels):
             raise GradientRange(
                 "in a node all weight lies on one row, and no kernel vectors hide it",
                 "leave out rows of weight 0, or raise min_child_weight",
@@ -125,7 +111,9 @@ class MaskedNode:
 
     def sums(self, masked: Sequence[Float64Array]) -> Int64Array:
         """The sums of (g, h) over the bins behind masked columns, W g and W h (Alg. 1, line 9)."""
-        found = [rounded(chunked_product(columns, data)) for columns, data in zip(masked, self._data, strict=True)]
+        found = [
+            smm.rounded(smm.chunked_product(columns, data)) for columns, data in zip(masked, self._data, strict=True)
+        ]
         if len(found) == 1:
             return found[0]
         h = found[0]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
-from veilboost.protocols.vertical.messages import Ints, StatisticsRequest
+from veilboost.protocols.vertical.messages import EXACT_SUMS, Ints, StatisticsRequest
 from veilboost.types import Float64Array, UInt8Array
 from veilboost.wire.message import ArraySpec, Message, Reveals
 
@@ -18,7 +18,7 @@ class Smm1Request(StatisticsRequest):
     options. A node with `halves` has two matrices: one orthogonal to h, one to g or g + h.
     """
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (
+    reveals = (
         *StatisticsRequest.reveals,
         Reveals(
             "for every node that is summed, vectors orthogonal to its gradients and to its hessians",
@@ -40,10 +40,8 @@ class Smm1Response(Message):
     node), two where the request had halves.
     """
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals(
-            "exact sums of gradients and hessians per node and bin of every column", "active", exact=True, per_bin=True
-        ),
+    reveals = (
+        EXACT_SUMS,
         Reveals(
             "which rows are in which bin, under a mask that linear programming removes",
             "active",

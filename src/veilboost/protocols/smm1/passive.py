@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from veilboost.boost.rows import RowGroups
@@ -11,14 +9,7 @@ from veilboost.crypto.fingerprint import content_digest
 from veilboost.engine.api import blas_threads
 from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.protocols.smm1.messages import Smm1Request, Smm1Response
-from veilboost.protocols.vertical.kernels import (
-    KernelOptions,
-    RevealedRank,
-    blocks_of,
-    check_kernel,
-    draw_mask,
-    refuse_rows,
-)
+from veilboost.protocols.vertical import smm
 from veilboost.protocols.vertical.messages import BeginRound, StatisticsRequest
 from veilboost.protocols.vertical.roles import PassiveCipher
 from veilboost.protocols.vertical.round_state import RoundState
@@ -33,69 +24,61 @@ class Smm1PassiveCipher(PassiveCipher):
     def open_round(self, message: BeginRound) -> None:
         if type(message) is not BeginRound:
             raise UnexpectedMessage("a round of another protocol")
-        self._options = KernelOptions.from_dict(self.job.config.options)
-        refuse_rows(self.context.rows, self.job.config, self._options)
-        self._revealed = RevealedRank(self.context.rows, self.job.trees_per_round, self._options)
+        self._options = smm.KernelOptions.from_dict(self.job.config.options)
+        smm.refuse_rows(self.context.rows, self.job.config, self._options)
+        self._revealed = smm.RevealedRank(self.context.rows, self.job.trees_per_round, self._options)
 
     def answer(self, message: StatisticsRequest, state: RoundState, build: RowGroups) -> Smm1Response:
         if not isinstance(message, Smm1Request):
             raise UnexpectedMessage("a request of another protocol")
         with blas_threads(self.context.threads):
             kernels = self._checked(message, build)
-            node_of: list[int] = np.arange(build.nodes).repeat(1 + message.halves.astype(np.int64)).tolist()
             own = [state.bins.of_node(build, node) for node in range(build.nodes)]
-            masks = self._draw_masks(state, build, node_of, kernels, own)
+            masks = self._draw_masks(state, build, kernels, own)
             nodes = [SplitColumns(each, state.shuffle.starts) for each in own]
-            sizes = [nodes[node].width * len(mask) for node, mask in zip(node_of, masks, strict=True)]
+            shapes = [(nodes[node].width, len(mask)) for node, mask in masks]
             # All nodes write into one array, which is the largest thing here by far.
-            masked = np.empty(sum(sizes))
-            at = 0
-            for node, mask, size in zip(node_of, masks, sizes, strict=True):
-                nodes[node].mask_into(mask, masked[at : at + size].reshape(nodes[node].width, len(mask)))
-                at += size
+            masked = np.empty(sum(width * rows for width, rows in shapes))
+            for (node, mask), out in zip(masks, smm.blocks_of(masked, shapes), strict=True):
+                nodes[node].mask_into(mask, out)
         starts = np.zeros(build.nodes + 1, dtype=np.int32)
         np.cumsum([len(node.slots) for node in nodes], out=starts[1:])
         return Smm1Response(starts, np.concatenate([node.slots for node in nodes]), masked)
 
-    def _checked(self, message: Smm1Request, build: RowGroups) -> list[Float64Array]:
-        """The kernel vectors that came, node after node."""
+    def _checked(self, message: Smm1Request, build: RowGroups) -> list[tuple[int, Float64Array]]:
+        """The kernel vectors that came, with the node that they are for."""
         if len(message.halves) != build.nodes or (message.halves > 1).any():
             raise MalformedMessage("the kernel vectors are for other nodes")
+        node_of: list[int] = np.arange(build.nodes).repeat(1 + message.halves.astype(np.int64)).tolist()
         shapes: list[tuple[int, int]] = []
         for count, two in zip(build.counts.tolist(), message.halves.tolist(), strict=True):
             shapes += [(count, self._options.count(count, 1))] * 2 if two else [(count, self._options.count(count, 2))]
         if len(message.kernel) != sum(count * vectors for count, vectors in shapes):
             raise MalformedMessage("the kernel vectors are of another shape")
-        kernels = list(blocks_of(message.kernel, shapes))
-        for kernel in kernels:
-            check_kernel(kernel)
+        kernels = list(zip(node_of, smm.blocks_of(message.kernel, shapes), strict=True))
+        for _, kernel in kernels:
+            smm.check_kernel(kernel)
         return kernels
 
     def _draw_masks(
-        self,
-        state: RoundState,
-        build: RowGroups,
-        node_of: Sequence[int],
-        kernels: Sequence[Float64Array],
-        own: Sequence[AnyArray],
-    ) -> list[Float64Array]:
-        masks: list[Float64Array] = []
+        self, state: RoundState, build: RowGroups, kernels: list[tuple[int, Float64Array]], own: list[AnyArray]
+    ) -> list[tuple[int, Float64Array]]:
+        masks: list[tuple[int, Float64Array]] = []
         randomness = self.context.randomness
-        for node, kernel in zip(node_of, kernels, strict=True):
+        for node, kernel in kernels:
             # The same vectors meet the same mask, and for other rows, or other bins of them, another one.
             rows = build.rows[build.begin[node] : build.end[node]]
             content = content_digest(randomness, kernel, rows, own[node])
             source = randomness.for_request("mask", state.number, state.depth, node, content)
-            masks.append(draw_mask(kernel, self._options, self.job.config.max_depth, source))
-        self._revealed.after(build, [(node, mask.shape[1]) for node, mask in zip(node_of, masks, strict=True)])
+            masks.append((node, smm.draw_mask(kernel, self._options, self.job.config.max_depth, source)))
+        self._revealed.after(build, [(node, mask.shape[1]) for node, mask in masks])
         return masks
 
 
 class SplitColumns:
     """The indicator columns of a node's bins: every bin that has rows, but the last of each feature.
 
-    The paper's columns (FedXGBoost Def. 4) are cumulative, the rows with x <= s. They are sums of these, and these are
-    their differences, so both say the same; from bins the active party can also order categories.
+    The paper's columns (FedXGBoost Def. 4) are sums of these; from bins the active party can also order categories.
     """
 
     def __init__(self, bins: AnyArray, starts: Int32Array) -> None:

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from veilboost.privacy.statement import Statement, Status
+from veilboost.protocols import spec
 from veilboost.protocols.cost import COMMON_A, COMMON_P, SIDES, Cost, Needs, PlannedJob, Room, Shape, Units
 from veilboost.protocols.smm1.active import Smm1Cipher
 from veilboost.protocols.smm1.messages import Smm1Request, Smm1Response
 from veilboost.protocols.smm1.passive import Smm1PassiveCipher
-from veilboost.protocols.spec import Evidence, ProtocolSpec
-from veilboost.protocols.vertical import statements
 from veilboost.protocols.vertical.active import active_by
-from veilboost.protocols.vertical.kernels import KERNEL_BYTES, KernelOptions, cuts_with_rows, refuse
 from veilboost.protocols.vertical.messages import LIFECYCLE, BeginRound, SplitAnswer
 from veilboost.protocols.vertical.passive import passive_by
+from veilboost.protocols.vertical.smm import KERNEL_BYTES, KernelOptions, cuts_with_rows, refuse
 
 LARGE = 4_000_000  # numbers: 32 MB, beyond what caches hold and malloc keeps; its pages are fetched anew each time
 _OPTIONS = KernelOptions()
 
 
 def tree_units(job: PlannedJob, columns: int, shape: Shape, first: bool) -> Units:
-    """With m rows in a node, c kernel vectors, and w split columns: those of bins that have rows.
-
-    nodes, kernels, masked, large_masked
-        Nodes that are summed; m c: what their kernel vectors hold; m w: what is masked and sent, and that of it which
-        stands in large arrays.
+    """With m rows in a node, c kernel vectors, and w split columns (of bins that have rows): `nodes` that are summed,
+    `kernels` (m c), what is `masked` and sent (m w), and that of it which stands in large arrays.
     """
     found: dict[str, float] = dict.fromkeys(("nodes", "kernels", "masked", "large_masked"), 0.0)
     for built, total in zip(shape.built, shape.built_rows, strict=True):
@@ -56,32 +52,27 @@ def memory(job: PlannedJob, columns: int) -> Needs:
     return Needs(Room(0.0, max(7 * KERNEL_BYTES * n, work)), Room(0.0, work))
 
 
-SPEC = ProtocolSpec(
+SPEC = spec.ProtocolSpec(
     name="smm1",
-    setting="vertical",
     summary="secure matrix multiplication: kernel vectors of the gradients mask the passive parties' split columns",
     source="FedXGBoost (Le et al.), FedXGBoost-SMM-1",
     exact=True,
     statement=Statement(
         (
-            statements.of_active(
+            spec.of_active(
                 data="gradients",
                 status=Status.HEURISTIC,
-                why=(
-                    "a passive party learns vectors orthogonal to the gradients, far fewer than rows; in nodes of some "
-                    "hundred rows no attack is known at a tenth of the rows, while at seven tenths a few known labels "
-                    "give all others"
-                ),
+                why="a passive party learns vectors orthogonal to the gradients, far fewer than rows; in nodes of some "
+                "hundred rows no attack is known at a tenth of the rows, while at seven tenths a few known labels "
+                "give all others",
             ),
-            statements.ROWS_TOGETHER,
-            statements.OWN_SIDES,
-            statements.of_passive(
+            spec.ROWS_TOGETHER,
+            spec.OWN_SIDES,
+            spec.of_passive(
                 data="features",
                 status=Status.BROKEN,
-                why=(
-                    "with fewer vectors than half of a node's rows, linear programming takes the mask off the split "
-                    "columns, and with few vectors rounding does; exact sums per bin are known besides"
-                ),
+                why="with fewer vectors than half of a node's rows, linear programming takes the mask off the split "
+                "columns, and with few vectors rounding does; exact sums per bin are known besides",
             ),
         )
     ),
@@ -95,8 +86,8 @@ SPEC = ProtocolSpec(
     memory=memory,
     relative_cost=6,
     evidence=(
-        statements.LABELS_BY_NODES,
-        statements.OWN_FEATURES,
-        Evidence("passive", "features", "smm1_columns", True),
+        spec.LABELS_BY_NODES,
+        spec.OWN_FEATURES,
+        spec.Evidence("passive", "features", "smm1_columns", True),
     ),
 )

@@ -10,19 +10,8 @@ from veilboost.boost.split import Candidates
 from veilboost.crypto.fingerprint import content_digest
 from veilboost.engine.api import blas_threads
 from veilboost.errors import MalformedMessage
-from veilboost.protocols.smm2.messages import Smm2Gains, Smm2Kernels, Smm2Masked, Smm2Round
-from veilboost.protocols.smm2.options import Smm2Options, scored_nodes
-from veilboost.protocols.vertical import roles
-from veilboost.protocols.vertical.kernels import (
-    RevealedRank,
-    blocks_of,
-    check_kernel,
-    draw_mask,
-    masked,
-    refuse_inexact,
-    refuse_rows,
-    without_single_rows,
-)
+from veilboost.protocols.smm2.messages import Smm2Gains, Smm2Kernels, Smm2Masked, Smm2Options, Smm2Round, scored_nodes
+from veilboost.protocols.vertical import roles, smm
 from veilboost.types import Float64Array, Int32Array, PartyName
 
 
@@ -32,12 +21,12 @@ class Smm2Cipher(roles.StatisticsCipher):
     def __init__(self, context: roles.ActiveContext) -> None:
         super().__init__(context)
         self._options = Smm2Options.from_dict(context.config.options)
-        refuse_rows(context.rows, self.config, self._options)
+        smm.refuse_rows(context.rows, self.config, self._options)
 
     def shown(self, start: Round) -> Round:
-        refuse_inexact(start.gradients, start.fit, self._options)
+        smm.refuse_inexact(start.gradients, start.fit, self._options)
         self._revealed = {
-            name: RevealedRank(self.context.rows, start.trees, self._options) for name in self.context.peers.names
+            name: smm.RevealedRank(self.context.rows, start.trees, self._options) for name in self.context.peers.names
         }
         return start
 
@@ -45,7 +34,7 @@ class Smm2Cipher(roles.StatisticsCipher):
         return {name: Smm2Round(**vars(each), **vars(current.start.scale)) for name, each in openings.items()}
 
     def enter(self, current: roles.ActiveRound, level: Level) -> tuple[roles.ActiveRound, Level]:
-        return current, without_single_rows(level)
+        return current, smm.without_single_rows(level)
 
     def read(self, current: roles.ActiveRound, level: Level, waiting: roles.Waiting) -> roles.Statistics:
         kernels = self.context.peers.collect(waiting, Smm2Kernels)
@@ -78,19 +67,18 @@ class Smm2Cipher(roles.StatisticsCipher):
             raise MalformedMessage(f"{name} sent kernel vectors of another shape")
         pairs = [_pairs(current.start, nodes, node) for node in range(nodes.nodes)]
         masks: list[Float64Array] = []
-        for node, kernel in zip(of_block, blocks_of(kernels.kernel, shapes), strict=True):
+        for node, kernel in zip(of_block, smm.blocks_of(kernels.kernel, shapes), strict=True):
             if kernel.shape[1]:  # two rows have no kernel vectors, and any exact answer about them tells both
-                check_kernel(kernel)
+                smm.check_kernel(kernel)
             # The same vectors meet the same mask, however often they come, and for other gradients another one.
             content = content_digest(self.context.randomness, kernel, pairs[node])
             source = self.context.randomness.for_request("mask", name, current.start.number, level.depth, node, content)
-            masks.append(draw_mask(kernel, self._options, self.config.max_depth, source))
+            masks.append(smm.draw_mask(kernel, self._options, self.config.max_depth, source))
         self._revealed[name].after(nodes, [(node, mask.shape[1]) for node, mask in zip(of_block, masks, strict=True)])
         answer = np.empty(2 * sum(rows for rows, _ in shapes))
-        at = 0
-        for node, mask in zip(of_block, masks, strict=True):
-            answer[at : at + pairs[node].size] = masked(mask, pairs[node].astype(np.float64)).ravel()
-            at += pairs[node].size
+        parts = smm.blocks_of(answer, [(rows, 2) for rows, _ in shapes])
+        for node, mask, part in zip(of_block, masks, parts, strict=True):
+            part[:] = smm.masked(mask, pairs[node].astype(np.float64))
         return Smm2Masked(level.depth, level.totals[level.build], answer)
 
 

@@ -1,11 +1,16 @@
-"""What `smm2` sends beside the common messages."""
+"""What `smm2` sends beside the common messages, its parameters, and which nodes both sides score."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
+import numpy as np
+
+from veilboost.config import TrainingConfig
+from veilboost.fields import param
 from veilboost.protocols.vertical.messages import BeginRound, Ints
+from veilboost.protocols.vertical.smm import KernelOptions
 from veilboost.types import Float64Array, Int64Array
 from veilboost.wire.message import ArraySpec, Message, Reveals
 
@@ -16,7 +21,7 @@ Floats = Annotated[Float64Array, ArraySpec("float64", 1)]
 class Smm2Round(BeginRound):
     """Active to passive: a round starts; gradients lie on a grid of 2^-g_exponent, hessians of 2^-h_exponent."""
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (
+    reveals = (
         *BeginRound.reveals,
         Reveals("the fixed-point scale of the round, which for unbounded losses follows the largest one", "passive"),
     )
@@ -32,7 +37,7 @@ class Smm2Kernels(Message):
     (rows of the node, vectors). How many vectors follows from the job's options.
     """
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (
+    reveals = (
         Reveals(
             "for every node, vectors orthogonal to its split columns and to decoys among them",
             "active",
@@ -49,7 +54,7 @@ class Smm2Kernels(Message):
 class Smm2Masked(Message):
     """Active to passive: totals (nodes, 2) and, block after block, masked gradients and hessians (Alg. 4, line 5)."""
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (
+    reveals = (
         Reveals("exact sums of gradients and hessians of every node", "passive", exact=True),
         Reveals("exact sums of gradients and hessians per node and bin of its own columns", "passive"),
         Reveals("gradient and hessian of every row, under a mask that linear algebra removes", "passive", exact=True),
@@ -63,7 +68,35 @@ class Smm2Masked(Message):
 class Smm2Gains(Message):
     """Passive to active: the loss reduction of its best split of each node (Alg. 4, line 18), which split it keeps."""
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals("the loss reduction of its best split of every node", "active", exact=True),
-    )
+    reveals = (Reveals("the loss reduction of its best split of every node", "active", exact=True),)
     gain: Floats
+
+
+@dataclass(frozen=True)
+class Smm2Options(KernelOptions):
+    """How nodes are masked, and what a passive party hides its split columns among (Alg. 5, lines 6 to 8)."""
+
+    l1: int = param(16, "decoy splits of a node, M' in Alg. 5", low=0, high=10_000)
+    l2: int = param(32, "random real columns of a node, Y in Alg. 5", low=0, high=10_000)
+    decoys: str = param(
+        "random",
+        "decoy splits: random bits as published, or nested steps of shuffled features",
+        choices=("random", "nested"),
+    )
+
+    def added(self, rows: int) -> tuple[int, int]:
+        """Decoys and real columns of a node: at most an eighth of its rows each, so that there is room for splits."""
+        return min(self.l1, rows // 8), min(self.l2, rows // 8)
+
+    def columns(self, rows: int) -> int:
+        """How many split columns may share kernel vectors, so that the null space is far larger than what is sent."""
+        l1, l2 = self.added(rows)
+        return max(1, min(rows // 2, rows - 1 - self.count(rows, 2)) - l1 - l2)
+
+
+def scored_nodes(build: Int64Array, depth: int, config: TrainingConfig) -> Int64Array:
+    """Positions, in order, of the nodes of a level whose gradients were masked and of those that follow.
+
+    A sibling's sums are what its parent's leave, where both count by the same bins.
+    """
+    return np.union1d(build, build ^ 1) if depth and config.proposal == "global" else build

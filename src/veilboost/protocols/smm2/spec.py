@@ -7,28 +7,21 @@ from collections.abc import Iterator
 from veilboost.privacy.statement import Statement, Status
 from veilboost.protocols.cost import COMMON_A, COMMON_P, SIDES, Cost, Needs, PlannedJob, Room, Shape, Units
 from veilboost.protocols.smm2.active import Smm2Cipher
-from veilboost.protocols.smm2.messages import Smm2Gains, Smm2Kernels, Smm2Masked, Smm2Round
-from veilboost.protocols.smm2.options import Smm2Options
+from veilboost.protocols.smm2.messages import Smm2Gains, Smm2Kernels, Smm2Masked, Smm2Options, Smm2Round
 from veilboost.protocols.smm2.passive import Smm2PassiveCipher
-from veilboost.protocols.spec import Evidence, ProtocolSpec
+from veilboost.protocols.spec import OWN_FEATURES, OWN_SIDES, Evidence, ProtocolSpec, of_active, of_passive
 from veilboost.protocols.vertical.active import active_by
-from veilboost.protocols.vertical.kernels import KERNEL_BYTES, cuts_with_rows, refuse
 from veilboost.protocols.vertical.messages import LIFECYCLE, SplitAnswer, StatisticsRequest
 from veilboost.protocols.vertical.passive import passive_by
-from veilboost.protocols.vertical.statements import OWN_FEATURES, OWN_SIDES, of_active, of_passive
+from veilboost.protocols.vertical.smm import KERNEL_BYTES, cuts_with_rows, refuse
 
 _OPTIONS = Smm2Options()
 
 
 def tree_units(job: PlannedJob, columns: int, shape: Shape, first: bool) -> Units:
-    """With m rows in a node and c kernel vectors.
-
-    nodes, blocks, block_rows, block_kernels
-        Nodes that are summed. The columns of small nodes are dealt out to blocks with kernel vectors of their own: how
-        many there are, and m and m c of each.
-    columns, grams, cubes
-        m W, m W^2 and W^3 of a block with W columns, decoys among them: to write them down, to multiply them with one
-        another, to solve for their null space.
+    """With m rows in a node, c kernel vectors, and W columns of a block, decoys among them: `nodes` that are summed;
+    `blocks` with kernel vectors of their own, `block_rows` (m) and `block_kernels` (m c); `columns` (m W) to write
+    down, `grams` (m W^2) to multiply them with one another, `cubes` (W^3) to solve for their null space.
     """
     names = ("nodes", "blocks", "block_rows", "block_kernels", "columns", "grams", "cubes")
     found: dict[str, float] = dict.fromkeys(names, 0.0)
@@ -80,7 +73,6 @@ def block_widths(rows: int, features: int, bins: int) -> Iterator[float]:
 
 SPEC = ProtocolSpec(
     name="smm2",
-    setting="vertical",
     summary="secure matrix multiplication: kernel vectors of split columns, among decoys, mask the gradients",
     source="FedXGBoost (Le et al.), FedXGBoost-SMM-2",
     exact=True,
@@ -89,19 +81,15 @@ SPEC = ProtocolSpec(
             of_active(
                 data="labels",
                 status=Status.BROKEN,
-                why=(
-                    "with fewer vectors than half of a node's rows, linear programming takes the mask off the first "
-                    "tree's gradients; the answers of several blocks or levels together give every gradient exactly"
-                ),
+                why="with fewer vectors than half of a node's rows, linear programming takes the mask off the first "
+                "tree's gradients; the answers of several blocks or levels together give every gradient exactly",
             ),
             OWN_SIDES,
             of_passive(
                 data="features",
                 status=Status.HEURISTIC,
-                why=(
-                    "the active party learns vectors orthogonal to the split columns and to decoys, far fewer than "
-                    "the null space has, and the sides of winning cuts; no attack is known in nodes of 150 rows or more"
-                ),
+                why="the active party learns vectors orthogonal to the split columns and to decoys, far fewer than "
+                "the null space has, and the sides of winning cuts; no attack is known in nodes of 150 rows or more",
             ),
         )
     ),

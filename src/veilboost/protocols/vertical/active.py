@@ -1,13 +1,10 @@
-"""The active side of vertical training: asks for statistics, selects splits, has their owners split, tells the others.
-
-How gradients and statistics travel, a `StatisticsCipher` knows; see `roles.py`.
-"""
+"""The active side of vertical training: asks for statistics, selects splits, has their owners split, tells others."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from itertools import pairwise, zip_longest
 
 import numpy as np
@@ -28,7 +25,7 @@ _NO_INTS = np.empty(0, dtype=np.int32)
 
 
 class VerticalActive(SplitFinder):
-    """The label side of a vertical protocol: the `SplitFinder` of growing trees."""
+    """The label side of a vertical protocol: the `SplitFinder` of growing trees. `later`: of rounds after the first."""
 
     def __init__(
         self,
@@ -36,8 +33,9 @@ class VerticalActive(SplitFinder):
         cipher: roles.StatisticsCipher,
         selector: roles.Selector | None = None,
         leaves: roles.Leaves | None = None,
+        later: roles.StatisticsCipher | None = None,
     ) -> None:
-        self.context, self.config, self.cipher = context, context.config, cipher
+        self.context, self.config, self.cipher, self._later = context, context.config, cipher, later
         self.selector, self.leaves = selector or roles.Selector(context), leaves or roles.Leaves(context)
         self._owner = context.order.index(context.party)
         self._layouts: dict[PartyName, BinLayout] = {}
@@ -49,13 +47,8 @@ class VerticalActive(SplitFinder):
     def derives_siblings(self) -> bool:
         return self.cipher.derives_siblings
 
-    # --- the job ----------------------------------------------------------------------------------------
-
     def begin_training(self, held_out: BoolArray | None, bin_weights: Float64Array | None) -> Sequence[int]:
-        """Open the job at all passive parties; returns how many columns each owner has, in the job's order.
-
-        Rows of `held_out` are kept for validation and shape no cuts; quantiles count `bin_weights`.
-        """
+        """Open the job at all passive parties; returns how many columns each owner has, in the job's order."""
         opening = messages.BeginTraining(
             config=json.dumps(self.config.to_dict()),
             rows=self.context.rows,
@@ -74,7 +67,7 @@ class VerticalActive(SplitFinder):
         """Go on after `trees` trees: every passive party forgets what came later, `records` are our own until there."""
         self._rules.restore(records)
         self._rules.keep(trees)
-        self.context.peers.ask({name: messages.ResumeTraining(trees) for name in self.context.peers.names}, Done)
+        self.context.peers.ask(dict.fromkeys(self.context.peers.names, messages.ResumeTraining(trees)), Done)
 
     def records(self) -> SplitRecords:
         """The active party's own split records so far."""
@@ -82,14 +75,14 @@ class VerticalActive(SplitFinder):
 
     def end_training(self, trees: int) -> SplitRecords:
         """Close the job: the first `trees` trees are kept. Returns the active party's own split records."""
-        self.context.peers.ask({name: messages.EndTraining(trees) for name in self.context.peers.names}, Done)
+        self.context.peers.ask(dict.fromkeys(self.context.peers.names, messages.EndTraining(trees)), Done)
         self._rules.keep(trees)
         return self._rules.records()
 
-    # --- the round --------------------------------------------------------------------------------------
-
     def begin_round(self, start: Round) -> None:
         self.leaves.begin_round(start)
+        if start.number and self._later is not None:
+            self.cipher = self._later
         start = self.cipher.shown(start)
         columns = dict(zip(self.context.order, start.columns, strict=True))
         own = columns[self.context.party]
@@ -122,8 +115,6 @@ class VerticalActive(SplitFinder):
 
     def leaf_weights(self, level: Level, leaves: Int64Array, scale: Scale) -> Float64Array:
         return self.leaves.weights(self._current, level, leaves, scale)
-
-    # --- the level --------------------------------------------------------------------------------------
 
     def candidates(self, level: Level) -> Sequence[Candidates]:
         self._current, level = self.cipher.enter(self._current, level)
@@ -171,21 +162,18 @@ class VerticalActive(SplitFinder):
         pending = self.context.peers.send(self._asked) if routed is None else None
         mine = np.flatnonzero(choices.owner == self._owner)
         if len(mine):
-            last.take(self._owner, *self._split_own(level, offers[self._owner], choices, mine))
+            last.told[self._owner] = self._split_own(level, offers[self._owner], choices, mine)
         if pending is not None:
             for name, answer in self.context.peers.collect(pending, messages.SplitAnswer).items():
-                last.take(names.index(name), *self._hear(level.depth, last, name, answer))
+                last.told[names.index(name)] = self._hear(level.depth, last, name, answer)
             self._last_split = last
         for name, sides in (routed or {}).items():  # nobody else keeps rows by node, and there is nothing to check
-            last.take(names.index(name), *sides)
+            last.told[names.index(name)] = sides
             del self._asked[name]
         return last.left
 
     def check_split(self, level: Level, choices: Choices, children: Level) -> None:
-        """The rows that a party sends left must add up to the sums by which its candidate won.
-
-        A party that answers with other sums, to learn from whether it wins, is found out when it does.
-        """
+        """The rows that a party sends left must add up to the sums by which it won: who told others is found out."""
         left = self.cipher.totals(children)[0::2]
         for name, request in self._asked.items():
             if name not in self._known:  # of this protocol, or this tree, only gains are known
@@ -204,8 +192,6 @@ class VerticalActive(SplitFinder):
                 raise InconsistentSplit(
                     f"{name} sent rows left that do not add up to the sums by which its split was chosen"
                 )
-
-    # --- parts of a split -------------------------------------------------------------------------------
 
     def _tell_sides(self, depth: int) -> tuple[Int32Array, Mapping[PartyName, tuple[UInt8Array, UInt8Array]]]:
         """Tell every party where the rows of the level above went; the last piece goes with the level's request."""
@@ -276,21 +262,18 @@ class LastSplit:
     def __init__(self, choices: Choices, fit: RowGroups, follow: RowGroups) -> None:
         self.choices = choices
         self._groups = fit, follow
-        self._told: dict[int, tuple[Sides, Sides]] = {}
+        self.told: dict[int, tuple[Sides, Sides]] = {}  # by owner
 
     def rows_of(self, owner: int) -> tuple[RowGroups, RowGroups]:
         """The fit and follow rows of this owner's nodes."""
         own = np.flatnonzero(self.choices.owner == owner)
         return self._groups[0].of(own), self._groups[1].of(own)
 
-    def take(self, owner: int, fit_left: Sides, follow_left: Sides) -> None:
-        self._told[owner] = fit_left, follow_left
-
     @cached_property
     def left(self) -> tuple[Sides, Sides]:
         """The sides of all fit rows and of all follow rows, when all owners have told."""
         fit, follow = (
-            groups.laid([(self.choices.owner == owner, told[kind]) for owner, told in self._told.items()])
+            groups.laid([(self.choices.owner == owner, told[kind]) for owner, told in self.told.items()])
             for kind, groups in enumerate(self._groups)
         )
         return fit, follow
@@ -333,13 +316,4 @@ def _check_totals(name: PartyName, sums: Int64Array, layout: BinLayout, totals: 
         raise MalformedMessage(f"the sums of {name} do not add up to the node's own", "start the job again")
 
 
-def active_by(
-    cipher: Callable[[roles.ActiveContext], roles.StatisticsCipher],
-) -> Callable[[roles.ActiveContext], VerticalActive]:
-    """What makes the active role of a protocol that is all in its cipher; it counts as code of the cipher's module."""
-
-    def active(context: roles.ActiveContext) -> VerticalActive:
-        return VerticalActive(context, cipher(context))
-
-    active.__module__ = getattr(cipher, "func", cipher).__module__
-    return active
+active_by = partial(roles.role_of, VerticalActive)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from veilboost.types import Float64Array, Int32Array, Int64Array, UInt8Array
 from veilboost.wire.message import ArraySpec, Done, Message, Reveals
 
 Bits = Annotated[UInt8Array, ArraySpec("uint8", 1)]  # packed, eight to a byte
 Ints = Annotated[Int32Array, ArraySpec("int32", 1)]
+TOGETHER = Reveals("which rows are together in each node of each tree", "passive", exact=True)
+EXACT_SUMS = Reveals(
+    "exact sums of gradients and hessians per node and bin of every column", "active", exact=True, per_bin=True
+)
 
 
 @dataclass(frozen=True)
@@ -19,7 +23,7 @@ class BeginTraining(Message):
     No sample weight exceeds 2^weight_bits.
     """
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (
+    reveals = (
         Reveals("the job's parameters, the number of aligned rows and of trees per round (classes)", "passive"),
         Reveals("which rows are held out for validation", "passive"),
         Reveals("sample weights, where weighted_bins is on; otherwise a power of two that bounds them", "passive"),
@@ -36,7 +40,7 @@ class BeginTraining(Message):
 class ColumnsOffered(Message):
     """Passive to active: how this party's bins lie."""
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (
+    reveals = (
         Reveals("how many columns there are, in which order, and how many bins each has", "active"),
         Reveals("which columns are categories and which have missing values", "active"),
     )
@@ -52,7 +56,7 @@ class BeginRound(Message):
     `columns` are the columns that take part; where `all_columns` is true it is empty.
     """
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (
+    reveals = (
         Reveals("which rows and columns the round samples", "passive"),
         Reveals(
             "where sampling is goss, which rows have large gradients: in the first round much of the labels", "passive"
@@ -68,7 +72,7 @@ class BeginRound(Message):
 class MoreSides(Message):
     """Active to passive: a piece of what the next `StatisticsRequest` will tell of where rows went, if it is long."""
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (Reveals("which rows are together in each node of each tree", "passive"),)
+    reveals = (Reveals("which rows are together in each node of each tree", "passive"),)
     depth: int
     split: Ints
     fit_left: Bits
@@ -83,10 +87,7 @@ class StatisticsRequest(Message):
     nodes that the receiver did not split itself, but for those that `MoreSides` told before.
     """
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals("which rows are together in each node of each tree", "passive", exact=True),
-        Reveals("which child of two has fewer rows", "passive"),
-    )
+    reveals = (TOGETHER, Reveals("which child of two has fewer rows", "passive"))
     depth: int
     split: Ints
     fit_left: Bits
@@ -103,7 +104,7 @@ class SplitRequest(Message):
     of a set of categories sends the bins `set_bins[set_starts[j]:set_starts[j+1]]` left.
     """
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (
+    reveals = (
         Reveals("which of its candidates won or tied at which node", "passive"),
         Reveals("for categories, how the winning split groups them", "passive"),
     )
@@ -121,7 +122,7 @@ class SplitRequest(Message):
 class SplitAnswer(Message):
     """Passive to active: the left/right bits of the nodes' rows, fit rows and follow rows apart; a piece if many."""
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (
+    reveals = (
         Reveals("for every row of the node, on which side of the winning cut its value lies", "active", exact=True),
     )
     fit_left: Bits
@@ -134,9 +135,7 @@ class ClearSums(Message):
     order in which they were offered. A protocol that sends such sums derives its message, and attacks on sums read it.
     """
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals("sums of gradients and hessians per node and bin of every column", "active", per_bin=True),
-    )
+    reveals = (Reveals("sums of gradients and hessians per node and bin of every column", "active", per_bin=True),)
     sums: Annotated[Int64Array, ArraySpec("int64", 3)]
 
 
@@ -144,7 +143,7 @@ class ClearSums(Message):
 class SidesRequest(Message):
     """Active to passive: the next piece of your last `SplitAnswer`."""
 
-    reveals: ClassVar[tuple[Reveals, ...]] = ()
+    reveals = ()
     depth: int
 
 
@@ -152,7 +151,7 @@ class SidesRequest(Message):
 class ResumeTraining(Message):
     """Active to passive: the job goes on after its first `trees` trees; forget what came later."""
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (Reveals("that the job was interrupted, and after which tree", "passive"),)
+    reveals = (Reveals("that the job was interrupted, and after which tree", "passive"),)
     trees: int
 
 
@@ -160,19 +159,10 @@ class ResumeTraining(Message):
 class EndTraining(Message):
     """Active to passive: the job is over, the first `trees` trees are kept."""
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (Reveals("how many trees the model keeps", "passive"),)
+    reveals = (Reveals("how many trees the model keeps", "passive"),)
     trees: int
 
 
-# What all protocols send that keep rows by node, whatever their statistics.
-LIFECYCLE: tuple[type[Message], ...] = (
-    BeginTraining,
-    ColumnsOffered,
-    SplitRequest,
-    SplitAnswer,
-    SidesRequest,
-    MoreSides,
-    ResumeTraining,
-    EndTraining,
-    Done,
-)
+# What all protocols send, and what those send that keep rows by node, whatever their statistics.
+JOB: tuple[type[Message], ...] = (BeginTraining, ColumnsOffered, ResumeTraining, EndTraining, Done)
+LIFECYCLE = (*JOB, SplitRequest, SplitAnswer, SidesRequest, MoreSides)

@@ -1,15 +1,12 @@
-"""The passive side of vertical training: bins columns, follows rows through the trees, splits nodes when told to.
-
-How statistics are answered, a `PassiveCipher` knows; see `roles.py`.
-"""
+"""The passive side of vertical training: bins columns, follows rows through the trees, splits nodes when told to."""
 
 from __future__ import annotations
 
 import copy
 import itertools
 import json
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,9 +20,8 @@ from veilboost.errors import ImpossibleParameter, MalformedMessage, UnexpectedMe
 from veilboost.fixedpoint import MAX_BITS
 from veilboost.model.part import SplitRecords
 from veilboost.protocols.vertical import messages
-from veilboost.protocols.vertical.roles import PassiveCipher, PassiveContext, PassiveJob, RuleBook
-from veilboost.protocols.vertical.round_state import RoundState, increasing, within
-from veilboost.protocols.vertical.shuffle import ColumnShuffle
+from veilboost.protocols.vertical.roles import PassiveCipher, PassiveContext, PassiveJob, RuleBook, role_of
+from veilboost.protocols.vertical.round_state import ColumnShuffle, RoundState, increasing, within
 from veilboost.types import BoolArray, Int32Array, UInt8Array
 from veilboost.wire.message import Done, Message
 
@@ -42,15 +38,13 @@ class VerticalPassive:
         self._job: PassiveJob | None = None
         self._round: RoundState | None = None
         self._next_round = 0
-        self._finished = False
-
-    # --- requests ---------------------------------------------------------------------------------------
+        self.finished = False
 
     def handle(self, message: Message) -> Message:
         """Answer a request, or raise a coded error and stay as before."""
         if isinstance(message, messages.BeginTraining):
             return self._begin_training(message)
-        if self._job is None or self._finished:
+        if self._job is None or self.finished:
             raise UnexpectedMessage(f"{message.type_name()} came outside a job")
         if isinstance(message, messages.BeginRound):
             return self._begin_round(message, self._job)
@@ -79,11 +73,6 @@ class VerticalPassive:
     def restore(self, records: SplitRecords) -> None:
         """Take back the split records of an earlier part of the same job, after it began anew here."""
         self._rules.restore(records)
-
-    @property
-    def finished(self) -> bool:
-        """Has the job ended?"""
-        return self._finished
 
     def _begin_training(self, message: messages.BeginTraining) -> messages.ColumnsOffered:
         if self._job is not None:
@@ -197,7 +186,7 @@ class VerticalPassive:
     def _end_training(self, message: messages.EndTraining) -> Done:
         self._rules.keep(message.trees)
         self._round = None
-        self._finished = True
+        self.finished = True
         return Done()
 
     def _statistics(self, message: messages.StatisticsRequest, state: RoundState, job: PassiveJob) -> Message:
@@ -286,11 +275,4 @@ def _sets_of(message: messages.SplitRequest, handles: Int32Array, layout: BinLay
     return sets
 
 
-def passive_by(cipher: Callable[[PassiveContext], PassiveCipher]) -> Callable[[PassiveContext], VerticalPassive]:
-    """What makes the passive role of a protocol that is all in its cipher; it counts as code of the cipher's module."""
-
-    def passive(context: PassiveContext) -> VerticalPassive:
-        return VerticalPassive(context, cipher(context))
-
-    passive.__module__ = getattr(cipher, "func", cipher).__module__
-    return passive
+passive_by = partial(role_of, VerticalPassive)

@@ -177,13 +177,7 @@ class Perturbation:
         return Scale(exponents[0], exponents[1] if len(exponents) > 1 else self.bits)
 
     def clean(self, gradients: Int32Array, scale: Scale) -> Int32Array:
-        """The gradients on the grid of what is released, clipped, (trees, rows, channels).
-
-        Raises
-        ------
-        ImpossibleParameter
-            If a value lies outside its range and no clipping was asked for.
-        """
+        """Gradients on the grid of what is released, (trees, rows, channels): clipped, or refused beyond a range."""
         units, grid = (scale.g_unit, scale.h_unit), self.scale()
         asked = self.options.clip, self.options.clip_hessian
         clean = np.empty((*gradients.shape[:2], self.ranges.channels), dtype=np.int32)
@@ -213,14 +207,8 @@ class Perturbation:
 
 def released_to_passive(protocol: str, what: str, release: str, content: str = "") -> dict[str, Any]:
     """What all events of noisy gradients have in common."""
-    return {
-        "what": what,
-        "adjacency": Adjacency.LABEL,
-        "adversary": "passive parties",
-        "protocol": protocol,
-        "release": release,
-        "content": content,
-    }
+    about = {"what": what, "release": release, "content": content, "protocol": protocol}
+    return {**about, "adjacency": Adjacency.LABEL, "adversary": "passive parties"}
 
 
 def released_gradients(
@@ -234,8 +222,7 @@ def released_gradients(
 ) -> Int32Array:
     """Book and make what the passive parties see, the same for all of them: two noises could be averaged.
 
-    A retry or a resumed job has the same gradients and draws the same noise; other gradients, or noise of another law,
-    draw another. Without a perturbation the gradients are released as they are.
+    The same gradients draw the same noise; others, or noise of another law, another. No perturbation: as they are.
     """
     digest = content_digest(context.randomness, repr((event, *grid)), clean, released)
     randomness = context.randomness.for_request(*request, digest)
@@ -246,10 +233,7 @@ def released_gradients(
 
 
 def loss_ranges(config: TrainingConfig, trees_per_round: int) -> tuple[float, float]:
-    """Where |g| and h of a classification end; 0 where the loss has no bound. Never taken from the data.
-
-    An objective that is still open counts as classification; the active party refuses values that do not fit.
-    """
+    """Where |g| and h of a classification (or an open objective) end; 0: no bound. Never taken from the data."""
     name = "multiclass" if config.objective == "auto" and trees_per_round > 1 else config.objective
     g, h = _CLASSIFICATION.get(name, (0.0, 0.0))
     weight = max(1.0, config.scale_pos_weight)

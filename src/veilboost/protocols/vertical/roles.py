@@ -8,9 +8,9 @@ leaves, which weigh; a protocol may replace both. Halves of a cipher are message
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from veilboost.boost.bins import BinLayout
 from veilboost.boost.columns import ColumnBlock, CutProposal, Rule, in_all_columns
@@ -24,7 +24,7 @@ from veilboost.errors import UnexpectedMessage
 from veilboost.fixedpoint import Scale
 from veilboost.model.part import SplitRecords
 from veilboost.privacy.event import Account, Adjacency, ExactRelease, MemoryAccount
-from veilboost.protocols.spec import ProtocolSpec
+from veilboost.protocols.spec import ProtocolSpec, RoleFactory
 from veilboost.protocols.vertical.messages import BeginRound, SplitRequest, StatisticsRequest
 from veilboost.protocols.vertical.round_state import RoundState
 from veilboost.types import Column, Float64Array, Int32Array, Int64Array, PartyName, Role
@@ -34,10 +34,7 @@ from veilboost.wire.message import Message
 
 @dataclass(frozen=True)
 class ActiveContext:
-    """What an active side is given: its own binned columns, the job's order of parties, the way to the others.
-
-    Noise is drawn from `randomness`, and booked in `account` before what it protects leaves.
-    """
+    """What an active side is given. Noise is drawn from `randomness`, and booked in `account` before it leaves."""
 
     party: PartyName
     order: tuple[PartyName, ...]
@@ -56,10 +53,7 @@ class ActiveContext:
 
 @dataclass(frozen=True)
 class PassiveContext:
-    """What a passive side is given: its own aligned columns, and what its owner agreed to, if anything.
-
-    That is the parameters, and how many rows are kept for validation.
-    """
+    """What a passive side is given. Its owner `agreed` to these parameters and rows held out, if to anything."""
 
     party: PartyName
     columns: tuple[Column, ...]
@@ -73,9 +67,6 @@ class PassiveContext:
     exact: ExactReleases | None = None
 
 
-# --- at the active party --------------------------------------------------------------------------------------
-
-
 Openings: TypeAlias = Mapping[PartyName, BeginRound]
 Requests: TypeAlias = Mapping[PartyName, StatisticsRequest]
 Waiting: TypeAlias = Mapping[PartyName, Pending]
@@ -84,10 +75,7 @@ Statistics: TypeAlias = Mapping[PartyName, Int64Array | Candidates]
 
 @dataclass(frozen=True)
 class ActiveRound:
-    """A round at the active party: what is summed, its own columns that take part, and all parties' layouts.
-
-    `start` has the gradients as the protocol shows them, which may have noise; `columns` is None for all.
-    """
+    """A round at the active party. `start` has the gradients as they are shown; `columns`: own ones, None for all."""
 
     start: Round
     block: ColumnBlock
@@ -117,9 +105,9 @@ class StatisticsCipher(ABC):
         """The round as it is grown: its gradients with noise, clipped or as they are. Noise is booked here."""
         return start
 
-    @abstractmethod
     def openings(self, current: ActiveRound, openings: Openings) -> Openings:
-        """What opens a round at the passive parties: `openings` with the protocol's own content."""
+        """What opens a round at the passive parties: `openings` with the protocol's own content, if it has any."""
+        return openings
 
     def opened(self, current: ActiveRound) -> None:  # noqa: B027 - few need it
         """All passive parties have the round's opening; what did not fit into it follows here."""
@@ -138,10 +126,7 @@ class StatisticsCipher(ABC):
 
     @abstractmethod
     def read(self, current: ActiveRound, level: Level, waiting: Waiting) -> Statistics:
-        """What the answers tell: sums (nodes of `level.build`, slots, 2), or candidates with a row per open node.
-
-        A party that is left out has nothing to offer.
-        """
+        """Of each party with an offer: sums (nodes of `level.build`, slots, 2), or candidates, a row per open node."""
 
     def tolerance(self, current: ActiveRound, name: PartyName, bins: Int64Array) -> Int64Array | int:
         """How far sums over so many bins may be off, (candidates, 2): not at all where they are exact."""
@@ -190,15 +175,9 @@ class Leaves:
         """All trees of the round are grown; nothing that depends on their leaves has left yet."""
 
 
-# --- at a passive party ---------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class PassiveJob:
-    """A job that has begun at a passive party: its columns, binned, and its own splits so far.
-
-    No sample weight exceeds 2^weight_bits.
-    """
+    """A job that has begun at a passive party, and its own splits so far. No sample weight exceeds 2^weight_bits."""
 
     config: TrainingConfig
     trees_per_round: int
@@ -246,6 +225,16 @@ class PassiveCipher(ABC):
         raise UnexpectedMessage(f"{message.type_name()} is not a request to a passive party")
 
 
+def role_of(side: Callable[[Any, Any], Any], cipher: Callable[[Any], Any]) -> RoleFactory:
+    """What makes a role that is all in its cipher; it counts as code of the cipher's module."""
+
+    def role(context: Any) -> Any:
+        return side(context, cipher(context))
+
+    role.__module__ = getattr(cipher, "func", cipher).__module__
+    return role
+
+
 class RuleBook:
     """A party's own splits by (tree, node), in the numbering of all its columns."""
 
@@ -274,9 +263,8 @@ class RuleBook:
 class ExactReleases:
     """Books what a protocol's rounds show exactly, before they show it.
 
-    Rounds are booked in groups of 1, 2, 4, ... rounds, in one transaction each: a commit for every round would take
-    longer than a quick round. So a job that stops early has booked less than twice the rounds that it showed. A job
-    that resumes books the same groups, which costs nothing.
+    In groups of 1, 2, 4, ... rounds, each in one transaction, for a commit takes longer than a quick round: a job that
+    stops early has booked less than twice what it showed. One that resumes books the same groups, at no cost.
     """
 
     def __init__(self, spec: ProtocolSpec, role: Role, account: Account, peers: Sequence[str]) -> None:

@@ -1,18 +1,21 @@
-"""Where the rows are in the trees of a passive party's round: by node, split by its own cuts and by what it is told."""
+"""A passive party's round: in which order it shows its columns, and where the rows are in the trees."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import zip_longest
 
 import numpy as np
 
+from veilboost.boost.bins import BinLayout
 from veilboost.boost.columns import ColumnBlock, Splits
 from veilboost.boost.rows import RowGroups, Sides, SidesHeard
+from veilboost.crypto.csprng import Csprng
 from veilboost.errors import MalformedMessage
 from veilboost.protocols.vertical.messages import MoreSides, SplitRequest, StatisticsRequest
-from veilboost.protocols.vertical.shuffle import ColumnShuffle
 from veilboost.types import BoolArray, Int32Array, Int64Array, UInt8Array
 
 _NO_BITS = np.empty(0, dtype=np.uint8)
@@ -30,14 +33,9 @@ class RoundState:
         fit: RowGroups,
         follow: RowGroups,
     ) -> None:
-        self.number = number
-        self.block = block
-        self.columns = columns
-        self.shuffle = shuffle
-        self.fit = fit
-        self.follow = follow
-        self.depth = 0
-        self.summed = False
+        self.number, self.block, self.columns, self.shuffle = number, block, columns, shuffle
+        self.fit, self.follow = fit, follow
+        self.depth, self.summed = 0, False
         self._forget()
 
     def _forget(self) -> None:
@@ -98,10 +96,7 @@ class RoundState:
 
 @dataclass(frozen=True)
 class Heard:
-    """Where rows of the nodes `split` go: those of nodes that are `own` is known, of the others as far as it is told.
-
-    `groups` are the fit and the follow rows of all these nodes.
-    """
+    """Where fit and follow rows (`groups`) of the nodes `split` go: known where they are `own`, else as far as told."""
 
     split: Int32Array
     own: BoolArray
@@ -138,3 +133,48 @@ def within(values: Int32Array | Int64Array, low: int, high: int) -> bool:
 def increasing(values: Int32Array | Int64Array) -> bool:
     """Is every value above the one before, so that none is named twice?"""
     return bool((values[1:] > values[:-1]).all())
+
+
+@dataclass(frozen=True)
+class ColumnShuffle:
+    """Column f of `layout` is shown in the place of column `place[f]`."""
+
+    layout: BinLayout
+    place: Int32Array
+
+    @staticmethod
+    def none(layout: BinLayout) -> ColumnShuffle:
+        """Every column in its own place."""
+        return ColumnShuffle(layout, np.arange(layout.features, dtype=np.int32))
+
+    @staticmethod
+    def draw(layout: BinLayout, randomness: Csprng) -> ColumnShuffle:
+        """A uniform order of each group of columns that look alike."""
+        alike: defaultdict[tuple[int, int, int], list[int]] = defaultdict(list)
+        for column, shape in enumerate(zip(layout.widths, layout.missing, layout.kind, strict=True)):
+            alike[int(shape[0]), int(shape[1]), int(shape[2])].append(column)
+        # Sorting by 64 random bits is uniform but for equal draws, of chance below columns^2 / 2^65.
+        keys = np.frombuffer(randomness.bytes(8 * layout.features), dtype=np.uint64)
+        place = np.empty(layout.features, dtype=np.int32)
+        for columns in alike.values():
+            order = np.array(columns, dtype=np.int32)
+            place[order] = order[np.argsort(keys[order], kind="stable")]
+        return ColumnShuffle(layout, place)
+
+    @cached_property
+    def starts(self) -> Int32Array:
+        """The first slot of each column in what is shown."""
+        return self.layout.offsets[:-1][self.place]
+
+    @cached_property
+    def slots(self) -> Int32Array:
+        """The slot of its owner that stands at each slot shown."""
+        shown = np.empty(self.layout.slots, dtype=np.int32)
+        own = np.arange(self.layout.slots, dtype=np.int32)
+        column = np.repeat(np.arange(self.layout.features), self.layout.widths)
+        shown[own - self.layout.offsets[column] + self.starts[column]] = own
+        return shown
+
+    def own_handles(self, handles: Int32Array) -> Int32Array:
+        """Handles of what was shown, as their owner numbers them."""
+        return (2 * self.slots[handles >> 1] + (handles & 1)).astype(np.int32)
