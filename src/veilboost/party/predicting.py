@@ -263,9 +263,7 @@ class PredictionSession(Session):
         settings = context.settings
         self._job = read_job(proposal.job)
         self._rows = proposal.rows
-        self._run = RunFolder.finished_with(
-            settings.runs, proposal.run, context.peer.party, "predict with a model it trained with us"
-        )
+        self._run = RunFolder.finished_with(settings.runs, proposal.run, context.peer)
         self._alignment = alignment_named(self._job.alignment)
         self.catalogue = Catalogue({*CONTROL_MESSAGES, *self._alignment.messages, *PREDICTION_MESSAGES})
         self._transcript = Transcript(settings.name, self._run.path / "predictions")

@@ -26,6 +26,7 @@ from veilboost.errors import (
 )
 from veilboost.model.part import Part
 from veilboost.model.store import load_part, save_part
+from veilboost.party.identity import PeerIdentity
 from veilboost.party.job import load_job
 from veilboost.types import Float64Array, Int64Array, PartyName
 from veilboost.wire.transcript import ENTRIES, Entry, Exchange, Transcript, read_transcript
@@ -67,11 +68,15 @@ class RunFolder:
         return run
 
     @staticmethod
-    def finished_with(runs: Path, name: str, peer: PartyName, instead: str) -> RunFolder:
+    def finished_with(runs: Path, asked_run: str, peer: PeerIdentity) -> RunFolder:
         """A finished run that this peer drove; nothing else is its to use."""
-        run = RunFolder.open(runs, name)
-        if run.status.get("active") != peer or run.status.get("state") != "finished":
-            raise AgainstPolicy(f"{peer} has no finished model {name!r} here", instead, public=True)
+        run = RunFolder.open(runs, asked_run)
+        if run.status.get("active") != peer.party or run.status.get("state") != "finished":
+            raise AgainstPolicy(
+                f"{peer.party} has no finished model {asked_run!r} here",
+                "ask for a model that it trained with us",
+                public=True,
+            )
         return run
 
     def empty(self) -> None:

@@ -90,9 +90,7 @@ class ServiceSession(Session):
         return decider.handle(message)
 
     def _as_owner(self, peer: PeerIdentity, message: Message) -> Message:
-        run = RunFolder.finished_with(
-            self.settings.runs, self._opening.run, peer.party, "ask for a model it trained with us"
-        )
+        run = RunFolder.finished_with(self.settings.runs, self._opening.run, peer)
         decide(self.settings.policy, ServeRequest({peer.party: peer.fingerprint or None}, peer.party))
         part, job = run.load_part(), read_job(run.job_text)
         roles = {party.role: name for name, party in job.parties.items()}

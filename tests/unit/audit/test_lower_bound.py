@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-import veilboost.protocols.sealed.active as sealed_active
-import veilboost.protocols.sealed.passive as sealed_passive
 from veilboost.audit.lower_bound import feature_lower_bound, label_lower_bound, lower_bound
 from veilboost.errors import ImpossibleParameter
+from veilboost.protocols.sealed import parameters
 
 SURE = 1 - 1e-6
 
@@ -46,13 +45,13 @@ def test_labels_cost_no_more_than_claimed() -> None:
 
 
 def test_a_thirtieth_of_the_noise_on_labels_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    calibrated = sealed_active.label_noise
+    calibrated = parameters.label_noise
 
     def little(*args: Any, **kwargs: Any) -> Any:
         noise = calibrated(*args, **kwargs)
         return dataclasses.replace(noise, leaf_sigma=noise.leaf_sigma / 30)
 
-    monkeypatch.setattr(sealed_active, "label_noise", little)
+    monkeypatch.setattr(parameters, "label_noise", little)
     found = label_lower_bound(1.0, 90)
     assert found.epsilon > 1.0
     assert not found.holds
@@ -64,8 +63,8 @@ def test_features_cost_no_more_than_claimed_where_cuts_stay() -> None:
 
 
 def test_a_thirtieth_of_the_noise_on_features_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    calibrated = sealed_passive.cell_sigmas
-    monkeypatch.setattr(sealed_passive, "cell_sigmas", lambda *args: tuple(sigma / 30 for sigma in calibrated(*args)))
+    calibrated = parameters.cell_sigmas
+    monkeypatch.setattr(parameters, "cell_sigmas", lambda *args: tuple(sigma / 30 for sigma in calibrated(*args)))
     assert feature_lower_bound(1.0, 90, delta=0.05).epsilon > 1.0
 
 

@@ -281,6 +281,13 @@ def test_a_bound_that_cannot_be_kept_is_refused_before_the_job(protocol):
             validate(ResolvedJob(spec, dataclasses.replace(CONFIG, options=wrong)))
 
 
+@pytest.mark.parametrize("share", [0.75, 0.9, 1.0])
+@pytest.mark.parametrize("added", [{}, {"l1": 10_000, "l2": 10_000}, {"l1": 0, "l2": 0}])
+def test_many_kernel_vectors_leave_room_for_splits_and_decoys(share, added):
+    config = dataclasses.replace(CONFIG, options={"share": share, "r": 1_000_000} | added)
+    assert sha(train(tables(), config, "smm2")) == sha(train(tables(), dataclasses.replace(CONFIG)))
+
+
 def test_a_bound_is_kept_over_blocks_and_levels():
     options = {"revealed": 0.3, "share": 0.95, "r": 1000, "l1": 0, "l2": 0}
     with pytest.raises(UnsupportedCombination, match="would reveal more"):

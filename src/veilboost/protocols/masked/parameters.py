@@ -160,7 +160,9 @@ PAPER_SETTING: Mapping[str, Any] = {
 class MaskedOptions(ProtocolOptions):
     """How much noise masks carry: from budgets by Theorems 2 and 3, or by hand."""
 
-    eps_ap: float = param(4.0, "the active party's epsilon (Theorem 2), for what `budget` says", low=0, low_open=True)
+    eps_ap: float = param(
+        4.0, "the active party's epsilon (Theorem 2), for what `budget` says", low=0, high=500, low_open=True
+    )
     delta_ap: float = param(
         1e-3,
         "the active party's delta by the paper's theorem; totals are composed at the policy's delta",
@@ -168,7 +170,7 @@ class MaskedOptions(ProtocolOptions):
         low_open=True,
         high=0.999,
     )
-    eps_pp: float = param(1.0, "a passive party's epsilon for one mask (Theorem 3)", low=0, low_open=True)
+    eps_pp: float = param(1.0, "a passive party's epsilon for one mask (Theorem 3)", low=0, high=500, low_open=True)
     delta_pp: float | None = param(
         None, "a passive party's delta for one mask; unset: one over the rows", low=0, low_open=True, high=0.999
     )

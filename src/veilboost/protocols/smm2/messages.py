@@ -88,6 +88,10 @@ class Smm2Options(KernelOptions):
         """Decoys and real columns of a node: at most an eighth of its rows each, so that there is room for splits."""
         return min(self.l1, rows // 8), min(self.l2, rows // 8)
 
+    def count(self, rows: int, columns: int) -> int:
+        """Kernel vectors are orthogonal to decoys and real columns too."""
+        return super().count(rows, columns + sum(self.added(rows)))
+
     def columns(self, rows: int) -> int:
         """How many split columns may share kernel vectors, so that the null space is far larger than what is sent."""
         l1, l2 = self.added(rows)
