@@ -36,7 +36,7 @@ from veilboost.party.runs import RunFolder
 from veilboost.party.settings import load_party
 from veilboost.party.simulation import simulate_training
 from veilboost.types import UInt8Array
-from veilboost.wire.grpc import LinkServer, dial
+from veilboost.wire.grpc import HELLO_BYTES, Greeting, LinkServer, dial
 from veilboost.wire.message import ArraySpec, Catalogue, Done, Message, Reveals, encode
 from veilboost.wire.rpc import Caller, Kind, Packet
 from veilboost.wire.transcript import Transcript
@@ -57,7 +57,7 @@ def _answer(folder: Path, pipe: Any) -> None:
     def welcome(link: Any, peer: Any) -> Any:
         return lambda p: Packet(Kind.ANSWER, p.session, p.number, done)
 
-    server = LinkServer("127.0.0.1:0", tls_files(identity), peer_identity, welcome, MOST)
+    server = LinkServer("127.0.0.1:0", tls_files(identity), peer_identity, lambda *_: b"", welcome, MOST)
     pipe.send(server.port)
     pipe.recv()
     server.stop()
@@ -70,9 +70,10 @@ def messages(folder: Path, megabytes: int, repeats: int) -> dict[str, float]:
     process.start()
     identity = load_identity(folder / "bank.crt", folder / "bank.key", folder / "ca.crt")
     address = f"127.0.0.1:{ours.recv()}"
+    greeting = Greeting("shop", bytes(HELLO_BYTES), lambda proof: None, 60.0)
     caller = Caller(
         "shop",
-        lambda left: dial(address, tls_files(identity), server_name("shop"), MOST),
+        lambda left: dial(address, tls_files(identity), server_name("shop"), MOST, greeting),
         bytes(16),
         Catalogue([Done]),
         Transcript("bank"),

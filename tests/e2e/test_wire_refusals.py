@@ -22,9 +22,9 @@ from veilboost.party.hub import tls_files
 from veilboost.party.identity import load_identity, server_name
 from veilboost.party.messages import CONTROL_MESSAGES, Accepted, Propose
 from veilboost.party.settings import load_party
-from veilboost.wire.grpc import METHOD, LinkServer, dial, encode_chunk
+from veilboost.wire.grpc import HELLO_BYTES, METHOD, Greeting, LinkServer, dial, encode_chunk
 from veilboost.wire.message import Catalogue, Done, encode
-from veilboost.wire.rpc import ENVELOPE_SIZE, Caller, Kind, Packet, to_chunks
+from veilboost.wire.rpc import ENVELOPE_SIZE, NO_SESSION, Caller, Kind, Packet, to_chunks
 from veilboost.wire.transcript import Transcript
 
 JOB = """
@@ -84,11 +84,16 @@ def tls(folder, party):
     return tls_files(load_identity(folder / f"{party}.crt", folder / f"{party}.key", folder / "ca.crt"))
 
 
+def trusting(seconds=8.0):
+    """A dialling side that takes every proof: what the listening side refuses is looked at here."""
+    return Greeting("shop", os.urandom(HELLO_BYTES), lambda proof: None, seconds)
+
+
 def caller(daemon, files, name="shop", seconds=8.0):
     address = f"127.0.0.1:{daemon.port}"
     return Caller(
         "shop",
-        lambda left: dial(address, files, server_name(name), 1 << 24),
+        lambda left: dial(address, files, server_name(name), 1 << 24, trusting(left)),
         os.urandom(16),
         Catalogue(CONTROL_MESSAGES),
         Transcript("bank"),
@@ -116,8 +121,8 @@ def test_certificates_the_policy_does_not_know(daemon, place, works, party, word
 
 def test_a_certificate_of_another_authority(daemon, place, works):
     foreign = tls(place / "other", "bank")
-    trusting = type(foreign)(foreign.certificate, foreign.key, (place / "ca.crt").read_bytes())
-    for files in (foreign, trusting):
+    ours = type(foreign)(foreign.certificate, foreign.key, (place / "ca.crt").read_bytes())
+    for files in (foreign, ours):
         with pytest.raises(PeerUnreachable):
             caller(daemon, files, seconds=1.0).send(Done())()
 
@@ -168,8 +173,11 @@ def test_tls_without_a_certificate(daemon, place, works):
                 raise OSError("closed")
 
 
-def raw_stream(daemon, place, chunks):
+def raw_stream(daemon, place, chunks, hello=True):
     """Send chunks as they are and return what comes back, or the status the stream ends with."""
+    if hello:
+        first = Packet(Kind.HELLO, NO_SESSION, 0, os.urandom(HELLO_BYTES))
+        chunks = [*map(encode_chunk, to_chunks(first, 1 << 16)), *chunks]
     files = tls(place, "bank")
     channel = grpc.secure_channel(
         f"127.0.0.1:{daemon.port}",
@@ -209,10 +217,27 @@ def test_streams_that_are_not_what_they_should_be(daemon, place, works, chunks, 
     assert code in answer
 
 
-def test_random_chunks_never_end_the_daemon(daemon, place, works):
+@pytest.mark.parametrize("hello", [True, False])
+def test_random_chunks_never_end_the_daemon(daemon, place, works, hello):
     rng = np.random.default_rng(3)
-    for _ in range(30):
-        raw_stream(daemon, place, [rng.bytes(int(rng.integers(0, 400))) for _ in range(int(rng.integers(1, 5)))])
+    for _ in range(20):
+        chunks = [rng.bytes(int(rng.integers(0, 400))) for _ in range(int(rng.integers(1, 5)))]
+        raw_stream(daemon, place, chunks, hello)
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        Packet(Kind.REQUEST, b"s" * 16, 1, encode(Propose(JOB, dry_run=True, resume=False))),
+        Packet(Kind.HELLO, NO_SESSION, 0, b""),
+        Packet(Kind.HELLO, NO_SESSION, 0, bytes(HELLO_BYTES + 1)),
+        Packet(Kind.PROOF, NO_SESSION, 0, bytes(HELLO_BYTES)),
+    ],
+    ids=["request", "empty", "long", "proof"],
+)
+def test_a_link_that_does_not_begin_with_a_hello(daemon, place, works, first):
+    answer = raw_stream(daemon, place, map(encode_chunk, to_chunks(first, 1 << 16)), hello=False)
+    assert b"VB-1403" in answer
 
 
 def test_the_caller_hears_why(daemon, place, works):
@@ -237,10 +262,10 @@ def test_a_peer_that_takes_requests_and_never_answers_is_given_up(place):
         held.wait(60)
         return packet
 
-    silent = LinkServer("127.0.0.1:0", tls(place, "shop"), lambda _: "bank", lambda *_: never, 1 << 24)
+    silent = LinkServer("127.0.0.1:0", tls(place, "shop"), lambda _: "bank", lambda *_: b"", lambda *_: never, 1 << 24)
     channel = Caller(
         "shop",
-        lambda left: dial(f"127.0.0.1:{silent.port}", tls(place, "bank"), server_name("shop"), 1 << 24),
+        lambda left: dial(f"127.0.0.1:{silent.port}", tls(place, "bank"), server_name("shop"), 1 << 24, trusting(left)),
         os.urandom(16),
         Catalogue(CONTROL_MESSAGES),
         Transcript("bank"),

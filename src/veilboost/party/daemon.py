@@ -227,9 +227,15 @@ class Daemon:
         """Keep a link open to a peer that cannot dial us; it sends requests over it as over any other."""
         pause = FIRST_PAUSE
         while not self._stopping.is_set():
-            link = self._hub.open(name, address, seconds=0.0)
-            peer = PeerIdentity(name, "", self.identity.not_after, 0)
             heard = False
+            try:
+                link, peer = self._hub.dial(name, address, self.settings.limits.connect_seconds, answers=True)
+            except VeilBoostError as error:
+                if not isinstance(error, PeerUnreachable):
+                    _LOG.warning("%s does not answer %s: %s", self.settings.name, name, " ".join(str(error).split()))
+                pause = min(2 * pause, LONGEST_PAUSE)
+                self._stopping.wait(pause)
+                continue
 
             def handle(packet: Packet, peer: PeerIdentity = peer) -> Packet:
                 nonlocal heard

@@ -13,14 +13,16 @@ from veilboost.party.identity import (
     PeerIdentity,
     Revoked,
     check_peer,
+    check_signed,
     load_identity,
     load_revoked,
     peer_identity,
     server_name,
+    sign,
 )
 from veilboost.party.settings import PartySettings
 from veilboost.types import PartyName
-from veilboost.wire.grpc import LinkServer, TlsFiles, Welcome, dial
+from veilboost.wire.grpc import HELLO_BYTES, Greeting, LinkServer, TlsFiles, Welcome, dial
 from veilboost.wire.message import Catalogue
 from veilboost.wire.rpc import Caller, Link, Waiting
 from veilboost.wire.transcript import Transcript
@@ -51,6 +53,15 @@ def admit_peer(settings: PartySettings, certificate: bytes) -> PeerIdentity:
     peer = peer_identity(certificate)
     check_peer(peer, settings.policy, revoked_at(settings))
     return peer
+
+
+LINK = "link"  # what a proof is signed for
+
+
+def link_content(hello: bytes, fingerprint: str, dialling: PartyName, listening: PartyName) -> bytes:
+    """What the listening side signs: the hello, the certificate that it sees at the other end, and both names."""
+    names = (name.encode() for name in (dialling, listening))
+    return b"".join((hello, bytes.fromhex(fingerprint), *(len(name).to_bytes(2, "big") + name for name in names)))
 
 
 def tls_files(identity: Identity) -> TlsFiles:
@@ -99,6 +110,7 @@ class LinkHub:
             self._settings.listen,
             tls_files(self.identity),
             lambda certificate: admit_peer(self._settings, certificate),
+            self._proof,
             welcome,
             self._limits.max_message_mb << 20,
             self._limits.keepalive_seconds,
@@ -115,13 +127,7 @@ class LinkHub:
     def open(self, party: PartyName, address: str | None, seconds: float) -> Link:
         """A link to this party: dialled at its address, or without one, the next that it opens."""
         if address is not None:
-            return dial(
-                address,
-                tls_files(self.identity),
-                server_name(party),
-                self._limits.max_message_mb << 20,
-                self._limits.keepalive_seconds,
-            )
+            return self.dial(party, address, seconds)[0]
         until = time.monotonic() + seconds
         with self._arrived:
             while party not in self._waiting:
@@ -129,6 +135,36 @@ class LinkHub:
                 if left <= 0 or not self._arrived.wait(min(left, 1.0)):
                     raise PeerUnreachable(f"{party} has not dialled us yet")
             return self._waiting.pop(party)
+
+    def dial(
+        self, party: PartyName, address: str, seconds: float, *, answers: bool = False
+    ) -> tuple[Link, PeerIdentity]:
+        """A link to this party, and who answered: checked as whoever dials us is (ADR 0032).
+
+        `answers`: this side will answer requests over it, so the policy must name the party.
+        """
+        own, found = self.identity, list[PeerIdentity]()
+        hello = Csprng().bytes(HELLO_BYTES)
+
+        def verify(proof: bytes) -> None:
+            content = link_content(hello, own.fingerprint, own.party, party)
+            peer = check_signed(proof.decode(errors="replace"), party, LINK, content, own.ca)
+            check_peer(peer, self._settings.policy, revoked_at(self._settings), dialled=not answers)
+            found.append(peer)
+
+        link = dial(
+            address,
+            tls_files(own),
+            server_name(party),
+            self._limits.max_message_mb << 20,
+            Greeting(party, hello, verify, max(seconds, 1.0)),
+            self._limits.keepalive_seconds,
+        )
+        return link, found[0]
+
+    def _proof(self, hello: bytes, peer: PeerIdentity) -> bytes:
+        content = link_content(hello, peer.fingerprint, peer.party, self.identity.party)
+        return sign(self.identity, LINK, content).encode()
 
     def close(self) -> None:
         with self._arrived:

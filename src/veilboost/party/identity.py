@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Iterable
@@ -13,6 +14,7 @@ from typing import TypeAlias
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 from cryptography.x509.oid import NameOID
 
 from veilboost.errors import (
@@ -21,9 +23,11 @@ from veilboost.errors import (
     ExposedKey,
     ForeignCertificate,
     KeyMismatch,
+    MalformedMessage,
     NotACertificate,
     UnknownPeer,
     UnreadableCertificate,
+    UnsupportedCombination,
     WouldOverwrite,
 )
 from veilboost.fields import FORMS
@@ -145,16 +149,93 @@ def peer_identity(certificate: bytes) -> PeerIdentity:
     return _peer(parsed, what)
 
 
-def check_peer(peer: PeerIdentity, policy: Policy, revoked: Revoked, now: datetime | None = None) -> None:
-    """Return if this peer may connect; its certificate may have expired or been revoked since it was let in."""
+def check_peer(
+    peer: PeerIdentity, policy: Policy, revoked: Revoked, now: datetime | None = None, *, dialled: bool = False
+) -> None:
+    """Return if this peer may connect; its certificate may have expired or been revoked since it was let in.
+
+    `dialled`: the owner named it in a job or among its peers. Then the policy need not name it, but its pins bind.
+    """
     if (now or datetime.now(UTC)) > peer.not_after:
         raise CertificateExpired(
             f"the certificate of {peer.party} was valid until {peer.not_after:%Y-%m-%d %H:%M} UTC", public=True
         )
     if peer.serial in revoked:
         raise CertificateRevoked(f"the certificate {peer.fingerprint[:16]}... of {peer.party} is revoked", public=True)
-    if not policy.admits(peer.party, peer.fingerprint):
+    named = peer.party in policy.peers
+    if (named or not dialled) and not policy.admits(peer.party, peer.fingerprint):
         raise UnknownPeer(f"the policy does not name {peer.party} with certificate {peer.fingerprint}", public=True)
+
+
+# --- signatures by the key of a certificate --------------------------------------------------------------
+
+
+_PSS = padding.PSS(padding.MGF1(hashes.SHA256()), padding.PSS.MAX_LENGTH)
+
+
+def sign(identity: Identity, purpose: str, content: bytes) -> str:
+    """Evidence that this party says `content`, for whoever trusts the same authority. No purpose serves another."""
+    own = parse_certificates(identity.certificate, "the own certificate")[0]
+    key, signed = serialization.load_pem_private_key(identity.key, password=None), _spelled(own, purpose, content)
+    if isinstance(key, ec.EllipticCurvePrivateKey):
+        signature = key.sign(signed, ec.ECDSA(hashes.SHA256()))
+    elif isinstance(key, ed25519.Ed25519PrivateKey):
+        signature = key.sign(signed)
+    elif isinstance(key, rsa.RSAPrivateKey):
+        signature = key.sign(signed, _PSS, hashes.SHA256())
+    else:
+        raise UnsupportedCombination("the key of the certificate cannot sign", "use an EC, Ed25519 or RSA key")
+    return json.dumps({"certificate": own.public_bytes(serialization.Encoding.PEM).decode(), "signature": signature.hex()})
+
+
+def check_signed(evidence: str, party: PartyName, purpose: str, content: bytes, ca: bytes) -> PeerIdentity:
+    """Who signed: `party`, by a certificate of the authority that is valid now. `check_peer` checks the rest.
+
+    Raises
+    ------
+    ForeignCertificate, CertificateExpired, NotACertificate
+        The certificate is of no use.
+    MalformedMessage
+        It is another party's, or somebody else signed, or something else was signed.
+    """
+    try:
+        values = json.loads(evidence)
+        pem, signature = str(values["certificate"]).encode(), bytes.fromhex(values["signature"])
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise MalformedMessage(f"{party} brings no signature that can be read") from error
+    what = f"the certificate of {party}"
+    certificate = parse_certificates(pem, what)[0]
+    if not any(is_issued_by(certificate, issuer) for issuer in parse_certificates(ca, "the authority's certificate")):
+        raise ForeignCertificate(f"{what} was not issued by the authority")
+    check_age(certificate, what)
+    peer = _peer(certificate, what)
+    if peer.party != party or not _verified(certificate, signature, _spelled(certificate, purpose, content)):
+        raise MalformedMessage(
+            f"what is said to come from {party} was not signed by {party}",
+            "stop here: someone may stand between the parties, or whoever drives the job may have exchanged keys",
+        )
+    return peer
+
+
+def _spelled(certificate: x509.Certificate, purpose: str, content: bytes) -> bytes:
+    """What is signed. A purpose has no zero byte, and a fingerprint 32 bytes: no two spell the same."""
+    return f"veilboost {purpose}\0".encode() + certificate.fingerprint(hashes.SHA256()) + content
+
+
+def _verified(certificate: x509.Certificate, signature: bytes, signed: bytes) -> bool:
+    key = certificate.public_key()
+    try:
+        if isinstance(key, ec.EllipticCurvePublicKey):
+            key.verify(signature, signed, ec.ECDSA(hashes.SHA256()))
+        elif isinstance(key, ed25519.Ed25519PublicKey):
+            key.verify(signature, signed)
+        elif isinstance(key, rsa.RSAPublicKey):
+            key.verify(signature, signed, _PSS, hashes.SHA256())
+        else:
+            return False
+    except InvalidSignature:
+        return False
+    return True
 
 
 def load_revoked(path: Path, ca: Path) -> Revoked:

@@ -16,8 +16,29 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import grpc
 
-from veilboost.errors import MalformedMessage, PeerBroken, PeerRefused, PeerUnreachable, VeilBoostError
-from veilboost.wire.rpc import ENVELOPE_SIZE, Packet, answers, failure_text, from_chunks, to_chunks
+from veilboost.errors import (
+    MalformedMessage,
+    PeerBroken,
+    PeerRefused,
+    PeerUnreachable,
+    UnexpectedMessage,
+    VeilBoostError,
+    WireError,
+)
+from veilboost.types import PartyName
+from veilboost.wire.rpc import (
+    ENVELOPE_SIZE,
+    NO_SESSION,
+    Kind,
+    Packet,
+    Patience,
+    answers,
+    failure_body,
+    failure_from,
+    failure_text,
+    from_chunks,
+    to_chunks,
+)
 
 # --- the one protobuf message of veilboost.proto, by hand: a library would have to match at every party ------------
 
@@ -154,8 +175,24 @@ class TlsFiles:
     ca: bytes
 
 
-def dial(address: str, tls: TlsFiles, server_name: str, most: int, keepalive: float = 20.0) -> StreamLink:
-    """Open a stream to a peer whose certificate must bear `server_name`. A failure shows when it is used."""
+HELLO_BYTES = 32
+
+
+@dataclass(frozen=True)
+class Greeting:
+    """How a link begins (ADR 0032): the dialling side sends `hello`, `verify` returns if the proof that answers it is
+    that of `peer`, and raises a coded error otherwise. All of it within so many seconds."""
+
+    peer: PartyName
+    hello: bytes
+    verify: Callable[[bytes], None]
+    seconds: float
+
+
+def dial(
+    address: str, tls: TlsFiles, server_name: str, most: int, greeting: Greeting, keepalive: float = 20.0
+) -> StreamLink:
+    """Open a stream to a peer whose certificate must bear `server_name`, and let it prove who it is."""
     channel = grpc.secure_channel(
         address,
         grpc.ssl_channel_credentials(tls.ca, tls.key, tls.certificate),
@@ -169,13 +206,34 @@ def dial(address: str, tls: TlsFiles, server_name: str, most: int, keepalive: fl
         channel.close()
 
     link.attach(call, hang_up)
+    try:
+        _greet(link, greeting)
+    except BaseException:
+        link.close()
+        raise
     return link
+
+
+def _greet(link: StreamLink, greeting: Greeting) -> None:
+    link.send(Packet(Kind.HELLO, NO_SESSION, 0, greeting.hello))
+    patience = Patience(greeting.seconds, link.close)
+    with patience.waiting():
+        proof = link.receive()
+    patience.close()
+    if proof is None:
+        raise PeerUnreachable("the connection was closed before the peer showed its certificate")
+    if proof.kind is Kind.FAILURE:
+        raise failure_from(greeting.peer, proof.body)
+    if proof.kind is not Kind.PROOF:
+        raise UnexpectedMessage(f"{greeting.peer} did not show its certificate")
+    greeting.verify(proof.body)
 
 
 _LOG = logging.getLogger(__name__)
 MAX_LINKS = 64  # streams that may be open at once; a peer needs one or two
 
 Admit = Callable[[bytes], Any]  # the peer's certificate (PEM) -> who it is, or a coded error
+Prove = Callable[[bytes, Any], bytes]  # a hello, and who was admitted -> the proof of who we are
 Handle = Callable[[Packet], Packet]
 Welcome = Callable[[StreamLink, Any], Handle | None]
 """Told of a peer's link: returns what answers its requests, or None where it keeps the link to send requests itself."""
@@ -185,9 +243,16 @@ class LinkServer:
     """Listens with mutual TLS; peers without a certificate of the authority do not get through the handshake."""
 
     def __init__(
-        self, address: str, tls: TlsFiles, admit: Admit, welcome: Welcome, most: int, keepalive: float = 20.0
+        self,
+        address: str,
+        tls: TlsFiles,
+        admit: Admit,
+        prove: Prove,
+        welcome: Welcome,
+        most: int,
+        keepalive: float = 20.0,
     ) -> None:
-        self._admit, self._welcome, self._most = admit, welcome, most
+        self._admit, self._prove, self._welcome, self._most = admit, prove, welcome, most
         self._server = grpc.server(
             ThreadPoolExecutor(MAX_LINKS, thread_name_prefix="link"),
             options=(*options(keepalive), ("grpc.so_reuseport", 0)),
@@ -217,9 +282,29 @@ class LinkServer:
         link = StreamLink(self._most)
         link.attach(incoming, context.cancel)
         context.add_callback(link.close)
+        first = self._greeting(link, peer)
+        if first is None:
+            return
+        yield from map(encode_chunk, to_chunks(first, CHUNK_BYTES))
+        if first.kind is not Kind.PROOF:
+            return
         handle = self._welcome(link, peer)
         if handle is None:
             yield from link.outgoing()
         else:  # this thread receives, answers and sends: a request crosses no queue
             for packet in answers(link, handle):
                 yield from map(encode_chunk, to_chunks(packet, CHUNK_BYTES))
+
+    def _greeting(self, link: StreamLink, peer: Any) -> Packet | None:
+        """The answer to a hello: the proof of who we are, or why there is none; None where the peer has gone."""
+        try:
+            hello = link.receive()
+            if hello is None:
+                return None
+            if hello.kind is not Kind.HELLO or len(hello.body) != HELLO_BYTES:
+                raise UnexpectedMessage("a link begins with a hello", public=True)
+            return Packet(Kind.PROOF, NO_SESSION, 0, self._prove(hello.body, peer))
+        except PeerUnreachable:
+            return None
+        except WireError as error:
+            return Packet(Kind.FAILURE, NO_SESSION, 0, failure_body(error))

@@ -42,7 +42,7 @@ from veilboost.wire.message import Catalogue, Message, decode, encode
 from veilboost.wire.transcript import Transcript
 
 MAGIC = b"VBPK"
-VERSION = 2
+VERSION = 3
 DIGEST_SIZE = 16  # of SHA-256, for which processors have instructions
 _ENVELOPE = struct.Struct("<4sHBx16sQ")
 ENVELOPE_SIZE = _ENVELOPE.size
@@ -52,6 +52,8 @@ class Kind(IntEnum):
     REQUEST = 1
     ANSWER = 2
     FAILURE = 3  # the body is "VB-nnnn", a line feed, what, a line feed, what to do
+    HELLO = 4  # the first packet of a link, from whoever dialled: random bytes
+    PROOF = 5  # the answer: who listens here, shown by its certificate's key
 
 
 @dataclass(frozen=True)
