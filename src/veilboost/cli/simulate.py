@@ -60,7 +60,14 @@ def simulate(
     constant: Annotated[
         str, _data(metavar="NAME", help="Columns of one value or none at all: error, drop or keep.")
     ] = "error",
-    protocol: Annotated[str, _parties(metavar="NAME", help="How parties talk (veilboost protocols).")] = "plain",
+    protocol: Annotated[
+        str | None,
+        _parties(
+            metavar="NAME",
+            help="How parties talk (veilboost protocols).",
+            show_default="plain; with --setting horizontal or --participants secagg",
+        ),
+    ] = None,
     parties: Annotated[
         int | None,
         _parties(
@@ -179,7 +186,8 @@ def simulate(
     check_engine(engine, workers)
     if network is not None:
         Network.parse(network)
-    spec = protocol_named(protocol)
+    horizontal = setting == "horizontal" or (setting is None and participants is not None)
+    spec = protocol_named(protocol or ("secagg" if horizontal else "plain"))
     _check_setting(
         spec,
         setting,
@@ -240,7 +248,7 @@ def simulate(
         with writing(out):
             done.facts().save(out)
     if audit_html is not None:
-        write_page(audit_html, protocol, done.findings or (), done.statement)
+        write_page(audit_html, spec.name, done.findings or (), done.statement)
     line = {} if network is None else done.on_network(network)
     if as_json:
         print_json(done.to_dict() | {"saved": None if save is None else str(save)} | line)

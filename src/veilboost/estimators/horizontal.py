@@ -38,7 +38,7 @@ class HorizontalParameters(BoostingParameters):
     Parameters
     ----------
     protocol : str
-        How rows and labels are protected: `mal` or `secagg`.
+        How rows and labels are protected: `secagg` or `mal`.
     participants : int
         Among how many participants the rows of one matrix are dealt out, by `seed`. Where fit is given a table per
         participant, this is not used.
@@ -50,12 +50,12 @@ class HorizontalParameters(BoostingParameters):
         How many threads each side uses.
 
     All other parameters are those of `veilboost.config.TrainingConfig`, with XGBoost's names. A protocol may fix some:
-    `mal` has trees of depth 1 and buckets of equal width, `max_bin` of them, and neither weights nor validation rows.
+    `mal` has trees of depth 1 and buckets of equal width, `max_bin` of them (18 is usual), and neither weights nor
+    validation rows.
     """
 
-    protocol: str = "mal"
+    protocol: str = "secagg"
     participants: int = 10
-    max_bin: int = 18
 
 
 class Horizontal(Federated, HorizontalParameters):

@@ -185,7 +185,9 @@ def sign(identity: Identity, purpose: str, content: bytes) -> str:
         signature = key.sign(signed, _PSS, hashes.SHA256())
     else:
         raise UnsupportedCombination("the key of the certificate cannot sign", "use an EC, Ed25519 or RSA key")
-    return json.dumps({"certificate": own.public_bytes(serialization.Encoding.PEM).decode(), "signature": signature.hex()})
+    return json.dumps(
+        {"certificate": own.public_bytes(serialization.Encoding.PEM).decode(), "signature": signature.hex()}
+    )
 
 
 def check_signed(evidence: str, party: PartyName, purpose: str, content: bytes, ca: bytes) -> PeerIdentity:

@@ -52,7 +52,11 @@ class Job(Section):
     parties: Mapping[PartyName, JobParty] = param(
         MISSING, "The parties, the driver too; columns count in this order.", keys="party"
     )
-    protocol: str = param("plain", "one of those that `veilboost protocols` lists, with whom each protects")
+    protocol: str = param(
+        "plain",
+        "one of those that `veilboost protocols` lists, with whom each protects; where a party has the role server or "
+        "participant the default is secagg",
+    )
     alignment: str = param(
         PRESHARED,
         "how rows of the same people find each other; preshared: they are in the same order already, or are of "
@@ -185,9 +189,12 @@ def _job(values: Mapping[str, Any], file: Path) -> Job:
             f"{file}: [protocol] name is renamed to the key protocol",
             f'say protocol = "{values["protocol"].get("name", "lattice")}" above the first table',
         )
-    parties = values.get("parties")
-    for name, party in cast("dict[str, Any]", parties if isinstance(parties, dict) else {}).items():
-        if isinstance(party, dict) and cast("dict[str, Any]", party).get("role") == "data":
+    parties = cast("dict[str, Any]", values["parties"] if isinstance(values.get("parties"), dict) else {})
+    roles = {name: cast("dict[str, Any]", each).get("role") for name, each in parties.items() if isinstance(each, dict)}
+    if "protocol" not in values and {"server", "participant"} & set(roles.values()):
+        values = {**values, "protocol": "secagg"}
+    for name, role in roles.items():
+        if role == "data":
             raise ImpossibleSetting(
                 f'{file}, [parties.{name}]: role = "data" is renamed to "passive", or "active" for the one that drives',
                 "say which it is",

@@ -36,7 +36,9 @@ def test_scikit_learn_checks(estimator, check) -> None:
 @pytest.mark.fast
 def test_mal_learns_from_one_matrix() -> None:
     X, y = load_breast_cancer(return_X_y=True)
-    model = HorizontalClassifier(participants=3, n_estimators=60, options={"epsilon": 0}).fit(X[:400], y[:400])
+    model = HorizontalClassifier(
+        protocol="mal", participants=3, n_estimators=60, max_bin=18, options={"epsilon": 0}
+    ).fit(X[:400], y[:400])
     assert roc_auc_score(y[400:], model.predict_proba(X[400:])[:, 1]) > 0.9
     assert set(model.simulation_.outcome.reports) == {"participant0", "participant1", "participant2"}
     assert model.feature_importances_.sum() == pytest.approx(1.0)
@@ -79,8 +81,11 @@ def test_a_table_per_participant_with_categories() -> None:
 def test_regression() -> None:
     X, y = load_diabetes(return_X_y=True)
     options = {"epsilon": 0}
-    model = HorizontalRegressor(participants=2, n_estimators=80, learning_rate=0.1, options=options).fit(X, y)
+    model = HorizontalRegressor(
+        protocol="mal", participants=2, n_estimators=80, learning_rate=0.1, max_bin=18, options=options
+    ).fit(X, y)
     assert model.score(X, y) > 0.4
+    assert HorizontalRegressor(n_estimators=20).fit(X, y).joined_.skeleton.protocol == "secagg"
 
 
 @pytest.mark.fast
@@ -117,6 +122,6 @@ def test_weights_and_validation_rows() -> None:
     with pytest.raises(UnsupportedCombination, match="eval_set"):
         clone(model).set_params(early_stopping_rounds=2).fit(X, y)
     with pytest.raises(UnsupportedCombination, match="weights"):
-        HorizontalClassifier(participants=2).fit(X, y, weight)
+        HorizontalClassifier(protocol="mal", participants=2).fit(X, y, weight)
     with pytest.raises(RowsDiffer):
         clone(model).fit(by_party[0], by_party[1], weight)

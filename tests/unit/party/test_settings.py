@@ -403,3 +403,14 @@ def test_a_party_without_a_table_reads_back_too(tmp_path: Path) -> None:
     shown = text.replace("# [data]", "[data]").replace('# path = "bank.parquet"', 'path = "bank.parquet"')
     found = load_party(written(tmp_path, shown))
     assert found.data == DataSettings(path=tmp_path / "bank.parquet")
+
+
+def test_a_horizontal_job_without_a_protocol_is_one_of_secagg(tmp_path: Path) -> None:
+    parties = '[parties.hub]\nrole = "server"\n' + "".join(
+        f'[parties.{name}]\naddress = "{name}.example:7400"\n' for name in ("north", "south")
+    )
+    assert load_job(written(tmp_path, f'name = "credit"\n{parties}')).protocol == "secagg"
+    chosen = load_job(written(tmp_path, f'name = "credit"\nprotocol = "secagg"\n{parties}'))
+    assert chosen.owners == ("north", "south")
+    vertical = parties.replace('"server"', '"active"')
+    assert load_job(written(tmp_path, f'name = "credit"\n{vertical}')).protocol == "plain"
