@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -19,19 +20,7 @@ from veilboost.boost.columns import ColumnBlock
 from veilboost.boost.grower import Round
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import Csprng
-from veilboost.crypto.lattice.keys import (
-    LEAST_RUN,
-    PRIMES,
-    SEED_BYTES,
-    Blocks,
-    Ciphertext,
-    EncryptedSums,
-    PublicKey,
-    SecretKey,
-    Sizes,
-    run_length,
-    sizes_for_job,
-)
+from veilboost.crypto.lattice import keys
 from veilboost.data.table import PartyTable
 from veilboost.errors import MissingLabel, VeilBoostError
 from veilboost.party.training import PassiveSession, TrainingJob, train_active
@@ -51,6 +40,7 @@ from veilboost.wire.channel import MemoryChannel, Peers
 from veilboost.wire.message import Catalogue, Message
 from veilboost.wire.transcript import Transcript
 
+M = TypeVar("M", bound=Message)
 Tables = Mapping[PartyName, PartyTable]
 Change = Callable[[Message], Message]
 _NO_BITS, _NO_INTS = np.empty(0, dtype=np.uint8), np.empty(0, dtype=np.int32)
@@ -97,14 +87,12 @@ class FreeActive:
     def __init__(self, protocol: str, victim: PartyTable, config: TrainingConfig) -> None:
         spec = protocol_named(protocol)
         self.config, self.rows = spec.completed(config, victim.rows), victim.rows
-        self._side, self._key = PassiveSession(spec, "victim", victim).side, SecretKey(Csprng())
+        self._side, self._key = PassiveSession(spec, "victim", victim).side, keys.SecretKey(Csprng())
         text = json.dumps(self.config.to_dict())
-        offered = self._side.handle(messages.BeginTraining(text, self.rows, 1, 0, _NO_BITS, np.empty(0)))
-        if not isinstance(offered, messages.ColumnsOffered):
-            raise TypeError("a passive party answers with its columns")
-        self.layout = offered
+        opening = messages.BeginTraining(text, self.rows, 1, 0, _NO_BITS, np.empty(0))
+        self.layout = offered = self._ask(opening, messages.ColumnsOffered)
         bits = value_bits(self.config, 0) + spec.sums.noise_bits(self.config)
-        sizes = sizes_for_job(self.rows, bits, self.slots, len(offered.missing))
+        sizes = keys.sizes_for_job(self.rows, bits, self.slots, len(offered.missing))
         if sizes is None:
             raise ValueError("there is no room for sums")
         self._sizes = sizes
@@ -117,33 +105,36 @@ class FreeActive:
         seed = np.frombuffer(self._key.public_seed, dtype=np.uint8)
         self._side.handle(LatticeRound(number, _NO_BITS, True, _NO_INTS, seed, self._key.public_part))
 
-    def sums(self, values: Int32Array, build: Int32Array, counts: Int64Array, depth: int = 0) -> Int64Array:
+    def sums(
+        self, values: Int32Array, build: Int32Array, counts: Int64Array, depth: int = 0, split: Int32Array = _NO_INTS
+    ) -> Int64Array:
         """Sums (blocks, slots, 2) of values (rows, 2) at nodes `build`, whose rows are cut into blocks of `counts`.
 
-        Below the root values are zero, and all nodes of the level above were split.
+        Below the root values are zero; `split` are the nodes of the level above that were split.
         """
-        end, split = counts.cumsum(), np.arange(1 << depth - 1 if depth else 0, dtype=np.int32)
-        run = np.array([run_length(count, self.slots) for count in counts.tolist()], dtype=np.int32)
-        blocks = Blocks(np.arange(end[-1], dtype=np.int32) % self.rows, end - counts, end, run)
+        end = counts.cumsum()
+        run = np.array([keys.run_length(count, self.slots) for count in counts.tolist()], dtype=np.int32)
+        blocks = keys.Blocks(np.arange(end[-1], dtype=np.int32) % self.rows, end - counts, end, run)
         group = np.zeros(len(run), dtype=np.int32)
         sent = self._key.encrypt(values[None], group, blocks, self._sizes, Csprng(), 1)
         seed, delta = np.frombuffer(sent.seed, dtype=np.uint8), self._sizes.log_delta
         request = LatticeRequest(depth, split, _NO_BITS, _NO_BITS, build, delta, run, seed, sent.packed)
-        answer = self._side.handle(request)
-        if not isinstance(answer, LatticeSums):
-            raise TypeError("a passive party answers with sums")
-        return self._key.decrypt(EncryptedSums(answer.sums, answer.masks), run, self.slots, self._sizes, 1)
+        answer = self._ask(request, LatticeSums)
+        return self._key.decrypt(keys.EncryptedSums(answer.sums, answer.masks), run, self.slots, self._sizes, 1)
 
-    def split(self, tree: int, depth: int, nodes: Int32Array, handles: Int32Array) -> Int64Array:
-        """Split all nodes of a level, numbered `nodes`, by these handles: 1 for each row that goes left."""
-        count = len(nodes)
-        starts, position = np.arange(count + 1, dtype=np.int32), np.arange(count, dtype=np.int32)
-        no_sets, trees = np.zeros(count + 1, dtype=np.int32), np.full(count, tree, dtype=np.int32)
+    def split(self, tree: int, depth: int, position: Int32Array, handles: Int32Array, rows: int) -> Int64Array:
+        """Split these nodes of a level, of so many rows together, by these handles: 1 for each row that goes left."""
+        count = len(position)
+        starts, no_sets = np.arange(count + 1, dtype=np.int32), np.zeros(count + 1, dtype=np.int32)
+        trees, nodes = np.full(count, tree, dtype=np.int32), position + np.int32((1 << depth) - 1)
         request = messages.SplitRequest(depth, trees, nodes, position, starts, handles, no_sets, _NO_INTS)
+        return np.unpackbits(self._ask(request, messages.SplitAnswer).fit_left, count=rows).astype(np.int64)
+
+    def _ask(self, request: Message, kind: type[M]) -> M:
         answer = self._side.handle(request)
-        if not isinstance(answer, messages.SplitAnswer):
-            raise TypeError("a passive party answers with sides")
-        return np.unpackbits(answer.fit_left, count=self.rows).astype(np.int64)
+        if not isinstance(answer, kind):
+            raise TypeError(f"a passive party answers with {kind.type_name()}")
+        return answer
 
 
 def duplicated_nodes(victim: PartyTable, config: TrainingConfig, copies: int = 64) -> Deviation:
@@ -168,7 +159,7 @@ def duplicated_nodes(victim: PartyTable, config: TrainingConfig, copies: int = 6
     return Deviation(name, tries, Outcome("noise gone", 1 - left, 0.0, 1 - left - error, 1 - left + error, sentence))
 
 
-class _LittleFlood(Sizes):
+class _LittleFlood(keys.Sizes):
     """Messages at their usual scale under a flood of a few units of the switched modulus."""
 
     @property
@@ -181,14 +172,14 @@ def rounding_leak(blocks: int = 4096) -> Deviation:
 
     Had the noise been rounded to the switched modulus by itself, what is left of it, between -1/2 and 1/2, would shift
     the low part of the residue. The value is the slope of the low part on that: 1 if it is there, 0 if not. The flood
-    is made small, so that fewer cells show it; a large one hides it no better on average.
+    is made small, so that fewer cells show it: its size widens the error and leaves the slope as it is.
     """
-    sizes, run, slots = _LittleFlood(52), np.full(blocks, LEAST_RUN, dtype=np.int32), 64
-    key, nobody = SecretKey(Csprng()), np.zeros(blocks, dtype=np.int64)
+    sizes, run, slots = _LittleFlood(52), np.full(blocks, keys.LEAST_RUN, dtype=np.int32), 64
+    key, nobody = keys.SecretKey(Csprng()), np.zeros(blocks, dtype=np.int64)
     added = discrete_gaussian(Csprng(), 2.0**27, blocks * 2 * slots).reshape(blocks, 2, slots)
-    answer = PublicKey(key.public_seed, key.public_part).sum(
-        Ciphertext(bytes(SEED_BYTES), _NO_BITS),
-        Blocks(_NO_INTS, nobody, nobody, run),
+    answer = keys.PublicKey(key.public_seed, key.public_part).sum(
+        keys.Ciphertext(bytes(keys.SEED_BYTES), _NO_BITS),
+        keys.Blocks(_NO_INTS, nobody, nobody, run),
         [np.zeros((0, 1), dtype=np.uint8)],
         np.zeros(blocks, dtype=np.int32),
         np.zeros(1, dtype=np.int32),
@@ -198,8 +189,8 @@ def rounding_leak(blocks: int = 4096) -> Deviation:
         added=added,
     )
     # At a scale of 2^40 decryption gives all of the residue, in units of 2^40 / p1 of the switched modulus.
-    fine = key.decrypt(answer, run, slots, Sizes(38), 1).transpose(0, 2, 1).ravel()
-    unit, v = PRIMES[1], added.ravel()
+    fine = key.decrypt(answer, run, slots, keys.Sizes(38), 1).transpose(0, 2, 1).ravel()
+    unit, v = keys.PRIMES[1], added.ravel()
     residue = np.rint(fine / (unit / 2.0**40)).astype(np.int64)
     # v 2^59 = whole * p1 + rest, without rounding: 2^59 = 512 p1 + small.
     times, small = divmod(1 << sizes.log_delta, unit)
@@ -253,22 +244,27 @@ def chosen_winners(victim: PartyTable, config: TrainingConfig) -> Deviation:
     found, refused = list[Int64Array](), None
     for tree, column in enumerate(range(min(party.config.n_estimators, len(party.layout.missing)))):
         first, last = party.layout.offsets[column : column + 2]
-        node, low, high = np.zeros(party.rows, dtype=np.int64), np.array([first]), np.array([last])
+        low, high, split = np.array([first]), np.array([last]), _NO_INTS
+        node, known = np.zeros(party.rows, dtype=np.int64), np.full(party.rows, first)  # of each row; -1: in none
         party.begin_round(tree)
         try:
             for depth in range(party.config.max_depth):
-                largest = np.bincount(node).argmax()  # one node must be summed, and sums of nothing will do
-                build, counts = np.array([largest], dtype=np.int32), np.array([np.count_nonzero(node == largest)])
-                party.sums(np.zeros((party.rows, 2), dtype=np.int32), build, counts, depth)
-                middle = np.minimum(np.maximum((low + high) // 2, low + 1), last)
-                left, nodes = np.empty_like(node), np.arange(len(low) - 1, 2 * len(low) - 1, dtype=np.int32)
-                handles = (2 * (middle - 1)).astype(np.int32)
-                left[np.argsort(node, kind="stable")] = party.split(tree, depth, nodes, handles)
-                node = 2 * node + 1 - left
-                low, high = np.stack((low, middle), axis=1).ravel(), np.stack((middle, high), axis=1).ravel()
+                counts = np.bincount(node[node >= 0], minlength=len(low))
+                build = np.array([counts.argmax()], dtype=np.int32)  # one must be summed: sums of nothing will do
+                party.sums(np.zeros((party.rows, 2), dtype=np.int32), build, counts[build], depth, split)
+                split = np.flatnonzero(high - low > 1).astype(np.int32)
+                if not len(split):
+                    break
+                inside = np.flatnonzero(np.isin(node, split))
+                inside = inside[node[inside].argsort(kind="stable")]
+                middle, place = (low[split] + high[split]) // 2, split.searchsorted(node[inside])
+                left = party.split(tree, depth, split, (2 * (middle - 1)).astype(np.int32), len(inside))
+                known[inside] = np.where(left, known[inside], middle[place])
+                node[:], node[inside] = -1, 2 * place + 1 - left
+                low, high = (np.stack(pair, axis=1).ravel() for pair in ((low[split], middle), (middle, high[split])))
         except VeilBoostError as error:
             refused = error.code
-        found.append(low[node] - first)
+        found.append(known - first)
     outcome = _read(victim, party.config, np.stack(found, axis=1), f"{2**party.config.max_depth} nodes of a tree")
     return Deviation(name, tries, outcome, refused)
 

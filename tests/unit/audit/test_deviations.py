@@ -33,7 +33,7 @@ def tables(rows=ROWS):
 # --- duplicated nodes ---------------------------------------------------------------------------------------
 #
 # The deviation is measured on k noises, 40 at least (four columns of five bins or more, two sums each); k times its
-# square over the true one has a chi-square law: below a quarter of the mean, or above 16 times it, with less than 1e-8.
+# square over the true one has a chi-square law: below a quarter of the mean, or above 16 times it, with less than 4e-7.
 
 
 def test_a_node_is_summed_once_in_a_request():
@@ -134,6 +134,11 @@ def test_chosen_winners_tell_two_to_the_depth_bins_of_a_column_with_each_tree(tr
     assert found.refused is None
     assert found.outcome.value == share
     assert found.outcome.sentence.endswith(f"of {trees * ROWS} bins")
+
+
+def test_chosen_winners_of_columns_with_any_number_of_bins():
+    found = chosen_winners(tables()["p1"], replace(CONFIG, n_estimators=4, max_depth=4, max_bin=11))
+    assert (found.refused, found.outcome.value) == (None, 1.0)
 
 
 def test_min_node_rows_bounds_what_chosen_winners_tell():
