@@ -9,12 +9,15 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import veilboost.party.simulation as simulation_module
 from parties import Town, make_certificates
 from support import make_columns, make_labels, split_among, train
-from veilboost.audit.attacks.noise import strip_noise
+from veilboost.audit.attacks import attack
+from veilboost.audit.attacks.noise import seeded_keys, strip_noise
+from veilboost.audit.sources import views_of_simulation
 from veilboost.boost.split import leaf_weights
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import JobRandomness
@@ -94,6 +97,40 @@ def test_it_says_what_was_not_tried():
     found = strip_noise(model(replace(STUMP, max_depth=3)))
     assert not found.succeeded
     assert "not tried" in found.sentence
+
+
+# --- keys of ciphertexts ----------------------------------------------------------------------------------------
+
+DEEP = replace(STUMP, n_estimators=2, max_depth=3)
+PROTOCOLS = pytest.mark.parametrize("protocol", ["lattice", "sealed"])
+
+
+def opened(protocol, **options):
+    columns = make_columns(3, 200, 4)
+    tables = split_among(columns, make_labels(3, columns), 2)
+    config = DEEP if protocol == "sealed" else replace(DEEP, options={})
+    views, truth = views_of_simulation(train(tables, config, protocol, record="payload", **options), tables)
+    return attack(seeded_keys, views["p1"], truth, "p0", np.random.default_rng(0))
+
+
+@PROTOCOLS
+def test_ciphertexts_stay_closed(protocol):
+    found = opened(protocol)
+    assert found.verdict == "resisted"
+    assert (found.outcome.value, found.outcome.threshold) == (0.5, 0.75)
+
+
+@PROTOCOLS
+def test_ciphertexts_under_a_key_from_the_seed_tell_every_label(protocol):
+    found = opened(protocol, unsafe_noise_seed=STUMP.seed)
+    assert found.verdict == "succeeded"
+    assert found.outcome.value == 1.0
+
+
+@PROTOCOLS
+def test_ciphertexts_under_a_key_as_in_the_first_release_tell_every_label(protocol, monkeypatch):
+    monkeypatch.setattr(simulation_module, "_randomness", old_key)
+    assert opened(protocol).outcome.value == 1.0
 
 
 # --- run folders ----------------------------------------------------------------------------------------------

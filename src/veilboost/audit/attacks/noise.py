@@ -1,6 +1,7 @@
-"""Noise stripping: whoever gets a model of `sealed` tries every key that follows from it, or lies in a run folder.
+"""Keys that follow from what others have: from the seed of a job or a model, or that lie in a run folder.
 
-This is no attack from a party's view, but from a model or a folder: `strip_noise` is called by itself.
+`seeded_keys` is an attack from a passive party's view. `strip_noise` is none: with what a model of `sealed` or a folder
+holds it takes the noise off the model, and is called by itself.
 """
 
 from __future__ import annotations
@@ -12,17 +13,54 @@ from pathlib import Path
 
 import numpy as np
 
-from veilboost.audit.attack import Outcome
+from veilboost.audit.attack import Outcome, declare
+from veilboost.audit.attacks.gradients import labels_of, scored, tells_classes
+from veilboost.audit.view import Truth, View
 from veilboost.crypto.csprng import KEY_BYTES, JobRandomness, unsafe_key
 from veilboost.crypto.fingerprint import content_digest
+from veilboost.crypto.lattice.keys import Blocks, Ciphertext, PublicKey, SecretKey, Sizes
 from veilboost.fixedpoint import Scale, choose_scale
 from veilboost.model.part import Part, Skeleton
 from veilboost.privacy.discrete import discrete_gaussian
+from veilboost.protocols.lattice.messages import LatticeRequest, LatticeRound
 from veilboost.protocols.sealed import parameters
-from veilboost.types import Float64Array, Int64Array
+from veilboost.types import Float64Array, Int64Array, PartyName
 
+MOST_ROWS = 256  # whose gradients are decrypted one by one
 MOST_GUESSES = 20_000  # of the counts of a level's leaves: some ten seconds
 WINDOW = 5.5  # deviations of the noise; both leaves of a stump lie within it but for 8e-8
+
+
+def _keys_of(seed: int, party: PartyName) -> dict[str, bytes]:
+    return {
+        "the seed, as in release 0.1.0": hashlib.sha256(f"simulation {seed} {party}".encode()).digest(),
+        "the seed, by unsafe_key": unsafe_key(seed, party),
+    }
+
+
+@declare("keys from the job's seed", "passive", "active", "labels", (LatticeRound,))
+def seeded_keys(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
+    """Labels from decrypted gradients, where the active party's key follows from the seed, which everybody knows.
+
+    The public key tells which one is right. Rows of the first block are put into a bin each, so that sums are theirs.
+    """
+    opening, request = view.received(LatticeRound, victim)[0], view.received(LatticeRequest, victim)[0]
+    if not tells_classes(view) or len(opening.fit) or len(request.build) != 1 or len(request.run) != 1:
+        return None
+    read, seed = np.arange(min(view.rows, MOST_ROWS), dtype=np.int32), opening.key_seed.tobytes()
+    guess, how = np.zeros(len(read)), "no key that follows from the seed is the active party's"
+    for name, key in _keys_of(view.config.seed, victim).items():
+        secret = SecretKey(JobRandomness(key).for_request("lattice key"))
+        if secret.public_seed != seed:
+            continue
+        end, bins = np.array([view.rows]), np.minimum(np.arange(view.rows, dtype=np.int32), len(read))[:, None]
+        blocks = Blocks(np.arange(view.rows, dtype=np.int32), np.zeros(1, dtype=np.int64), end, request.run)
+        slots, start = np.array([len(read) + 1], dtype=np.int32), np.zeros(1, dtype=np.int32)
+        sizes, sent = Sizes(request.log_delta - 2), Ciphertext(request.seed.tobytes(), request.ciphertext)
+        sums = PublicKey(seed, opening.key).sum(sent, blocks, [bins], start, start, slots, sizes, 1)
+        values = secret.decrypt(sums, request.run, len(read) + 1, sizes, 1)[0, : len(read), 0]
+        guess, how = labels_of(values[None].astype(np.float64)), f"{name}, opens the ciphertexts of gradients"
+    return scored(truth, victim, read, guess, f"{how}: {{value:.3f}} balanced accuracy of {len(read)} labels")
 
 
 def strip_noise(part: Part, folder: Path | None = None) -> Outcome | None:
@@ -36,11 +74,7 @@ def strip_noise(part: Part, folder: Path | None = None) -> Outcome | None:
     skeleton = part.skeleton
     if skeleton is None or skeleton.protocol != "sealed" or skeleton.trees_per_round != 1 or not skeleton.trees:
         return None
-    seed = skeleton.config.seed
-    keys = {
-        "the seed, as in release 0.1.0": hashlib.sha256(f"simulation {seed} {part.party}".encode()).digest(),
-        "the seed, by unsafe_key": unsafe_key(seed, part.party),
-    }
+    keys = _keys_of(skeleton.config.seed, part.party)
     files = sorted(folder.rglob("*")) if folder is not None else []
     keys |= {each.name: each.read_bytes() for each in files if each.is_file() and each.stat().st_size == KEY_BYTES}
     leaves = _Leaves(skeleton)
