@@ -42,10 +42,13 @@ def _keys_of(seed: int, party: PartyName) -> dict[str, bytes]:
 def seeded_keys(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
     """Labels from decrypted gradients, where the active party's key follows from the seed, which everybody knows.
 
-    The public key tells which one is right. Rows of the first block are put into a bin each, so that sums are theirs.
+    The public key tells which one is right. Rows are put into a bin each, so that the sums are theirs.
     """
-    opening, request = view.received(LatticeRound, victim)[0], view.received(LatticeRequest, victim)[0]
-    if not tells_classes(view) or len(opening.fit) or len(request.build) != 1 or len(request.run) != 1:
+    openings, requests = view.received(LatticeRound, victim), view.received(LatticeRequest, victim)
+    if not openings or not requests or not tells_classes(view):
+        return None
+    opening, request = openings[0], requests[0]
+    if len(opening.fit) or len(request.build) != 1 or len(request.run) != 1:  # not all rows, or several trees or blocks
         return None
     read, seed = np.arange(min(view.rows, MOST_ROWS), dtype=np.int32), opening.key_seed.tobytes()
     guess, how = np.zeros(len(read)), "no key that follows from the seed is the active party's"
