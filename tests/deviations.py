@@ -1,50 +1,34 @@
-"""Parties that deviate: what one of them gains, and whether the other side notices.
+"""Deviations that only tests run, beside those of `veilboost.audit.deviations`.
 
 The paper of `masked` (appendix G) says that parties that deviate harm only themselves: here it is tried.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
 from veilboost.audit.attack import Outcome, balanced_accuracy, share_right
 from veilboost.audit.attacks.bins import SumsReader
+from veilboost.audit.deviations import Deviation, Tables, run_deviating
 from veilboost.audit.replay import rounds
 from veilboost.audit.solvers import least_squares
 from veilboost.audit.sources import views_of_simulation
 from veilboost.boost.bins import BinLayout
 from veilboost.config import TrainingConfig
-from veilboost.data.table import PartyTable
 from veilboost.errors import MissingLabel, VeilBoostError
 from veilboost.party.simulation import simulate_training
-from veilboost.party.training import PassiveSession, TrainingJob, train_active
 from veilboost.protocols.masked.active import MaskedCipher
 from veilboost.protocols.masked.messages import Masks, NoisedVectors
 from veilboost.protocols.masked.parameters import MaskedOptions
 from veilboost.protocols.masked.spec import SPEC as MASKED
-from veilboost.protocols.spec import ProtocolSpec, RoleFactory
+from veilboost.protocols.spec import RoleFactory
 from veilboost.protocols.vertical.active import VerticalActive, active_by
 from veilboost.protocols.vertical.messages import ColumnsOffered
 from veilboost.types import BoolArray, Float32Array, Float64Array, Int32Array, Int64Array, PartyName
-from veilboost.wire.channel import MemoryChannel, Peers
-from veilboost.wire.message import Catalogue, Message
-from veilboost.wire.transcript import Transcript
-
-Tables = Mapping[PartyName, PartyTable]
-Change = Callable[[Message], Message]
-
-
-@dataclass(frozen=True)
-class Deviation:
-    """What became of a run with a dishonest party: the error that stopped it, if any, and what it gained."""
-
-    who: str
-    what: str
-    stopped: str | None
-    outcome: Outcome | None
+from veilboost.wire.message import Message
 
 
 def reverse_sum(tables: Tables, active: PartyName, victim: PartyName, protocol: str, config: TrainingConfig) -> Outcome:
@@ -79,21 +63,6 @@ def reverse_sum(tables: Tables, active: PartyName, victim: PartyName, protocol: 
     every = np.concatenate(hits)
     sentence = f"{int(every.sum())} of {len(every)} rows spelled in {len(hits)} sums have all their bins read"
     return share_right("rows read", every, 0.0, sentence)
-
-
-def run_deviating(
-    tables: Tables, active: PartyName, spec: ProtocolSpec, config: TrainingConfig, ask: Change, answer: Change
-) -> None:
-    """Train with passive parties that see each request through `ask` and send each answer through `answer`."""
-    catalogue, here = Catalogue(spec.messages), Transcript(active)
-    sessions = {name: PassiveSession(spec, name, table) for name, table in tables.items() if name != active}
-
-    def channel(name: PartyName, session: PassiveSession) -> MemoryChannel:
-        return MemoryChannel(lambda asked: answer(session.side.handle(ask(asked))), catalogue, here, Transcript(name))
-
-    peers = Peers({name: channel(name, session) for name, session in sessions.items()})
-    job = TrainingJob(spec, config, tuple(tables))
-    train_active(job, active, tables[active], peers)
 
 
 def chosen_gradients(number: int, rows: int, bits: int) -> tuple[Float64Array, Float64Array]:
@@ -154,7 +123,7 @@ def deviating_masks(tables: Tables, active: PartyName, config: TrainingConfig, k
     try:
         _first_root(tables, active, config, active_by(MaskedCipher), answers.append, answer)
     except VeilBoostError as error:
-        stopped = error.what
+        stopped = error.code
     outcome = None
     if answers:
         bare = clear(rows, width)
@@ -163,7 +132,7 @@ def deviating_masks(tables: Tables, active: PartyName, config: TrainingConfig, k
         guess = (seen < (seen.min() + seen.max()) / 2).astype(np.float64)
         sentence = f"{len(seen)} of {rows} rows come back in the clear, which gives {{value:.3f}} of their labels"
         outcome = balanced_accuracy(label[bare], guess, sentence)
-    return Deviation("passive", f"masks that are {kind}", stopped, outcome)
+    return Deviation("masks", f"sends masks that are {kind}", outcome, stopped)
 
 
 def shrunk_coefficients(tables: Tables, active: PartyName, config: TrainingConfig, share: float) -> Deviation:
@@ -196,7 +165,7 @@ def shrunk_coefficients(tables: Tables, active: PartyName, config: TrainingConfi
         f"coefficients of {share:g} of their length are seen to be short at {int(np.sum(noticed[0]))} of "
         f"{len(noticed[0])} candidates, and honest ones at {int(np.sum(noticed[1]))}",
     )
-    return Deviation("active", f"coefficients of {share:g} of the agreed length", None, outcome)
+    return Deviation("coefficients", f"multiplies masks by {share:g} of the agreed length", outcome)
 
 
 def _first_root(

@@ -37,7 +37,7 @@ def by_hand(vectors: int, **options: float) -> TrainingConfig:
 )
 def test_masks_that_hide_nothing_are_refused_before_gradients_leave(kind: str, vectors: int) -> None:
     found = deviating_masks(tables(), "p0", by_hand(vectors), kind)
-    assert found.stopped is not None
+    assert found.refused is not None
     assert found.outcome is None
 
 
@@ -45,7 +45,7 @@ def test_masks_that_hide_nothing_are_refused_before_gradients_leave(kind: str, v
 def test_masks_that_leave_out_a_few_rows_are_not_noticed_and_show_them(vectors: int) -> None:
     """As many rows stand nearly bare under an honest mask, by chance: what the check cannot see, it cannot refuse."""
     found = deviating_masks(tables(400), "p0", by_hand(vectors), "not on all rows")
-    assert found.stopped is None
+    assert found.refused is None
     assert found.outcome is not None
     assert found.outcome.value == 1.0
     assert found.outcome.sentence.startswith(f"{400 // LEFT_OUT} of 400 rows")
@@ -63,7 +63,7 @@ def test_honest_masks_leave_fewer_rows_nearly_bare_than_is_refused() -> None:
 def test_short_coefficients_are_there_to_be_seen() -> None:
     """Nobody looks in the protocol, but whoever made the masks takes them off and has the coefficients."""
     found = shrunk_coefficients(tables(), "p0", by_hand(3, sigma1=2.0), 0.1)
-    assert found.stopped is None
+    assert found.refused is None
     assert found.outcome is not None
     assert found.outcome.baseline < 0.1
     assert found.outcome.value > 0.9

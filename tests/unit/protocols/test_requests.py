@@ -16,7 +16,7 @@ from veilboost.errors import MalformedMessage
 from veilboost.privacy.event import MemoryAccount
 from veilboost.protocols.plain.spec import SPEC as PLAIN
 from veilboost.protocols.registry import protocols_of
-from veilboost.protocols.vertical.messages import BeginRound, BeginTraining, StatisticsRequest
+from veilboost.protocols.vertical.messages import BeginRound, BeginTraining, SplitRequest, StatisticsRequest
 from veilboost.protocols.vertical.roles import PassiveContext
 from veilboost.wire.channel import MemoryChannel
 
@@ -110,6 +110,45 @@ def test_the_sibling_of_a_node_with_too_few_rows_is_not_summed_either(monkeypatc
 
     meddled(monkeypatch, "plain", config, tables, meddle)
     assert refused
+
+
+@pytest.mark.parametrize("protocol", SUMMING)
+def test_a_request_for_no_node_is_refused(protocol, monkeypatch):
+    """A level that nobody sums would pass by min_node_rows."""
+    tables, config = scene()
+    tried = []
+
+    def meddle(side, handler, message):
+        if isinstance(message, StatisticsRequest):
+            with pytest.raises(MalformedMessage, match="no node"):
+                handler(dataclasses.replace(message, build=message.build[:0]))
+            tried.append(message.depth)
+
+    config = quick(config, protocol)
+    expected = sha(train(tables, config, protocol, unsafe_noise_seed=0))
+    assert meddled(monkeypatch, protocol, config, tables, meddle) == expected
+    assert max(tried) > 0
+
+
+@pytest.mark.parametrize("protocol", SUMMING)
+def test_a_node_with_too_few_rows_is_not_split(protocol, monkeypatch):
+    """Beside a node that is large enough to be summed, small ones could be split down to single rows."""
+    tables, config = scene()
+    tried = []
+
+    def meddle(side, handler, message):
+        if isinstance(message, SplitRequest):
+            agreed = side._job
+            side._job = fewer_rows_refused(agreed, ROWS + 1)
+            with pytest.raises(MalformedMessage, match="min_node_rows"):
+                handler(message)
+            side._job = agreed
+            tried.append(message.depth)
+
+    config = quick(config, protocol)
+    expected = sha(train(tables, config, protocol, unsafe_noise_seed=0))
+    assert meddled(monkeypatch, protocol, config, tables, meddle) == expected
+    assert max(tried) > 0
 
 
 def opened(config, held_out=None, trees=1, weights=(), agreed=None):

@@ -34,6 +34,7 @@ from veilboost.audit.attacks.masked import (
     masked_stacking,
 )
 from veilboost.audit.attacks.nodes import active_order, feature_order, instance_clusters, own_cuts, reported_buckets
+from veilboost.audit.attacks.noise import seeded_keys
 from veilboost.audit.attacks.smm import smm1_columns, smm1_labels, smm2_columns, smm2_program, smm2_stacking
 from veilboost.audit.view import Truth, View
 from veilboost.protocols.spec import Evidence
@@ -48,6 +49,7 @@ BUILT_IN = (
     active_order,
     own_cuts,
     reported_buckets,
+    seeded_keys,
     masked_network,
     masked_projection,
     masked_sphere,

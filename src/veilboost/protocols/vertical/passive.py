@@ -198,6 +198,8 @@ class VerticalPassive:
         elif len(message.split):
             raise UnexpectedMessage("no level was split yet")
         build = message.build.astype(np.int64)
+        if not len(build):  # the level's min_node_rows is checked on what is summed
+            raise MalformedMessage("there is no node to sum")
         if not within(build, 0, fit.nodes) or not increasing(build):
             raise MalformedMessage("a node to sum is not in the level, named twice, or out of order")
         if (rows_with_sibling(fit, message.depth)[build] < job.config.min_node_rows).any():
@@ -219,6 +221,8 @@ class VerticalPassive:
             raise MalformedMessage("a split's arrays are empty or have different lengths")
         if not within(position, 0, state.fit.nodes) or not increasing(position):
             raise MalformedMessage("a node to split is not in the level, or named twice")
+        if (rows_with_sibling(state.fit, message.depth)[position] < job.config.min_node_rows).any():
+            raise MalformedMessage("a node to split, or its sibling, has fewer rows than min_node_rows")
         tree = state.number * job.trees_per_round + state.fit.group[position]
         keys = list(zip(message.tree.tolist(), message.node.tolist(), strict=True))
         if (message.tree != tree).any() or any(key in self._rules for key in keys) or int(message.node.min()) < 0:

@@ -1,0 +1,157 @@
+"""Keys that follow from what others have: from the seed of a job or a model, or that lie in a run folder.
+
+`seeded_keys` is an attack from a passive party's view. `strip_noise` is none: with what a model of `sealed` or a folder
+holds it takes the noise off the model, and is called by itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+from pathlib import Path
+
+import numpy as np
+
+from veilboost.audit.attack import Outcome, declare
+from veilboost.audit.attacks.gradients import labels_of, scored, tells_classes
+from veilboost.audit.view import Truth, View
+from veilboost.crypto.csprng import KEY_BYTES, JobRandomness, unsafe_key
+from veilboost.crypto.fingerprint import content_digest
+from veilboost.crypto.lattice.keys import Blocks, Ciphertext, PublicKey, SecretKey, Sizes
+from veilboost.fixedpoint import Scale, choose_scale
+from veilboost.model.part import Part, Skeleton
+from veilboost.privacy.discrete import discrete_gaussian
+from veilboost.protocols.lattice.messages import LatticeRequest, LatticeRound
+from veilboost.protocols.sealed import parameters
+from veilboost.types import Float64Array, Int64Array, PartyName
+
+MOST_ROWS = 256  # whose gradients are decrypted one by one
+MOST_GUESSES = 20_000  # of the counts of a level's leaves: some ten seconds
+WINDOW = 5.5  # deviations of the noise; both leaves of a stump lie within it but for 8e-8
+
+
+def _keys_of(seed: int, party: PartyName) -> dict[str, bytes]:
+    return {
+        "the seed, as in release 0.1.0": hashlib.sha256(f"simulation {seed} {party}".encode()).digest(),
+        "the seed, by unsafe_key": unsafe_key(seed, party),
+    }
+
+
+@declare("keys from the job's seed", "passive", "active", "labels", (LatticeRound,))
+def seeded_keys(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
+    """Labels from decrypted gradients, where the active party's key follows from the seed, which everybody knows.
+
+    The public key tells which one is right. Rows are put into a bin each, so that the sums are theirs.
+    """
+    openings, requests = view.received(LatticeRound, victim), view.received(LatticeRequest, victim)
+    if not openings or not requests or not tells_classes(view):
+        return None
+    opening, request = openings[0], requests[0]
+    if len(opening.fit) or len(request.build) != 1 or len(request.run) != 1:  # not all rows, or several trees or blocks
+        return None
+    read, seed = np.arange(min(view.rows, MOST_ROWS), dtype=np.int32), opening.key_seed.tobytes()
+    guess, how = np.zeros(len(read)), "no key that follows from the seed is the active party's"
+    for name, key in _keys_of(view.config.seed, victim).items():
+        secret = SecretKey(JobRandomness(key).for_request("lattice key"))
+        if secret.public_seed != seed:
+            continue
+        end, bins = np.array([view.rows]), np.minimum(np.arange(view.rows, dtype=np.int32), len(read))[:, None]
+        blocks = Blocks(np.arange(view.rows, dtype=np.int32), np.zeros(1, dtype=np.int64), end, request.run)
+        slots, start = np.array([len(read) + 1], dtype=np.int32), np.zeros(1, dtype=np.int32)
+        sizes, sent = Sizes(request.log_delta - 2), Ciphertext(request.seed.tobytes(), request.ciphertext)
+        sums = PublicKey(seed, opening.key).sum(sent, blocks, [bins], start, start, slots, sizes, 1)
+        values = secret.decrypt(sums, request.run, len(read) + 1, sizes, 1)[0, : len(read), 0]
+        guess, how = labels_of(values[None].astype(np.float64)), f"{name}, opens the ciphertexts of gradients"
+    return scored(truth, victim, read, guess, f"{how}: {{value:.3f}} balanced accuracy of {len(read)} labels")
+
+
+def strip_noise(part: Part, folder: Path | None = None) -> Outcome | None:
+    """Take the noise off the leaves of the first tree: it succeeds where all counts of positives come out whole.
+
+    Keys are those that a seed in the model gives, in the way of release 0.1.0 and in that of `unsafe_noise_seed`, and
+    every file beneath `folder` that has a key's size. A key may have drawn noise by place, as in release 0.1.0, or by
+    content: then counts are guessed, and right ones give the noise that is there. By chance two leaves come out whole
+    with a probability below 1e-6. More than `MOST_GUESSES` are not tried. None where the model has no such leaves.
+    """
+    skeleton = part.skeleton
+    if skeleton is None or skeleton.protocol != "sealed" or skeleton.trees_per_round != 1 or not skeleton.trees:
+        return None
+    keys = _keys_of(skeleton.config.seed, part.party)
+    files = sorted(folder.rglob("*")) if folder is not None else []
+    keys |= {each.name: each.read_bytes() for each in files if each.is_file() and each.stat().st_size == KEY_BYTES}
+    leaves = _Leaves(skeleton)
+    if len(leaves.rows) < 2:
+        return None
+    few = leaves.guesses <= MOST_GUESSES
+    for name, key in keys.items():
+        found = leaves.by_place(JobRandomness(key))
+        if found is None and few:
+            found = leaves.by_content(JobRandomness(key))
+        if found is not None:
+            told = ", ".join(f"{k} of {n}" for k, n in zip(found.tolist(), leaves.rows.tolist(), strict=True))
+            return Outcome("leaves stripped", 1.0, 0.0, 1.0, 1.0, f"{name} gives the positives of all leaves: {told}")
+    left = "" if few else f"; noise by content was not tried, there are {leaves.guesses:.0e} counts to guess"
+    return Outcome("leaves stripped", 0.0, 0.0, 0.0, 0.0, f"none of {len(keys)} keys takes the noise off{left}")
+
+
+class _Leaves:
+    """The leaves of the first tree, where every g is 1/2 or -1/2 and every h 1/4."""
+
+    def __init__(self, skeleton: Skeleton) -> None:
+        tree, config = skeleton.trees[0], skeleton.config
+        depth = np.zeros(tree.nodes, dtype=np.int64)
+        for node in np.flatnonzero(tree.left >= 0):
+            depth[tree.left[node] : tree.left[node] + 2] = depth[node] + 1
+        leaves = np.flatnonzero(tree.left < 0)
+        by_level = [np.flatnonzero(depth[leaves] == level) for level in np.unique(depth[leaves])]
+        self._levels, cover = by_level, tree.cover[leaves]
+        self._scale: Scale = choose_scale(
+            *skeleton.loss.bounds(1.0, np.zeros(1), np.zeros(1)), 1.0, config.gradient_bits
+        )
+        self.rows = np.rint(4.0 * cover).astype(np.int64)
+        # The sums of g with their noise, and how far a weight of single precision leaves them open.
+        self._sums: Float64Array = (
+            -tree.weight[leaves].astype(np.float64) / config.learning_rate * (cover + config.reg_lambda)
+        )
+        self._open = np.abs(self._sums) * 2.0**-23 + 4.0 * self._scale.g_unit
+        noise = parameters.label_noise(parameters.options_of(config), config.n_estimators, config.max_depth)
+        self._sigma, self._event = noise.leaf_sigma, repr(parameters.leaf_event(noise, 0, 2))
+        centre, reach = self.rows / 2.0 - self._sums, WINDOW * self._sigma
+        self._low = np.maximum(np.ceil(centre - reach), 0).astype(np.int64)
+        self._high = np.minimum(np.floor(centre + reach), self.rows).astype(np.int64)
+
+    @property
+    def guesses(self) -> int:
+        widths = np.maximum(self._high - self._low + 1, 1)
+        return sum(math.prod(widths[level].tolist()) for level in self._levels)
+
+    def by_place(self, key: JobRandomness) -> Int64Array | None:
+        """The positives of all leaves, if noise was drawn for the round and the place of the level."""
+        noise = np.empty(len(self.rows))
+        for number, level in enumerate(self._levels):
+            noise[level] = self._drawn(key, ("leaves", 0, number), len(level))
+        exact = self.rows / 2.0 - (self._sums - noise)
+        found = np.rint(exact)
+        fits = (np.abs(exact - found) <= self._open) & (found >= 0) & (found <= self.rows)
+        return found.astype(np.int64) if fits.all() else None
+
+    def by_content(self, key: JobRandomness) -> Int64Array | None:
+        """The positives of all leaves, if noise was drawn for the sums that it hides."""
+        found, closed = np.empty(len(self.rows), dtype=np.int64), b""
+        for level in self._levels:
+            for guess in itertools.product(*(range(self._low[leaf], self._high[leaf] + 1) for leaf in level)):
+                g, rows = self.rows[level] / 2.0 - np.array(guess), self.rows[level]
+                exact = np.stack((g / self._scale.g_unit, rows / 4.0 / self._scale.h_unit), axis=1).astype(np.int64)
+                digest = content_digest(key, self._event, closed, exact)
+                noise = self._drawn(key, ("leaves", digest), len(level))
+                if (np.abs(g + noise - self._sums[level]) <= self._open[level]).all():
+                    found[level], closed = guess, digest
+                    break
+            else:
+                return None
+        return found
+
+    def _drawn(self, key: JobRandomness, name: tuple[str | int | bytes, ...], count: int) -> Float64Array:
+        unit = self._scale.g_unit
+        return discrete_gaussian(key.for_request(*name), self._sigma / unit, count).astype(np.float64) * unit
