@@ -24,7 +24,7 @@ def town(tmp_path: Path) -> Iterator[Town]:
 
 
 def test_a_recorded_run_is_attacked_with_what_each_party_saw(town: Town) -> None:
-    job = town.write_job(town.serve("shop", "telecom"), record="payload")
+    job = town.write_job(town.serve("shop", "telecom"), record="payload", validation=0.3)
     town.answer("train", job.name, "--config", "bank.toml")
     runs = [f"runs-{party}/credit" for party in PARTIES]
     truth = [word for party in PARTIES for word in ("--truth", f"{party}.toml")]
@@ -34,6 +34,7 @@ def test_a_recorded_run_is_attacked_with_what_each_party_saw(town: Town) -> None
     assert bins["value"] > bins["baseline"]
     assert {victim for _, _, victim in by} == set(PARTIES)
     assert (pooled_clusters.name, "shop and telecom", "bank") in by
+    assert (membership.name, "whoever asks", "bank") in by  # validation rows stand for strangers
     assert "bins from sums" in (town.folder / "audit.html").read_text()
 
     alone = town.answer("audit", runs[1], "--truth", "shop.toml", "--truth", "bank.toml")

@@ -28,10 +28,10 @@ def membership(view: View, truth: Truth, victim: PartyName, rng: np.random.Gener
     """Whether a row was trained on, from its score and its label: a model fits its own rows better than others.
 
     The smaller the loss, the more likely a row was trained on (Yeom et al. 2018). The value is the area under the ROC
-    curve, rows of the training against rows that were kept from it. Who was never asked about gives 0.5.
+    curve, rows of the training against rows that were kept from it. Knowing nothing gives 0.5.
     """
     skeleton = _whole(truth)
-    if skeleton is None or not truth.strangers:
+    if skeleton is None:
         return None
     # A model of a horizontal job is in one hand, and every participant has all of its columns.
     inside = {name: truth.tables.get(name, truth.tables[victim]) for name in truth.parts}
@@ -68,13 +68,7 @@ def path_restriction(view: View, truth: Truth, victim: PartyName, rng: np.random
     party is told these sides anyway: this is for scores without paths, as in secure inference.
     """
     skeleton = _whole(truth)
-    if (
-        skeleton is None
-        or view.part is None
-        or not truth.strangers
-        or not skeleton.trees
-        or skeleton.trees_per_round > 1
-    ):
+    if skeleton is None or view.part is None or not skeleton.trees or skeleton.trees_per_round > 1:
         return None
     some = rng.permutation(next(iter(truth.strangers.values())).rows)[:ASKED]
     tables = {name: table.take(some) for name, table in truth.strangers.items()}
@@ -107,9 +101,10 @@ def path_restriction(view: View, truth: Truth, victim: PartyName, rng: np.random
 
 
 def _whole(truth: Truth) -> Skeleton | None:
-    """The skeleton of a model all of whose parts are there."""
+    """The skeleton, where the model's parts are all there and rows that were not trained on can be asked for."""
     found = next((part.skeleton for part in truth.parts.values() if part.skeleton is not None), None)
-    return found if found is not None and set(found.parties) == set(truth.parts) else None
+    whole = found is not None and set(found.parties) == set(truth.parts) == set(truth.strangers)
+    return found if whole else None
 
 
 def _sides(parts: Mapping[PartyName, Part], tables: Mapping[PartyName, PartyTable]) -> dict[tuple[int, int], BoolArray]:
