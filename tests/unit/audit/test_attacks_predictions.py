@@ -112,7 +112,7 @@ def test_pooled_views_of_sealed_stay_within_the_odds_that_epsilon_allows() -> No
 @pytest.mark.parametrize(
     ("config", "protocol", "least", "most"),
     [
-        (OVERFITTED, "plain", 0.85, 1.0),
+        (OVERFITTED, "plain", 0.8, 1.0),
         (dataclasses.replace(CONFIG, max_depth=2), "plain", 0.4, 0.6),
         (dataclasses.replace(CONFIG, n_estimators=40, max_depth=6), "sealed", 0.4, 0.6),
     ],
@@ -135,7 +135,7 @@ def test_rows_held_out_for_validation_stand_for_strangers() -> None:
     views, truth = views_of_simulation(run, tables, held_out)
     (found,) = found_by(membership, views, truth)
     assert "500 trained rows from 500 others" in found.outcome.sentence
-    assert found.outcome.value > 0.85
+    assert found.outcome.value > 0.8
 
 
 @pytest.mark.parametrize("objective", ["multiclass", "regression"])
