@@ -12,7 +12,7 @@ from test_horizontal_parties import HUB, OWNERS, VEILBOOST
 from test_horizontal_parties import Town as HorizontalTown
 
 from parties import PARTIES, Town, make_certificates
-from veilboost.audit.attacks import name_of
+from veilboost.audit.attacks import membership, name_of, path_restriction, pooled_clusters
 from veilboost.protocols.registry import protocol_named
 
 
@@ -24,7 +24,7 @@ def town(tmp_path: Path) -> Iterator[Town]:
 
 
 def test_a_recorded_run_is_attacked_with_what_each_party_saw(town: Town) -> None:
-    job = town.write_job(town.serve("shop", "telecom"), record="payload")
+    job = town.write_job(town.serve("shop", "telecom"), record="payload", validation=0.3)
     town.answer("train", job.name, "--config", "bank.toml")
     runs = [f"runs-{party}/credit" for party in PARTIES]
     truth = [word for party in PARTIES for word in ("--truth", f"{party}.toml")]
@@ -33,6 +33,8 @@ def test_a_recorded_run_is_attacked_with_what_each_party_saw(town: Town) -> None
     bins = by["bins from sums", "bank", "telecom"]
     assert bins["value"] > bins["baseline"]
     assert {victim for _, _, victim in by} == set(PARTIES)
+    assert (pooled_clusters.name, "shop and telecom", "bank") in by
+    assert (membership.name, "whoever asks", "bank") in by  # validation rows stand for strangers
     assert "bins from sums" in (town.folder / "audit.html").read_text()
 
     alone = town.answer("audit", runs[1], "--truth", "shop.toml", "--truth", "bank.toml")
@@ -56,6 +58,8 @@ def test_a_simulation_can_be_attacked_in_one_go(town: Town) -> None:
     options = ("simulate", "--scene", "--protocol", "lattice", "--trees", "2", "--max-bin", "16", "--no-baselines")
     found = town.answer(*options, "--audit", "--audit-html", "page.html")
     assert {item["victim"] for item in found["findings"]} == {"bank", "shop", "telecom"}
+    attacks = {item["attack"] for item in found["findings"]}
+    assert attacks >= {pooled_clusters.name, membership.name, path_restriction.name}
     assert "bins from sums" in (town.folder / "page.html").read_text()
 
 

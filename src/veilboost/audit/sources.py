@@ -44,8 +44,12 @@ def views_of_simulation(
     run: Simulation,
     tables: Mapping[PartyName, PartyTable],
     held_out: BoolArray | None = None,
+    fresh: Mapping[PartyName, PartyTable] | None = None,
 ) -> tuple[dict[PartyName, View], Truth]:
-    """What each party of a simulation saw, helpers too; it was run with `record="payload"`."""
+    """What each party of a simulation saw, helpers too; it was run with `record="payload"`.
+
+    `fresh` are rows that were kept from training; of a horizontal job one table, under any name.
+    """
     skeleton = run.outcome.part.skeleton
     if skeleton is None:
         raise UnreadableFile("a run without a skeleton has not ended")
@@ -68,7 +72,12 @@ def views_of_simulation(
             run.secrets.get(name),
             spec.sums,
         )
-    return views, Truth(tables, {name: view.role for name, view in views.items()}, skeleton.config, held_out)
+    parts = {part.party: part for part in run.model.parts}
+    kept = (
+        {} if fresh is None else fresh if spec.setting == "vertical" else dict(zip(parts, fresh.values(), strict=True))
+    )
+    roles = {name: view.role for name, view in views.items()}
+    return views, Truth(tables, roles, skeleton.config, held_out, parts, kept)
 
 
 def views_of_runs(folders: Sequence[Path], parties: Sequence[Path]) -> tuple[dict[PartyName, View], Truth]:
@@ -104,7 +113,8 @@ def views_of_runs(folders: Sequence[Path], parties: Sequence[Path]) -> tuple[dic
         views[party] = View(
             party, job.role_of(party), job.protocol, config, rows, messages, run.load_part(), own, sums=job.spec.sums
         )
-    return views, Truth(tables, {name: job.role_of(name) for name in tables}, config, held_out)
+    parts = {view.part.party: view.part for view in views.values() if view.part is not None}
+    return views, Truth(tables, {name: job.role_of(name) for name in tables}, config, held_out, parts)
 
 
 def _tables(job: Job, parties: Sequence[Path]) -> dict[PartyName, PartyTable]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
@@ -21,6 +21,10 @@ from veilboost.wire.message import Message
 from veilboost.wire.transcript import Direction
 
 M = TypeVar("M", bound=Message)
+TOGETHER, ASKER = (
+    "passive parties",
+    "user",
+)  # roles in an audit: those who pool their views, and whoever asks for scores
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,7 @@ class View:
     `role` is a name as messages use it: active, passive; server, participant, comparer, authority. `config` is the
     job's, completed for its rows. `own` is the party's own aligned table and `secret` the key its own randomness
     came from: everybody knows their own. They are None where they were not handed in. `sums` is what the protocol's
-    spec says of sums per bin.
+    spec says of sums per bin. `members` are the views of parties that work together.
     """
 
     party: PartyName
@@ -52,6 +56,7 @@ class View:
     own: PartyTable | None = None
     secret: JobRandomness | None = None
     sums: BinSums = field(default_factory=BinSums)
+    members: tuple[View, ...] = ()
 
     @property
     def peers(self) -> tuple[PartyName, ...]:
@@ -77,17 +82,34 @@ class View:
         ]
 
 
+def without_messages(party: PartyName, role: str, like: View, members: Sequence[View] = ()) -> View:
+    """The view of somebody else than one party of the run: several together, or whoever asks for scores."""
+    return View(party, role, like.protocol, like.config, like.rows, (), members=tuple(members))
+
+
 @dataclass(frozen=True)
 class Truth:
     """Everyone's aligned tables, for scoring: an attack looks here after it has guessed.
 
-    An attack that needs a few of the victim's values beforehand takes them from here too, and says how many.
+    An attack that needs a few of the victim's values beforehand takes them from here too, and says how many. `parts`
+    are the model's, as far as they are there: who has all of them can answer for the model. `fresh` are aligned rows
+    that were kept from training, by the parties of these parts.
     """
 
     tables: Mapping[PartyName, PartyTable]
     roles: Mapping[PartyName, str]
     config: TrainingConfig
     held_out: BoolArray | None = None
+    parts: Mapping[PartyName, Part] = field(default_factory=dict[PartyName, Part])
+    fresh: Mapping[PartyName, PartyTable] = field(default_factory=dict[PartyName, PartyTable])
+
+    @cached_property
+    def strangers(self) -> Mapping[PartyName, PartyTable]:
+        """Rows that were not trained on: `fresh`, or else those held out for validation; empty where there are none."""
+        if self.fresh or self.held_out is None:
+            return self.fresh
+        rows = np.flatnonzero(self.held_out)
+        return {name: table.take(rows) for name, table in self.tables.items()}
 
     def labels(self, party: PartyName) -> Float64Array:
         """The labels that a party holds: an active party's or a participant's."""

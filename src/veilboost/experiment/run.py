@@ -138,9 +138,7 @@ def run(problem: Problem, spec: ProtocolSpec, config: TrainingConfig, options: R
             for name, account in done.accounts.items()
         },
         curves=curves,
-        findings=_findings(done, division, problem.held_out if spec.setting == "vertical" else None)
-        if options.audit
-        else None,
+        findings=_findings(done, division, problem, spec.setting == "vertical") if options.audit else None,
         dropped=done.outcome.dropped,
         reports=done.outcome.reports,
     )
@@ -230,11 +228,14 @@ def _received(done: Simulation, spec: ProtocolSpec) -> list[Exchange]:
     ]
 
 
-def _findings(done: Simulation, division: Division, held_out: BoolArray | None) -> list[Finding]:
+def _findings(done: Simulation, division: Division, problem: Problem, vertical: bool) -> list[Finding]:
     from veilboost.audit.attacks import audit
     from veilboost.audit.sources import views_of_simulation
 
-    return audit(*views_of_simulation(done, division.tables, held_out), seed=division.config.seed)
+    held_out = problem.held_out if vertical else None
+    # Which rows a participant held out is not told apart.
+    fresh = problem.test if vertical or problem.held_out is None else None
+    return audit(*views_of_simulation(done, division.tables, held_out, fresh), seed=division.config.seed)
 
 
 def _peak_rss_mb() -> float:

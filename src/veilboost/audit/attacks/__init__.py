@@ -33,15 +33,24 @@ from veilboost.audit.attacks.masked import (
     masked_split_search,
     masked_stacking,
 )
-from veilboost.audit.attacks.nodes import active_order, feature_order, instance_clusters, own_cuts, reported_buckets
+from veilboost.audit.attacks.nodes import (
+    active_order,
+    feature_order,
+    instance_clusters,
+    own_cuts,
+    pooled_clusters,
+    reported_buckets,
+)
 from veilboost.audit.attacks.noise import seeded_keys
+from veilboost.audit.attacks.predictions import membership, membership_horizontal, path_restriction
 from veilboost.audit.attacks.smm import smm1_columns, smm1_labels, smm2_columns, smm2_program, smm2_stacking
-from veilboost.audit.view import Truth, View
+from veilboost.audit.view import ASKER, TOGETHER, Truth, View, without_messages
 from veilboost.protocols.spec import Evidence
 from veilboost.types import PartyName
 
 BUILT_IN = (
     instance_clusters,
+    pooled_clusters,
     noisy_gradients,
     gradient_signs,
     histogram_bins,
@@ -68,6 +77,9 @@ BUILT_IN = (
     mal_extremes,
     secagg_shares,
     secagg_values,
+    membership,
+    membership_horizontal,
+    path_restriction,
 )
 
 
@@ -129,8 +141,17 @@ def combined(runs: Iterable[Sequence[Finding]]) -> list[Finding]:
 
 def _chances(views: Mapping[PartyName, View], truth: Truth) -> Iterator[tuple[Attack, View, PartyName]]:
     for how in all_attacks().values():
-        for view in views.values():
+        for view in (*views.values(), *_others(views)):
             if how.applies(view):
                 for victim, role in truth.roles.items():
                     if role == how.victim and victim != view.party and victim in truth.tables:
                         yield how, view, victim
+
+
+def _others(views: Mapping[PartyName, View]) -> Iterator[View]:
+    """Passive parties that put their views together, and whoever asks for scores."""
+    like = next(iter(views.values()))
+    passive = [view for view in views.values() if view.role == "passive"]
+    if len(passive) > 1:
+        yield without_messages(" and ".join(view.party for view in passive), TOGETHER, like, passive)
+    yield without_messages("whoever asks", ASKER, like)

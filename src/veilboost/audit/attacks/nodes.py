@@ -11,11 +11,12 @@ import numpy as np
 from veilboost.audit.attack import Outcome, balanced_accuracy, declare, share_right
 from veilboost.audit.replay import ReplayedRound, foreign_sides, rounds, sides_of
 from veilboost.audit.solvers import forest_guess, logistic
-from veilboost.audit.view import Truth, View
+from veilboost.audit.view import TOGETHER, Truth, View
 from veilboost.protocols.federboost.messages import Buckets, BucketSplits
 from veilboost.types import Column, Float64Array, Int32Array, Int64Array, PartyName
 
 KNOWN = 40  # labels that the attacker knows beforehand
+COLUMNS_COUNT = 0.5  # a standard deviation of a column, where a node counts 1
 
 
 @declare("labels from rows that stand together", "passive", "active", "labels")
@@ -28,25 +29,65 @@ def instance_clusters(view: View, truth: Truth, victim: PartyName, rng: np.rando
     """
     played = rounds(view, victim)
     nodes = [rows for one in played for rows in _nodes(one)]
-    return labels_from_groups(nodes, f"{len(played)} rounds", view, truth, victim, rng)
+    return labels_from_groups(nodes, f"{len(played)} rounds", [view], truth, victim, rng)
+
+
+@declare("labels from rows that stand together, pooled", TOGETHER, "active", "labels")
+def pooled_clusters(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
+    """Labels from the views of all passive parties put together: their nodes, and their columns beside them.
+
+    All are told the same nodes but for the last level of a tree, whose sides each knows where the cut is its own. What
+    the columns of all and the same known labels give without any run is the baseline.
+    """
+    seed = int(rng.integers(1 << 32))  # all know the same labels
+
+    def reached(members: Sequence[View]) -> Outcome | None:
+        played = [one for member in members for one in rounds(member, victim)]
+        nodes = {rows.tobytes(): rows for one in played for rows in _nodes(one)}
+        what = f"{len(nodes)} groups of rows and {len(members)} parties' columns"
+        return labels_from_groups([*nodes.values()], what, members, truth, victim, np.random.default_rng(seed), True)
+
+    together = reached(view.members)
+    singles = [found.value for found in (reached([member]) for member in view.members) if found is not None]
+    if together is None or not singles:
+        return None
+    gain = together.value - max(singles)
+    return replace(together, sentence=f"{together.sentence}; {gain:+.3f} beside the best party by itself")
 
 
 def labels_from_groups(
-    groups: Sequence[Int32Array], what: str, view: View, truth: Truth, victim: PartyName, rng: np.random.Generator
+    groups: Sequence[Int32Array],
+    what: str,
+    views: Sequence[View],
+    truth: Truth,
+    victim: PartyName,
+    rng: np.random.Generator,
+    with_columns: bool = False,
 ) -> Outcome | None:
-    """Labels from groups of rows and a few known labels; None where there is nothing to learn from."""
-    labels = truth.labels(victim)
+    """Labels from groups of rows and a few known labels, and from the own columns too where these are to be used.
+
+    None where there is nothing to learn from.
+    """
+    labels, rows = truth.labels(victim), views[0].rows
     classes = np.unique(labels)
-    if not groups or len(classes) > 20 or view.rows < 2 * KNOWN or view.own is None or view.part is None:
+    tables = [
+        view.part.matrix(view.own.columns, rows) for view in views if view.own is not None and view.part is not None
+    ]
+    if not groups or len(classes) > 20 or rows < 2 * KNOWN or len(tables) < len(views):
         return None
     known = _known_rows(labels, classes, rng)
-    others = np.setdiff1d(np.arange(view.rows), known)
-    guess = _by_nodes(groups, view.rows, known, labels[known])
-    columns = np.nan_to_num(view.part.matrix(view.own.columns, view.rows).T, nan=0.0)
+    others = np.setdiff1d(np.arange(rows), known)
+    columns = np.nan_to_num(np.concatenate(tables).T, nan=0.0)
     alone = balanced_accuracy(labels[others], forest_guess(columns[known], labels[known], columns[others]), "").value
+    scaled = columns[:, :0].astype(np.float64)
+    if with_columns:
+        scaled = COLUMNS_COUNT * (columns - columns.mean(axis=0)) / (columns.std(axis=0) + 1e-9)
+        by_columns = _by_nodes([], rows, known, labels[known], scaled)
+        alone = max(alone, balanced_accuracy(labels[others], by_columns[others], "").value)
+    guess = _by_nodes(groups, rows, known, labels[known], scaled)
     sentence = (
         f"from {len(known)} known labels and {what}, {{value:.3f}} balanced accuracy; "
-        f"the same labels and its own columns alone give {alone:.3f}"
+        f"the same labels and {'its' if len(views) == 1 else 'their'} own columns alone give {alone:.3f}"
     )
     found = balanced_accuracy(labels[others], guess[others], sentence)
     baseline = max(alone, found.baseline)
@@ -72,15 +113,17 @@ def _nodes(one: ReplayedRound) -> Iterator[Int32Array]:
             yield right
 
 
-def _by_nodes(nodes: Sequence[Int32Array], rows: int, known: Int64Array, labels: Float64Array) -> Float64Array:
+def _by_nodes(
+    nodes: Sequence[Int32Array], rows: int, known: Int64Array, labels: Float64Array, columns: Float64Array
+) -> Float64Array:
     inside = np.zeros((len(known), len(nodes)))
     place = np.full(rows, -1)
     place[known] = np.arange(len(known))
     for node, members in enumerate(nodes):
         there = place[members]
         inside[there[there >= 0], node] = 1.0
-    start, weights, classes = logistic(inside, labels)
-    score = np.repeat(start[:, None], rows, axis=1)
+    start, weights, classes = logistic(np.hstack([inside, columns[known]]), labels)
+    score = start[:, None] + weights[:, len(nodes) :] @ columns.T
     for node, members in enumerate(nodes):
         score[:, members] += weights[:, node, None]
     return classes[(score[0] > 0).astype(np.int64) if len(score) == 1 else score.argmax(axis=0)]
@@ -192,7 +235,7 @@ def own_cuts(view: View, truth: Truth, victim: PartyName, rng: np.random.Generat
         records.goes_left(values, np.full(view.rows, at, dtype=np.int32), every) for at in range(len(records.tree))
     ]
     groups = list(chain.from_iterable((every[left], every[~left]) for left in sides))
-    return labels_from_groups(groups, f"{len(sides)} own cuts that won", view, truth, victim, rng)
+    return labels_from_groups(groups, f"{len(sides)} own cuts that won", [view], truth, victim, rng)
 
 
 @declare("buckets as reported", "active", "passive", "features", (Buckets,))
