@@ -131,8 +131,7 @@ def feature_lower_bound(
 
 def lower_bound(here: Float64Array, there: Float64Array, delta: float, confidence: float = CONFIDENCE) -> float:
     """From scores of independent runs on either table, (runs) or (runs, scores); 0 where nothing can be told."""
-    if min(len(here), len(there)) < LEAST_RUNS:
-        raise ImpossibleParameter(f"fewer than {LEAST_RUNS} runs tell nothing", "give more --repeats")
+    _check_runs(min(len(here), len(there)))
     first = min(len(here), len(there)) // 3
     scores = list(zip(here.reshape(len(here), -1).T, there.reshape(len(there), -1).T, strict=True))
     best, chosen = (-math.inf, 0.0), (1.0, 0.0, *scores[0])
@@ -147,6 +146,11 @@ def lower_bound(here: Float64Array, there: Float64Array, delta: float, confidenc
                     best, chosen = (found, wide), (sign, float(threshold), low, high)
     sign, threshold, low, high = chosen
     return max(0.0, _epsilon(sign * low[first:] >= threshold, sign * high[first:] >= threshold, delta, confidence))
+
+
+def _check_runs(repeats: int) -> None:
+    if repeats < LEAST_RUNS:
+        raise ImpossibleParameter(f"fewer than {LEAST_RUNS} runs tell nothing", "give more --repeats")
 
 
 def _epsilon(wrong: BoolArray, right: BoolArray, delta: float, confidence: float) -> float:
@@ -177,6 +181,7 @@ def _collect(
 
     They always take the first table for true: it is the attacker's hypothesis.
     """
+    _check_runs(repeats)
     found: list[list[Float64Array]] = [[], []]
     for side, trained in enumerate((tables, other)):
         for _ in range(repeats):
