@@ -101,10 +101,11 @@ def test_a_recorded_horizontal_run_is_attacked_with_what_each_party_saw(tmp_path
 
 
 def test_epsilon_is_measured_from_below(town: Town) -> None:
-    found = town.answer("audit", "--lower-bound", "--eps", "1", "--repeats", "20")
+    found = town.answer("audit", "--lower-bound", "--eps", "1", "--repeats", "20", "--trees", "2")
     assert found["holds"] is True
     assert (found["of"], found["claimed"], found["repeats"]) == ("labels", 1.0, 20)
     for what in ("features", "cuts"):
-        found = town.answer("audit", "--lower-bound", "--of", what, "--eps", "2", "--repeats", "20")
+        size = ("--repeats", "20", "--trees", "1", "--depth", "1")
+        found = town.answer("audit", "--lower-bound", "--of", what, "--eps", "2", *size)
         assert (found["of"], found["claimed"], found["holds"]) == ("features", 2.0, True)
     assert "VB-" in town.refused("audit", "--lower-bound", "--of", "everything")

@@ -1,8 +1,13 @@
 """Epsilon from below: many small runs on two neighbouring tables, and how well anybody can tell which it was.
 
 If a release is (epsilon, delta) private, no test that is right on one table with chance p can be wrong on the other
-with less than exp(-epsilon) (p - delta). So a threshold on a statistic, chosen on a third of the runs, and
-Clopper-Pearson bounds on its two rates in the others give an epsilon that the truth is not below, with confidence.
+with less than exp(-epsilon) (p - delta). So a threshold on a score, chosen on a third of the runs, and Clopper-Pearson
+bounds on its two rates in the others give an epsilon that the truth is not below, with confidence.
+
+Trees and depth are those that `sealed` chooses for itself, and so is the share of the budget for selections. The first
+score of a run is the log-likelihood ratio of the two tables under the claimed noise, of all that was released; the
+others look at one kind of release each, and at noise that is missing or not new. The best of them is chosen on the same
+third of the runs.
 """
 
 from __future__ import annotations
@@ -10,30 +15,35 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
 from veilboost.audit.attacks.bins import histograms
-from veilboost.audit.replay import leaf_of_rows
+from veilboost.audit.replay import leaves_of_rows, rounds
 from veilboost.audit.solvers import beta_quantile
 from veilboost.audit.sources import views_of_simulation
 from veilboost.audit.view import Truth, View
+from veilboost.boost.bins import KIND_CODES
+from veilboost.boost.grower import LEAF, Tree
 from veilboost.boost.objective import sigmoid
-from veilboost.config import TrainingConfig
+from veilboost.config import DEFAULTS, TrainingConfig
 from veilboost.crypto.csprng import JobRandomness
 from veilboost.crypto.fingerprint import content_digest
 from veilboost.data.table import PartyTable
 from veilboost.errors import ImpossibleParameter
 from veilboost.party.simulation import simulate_training
 from veilboost.privacy.discrete import cell_counts, noisy_cuts
-from veilboost.protocols.sealed.parameters import cuts_event, cuts_sigma, options_of
+from veilboost.protocols.sealed.parameters import cell_sigmas, cuts_event, cuts_sigma, label_noise, options_of
 from veilboost.protocols.sealed.spec import SPEC as SEALED
-from veilboost.types import AnyArray, BoolArray, Column, Float32Array, Float64Array, PartyName
+from veilboost.types import AnyArray, BoolArray, Column, ColumnKind, Float32Array, Float64Array, Int32Array, PartyName
 
-ROWS, TREES, DELTA, CONFIDENCE = 24, 2, 0.01, 0.95
+ROWS, DELTA, CONFIDENCE = 40, 0.1, 0.95
 LEAST_RUNS = 20
+LEAST_SHARE = 1 / 20  # of a node's rows that each child must have in `sealed`
+SAME = 1e-3  # noise of two leaves that differs by less is the same: rounding stays below, and noise is on a finer grid
+OWN_COLUMNS = 80  # of the active party beside one passive column: they win most nodes, so the record is seldom sided
 
 
 @dataclass(frozen=True)
@@ -56,16 +66,25 @@ class LowerBound:
 
 
 def label_lower_bound(
-    eps: float, repeats: int, seed: int = 0, delta: float = DELTA, confidence: float = CONFIDENCE
+    eps: float,
+    repeats: int,
+    seed: int = 0,
+    delta: float = DELTA,
+    confidence: float = CONFIDENCE,
+    trees: int = DEFAULTS.n_estimators,
+    depth: int = DEFAULTS.max_depth,
 ) -> LowerBound:
-    """Of one person's label in `sealed`, against whoever has the model and knows all other labels."""
-    config = _config({"eps": eps, "delta": delta, "selection_share": 0.01, "least_rows": 5}, seed)
-    rng = np.random.default_rng(seed)
+    """Of one person's label in `sealed`, against whoever sees nodes and leaves and knows all else.
+
+    Trees and depth that are not given are what `sealed` chooses.
+    """
     labels = (np.arange(ROWS) % 2).astype(np.float64)
-    tables = _tables(rng.normal(size=ROWS), labels, rng)
+    tables = _label_tables(labels, depth)
     changed = np.concatenate((1.0 - labels[:1], labels[1:]))  # the first person has the other label
     other = {**tables, "bank": replace(tables["bank"], label=changed)}
-    pair = _collect(tables, other, config, repeats, _label_statistic)
+    # Small steps: where predictions stay near 1/2, no other rows outweigh a label in the utilities.
+    config = replace(_config({"eps": eps, "delta": delta}, seed, trees, depth), learning_rate=0.01)
+    pair = _collect(tables, other, config, repeats, _label_scores)
     return LowerBound("labels", eps, lower_bound(*pair, delta, confidence), delta, repeats, confidence)
 
 
@@ -76,59 +95,76 @@ def feature_lower_bound(
     delta: float = DELTA,
     cuts_move: bool = False,
     confidence: float = CONFIDENCE,
+    trees: int = DEFAULTS.n_estimators,
+    depth: int = DEFAULTS.max_depth,
 ) -> LowerBound:
     """Of one person's passive record in `sealed` with `eps_features`, against the active party and its decrypted sums.
 
     The attacker knows both tables, and the bins that were used. In one pair of tables the column is categories, whose
     bins nobody moves; with `cuts_move` it is numbers, and the record's move would take a row of every bin into the next
-    one if cuts were exact quantiles, in a column whose labels make that count.
+    one if cuts were exact quantiles, in a column whose labels make that count. Trees and depth that are not given are
+    what `sealed` chooses.
     """
-    options = {"eps": 1.0, "eps_features": eps, "delta_features": delta, "least_rows": 5}
-    rng = np.random.default_rng(seed)
+    # Splits are chosen nearly at random, so that noise in the sums does not make the passive column win.
+    options = {"eps": 0.01, "delta": delta, "eps_features": eps, "delta_features": delta}
+    config, rng = _config(options, seed, trees, depth), np.random.default_rng(seed)
     if cuts_move:
-        config = replace(_config(options, seed), n_estimators=1, max_bin=64)
+        config = replace(config, max_bin=64)
         place = np.arange(256)
         alternate = np.where(place % 4 == 1, 1 - place // 4 % 2, np.where(place % 4 == 0, place // 4 % 2, 0))
         values, target = place.astype(np.float64), 300.0
         labels = alternate.astype(np.float64)
     else:
-        config = replace(_config(options, seed), n_estimators=1)
         values, target = (np.arange(ROWS) % 4).astype(np.float64), 3.0
         labels = (np.arange(ROWS) // 4 % 2).astype(np.float64)
     moved = values.copy()
     moved[0] = target
     names = None if cuts_move else ("a", "b", "c", "d")
-    tables = _tables(values, labels, rng, names)
-    other = {**tables, "shop": _tables(moved, labels, rng, names)["shop"]}
+    own = np.minimum(rng.normal(0.35, size=(OWN_COLUMNS, len(values))), 0.0)
+    own[:, 0] = -9.0  # below all others, most of which are equal: the record goes to the smaller child, which is summed
+    tables = _tables(own, values[None], labels, names)
+    other = {**tables, "shop": _tables(own, moved[None], labels, names)["shop"]}
     columns = values.astype(np.float32), moved.astype(np.float32)
-    pair = _collect(tables, other, config, repeats, partial(_cell_statistic, columns))
+    pair = _collect(tables, other, config, repeats, partial(_cell_scores, columns))
     return LowerBound("features", eps, lower_bound(*pair, delta, confidence), delta, repeats, confidence)
 
 
 def lower_bound(here: Float64Array, there: Float64Array, delta: float, confidence: float = CONFIDENCE) -> float:
-    """From a statistic of independent runs on either table; 0 where nothing can be told."""
-    if min(len(here), len(there)) < LEAST_RUNS:
-        raise ImpossibleParameter(f"fewer than {LEAST_RUNS} runs tell nothing", "give more --repeats")
+    """From scores of independent runs on either table, (runs) or (runs, scores); 0 where nothing can be told."""
+    _check_runs(min(len(here), len(there)))
     first = min(len(here), len(there)) // 3
-    best, chosen = -math.inf, (1.0, 0.0, here, there)
-    # The threshold, its direction and which table counts as the first are all chosen on the first third.
-    for low, high in ((here, there), (there, here)):
+    scores = list(zip(here.reshape(len(here), -1).T, there.reshape(len(there), -1).T, strict=True))
+    best, chosen = (-math.inf, 0.0), (1.0, 0.0, *scores[0])
+    # The score, the threshold, its direction and which table counts as the first are all chosen on the first third.
+    for low, high in (pair for one, two in scores for pair in ((one, two), (two, one))):
         for sign in (1.0, -1.0):
-            for threshold in np.unique(sign * np.concatenate((low[:first], high[:first]))):
+            values = np.unique(sign * np.concatenate((low[:first], high[:first])))
+            for threshold, gap in zip((values[1:] + values[:-1]) / 2, np.diff(values), strict=True):
                 found = _epsilon(sign * low[:first] >= threshold, sign * high[:first] >= threshold, delta, confidence)
-                if found > best:
-                    best, chosen = found, (sign, float(threshold), low, high)
+                wide = float(gap / (values[-1] - values[0]))  # of equally good ones, that with most room around it
+                if (found, wide) > best:
+                    best, chosen = (found, wide), (sign, float(threshold), low, high)
     sign, threshold, low, high = chosen
     return max(0.0, _epsilon(sign * low[first:] >= threshold, sign * high[first:] >= threshold, delta, confidence))
+
+
+def _check_runs(repeats: int) -> None:
+    if repeats < LEAST_RUNS:
+        raise ImpossibleParameter(f"fewer than {LEAST_RUNS} runs tell nothing", "give more --repeats")
 
 
 def _epsilon(wrong: BoolArray, right: BoolArray, delta: float, confidence: float) -> float:
     """ln((p_right - delta) / p_wrong) at the ends of their intervals, each with half of what may go wrong."""
     tail = (1.0 - confidence) / 2.0
-    hits, misses = int(right.sum()), int(wrong.sum())
-    least = 0.0 if hits == 0 else beta_quantile(tail, hits, len(right) - hits + 1)
-    most = 1.0 if misses == len(wrong) else beta_quantile(1.0 - tail, misses + 1, len(wrong) - misses)
+    least = 1.0 - _most(len(right) - int(right.sum()), len(right), tail)
+    most = _most(int(wrong.sum()), len(wrong), tail)
     return math.log((least - delta) / most) if least > delta else -math.inf
+
+
+@cache
+def _most(hits: int, runs: int, tail: float) -> float:
+    """The chance of a hit is no more, but for `tail` (Clopper and Pearson)."""
+    return 1.0 if hits == runs else beta_quantile(1.0 - tail, hits + 1, runs - hits)
 
 
 # --- the runs -------------------------------------------------------------------------------------------
@@ -139,48 +175,133 @@ def _collect(
     other: dict[PartyName, PartyTable],
     config: TrainingConfig,
     repeats: int,
-    statistic: Callable[[Mapping[PartyName, View], Truth, int, JobRandomness], float],
+    scores: Callable[[Mapping[PartyName, View], Truth, int, JobRandomness], Float64Array],
 ) -> tuple[Float64Array, Float64Array]:
-    """The statistic of `repeats` runs on each table, each run with randomness of its own.
+    """The scores of `repeats` runs on each table, each run with randomness of its own.
 
-    The statistic always takes the first table for true: it is the attacker's hypothesis.
+    They always take the first table for true: it is the attacker's hypothesis.
     """
-    found: list[list[float]] = [[], []]
+    _check_runs(repeats)
+    found: list[list[Float64Array]] = [[], []]
     for side, trained in enumerate((tables, other)):
         for _ in range(repeats):
             run = simulate_training(trained, "bank", SEALED.name, config, record="payload")
             views, truth = views_of_simulation(run, tables)
-            found[side].append(statistic(views, truth, side, run.secrets["shop"]))
+            found[side].append(scores(views, truth, side, run.secrets["shop"]))
     return np.array(found[0]), np.array(found[1])
 
 
-def _label_statistic(views: Mapping[PartyName, View], truth: Truth, side: int, secret: JobRandomness) -> float:
-    """What the noisy leaves with the first row hold beside all other rows of them: its own gradient and noise."""
+# --- labels ---------------------------------------------------------------------------------------------
+
+
+def _label_scores(views: Mapping[PartyName, View], truth: Truth, side: int, secret: JobRandomness) -> Float64Array:
+    """Evidence for the other label of the first row: in all, and by kind of release.
+
+    Log-likelihood ratios of everything, of leaves, of selections at roots and of those below; then in how many more
+    nodes the very best candidate won, at roots and below; then in how many more leaves the noise is that of another.
+    """
     view = views["bank"]
     skeleton = None if view.part is None else view.part.skeleton
     if skeleton is None:
         raise TypeError("a run that ended has a skeleton")
-    labels, margin, total = truth.labels("bank"), np.full(view.rows, skeleton.base_margin[0]), 0.0
-    for number, tree in enumerate(skeleton.trees):
+    config, options, candidates = truth.config, options_of(truth.config), _candidates(truth)
+    noise = label_noise(options, config.n_estimators, config.max_depth)
+    labels = truth.labels("bank")
+    labels = np.stack((labels, np.concatenate((1.0 - labels[:1], labels[1:]))))
+    margin = np.full(view.rows, skeleton.base_margin[0])
+    by_leaf, ratios, bests, own, others = 0.0, np.zeros(2), np.zeros(2), list[Float64Array](), list[float]()
+    for tree, leaf in zip(skeleton.trees, leaves_of_rows(view), strict=True):
         chance = sigmoid(margin)
-        gradient, leaf = chance - labels, leaf_of_rows(view, number)
-        inside = leaf == leaf[0]
-        hessian = float((chance * (1 - chance))[inside].sum())
-        noisy = -float(tree.weight[leaf[0]]) / skeleton.config.learning_rate * (hessian + skeleton.config.reg_lambda)
-        total += noisy - float(gradient[inside].sum())
+        gradients, inside = chance - labels, _rows_of_nodes(tree, leaf)
+        for node in np.flatnonzero(inside.any(axis=1)).tolist():
+            rows = inside[node]
+            if tree.left[node] == LEAF:
+                hessian = float((chance * (1 - chance))[rows].sum())
+                noisy = -float(tree.weight[node]) / config.learning_rate * (hessian + config.reg_lambda)
+                left_over = noisy - gradients[:, rows].sum(axis=1)  # the noise, if this or the other label is true
+                if rows[0]:
+                    by_leaf += float(left_over[0] ** 2 - left_over[1] ** 2) / (2 * noise.leaf_sigma**2)
+                    own.append(left_over)
+                else:
+                    others.append(left_over[0])
+            elif rows[0]:
+                utility = _utilities(candidates[:, rows], gradients[:, rows], options.least_rows, config.reg_lambda)
+                won = (candidates[:, rows] == inside[tree.left[node]][rows]).all(axis=1)
+                power = np.exp(noise.selection / 2 * (utility - utility.max()))
+                likelihood = np.log(power[:, won].sum(axis=1) / power.sum(axis=1))
+                ratios[int(node > 0)] += likelihood[1] - likelihood[0]
+                is_best = utility[:, won].max(axis=1) >= utility.max(axis=1) - 1e-6
+                bests[int(node > 0)] += float(is_best[1]) - float(is_best[0])
         margin = margin + tree.weight[leaf].astype(np.float64)
-    return total
+    again = (np.abs(np.array(own)[:, :, None] - np.array(others)) < SAME).any(axis=2).sum(axis=0)
+    return np.array([by_leaf + ratios.sum(), by_leaf, *ratios, *bests, float(again[1]) - float(again[0])])
 
 
-def _cell_statistic(
+def _candidates(truth: Truth) -> BoolArray:
+    """(candidates, rows) that go left, of all columns of all parties; none has missing values."""
+    left: list[BoolArray] = []
+    for party in truth.tables:
+        block = truth.block(party)
+        if block.shared is None:
+            raise TypeError("columns are cut once")
+        for feature, width in enumerate(block.layout.widths.tolist()):
+            left += [block.shared.bins[0][:, feature] <= place for place in range(width - 1)]
+    return np.array(left)
+
+
+def _utilities(left: BoolArray, gradients: Float64Array, least_rows: int, reg_lambda: float) -> Float64Array:
+    """(2, candidates) in units of their sensitivity, for either label; minus infinity where a child is too small."""
+    count = left.sum(axis=1)
+    least = max(float(least_rows), LEAST_SHARE * left.shape[1])
+    sums = gradients @ left.T
+    rest = gradients.sum(axis=1, keepdims=True) - sums
+    utility = np.sqrt(sums**2 / (count + reg_lambda) + rest**2 / (left.shape[1] - count + reg_lambda))
+    enough = np.minimum(count, left.shape[1] - count) >= least
+    return np.where(enough, utility * math.sqrt(least + reg_lambda), -np.inf)
+
+
+def _rows_of_nodes(tree: Tree, leaf: Int32Array) -> BoolArray:
+    """(nodes, rows) that a node holds."""
+    inside: BoolArray = np.arange(tree.nodes)[:, None] == leaf
+    for node in np.flatnonzero(tree.left != LEAF)[::-1].tolist():  # children come after their parents
+        inside[node] = inside[tree.left[node]] | inside[tree.left[node] + 1]
+    return inside
+
+
+def _label_tables(labels: Float64Array, depth: int) -> dict[PartyName, PartyTable]:
+    """Columns of zeros and ones in which the first row stands with four others of one label.
+
+    Five are the fewest rows of a child: there a label moves the utility most, up or down by the label of the others.
+    Wider columns of both labels let these candidates come up again below the root.
+    """
+    like, unlike = (np.flatnonzero(labels[1:] == label) + 1 for label in (labels[0], 1 - labels[0]))
+    sets = [part for group in (like, unlike) for part in (group[:4], group[4:8])]
+    if depth > 1:
+        sets += [np.concatenate((like[:width], unlike[:width])) for width in (10, 10, 10, 14, 14, 14)]
+    values = np.zeros((len(sets), len(labels)))
+    for column, members in zip(values, sets, strict=True):
+        column[[0, *members]] = 1.0
+    return _tables(values[::2], values[1::2], labels)
+
+
+# --- features -------------------------------------------------------------------------------------------
+
+
+def _cell_scores(
     columns: tuple[Float32Array, Float32Array],
     views: Mapping[PartyName, View],
     truth: Truth,
     side: int,
     secret: JobRandomness,
-) -> float:
-    """How far the sums at the first root lie from one table's towards the other's, in the bins that were used."""
-    seen = histograms(views["bank"], truth, "shop", np.random.default_rng(0))
+) -> Float64Array:
+    """Evidence for the other record in the sums that hold it, in the bins that were used.
+
+    Log-likelihood ratios of all nodes, of roots and of nodes below; then the share of what the other record would
+    change from tree to tree that the sums at roots show. The sums count up to the split that would send the two records
+    apart: its sides tell them apart, and no claim is made from there on.
+    """
+    view = views["bank"]
+    seen = histograms(view, truth, "shop", np.random.default_rng(0))
     if seen is None:
         raise TypeError("the active party of a run of sealed reads sums")
     cuts = np.arange(0.5, 3.0, dtype=np.float32)  # one bin for each category
@@ -189,28 +310,56 @@ def _cell_statistic(
         counts = cell_counts(columns[side])
         digest = content_digest(secret, repr(cuts_event(options, columns=1, number=0)), bins, counts)
         cuts = noisy_cuts(secret.for_request("cuts", digest), counts, bins, cuts_sigma(options, columns=1))
-    root = seen.nodes[0]
-    unit = np.array([2.0**truth.config.gradient_bits, 1.0])  # noise has the same size in units of the largest value
-    here, there = (
-        _sums_of(cuts.searchsorted(column[root.rows], side="right"), root.gradients / unit, seen.layout.slots)
-        for column in columns
-    )
-    return float(((root.sums / unit - here) * (there - here)).sum())
+    bins = [cuts.searchsorted(column, side="right") for column in columns]
+    sigmas = np.array(cell_sigmas(truth.config, 2, 1))
+    ratios, moves, found = np.zeros(2), list[Float64Array](), list[Float64Array]()
+    last = _sent_apart(view, seen.layout.kind[0] == KIND_CODES[ColumnKind.ONEHOT], int(bins[0][0]), int(bins[1][0]))
+    for node in seen.nodes:
+        if (node.round, node.depth) > last or 0 not in node.rows:
+            continue
+        here, there = (_sums_of(each[node.rows], node.gradients, seen.layout.slots) / sigmas for each in bins)
+        rest, move = node.sums / sigmas - here, there - here
+        ratios[int(node.depth > 0)] += float((rest * move).sum() - (move * move).sum() / 2)
+        if node.depth == 0:
+            moves.append(move)
+            found.append(rest)
+    change, follows = np.array(moves), np.array(found)
+    change -= change.mean(axis=0)
+    reused = float((change * follows).sum()) / max(float((change * change).sum()), 1e-12)
+    return np.array([ratios.sum(), *ratios, reused])
 
 
-def _sums_of(bins: AnyArray, gradients: Float64Array, slots: int) -> Float64Array:
+def _sent_apart(view: View, onehot: bool, one: int, two: int) -> tuple[int, int]:
+    """The round and depth at which a split of the passive column first sends the first row's two records apart."""
+    for each in rounds(view, "shop"):
+        for depth, level in enumerate(each.levels):
+            asked = level.split_request
+            for k, (_, _, left, right) in enumerate(level.sides()):
+                if asked is None or (0 not in left and 0 not in right):
+                    continue
+                place = int(asked.handles[asked.starts[k]]) >> 1
+                if (one == place) != (two == place) if onehot else (one <= place) != (two <= place):
+                    return each.number, depth
+    return view.config.n_estimators, 0
+
+
+def _sums_of(bins: AnyArray, gradients: AnyArray, slots: int) -> Float64Array:
     sums = np.zeros((slots, 2))
     np.add.at(sums, bins, gradients)
     return sums
 
 
-def _config(options: dict[str, Any], seed: int) -> TrainingConfig:
+# --- what is trained ------------------------------------------------------------------------------------
+
+
+def _config(options: dict[str, Any], seed: int, trees: int, depth: int) -> TrainingConfig:
+    """`sealed` as it is by default, but for bins; every node that has rows enough may split."""
     return TrainingConfig(
         objective="binary",
-        n_estimators=TREES,
-        max_depth=1,
+        n_estimators=trees,
+        max_depth=depth,
         max_bin=4,
-        learning_rate=0.1,
+        min_child_weight=0.0,
         categories="onehot",
         seed=seed,
         options=options,
@@ -218,12 +367,10 @@ def _config(options: dict[str, Any], seed: int) -> TrainingConfig:
 
 
 def _tables(
-    values: Float64Array, labels: Float64Array, rng: np.random.Generator, categories: tuple[str, ...] | None = None
+    own: Float64Array, passive: Float64Array, labels: Float64Array, categories: tuple[str, ...] | None = None
 ) -> dict[PartyName, PartyTable]:
-    spent = values.astype(np.float32 if categories is None else np.int32)
-    ids = np.arange(len(values))
-    income = rng.normal(size=len(values)).astype(np.float32)
-    return {
-        "bank": PartyTable(ids, (Column("income", income),), labels),
-        "shop": PartyTable(ids, (Column("spent", spent, categories),)),
-    }
+    """Both parties' tables; columns are rows of `own` and `passive`."""
+    ids, kind = np.arange(len(labels)), np.float32 if categories is None else np.int32
+    active = tuple(Column(f"own {k}", column.astype(np.float32)) for k, column in enumerate(own))
+    shop = tuple(Column(f"spent {k}", column.astype(kind), categories) for k, column in enumerate(passive))
+    return {"bank": PartyTable(ids, active, labels), "shop": PartyTable(ids, shop)}

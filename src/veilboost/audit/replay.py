@@ -234,10 +234,16 @@ def own_gradients(view: View) -> list[Int32Array] | None:
 
 def leaf_of_rows(view: View, number: int) -> Int32Array:
     """The leaf of one tree that each row reached, as the active party followed it."""
+    return leaves_of_rows(view)[number]
+
+
+def leaves_of_rows(view: View) -> list[Int32Array]:
+    """The leaf of every tree that each row reached, as the active party followed it."""
     part, table, skeleton = view.part, view.own, None if view.part is None else view.part.skeleton
     if part is None or table is None or skeleton is None:
         raise TypeError("only an active party that has its table can follow rows")
-    return _follow(view, skeleton, part.records, part.matrix(table.columns, view.rows), number, _routes(view))
+    values, routes = part.matrix(table.columns, view.rows), _routes(view)
+    return [_follow(view, skeleton, part.records, values, number, routes) for number in range(len(skeleton.trees))]
 
 
 def _routes(view: View) -> Routes:

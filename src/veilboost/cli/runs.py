@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -56,6 +56,12 @@ def audit(
     ] = "labels",
     eps: Annotated[float, typer.Option(help="Epsilon that the runs of --lower-bound claim.")] = 1.0,
     repeats: Annotated[int, typer.Option(help="Runs of --lower-bound on each side.")] = 300,
+    trees: Annotated[
+        int | None, typer.Option(help="Trees of a run of --lower-bound; left out, as many as sealed chooses.", min=1)
+    ] = None,
+    depth: Annotated[
+        int | None, typer.Option(help="Their depth; left out, what sealed chooses.", min=1, max=16)
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Attack a run with exactly what each party saw.
@@ -77,7 +83,7 @@ def audit(
     if lower_bound:
         if runs or truth or html is not None:
             raise UnsupportedCombination("--lower-bound trains runs of its own", "leave RUN, --truth and --html out")
-        _lower_bound(of, eps, repeats, seed, as_json)
+        _lower_bound(of, eps, repeats, seed, {"trees": trees, "depth": depth}, as_json)
         return
     if not runs or not truth:
         raise UnsupportedCombination(
@@ -146,15 +152,16 @@ def _furthest(findings: Sequence[Finding]) -> list[tuple[Finding, int]]:
     return shown
 
 
-def _lower_bound(of: str, eps: float, repeats: int, seed: int, as_json: bool) -> None:
+def _lower_bound(of: str, eps: float, repeats: int, seed: int, size: Mapping[str, int | None], as_json: bool) -> None:
     from veilboost.audit.lower_bound import feature_lower_bound, label_lower_bound
 
     if of not in ("labels", "features", "cuts"):
         raise ImpossibleParameter(f"--of {of} is none of labels, features, cuts")
+    given = {name: value for name, value in size.items() if value is not None}
     if of == "labels":
-        found = label_lower_bound(eps, repeats, seed)
+        found = label_lower_bound(eps, repeats, seed, **given)
     else:
-        found = feature_lower_bound(eps, repeats, seed, cuts_move=of == "cuts")
+        found = feature_lower_bound(eps, repeats, seed, cuts_move=of == "cuts", **given)
     held = "[green]the claim stands[/]" if found.holds else "[bold red]the claim is refuted[/]"
     tell(
         found.to_dict(),

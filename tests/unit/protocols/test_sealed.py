@@ -236,6 +236,20 @@ def test_what_would_let_labels_out_is_refused(changes):
         validate(ResolvedJob(SPEC, config(**changes)))
 
 
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"early_stopping_rounds": 3, "gamma": 0.1, "reg_alpha": 1.0}, "early stopping"),
+        ({"gamma": 0.1, "reg_lambda": 0.1}, "gamma"),
+        ({"proposal": "local", "binning": "width", "options": {"eps_features": 1.0}}, "proposal"),
+        ({"gamma": 0.1, "binning": "width", "options": {"eps_features": 1.0}}, "gamma"),
+    ],
+)
+def test_of_several_problems_the_first_is_named(changes, named):
+    with pytest.raises(UnsupportedCombination, match=f"^VB-1004: sealed: .*{named}"):
+        validate(ResolvedJob(SPEC, config(**changes)))
+
+
 def test_weights_are_refused_before_anything_is_sent():
     weighted = tables()
     weighted["p0"] = dataclasses.replace(weighted["p0"], weight=np.linspace(0.5, 2.0, 600))

@@ -78,23 +78,23 @@ def delta_option(config: TrainingConfig, role: Role) -> str | None:
 
 def refuse(config: TrainingConfig) -> None:
     """Whatever would let a label out beside the paid ways (the proof names each)."""
-    problems = {
-        config.categories == "sets": "categories='sets' orders categories by their labels; use onehot or ordinal",
-        config.early_stopping_rounds is not None: "early stopping looks at labels",
-        config.gamma > 0: "gamma stops by a gain that is not private",
-        config.scale_pos_weight != 1.0: "scale_pos_weight gives labels away by the hessians",
-        config.sampling == "goss": "goss samples rows by their gradients",
-        config.base_score not in {None, 0.5}: "base_score is 0.5, because the share of a class is not free",
-        config.reg_lambda < 0.5: "reg_lambda is at least 0.5, for the sensitivity of the gain",
-        config.max_delta_step > 0 or config.reg_alpha > 0: "reg_alpha and max_delta_step are not part of the proof",
-    }
+    problems = [
+        (config.categories == "sets", "categories='sets' orders categories by their labels; use onehot or ordinal"),
+        (config.early_stopping_rounds is not None, "early stopping looks at labels"),
+        (config.gamma > 0, "gamma stops by a gain that is not private"),
+        (config.scale_pos_weight != 1.0, "scale_pos_weight gives labels away by the hessians"),
+        (config.sampling == "goss", "goss samples rows by their gradients"),
+        (config.base_score not in {None, 0.5}, "base_score is 0.5, because the share of a class is not free"),
+        (config.reg_lambda < 0.5, "reg_lambda is at least 0.5, for the sensitivity of the gain"),
+        (config.max_delta_step > 0 or config.reg_alpha > 0, "reg_alpha and max_delta_step are not part of the proof"),
+    ]
     if options_of(config).eps_features > 0:
-        problems |= {
-            config.proposal == "local": "with eps_features cuts are found once: proposal='global'",
-            config.binning == "width": "with eps_features cuts are noisy quantiles: binning='quantile'",
-            config.weighted_bins: "with eps_features cuts count no weights",
-        }
-    for found, problem in problems.items():
+        problems += [
+            (config.proposal == "local", "with eps_features cuts are found once: proposal='global'"),
+            (config.binning == "width", "with eps_features cuts are noisy quantiles: binning='quantile'"),
+            (config.weighted_bins, "with eps_features cuts count no weights"),
+        ]
+    for found, problem in problems:
         if found:
             raise UnsupportedCombination(f"sealed: {problem}")
 
