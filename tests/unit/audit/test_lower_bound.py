@@ -114,7 +114,8 @@ def test_a_broken_twin_is_found_out_by_labels(
 
 
 # A thirtieth of the noise: as above. Bare below, reused: sums tell nothing if the passive column wins the first root
-# and sends the two records apart, by 2 candidates of about 160, in up to 2 runs of 100: nine such runs of 36 have probability below 1e-7.
+# and sends the two records apart, by 2 candidates of about 160, in up to 2 runs of 100: nine such runs of 36 have
+# probability below 1e-7.
 @pytest.mark.parametrize(
     ("twin", "eps", "trees", "depth"),
     [
