@@ -159,9 +159,8 @@ def test_in_our_own_package_a_folder_and_the_list_of_protocols_are_enough(tmp_pa
     folder.mkdir()
     for name, text in files_of("veilboost.protocols.coarse.spec").items():
         (folder / name).write_text(text, encoding="utf-8")
-    before, after = registry.read_text(encoding="utf-8").split("\nBUILT_IN = (")
-    line = "from veilboost.protocols.coarse.spec import SPEC as COARSE\n"
-    registry.write_text(f"{before}{line}\nBUILT_IN = (COARSE, {after}", encoding="utf-8")
+    before, after = registry.read_text(encoding="utf-8").split('_OURS = "plain ')
+    registry.write_text(f'{before}_OURS = "coarse plain {after}', encoding="utf-8")
     venv.create(tmp_path / "venv")
     python = tmp_path / "venv" / "bin" / "python"
     library = sysconfig.get_path("purelib", vars={"base": str(tmp_path / "venv")})

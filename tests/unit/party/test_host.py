@@ -209,18 +209,27 @@ def gradients(number, rows=200):
     return PlainRound(number, np.empty(0, np.uint8), True, np.empty(0, np.int32), np.ones((1, rows, 2), np.int32))
 
 
+def level(depth, rows=200):
+    """Sums of the first node; every level sends one of its rows right."""
+    none, bits, first = np.empty(0, np.int32), np.empty(0, np.uint8), np.zeros(1, np.int32)
+    if depth == 0:
+        return StatisticsRequest(0, none, bits, bits, first)
+    left = np.ones(rows - depth + 1, np.uint8)
+    left[-1] = 0
+    return StatisticsRequest(depth, first, np.packbits(left), bits, first)
+
+
 def test_the_driver_is_held_to_what_was_agreed(host, bank):
     agreed = protocol_named("plain").settled(read_job(job(trees=2)).training)
     ask = aligned(host, bank)
     for change in ({"n_estimators": 9999}, {"max_depth": 16}, {"max_bin": 1024}):
         assert code_of(ask(begin(agreed.to_dict() | change))) == "VB-1403"
     assert ask(begin(agreed.to_dict())).kind is Kind.ANSWER
-    none, bits = np.empty(0, np.int32), np.empty(0, np.uint8)
     for number in range(agreed.n_estimators):
         assert ask(gradients(number)).kind is Kind.ANSWER
         for depth in range(agreed.max_depth):
-            assert ask(StatisticsRequest(depth, none, bits, bits, none)).kind is Kind.ANSWER
-        assert code_of(ask(StatisticsRequest(agreed.max_depth, none, bits, bits, none))) == "VB-1403"
+            assert ask(level(depth)).kind is Kind.ANSWER
+        assert code_of(ask(level(agreed.max_depth))) == "VB-1403"
     assert code_of(ask(gradients(agreed.n_estimators))) == "VB-1403"
 
 
