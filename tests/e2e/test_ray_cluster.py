@@ -18,6 +18,8 @@ pytest.importorskip("ray")
 BIN = Path(sys.executable).parent
 # A token would be asked for otherwise, which the head and whoever comes must share.
 ENVIRONMENT = {**os.environ, "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
+# How long the head waits for the server that it starts per client; Ray's 30 s are too short on a busy machine.
+HEAD = {**ENVIRONMENT, "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "150"}
 
 
 def free_port() -> int:
@@ -34,7 +36,7 @@ def cluster():
     command = [BIN / "ray", "start", "--head", "--block", "--num-cpus=2", "--include-dashboard=false"]
     command += [f"--temp-dir={folder}", f"--port={free_port()}", f"--ray-client-server-port={port}"]
     head = subprocess.Popen(
-        list(map(str, command)), env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        list(map(str, command)), env=HEAD, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     try:
         assert head.stdout is not None
