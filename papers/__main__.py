@@ -16,7 +16,7 @@ from papers.runner import Progress as Step
 from papers.runner import Reproduction, Watcher, expected_seconds, folder_of, reproduce
 from papers.target import PAPERS, Context, Target, targets_named, targets_of
 from veilboost.cli.console import make_table, print_json, seconds_text, stderr, stdout, writing
-from veilboost.errors import ImpossibleParameter, UnknownRun, UnreadableFile, VeilBoostError
+from veilboost.errors import InvalidParameter, UnknownRun, UnreadableFile, VeilBoostError
 
 _STYLES = {"yes": "green", "partly": "yellow", "no": "bold red", "open": "dim"}
 app = typer.Typer(rich_markup_mode="rich", pretty_exceptions_show_locals=False)
@@ -73,7 +73,7 @@ def papers(
     only_page = page is not None and paper is None and not every
     chosen = () if only_page else _chosen(paper, names, every)
     if out is None or (data is None and not only_page):
-        raise ImpossibleParameter("--data and --out are needed", "name the folder of data sets and one for results")
+        raise InvalidParameter("--data and --out are needed", "name the folder of data sets and one for results")
     results: list[Reproduction] = []
     if chosen and data is not None:
         if not data.is_dir():
@@ -95,11 +95,11 @@ def papers(
 def _chosen(paper: str | None, names: Sequence[str], every: bool) -> Sequence[Target]:
     if len(names) + every > 1:
         asked = " and ".join([*names, *(["--all"] if every else [])])
-        raise ImpossibleParameter(f"{asked} are both asked for", "name one target, or none for all")
+        raise InvalidParameter(f"{asked} are both asked for", "name one target, or none for all")
     if every:
         return [target for name in PAPERS for target in targets_of(name)]
     if paper is None:
-        raise ImpossibleParameter("no paper is named", "python -m papers --list names them")
+        raise InvalidParameter("no paper is named", "python -m papers --list names them")
     return targets_named(paper, names[0]) if names else targets_of(paper)
 
 

@@ -11,7 +11,7 @@ from typing import Literal
 from papers.rows import Line, Row, Rows
 from papers.tables import load, sampled
 from veilboost.data.table import PartyTable
-from veilboost.errors import ImpossibleParameter
+from veilboost.errors import InvalidParameter
 
 PAPERS = {  # how we call each, in folders and in headings
     "maskedxgboost": "MaskedXGBoost",
@@ -111,7 +111,7 @@ class Target:
 def targets_of(paper: str) -> tuple[Target, ...]:
     """All targets of a paper, in the paper's order: `TARGETS` of its package, which loads only when it is asked for."""
     if paper not in PAPERS:
-        raise ImpossibleParameter(f"there is no paper {paper!r}", f"choose one of {', '.join(PAPERS)}")
+        raise InvalidParameter(f"there is no paper {paper!r}", f"choose one of {', '.join(PAPERS)}")
     return import_module(f"papers.{paper}").TARGETS
 
 
@@ -121,5 +121,5 @@ def targets_named(paper: str, name: str) -> tuple[Target, ...]:
     found = tuple(target for target in every if name in (target.name, target.group))
     if not found:
         known = dict.fromkeys(name for target in every for name in (target.name, target.group) if name)
-        raise ImpossibleParameter(f"{paper} has no target {name!r}", f"choose one of {', '.join(known)}")
+        raise InvalidParameter(f"{paper} has no target {name!r}", f"choose one of {', '.join(known)}")
     return found

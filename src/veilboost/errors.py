@@ -72,7 +72,7 @@ class UnknownProtocol(ParameterError):
     fix = "`veilboost protocols` lists the names"
 
 
-class ImpossibleParameter(ParameterError):
+class InvalidParameter(ParameterError):
     code = "VB-1002"
     summary = "a parameter is outside its range"
     fix = "choose a value in the stated range"

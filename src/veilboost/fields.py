@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self, cast, get_args, get_origin, get_type_hints
 
-from veilboost.errors import ImpossibleParameter, VeilBoostError
+from veilboost.errors import InvalidParameter, VeilBoostError
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Checked:
     """A frozen dataclass of `param` fields, each checked when it is made; `refusal` is what a wrong value raises."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
-    refusal: ClassVar[type[VeilBoostError]] = ImpossibleParameter
+    refusal: ClassVar[type[VeilBoostError]] = InvalidParameter
 
     def __post_init__(self) -> None:
         for name, hint, check in _checks(type(self)):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from variances import discrete_laplace_variance, duchi_variance, hybrid_variance, piecewise_variance
 from veilboost.crypto.csprng import Csprng
-from veilboost.errors import ImpossibleParameter
+from veilboost.errors import InvalidParameter
 from veilboost.privacy import discrete, mechanism
 from veilboost.privacy.discrete import discrete_gaussian, discrete_laplace
 
@@ -68,7 +68,7 @@ def test_integers_below_a_bound_are_not_biased_by_its_remainder():
     drawn = mechanism.integers_below(Csprng(b"i"), 7, COUNT)
     assert set(drawn.tolist()) == set(range(7))
     agrees(drawn.astype(float), 3.0, (49 - 1) / 12)
-    with pytest.raises(ImpossibleParameter):
+    with pytest.raises(InvalidParameter):
         mechanism.integers_below(Csprng(), 0, 1)
 
 
@@ -132,18 +132,18 @@ def test_hybrid_starts_where_the_two_mechanisms_meet():
 @pytest.mark.parametrize("bad", [1.0001, -2.0, math.nan, math.inf])
 def test_values_out_of_range_are_refused(bad):
     for draw in (mechanism.duchi, mechanism.piecewise, mechanism.hybrid):
-        with pytest.raises(ImpossibleParameter):
+        with pytest.raises(InvalidParameter):
             draw(Csprng(), np.array([0.0, bad]), 1.0)
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
 def test_an_impossible_epsilon_is_refused(bad):
     for draw in (mechanism.duchi, mechanism.piecewise, mechanism.hybrid):
-        with pytest.raises(ImpossibleParameter):
+        with pytest.raises(InvalidParameter):
             draw(Csprng(), np.zeros(2), bad)
-    with pytest.raises(ImpossibleParameter):
+    with pytest.raises(InvalidParameter):
         mechanism.randomized_response(Csprng(), np.zeros(2, dtype=np.int64), 3, bad)
-    with pytest.raises(ImpossibleParameter):
+    with pytest.raises(InvalidParameter):
         mechanism.exponential(Csprng(), np.zeros(2), bad, 1.0)
 
 
@@ -163,7 +163,7 @@ def test_randomized_response_keeps_and_moves_as_often_as_it_should(categories, e
 
 @pytest.mark.parametrize(("values", "categories"), [([0, 3], 3), ([-1, 0], 3), ([0, 0], 1)])
 def test_categories_out_of_range_are_refused(values, categories):
-    with pytest.raises(ImpossibleParameter):
+    with pytest.raises(InvalidParameter):
         mechanism.randomized_response(Csprng(), np.array(values), categories, 1.0)
 
 
@@ -174,9 +174,9 @@ def test_the_exponential_mechanism_selects_with_the_stated_probabilities():
     for at, p in enumerate(weights / weights.sum()):
         assert abs(int(np.sum(drawn == at)) - COUNT * p) <= 6 * math.sqrt(COUNT * p * (1 - p))
     for nothing in (np.array([]), np.array([-math.inf]), np.array([math.nan])):
-        with pytest.raises(ImpossibleParameter):
+        with pytest.raises(InvalidParameter):
             mechanism.exponential(Csprng(), nothing, 1.0, 1.0)
-    with pytest.raises(ImpossibleParameter):
+    with pytest.raises(InvalidParameter):
         mechanism.exponential(Csprng(), utilities, 1.0, 0.0)
 
 
@@ -259,5 +259,5 @@ def test_a_wrong_first_guess_is_corrected_in_both_directions(monkeypatch, guess)
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf, 2.0**41])
 def test_an_impossible_scale_is_refused(bad):
     for draw in (discrete_laplace, discrete_gaussian):
-        with pytest.raises(ImpossibleParameter):
+        with pytest.raises(InvalidParameter):
             draw(Csprng(), bad, 1)

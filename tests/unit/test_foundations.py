@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veilboost.config import DEFAULTS, TrainingConfig
-from veilboost.errors import GradientRange, ImpossibleParameter, UnsupportedCombination, VeilBoostError, coded_errors
+from veilboost.errors import GradientRange, InvalidParameter, UnsupportedCombination, VeilBoostError, coded_errors
 from veilboost.fields import info_of
 from veilboost.fixedpoint import MAX_BITS, Scale, choose_scale, exponent_for, to_fixed
 
@@ -35,11 +35,11 @@ def test_codes_are_unique_and_every_one_has_a_page_and_a_remedy():
 
 
 def test_an_error_reads_code_what_remedy():
-    error = ImpossibleParameter("max_depth=0 is outside [1, 16]")
+    error = InvalidParameter("max_depth=0 is outside [1, 16]")
     assert str(error) == "VB-1002: max_depth=0 is outside [1, 16]; choose a value in the stated range"
     assert isinstance(error, ValueError)
     assert isinstance(error, VeilBoostError)
-    assert str(ImpossibleParameter("x", "do this")) == "VB-1002: x; do this"
+    assert str(InvalidParameter("x", "do this")) == "VB-1002: x; do this"
 
 
 @pytest.mark.parametrize("item", dataclasses.fields(TrainingConfig), ids=lambda item: item.name)
@@ -47,16 +47,16 @@ def test_every_parameter_has_help_and_refuses_nonsense(item):
     info = info_of(item)
     assert info.help
     for wrong in ("nonsense", math.nan, math.inf, [], object()):
-        with pytest.raises(ImpossibleParameter, match=item.name):
+        with pytest.raises(InvalidParameter, match=item.name):
             TrainingConfig.from_dict({item.name: wrong})
     if info.low > -math.inf:
-        with pytest.raises(ImpossibleParameter):
+        with pytest.raises(InvalidParameter):
             TrainingConfig.from_dict({item.name: info.low - 1})
         if info.low_open:
-            with pytest.raises(ImpossibleParameter):
+            with pytest.raises(InvalidParameter):
                 TrainingConfig.from_dict({item.name: info.low})
     if info.high < math.inf:
-        with pytest.raises(ImpossibleParameter):
+        with pytest.raises(InvalidParameter):
             TrainingConfig.from_dict({item.name: info.high + 1})
 
 
@@ -67,9 +67,9 @@ def test_parameters_survive_a_round_trip_and_numpy_numbers():
     assert type(config.learning_rate) is float
     assert TrainingConfig.from_dict(config.to_dict()) == config
     assert TrainingConfig() == DEFAULTS
-    with pytest.raises(ImpossibleParameter, match="unknown parameter"):
+    with pytest.raises(InvalidParameter, match="unknown parameter"):
         TrainingConfig.from_dict({"depth": 3})
-    with pytest.raises(ImpossibleParameter):
+    with pytest.raises(InvalidParameter):
         TrainingConfig(max_depth=True)
     with pytest.raises(UnsupportedCombination):
         TrainingConfig(proposal="local", weighted_bins=True)

@@ -18,7 +18,7 @@ from veilboost.align.ids import Hashing, canonical_ids
 from veilboost.crypto.csprng import Csprng
 from veilboost.crypto.fingerprint import HASHES
 from veilboost.data.table import PartyTable, id_order
-from veilboost.errors import EmptyIntersection, ImpossibleParameter, UnexpectedMessage
+from veilboost.errors import EmptyIntersection, InvalidParameter, UnexpectedMessage
 from veilboost.privacy.statement import Statement
 from veilboost.types import AnyArray, Int64Array, PartyName
 from veilboost.wire.channel import Peers
@@ -170,5 +170,5 @@ def all_alignments() -> dict[str, AlignmentSpec]:
 def alignment_named(name: str) -> AlignmentSpec:
     found = all_alignments()
     if name not in found:
-        raise ImpossibleParameter(f"there is no alignment {name!r}", f"use one of {', '.join(found)}")
+        raise InvalidParameter(f"there is no alignment {name!r}", f"use one of {', '.join(found)}")
     return found[name]

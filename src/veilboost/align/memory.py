@@ -8,7 +8,7 @@ from functools import partial
 
 from veilboost.align.api import ActiveAligner, AlignContext, Alignment, HelperContext, alignment_named
 from veilboost.crypto.fingerprint import HASHES
-from veilboost.errors import ImpossibleParameter
+from veilboost.errors import InvalidParameter
 from veilboost.types import AnyArray, PartyName
 from veilboost.wire.channel import Handler, MemoryChannel, Peers
 from veilboost.wire.message import Catalogue
@@ -44,7 +44,7 @@ class MemoryFederation:
     ) -> None:
         spec = alignment_named(name)
         if active not in ids or len(ids) < 2:
-            raise ImpossibleParameter("an alignment needs an active party and at least one other")
+            raise InvalidParameter("an alignment needs an active party and at least one other")
         order = tuple(ids)
         catalogue = Catalogue(spec.messages)
         self.active = active

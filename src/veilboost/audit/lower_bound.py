@@ -32,7 +32,7 @@ from veilboost.config import DEFAULTS, TrainingConfig
 from veilboost.crypto.csprng import JobRandomness
 from veilboost.crypto.fingerprint import content_digest
 from veilboost.data.table import PartyTable
-from veilboost.errors import ImpossibleParameter
+from veilboost.errors import InvalidParameter
 from veilboost.party.simulation import simulate_training
 from veilboost.privacy.discrete import cell_counts, noisy_cuts
 from veilboost.protocols.sealed.parameters import cell_sigmas, cuts_event, cuts_sigma, label_noise, options_of
@@ -150,7 +150,7 @@ def lower_bound(here: Float64Array, there: Float64Array, delta: float, confidenc
 
 def _check_runs(repeats: int) -> None:
     if repeats < LEAST_RUNS:
-        raise ImpossibleParameter(f"fewer than {LEAST_RUNS} runs tell nothing", "give more --repeats")
+        raise InvalidParameter(f"fewer than {LEAST_RUNS} runs tell nothing", "give more --repeats")
 
 
 def _epsilon(wrong: BoolArray, right: BoolArray, delta: float, confidence: float) -> float:

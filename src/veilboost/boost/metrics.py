@@ -4,7 +4,7 @@ Predictions are in the space of `Objective.predict`: probabilities (n,) for bina
 values for the rest. Metrics that rank rows (auc, aucpr, ks) treat equal predictions as one threshold, and are
 NaN where they are not defined because a class has no weight.
 
-All refuse with `ImpossibleParameter` predictions and weights that are NaN or of the wrong shape, and with
+All refuse with `InvalidParameter` predictions and weights that are NaN or of the wrong shape, and with
 `LabelOutOfRange` labels they do not understand.
 """
 
@@ -17,7 +17,7 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from veilboost.errors import ImpossibleParameter, LabelOutOfRange, UnsupportedCombination
+from veilboost.errors import InvalidParameter, LabelOutOfRange, UnsupportedCombination
 from veilboost.types import Float64Array
 
 TermFunction: TypeAlias = Callable[[Float64Array, Float64Array], Float64Array]
@@ -103,7 +103,7 @@ def _class_mistakes(y: Float64Array, prediction: Float64Array) -> Float64Array:
 def metric_named(name: str) -> Metric:
     """The metric of that name, which must exist."""
     if name not in _METRICS:
-        raise ImpossibleParameter(f"unknown metric {name!r}", f"choose one of {', '.join(_METRICS)}")
+        raise InvalidParameter(f"unknown metric {name!r}", f"choose one of {', '.join(_METRICS)}")
     return _METRICS[name]
 
 
@@ -114,7 +114,7 @@ def check_metric_fits(metric: str, objective: str) -> None:
     """
     metric_named(metric)
     if objective not in _FITTING:
-        raise ImpossibleParameter(f"unknown objective {objective!r}", f"choose one of {', '.join(_FITTING)}")
+        raise InvalidParameter(f"unknown objective {objective!r}", f"choose one of {', '.join(_FITTING)}")
     if metric not in _FITTING[objective]:
         raise UnsupportedCombination(
             f"metric {metric!r} does not fit objective {objective!r}",
@@ -154,19 +154,19 @@ def _check(
     """Refuse what NumPy would broadcast, sort or average into a number that means nothing."""
     shape = y.shape if shape is None else shape
     if y.ndim != 1 or len(y) == 0:
-        raise ImpossibleParameter("a metric needs one label per row", "give at least one row")
+        raise InvalidParameter("a metric needs one label per row", "give at least one row")
     if prediction.shape != shape:
-        raise ImpossibleParameter(
+        raise InvalidParameter(
             f"predictions have shape {prediction.shape} and not {shape}", "give predictions for the same rows"
         )
     if np.isnan(prediction).any():
-        raise ImpossibleParameter("a prediction is NaN", "check the model and a custom objective")
+        raise InvalidParameter("a prediction is NaN", "check the model and a custom objective")
     if weight is None:
         return
     if weight.shape != y.shape:
-        raise ImpossibleParameter(f"weights have shape {weight.shape} and not {y.shape}", "give one per row")
+        raise InvalidParameter(f"weights have shape {weight.shape} and not {y.shape}", "give one per row")
     if not (weight.min() >= 0.0 and weight.sum() > 0.0):
-        raise ImpossibleParameter(
+        raise InvalidParameter(
             "weights are negative, NaN or all zero", "give weights of 0 or more, one of them above 0"
         )
 
@@ -179,9 +179,7 @@ def _check_binary(y: Float64Array, prediction: Float64Array, weight: Float64Arra
 
 def _check_classes(y: Float64Array, prediction: Float64Array, weight: Float64Array | None) -> None:
     if prediction.ndim != 2:
-        raise ImpossibleParameter(
-            f"predictions have shape {prediction.shape}", "give one probability per row and class"
-        )
+        raise InvalidParameter(f"predictions have shape {prediction.shape}", "give one probability per row and class")
     classes = prediction.shape[1]
     _check(y, prediction, weight, (len(y), classes))
     if not (y.min() >= 0.0 and y.max() < classes):

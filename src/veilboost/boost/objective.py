@@ -16,7 +16,7 @@ import numpy as np
 from veilboost.config import ORDERS, TrainingConfig
 from veilboost.errors import (
     GradientRange,
-    ImpossibleParameter,
+    InvalidParameter,
     LabelNotANumber,
     LabelOutOfRange,
     UnsupportedCombination,
@@ -118,7 +118,7 @@ class Objective(ABC):
             start = self._margin_from_labels(y, self._row_weight(y, weight))
         else:
             if not math.isfinite(base_score):
-                raise ImpossibleParameter(f"base_score={base_score!r} is not a finite number")
+                raise InvalidParameter(f"base_score={base_score!r} is not a finite number")
             start = self._margin_from_score(base_score)
         return np.full(self.trees_per_round, start, dtype=np.float64)
 
@@ -148,7 +148,7 @@ def _mean(y: Float64Array, weight: Float64Array | None) -> float:
     """Sums are exactly rounded, so that a weight counts as repetition and no order of adding shows."""
     total = float(len(y)) if weight is None else math.fsum(weight)
     if not total > 0.0:
-        raise ImpossibleParameter(
+        raise InvalidParameter(
             "base_score cannot come from the labels: the weights of all rows sum to zero",
             "give a row a positive weight, or set base_score",
         )
@@ -196,7 +196,7 @@ class BinaryLogistic(Objective):
 
     def _margin_from_score(self, base_score: float) -> float:
         if not 0.0 < base_score < 1.0:
-            raise ImpossibleParameter(f"base_score={base_score!r} is not a probability inside (0, 1)")
+            raise InvalidParameter(f"base_score={base_score!r} is not a probability inside (0, 1)")
         return math.log(base_score) - math.log1p(-base_score)
 
 
@@ -286,7 +286,7 @@ class Poisson(Objective):
 
     def _margin_from_score(self, base_score: float) -> float:
         if not base_score > 0.0:
-            raise ImpossibleParameter(f"base_score={base_score!r} is not above 0")
+            raise InvalidParameter(f"base_score={base_score!r} is not above 0")
         return math.log(base_score)
 
 
@@ -312,7 +312,7 @@ class CustomObjective(Objective):
         try:
             first, second = answer
         except (TypeError, ValueError) as error:
-            raise ImpossibleParameter(
+            raise InvalidParameter(
                 "the custom objective did not return a pair", "return (g, h), an array of derivatives each"
             ) from error
         g = _custom_array("g", first, y.shape)
@@ -327,11 +327,11 @@ def _custom_array(name: str, value: object, shape: tuple[int, ...]) -> Float64Ar
     try:
         array = np.array(value, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise ImpossibleParameter(
+        raise InvalidParameter(
             f"the custom objective's {name} is not an array of numbers", "return (g, h), an array each"
         ) from error
     if array.shape != shape:
-        raise ImpossibleParameter(
+        raise InvalidParameter(
             f"the custom objective's {name} has shape {array.shape} and not {shape}",
             "return one derivative per row",
         )
@@ -355,11 +355,11 @@ def make_objective(
     a hessian of 1. Refuses values out of range, and parameters that belong to another loss.
     """
     if order not in ORDERS:
-        raise ImpossibleParameter(f"order={order!r} is not one of {', '.join(ORDERS)}")
+        raise InvalidParameter(f"order={order!r} is not one of {', '.join(ORDERS)}")
     if not (math.isfinite(scale_pos_weight) and scale_pos_weight > 0.0):
-        raise ImpossibleParameter(f"scale_pos_weight={scale_pos_weight!r} is not above 0")
+        raise InvalidParameter(f"scale_pos_weight={scale_pos_weight!r} is not above 0")
     if not (math.isfinite(max_delta_step) and max_delta_step >= 0.0):
-        raise ImpossibleParameter(f"max_delta_step={max_delta_step!r} is not 0 or more")
+        raise InvalidParameter(f"max_delta_step={max_delta_step!r} is not 0 or more")
     if scale_pos_weight != 1.0 and name != BinaryLogistic.name:
         raise UnsupportedCombination(f"scale_pos_weight needs objective 'binary', not {name!r}")
     if custom is not None and name != CustomObjective.name:
@@ -369,7 +369,7 @@ def make_objective(
         return BinaryLogistic(order, max_delta_step, scale_pos_weight)
     if name == MulticlassSoftmax.name:
         if classes < 2:
-            raise ImpossibleParameter(f"classes={classes!r} is not 2 or more")
+            raise InvalidParameter(f"classes={classes!r} is not 2 or more")
         return MulticlassSoftmax(classes, order, max_delta_step)
     if name == SquaredError.name:
         return SquaredError(order, max_delta_step)
@@ -377,9 +377,9 @@ def make_objective(
         return Poisson(order, max_delta_step)
     if name == CustomObjective.name:
         if custom is None:
-            raise ImpossibleParameter("objective 'custom' has no loss", "pass a callable (margin, y) -> (g, h)")
+            raise InvalidParameter("objective 'custom' has no loss", "pass a callable (margin, y) -> (g, h)")
         return CustomObjective(custom, order, max_delta_step)
-    raise ImpossibleParameter(f"unknown objective {name!r}", "choose binary, multiclass, regression, poisson or custom")
+    raise InvalidParameter(f"unknown objective {name!r}", "choose binary, multiclass, regression, poisson or custom")
 
 
 def objective_of(name: str, config: TrainingConfig, classes: int, custom: CustomLoss | None = None) -> Objective:

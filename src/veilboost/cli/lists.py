@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 
 from veilboost.cli.console import AsJson, make_table, print_json, status_text, stdout, tell, writing
-from veilboost.errors import ImpossibleParameter, MissingPart, UnknownProtocol
+from veilboost.errors import InvalidParameter, MissingPart, UnknownProtocol
 from veilboost.privacy.statement import Noise, Statement
 
 if TYPE_CHECKING:
@@ -144,13 +144,11 @@ def datasets(
     """
     if name is None:
         if out is not None:
-            raise ImpossibleParameter(
-                "--out is given without a data set", "name one: veilboost datasets NAME --out DIR"
-            )
+            raise InvalidParameter("--out is given without a data set", "name one: veilboost datasets NAME --out DIR")
         _list(as_json)
         return
     if out is None:
-        raise ImpossibleParameter(f"there is no folder to write {name} to", "give --out DIR")
+        raise InvalidParameter(f"there is no folder to write {name} to", "give --out DIR")
     files = _write(name, out)
     told = {"name": name, "files": {key: str(path) for key, path in files.items()}}
     tell(told, as_json, *(f"wrote {escape(str(path))}" for path in files.values()))

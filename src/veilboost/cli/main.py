@@ -19,7 +19,7 @@ from veilboost.cli.runs import audit, report, transcript
 from veilboost.cli.setup import certs, init
 from veilboost.cli.simulate import simulate
 from veilboost.cli.train import check, prepare, train
-from veilboost.errors import ImpossibleParameter, VeilBoostError
+from veilboost.errors import InvalidParameter, VeilBoostError
 
 REFUSED = 2
 
@@ -90,15 +90,13 @@ for _name, _group in (
 @app.command(hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def elxgb() -> None:
     """Renamed to `veilboost prepare`."""
-    raise ImpossibleParameter("veilboost elxgb prepare was renamed", "run veilboost prepare JOB --config FILE")
+    raise InvalidParameter("veilboost elxgb prepare was renamed", "run veilboost prepare JOB --config FILE")
 
 
 @app.command(hidden=True, add_help_option=False, context_settings={"ignore_unknown_options": True})
 def reproduce(_: Annotated[list[str] | None, typer.Argument()] = None) -> None:
     """Where the papers' tables and figures went."""
-    raise ImpossibleParameter(
-        "`veilboost reproduce` moved out of the package", "run `python -m papers` from a checkout"
-    )
+    raise InvalidParameter("`veilboost reproduce` moved out of the package", "run `python -m papers` from a checkout")
 
 
 def run() -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from veilboost.config import OptionValue, TrainingConfig
-from veilboost.errors import ImpossibleParameter, UnsupportedCombination
+from veilboost.errors import InvalidParameter, UnsupportedCombination
 from veilboost.fields import FieldInfo, info_of
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def named_values(given: Sequence[str] | None) -> dict[str, OptionValue]:
     for text in given or ():
         name, equals, value = text.partition("=")
         if not equals or not name or name in values:
-            raise ImpossibleParameter(f"--option {text} is not NAME=VALUE, or given twice")
+            raise InvalidParameter(f"--option {text} is not NAME=VALUE, or given twice")
         try:
             parsed: Any = json.loads(value)
         except ValueError:
@@ -88,7 +88,7 @@ def with_budget(
         if value is None:
             continue
         if not value > 0:
-            raise ImpossibleParameter(f"{flag} {value:g} is not above 0", "give a number, or inf for no noise")
+            raise InvalidParameter(f"{flag} {value:g} is not above 0", "give a number, or inf for no noise")
         config = with_option(config, spec, flag, names, 0.0 if value == math.inf else value)
     return config
 

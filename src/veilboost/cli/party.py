@@ -15,7 +15,7 @@ import typer
 from rich.markup import escape
 
 from veilboost.cli.console import AsJson, command_group, make_pairs, make_table, print_json, stdout, tell
-from veilboost.errors import ImpossibleParameter
+from veilboost.errors import InvalidParameter
 
 if TYPE_CHECKING:
     from veilboost.party.daemon import Daemon
@@ -217,9 +217,9 @@ def cancel(name: Name, config: Config, as_json: AsJson = False) -> None:
     run = _open(name, config)
     about = _about(run)
     if about["role"] != "active":
-        raise ImpossibleParameter(f"{name} is driven by {about['active']}", "cancel it there")
+        raise InvalidParameter(f"{name} is driven by {about['active']}", "cancel it there")
     if about["state"] in ENDED:
-        raise ImpossibleParameter(f"{name} is {about['state']} already", "there is nothing to cancel")
+        raise InvalidParameter(f"{name} is {about['state']} already", "there is nothing to cancel")
     if about["state"] == INTERRUPTED:
         run.note(state="cancelled")
     else:
@@ -235,7 +235,7 @@ def _open(name: str, config: Path) -> RunFolder:
     from veilboost.party.settings import load_party
 
     if not FORMS["party"].fits(name):
-        raise ImpossibleParameter(f"{name!r} is no name of a job", f"it is {FORMS['party'].text}")
+        raise InvalidParameter(f"{name!r} is no name of a job", f"it is {FORMS['party'].text}")
     return RunFolder.open(load_party(config).runs, name)
 
 

@@ -20,7 +20,7 @@ from veilboost.cli.console import (
     tell,
     writing,
 )
-from veilboost.errors import ImpossibleParameter, UnsupportedCombination
+from veilboost.errors import InvalidParameter, UnsupportedCombination
 
 if TYPE_CHECKING:
     from veilboost.plan.predict import Calibration, Prediction
@@ -78,7 +78,7 @@ def plan(
     every = all_protocols()
     unknown = [name for name in protocol or () if name not in every]
     if unknown:
-        raise ImpossibleParameter(f"there is no protocol {unknown[0]}", f"choose one of {', '.join(every)}")
+        raise InvalidParameter(f"there is no protocol {unknown[0]}", f"choose one of {', '.join(every)}")
     if rows is None or features is None:
         if not calibrate:
             raise UnsupportedCombination("there is no job to plan", "give --rows and --features, or --calibrate")
@@ -86,7 +86,7 @@ def plan(
         tell({"calibrated": list(known)}, as_json, f"measured: {', '.join(known)}")
         return
     if not math.isfinite(rows):
-        raise ImpossibleParameter(f"--rows {rows} is no number of rows")
+        raise InvalidParameter(f"--rows {rows} is no number of rows")
     columns, count = _columns(features, parties)
     jobs: dict[str, PlannedJob] = {}
     # Columns party by party mean that they are in different hands; one number may mean either.
@@ -115,7 +115,7 @@ def _columns(features: str, parties: int | None) -> tuple[tuple[int, ...], int]:
     try:
         given = [int(float(word)) for word in features.split(",")]
     except (ValueError, OverflowError):
-        raise ImpossibleParameter(f"--features {features} are no numbers", "write them as 40,60") from None
+        raise InvalidParameter(f"--features {features} are no numbers", "write them as 40,60") from None
     if len(given) > 1:
         if parties is not None and parties != len(given):
             raise UnsupportedCombination(
@@ -124,7 +124,7 @@ def _columns(features: str, parties: int | None) -> tuple[tuple[int, ...], int]:
         return tuple(given), len(given)
     count = 2 if parties is None else parties
     if count < 1:
-        raise ImpossibleParameter(f"--parties {count} is less than 1")
+        raise InvalidParameter(f"--parties {count} is less than 1")
     even, rest = divmod(given[0], count)
     return tuple(even + (at < rest) for at in range(count)), count
 

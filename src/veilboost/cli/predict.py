@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 
 from veilboost.cli.console import AsJson, command_group, seconds_text, stderr, tell, writing
-from veilboost.errors import ImpossibleParameter, MissingExtra, UnreadableFile, UnsupportedCombination
+from veilboost.errors import InvalidParameter, MissingExtra, UnreadableFile, UnsupportedCombination
 
 user = command_group()
 
@@ -90,7 +90,7 @@ def _check_place(data: Path, out: Path) -> None:
     if out.is_dir():
         raise UnreadableFile(f"{str(out)!r} is a folder", "name a file")
     if out.exists() and data.exists() and out.samefile(data):
-        raise ImpossibleParameter("--out would overwrite --data", "write the scores to another file")
+        raise InvalidParameter("--out would overwrite --data", "write the scores to another file")
 
 
 @contextmanager
@@ -143,7 +143,7 @@ def serve(
     """
     for option, value in (("--max-rows", max_rows), ("--max-body-mb", max_body_mb)):
         if value < 1:
-            raise ImpossibleParameter(f"{option} {value} is less than 1")
+            raise InvalidParameter(f"{option} {value} is less than 1")
     try:
         from veilboost.service.app import ServiceLimits, is_loopback, make_app, parse_address, run_server
         from veilboost.service.guard import read_token

@@ -24,7 +24,7 @@ from veilboost.cli.console import (
 )
 from veilboost.cli.options import named_values
 from veilboost.config import TrainingConfig
-from veilboost.errors import DamagedLedger, ImpossibleParameter, UnknownRun, UnreadableFile, UnsupportedCombination
+from veilboost.errors import DamagedLedger, InvalidParameter, UnknownRun, UnreadableFile, UnsupportedCombination
 
 if TYPE_CHECKING:
     from veilboost.party.policy import Policy
@@ -141,7 +141,7 @@ def spent(
         events = [event_from_dict(fields) for fields in kept["events"]]
         told = {"party": kept["party"], "job": kept["job"], "run": str(run)}
         told |= spending(events, float(kept["delta"]) if delta is None else delta)
-    except (ImpossibleParameter, KeyError, TypeError) as error:
+    except (InvalidParameter, KeyError, TypeError) as error:
         raise UnknownRun(f"the ledger of {run} is damaged", "`veilboost ledger show` reads the party's own") from error
     if as_json:
         print_json(told)

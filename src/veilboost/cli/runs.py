@@ -21,7 +21,7 @@ from veilboost.cli.console import (
     tell,
     writing,
 )
-from veilboost.errors import ImpossibleParameter, UnsupportedCombination
+from veilboost.errors import InvalidParameter, UnsupportedCombination
 
 if TYPE_CHECKING:
     from veilboost.audit.attack import Finding
@@ -156,7 +156,7 @@ def _lower_bound(of: str, eps: float, repeats: int, seed: int, size: Mapping[str
     from veilboost.audit.lower_bound import feature_lower_bound, label_lower_bound
 
     if of not in ("labels", "features", "cuts"):
-        raise ImpossibleParameter(f"--of {of} is none of labels, features, cuts")
+        raise InvalidParameter(f"--of {of} is none of labels, features, cuts")
     given = {name: value for name, value in size.items() if value is not None}
     if of == "labels":
         found = label_lower_bound(eps, repeats, seed, **given)

@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 
 from veilboost.cli.console import AsJson, command_group, make_table, print_json, stdout, tell, writing
-from veilboost.errors import ImpossibleParameter, ImpossibleSetting, UnsupportedCombination
+from veilboost.errors import ImpossibleSetting, InvalidParameter, UnsupportedCombination
 
 if TYPE_CHECKING:
     from veilboost.party.identity import CertificateInfo
@@ -284,7 +284,7 @@ def party(
         )
         settings = settings if listen is None else dataclasses.replace(settings, listen=listen)
     except ImpossibleSetting as error:
-        raise ImpossibleParameter(error.what) from None
+        raise InvalidParameter(error.what) from None
     title = f"The settings of party {name}. Relative paths start where this file is."
     _write(settings, title, out or Path(f"{name}.toml"), force, as_json)
 
@@ -333,7 +333,7 @@ def job(
             parties[who] = JobParty(where, "out" if where or not parties else "in", role or usual)
         settings = Job(name=name, parties=parties, protocol=spec.name)
     except ImpossibleSetting as error:
-        raise ImpossibleParameter(error.what, error.remedy) from None
+        raise InvalidParameter(error.what, error.remedy) from None
     _write(settings, f"The training job {name}.", out or Path(f"{name}.toml"), force, as_json)
 
 
@@ -351,7 +351,7 @@ def _named(values: Sequence[str], option: str) -> dict[str, str | None]:
     for value in values:
         match = re.fullmatch(r"([^=]+)(?:=(.+))?", value)
         if match is None or match[1] in found:
-            raise ImpossibleParameter(
+            raise InvalidParameter(
                 f"{option} {value} is no party, or is given twice", f"write {option} NAME=HOST:PORT, or {option} NAME"
             )
         found[match[1]] = match[2]

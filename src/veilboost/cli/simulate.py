@@ -15,7 +15,7 @@ import typer
 from veilboost.cli.console import print_json, stderr, stdout, writing
 from veilboost.cli.options import training_options
 from veilboost.config import TrainingConfig
-from veilboost.errors import ImpossibleParameter, UnsupportedCombination
+from veilboost.errors import InvalidParameter, UnsupportedCombination
 
 if TYPE_CHECKING:
     from veilboost.boost.booster import RoundResult, Watcher
@@ -182,7 +182,7 @@ def simulate(
     if scene and dataset is not None:
         raise UnsupportedCombination("--scene and --dataset are both given", "leave one of them out")
     if threads is not None and threads < 1:
-        raise ImpossibleParameter(f"--threads {threads} is less than 1")
+        raise InvalidParameter(f"--threads {threads} is less than 1")
     check_engine(engine, workers)
     if network is not None:
         Network.parse(network)
@@ -265,7 +265,7 @@ def simulate(
 def _check_setting(spec: ProtocolSpec, setting: str | None, options: dict[str, dict[str, Any]]) -> None:
     """The setting must be the protocol's, and options of the other setting are refused."""
     if setting is not None and setting not in options:
-        raise ImpossibleParameter(f"--setting {setting} is neither vertical nor horizontal")
+        raise InvalidParameter(f"--setting {setting} is neither vertical nor horizontal")
     if setting not in (None, spec.setting):
         raise UnsupportedCombination(f"the protocol {spec.name} is not for the {setting} setting")
     for other, named in options.items():

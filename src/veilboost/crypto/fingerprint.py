@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from veilboost.crypto.csprng import JobRandomness, Part
-from veilboost.errors import ImpossibleParameter
+from veilboost.errors import InvalidParameter
 from veilboost.types import AnyArray, UInt8Array
 
 _AT_ONCE = 1 << 20  # bytes; the library takes no more than 2^31 - 1 in one call, and 2^61 in all
@@ -68,7 +68,7 @@ def keyed_digests(texts: Sequence[bytes], key: bytes, name: str, size: int) -> U
     elif name == "hmac-sha512":
         digests = _hmac_sha512(texts, key, size)
     else:
-        raise ImpossibleParameter(f"there is no keyed hash {name!r}", f"use {' or '.join(HASHES)}")
+        raise InvalidParameter(f"there is no keyed hash {name!r}", f"use {' or '.join(HASHES)}")
     return np.frombuffer(b"".join(digests), np.uint8).reshape(len(texts), size)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from veilboost.data.columns import ArrowTable, pyarrow, table_of
-from veilboost.errors import ImpossibleParameter, UnknownDataset
+from veilboost.errors import InvalidParameter, UnknownDataset
 from veilboost.types import AnyArray, Float64Array
 
 
@@ -115,7 +115,7 @@ def make_scene(customers: int = 6000, seed: int = 0) -> dict[str, ArrowTable]:
         "bank" (with the label `default`), "shop" and "telecom", each with `customer_id`.
     """
     if customers < LEAST_CUSTOMERS:
-        raise ImpossibleParameter(f"customers={customers} is less than {LEAST_CUSTOMERS}")
+        raise InvalidParameter(f"customers={customers} is less than {LEAST_CUSTOMERS}")
     rng = np.random.default_rng(seed)
     numbers = rng.choice(10 * customers, customers, replace=False)
     ids = np.array([f"C{number:06d}" for number in numbers])

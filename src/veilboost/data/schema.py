@@ -19,8 +19,8 @@ from veilboost.errors import (
     EmptyColumn,
     EmptyTable,
     IdIsFeature,
-    ImpossibleParameter,
     InfiniteValues,
+    InvalidParameter,
     LabelNotANumber,
     LabelOutOfRange,
     MissingColumn,
@@ -48,7 +48,7 @@ class SchemaRules:
 
     def __post_init__(self) -> None:
         if self.constant not in {"error", "drop", "keep"}:
-            raise ImpossibleParameter("constant is not one of error, drop, keep")
+            raise InvalidParameter("constant is not one of error, drop, keep")
 
 
 STRICT = SchemaRules()
@@ -146,9 +146,9 @@ def check_weight(weight: Float64Array, name: str) -> None:
     negative = int((weight < 0).sum())
     fix = "give weights of zero or more, not all zero"
     if negative:
-        raise ImpossibleParameter(f"weight column {name!r} is negative in {count(negative, 'row')}", fix)
+        raise InvalidParameter(f"weight column {name!r} is negative in {count(negative, 'row')}", fix)
     if not weight.any():
-        raise ImpossibleParameter(f"weight column {name!r} is zero in every row", fix)
+        raise InvalidParameter(f"weight column {name!r} is zero in every row", fix)
 
 
 def check_columns(columns: Iterable[Column], rules: SchemaRules = STRICT) -> tuple[Column, ...]:
@@ -200,7 +200,7 @@ def check_labels(label: Float64Array, objective: str, classes: tuple[str, ...] |
     negative; no label is missing or infinite. "auto" checks against what `infer_objective` says.
     """
     if objective not in OBJECTIVES:
-        raise ImpossibleParameter(f"objective={objective!r} is not one of {', '.join(OBJECTIVES)}")
+        raise InvalidParameter(f"objective={objective!r} is not one of {', '.join(OBJECTIVES)}")
     check_size(len(label), 0, has_label=True)
     if objective == "auto":
         objective = infer_objective(label, classes)

@@ -12,7 +12,7 @@ import numpy as np
 from veilboost.boost.booster import LabelRows
 from veilboost.boost.columns import ColumnBlock, CutProposal
 from veilboost.config import TrainingConfig
-from veilboost.errors import ImpossibleParameter, UnsupportedCombination
+from veilboost.errors import InvalidParameter, UnsupportedCombination
 from veilboost.types import BoolArray, Column, Float64Array
 
 
@@ -93,9 +93,9 @@ HELP = "local, disk or disk:FOLDER (rows in files), ray (workers here) or ray://
 def check_engine(name: str, workers: int | None) -> None:
     """Refuse what names no engine, before anything is started."""
     if name not in {"local", "disk", "ray"} and not name.startswith(("ray://", "disk:")):
-        raise ImpossibleParameter(f"there is no engine {name!r}", f"use {HELP}")
+        raise InvalidParameter(f"there is no engine {name!r}", f"use {HELP}")
     if workers is not None and workers < 1:
-        raise ImpossibleParameter(f"workers={workers} is less than 1")
+        raise InvalidParameter(f"workers={workers} is less than 1")
     if workers is not None and not name.startswith("ray"):
         raise UnsupportedCombination(f"the engine {name} has no workers", "set threads, or use the engine ray")
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self, cast
 import numpy as np
 
 from veilboost.config import DEFAULTS, OptionValue, TrainingConfig
-from veilboost.errors import DamagedModel, ImpossibleParameter, ModelVersion, UnreadableModel, UnsupportedCombination
+from veilboost.errors import DamagedModel, InvalidParameter, ModelVersion, UnreadableModel, UnsupportedCombination
 from veilboost.estimators.inputs import (
     Tables,
     frame_of_matrix,
@@ -302,7 +302,7 @@ class Federated(BoostingParameters):
             if self.early_stopping_rounds is not None:
                 raise UnsupportedCombination("early_stopping_rounds needs validation rows", "give fit an eval_set")
         elif not isinstance(eval_set, tuple | list) or len(cast("Sequence[object]", eval_set)) != 2:
-            raise ImpossibleParameter("eval_set is not a pair", "give (X, y)")
+            raise InvalidParameter("eval_set is not a pair", "give (X, y)")
 
     def _with_validation(
         self, trained: Divided, classes: AnyArray | None, eval_set: tuple[Any, Any]
@@ -341,7 +341,7 @@ def class_names(classes: AnyArray | None) -> tuple[str, ...] | None:
 
 def check_count(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or cast(int, value) < 1:
-        raise ImpossibleParameter(f"{name}={value!r} is not a whole number of 1 or more")
+        raise InvalidParameter(f"{name}={value!r} is not a whole number of 1 or more")
 
 
 def write_description(description: Description, folder: Path, model_sha256: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from veilboost.data.table import PartyTable
-from veilboost.errors import ImpossibleParameter, MissingLabel, RowsDiffer, UnsupportedCombination
+from veilboost.errors import InvalidParameter, MissingLabel, RowsDiffer, UnsupportedCombination
 from veilboost.estimators.base import BoostingParameters, Divided, Federated, check_count
 from veilboost.estimators.inputs import (
     Tables,
@@ -66,7 +66,7 @@ class Horizontal(Federated, HorizontalParameters):
             raise UnsupportedCombination("a user's own objective is for columns in different hands")
         if not is_by_party(X):
             if isinstance(y, str):
-                raise ImpossibleParameter("y is a name where X is one matrix", "give the labels as an array")
+                raise InvalidParameter("y is a name where X is one matrix", "give the labels as an array")
             check_count("participants", self.participants)
             frame, names, target = self._open_matrix(X, y)
             table, target = _weighed(self._load(frame), target, sample_weight)

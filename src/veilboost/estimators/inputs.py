@@ -16,7 +16,7 @@ from veilboost.data.columns import ArrowTable, id_values, pyarrow, table_of
 from veilboost.data.load import load_table, read_source
 from veilboost.data.schema import SchemaRules, Selection, check_weight, mixed
 from veilboost.data.table import PartyTable
-from veilboost.errors import ImpossibleParameter, MissingColumn, RowsDiffer, UnknownFormat
+from veilboost.errors import InvalidParameter, MissingColumn, RowsDiffer, UnknownFormat
 from veilboost.model.part import ColumnInfo
 from veilboost.types import AnyArray, Column, Float64Array, Int64Array, PartyName
 
@@ -74,10 +74,10 @@ def assign_columns(parties: Parties, names: Sequence[str]) -> dict[PartyName, li
         assigned = {party: find_columns(columns, names) for party, columns in parties.items()}
         every = [name for columns in assigned.values() for name in columns]
         if len(set(every)) != len(every):
-            raise ImpossibleParameter("a column belongs to two parties", "give every column to one party")
+            raise InvalidParameter("a column belongs to two parties", "give every column to one party")
         return assigned
     if isinstance(parties, bool) or not isinstance(cast(Any, parties), int | np.integer) or parties < 1:
-        raise ImpossibleParameter(f"parties={parties!r} is neither a number of 1 or more nor a mapping")
+        raise InvalidParameter(f"parties={parties!r} is neither a number of 1 or more nor a mapping")
     blocks = np.array_split(np.arange(len(names)), min(parties, len(names)))
     labels = ["active"] + [f"passive{k}" for k in range(1, len(blocks))]
     return {label: [names[int(at)] for at in block] for label, block in zip(labels, blocks, strict=True)}

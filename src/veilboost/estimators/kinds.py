@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from veilboost.boost.objective import make_objective
-from veilboost.errors import ImpossibleParameter, LabelOutOfRange, UnreadableModel, UnsupportedCombination
+from veilboost.errors import InvalidParameter, LabelOutOfRange, UnreadableModel, UnsupportedCombination
 from veilboost.estimators.base import Federated
 from veilboost.estimators.sklearn_base import ClassifierMixin, RegressorMixin, kind_of_labels
 from veilboost.model.part import Skeleton
@@ -64,7 +64,7 @@ class Classifier(ClassifierMixin, Federated):
         if self.objective == "auto":
             return "binary" if found == 2 else "multiclass"
         if self.objective not in ("binary", "multiclass"):
-            raise ImpossibleParameter(f"objective={self.objective!r} is not for a classifier")
+            raise InvalidParameter(f"objective={self.objective!r} is not for a classifier")
         if self.objective == "binary" and found > 2:
             raise LabelOutOfRange(f"the labels hold {found} classes, and binary needs two")
         return self.objective
@@ -105,7 +105,7 @@ class Regressor(RegressorMixin, Federated):
 
     def _find_classes(self, y: AnyArray) -> AnyArray | None:
         if getattr(self, "classes", None) is not None:
-            raise ImpossibleParameter("classes are for a classifier", f"use {self.other}, or leave classes out")
+            raise InvalidParameter("classes are for a classifier", f"use {self.other}, or leave classes out")
         return None
 
     def _encode_labels(self, y: AnyArray, classes: AnyArray | None) -> Float64Array:
@@ -117,7 +117,7 @@ class Regressor(RegressorMixin, Federated):
         if callable(self.objective) or self.objective == "auto":
             return "regression"
         if self.objective not in ("regression", "poisson"):
-            raise ImpossibleParameter(f"objective={self.objective!r} is not for a regressor")
+            raise InvalidParameter(f"objective={self.objective!r} is not for a regressor")
         return self.objective
 
     @classmethod

@@ -11,7 +11,7 @@ from veilboost.engine.api import check_engine, open_engine
 from veilboost.errors import (
     EmptyTable,
     ForeignColumns,
-    ImpossibleParameter,
+    InvalidParameter,
     MissingLabel,
     RowsDiffer,
     UnsupportedCombination,
@@ -238,7 +238,7 @@ def _choose_active(active: PartyName | None, parties: Sequence[Any]) -> PartyNam
     if not parties:
         raise EmptyTable("there is no party", "name the parties and their columns")
     if not all(isinstance(party, str) for party in parties):
-        raise ImpossibleParameter("a party's name is not text", "name every party")
+        raise InvalidParameter("a party's name is not text", "name every party")
     if active is not None and active not in parties:
-        raise ImpossibleParameter(f"active={active!r} is none of the parties {', '.join(parties)}")
+        raise InvalidParameter(f"active={active!r} is none of the parties {', '.join(parties)}")
     return parties[0] if active is None else active

@@ -20,7 +20,7 @@ from veilboost.data.schema import SchemaRules, Selection, check_roles
 from veilboost.data.table import PartyTable
 from veilboost.errors import (
     EmptyTable,
-    ImpossibleParameter,
+    InvalidParameter,
     LabelOutOfRange,
     MissingColumn,
     MissingLabel,
@@ -117,7 +117,7 @@ def draw_rows(rows: int, share: float, key: Sequence[int]) -> BoolArray:
 
 def _share(value: float | None, option: str) -> float | None:
     if value is not None and not 0 < value < 1:
-        raise ImpossibleParameter(f"{option} {value:g} is outside (0, 1)")
+        raise InvalidParameter(f"{option} {value:g} is outside (0, 1)")
     return value
 
 
@@ -148,7 +148,7 @@ def _load_tables(options: DataOptions) -> tuple[PartyName, Tables, Tables | None
     """The active party's name, the tables, and the tables of the test files if there are any."""
     if bool(options.data) == (options.dataset is not None):
         what = "is no table" if not options.data else "are two tables"
-        raise ImpossibleParameter(
+        raise InvalidParameter(
             f"there {what} to train on", "give one of --data FILE, --dataset NAME, or --scene for the built-in scene"
         )
     if options.dataset is not None:
@@ -182,7 +182,7 @@ def _files(values: Sequence[str], option: str) -> dict[PartyName | None, str]:
         match = None if Path(value).exists() else _NAMED.fullmatch(value)
         name, file = (None, value) if match is None else (match[1], match[2])
         if name in files or None in files or (name is None and files):
-            raise ImpossibleParameter(
+            raise InvalidParameter(
                 f"{option} is given several times without a party's name of its own each",
                 f"write {option} NAME=FILE for each party, or one {option} FILE",
             )
@@ -237,7 +237,7 @@ def _by_party(values: Sequence[str], option: str) -> Names:
     for value in values:
         match = _NAMED.fullmatch(value)
         if match is None:
-            raise ImpossibleParameter(f"{option} {value!r} names no party", f"write {option} NAME=COLUMN,COLUMN")
+            raise InvalidParameter(f"{option} {value!r} names no party", f"write {option} NAME=COLUMN,COLUMN")
         names = [name.strip() for name in match[2].split(",") if name.strip()]
         shares.setdefault(match[1], []).extend(names)
     return shares
@@ -251,7 +251,7 @@ def _deal(source: object, options: DataOptions) -> tuple[PartyName, Tables]:
     if shares and options.parties not in (None, len(shares)):
         raise UnsupportedCombination(f"--columns names {len(shares)} parties and --parties says {options.parties}")
     if sum(names.count(REST) for names in shares.values()) > 1:
-        raise ImpossibleParameter("--columns gives the rest (*) twice", "give it to one party")
+        raise InvalidParameter("--columns gives the rest (*) twice", "give it to one party")
     named = [name for names in shares.values() for name in names if name != REST]
     check_roles(Selection(options.id, options.label, options.weight, tuple(named)))
     everything = not shares or any(REST in names for names in shares.values())
@@ -278,7 +278,7 @@ def _dealt(table: PartyTable, active: PartyName, shares: Names) -> Tables:
 def _blocks(names: Sequence[str], parties: int) -> Names:
     """Contiguous blocks of columns, the active party's first."""
     if not 1 <= parties <= len(names):
-        raise ImpossibleParameter(
+        raise InvalidParameter(
             f"--parties {parties} is outside [1, {len(names)}]", "give every party at least one column"
         )
     titles = ["active", *(f"passive{k}" for k in range(1, parties))]
@@ -299,9 +299,7 @@ def _gather(sources: Mapping[PartyName, object], options: DataOptions) -> tuple[
     categorical = _by_party(options.categorical, "--categorical")
     for party in categorical:
         if party not in sources:
-            raise ImpossibleParameter(
-                f"--categorical: there is no party {party!r}", f"choose one of {', '.join(sources)}"
-            )
+            raise InvalidParameter(f"--categorical: there is no party {party!r}", f"choose one of {', '.join(sources)}")
     tables = {
         party: _load(source, options, labelled=party == active, categorical=categorical.get(party, ()))
         for party, source in sources.items()

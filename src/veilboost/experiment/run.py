@@ -19,7 +19,7 @@ from veilboost.config import TrainingConfig
 from veilboost.data.schema import infer_objective
 from veilboost.data.table import PartyTable
 from veilboost.engine.api import LOCAL, Engine
-from veilboost.errors import EmptyTable, ImpossibleParameter, UnsupportedCombination
+from veilboost.errors import EmptyTable, InvalidParameter, UnsupportedCombination
 from veilboost.experiment.problem import Problem, Tables, labels, with_declared
 from veilboost.experiment.summary import Baseline, Member, RunSummary, learning_curve
 from veilboost.model.part import Part
@@ -203,7 +203,7 @@ def _by_rows(problem: Problem, spec: ProtocolSpec, config: TrainingConfig, optio
 def _dealt(rows: int, participants: int, seed: int) -> dict[PartyName, Int64Array]:
     """The rows in equal shares, drawn by the seed."""
     if participants < 1:
-        raise ImpossibleParameter(f"--participants {participants} is less than 1")
+        raise InvalidParameter(f"--participants {participants} is less than 1")
     if participants > rows:
         raise EmptyTable(f"{rows} rows are too few for {participants} participants", "use fewer participants")
     shares = np.array_split(np.random.default_rng((seed, 2)).permutation(rows), participants)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from veilboost.errors import ImpossibleParameter
+from veilboost.errors import InvalidParameter
 from veilboost.model.joined import JoinedModel
 from veilboost.types import Float64Array, Int32Array, PartyName
 
@@ -70,7 +70,7 @@ def _by_group(
 ) -> Float64Array:
     """Importance of groups of columns; column f belongs to `group_of[f]`."""
     if kind not in IMPORTANCE_KINDS:
-        raise ImpossibleParameter(f"kind={kind!r} is not one of {', '.join(IMPORTANCE_KINDS)}")
+        raise InvalidParameter(f"kind={kind!r} is not one of {', '.join(IMPORTANCE_KINDS)}")
     count = len(group_of) if groups is None else groups
     splits = np.zeros(count)
     totals = np.zeros(count)

@@ -26,7 +26,7 @@ from numpy.lib import format as npy
 
 from veilboost.boost.grower import LEAF, Tree
 from veilboost.config import OBJECTIVES, TrainingConfig
-from veilboost.errors import DamagedModel, ImpossibleParameter, MissingPart, ModelVersion, UnreadableModel
+from veilboost.errors import DamagedModel, InvalidParameter, MissingPart, ModelVersion, UnreadableModel
 from veilboost.model.part import ColumnInfo, Part, Skeleton, SplitRecords
 from veilboost.privacy.statement import Noise
 from veilboost.types import AnyArray, PartyName
@@ -57,11 +57,11 @@ _Arrays: TypeAlias = dict[str, AnyArray]
 def save_model(parts: Mapping[PartyName, Part], folder: StrPath) -> None:
     """Write the parts of all parties, each into a folder of its own.
 
-    Raises ImpossibleParameter if a party's name is empty or too long, or two names differ only in case.
+    Raises InvalidParameter if a party's name is empty or too long, or two names differ only in case.
     """
     folders = {name: _folder_name(name) for name in parts}
     if len({name.casefold() for name in folders.values()}) < len(folders):
-        raise ImpossibleParameter("two parties' names differ only in case", "rename one of the parties")
+        raise InvalidParameter("two parties' names differ only in case", "rename one of the parties")
     for name, part in parts.items():
         save_part(part, Path(folder) / folders[name])
     _write_json(Path(folder), _INDEX, {"format": _MODEL, "version": FORMAT_VERSION, "parties": list(parts)})
@@ -83,7 +83,7 @@ def load_model(folder: StrPath) -> dict[PartyName, Part]:
         try:
             # The folder follows from the name alone, so an index cannot point elsewhere.
             own = Path(folder) / _folder_name(name)
-        except ImpossibleParameter as error:
+        except InvalidParameter as error:
             raise UnreadableModel(f"the index of {folder} names an impossible party") from error
         if not own.is_dir():
             raise MissingPart(f"{folder} has no folder {own.name} for {name}")
@@ -263,7 +263,7 @@ def _folder_name(party: PartyName) -> str:
     name = quote(party, safe="", errors="surrogatepass")
     name = name.replace(".", "%2E", 1) if name.startswith(".") else name
     if not 0 < len(name) <= _LONGEST_FOLDER:
-        raise ImpossibleParameter("a party's name is empty or too long", "give the party a short name")
+        raise InvalidParameter("a party's name is empty or too long", "give the party a short name")
     return name
 
 

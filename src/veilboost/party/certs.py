@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from veilboost.errors import ForeignCertificate, ImpossibleParameter, NotACertificate, UnreadableCertificate
+from veilboost.errors import ForeignCertificate, InvalidParameter, NotACertificate, UnreadableCertificate
 from veilboost.fields import FORMS
 from veilboost.party.identity import (
     PARTY_URI,
@@ -51,7 +51,7 @@ def init_authority(
     """Make an authority in a folder; returns the path of its certificate, which all parties need."""
     start, end = _validity(days, now)
     if not (name.isprintable() and 1 <= len(name) <= 64):
-        raise ImpossibleParameter("an authority's name is 1 to 64 printable characters", "choose another name")
+        raise InvalidParameter("an authority's name is 1 to 64 printable characters", "choose another name")
     files = (folder / CA_KEY, folder / CA_CERTIFICATE, folder / REVOKED)
     refuse_to_overwrite(files, force)
     key = ec.generate_private_key(ec.SECP256R1())
@@ -83,9 +83,9 @@ def issue(
     certificate: `NAME.crt` and `NAME.key`.
     """
     if not FORMS["party"].fits(party):
-        raise ImpossibleParameter(f"{party!r} is not {FORMS['party'].text}", "choose another name")
+        raise InvalidParameter(f"{party!r} is not {FORMS['party'].text}", "choose another name")
     if f"{party}.crt".casefold() == CA_CERTIFICATE:
-        raise ImpossibleParameter("a party cannot be named like the authority's own file", "choose another name")
+        raise InvalidParameter("a party cannot be named like the authority's own file", "choose another name")
     start, end = _validity(days, now)
     names = [_general_name(host) for host in dict.fromkeys(hosts)]
     key_file, file = folder / f"{party}.key", folder / f"{party}.crt"
@@ -93,7 +93,7 @@ def issue(
     authority, authority_key = _load_authority(folder, now)
     if end > authority.not_valid_after_utc:
         left = (authority.not_valid_after_utc - start - SKEW).days
-        raise ImpossibleParameter(f"{days} days are more than the authority has left", f"choose {left} or fewer")
+        raise InvalidParameter(f"{days} days are more than the authority has left", f"choose {left} or fewer")
     key = ec.generate_private_key(ec.SECP256R1())
     uses = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
     certificate = (
@@ -159,7 +159,7 @@ def _load_authority(folder: Path, now: datetime | None) -> tuple[x509.Certificat
 
 def _validity(days: int, now: datetime | None) -> tuple[datetime, datetime]:
     if not 1 <= days <= MOST_DAYS:
-        raise ImpossibleParameter(f"days={days} is outside [1, {MOST_DAYS}]")
+        raise InvalidParameter(f"days={days} is outside [1, {MOST_DAYS}]")
     moment = now or datetime.now(UTC)
     return moment - SKEW, moment + timedelta(days=days)
 
@@ -171,7 +171,7 @@ def _general_name(host: str) -> x509.GeneralName:
     except ValueError:
         if _HOST.fullmatch(host):
             return x509.DNSName(host)
-    raise ImpossibleParameter(
+    raise InvalidParameter(
         f"{host!r} is neither a host name nor an IP address", "give it without port, as in bank.example or 10.0.0.7"
     )
 

@@ -24,8 +24,8 @@ from veilboost.crypto.fingerprint import HASHES, KEY_BYTES
 from veilboost.engine.api import LOCAL
 from veilboost.errors import (
     AgainstPolicy,
-    ImpossibleParameter,
     ImpossibleSetting,
+    InvalidParameter,
     JobExists,
     MalformedMessage,
     MissingLabel,
@@ -84,7 +84,7 @@ class Prepared:
 def prepare(settings: PartySettings, job: Job, trees: int = 1, only: str | None = None) -> Prepared:
     """All that this party can do for the job, or `only` one part of it. Raises where that is nothing."""
     if only not in (None, IDS, ENCRYPTION):
-        raise ImpossibleParameter(f"{only!r} is nothing to prepare", f"use {IDS} or {ENCRYPTION}")
+        raise InvalidParameter(f"{only!r} is nothing to prepare", f"use {IDS} or {ENCRYPTION}")
     validate(ResolvedJob(job.spec, job.training, settings.engine))
     if RunFolder(settings.runs / job.name).status.get("state") == "finished":
         raise JobExists(f"{settings.name} has a finished run {job.name!r}")

@@ -17,7 +17,7 @@ from veilboost.engine.api import LOCAL, Engine
 from veilboost.errors import (
     DuplicateColumns,
     EmptyTable,
-    ImpossibleParameter,
+    InvalidParameter,
     MissingLabel,
     RowsDiffer,
     UnsupportedCombination,
@@ -300,7 +300,7 @@ def simulate_prediction(
     """Margins (K, rows) for aligned tables, by the same messages as between real parties."""
     predict = {"routed": predict_joint, "oneshot": predict_oneshot}.get(method)
     if predict is None:
-        raise ImpossibleParameter(f"there is no prediction method {method!r}", "use routed or oneshot")
+        raise InvalidParameter(f"there is no prediction method {method!r}", "use routed or oneshot")
     absent = [name for name in parts if name not in tables]
     if absent:
         raise RowsDiffer(f"there are no rows of {', '.join(absent)}")
@@ -344,6 +344,6 @@ def _check_participants(tables: Mapping[PartyName, PartyTable], spec: ProtocolSp
         raise EmptyTable("there is no participant", "give at least one participant's rows")
     for name, table in tables.items():
         if name in spec.roles:
-            raise ImpossibleParameter(f"a participant is called {name!r}, as a role is", "give it another name")
+            raise InvalidParameter(f"a participant is called {name!r}, as a role is", "give it another name")
         if not table.columns or not table.rows:
             raise EmptyTable(f"participant {name} has no feature or no row")

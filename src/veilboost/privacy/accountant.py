@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from veilboost.errors import ImpossibleParameter
+from veilboost.errors import InvalidParameter
 from veilboost.privacy.event import Adjacency, Event, ExactRelease, Exponential, Gaussian, Laplace, Pure
 from veilboost.types import Float64Array
 
@@ -65,10 +65,10 @@ def compose(events: Iterable[Event], delta: float, *, convolve: bool = True) -> 
     Without `convolve` the slow way, distributions of losses of unlike mechanisms, is left out.
     """
     if not 0 <= delta < 1:
-        raise ImpossibleParameter(f"delta is {delta}", "give a number below 1, well below one over the rows")
+        raise InvalidParameter(f"delta is {delta}", "give a number below 1, well below one over the rows")
     every = tuple(events)
     if len({event.adjacency for event in every}) > 1:
-        raise ImpossibleParameter("events of several adjacencies have no epsilon together", "compose each by itself")
+        raise InvalidParameter("events of several adjacencies have no epsilon together", "compose each by itself")
     exact = sum(event.count for event in every if isinstance(event, ExactRelease))
     noised = [event for event in every if not isinstance(event, ExactRelease)]
     # Gaussians compose in closed form: squared Mahalanobis distances add up.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from veilboost.errors import ImpossibleParameter
+from veilboost.errors import InvalidParameter
 from veilboost.privacy.accountant import bisect, compose, gaussian_delta
 from veilboost.privacy.event import Adjacency, Duchi, Event, Exponential
 from veilboost.privacy.mechanism import check_epsilon
@@ -38,7 +38,7 @@ class CalibrationRequest:
     def __post_init__(self) -> None:
         for name in ("rows", "features", "bins", "trees", "depth"):
             if getattr(self, name) < 1:
-                raise ImpossibleParameter(f"{name} is {getattr(self, name)}", "give a number of at least 1")
+                raise InvalidParameter(f"{name} is {getattr(self, name)}", "give a number of at least 1")
         for side in ("active", "passive"):
             epsilon, delta = getattr(self, f"epsilon_{side}"), getattr(self, f"delta_{side}")
             if epsilon is not None:
@@ -46,14 +46,12 @@ class CalibrationRequest:
             if delta is not None:
                 check_delta(delta, f"the {side} party's delta")
         if self.epsilon_active is None and self.epsilon_passive is None and self.guess is None:
-            raise ImpossibleParameter(
-                "no budget is given", "give an epsilon for the active party, a passive one or both"
-            )
+            raise InvalidParameter("no budget is given", "give an epsilon for the active party, a passive one or both")
 
 
 def check_delta(delta: float, name: str = "delta") -> None:
     if not 0 < delta < 1:
-        raise ImpossibleParameter(f"{name} is {delta}", "give a number between 0 and 1, well below one over the rows")
+        raise InvalidParameter(f"{name} is {delta}", "give a number between 0 and 1, well below one over the rows")
 
 
 def gaussian_sigma(epsilon: float, delta: float, sensitivity: float = 1.0, releases: int = 1) -> float:
@@ -95,7 +93,7 @@ _ASKED: dict[str, Any] = {
 def _each(epsilon: float, releases: int, delta: float | None, event: Callable[[float, int], Event]) -> float:
     check_epsilon(epsilon)
     if releases < 1:
-        raise ImpossibleParameter(f"{releases} releases", "count at least one")
+        raise InvalidParameter(f"{releases} releases", "count at least one")
     if delta is None:
         return epsilon / releases
     check_delta(delta)

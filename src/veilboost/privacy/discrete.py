@@ -15,7 +15,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from veilboost.errors import ImpossibleParameter
+from veilboost.errors import InvalidParameter
 from veilboost.fixedpoint import from_ordered, to_ordered
 from veilboost.privacy.mechanism import Generator, words
 from veilboost.types import Float32Array, Float64Array, Int64Array
@@ -134,7 +134,7 @@ def _in_turns(draw: Callable[[int], Int64Array], count: int) -> Int64Array:
 
 def _check(scale: float) -> None:
     if not 0 < scale <= LARGEST_SCALE:
-        raise ImpossibleParameter(f"the scale of integer noise is {scale}", "give a number above 0, up to 2^40")
+        raise InvalidParameter(f"the scale of integer noise is {scale}", "give a number above 0, up to 2^40")
 
 
 LEVELS = 20  # sign, 8 bits of exponent and 11 of mantissa: cuts are good to one part in 2048

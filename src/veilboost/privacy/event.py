@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, Protocol
 
-from veilboost.errors import ImpossibleParameter
+from veilboost.errors import InvalidParameter
 
 
 class Adjacency(StrEnum):
@@ -48,11 +48,11 @@ class Event:
 
     def __post_init__(self) -> None:
         if self.count < 1:
-            raise ImpossibleParameter(f"an event counts {self.count} releases", "count at least one")
+            raise InvalidParameter(f"an event counts {self.count} releases", "count at least one")
         for name in ("paper_epsilon", "paper_delta"):
             value: float | None = getattr(self, name)
             if value is not None and not 0 <= value < math.inf:
-                raise ImpossibleParameter(f"{name} of {self.release} is {value}", "give a finite number of at least 0")
+                raise InvalidParameter(f"{name} of {self.release} is {value}", "give a finite number of at least 0")
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON can hold it; `event_from_dict` reads it back."""
@@ -65,7 +65,7 @@ class Event:
 
 def _checked(name: str, value: float, zero: bool = False) -> None:
     if not (0 < value < math.inf or (zero and value == 0)):
-        raise ImpossibleParameter(f"{name} of a release is {value}", "give a finite number above 0")
+        raise InvalidParameter(f"{name} of a release is {value}", "give a finite number above 0")
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class RandomizedResponse(Pure):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.categories < 2:
-            raise ImpossibleParameter(f"randomized response over {self.categories} categories", "give at least two")
+            raise InvalidParameter(f"randomized response over {self.categories} categories", "give at least two")
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ def event_from_dict(fields: Mapping[str, Any]) -> Event:
         rest["adjacency"] = Adjacency(rest["adjacency"])
         return cls(**rest)
     except (KeyError, TypeError, ValueError) as problem:
-        raise ImpossibleParameter("this is not a privacy event", "read what `to_dict` wrote") from problem
+        raise InvalidParameter("this is not a privacy event", "read what `to_dict` wrote") from problem
 
 
 # --- where releases are booked: every draw of noise is spent here before the release leaves its party --------------

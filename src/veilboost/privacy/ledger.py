@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from veilboost.errors import DamagedLedger, ImpossibleParameter
+from veilboost.errors import DamagedLedger, InvalidParameter
 from veilboost.privacy.accountant import compose
 from veilboost.privacy.event import Adjacency, Event, ExactRelease, event_from_dict
 
@@ -130,7 +130,7 @@ class Ledger:
         take the same epsilon. A job that reserves again replaces what it reserved before. Returns the row's number.
         """
         if not epsilon >= 0:
-            raise ImpossibleParameter(f"a job would reserve an epsilon of {epsilon}", "plan a number of at least 0")
+            raise InvalidParameter(f"a job would reserve an epsilon of {epsilon}", "plan a number of at least 0")
         with self._writing() as connection:
             approve()
             # JSON has no infinity; `float` reads a text as well.

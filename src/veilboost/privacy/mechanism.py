@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from veilboost.errors import ImpossibleParameter
+from veilboost.errors import InvalidParameter
 from veilboost.types import Float64Array, Int64Array
 
 # Below it Duchi beats the hybrid of both: ln((-5 + 2(6353-405 sqrt 241)^(1/3) + 2(6353+405 sqrt 241)^(1/3)) / 27).
@@ -42,7 +42,7 @@ def uniform(generator: Generator, count: int) -> Float64Array:
 def integers_below(generator: Generator, bound: int, count: int) -> Int64Array:
     """Uniform integers in [0, bound), exactly: words beyond the last whole multiple of `bound` are drawn again."""
     if not 1 <= bound <= 2**32:
-        raise ImpossibleParameter(f"integers below {bound}", "choose a bound from 1 to 2^32")
+        raise InvalidParameter(f"integers below {bound}", "choose a bound from 1 to 2^32")
     last = np.uint64((2**64 // bound) * bound - 1)
     drawn = words(generator, count).copy()
     while (again := np.flatnonzero(drawn > last)).size:
@@ -112,12 +112,12 @@ def piecewise_share(epsilon: float) -> float:
 def _check(values: Float64Array, epsilon: float) -> None:
     check_epsilon(epsilon)
     if not bool(np.all(np.abs(values) <= 1.0)):  # not-a-number does not pass either
-        raise ImpossibleParameter("a value outside of [-1, 1] was to be perturbed", "clip and scale it first")
+        raise InvalidParameter("a value outside of [-1, 1] was to be perturbed", "clip and scale it first")
 
 
 def check_epsilon(epsilon: float, name: str = "epsilon") -> None:
     if not 0 < epsilon < math.inf:
-        raise ImpossibleParameter(f"{name} is {epsilon}", "give a finite number above 0")
+        raise InvalidParameter(f"{name} is {epsilon}", "give a finite number above 0")
 
 
 # --- one of several ---------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ def randomized_response(generator: Generator, values: Int64Array, categories: in
     """A category is kept with probability e^eps / (e^eps + k - 1), else becomes any other with equal chances."""
     check_epsilon(epsilon)
     if categories < 2 or (values.size and not 0 <= int(values.min()) <= int(values.max()) < categories):
-        raise ImpossibleParameter(
+        raise InvalidParameter(
             f"randomized response over {categories} categories of values that are not all below it",
             "give at least two categories, and values from 0",
         )
@@ -148,9 +148,9 @@ def exponential(generator: Generator, utilities: Float64Array, epsilon: float, s
     """
     check_epsilon(epsilon)
     if not 0 < sensitivity < math.inf:
-        raise ImpossibleParameter(f"the sensitivity of a utility is {sensitivity}", "give a finite number above 0")
+        raise InvalidParameter(f"the sensitivity of a utility is {sensitivity}", "give a finite number above 0")
     best = np.max(utilities, axis=-1) if utilities.shape[-1:] != (0,) else np.array(-math.inf)
     if not bool(np.all(np.isfinite(best))):
-        raise ImpossibleParameter("there is nothing to select from", "give a finite utility to one candidate at least")
+        raise InvalidParameter("there is nothing to select from", "give a finite utility to one candidate at least")
     gumbel = -np.log(-np.log(uniform(generator, utilities.size))).reshape(utilities.shape)
     return np.argmax(utilities * (epsilon / (2.0 * sensitivity)) + gumbel, axis=-1)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from veilboost.errors import ImpossibleParameter
+from veilboost.errors import InvalidParameter
 
 Units = Mapping[str, float]  # how often something is done, by name
 
@@ -32,11 +32,11 @@ class PlannedJob:
         least = {"rows": 2, "trees": 1, "depth": 1, "bins": 2}
         for name, low in least.items():
             if getattr(self, name) < low:
-                raise ImpossibleParameter(f"{name} = {getattr(self, name)} is less than {low}")
+                raise InvalidParameter(f"{name} = {getattr(self, name)} is less than {low}")
         if not self.features or any(count < 0 for count in self.features) or not any(self.features):
-            raise ImpossibleParameter("there are no columns", "say how many each party has, as --features 40,60")
+            raise InvalidParameter("there are no columns", "say how many each party has, as --features 40,60")
         if not self.participants and len(self.features) < 2:
-            raise ImpossibleParameter("one party needs nobody to train with", "name two parties or more")
+            raise InvalidParameter("one party needs nobody to train with", "name two parties or more")
 
     @property
     def passive(self) -> tuple[int, ...]:

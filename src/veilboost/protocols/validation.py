@@ -16,7 +16,7 @@ from veilboost.data.schema import check_label_present, check_labels, infer_objec
 from veilboost.data.table import PartyTable
 from veilboost.engine.api import LOCAL, check_job
 from veilboost.engine.shards import per_row, seen_values
-from veilboost.errors import ImpossibleParameter, LabelOutOfRange, MissingLabel, UnsupportedCombination
+from veilboost.errors import InvalidParameter, LabelOutOfRange, MissingLabel, UnsupportedCombination
 from veilboost.protocols.spec import ProtocolSpec
 from veilboost.types import AnyArray, Float64Array
 
@@ -153,7 +153,7 @@ def with_classes(table: PartyTable, classes: Sequence[str]) -> PartyTable:
     """The table with its labels as codes of the declared classes."""
     names = tuple(classes)
     if len(names) < 2 or len(set(names)) < len(names):
-        raise ImpossibleParameter("fewer than two classes are declared, or one twice", "name every class once")
+        raise InvalidParameter("fewer than two classes are declared, or one twice", "name every class once")
     if table.label is None or table.label_classes == names:
         return table
     check_label_present(seen_values(table.label), None)

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from veilboost.crypto.csprng import Csprng
-from veilboost.errors import ImpossibleParameter
+from veilboost.errors import InvalidParameter
 from veilboost.secure_inference import lattice, paillier
 from veilboost.secure_inference.attributes import Directory
 from veilboost.secure_inference.messages import ServiceDirectory
@@ -53,7 +53,7 @@ class SecretService(Protocol):
 
 def check_scheme(scheme: str) -> str:
     if scheme not in SCHEMES:
-        raise ImpossibleParameter(f"there is no encryption {scheme!r} for inference", f"use {' or '.join(SCHEMES)}")
+        raise InvalidParameter(f"there is no encryption {scheme!r} for inference", f"use {' or '.join(SCHEMES)}")
     return scheme
 
 

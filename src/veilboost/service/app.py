@@ -21,7 +21,7 @@ from starlette.exceptions import HTTPException
 from veilboost import __version__
 from veilboost.data.table import PartyTable
 from veilboost.errors import (
-    ImpossibleParameter,
+    InvalidParameter,
     MalformedMessage,
     OversizedMessage,
     PeerUnreachable,
@@ -220,7 +220,7 @@ def _page(info: ModelInfo, id_key: str) -> str:
 def parse_address(text: str) -> tuple[str, int]:
     """`127.0.0.1:8080` or `[::1]:8080` as host and port."""
     if not FORMS["address"].fits(text):
-        raise ImpossibleParameter(f"--listen {text!r} is no address", f"write {FORMS['address'].text}")
+        raise InvalidParameter(f"--listen {text!r} is no address", f"write {FORMS['address'].text}")
     host, _, port = text.rpartition(":")
     return host.strip("[]"), int(port)
 

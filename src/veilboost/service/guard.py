@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from veilboost.errors import (
     ExposedKey,
-    ImpossibleParameter,
+    InvalidParameter,
     PeerBroken,
     TableBusy,
     UnknownPeer,
@@ -56,7 +56,7 @@ def read_token(file: Path) -> bytes:
     except UnreadableCertificate as error:
         raise UnreadableFile(error.what) from None
     if len(token) < SHORTEST_TOKEN or not all(33 <= letter < 127 for letter in token):
-        raise ImpossibleParameter(
+        raise InvalidParameter(
             f"{file} does not hold a token of at least {SHORTEST_TOKEN} letters, digits and signs",
             "write one with: openssl rand -hex 32",
         )

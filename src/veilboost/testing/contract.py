@@ -28,7 +28,7 @@ from veilboost.data.table import PartyTable
 from veilboost.engine.api import open_engine
 from veilboost.errors import (
     EmptyTable,
-    ImpossibleParameter,
+    InvalidParameter,
     MissingColumn,
     MixedTypes,
     UnexpectedMessage,
@@ -392,9 +392,9 @@ class HorizontalContract(_Contract):
         tables, config = horizontal_tables(), self.config()
         with pytest.raises(EmptyTable):
             simulate_training({}, SERVER, self.spec.name, config)
-        with pytest.raises(ImpossibleParameter, match="role"):
+        with pytest.raises(InvalidParameter, match="role"):
             simulate_training({"server": tables["p0"]}, SERVER, self.spec.name, config)
-        with pytest.raises(ImpossibleParameter):
+        with pytest.raises(InvalidParameter):
             simulate_training(tables, SERVER, self.spec.name, replace(config, options={"no_such": 1}))
 
     def test_different_columns_and_kinds_are_refused_before_any_row_leaves(self) -> None:

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from veilboost.errors import ImpossibleParameter, UnreadableFile
+from veilboost.errors import InvalidParameter, UnreadableFile
 from veilboost.types import PartyName
 from veilboost.wire.message import Message
 
@@ -204,7 +204,7 @@ class Network:
         """From text as `20mbit,100ms`."""
         found = _FORM.fullmatch(text.strip().lower())
         if found is None or float(found[1]) == 0:
-            raise ImpossibleParameter(f"{text!r} is no network", "write it as 20mbit,100ms")
+            raise InvalidParameter(f"{text!r} is no network", "write it as 20mbit,100ms")
         return Network(float(found[1]) * _BITS[found[2]], float(found[3]) * _SECONDS[found[4]])
 
     def seconds(self, rounds: int, size: int) -> float:

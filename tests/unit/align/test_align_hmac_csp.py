@@ -27,7 +27,7 @@ from veilboost.align.memory import MemoryFederation, align_in_memory
 from veilboost.errors import (
     DuplicateIds,
     FalseIntersection,
-    ImpossibleParameter,
+    InvalidParameter,
     MalformedMessage,
     UnexpectedMessage,
     UnsupportedCombination,
@@ -158,7 +158,7 @@ def test_a_passive_party_keeps_the_order_of_steps_and_survives_wrong_ones():
     for message in (SubmitHashes(), ConfirmCommon(), KeyRequest(), CommonRequest()):
         with pytest.raises(UnexpectedMessage):
             passive.handle(message)
-    with pytest.raises(ImpossibleParameter, match="md5"):
+    with pytest.raises(InvalidParameter, match="md5"):
         passive.handle(PrepareHashes("md5"))
     own = federation.driver.align()
     assert own.rows == passive.alignment().rows == 2

@@ -12,7 +12,7 @@ from veilboost.align.ids import contains, distinct, find, sort_order, strictly_s
 from veilboost.crypto.csprng import Csprng
 from veilboost.crypto.curve import check_points, hash_to_points, multiply
 from veilboost.crypto.fingerprint import keyed_digests
-from veilboost.errors import ImpossibleParameter, MalformedMessage
+from veilboost.errors import InvalidParameter, MalformedMessage
 
 pytestmark = pytest.mark.fast
 
@@ -31,7 +31,7 @@ def test_digests_are_those_of_the_standard_library():
         sha = [hmac.digest(key, t, "sha512")[:size] for t in TEXTS]
         assert keyed_digests(TEXTS, key, "hmac-sha512", size).tobytes() == b"".join(sha)
     assert keyed_digests([], key, "blake2b", 16).shape == (0, 16)
-    with pytest.raises(ImpossibleParameter, match="md5"):
+    with pytest.raises(InvalidParameter, match="md5"):
         keyed_digests(TEXTS, key, "md5", 16)
 
 

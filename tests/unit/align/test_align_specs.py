@@ -11,7 +11,7 @@ import pytest
 from veilboost.align.api import alignment_named, all_alignments
 from veilboost.align.memory import MemoryFederation, align_in_memory
 from veilboost.data.table import PartyTable
-from veilboost.errors import EmptyIntersection, ImpossibleParameter, VeilBoostError
+from veilboost.errors import EmptyIntersection, InvalidParameter, VeilBoostError
 from veilboost.privacy.statement import Status
 from veilboost.types import Column
 from veilboost.wire.message import Done, Message
@@ -32,7 +32,7 @@ def scene(spec, parties=3, rows=40):
 
 def test_three_ways_are_known():
     assert list(all_alignments()) == ["preshared", "ecdh", "hmac_csp"]
-    with pytest.raises(ImpossibleParameter, match="use one of preshared, ecdh, hmac_csp"):
+    with pytest.raises(InvalidParameter, match="use one of preshared, ecdh, hmac_csp"):
         alignment_named("psi")
 
 
@@ -164,7 +164,7 @@ def test_a_result_is_not_there_before_its_time(spec):
 
 
 def test_an_alignment_needs_two_parties():
-    with pytest.raises(ImpossibleParameter):
+    with pytest.raises(InvalidParameter):
         align_in_memory("ecdh", {"a": np.array([1])}, "a")
-    with pytest.raises(ImpossibleParameter):
+    with pytest.raises(InvalidParameter):
         align_in_memory("ecdh", {"a": np.array([1]), "b": np.array([1])}, "c")

@@ -17,7 +17,7 @@ import pytest
 import sealed_twins
 import veilboost.audit.lower_bound as module
 from veilboost.audit.lower_bound import feature_lower_bound, label_lower_bound, lower_bound
-from veilboost.errors import ImpossibleParameter
+from veilboost.errors import InvalidParameter
 from veilboost.protocols.sealed import active
 
 SURE = 1 - 1e-6
@@ -40,7 +40,7 @@ def test_nothing_is_told_apart_where_nothing_differs() -> None:
 
 
 def test_too_few_runs_are_refused() -> None:
-    with pytest.raises(ImpossibleParameter, match="repeats"):
+    with pytest.raises(InvalidParameter, match="repeats"):
         lower_bound(np.zeros(3), np.ones(3), 0.01)
 
 

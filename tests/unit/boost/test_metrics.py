@@ -12,7 +12,7 @@ from sklearn import metrics as sk
 from veilboost.boost import metrics
 from veilboost.boost.metrics import check_metric_fits, metric_named
 from veilboost.config import METRICS
-from veilboost.errors import ImpossibleParameter, LabelOutOfRange, UnsupportedCombination
+from veilboost.errors import InvalidParameter, LabelOutOfRange, UnsupportedCombination
 
 pytestmark = pytest.mark.fast
 
@@ -147,15 +147,15 @@ def test_whole_numbers_are_welcome_as_labels():
     ],
 )
 def test_what_means_nothing_is_refused(metric, y, p, weight):
-    with pytest.raises(ImpossibleParameter):
+    with pytest.raises(InvalidParameter):
         metric(y, p, weight)
 
 
 @pytest.mark.parametrize("metric", CLASSES, ids=lambda function: function.__name__)
 def test_class_metrics_refuse_what_they_cannot_read(metric):
-    with pytest.raises(ImpossibleParameter):
+    with pytest.raises(InvalidParameter):
         metric(np.array([0.0, 1.0]), np.array([0.5, 0.5]), None)
-    with pytest.raises(ImpossibleParameter):
+    with pytest.raises(InvalidParameter):
         metric(np.array([0.0, 1.0]), np.full((3, 2), 0.5), None)
     for label in (2.0, -1.0, math.nan):
         with pytest.raises(LabelOutOfRange):
@@ -179,7 +179,7 @@ def test_every_metric_of_the_configuration_exists(name):
 
 @pytest.mark.parametrize("name", ["auto", "AUC", ""])
 def test_unknown_metrics_are_refused(name):
-    with pytest.raises(ImpossibleParameter, match="metric"):
+    with pytest.raises(InvalidParameter, match="metric"):
         metric_named(name)
 
 
@@ -200,7 +200,7 @@ def test_metrics_that_do_not_fit_are_refused(metric, objective):
 
 def test_fitting_needs_known_names():
     check_metric_fits("ks", "binary")
-    with pytest.raises(ImpossibleParameter):
+    with pytest.raises(InvalidParameter):
         check_metric_fits("nothing", "binary")
-    with pytest.raises(ImpossibleParameter):
+    with pytest.raises(InvalidParameter):
         check_metric_fits("auc", "nothing")

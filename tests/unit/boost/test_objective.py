@@ -14,7 +14,7 @@ from veilboost.boost.objective import BinaryLogistic, Objective, make_objective,
 from veilboost.config import OBJECTIVES, TrainingConfig
 from veilboost.errors import (
     GradientRange,
-    ImpossibleParameter,
+    InvalidParameter,
     LabelNotANumber,
     LabelOutOfRange,
     UnsupportedCombination,
@@ -191,18 +191,18 @@ def test_base_margin_of_one_class_is_finite(name, label):
     ],
 )
 def test_impossible_base_scores_are_refused(name, score):
-    with pytest.raises(ImpossibleParameter, match="base_score"):
+    with pytest.raises(InvalidParameter, match="base_score"):
         make_objective(name).base_margin(np.array([0.0, 1.0]), None, score)
 
 
 @pytest.mark.parametrize("weight", [None, np.zeros(0)])
 def test_no_rows_give_no_base_score(weight):
-    with pytest.raises(ImpossibleParameter, match="base_score"):
+    with pytest.raises(InvalidParameter, match="base_score"):
         make_objective("regression").base_margin(np.zeros(0), weight, None)
 
 
 def test_no_weight_gives_no_base_score():
-    with pytest.raises(ImpossibleParameter, match="base_score"):
+    with pytest.raises(InvalidParameter, match="base_score"):
         make_objective("regression").base_margin(np.ones(3), np.zeros(3), None)
 
 
@@ -332,12 +332,12 @@ def test_a_custom_loss_is_weighed_like_the_others():
 @pytest.mark.parametrize(
     ("loss", "error"),
     [
-        (lambda m, y: m - y, ImpossibleParameter),
-        (lambda m, y: None, ImpossibleParameter),
-        (lambda m, y: (m - y, np.ones(2)), ImpossibleParameter),
-        (lambda m, y: ((m - y)[None], np.ones(3)), ImpossibleParameter),
-        (lambda m, y: (m - y, 1.0), ImpossibleParameter),
-        (lambda m, y: (m - y, ["a", "b", "c"]), ImpossibleParameter),
+        (lambda m, y: m - y, InvalidParameter),
+        (lambda m, y: None, InvalidParameter),
+        (lambda m, y: (m - y, np.ones(2)), InvalidParameter),
+        (lambda m, y: ((m - y)[None], np.ones(3)), InvalidParameter),
+        (lambda m, y: (m - y, 1.0), InvalidParameter),
+        (lambda m, y: (m - y, ["a", "b", "c"]), InvalidParameter),
         (lambda m, y: (m * np.nan, np.ones(3)), GradientRange),
         (lambda m, y: (m, np.array([1.0, np.inf, 1.0])), GradientRange),
         (lambda m, y: (m, np.array([1.0, -1e-9, 1.0])), GradientRange),
@@ -380,14 +380,14 @@ def test_a_custom_loss_hears_of_its_own_mistakes():
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        ({"name": "auto"}, ImpossibleParameter),
-        ({"name": "custom"}, ImpossibleParameter),
-        ({"name": "multiclass", "classes": 1}, ImpossibleParameter),
-        ({"name": "binary", "scale_pos_weight": 0.0}, ImpossibleParameter),
-        ({"name": "binary", "scale_pos_weight": math.inf}, ImpossibleParameter),
-        ({"name": "poisson", "max_delta_step": -0.1}, ImpossibleParameter),
-        ({"name": "poisson", "max_delta_step": math.nan}, ImpossibleParameter),
-        ({"name": "binary", "order": "third"}, ImpossibleParameter),
+        ({"name": "auto"}, InvalidParameter),
+        ({"name": "custom"}, InvalidParameter),
+        ({"name": "multiclass", "classes": 1}, InvalidParameter),
+        ({"name": "binary", "scale_pos_weight": 0.0}, InvalidParameter),
+        ({"name": "binary", "scale_pos_weight": math.inf}, InvalidParameter),
+        ({"name": "poisson", "max_delta_step": -0.1}, InvalidParameter),
+        ({"name": "poisson", "max_delta_step": math.nan}, InvalidParameter),
+        ({"name": "binary", "order": "third"}, InvalidParameter),
         ({"name": "regression", "scale_pos_weight": 2.0}, UnsupportedCombination),
         ({"name": "binary", "custom": squared}, UnsupportedCombination),
     ],

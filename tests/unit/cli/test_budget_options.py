@@ -6,7 +6,7 @@ import pytest
 
 from veilboost.cli.options import with_budget
 from veilboost.config import TrainingConfig
-from veilboost.errors import ImpossibleParameter, UnsupportedCombination
+from veilboost.errors import InvalidParameter, UnsupportedCombination
 from veilboost.protocols.registry import protocol_named
 
 
@@ -34,8 +34,8 @@ def test_rows_in_different_hands_too():
     [
         ("lattice", 1.0, None, UnsupportedCombination),
         ("ldp", None, 1.0, UnsupportedCombination),
-        ("sealed", 0.0, None, ImpossibleParameter),
-        ("sealed", math.nan, None, ImpossibleParameter),
+        ("sealed", 0.0, None, InvalidParameter),
+        ("sealed", math.nan, None, InvalidParameter),
     ],
 )
 def test_a_budget_that_nothing_would_keep_is_refused(protocol, eps, eps_features, error):

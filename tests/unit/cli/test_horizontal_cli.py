@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from veilboost.cli.main import app
 from veilboost.config import TrainingConfig
 from veilboost.data import load_table
-from veilboost.errors import ImpossibleParameter, MissingPart, UnknownProtocol, UnsupportedCombination, VeilBoostError
+from veilboost.errors import InvalidParameter, MissingPart, UnknownProtocol, UnsupportedCombination, VeilBoostError
 from veilboost.party.job import load_job
 from veilboost.party.runs import RunFolder
 from veilboost.party.simulation import SERVER, simulate_training
@@ -98,12 +98,12 @@ def test_secagg_keeps_rows_to_validate_on(table):
         (["--protocol", "plain", "--setting", "horizontal"], UnsupportedCombination),
         (["--protocol", "plain", "--participants", "3"], UnsupportedCombination),
         (["--protocol", "secagg", "--eps", "1"], UnsupportedCombination),
-        (["--protocol", "mal", "--eps", "0"], ImpossibleParameter),
-        (["--protocol", "mal", "--setting", "diagonal"], ImpossibleParameter),
-        (["--protocol", "mal", "--participants", "0"], ImpossibleParameter),
+        (["--protocol", "mal", "--eps", "0"], InvalidParameter),
+        (["--protocol", "mal", "--setting", "diagonal"], InvalidParameter),
+        (["--protocol", "mal", "--participants", "0"], InvalidParameter),
         (["--protocol", "mal", "--participants", "1000"], VeilBoostError),
         (["--protocol", "mal", "--validation-size", "0.2"], UnsupportedCombination),
-        (["--protocol", "mal", "--trees", "2", "--network", "fast"], ImpossibleParameter),
+        (["--protocol", "mal", "--trees", "2", "--network", "fast"], InvalidParameter),
     ],
 )
 def test_what_does_not_go_together_is_refused(table, options, error):
@@ -166,7 +166,7 @@ def test_a_file_for_a_job_over_rows_is_written(tmp_path, protocol):
     job = load_job(file)
     assert (job.driver, job.owners) == ("hub", ("north", "south"))
     assert set(job.helpers) == set(protocol_named(protocol, "horizontal").helpers)
-    with pytest.raises(ImpossibleParameter, match="role"):
+    with pytest.raises(InvalidParameter, match="role"):
         run("init", "job", "credit", "--protocol", protocol, "--out", file, "--party", "hub", "--party", "a:judge=b:1")
 
 
@@ -188,5 +188,5 @@ def test_networks():
     ]
     assert line.replay(entries) == pytest.approx(3 * 0.1 + 8 * 3000 / 2e7)
     for text in ("", "20mbit", "0mbit,1ms", "20mb,1ms", "-1mbit,1ms"):
-        with pytest.raises(ImpossibleParameter):
+        with pytest.raises(InvalidParameter):
             Network.parse(text)

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from veilboost.cli.options import option_flag, training_options
 from veilboost.config import TrainingConfig
-from veilboost.errors import ImpossibleParameter
+from veilboost.errors import InvalidParameter
 from veilboost.fields import info_of
 
 pytestmark = pytest.mark.fast
@@ -73,7 +73,7 @@ def test_options_of_a_protocol_are_named_values() -> None:
 
 @pytest.mark.parametrize("given", [("key_bits",), ("=3",), ("a=1", "a=2")])
 def test_an_option_without_name_or_value_or_given_twice_is_refused(given: tuple[str, ...]) -> None:
-    with pytest.raises(ImpossibleParameter):
+    with pytest.raises(InvalidParameter):
         _run(*(text for option in given for text in ("--option", option)))
 
 
@@ -122,7 +122,7 @@ def test_help_tells_what_a_parameter_does_its_range_and_default() -> None:
 )
 def test_ranges_are_refused_by_the_config_itself(arguments: tuple[str, ...], says: str) -> None:
     app, _ = _app()
-    with pytest.raises(ImpossibleParameter) as refused:
+    with pytest.raises(InvalidParameter) as refused:
         CliRunner().invoke(app, list(arguments), catch_exceptions=False)
     assert says in str(refused.value)
 

@@ -14,7 +14,7 @@ from parties import CONFIG, Town, make_certificates
 from support import SHORT_KEY
 from veilboost.cli.main import app
 from veilboost.cli.party import _tell
-from veilboost.errors import ImpossibleParameter, UnsupportedCombination
+from veilboost.errors import InvalidParameter, UnsupportedCombination
 from veilboost.party.hub import own_identity
 from veilboost.party.settings import load_party
 
@@ -46,12 +46,12 @@ def test_preparing_says_what_lies_where_in_words_and_as_json(town):
     assert again.stdout.startswith("81 encryptions with a key of 512 bits lie ready in ")
     assert isinstance(prepare(town, backend="lattice").exception, UnsupportedCombination)
     assert prepare(town, "--trees", "0", **SHORT_KEY).exit_code == 2
-    assert isinstance(prepare(town, "--only", "everything", **SHORT_KEY).exception, ImpossibleParameter)
+    assert isinstance(prepare(town, "--only", "everything", **SHORT_KEY).exception, InvalidParameter)
 
 
 def test_the_old_name_says_the_new_one():
     old = CliRunner().invoke(app, ["elxgb", "prepare", "job.toml", "--config", "bank.toml"])
-    assert isinstance(old.exception, ImpossibleParameter)
+    assert isinstance(old.exception, InvalidParameter)
     assert "veilboost prepare JOB" in str(old.exception)
 
 

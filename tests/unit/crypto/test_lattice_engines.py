@@ -23,7 +23,7 @@ from veilboost.crypto.lattice.keys import (
     chosen_engine,
     run_length,
 )
-from veilboost.errors import ImpossibleParameter
+from veilboost.errors import InvalidParameter
 
 pytestmark = pytest.mark.fast
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "lattice.json").read_text(encoding="utf-8"))
@@ -195,7 +195,7 @@ def test_an_engine_is_chosen_by_name(monkeypatch):
         monkeypatch.setenv(ENGINE_VARIABLE, name)
         assert chosen_engine() == name
     monkeypatch.setenv(ENGINE_VARIABLE, "abacus")
-    with pytest.raises(ImpossibleParameter, match="portable"):
+    with pytest.raises(InvalidParameter, match="portable"):
         chosen_engine()
 
 

@@ -24,7 +24,7 @@ from veilboost.crypto.ore.api import (
     unseal,
 )
 from veilboost.crypto.ore.schemes import SCHEMES, SLOTS, LewiWu, Pore, scheme_named
-from veilboost.errors import ImpossibleParameter, InfiniteValues, MalformedMessage
+from veilboost.errors import InfiniteValues, InvalidParameter, MalformedMessage
 
 pytestmark = pytest.mark.fast
 
@@ -119,13 +119,13 @@ def test_pore_without_its_key_or_with_garbage():
 @pytest.mark.parametrize("name", SCHEMES)
 def test_strangers_are_refused(name):
     scheme = scheme_named(name, 32)
-    with pytest.raises(ImpossibleParameter):
+    with pytest.raises(InvalidParameter):
         scheme.encrypt(KEYS, 2**32, Csprng())
     with pytest.raises(MalformedMessage):
         scheme.compare(KEYS.comparison, b"", b"")
-    with pytest.raises(ImpossibleParameter):
+    with pytest.raises(InvalidParameter):
         scheme_named(name, 48)
-    with pytest.raises(ImpossibleParameter):
+    with pytest.raises(InvalidParameter):
         scheme_named("rot13")
 
 

@@ -8,7 +8,7 @@ import pytest
 from veilboost.crypto.csprng import Csprng
 from veilboost.crypto.paillier.integers import halve, to_bytes
 from veilboost.crypto.paillier.keys import check_public_key, generate_key
-from veilboost.errors import ImpossibleParameter, MalformedMessage
+from veilboost.errors import InvalidParameter, MalformedMessage
 
 pytestmark = pytest.mark.fast
 KEY = generate_key(512, Csprng(b"refusals"), allow_insecure=True)
@@ -85,11 +85,11 @@ def test_no_ciphertexts_are_fine():
 
 @pytest.mark.parametrize("bits", [512, 1024])
 def test_short_keys_must_be_asked_for(bits):
-    with pytest.raises(ImpossibleParameter, match="protects nobody"):
+    with pytest.raises(InvalidParameter, match="protects nobody"):
         generate_key(bits, Csprng())
 
 
 @pytest.mark.parametrize("bits", [0, 256, 2047, 4096])
 def test_other_sizes_do_not_exist(bits):
-    with pytest.raises(ImpossibleParameter):
+    with pytest.raises(InvalidParameter):
         generate_key(bits, Csprng(), allow_insecure=True)

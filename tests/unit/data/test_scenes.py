@@ -55,7 +55,7 @@ def test_each_party_has_numbers_categories_and_gaps() -> None:
 
 
 def test_too_small_a_scene_is_refused() -> None:
-    with pytest.raises(errors.ImpossibleParameter):
+    with pytest.raises(errors.InvalidParameter):
         make_scene(10)
 
 

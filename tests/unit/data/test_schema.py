@@ -92,8 +92,8 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], type[errors.VeilBoostError]]] = {
     "infinite": (arrow(x=[float("inf"), 1, SALARY]), {"features": ["x"]}, E.InfiniteValues),
     "infinite as float32": (arrow(x=[-1e300, 1, SALARY]), {"features": ["x"]}, E.InfiniteValues),
     "weight missing": (arrow(y=[None, 1, SALARY]), {"weight": "y"}, E.InfiniteValues),
-    "weight negative": (arrow(y=[-SALARY, 1, 2]), {"weight": "y"}, E.ImpossibleParameter),
-    "weights all zero": (arrow(y=[0, 0, 0]), {"weight": "y"}, E.ImpossibleParameter),
+    "weight negative": (arrow(y=[-SALARY, 1, 2]), {"weight": "y"}, E.InvalidParameter),
+    "weights all zero": (arrow(y=[0, 0, 0]), {"weight": "y"}, E.InvalidParameter),
     "id among features": (arrow(), {"id": "id", "features": ["x", "id"]}, E.IdIsFeature),
     "label among features": (arrow(), {"label": "y", "features": ["y"]}, E.UnsupportedCombination),
     "label is id": (arrow(), {"label": "y", "id": "y"}, E.UnsupportedCombination),
@@ -156,7 +156,7 @@ def test_constant_columns_may_be_dropped_or_kept() -> None:
     rows = arrow(same=["s", "s", "s"], none=pa.nulls(3))
     assert load_table(rows, id="id", rules=SchemaRules("drop")).names == ("x", "y")
     assert load_table(rows, id="id", rules=SchemaRules("keep")).names == ("x", "y", "same", "none")
-    with pytest.raises(errors.ImpossibleParameter):
+    with pytest.raises(errors.InvalidParameter):
         SchemaRules("forget")  # pyright: ignore[reportArgumentType]
 
 
@@ -220,7 +220,7 @@ def test_labels_that_fit(label: Any, objective: str, classes: Any) -> None:
         (floats(0, np.nan), "binary", None, errors.LabelNotANumber),
         (floats(0, np.nan), "regression", None, errors.LabelNotANumber),
         (floats(), "auto", None, errors.EmptyTable),
-        (floats(0, 1), "ranking", None, errors.ImpossibleParameter),
+        (floats(0, 1), "ranking", None, errors.InvalidParameter),
     ],
 )
 def test_labels_that_do_not_fit(label: Any, objective: str, classes: Any, expected: type[Exception]) -> None:

@@ -17,7 +17,7 @@ from veilboost.engine.api import check_job, open_engine
 from veilboost.engine.pool import Pool
 from veilboost.engine.sharded import ShardedEngine
 from veilboost.errors import (
-    ImpossibleParameter,
+    InvalidParameter,
     MalformedMessage,
     UnexpectedMessage,
     UnreadableFile,
@@ -287,8 +287,8 @@ def test_a_loss_of_ones_own_is_refused_before_anything_starts():
 @pytest.mark.parametrize(
     ("engine", "workers", "error"),
     [
-        ("spark", None, ImpossibleParameter),
-        ("ray", 0, ImpossibleParameter),
+        ("spark", None, InvalidParameter),
+        ("ray", 0, InvalidParameter),
         ("local", 3, UnsupportedCombination),
         ("disk", 3, UnsupportedCombination),
         ("disk:/no/such/folder", None, UnreadableFile),

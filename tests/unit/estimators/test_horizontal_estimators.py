@@ -11,7 +11,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from veilboost import HorizontalClassifier, HorizontalRegressor
 from veilboost.errors import (
-    ImpossibleParameter,
+    InvalidParameter,
     MissingColumn,
     MissingLabel,
     RowsDiffer,
@@ -90,7 +90,7 @@ def test_regression() -> None:
 
 @pytest.mark.fast
 def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(ImpossibleParameter):
+    with pytest.raises(InvalidParameter):
         HorizontalClassifier(participants=0).fit(np.eye(4), [0, 1, 0, 1])
     with pytest.raises(RowsDiffer):
         HorizontalClassifier(participants=5).fit(np.eye(4), [0, 1, 0, 1])

@@ -10,7 +10,7 @@ import pytest
 from support import make_columns, make_labels, split_among, train
 from veilboost.boost import grower
 from veilboost.config import TrainingConfig
-from veilboost.errors import ForeignColumns, ImpossibleParameter, MalformedMessage, MissingPart, UnexpectedMessage
+from veilboost.errors import ForeignColumns, InvalidParameter, MalformedMessage, MissingPart, UnexpectedMessage
 from veilboost.infer import joint
 from veilboost.infer.joint import PredictionResponder
 from veilboost.infer.messages import AllSplitsRequest, BeginPrediction, RouteAnswer, RouteRequest
@@ -113,7 +113,7 @@ def test_unknown_categories_and_missing_columns():
         predict(Column(last.columns[-1].name, np.zeros(150, dtype=np.float32)))
     with pytest.raises(ForeignColumns):
         simulate_prediction(run.parts, "p0", {**tables, "p2": last.select(last.names[:-1])})
-    with pytest.raises(ImpossibleParameter):
+    with pytest.raises(InvalidParameter):
         simulate_prediction(run.parts, "p0", tables, "guessing")
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from test_joined import OBJECTIVES, trained
 
-from veilboost.errors import ImpossibleParameter
+from veilboost.errors import InvalidParameter
 from veilboost.model.explain import (
     IMPORTANCE_KINDS,
     describe,
@@ -90,7 +90,7 @@ def test_nothing_splits() -> None:
 
 
 def test_refuses_an_unknown_kind() -> None:
-    with pytest.raises(ImpossibleParameter, match="shap"):
+    with pytest.raises(InvalidParameter, match="shap"):
         importance(join(trained()), "shap")
 
 

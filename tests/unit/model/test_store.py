@@ -20,7 +20,7 @@ from test_joined import OBJECTIVES, people, trained
 
 from veilboost.errors import (
     DamagedModel,
-    ImpossibleParameter,
+    InvalidParameter,
     MissingPart,
     ModelError,
     ModelVersion,
@@ -146,7 +146,7 @@ def test_plain_names_are_the_folders_names(parts: dict[str, Part], tmp_path: Pat
 def test_refuses_names_that_are_no_folders(parts: dict[str, Part], tmp_path: Path) -> None:
     part = parts[PASSIVE]
     for names in (("",), ("x" * 300,), ("Bank", "bank")):
-        with pytest.raises(ImpossibleParameter):
+        with pytest.raises(InvalidParameter):
             save_model({name: replace(part, party=name) for name in names}, tmp_path)
 
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from papers.__main__ import app
 from veilboost.cli.main import app as veilboost
-from veilboost.errors import ImpossibleParameter, UnknownRun, UnreadableFile, VeilBoostError
+from veilboost.errors import InvalidParameter, UnknownRun, UnreadableFile, VeilBoostError
 
 pytestmark = pytest.mark.fast
 
@@ -58,12 +58,12 @@ def test_a_table_is_measured_and_told(data: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [
-        ((), ImpossibleParameter, "no paper is named"),
-        (("other",), ImpossibleParameter, "choose one of maskedxgboost, fedxgboost"),
-        (("fedxgboost", "--table", 9), ImpossibleParameter, "has no target 'table-9'"),
-        (("fedxgboost", "--table", 1, "--figure", 4), ImpossibleParameter, "name one target"),
-        (("--all", "--table", 1), ImpossibleParameter, "table-1 and --all are both asked for"),
-        (("fedxgboost", "--table", 1), ImpossibleParameter, "--data and --out are needed"),
+        ((), InvalidParameter, "no paper is named"),
+        (("other",), InvalidParameter, "choose one of maskedxgboost, fedxgboost"),
+        (("fedxgboost", "--table", 9), InvalidParameter, "has no target 'table-9'"),
+        (("fedxgboost", "--table", 1, "--figure", 4), InvalidParameter, "name one target"),
+        (("--all", "--table", 1), InvalidParameter, "table-1 and --all are both asked for"),
+        (("fedxgboost", "--table", 1), InvalidParameter, "--data and --out are needed"),
         (("--page", "p.html", "--out", "/nowhere"), UnknownRun, "holds no claims"),
         (("fedxgboost", "--data", "/nowhere", "--out", "o"), UnreadableFile, "there is no folder '/nowhere'"),
     ],
@@ -102,5 +102,5 @@ def test_it_runs_as_a_module_and_refuses_in_one_line() -> None:
 @pytest.mark.parametrize("words", [(), ("mal", "--table", "3"), ("--help",)])
 def test_the_old_command_says_where_it_went(words: tuple[str, ...]) -> None:
     result = CliRunner().invoke(veilboost, ["reproduce", *words])
-    assert isinstance(result.exception, ImpossibleParameter)
+    assert isinstance(result.exception, InvalidParameter)
     assert "python -m papers" in str(result.exception)

@@ -24,7 +24,7 @@ from veilboost.errors import (
     CertificateRevoked,
     ExposedKey,
     ForeignCertificate,
-    ImpossibleParameter,
+    InvalidParameter,
     KeyMismatch,
     NotACertificate,
     UnknownPeer,
@@ -127,24 +127,24 @@ def test_a_file_that_comes_to_be_meanwhile_is_not_overwritten(tmp_path: Path) ->
 
 @pytest.mark.parametrize("party", ["", "ca", "CA", "a b", "../bank", "bank/x", "-x", "ü", "x" * 65, "a\n"])
 def test_impossible_party_names_are_refused(folder: Path, party: str) -> None:
-    with pytest.raises(ImpossibleParameter):
+    with pytest.raises(InvalidParameter):
         issue(folder, party, HOSTS)
 
 
 @pytest.mark.parametrize("host", ["", "bank.example:7400", "http://bank", "a b", "fe80::1%eth0", "ü.example", "a..b"])
 def test_impossible_hosts_are_refused(folder: Path, host: str) -> None:
-    with pytest.raises(ImpossibleParameter):
+    with pytest.raises(InvalidParameter):
         issue(folder, "shop", [host])
     assert not (folder / "shop.key").exists()
 
 
 def test_impossible_lives_are_refused(folder: Path, tmp_path: Path) -> None:
     for days in (0, -1, 36_501):
-        with pytest.raises(ImpossibleParameter, match="days"):
+        with pytest.raises(InvalidParameter, match="days"):
             init_authority(tmp_path / "other", days=days)
-    with pytest.raises(ImpossibleParameter, match="choose 3649 or fewer"):
+    with pytest.raises(InvalidParameter, match="choose 3649 or fewer"):
         issue(folder, "shop", HOSTS, days=3651)
-    with pytest.raises(ImpossibleParameter):
+    with pytest.raises(InvalidParameter):
         init_authority(tmp_path / "other", "x" * 65)
     assert not (tmp_path / "other").exists()
 

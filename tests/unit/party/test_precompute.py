@@ -17,7 +17,7 @@ from veilboost.crypto.csprng import Csprng, JobRandomness
 from veilboost.crypto.paillier.keys import PreparedOwner, PreparedRandomness, generate_key
 from veilboost.errors import (
     CheckpointFailed,
-    ImpossibleParameter,
+    InvalidParameter,
     JobExists,
     MalformedMessage,
     MissingLabel,
@@ -73,7 +73,7 @@ def test_the_model_is_the_same_and_the_stock_is_used(protocol):
     assert sha(again) == sha(usual)
     assert owner.left == (10 if protocol == "elxgb" else 0)
     longer = dataclasses.replace(config, options={})
-    with pytest.raises(ImpossibleParameter, match="key_bits"):
+    with pytest.raises(InvalidParameter, match="key_bits"):
         simulate_training(tables, "p0", protocol, longer, prepared=owner)
 
 
@@ -134,7 +134,7 @@ def test_who_cannot_prepare_is_told(town):
         prepare(shop, written(town, **SHORT_KEY), only="encryption")
     with pytest.raises(UnsupportedCombination, match="hashes no ids"):
         prepare(shop, written(town, **SHORT_KEY))
-    with pytest.raises(ImpossibleParameter):
+    with pytest.raises(InvalidParameter):
         prepare(bank, written(town, key_bits=512))
     RunFolder.create(bank.runs, "credit").note(state="finished")
     with pytest.raises(JobExists):

@@ -16,7 +16,7 @@ from support import make_columns, split_among
 from veilboost import VerticalClassifier, VerticalRegressor
 from veilboost.cli.main import app
 from veilboost.config import TrainingConfig
-from veilboost.errors import ImpossibleParameter, LabelOutOfRange, UnsupportedCombination
+from veilboost.errors import InvalidParameter, LabelOutOfRange, UnsupportedCombination
 from veilboost.party.simulation import Simulation, simulate_training
 from veilboost.protocols.registry import protocol_named
 from veilboost.protocols.validation import ResolvedJob, resolve, validate, with_classes
@@ -184,9 +184,9 @@ def test_labels_outside_the_declared_classes_are_refused() -> None:
         assert "middle" not in str(caught.value)
     with pytest.raises(LabelOutOfRange, match="numbers"):
         simulated(FLAG, classes=["no", "yes"])
-    with pytest.raises(ImpossibleParameter, match="twice"):
+    with pytest.raises(InvalidParameter, match="twice"):
         simulated(KIND, classes=["low", "low", "high"])
-    with pytest.raises(ImpossibleParameter, match="classifier"):
+    with pytest.raises(InvalidParameter, match="classifier"):
         estimator(AMOUNT, "plain", VerticalRegressor, classes=["a", "b"])
     with pytest.raises(UnsupportedCombination, match="3 classes are declared"):
         simulated(KIND, objective="binary", classes=["low", "middle", "high"])

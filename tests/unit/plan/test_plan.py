@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from veilboost.boost.booster import RoundResult
 from veilboost.cli.main import app
-from veilboost.errors import ImpossibleParameter, UnreadableFile, UnsupportedCombination
+from veilboost.errors import InvalidParameter, UnreadableFile, UnsupportedCombination
 from veilboost.plan import calibrate as calibrating
 from veilboost.plan import calibrate as measuring
 from veilboost.plan.calibrate import (
@@ -244,7 +244,7 @@ def test_parties_work_at_the_same_time_and_share_the_drivers_line() -> None:
     ],
 )  # fmt: skip
 def test_impossible_jobs_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ImpossibleParameter):
+    with pytest.raises(InvalidParameter):
         PlannedJob(**({"rows": 100, "features": (2, 2)} | wrong))
 
 
@@ -303,11 +303,11 @@ def test_the_command_tells_every_protocol(kept: Path) -> None:
     [
         ((), UnsupportedCombination),
         (("--rows", "1e6"), UnsupportedCombination),
-        (("--rows", "1e6", "--features", "a,b"), ImpossibleParameter),
+        (("--rows", "1e6", "--features", "a,b"), InvalidParameter),
         (("--rows", "1e6", "--features", "3,4", "--parties", "3"), UnsupportedCombination),
-        (("--rows", "1e6", "--features", "3,4", "--protocol", "magic"), ImpossibleParameter),
-        (("--rows", "1e6", "--features", "3,4", "--network", "fast"), ImpossibleParameter),
-        (("--rows", "inf", "--features", "3,4"), ImpossibleParameter),
+        (("--rows", "1e6", "--features", "3,4", "--protocol", "magic"), InvalidParameter),
+        (("--rows", "1e6", "--features", "3,4", "--network", "fast"), InvalidParameter),
+        (("--rows", "inf", "--features", "3,4"), InvalidParameter),
     ],
 )
 def test_what_cannot_be_planned_is_refused(kept: Path, words: tuple[str, ...], error: type[Exception]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from veilboost.errors import ImpossibleParameter
+from veilboost.errors import InvalidParameter
 from veilboost.privacy.accountant import by_adversary, compose, gaussian_delta, gaussian_epsilon, spending
 from veilboost.privacy.calibrate import (
     CalibrationRequest,
@@ -121,13 +121,13 @@ def test_nothing_costs_nothing_and_delta_zero_is_for_pure_mechanisms():
 
 @pytest.mark.parametrize("delta", [-1e-9, 1.0, math.nan, math.inf])
 def test_an_impossible_delta_is_refused(delta):
-    with pytest.raises(ImpossibleParameter):
+    with pytest.raises(InvalidParameter):
         compose([], delta)
 
 
 def test_adjacencies_are_never_mixed():
     label, record = Gaussian(1.0, **ABOUT), Gaussian(1.0, **ABOUT | {"adjacency": Adjacency.PASSIVE_RECORD})
-    with pytest.raises(ImpossibleParameter, match="adjacenc"):
+    with pytest.raises(InvalidParameter, match="adjacenc"):
         compose([label, record], 1e-5)
     assert [adjacency for adjacency, _ in by_adversary([label, record, label])] == [
         Adjacency.LABEL,
@@ -188,7 +188,7 @@ def test_impossible_budgets_are_refused(bad):
         lambda: CalibrationRequest(**size | {"rows": 0}, epsilon_active=1.0),
         lambda: CalibrationRequest(**size),
     ):
-        with pytest.raises(ImpossibleParameter):
+        with pytest.raises(InvalidParameter):
             make()
 
 

@@ -8,7 +8,7 @@ import math
 import pytest
 
 from veilboost.crypto.csprng import Csprng, JobRandomness
-from veilboost.errors import ImpossibleParameter
+from veilboost.errors import InvalidParameter
 from veilboost.privacy.event import (
     Adjacency,
     Duchi,
@@ -75,7 +75,7 @@ def test_every_kind_is_another_fact():
     ],
 )
 def test_what_is_no_event_is_refused(make):
-    with pytest.raises(ImpossibleParameter):
+    with pytest.raises(InvalidParameter):
         make()
 
 

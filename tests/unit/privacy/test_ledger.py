@@ -11,7 +11,7 @@ from contextlib import closing
 
 import pytest
 
-from veilboost.errors import DamagedLedger, ImpossibleParameter
+from veilboost.errors import DamagedLedger, InvalidParameter
 from veilboost.privacy.accountant import gaussian_epsilon
 from veilboost.privacy.event import Adjacency, ExactRelease, Gaussian
 from veilboost.privacy.ledger import Ledger
@@ -154,7 +154,7 @@ def test_a_crash_before_the_head_was_remembered_is_no_damage(ledger):
 
 
 def refuse():
-    raise ImpossibleParameter("too much")
+    raise InvalidParameter("too much")
 
 
 def test_what_is_set_aside_counts_until_the_job_ends(ledger):
@@ -175,10 +175,10 @@ def test_what_is_set_aside_counts_until_the_job_ends(ledger):
 
 
 def test_a_refusal_writes_nothing(ledger):
-    with pytest.raises(ImpossibleParameter):
+    with pytest.raises(InvalidParameter):
         ledger.reserve("next/1", 3.0, DELTA, refuse)
     for bad in (-1.0, math.nan):
-        with pytest.raises(ImpossibleParameter):
+        with pytest.raises(InvalidParameter):
             ledger.reserve("next/1", bad, DELTA, lambda: None)
     assert ledger.verify().rows == 5
 
@@ -196,11 +196,11 @@ def _take(path, number, results):
 
     def approve():
         if ledger.spent(DELTA) + 1.0 > 3.0:
-            raise ImpossibleParameter("nothing is left")
+            raise InvalidParameter("nothing is left")
 
     try:
         ledger.reserve(f"job/{number}", 1.0, DELTA, approve)
-    except ImpossibleParameter:
+    except InvalidParameter:
         results.put(0)
         return
     for at in range(5):

@@ -13,7 +13,7 @@ import pytest
 import veilboost.party.simulation as simulation_module
 from support import SHORT_KEY, make_columns, make_labels, sha, split_among, train
 from veilboost.config import TrainingConfig
-from veilboost.errors import ImpossibleParameter, MalformedMessage, UnexpectedMessage, UnsupportedCombination
+from veilboost.errors import InvalidParameter, MalformedMessage, UnexpectedMessage, UnsupportedCombination
 from veilboost.model.joined import join
 from veilboost.privacy.accountant import compose
 from veilboost.privacy.calibrate import CalibrationRequest
@@ -183,9 +183,9 @@ def test_calibration_by_a_guess_and_by_a_budget():
     by_budget = SPEC.calibrate(CalibrationRequest(**size, epsilon_active=4.0, delta_active=1e-4))
     planned = plan(job(n_estimators=5, options=by_budget["options"]), 1000, Role.ACTIVE)
     assert compose(planned, 1e-4).noised == pytest.approx(4.0, rel=1e-3)
-    with pytest.raises(ImpossibleParameter):
+    with pytest.raises(InvalidParameter):
         SPEC.calibrate(CalibrationRequest(**size, guess=0.4))
-    with pytest.raises(ImpossibleParameter):
+    with pytest.raises(InvalidParameter):
         SPEC.calibrate(CalibrationRequest(**size, epsilon_passive=1.0))
 
 
@@ -228,17 +228,17 @@ def test_with_time_for_all_the_clock_changes_nothing():
     [
         ({"categories": "sets"}, UnsupportedCombination),
         ({"sampling": "goss"}, UnsupportedCombination),
-        ({"options": {"delta": 1.0}}, ImpossibleParameter),
+        ({"options": {"delta": 1.0}}, InvalidParameter),
         ({"options": {"key_bits": 3072}}, UnsupportedCombination),
-        ({"options": {"backend": "paillier", "key_bits": 512}}, ImpossibleParameter),
-        ({"options": {"clip": 0.0}}, ImpossibleParameter),
-        ({"objective": "poisson"}, ImpossibleParameter),
+        ({"options": {"backend": "paillier", "key_bits": 512}}, InvalidParameter),
+        ({"options": {"clip": 0.0}}, InvalidParameter),
+        ({"objective": "poisson"}, InvalidParameter),
         ({"options": PRIVATE}, UnsupportedCombination),
         (
             {"objective": "regression", "options": PRIVATE, "min_child_weight": 0.0, "base_score": 0.0},
             UnsupportedCombination,
         ),
-        ({"options": {"unknown": 1}}, ImpossibleParameter),
+        ({"options": {"unknown": 1}}, InvalidParameter),
     ],
 )
 def test_what_does_not_fit_is_refused_at_the_door(settings, error):

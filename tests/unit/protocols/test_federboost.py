@@ -13,7 +13,7 @@ from support import make_columns, make_labels, sha, split_among, train
 from veilboost.boost.columns import ColumnBlock
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import JobRandomness
-from veilboost.errors import ImpossibleParameter, MalformedMessage, UnsupportedCombination, VeilBoostError
+from veilboost.errors import InvalidParameter, MalformedMessage, UnsupportedCombination, VeilBoostError
 from veilboost.party.simulation import simulate_prediction, simulate_training
 from veilboost.privacy.accountant import compose
 from veilboost.privacy.calibrate import CalibrationRequest
@@ -120,12 +120,12 @@ def test_a_record_costs_the_sum_of_its_columns():
 def test_a_budget_that_cannot_be_spent_stops_the_buckets():
     class Empty:
         def spend(self, event):
-            raise ImpossibleParameter("nothing left")
+            raise InvalidParameter("nothing left")
 
     table = federation()["p1"]
     side, _ = opened(table, job(options={"epsilon": 1.0}))
     side.cipher.context = dataclasses.replace(side.context, account=Empty())
-    with pytest.raises(ImpossibleParameter):
+    with pytest.raises(InvalidParameter):
         side.handle(BucketsRequest())
 
 
@@ -181,7 +181,7 @@ def test_combinations_that_do_not_fit_are_refused_at_the_door(settings):
     "options", [{"epsilon": 0.0}, {"epsilon": -1.0}, {"epsilon": math.inf}, {"mechanism": "laplace"}, {"delta": 0.1}]
 )
 def test_impossible_options_are_refused_at_the_door(options):
-    with pytest.raises(ImpossibleParameter):
+    with pytest.raises(InvalidParameter):
         train(federation(), job(options=options), "federboost")
 
 
@@ -233,5 +233,5 @@ def test_calibrated_options_keep_to_the_budget():
         spent = compose([dataclasses.replace(event, count=20)], delta or 1e-6)
         assert (spent.basic if delta is None else spent.epsilon) <= 4.0 * (1 + 1e-9)
         assert 1 / 16 < found["noise"]["kept"] < 1
-    with pytest.raises(ImpossibleParameter, match="passive"):
+    with pytest.raises(InvalidParameter, match="passive"):
         SPEC.calibrate(CalibrationRequest(1000, 20, 16, 60, 6, epsilon_active=4.0))

@@ -12,7 +12,7 @@ import veilboost.party.simulation as simulation_module
 from support import make_columns, make_labels, sha, split_among, train
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import JobRandomness
-from veilboost.errors import ImpossibleParameter, MalformedMessage, UnsupportedCombination, VeilBoostError
+from veilboost.errors import InvalidParameter, MalformedMessage, UnsupportedCombination, VeilBoostError
 from veilboost.party.simulation import simulate_prediction, simulate_training
 from veilboost.privacy.accountant import compose
 from veilboost.privacy.calibrate import CalibrationRequest
@@ -229,7 +229,7 @@ def test_calibrated_options_keep_to_the_budget(options):
     ],
 )
 def test_what_cannot_be_calibrated_is_refused(request_, hint):
-    with pytest.raises(ImpossibleParameter, match=hint):
+    with pytest.raises(InvalidParameter, match=hint):
         SPEC.calibrate(CalibrationRequest(1000, 5, 32, 60, 6, **request_))
 
 
@@ -307,14 +307,14 @@ def test_combinations_that_do_not_fit_are_refused_at_the_door(settings):
     ],
 )
 def test_impossible_options_are_refused_at_the_door(options, sent):
-    with pytest.raises(ImpossibleParameter):
+    with pytest.raises(InvalidParameter):
         train(federation(), job(options=options), "ldp")
     assert not sent
 
 
 @pytest.mark.parametrize(("objective", "options"), [("regression", {}), ("poisson", {"clip": 1.0})])
 def test_a_loss_without_bounds_needs_a_clip(objective, options, sent):
-    with pytest.raises(ImpossibleParameter, match="clip"):
+    with pytest.raises(InvalidParameter, match="clip"):
         train(federation(objective), job(objective, options={"epsilon": 1.0, **options}), "ldp")
     assert not sent
 
@@ -324,7 +324,7 @@ def test_gradients_beyond_the_range_are_refused_before_anything_is_released(obje
     tables = federation("regression" if objective == "auto" else "binary")
     if objective == "binary":
         tables["p0"] = dataclasses.replace(tables["p0"], weight=np.full(ROWS, 3.0))
-    with pytest.raises(ImpossibleParameter, match="clip"):
+    with pytest.raises(InvalidParameter, match="clip"):
         keyed(tables, job(objective, options={"epsilon": 1.0}))
     assert not any(isinstance(message, LdpRound) for _, message in sent)
     options = {"epsilon": 1.0, "clip": 3.0, "clip_hessian": 3.0}

@@ -15,7 +15,7 @@ from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
 from veilboost.errors import (
     EmptyTable,
-    ImpossibleParameter,
+    InvalidParameter,
     LabelOutOfRange,
     MalformedMessage,
     MissingColumn,
@@ -388,7 +388,7 @@ def test_a_comparer_cannot_make_up_or_swap_values():
 
 
 def test_an_extreme_outside_the_agreed_range():
-    with pytest.raises(ImpossibleParameter, match="agreed"):
+    with pytest.raises(InvalidParameter, match="agreed"):
         simulate_training(dealt(whole(), [300, 300]), SERVER, "mal", config_of({**QUIET, "largest": 0.5}))
 
 
@@ -396,7 +396,7 @@ def test_an_extreme_of_another_participant_outside_the_agreed_range():
     """A participant that does not keep to the range that all agreed on is found out by the others."""
     federation = HorizontalFederation("mal", dealt(whole(), [300, 300]), config_of({**QUIET, "largest": 100.0}))
     federation.participants["p1"]._extremes.values[0, 1] = 1e9
-    with pytest.raises(ImpossibleParameter, match="another participant"):
+    with pytest.raises(InvalidParameter, match="another participant"):
         federation.train()
 
 
@@ -457,7 +457,7 @@ def test_different_columns_kinds_and_labels_are_refused():
     ],
 )
 def test_what_mal_cannot_do_is_refused_at_the_door(changes):
-    with pytest.raises((UnsupportedCombination, ImpossibleParameter)):
+    with pytest.raises((UnsupportedCombination, InvalidParameter)):
         simulate_training(dealt(whole(), [300, 300]), SERVER, "mal", TrainingConfig.from_dict(changes))
 
 

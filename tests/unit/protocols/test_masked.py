@@ -14,7 +14,7 @@ from veilboost.boost.columns import ColumnBlock
 from veilboost.boost.rows import RowGroups
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import JobRandomness
-from veilboost.errors import GradientRange, ImpossibleParameter, MalformedMessage, UnsupportedCombination
+from veilboost.errors import GradientRange, InvalidParameter, MalformedMessage, UnsupportedCombination
 from veilboost.privacy.calibrate import CalibrationRequest
 from veilboost.privacy.event import Adjacency, ExactRelease, Gaussian
 from veilboost.privacy.statement import Status
@@ -242,7 +242,7 @@ def test_bytes_are_those_of_appendix_f(monkeypatch):
     ],
 )
 def test_impossible_options_are_refused_at_the_door(options, says):
-    with pytest.raises(ImpossibleParameter, match=says):
+    with pytest.raises(InvalidParameter, match=says):
         train(scene(rows=20), config_of(options), "masked")
 
 
@@ -440,7 +440,7 @@ def test_calibration_tells_parameters_and_the_expected_error():
     # Theorem 2 asks for so much that scores are noise: it outweighs the largest sum there can be.
     assert result["kappa"] > result["largest_sum_of_gradients"]
     assert errors["0.1"] > 0.9
-    with pytest.raises(ImpossibleParameter, match="W ln 2"):
+    with pytest.raises(InvalidParameter, match="W ln 2"):
         SPEC.calibrate(dataclasses.replace(request, epsilon_passive=0.6))
     by_hand = SPEC.calibrate(dataclasses.replace(request, options={"sigma1": 1.0, "sigma2": 0.1}))
     assert (by_hand["sigma1"], by_hand["sigma2"]) == pytest.approx((1.0, 0.1))

@@ -13,7 +13,7 @@ import veilboost.party.simulation as simulation_module
 from support import make_columns, make_labels, sha, split_among, train
 from veilboost.config import TrainingConfig
 from veilboost.crypto.paillier.integers import to_bytes
-from veilboost.errors import ImpossibleParameter, MalformedMessage
+from veilboost.errors import InvalidParameter, MalformedMessage
 from veilboost.protocols.paillier.active import PaillierCipher
 from veilboost.protocols.paillier.messages import PaillierRound, PaillierSums
 from veilboost.protocols.vertical.messages import StatisticsRequest
@@ -40,7 +40,7 @@ def scene(rows: int = 80, parties: int = 2, weight=None, **parameters):
 def test_options_that_do_not_fit_are_refused_before_any_work(options, monkeypatch):
     monkeypatch.setattr(simulation_module, "PassiveSession", None)  # never reached
     tables, config = scene()
-    with pytest.raises(ImpossibleParameter):
+    with pytest.raises(InvalidParameter):
         train(tables, dataclasses.replace(config, options=options), "paillier")
 
 

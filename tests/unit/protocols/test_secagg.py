@@ -15,7 +15,7 @@ from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
 from veilboost.errors import (
     EmptyTable,
-    ImpossibleParameter,
+    InvalidParameter,
     LabelOutOfRange,
     MalformedMessage,
     PeerUnreachable,
@@ -191,7 +191,7 @@ def test_training_stops_when_validation_says_so():
     only_first = np.concatenate((held_out[:200], np.zeros(100, dtype=bool)))
     plain = simulate_training({"a": table}, "a", "plain", config, held_out=only_first)
     assert run.model.sha256() == join(plain.parts).sha256()
-    with pytest.raises(ImpossibleParameter, match="validation rows"):
+    with pytest.raises(InvalidParameter, match="validation rows"):
         simulate_training(dealt(table, [200, 100]), SERVER, "secagg", config)
     with pytest.raises(EmptyTable):
         simulate_training(
@@ -306,7 +306,7 @@ def test_rows_of_a_node_are_not_counted_so_their_least_number_is_refused():
 
 
 def test_one_participant_has_nobody_to_hide_among():
-    with pytest.raises(ImpossibleParameter, match="two participants"):
+    with pytest.raises(InvalidParameter, match="two participants"):
         simulate_training({"p0": whole()}, SERVER, "secagg", config_of())
 
 

@@ -13,7 +13,7 @@ from support import make_columns, make_labels, sha, split_among, train
 from veilboost.config import TrainingConfig
 from veilboost.errors import (
     GradientRange,
-    ImpossibleParameter,
+    InvalidParameter,
     MalformedMessage,
     UnexpectedMessage,
     UnsupportedCombination,
@@ -274,10 +274,10 @@ def test_a_bound_that_cannot_be_kept_is_refused_before_the_job(protocol):
     with pytest.raises(UnsupportedCombination, match=r"revealed=0\.5"):
         validate(ResolvedJob(spec, dataclasses.replace(CONFIG, options={"revealed": 0.5})))
     validate(ResolvedJob(spec, dataclasses.replace(CONFIG, options={"revealed": 0.5, "share": 0.9, "r": 1000})))
-    with pytest.raises(ImpossibleParameter, match="167 kernel vectors for 200 rows"):
+    with pytest.raises(InvalidParameter, match="167 kernel vectors for 200 rows"):
         train(tables(), dataclasses.replace(CONFIG, options={"revealed": 0.5, "share": 0.9, "r": 100}), protocol)
     for wrong in ({"r": 0}, {"share": 0.0}, {"share": 1.5}, {"kernel": 3}, {"rotate": 1}):
-        with pytest.raises(ImpossibleParameter):
+        with pytest.raises(InvalidParameter):
             validate(ResolvedJob(spec, dataclasses.replace(CONFIG, options=wrong)))
 
 

@@ -14,7 +14,7 @@ from veilboost.crypto.csprng import Csprng
 from veilboost.data.table import PartyTable
 from veilboost.errors import (
     ForeignColumns,
-    ImpossibleParameter,
+    InvalidParameter,
     MalformedMessage,
     MissingPart,
     UnexpectedMessage,
@@ -315,7 +315,7 @@ def test_the_authority_gives_the_secret_key_to_the_csp_only_and_registers_each_p
     for wrong in (PublishTask(("b", "c"), "csp", "paillier"), PublishTask(("a", "b"), "b", "paillier")):
         with pytest.raises(MalformedMessage):
             authority.handle("a", wrong)
-    with pytest.raises(ImpossibleParameter):
+    with pytest.raises(InvalidParameter):
         authority.handle("a", PublishTask(("a", "b"), "csp", "rot13"))
     for _ in range(2):  # the same again is no harm
         authority.handle("a", task)

@@ -12,7 +12,7 @@ import pytest
 from veilboost.data.table import PartyTable
 from veilboost.errors import (
     ExposedKey,
-    ImpossibleParameter,
+    InvalidParameter,
     PeerUnreachable,
     RowsDiffer,
     TableBusy,
@@ -147,7 +147,7 @@ def test_a_token_is_private_and_long(tmp_path: Path) -> None:
     assert read_token(file) == b"0123456789abcdef"
     for text in ("short", "with space in the middle", "ümlaut-0123456789"):
         file.write_text(text)
-        with pytest.raises(ImpossibleParameter):
+        with pytest.raises(InvalidParameter):
             read_token(file)
     with pytest.raises(UnreadableFile):
         read_token(tmp_path / "absent")
@@ -156,7 +156,7 @@ def test_a_token_is_private_and_long(tmp_path: Path) -> None:
 def test_addresses() -> None:
     assert parse_address("127.0.0.1:0") == ("127.0.0.1", 0)
     assert parse_address("[::1]:8080") == ("::1", 8080)
-    with pytest.raises(ImpossibleParameter):
+    with pytest.raises(InvalidParameter):
         parse_address("8080")
     assert [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "bank.example")] == [  # noqa: S104
         True,

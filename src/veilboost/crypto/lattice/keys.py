@@ -17,7 +17,7 @@ import numpy as np
 
 from veilboost import _native
 from veilboost.crypto.csprng import Csprng
-from veilboost.errors import ImpossibleParameter, MalformedMessage
+from veilboost.errors import InvalidParameter, MalformedMessage
 from veilboost.types import AnyArray, Int32Array, Int64Array, UInt8Array, UInt64Array
 
 DEGREE = 4096  # N: ring Z_q[X] / (X^N + 1)
@@ -176,7 +176,7 @@ def chosen_engine() -> str:
     """
     name, known = os.environ.get(ENGINE_VARIABLE, "auto"), _native.lattice_engines()
     if name != "auto" and name not in known:
-        raise ImpossibleParameter(f"{ENGINE_VARIABLE}={name!r} does not run here", f"use one of {', '.join(known)}")
+        raise InvalidParameter(f"{ENGINE_VARIABLE}={name!r} does not run here", f"use one of {', '.join(known)}")
     return name
 
 

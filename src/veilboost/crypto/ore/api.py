@@ -20,7 +20,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from veilboost.crypto.csprng import Csprng
-from veilboost.errors import ImpossibleParameter, InfiniteValues, MalformedMessage
+from veilboost.errors import InfiniteValues, InvalidParameter, MalformedMessage
 from veilboost.types import UInt8Array
 
 KEY_BYTES = 32
@@ -59,7 +59,7 @@ class OreScheme(ABC):
 
     def __init__(self, bits: int = 64) -> None:
         if bits not in (16, 32, 64):
-            raise ImpossibleParameter(f"order-revealing encryption of {bits} bits", "choose 16, 32 or 64")
+            raise InvalidParameter(f"order-revealing encryption of {bits} bits", "choose 16, 32 or 64")
         self.bits = bits
 
     @property
@@ -84,7 +84,7 @@ class OreScheme(ABC):
 
     def _check_value(self, value: int) -> None:
         if not 0 <= value < 1 << self.bits:
-            raise ImpossibleParameter(f"a value does not fit {self.bits} bits", "map it to a whole number of that size")
+            raise InvalidParameter(f"a value does not fit {self.bits} bits", "map it to a whole number of that size")
 
     def _check_size(self, *ciphertexts: bytes) -> None:
         if any(len(ciphertext) != self.size for ciphertext in ciphertexts):

@@ -22,7 +22,7 @@ from veilboost.crypto.ore.api import (
     unpack_trits,
     unseal,
 )
-from veilboost.errors import ImpossibleParameter, MalformedMessage
+from veilboost.errors import InvalidParameter, MalformedMessage
 from veilboost.types import AnyArray, UInt8Array
 
 _BLOCK = 16
@@ -293,4 +293,4 @@ def scheme_named(name: str, bits: int = 64) -> OreScheme:
     for scheme in _SCHEMES:
         if scheme.name == name:
             return scheme(bits)
-    raise ImpossibleParameter(f"there is no order-revealing encryption {name!r}", f"use {', '.join(SCHEMES)}")
+    raise InvalidParameter(f"there is no order-revealing encryption {name!r}", f"use {', '.join(SCHEMES)}")

@@ -29,7 +29,7 @@ from veilboost.crypto.paillier.integers import (
     to_bytes,
     window_for,
 )
-from veilboost.errors import ImpossibleParameter, MalformedMessage
+from veilboost.errors import InvalidParameter, MalformedMessage
 from veilboost.types import UInt8Array
 
 KEY_BITS = (2048, 3072)
@@ -103,11 +103,11 @@ def check_key_bits(bits: int, allow_insecure: bool) -> None:
     if bits in KEY_BITS or (allow_insecure and bits in INSECURE_KEY_BITS):
         return
     if bits in INSECURE_KEY_BITS:
-        raise ImpossibleParameter(
+        raise InvalidParameter(
             f"key_bits={bits} can be factored and protects nobody",
             "take 2048 or more; to compare with published figures set allow_insecure_key",
         )
-    raise ImpossibleParameter(f"key_bits={bits} is not one of {', '.join(map(str, INSECURE_KEY_BITS + KEY_BITS))}")
+    raise InvalidParameter(f"key_bits={bits} is not one of {', '.join(map(str, INSECURE_KEY_BITS + KEY_BITS))}")
 
 
 def generate_key(bits: int, randomness: Csprng, allow_insecure: bool = False) -> PrivateKey:

@@ -10,7 +10,7 @@ from statistics import NormalDist
 from typing import Any
 
 from veilboost.config import TrainingConfig
-from veilboost.errors import ImpossibleParameter, UnsupportedCombination
+from veilboost.errors import InvalidParameter, UnsupportedCombination
 from veilboost.fields import param
 from veilboost.privacy.accountant import DEFAULT_DELTA, gaussian_epsilon
 from veilboost.privacy.calibrate import CalibrationRequest, gaussian_sigma
@@ -70,7 +70,7 @@ def refuse(config: TrainingConfig) -> None:
         return
     perturb.refuse_void_noise(config, options, "elxgb")
     if ranges_of(config, options).h == 0:
-        raise ImpossibleParameter(
+        raise InvalidParameter(
             f"hessians of objective {config.objective!r} have no bound, and noise must hide all of their range",
             "set clip_hessian to where they may be cut off",
         )
@@ -133,14 +133,12 @@ def calibrate(request: CalibrationRequest) -> Mapping[str, Any]:
     delta = DEFAULT_DELTA if request.delta_active is None else request.delta_active  # of all releases together
     if request.guess is not None:
         if not 0.5 < request.guess < 1:
-            raise ImpossibleParameter(
-                f"a guess is right with probability {request.guess}", "give one between 0.5 and 1"
-            )
+            raise InvalidParameter(f"a guess is right with probability {request.guess}", "give one between 0.5 and 1")
         found = 1.0 / (2.0 * NormalDist().inv_cdf(request.guess))
     elif request.epsilon_active is not None:
         found = gaussian_sigma(request.epsilon_active, delta, releases=releases * channels)
     else:
-        raise ImpossibleParameter("elxgb protects the active party's labels", "give its epsilon, or a guess")
+        raise InvalidParameter("elxgb protects the active party's labels", "give its epsilon, or a guess")
     return {
         "options": {**request.options, "mechanism": "gaussian", "noise_multiplier": found},
         "noise": {"sigma_g": 2.0 * options.clip * found, "sigma_h": (options.clip_hessian or 0.25) * found},

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from veilboost.config import TrainingConfig
-from veilboost.errors import ImpossibleParameter, UnsupportedCombination
+from veilboost.errors import InvalidParameter, UnsupportedCombination
 from veilboost.privacy.calibrate import CalibrationRequest, local_epsilon
 from veilboost.privacy.event import Adjacency, Event
 from veilboost.privacy.mechanism import keep_probability
@@ -47,7 +47,7 @@ def plan(config: TrainingConfig, rows: int, role: Role, columns: int = 1) -> Seq
 def calibrate(request: CalibrationRequest) -> Mapping[str, Any]:
     """The epsilon of each value so that all columns of a person keep to the passive party's budget."""
     if request.epsilon_passive is None:
-        raise ImpossibleParameter("federboost protects a passive party's features", "give a passive party's epsilon")
+        raise InvalidParameter("federboost protects a passive party's features", "give a passive party's epsilon")
     epsilon = local_epsilon(request.epsilon_passive, request.features, request.delta_passive)
     return {
         "options": {"mechanism": "response", "epsilon": epsilon},

@@ -13,7 +13,7 @@ import numpy as np
 from veilboost.boost.bins import KIND_CODES, BinLayout
 from veilboost.boost.split import Candidates, candidates_from_sums
 from veilboost.config import TrainingConfig
-from veilboost.errors import ImpossibleParameter, UnsupportedCombination
+from veilboost.errors import InvalidParameter, UnsupportedCombination
 from veilboost.fields import param
 from veilboost.fixedpoint import Scale
 from veilboost.privacy.accountant import DEFAULT_DELTA
@@ -66,7 +66,7 @@ def refuse(config: TrainingConfig) -> None:
     perturb.refuse_void_noise(config, options, "ldp")
     ranges = ranges_of(config, options)
     if ranges.g == 0 or ranges.h == 0:
-        raise ImpossibleParameter(
+        raise InvalidParameter(
             f"gradients of objective {config.objective!r} have no bound, and noise must hide all of their range",
             "set clip (and clip_hessian, for poisson) to where gradients may be cut off",
         )
@@ -120,9 +120,9 @@ def calibrate(request: CalibrationRequest) -> Mapping[str, Any]:
     """Options whose releases together keep to the active party's budget, and the noise that follows."""
     options = LdpOptions.from_dict(request.options)
     if request.epsilon_active is None:
-        raise ImpossibleParameter("ldp protects the active party's labels", "give the active party's epsilon")
+        raise InvalidParameter("ldp protects the active party's labels", "give the active party's epsilon")
     if options.mechanism == "none" or options.paper_form:
-        raise ImpossibleParameter("exact releases have no finite epsilon", "choose a mechanism, without paper_form")
+        raise InvalidParameter("exact releases have no finite epsilon", "choose a mechanism, without paper_form")
     config = TrainingConfig(
         objective="binary",
         n_estimators=request.trees,

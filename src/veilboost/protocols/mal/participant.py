@@ -14,7 +14,7 @@ from veilboost.crypto.ore.api import KEY_BYTES, SEALED_BYTES, OreKeys, read_valu
 from veilboost.crypto.ore.schemes import scheme_named
 from veilboost.data.schema import check_labels
 from veilboost.engine.api import blas_threads
-from veilboost.errors import ImpossibleParameter, MalformedMessage, UnexpectedMessage, UnsupportedCombination
+from veilboost.errors import InvalidParameter, MalformedMessage, UnexpectedMessage, UnsupportedCombination
 from veilboost.model.part import Part
 from veilboost.privacy.mechanism import gaussian
 from veilboost.protocols.horizontal.roles import ParticipantContext, ParticipantSide
@@ -153,7 +153,7 @@ class Extremes:
                 self.values[at] = float(present.min()), float(present.max())
         self._present = ~np.isnan(self.values[:, 0])
         if bool((np.abs(self.values[self._present]) > options.largest).any()):
-            raise ImpossibleParameter(
+            raise InvalidParameter(
                 "a value is outside the range that the participants agreed on (largest)",
                 "look for a wrong value, or agree on a larger range",
             )
@@ -201,7 +201,7 @@ class Extremes:
         if low > high or (own is not None and (self._ordered(own[0]) < low or self._ordered(own[1]) > high)):
             raise inconsistent
         if max(abs(value) for value in found) > self._options.largest:
-            raise ImpossibleParameter(
+            raise InvalidParameter(
                 "an extreme of another participant is outside the range that all agreed on (largest)",
                 "ask the participants for wrong values, or agree on a larger range",
             )

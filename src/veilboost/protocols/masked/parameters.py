@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from veilboost.boost.bins import KIND_CODES, BinLayout
 from veilboost.config import ProtocolOptions, TrainingConfig
-from veilboost.errors import ImpossibleParameter, UnsupportedCombination
+from veilboost.errors import InvalidParameter, UnsupportedCombination
 from veilboost.fields import param
 from veilboost.privacy.calibrate import gaussian_sigma
 from veilboost.protocols.masked import theorems
@@ -223,7 +223,7 @@ def refuse(config: TrainingConfig) -> None:
         return
     if options.by_hand:
         if options.sigma2 == 0:
-            raise ImpossibleParameter(
+            raise InvalidParameter(
                 "sigma2=0 shows every splitting vector to the active party",
                 "give a sigma2 above 0, or sigma1=0 as well to turn noise off",
             )
@@ -247,7 +247,7 @@ def check_passive_budget(options: MaskedOptions) -> None:
         return
     most = math.ceil(options.eps_pp / math.log(2.0)) - 1
     fewer = f"take noise_vectors={most}, or " if most else ""
-    raise ImpossibleParameter(
+    raise InvalidParameter(
         f"eps_pp={options.eps_pp:g} is not above W ln 2 = {least:.4f} (W = {options.vectors})",
         f"{fewer}give an eps_pp above {least:.4f}",
     )

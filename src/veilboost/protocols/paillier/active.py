@@ -12,7 +12,7 @@ from veilboost.crypto.csprng import Csprng
 from veilboost.crypto.paillier.ciphertexts import PairPacking
 from veilboost.crypto.paillier.keys import Owner, PreparedRandomness, generate_key
 from veilboost.engine.shards import per_row
-from veilboost.errors import GradientRange, ImpossibleParameter, MalformedMessage
+from veilboost.errors import GradientRange, InvalidParameter, MalformedMessage
 from veilboost.protocols.paillier.messages import PaillierRound, PaillierSums, options_of
 from veilboost.protocols.vertical import roles
 from veilboost.types import BoolArray, Int32Array, Int64Array, PartyName, UInt8Array
@@ -29,7 +29,7 @@ class PaillierCipher(roles.StatisticsCipher):
         if isinstance(context.randomness, PreparedRandomness):
             self._owner: Owner = context.randomness.owner
             if self._owner.public.bits != options.key_bits:
-                raise ImpossibleParameter("the key that was prepared has other key_bits than the job", "prepare again")
+                raise InvalidParameter("the key that was prepared has other key_bits than the job", "prepare again")
             return
         key = generate_key(options.key_bits, Csprng(), options.allow_insecure_key)
         draws = context.rows * context.trees_per_round * context.config.n_estimators

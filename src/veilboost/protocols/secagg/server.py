@@ -15,7 +15,7 @@ from veilboost.boost.columns import category_cuts
 from veilboost.boost.grower import Tree, grow
 from veilboost.boost.objective import Objective, objective_of
 from veilboost.crypto.pairwise import KEY_BYTES
-from veilboost.errors import EmptyTable, ImpossibleParameter, MalformedMessage, PeerUnreachable
+from veilboost.errors import EmptyTable, InvalidParameter, MalformedMessage, PeerUnreachable
 from veilboost.fixedpoint import MAX_BITS, Scale, choose_scale
 from veilboost.model.part import SplitRecords, TrainingOutcome
 from veilboost.protocols.horizontal.roles import ServerContext, ServerSide, ask_those_there, introduction
@@ -76,7 +76,7 @@ class SecaggServer(ServerSide):
 
     def _form_group(self) -> Schema:
         if len(self._names) < 2:
-            raise ImpossibleParameter("secure sums need two participants at least", "name more participants")
+            raise InvalidParameter("secure sums need two participants at least", "name more participants")
         config = self._context.config
         told = [introduction(self._context.introductions[name], messages.SecaggColumns, name) for name in self._names]
         schemas = {name: Schema.from_json(each.schema) for name, each in zip(self._names, told, strict=True)}
@@ -86,7 +86,7 @@ class SecaggServer(ServerSide):
             raise MalformedMessage("a public key has another size")
         self._watches = any(each.watches for each in told)
         if config.early_stopping_rounds is not None and not self._watches:
-            raise ImpossibleParameter("early_stopping_rounds needs validation rows, and no participant keeps any")
+            raise InvalidParameter("early_stopping_rounds needs validation rows, and no participant keeps any")
         evidence = tuple(each.evidence for each in told)
         weight_exponent = max(each.weight_exponent for each in told)
         self._weight_bound = math.ldexp(1.0, min(max(weight_exponent, 0), MAX_BITS))

@@ -16,7 +16,7 @@ from veilboost.boost.booster import one_side_counts, sample_rows
 from veilboost.boost.grower import rows_with_sibling
 from veilboost.boost.rows import RowGroups
 from veilboost.config import TrainingConfig
-from veilboost.errors import ImpossibleParameter, MalformedMessage, UnexpectedMessage, VeilBoostError
+from veilboost.errors import InvalidParameter, MalformedMessage, UnexpectedMessage, VeilBoostError
 from veilboost.fixedpoint import MAX_BITS
 from veilboost.model.part import SplitRecords
 from veilboost.protocols.vertical import messages
@@ -90,7 +90,7 @@ class VerticalPassive:
             values: Any = json.loads(message.config)
             config = TrainingConfig.from_dict(values)
         except (ValueError, TypeError, AttributeError) as error:
-            if isinstance(error, ImpossibleParameter):
+            if isinstance(error, InvalidParameter):
                 raise
             raise MalformedMessage("the job's parameters cannot be read") from error
         agreed = self.context.agreed

@@ -15,7 +15,7 @@ import numpy as np
 
 from veilboost.config import ProtocolOptions, TrainingConfig
 from veilboost.crypto.fingerprint import content_digest
-from veilboost.errors import ImpossibleParameter, MalformedMessage, UnsupportedCombination
+from veilboost.errors import InvalidParameter, MalformedMessage, UnsupportedCombination
 from veilboost.fields import param
 from veilboost.fixedpoint import MAX_BITS, Scale, exponent_for
 from veilboost.privacy import mechanism
@@ -62,9 +62,7 @@ class NoiseOptions(ProtocolOptions):
 def refuse_void_noise(config: TrainingConfig, options: NoiseOptions, protocol: str) -> None:
     """Parameters beside which noise protects nobody."""
     if options.delta == 1 and options.mechanism == "gaussian":
-        raise ImpossibleParameter(
-            "delta=1 protects nobody", "give a number between 0 and 1, well below one over the rows"
-        )
+        raise InvalidParameter("delta=1 protects nobody", "give a number between 0 and 1, well below one over the rows")
     if config.sampling == "goss":
         raise UnsupportedCombination(
             f"goss tells passive parties who has a large gradient, which {protocol} is to hide",
@@ -186,7 +184,7 @@ class Perturbation:
             # Half a step of either grid is rounding.
             if not asked[at] and np.abs(values).max(initial=0.0) > noise.high + units[at]:
                 name = ("clip", "clip_hessian")[at]
-                raise ImpossibleParameter(
+                raise InvalidParameter(
                     f"a {('gradient', 'hessian')[at]} lies beyond {noise.high:g}, the range that the noise hides",
                     f"set the option {name} (weights and losses other than classification need it), or the objective",
                 )

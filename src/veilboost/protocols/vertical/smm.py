@@ -17,7 +17,7 @@ from veilboost.boost.grower import Level
 from veilboost.boost.rows import RowGroups
 from veilboost.config import ProtocolOptions, TrainingConfig
 from veilboost.crypto.csprng import Csprng
-from veilboost.errors import GradientRange, ImpossibleParameter, MalformedMessage, UnsupportedCombination
+from veilboost.errors import GradientRange, InvalidParameter, MalformedMessage, UnsupportedCombination
 from veilboost.fields import param
 from veilboost.types import BoolArray, Float64Array, Int32Array, Int64Array
 
@@ -61,7 +61,7 @@ def refuse_rows(rows: int, config: TrainingConfig, options: KernelOptions) -> No
     refuse(config, options)
     needed = math.ceil(rows * (1 - options.revealed / config.max_depth))
     if options.revealed and options.r < needed:
-        raise ImpossibleParameter(
+        raise InvalidParameter(
             f"revealed={options.revealed:g} needs {needed} kernel vectors for {rows} rows, r is {options.r}",
             "raise r or revealed, or grow shallower trees",
         )
