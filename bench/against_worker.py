@@ -29,9 +29,9 @@ TRAINING = {"objective": "binary", "max_depth": 5, "max_bin": 32}
 # An older commit names the active party and the protocol in another way.
 OLD_GRAMMAR = importlib.util.find_spec("veilboost.party.job") is None
 JOB_HEAD = (
-    'active = "bank"\nalignment = "preshared"\n[protocol]\nname = "lattice"\n[parties.bank]'
+    'active = "bank"\nalignment = "prealigned"\n[protocol]\nname = "lattice"\n[parties.bank]'
     if OLD_GRAMMAR
-    else 'protocol = "lattice"\nalignment = "preshared"\n[parties.bank]\nrole = "active"'
+    else 'protocol = "lattice"\nalignment = "prealigned"\n[parties.bank]\nrole = "active"'
 )
 
 
@@ -73,7 +73,7 @@ def over_tls(folder: Path, data: Path) -> tuple[subprocess.Popen[str], Callable[
 name = "{party}"
 listen = "127.0.0.1:0"
 runs = "runs-{party}"
-threads = 1
+n_jobs = 1
 [certificates]
 cert = "certs/{party}.crt"
 key = "certs/{party}.key"
@@ -84,7 +84,7 @@ id = "id"
 {'label = "label"' if party == "bank" else ""}
 [policy]
 protocols = ["lattice"]
-accept_exposed = ["lattice"]
+allow_unprotected = ["lattice"]
 [policy.peers]
 {peer} = ["any"]
 """)

@@ -93,7 +93,7 @@ def against_mal(table: PartyTable, seeds: int) -> dict[str, list[Finding]]:
         for seed in range(seeds):
             shares = np.array_split(np.random.default_rng(seed).permutation(table.rows), PARTICIPANTS)
             tables = {f"participant{at}": table.take(np.sort(share)) for at, share in enumerate(shares)}
-            config = TrainingConfig(objective="binary", n_estimators=2, max_bin=16, seed=seed, options=options)
+            config = TrainingConfig(objective="binary", n_estimators=2, max_bin=16, random_state=seed, options=options)
             run = simulate_training(tables, SERVER, "mal", config, record="payload")
             every += audit(*views_of_simulation(run, tables), seed=seed)
         names = dict.fromkeys(finding.attack for finding in every)
@@ -129,7 +129,7 @@ def main() -> None:
                 categories="ordinal",
                 options=own,
             )
-            seeds = [replace(config, seed=seed) for seed in range(options.seeds)]
+            seeds = [replace(config, random_state=seed) for seed in range(options.seeds)]
             found = combined(attacked(among(some, 2), case.protocol, each, case.attacks) for each in seeds)
             result[name][label] = [finding.to_dict() for finding in found]
             for finding in found:

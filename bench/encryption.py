@@ -147,7 +147,7 @@ def identity(folder: Path, quick: bool) -> dict[str, Any]:
         small = replace(few, options={"key_bits": 1024, "allow_insecure_key": True})
 
         def model(protocol: str, job: TrainingConfig, table: PartyTable = table) -> str:
-            return join(simulate_training(among(table, 2), "party0", protocol, job, threads=2).parts).sha256()
+            return join(simulate_training(among(table, 2), "party0", protocol, job, threads=2).shares).sha256()
 
         def tls(
             protocol: str,

@@ -34,7 +34,7 @@ def model_hash(table: PartyTable, objective: str, protocol: str) -> str:
         rows = np.array_split(np.arange(table.rows), 3)
         tables = {f"participant{at}": table.take(part) for at, part in enumerate(rows)}
         return simulate_training(tables, SERVER, protocol, config).model.sha256()
-    return join(simulate_training(among(table, 2), "party0", protocol, config, threads=1).parts).sha256()
+    return join(simulate_training(among(table, 2), "party0", protocol, config, threads=1).shares).sha256()
 
 
 def main() -> None:

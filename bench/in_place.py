@@ -69,7 +69,7 @@ def settle(folder: Path, tables: Path, name: str, engine: str, protocol: str, po
         runs=Path(f"runs-{name}"),
         policy=Policy(
             protocols=(protocol,),
-            accept_exposed=(protocol,),
+            allow_unprotected=(protocol,),
             peers={other: ("any",) for other in EVERYONE if other != name},
         ),
     )
@@ -113,12 +113,12 @@ def run(folder: Path, tables: Path, engine: str, protocol: str, trees: int) -> d
         runs = {name: RunFolder.open(folder / f"runs-{name}", "first") for name in OWNERS}
         return {
             "engine": engine,
-            "lots": runs["bank"].lots,
+            "batches": runs["bank"].batches,
             "common_rows": runs["bank"].rows,
             "seconds_in_all": round(time.perf_counter() - began, 1),
             "seconds": {stage: round(took, 1) for stage, took in json.loads(told)["seconds_by_stage"].items()},
             "memory_mb": {name: round(peak) for name, peak in peaks.items()},
-            "model_sha256": join({name: each.load_part() for name, each in runs.items()}).sha256(),
+            "model_sha256": join({name: each.load_share() for name, each in runs.items()}).sha256(),
         }
     finally:
         for process in processes.values():

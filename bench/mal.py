@@ -60,7 +60,7 @@ def published(name: str, trees: int) -> dict[str, Any]:
 
 def first_trees(run: Simulation, trees: int) -> JoinedModel:
     """The model after so many trees: boosting only adds."""
-    part, records = run.outcome.part, run.outcome.part.records
+    part, records = run.outcome.share, run.outcome.share.records
     kept = {
         field.name: getattr(records, field.name)[records.tree < trees]
         for field in fields(records)
@@ -187,7 +187,7 @@ def exact(folder) -> list[dict]:
         train, _ = split(folder, name)
         config = config_of(100, 18, 0.0, "allow")
         plain = TrainingConfig(objective="binary", n_estimators=100, max_bin=18, max_depth=1, binning="width")
-        expected = join(simulate_training({"all": train}, "all", "plain", plain).parts).sha256()
+        expected = join(simulate_training({"all": train}, "all", "plain", plain).shares).sha256()
         for participants in (1, 10, 32):
             began = time.perf_counter()
             run = simulate_training(deal(train, participants), SERVER, "mal", config)

@@ -86,7 +86,7 @@ def credit(options: Any) -> dict[str, Any]:
     x, y = as_matrix(table.columns), table.label
     mine = ours(table.take(train), config, options.repeats, 1)
     theirs = central(x[train], y[train], config, options.repeats, 1)
-    margin = simulate_prediction(mine.pop("run").parts, "party0", among(table.take(test), 2))
+    margin = simulate_prediction(mine.pop("run").shares, "party0", among(table.take(test), 2))
     mine["auc"] = auc(y[test], make_objective("binary").predict(margin))
     theirs["auc"] = auc(y[test], theirs.pop("booster").predict(xgboost.DMatrix(x[test])).astype(np.float64))
     result: dict[str, Any] = {

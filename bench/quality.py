@@ -61,7 +61,7 @@ def main() -> None:
         for seed in range(options.seeds):
             train, test = hold_out(table.rows, seed=seed)
             run = simulate_training(among(table.take(train), 2), "party0", "plain", config, threads=2)
-            margin = simulate_prediction(run.parts, "party0", among(table.take(test), 2))
+            margin = simulate_prediction(run.shares, "party0", among(table.take(test), 2))
             ours = metric.function(table.label[test], make_objective(objective, classes=classes).predict(margin), None)
 
             matrix = as_matrix(table.columns)

@@ -87,7 +87,7 @@ def train(folder: Path, protocol: str, engine: str, workers: int, trees: int, de
             "microseconds_per_row_and_tree": seconds / rows * 1e6,
             "reading_seconds": read,
             "gigabytes_sent": run.bytes_sent / 1e9,
-            "model_sha256": join(run.parts).sha256(),
+            "model_sha256": join(run.shares).sha256(),
         }
 
 

@@ -38,7 +38,7 @@ def dealt(table: PartyTable) -> dict[str, PartyTable]:
 
 def compared(table: PartyTable, config: TrainingConfig) -> dict[str, Any]:
     began = time.perf_counter()
-    pooled = join(simulate_training({"all": table}, "all", "plain", config).parts)
+    pooled = join(simulate_training({"all": table}, "all", "plain", config).shares)
     between = time.perf_counter()
     run = simulate_training(dealt(table), SERVER, "secagg", config)
     ended = time.perf_counter()

@@ -45,7 +45,7 @@ def service(table: PartyTable, scheme: str) -> tuple[MemoryService, dict[str, Pa
     tables = among(table, PARTIES)
     run = simulate_training(tables, "party0", "elxgb", job(backend="lattice"), threads=2)
     attributes = {name: attributes_of(name, own.columns, "ordinal") for name, own in tables.items()}
-    return MemoryService(run.parts, "party0", attributes, scheme=scheme, threads=2), tables, run
+    return MemoryService(run.shares, "party0", attributes, scheme=scheme, threads=2), tables, run
 
 
 def served(table: PartyTable, scheme: str, count: int) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def served(table: PartyTable, scheme: str, count: int) -> dict[str, Any]:
         query = own(user.query)(values[low : low + QUEUE])
         model(ready.model.check)(query)
         scores.append(model(ready.model.predict)([query.rows])[0])
-    expected = make_objective("binary").predict(simulate_prediction(run.parts, "party0", rows))
+    expected = make_objective("binary").predict(simulate_prediction(run.shares, "party0", rows))
     sent = ready.transcripts["party0"].bytes_sent() + ready.transcripts["csp"].bytes_sent()
     at_active = {key: model.took[key] - csp.took[key] for key in csp.took}
     return {

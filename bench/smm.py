@@ -76,7 +76,7 @@ def _write_party(folder: Path, party: str, table: PartyTable, protocol: str) -> 
 name = "{party}"
 listen = "127.0.0.1:0"
 runs = "runs-{party}"
-threads = 1
+n_jobs = 1
 [certificates]
 cert = "{party}.crt"
 key = "{party}.key"
@@ -87,7 +87,7 @@ id = "id"
 {'label = "label"' if table.label is not None else ""}
 [policy]
 protocols = ["{protocol}"]
-accept_exposed = ["{protocol}"]
+allow_unprotected = ["{protocol}"]
 [policy.peers]
 {"party1" if party == "party0" else "party0"} = ["any"]
 """)
@@ -123,7 +123,7 @@ def over_tls(table: PartyTable, protocol: str, config: TrainingConfig) -> dict[s
         with served(folder / "party1.toml") as port:
             (folder / "job.toml").write_text(f"""
 name = "bench"
-alignment = "preshared"
+alignment = "prealigned"
 protocol = "{protocol}"
 [parties.party0]
 role = "active"
@@ -137,7 +137,7 @@ max_bin = {config.max_bin}
 """)
             with coordinate(load_party(folder / "party0.toml"), load_job(folder / "job.toml")) as driver:
                 _, outcome = driver.train()
-        parts = {party: RunFolder(folder / f"runs-{party}" / "bench").load_part() for party in ("party0", "party1")}
+        parts = {party: RunFolder(folder / f"runs-{party}" / "bench").load_share() for party in ("party0", "party1")}
         return {
             "seconds_per_tree": float(np.mean([each.seconds for each in outcome.history])),
             "sha256": join(parts).sha256(),

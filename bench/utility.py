@@ -103,7 +103,7 @@ def measured(table: PartyTable, own: float, seed: int, curve: Method, config: Tr
     train, test = hold_out(table.rows, seed=seed)
     with law_at_hand():
         run = simulate_training(divided(table.take(train), own), ACTIVE, curve.protocol, config, threads=2)
-    margin = simulate_prediction(run.parts, ACTIVE, divided(table.take(test), own))
+    margin = simulate_prediction(run.shares, ACTIVE, divided(table.take(test), own))
     auc = metric_named("auc").function(table.label[test], margin[0], None)
     events = [event for event in run.accounts[ACTIVE].events if event.adjacency is Adjacency.LABEL]
     cost = compose(events, 1e-5 if curve.protocol == "sealed" else DELTA, convolve=False)

@@ -114,7 +114,7 @@ def _write_parties(folder: Path, data: Path, protocol: str, own: int, threads: i
 name = "{party}"
 listen = "127.0.0.1:0"
 runs = "runs-{party}"
-threads = {threads}
+n_jobs = {threads}
 [certificates]
 cert = "{party}.crt"
 key = "{party}.key"
@@ -125,7 +125,7 @@ id = "id"
 {'label = "label"' if party == "bank" else ""}
 [policy]
 protocols = ["{protocol}"]
-accept_exposed = ["{protocol}"]
+allow_unprotected = ["{protocol}"]
 [policy.peers]
 {"shop" if party == "bank" else "bank"} = ["any"]
 """)
@@ -151,7 +151,7 @@ def training(
     process.start()
     (folder / "job.toml").write_text(f"""
 name = "bench"
-alignment = "preshared"
+alignment = "prealigned"
 protocol = "{protocol}"
 [parties.bank]
 role = "active"
@@ -172,7 +172,7 @@ max_bin = 32
         whole = time.perf_counter() - began
     ours.send(None)
     process.join()
-    parts = {name: RunFolder(folder / f"runs-{name}" / "bench").load_part() for name in ("bank", "shop")}
+    parts = {name: RunFolder(folder / f"runs-{name}" / "bench").load_share() for name in ("bank", "shop")}
     tables = {name: load_party(folder / f"{name}.toml").data.load() for name in ("bank", "shop")}
     config = TrainingConfig.from_dict(job.training.to_dict())
     alone = simulate_training(tables, "bank", protocol, config, threads=threads)
@@ -184,8 +184,8 @@ max_bin = 32
         "seconds_per_tree_in_process": in_process,
         "extra_ms_per_tree": (over_tls - in_process) * 1e3,
         "whole_job_seconds": whole,
-        "same_model": join(parts).sha256() == join(alone.parts).sha256(),
-        "same_as_plain": join(parts).sha256() == join(plain.parts).sha256(),
+        "same_model": join(parts).sha256() == join(alone.shares).sha256(),
+        "same_as_plain": join(parts).sha256() == join(plain.shares).sha256(),
     }
 
 

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sklearn.metrics import roc_auc_score
 
-from veilboost import VerticalClassifier, make_scene
+from veilboost import VerticalClassifier, make_demo_data
 from veilboost.model.explain import importance, importance_by_party
 
 
 def main() -> None:
-    scene = make_scene(6000, seed=1)
+    scene = make_demo_data(6000, random_state=1)
     bank = scene["bank"]
     # Prediction needs customers whom all parties know; training would leave the others out by itself.
     for partner in ("shop", "telecom"):

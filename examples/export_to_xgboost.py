@@ -19,7 +19,7 @@ def main() -> None:
     X, y = load_diabetes(return_X_y=True, as_frame=True)
     X = X.mask(np.random.default_rng(0).random(X.shape) < 0.05)  # some values are missing, as in life
     model = VerticalRegressor(parties=3, n_estimators=50, max_depth=3, learning_rate=0.1).fit(X, y)
-    print(f"trained across {len(model.parts_)} parties: R2 {model.score(X, y):.3f} on {len(X)} patients")
+    print(f"trained across {len(model.shares_)} parties: R2 {model.score(X, y):.3f} on {len(X)} patients")
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.json"

@@ -107,7 +107,7 @@ def training_cost(tables: Tables, protocol: str, config: TrainingConfig, *, warm
         megabytes_per_tree=run.bytes_sent / job.n_estimators / 1e6,
         rounds_per_tree=run.rounds / job.n_estimators,
         peak_rss_mb=peak_rss_mb(),
-        sha256=join(run.parts).sha256(),
+        sha256=join(run.shares).sha256(),
     )
 
 
@@ -187,8 +187,8 @@ def learning(
     seen, unseen = (divided(table.take(rows), own) for rows in hold_out(table.rows, seed=seed))
     with law_at_hand():
         # Threads change how long it takes and nothing else.
-        run = simulate_training(seen, ACTIVE, protocol, replace(config, seed=seed), threads=os.cpu_count() or 1)
-    model = join(run.parts)
+        run = simulate_training(seen, ACTIVE, protocol, replace(config, random_state=seed), threads=os.cpu_count() or 1)
+    model = join(run.shares)
     after, truth = predictions(model, unseen), labels(unseen[ACTIVE])
     before, known = predictions(model, seen) if on_training_rows else [], labels(seen[ACTIVE])
     return Learning(
@@ -223,5 +223,5 @@ def attacked(tables: Tables, protocol: str, config: TrainingConfig, attacks: Ite
     active, passive = tables
     sides = {"active": active, "passive": passive}
     chances = ((how, views[sides[how.adversary]], truth, sides[how.victim]) for how in attacks)
-    found = (attack(*chance, np.random.default_rng(config.seed)) for chance in chances)
+    found = (attack(*chance, np.random.default_rng(config.random_state)) for chance in chances)
     return [finding for finding in found if finding is not None]

@@ -124,7 +124,7 @@ class Lotted:
         """Train, and the fingerprint of the model."""
         with self.driver(name, **options) as driver:  # type: ignore[arg-type]
             driver.train(resume)
-        return join({owner: self.run(owner, name).load_part() for owner in OWNERS}).sha256()
+        return join({owner: self.run(owner, name).load_share() for owner in OWNERS}).sha256()
 
     def run(self, owner: str, name: str) -> RunFolder:
         return RunFolder.open(self.folder / f"runs-{owner}", name)
@@ -134,7 +134,7 @@ class Lotted:
         tables = {
             owner: load_table(self.folder / owner, id="id", label="y" if owner == "bank" else None) for owner in OWNERS
         }
-        return join(simulate_training(align_by_id(tables), "bank", protocol, config).parts).sha256()
+        return join(simulate_training(align_by_id(tables), "bank", protocol, config).shares).sha256()
 
     def close(self) -> None:
         for daemon in self._daemons.values():

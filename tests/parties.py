@@ -106,7 +106,7 @@ class Town:
             policy=Policy(
                 **{
                     "protocols": ("plain",),
-                    "accept_exposed": ("plain",),
+                    "allow_unprotected": ("plain",),
                     "peers": {other: ("any",) for other in PARTIES if other != party},
                 }
                 | dict(policy or {})
@@ -116,7 +116,7 @@ class Town:
                 "data": DataSettings(Path(f"{party}.parquet"), id="id", label="label" if party == "bank" else None),
                 "listen": "127.0.0.1:0",
                 "runs": Path(f"runs-{party}"),
-                "threads": 1,
+                "n_jobs": 1,
             }
             | changes,
         )
@@ -243,7 +243,7 @@ class Town:
         return RunFolder.open(self.folder / f"runs-{party}", name)
 
     def sha(self, name: str = "credit", parties: tuple[str, ...] = PARTIES) -> str:
-        return join({party: self.run_folder(party, name).load_part() for party in parties}).sha256()
+        return join({party: self.run_folder(party, name).load_share() for party in parties}).sha256()
 
     def simulated(self, config: TrainingConfig = CONFIG, parties: tuple[str, ...] = PARTIES) -> str:
         """The model of the same tables in one process."""
@@ -252,4 +252,4 @@ class Town:
             data = self._settings[party].data
             assert data is not None
             tables[party] = replace(data, path=self.folder / f"{party}.parquet").load()
-        return join(simulate_training(align_by_id(tables), "bank", "plain", config).parts).sha256()
+        return join(simulate_training(align_by_id(tables), "bank", "plain", config).shares).sha256()

@@ -11,7 +11,7 @@ from veilboost.testing.contract import (
     VERTICAL_SCENES,
     horizontal_config,
     horizontal_tables,
-    vertical_scene,
+    vertical_problem,
 )
 
 
@@ -26,7 +26,7 @@ def exact_models(protocol: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for name in VERTICAL_SCENES:
         try:
-            tables, config = vertical_scene(name, all_protocols()[protocol], QUICK_OPTIONS.get(protocol, {}))
+            tables, config = vertical_problem(name, all_protocols()[protocol], QUICK_OPTIONS.get(protocol, {}))
         except UnsupportedCombination:
             continue
         found[name] = sha(train(tables, config, protocol))

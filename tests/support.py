@@ -43,4 +43,4 @@ def declared(table: PartyTable, config: TrainingConfig, protocol: str) -> tuple[
 
 
 def sha(simulation: Simulation) -> str:
-    return join(simulation.parts).sha256()
+    return join(simulation.shares).sha256()

@@ -32,9 +32,9 @@ def accuracy(table: PartyTable, protocol: str, config: TrainingConfig, seed: int
     """Of the test rows, a fifth, at the threshold 0.5; their AUC, and the share of the larger class."""
     train, test = hold_out(table.rows, seed=seed)
     tables = among(table.take(train), setting.PARTIES)
-    run = simulate_training(tables, "party0", protocol, replace(config, seed=seed))
+    run = simulate_training(tables, "party0", protocol, replace(config, random_state=seed))
     unseen = table.take(test)
-    scores = sigmoid(join(run.parts).margins(unseen.columns)[0])
+    scores = sigmoid(join(run.shares).margins(unseen.columns)[0])
     positive: BoolArray = labels(unseen) == 1
     share = float(np.mean(positive))
     return {

@@ -43,7 +43,7 @@ def guesses(table: PartyTable, epsilon: float, seed: int) -> dict[str, Any]:
     positive: BoolArray = labels(train) == 1
     share = float(np.mean(positive))
     sigma = math.sqrt(2 * math.log(1.25 / DELTA)) / epsilon  # section 3.3, over a range of 1
-    config = replace(job(backend="lattice", noise_multiplier=sigma), seed=seed)
+    config = replace(job(backend="lattice", noise_multiplier=sigma), random_state=seed)
     run = simulate_training(among(train, PARTIES), "party0", "elxgb", config, record="payload")
     rounds = [message for _, _, message in run.transcripts["party1"].messages if isinstance(message, NoisyRound)]
     noise = np.random.default_rng(seed).normal(scale=sigma, size=len(positive))

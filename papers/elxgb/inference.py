@@ -50,7 +50,7 @@ def served(table: PartyTable, service: Service, point: setting.Point, users: int
     tables = among(table, setting.PARTIES)
     run = simulate_training(tables, "party0", "elxgb", setting.job(point.trees, point.depth, backend="lattice"))
     attributes = {name: attributes_of(name, own.columns, "ordinal") for name, own in tables.items()}
-    ready = MemoryService(run.parts, "party0", attributes, scheme=service.scheme, **service.keys)
+    ready = MemoryService(run.shares, "party0", attributes, scheme=service.scheme, **service.keys)
     client = ready.user()
     wall, processor = time.perf_counter(), time.process_time()
     scores = [
@@ -59,7 +59,7 @@ def served(table: PartyTable, service: Service, point: setting.Point, users: int
     ]
     wall, processor = time.perf_counter() - wall, time.process_time() - processor
     few = {name: own.take(np.arange(users)) for name, own in tables.items()}
-    expected = sigmoid(simulate_prediction(run.parts, "party0", few)[0])
+    expected = sigmoid(simulate_prediction(run.shares, "party0", few)[0])
     sent = sum(ready.transcripts[who].bytes_sent() for who in ("user", "party0", "csp"))
     return {
         "users": users,

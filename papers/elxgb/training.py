@@ -73,7 +73,7 @@ def training(table: PartyTable, protocol: str, config: TrainingConfig) -> dict[s
 
 
 def _measured(context: Context, name: str, scheme: Scheme, point: setting.Point, seed: int) -> Row:
-    config = replace(setting.job(point.trees, point.depth, **scheme.options), seed=seed)
+    config = replace(setting.job(point.trees, point.depth, **scheme.options), random_state=seed)
     return training(setting.table_of(context, name), scheme.protocol, config)
 
 

@@ -36,7 +36,7 @@ _VALUES = (
 def cells(context: Context, sets: Sequence[str]) -> list[Cell]:
     def cell(data: str, table: PartyTable, method: Method, seed: int) -> Cell:
         key = {"data": data, "rows": table.rows, "protocol": method.name, "key": method.reading, "seed": seed}
-        return cost_cell(key, table, method, replace(CONFIG, n_estimators=1, seed=seed), _VALUES, warm_up=False)
+        return cost_cell(key, table, method, replace(CONFIG, n_estimators=1, random_state=seed), _VALUES, warm_up=False)
 
     seeds = context.seeds(3)
     sizes = [synthetic(rows) for rows in (ROWS[:4] if context.quick else ROWS)]

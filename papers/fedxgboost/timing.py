@@ -38,7 +38,7 @@ def cells(context: Context, sets: Sequence[str]) -> list[Cell]:
         encrypted = method.protocol == "paillier"
         trees = 1 if encrypted else 3 if context.quick else TREES
         key = {"data": data, "method": method.name, "parameter": method.reading, "seed": seed}
-        config = replace(CONFIG, n_estimators=trees, seed=seed)
+        config = replace(CONFIG, n_estimators=trees, random_state=seed)
         found.append(cost_cell(key, context.table(data), method, config, _VALUES, warm_up=not encrypted))
     return found
 

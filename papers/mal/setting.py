@@ -56,7 +56,7 @@ def job(trees: int, buckets: int, epsilon: float, guard: str = "merge") -> Train
 def stumps(table: PartyTable, trees: int, bins: int = 256) -> JoinedModel:
     """What XGBoost's `hist` grows with depth 1 on all rows in one place, by `plain`."""
     config = TrainingConfig(objective="binary", n_estimators=trees, max_bin=bins, max_depth=1)
-    return join(simulate_training({"all": table}, "all", "plain", config).parts)
+    return join(simulate_training({"all": table}, "all", "plain", config).shares)
 
 
 def masked(table: PartyTable, config: TrainingConfig, seed: int, participants: int) -> Simulation:

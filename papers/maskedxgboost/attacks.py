@@ -63,7 +63,7 @@ def _measured(
     epsilon, delta = advanced_share(eps_ap, delta_ap, TREES * DEPTH)
     own = {"budget": "release", "eps_ap": epsilon, "delta_ap": delta, "eps_pp": eps_pp}
     options: dict[str, Any] = {**PAPER_SETTING["options"], **own, "delta_pp": 1.0 / context.table(name).rows}
-    config = replace(CONFIG, n_estimators=trees, max_depth=1, seed=seed, options=options)
+    config = replace(CONFIG, n_estimators=trees, max_depth=1, random_state=seed, options=options)
     found = attacked(among(context.table(name, SAMPLE), 2), "masked", config, attacks.values())
     by_name = {finding.attack: finding.outcome.value for finding in found}
     return {who: by_name.get(attack.name) for who, attack in attacks.items()}

@@ -53,7 +53,7 @@ def _cell(context: Context, name: str, method: Method, seed: int) -> Cell:
     encrypted = method.name == HE
     trees = 1 if encrypted else 2 if context.quick else 5
     key = {"data": name, "method": method.name, "key": method.reading, "seed": seed}
-    config = replace(CONFIG, n_estimators=trees, seed=seed)
+    config = replace(CONFIG, n_estimators=trees, random_state=seed)
     return cost_cell(key, context.table(name), method, config, _VALUES, warm_up=not encrypted)
 
 

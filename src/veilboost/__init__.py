@@ -19,7 +19,7 @@ __all__ = [
     "load_dataset",
     "load_model",
     "load_table",
-    "make_scene",
+    "make_demo_data",
     "save_model",
 ]
 
@@ -37,7 +37,7 @@ _HOMES = {
     "load_dataset": "veilboost.data.datasets",
     "load_model": "veilboost.model.store",
     "load_table": "veilboost.data.load",
-    "make_scene": "veilboost.data.datasets",
+    "make_demo_data": "veilboost.data.datasets",
     "save_model": "veilboost.model.store",
 }
 

@@ -1,5 +1,5 @@
 from veilboost.data.datasets import load_dataset as load_dataset
-from veilboost.data.datasets import make_scene as make_scene
+from veilboost.data.datasets import make_demo_data as make_demo_data
 from veilboost.data.load import load_table as load_table
 from veilboost.errors import VeilBoostError as VeilBoostError
 from veilboost.estimators.horizontal import HorizontalClassifier as HorizontalClassifier

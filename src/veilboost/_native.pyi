@@ -167,7 +167,7 @@ def add_by_bin_u8(
 def add_by_bin_u16(
     bins: NDArray[uint16], column: int, step: NDArray[float64], margin: NDArray[float64], threads: int
 ) -> None: ...
-def couple_sums(
+def pair_sums(
     cells: NDArray[uint16],
     widths: NDArray[int32],
     pairs: NDArray[int32],

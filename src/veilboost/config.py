@@ -33,8 +33,8 @@ class TrainingConfig(Checked):
     """The parameters of boosting that all protocols share. Validated when made."""
 
     objective: str = param("auto", "loss to minimise; auto looks at the labels", choices=OBJECTIVES)
-    n_estimators: int = param(100, "number of boosting rounds", low=1, high=1_000_000, flag="--trees")
-    max_depth: int = param(6, "depth of a tree", low=1, high=16, flag="--depth")
+    n_estimators: int = param(100, "number of boosting rounds", low=1, high=1_000_000, alias="--trees")
+    max_depth: int = param(6, "depth of a tree", low=1, high=16, alias="--depth")
     learning_rate: float = param(0.3, "shrinkage of each tree", low=0, high=1, low_open=True)
     max_bin: int = param(64, "most bins per numeric feature", low=2, high=1024)
     binning: str = param("quantile", "where bins lie: equal counts or equal width", choices=BINNINGS)
@@ -75,7 +75,7 @@ class TrainingConfig(Checked):
         None, "stop after so many rounds without improvement on the validation rows", low=1
     )
     gradient_bits: int = param(20, "bits of a gradient on the fixed-point grid", low=8, high=30)
-    seed: int = param(
+    random_state: int = param(
         0, "seed of row and column sampling and of hold-out splits; noise is never seeded", low=0, high=2**53 - 1
     )
 

@@ -243,7 +243,7 @@ class ModelVersion(ModelError):
     fix = "use the VeilBoost release that wrote the model, or train again"
 
 
-class MissingPart(ModelError):
+class MissingShare(ModelError):
     code = "VB-1304"
     summary = "a part of the model is missing"
     fix = "bring the parts of all parties together first"

@@ -25,7 +25,7 @@ class FieldInfo:
     """What is known of a field beside its type and its default.
 
     `form` and `keys` are keys of `FORMS`: for texts, and for the names in a table. `flag` is its option on the command
-    line, `example` what a commented file shows where there is no value.
+    line, `alias` a short form of it, `example` what a commented file shows where there is no value.
     """
 
     help: str
@@ -34,6 +34,7 @@ class FieldInfo:
     low_open: bool = False
     choices: tuple[str, ...] = ()
     flag: str | None = None
+    alias: str | None = None
     form: str = ""
     keys: str = ""
     example: str = ""

@@ -55,7 +55,7 @@ def test_what_makes_no_sense_is_refused(town: Town) -> None:
 
 
 def test_a_simulation_can_be_attacked_in_one_go(town: Town) -> None:
-    options = ("simulate", "--scene", "--protocol", "lattice", "--trees", "2", "--max-bin", "16", "--no-baselines")
+    options = ("simulate", "--demo-data", "--protocol", "lattice", "--trees", "2", "--max-bin", "16", "--no-baselines")
     found = town.answer(*options, "--audit", "--audit-html", "page.html")
     assert {item["victim"] for item in found["findings"]} == {"bank", "shop", "telecom"}
     attacks = {item["attack"] for item in found["findings"]}

@@ -91,7 +91,7 @@ id = "id"
 connect_seconds = 3
 [policy]
 protocols = ["plain"]
-accept_exposed = ["plain"]
+allow_unprotected = ["plain"]
 [policy.peers]
 {chr(10).join(f'{other} = ["{pin}"]' for other, pin in pins.items())}
 {"".join(f'[peers.{name}]{chr(10)}address = "{address}"{chr(10)}connect = "out"{chr(10)}' for name, address in dials)}

@@ -20,12 +20,12 @@ import pytest
 
 VEILBOOST = Path(sys.executable).parent / "veilboost"
 ROWS = 300
-QUICK = ("--trees", "4", "--depth", "3", "--threads", "1")
+QUICK = ("--trees", "4", "--depth", "3", "--n-jobs", "1")
 ROLES = ("--label", "label", "--id", "id")
 REQUIRED = {
     "protocol", "rows", "features", "parties", "trees", "depth", "metric", "value", "auc", "auc_xgboost",
     "auc_active_only", "seconds_per_tree", "seconds_per_tree_xgboost", "fit_seconds", "fit_seconds_xgboost",
-    "bytes_sent", "messages", "rounds", "peak_rss_mb", "model_sha256", "status", "objective", "seed", "threads",
+    "bytes_sent", "messages", "rounds", "peak_rss_mb", "model_sha256", "status", "objective", "random_state", "n_jobs",
 }  # fmt: skip
 
 
@@ -141,7 +141,7 @@ def test_simulate_reports_what_it_must(table: Path) -> None:
     assert found["auc"] == found["value"]
     assert found["auc"] == pytest.approx(found["auc_xgboost"], abs=0.03)
     assert 0.5 < found["auc_active_only"] < found["auc"]
-    assert found["status"] == {"active": "open", "passive": "open"}
+    assert found["status"] == {"active": "unprotected", "passive": "unprotected"}
     assert re.fullmatch(r"[0-9a-f]{64}", found["model_sha256"])
     assert any("labels" in what for what in found["learned"]["passive1"])
     assert sum(found["bytes_sent_by_party"].values()) == found["bytes_sent"]
@@ -154,10 +154,10 @@ def test_the_model_depends_on_ids_and_not_on_row_order_parties_or_threads(table:
     shuffled = write(tmp_path / "shuffled.parquet", {name: values[order] for name, values in columns().items()})
     bare = "--no-baselines"
     first = simulate("--data", table, *ROLES, bare)
-    again = simulate("--data", shuffled, *ROLES, "--parties", 4, "--threads", 2, bare)
-    other = simulate("--data", table, *ROLES, "--seed", 1, bare)
+    again = simulate("--data", shuffled, *ROLES, "--parties", 4, "--n-jobs", 2, bare)
+    other = simulate("--data", table, *ROLES, "--random-state", 1, bare)
     assert (again["model_sha256"], again["auc"]) == (first["model_sha256"], first["auc"])
-    assert (first["threads"], again["threads"]) == (1, 2)
+    assert (first["n_jobs"], again["n_jobs"]) == (1, 2)
     assert other["model_sha256"] != first["model_sha256"]
     assert first["auc_xgboost"] is first["auc_active_only"] is first["seconds_per_tree_xgboost"] is None
 
@@ -242,7 +242,7 @@ def test_one_table_per_party_and_the_built_in_sets(tmp_path: Path) -> None:
     named = [part for name, path in files.items() for part in ("--data", f"{name}={path}")]
     bare = "--no-baselines"
     own = simulate(*named, "--id", "customer_id", "--label", "default", bare)
-    scene = simulate("--scene", bare)
+    scene = simulate("--demo-data", bare)
     assert scene["parties"] == 3
     assert own["model_sha256"] == scene["model_sha256"]
     iris = simulate("--dataset", "iris", bare)
@@ -256,7 +256,7 @@ def test_protocols_and_datasets_list_what_there_is() -> None:
     found = _strict_json(succeed("protocols", "--json"))["protocols"]
     plain = next(entry for entry in found if entry["name"] == "plain")
     assert plain["exact"] is True
-    assert plain["status"] == {"active": "open", "passive": "open"}
+    assert plain["status"] == {"active": "unprotected", "passive": "unprotected"}
     assert {"setting", "summary", "source", "protections"} <= set(plain)
     assert "plain" in succeed("protocols")
     sets = _strict_json(succeed("datasets", "--json"))["datasets"]
@@ -328,7 +328,7 @@ def test_constant_columns_can_be_dropped_or_kept(tmp_path: Path) -> None:
         ("VB-1002", ("--depth", "0")),
         ("VB-1002", ("--learning-rate", "nan")),
         ("VB-1002", ("--parties", "9")),
-        ("VB-1002", ("--threads", "0")),
+        ("VB-1002", ("--n-jobs", "0")),
         ("VB-1002", ("--test-size", "1.5")),
         ("VB-1002", ("--constant", "burn")),
         ("VB-1002", ("--columns", "a,b")),

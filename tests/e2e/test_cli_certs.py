@@ -130,14 +130,14 @@ def test_a_partys_file_loads_as_it_is_written(tmp_path: Path) -> None:
 def test_what_is_said_to_init_is_in_the_file(tmp_path: Path) -> None:
     written = answer(
         tmp_path, "init", "party", "shop", "--data", "s.csv", "--id", "who", "--listen", "0.0.0.0:7401",
-        "--peer", "bank=bank.example:7400", "--peer", "telecom", "--protocol", "plain", "--accept-exposed", "plain",
+        "--peer", "bank=bank.example:7400", "--peer", "telecom", "--protocol", "plain", "--allow-unprotected", "plain",
         "--certs", "/c", "--out", "sub.toml",
     )  # fmt: skip
     assert written == {"file": "sub.toml"}
     found = load_party(tmp_path / "sub.toml")
     assert found.peers == {"bank": PeerSettings("bank.example:7400"), "telecom": PeerSettings(connect="in")}
     assert found.policy == Policy(
-        protocols=("plain",), accept_exposed=("plain",), peers={"bank": ("any",), "telecom": ("any",)}
+        protocols=("plain",), allow_unprotected=("plain",), peers={"bank": ("any",), "telecom": ("any",)}
     )
     assert (found.listen, found.certificates.key) == ("0.0.0.0:7401", Path("/c/shop.key"))
     assert found.data is not None

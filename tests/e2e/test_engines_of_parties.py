@@ -18,7 +18,7 @@ def test_every_party_chooses_its_own_engine(tmp_path: Path) -> None:
     engines = {"bank": f"disk:{tmp_path / 'rows'}", "shop": "disk", "telecom": "local"}
     try:
         for party, engine in engines.items():
-            town.settle(party, {"protocols": ("lattice",), "accept_exposed": ("lattice",)}, engine=engine)
+            town.settle(party, {"protocols": ("lattice",), "allow_unprotected": ("lattice",)}, engine=engine)
         config = replace(CONFIG, n_estimators=6)
         job = town.write_job(town.serve("shop", "telecom"), config=config, protocol="lattice")
         driver = town.train(job)
@@ -48,7 +48,7 @@ def test_tables_that_are_folders_stay_where_they_are(tmp_path: Path) -> None:
         town.serve("shop")
         town.trained(driver)
         both = ("bank", "shop")
-        assert [town.run_folder(party).lots for party in both] == [1, 1]
+        assert [town.run_folder(party).batches for party in both] == [1, 1]
         assert town.sha(parties=both) == town.simulated(parties=both)
     finally:
         town.close()
@@ -60,7 +60,7 @@ def test_an_engine_that_cannot_run_the_protocol_refuses_the_job(tmp_path: Path) 
     try:
         for party in ("bank", "shop", "telecom"):
             engine = "disk" if party == "shop" else "local"
-            town.settle(party, {"protocols": ("smm1",), "accept_exposed": ("smm1",)}, engine=engine)
+            town.settle(party, {"protocols": ("smm1",), "allow_unprotected": ("smm1",)}, engine=engine)
         job = town.write_job(town.serve("shop", "telecom"), protocol="smm1")
         refused = town.refused("train", job, "--config", town.folder / "bank.toml")
         assert "VB-1004" in refused

@@ -139,7 +139,7 @@ def test_real_parties_train_with_it_over_tls(town: Town) -> None:
     for party in PARTIES:
         town.settle(
             party,
-            {"protocols": ("coarse",), "accept_exposed": ("coarse",)},
+            {"protocols": ("coarse",), "allow_unprotected": ("coarse",)},
             engine="disk" if party == "shop" else "local",
         )
     config = replace(CONFIG, n_estimators=3)

@@ -89,7 +89,7 @@ class Town:
             policy=Policy(
                 **{
                     "protocols": names,
-                    "accept_exposed": names,
+                    "allow_unprotected": names,
                     "peers": {other: ("any",) for other in self.everyone if other != name},
                 }
                 | policy
@@ -145,7 +145,7 @@ def test_everybody_ends_with_the_model_of_a_simulation(town, protocol):
     assert list(town.folder.glob("runs-*/**/*key*")) == [], "no job of theirs is ever resumed"
     expected = town.simulated(protocol)
     for folder in (run, *(RunFolder(town.folder / f"runs-{name}" / "credit") for name in OWNERS)):
-        part = folder.load_part()
+        part = folder.load_share()
         assert join({part.party: part}).sha256() == expected
         assert folder.status["state"] == "finished"
         assert any(read_transcript(folder.path / "transcript"))
@@ -253,7 +253,7 @@ def test_a_connection_that_breaks_is_opened_again(town):
         run, outcome = driver.train()
     assert len(cut) == 2
     assert not outcome.dropped
-    part = run.load_part()
+    part = run.load_share()
     assert join({part.party: part}).sha256() == town.simulated("secagg")
 
 
@@ -365,14 +365,14 @@ def test_a_program_drives_a_horizontal_job_like_any_other(town):
 
 
 def test_a_model_that_the_driver_cannot_write_ends_its_run_as_failed(town, monkeypatch):
-    save = RunFolder.save_part
+    save = RunFolder.save_share
 
     def full_disk(run, part):
         if run.path.parent.name == f"runs-{HUB}":
             raise CheckpointFailed("the model part cannot be written (No space left on device)")
         save(run, part)
 
-    monkeypatch.setattr(RunFolder, "save_part", full_disk)
+    monkeypatch.setattr(RunFolder, "save_share", full_disk)
     with town.driver(town.job("secagg")) as driver, pytest.raises(CheckpointFailed):
         driver.train()
     status = RunFolder(town.folder / f"runs-{HUB}" / "credit").status

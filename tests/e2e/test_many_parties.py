@@ -30,7 +30,7 @@ def write_party(folder: Path, name: str, columns: dict[str, np.ndarray]) -> None
 name = "{name}"
 listen = "127.0.0.1:0"
 runs = "runs-{name}"
-threads = 1
+n_jobs = 1
 [certificates]
 cert = "{name}.crt"
 key = "{name}.key"
@@ -41,7 +41,7 @@ id = "id"
 {'label = "y"' if name == "bank" else ""}
 [policy]
 protocols = ["plain"]
-accept_exposed = ["plain"]
+allow_unprotected = ["plain"]
 [policy.peers]
 {others}
 """)
@@ -90,9 +90,9 @@ max_depth = 3
     finally:
         for daemon in daemons.values():
             daemon.stop()
-    parts = {name: RunFolder(tmp_path / f"runs-{name}" / "job0").load_part() for name in PARTIES}
+    parts = {name: RunFolder(tmp_path / f"runs-{name}" / "job0").load_share() for name in PARTIES}
     tables = {name: load_party(tmp_path / f"{name}.toml").data.load() for name in PARTIES}
-    assert join(parts).sha256() == join(simulate_training(tables, "bank", "plain", job.training).parts).sha256()
+    assert join(parts).sha256() == join(simulate_training(tables, "bank", "plain", job.training).shares).sha256()
     (files, threads, _), (_, _, second), (last_files, last_threads, last) = after[0], after[1], after[-1]
     assert last_files <= files + 2, f"file handles grow: {after}"
     assert last_threads <= threads + 2, f"threads grow: {after}"

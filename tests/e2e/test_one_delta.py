@@ -40,7 +40,7 @@ class Pair:
     ) -> TrainingConfig:
         """The configuration that the model was trained with."""
         for party, policy in (("bank", bank), ("shop", shop)):
-            sealed = {"protocols": ("sealed",), "accept_exposed": ("sealed",)}
+            sealed = {"protocols": ("sealed",), "allow_unprotected": ("sealed",)}
             self.town.settle(party, policy=sealed | (policy or {}))
         daemon = Daemon(load_party(self.folder / "shop.toml"))
         try:
@@ -51,8 +51,8 @@ class Pair:
                 _, outcome = driver.train()
         finally:
             daemon.stop()
-        assert outcome.part.skeleton is not None
-        return outcome.part.skeleton.config
+        assert outcome.share.skeleton is not None
+        return outcome.share.skeleton.config
 
     def noised(self, party: str, delta: float) -> float:
         """The epsilon of what a party released with noise."""

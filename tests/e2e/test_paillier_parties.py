@@ -15,7 +15,7 @@ def test_parties_over_tls_train_the_model_of_plain_and_resume(tmp_path: Path) ->
     town = Town(tmp_path / "town", make_certificates(tmp_path / "certs"), rows=150)
     try:
         for party in ("bank", "shop", "telecom"):
-            town.settle(party, policy={"protocols": ("paillier",), "accept_exposed": ("paillier",)})
+            town.settle(party, policy={"protocols": ("paillier",), "allow_unprotected": ("paillier",)})
         plain = replace(CONFIG, n_estimators=12)
         job = town.write_job(
             town.serve("shop", "telecom"),

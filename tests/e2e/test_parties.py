@@ -86,12 +86,12 @@ def test_jobs_one_after_another_give_the_model_of_the_simulation(town: Town) -> 
 def test_preshared_rows_give_the_model_of_the_simulation(tmp_path: Path, certificates: Path) -> None:
     town = Town(tmp_path, certificates, overlap=False)
     try:
-        job = town.write_job(town.serve("shop", "telecom"), alignment="preshared", validation=0.2)
+        job = town.write_job(town.serve("shop", "telecom"), alignment="prealigned", validation=0.2)
         done = town.answer("train", job.name, "--config", "bank.toml")
         assert done["rows"] == 500
         assert 0.5 < done["validation"] <= 1
         config = replace(CONFIG, n_estimators=5)
-        plain = town.write_job({"shop": town.address("shop")}, "two", config, alignment="preshared")
+        plain = town.write_job({"shop": town.address("shop")}, "two", config, alignment="prealigned")
         town.answer("train", plain.name, "--config", "bank.toml")
         assert town.sha("two", ("bank", "shop")) == town.simulated(config, ("bank", "shop"))
     finally:

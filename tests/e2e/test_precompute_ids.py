@@ -90,12 +90,12 @@ class Market:
             data=DataSettings(self.folder / f"{name}.parquet", id="id", label=label) if owns else None,
             policy=Policy(
                 protocols=("plain",),
-                accept_exposed=("plain",),
+                allow_unprotected=("plain",),
                 min_rows=10,
                 peers={other: ("any",) for other in (*EVERYONE, "stranger") if other != name},
             ),
             limits=Limits(wait_seconds=15.0, connect_seconds=15.0),
-            **{"listen": "127.0.0.1:0", "runs": self.folder / f"runs-{name}", "threads": 1, "peers": ways} | changes,
+            **{"listen": "127.0.0.1:0", "runs": self.folder / f"runs-{name}", "n_jobs": 1, "peers": ways} | changes,
         )
         return self.settings[name]
 
@@ -120,7 +120,7 @@ class Market:
     def train(self, job):
         with coordinate(self.settings["bank"], job) as driver:
             driver.train()
-        return join({name: self.run(name, job).load_part() for name in OWNERS}).sha256()
+        return join({name: self.run(name, job).load_share() for name in OWNERS}).sha256()
 
     def prepare(self, job, *names):
         return {name: prepare(self.settings[name], job).ids for name in names or OWNERS}
@@ -146,7 +146,7 @@ def market(tmp_path, certificates):
 
 @pytest.fixture
 def hashings(monkeypatch):
-    """How many ids were hashed for the alignment, list by list; those that are only dealt into lots do not count."""
+    """How many ids were hashed for the alignment, list by list; those that are only dealt into batches do not count."""
     counted, lock, really = [], threading.Lock(), align_ids.keyed_digests
 
     def counting(texts, key, name, size):
@@ -217,8 +217,8 @@ def test_ids_that_have_changed_since_are_hashed_anew(market, hashings):
 
 
 def test_ids_that_are_aligned_in_lots_are_hashed_lot_by_lot(market, hashings, monkeypatch):
-    monkeypatch.setattr("veilboost.party.lots.LOT_ROWS", 100)
-    rows = 160  # two lots, with ids enough in each to be dealt
+    monkeypatch.setattr("veilboost.party.batches.LOT_ROWS", 100)
+    rows = 160  # two batches, with ids enough in each to be dealt
     for name in OWNERS:
         market.write(name, [f"c{k:03d}" for k in range(rows)], np.arange(rows) % 7)
     market.daemons.pop("telecom").stop()

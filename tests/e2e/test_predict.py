@@ -67,7 +67,7 @@ def expected(town: Town, ids: list[str]) -> list[float]:
             town.folder / f"{party}.parquet", id="id", **({"label": "label"} if party == "bank" else {})
         ).sorted_by_id()
         columns += table.take(np.searchsorted(table.ids, ids)).columns
-    model = join({party: town.run_folder(party).load_part() for party in PARTIES})
+    model = join({party: town.run_folder(party).load_share() for party in PARTIES})
     return make_objective("binary").predict(model.margins(columns)).tolist()
 
 
@@ -236,5 +236,5 @@ def test_serve_refuses_a_model_whose_rows_have_no_ids_to_find_them_by(town: Town
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(file.read_bytes())
     job = run / "job.toml"
-    job.write_text(job.read_text().replace('alignment = "ecdh"', 'alignment = "preshared"'))
+    job.write_text(job.read_text().replace('alignment = "ecdh"', 'alignment = "prealigned"'))
     assert town.refused("serve", "--model", run, "--config", "bank.toml").startswith("VB-1004")

@@ -23,7 +23,7 @@ def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
     made = Town(tmp_path_factory.mktemp("town"), certificates)
     names = tuple(spec.name for spec in SPECS)
     for party in PARTIES:
-        made.settle(party, policy={"protocols": names, "accept_exposed": names})
+        made.settle(party, policy={"protocols": names, "allow_unprotected": names})
     made.serve("shop", "telecom")
     yield made
     made.close()

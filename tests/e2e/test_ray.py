@@ -21,7 +21,7 @@ from veilboost.align.clear import align_by_id, meet_in_place
 from veilboost.cli.main import app
 from veilboost.config import TrainingConfig
 from veilboost.data.load import load_table
-from veilboost.engine import cuts, work
+from veilboost.engine import cuts, shard_ops
 from veilboost.engine import pool as pools
 from veilboost.engine.api import lasting_engine
 from veilboost.engine.pool import RayPool
@@ -29,7 +29,7 @@ from veilboost.engine.sharded import ShardedEngine
 from veilboost.engine.tables import table_in_place
 from veilboost.errors import MalformedMessage, WorkersLost
 from veilboost.estimators import VerticalClassifier
-from veilboost.party import lots
+from veilboost.party import batches
 
 pytest.importorskip("ray")
 CONFIG = TrainingConfig(n_estimators=1, max_depth=3, max_bin=16)
@@ -94,14 +94,14 @@ def test_folders_are_read_and_meet_in_workers(pool, tmp_path):
 
 
 def test_daemons_leave_their_tables_in_workers_and_align_by_lots(pool, tmp_path, monkeypatch):
-    monkeypatch.setattr(lots, "LOT_ROWS", 100)
+    monkeypatch.setattr(batches, "LOT_ROWS", 100)
     town = Lotted(tmp_path, lotted_certificates(tmp_path / "certs"))
     lasting_engine.cache_clear()  # no engine of an earlier cluster
     try:
         for owner in ("bank", "shop"):
             town.settle(owner, engine="ray")
         assert town.train("first", protocol="lattice") == town.simulated("lattice")
-        assert town.run("shop", "first").lots == 4
+        assert town.run("shop", "first").batches == 4
     finally:
         town.close()
         lasting_engine.cache_clear()
@@ -116,7 +116,7 @@ class Killing(RayPool):
         self.killed: set[str] = set()
 
     def _doomed(self, function):
-        if function not in {work.histogram, work.put_together, work.on_grid}:
+        if function not in {shard_ops.histogram, shard_ops.put_together, shard_ops.on_grid}:
             return function
         name, mark = function.__name__, self._folder / function.__name__
         self.killed.add(name)
@@ -186,7 +186,7 @@ def test_threads_share_a_pool(pool):
     """As the parties of one process do."""
 
     def ask(number):
-        return len(pool.get([pool.call(work.count_up, number % 7)])[0])
+        return len(pool.get([pool.call(shard_ops.count_up, number % 7)])[0])
 
     with ThreadPoolExecutor(8) as threads:
         assert list(threads.map(ask, range(600))) == [number % 7 for number in range(600)]
@@ -197,9 +197,9 @@ def test_work_that_fails_is_told_to_whoever_asks_for_it_alone(pool):
     def refuse():  # within the test: workers cannot import its module
         raise MalformedMessage("this piece of work fails")
 
-    failing = pool.call(work.done, pool.call(refuse))
+    failing = pool.call(shard_ops.done, pool.call(refuse))
     for number in range(2 * pools.LOOK_EVERY):
-        assert len(pool.get([pool.call(work.count_up, number)])[0]) == number
+        assert len(pool.get([pool.call(shard_ops.count_up, number)])[0]) == number
     assert pool.workers >= 1
     with pytest.raises(MalformedMessage, match="this piece of work fails"):
         pool.get([failing])

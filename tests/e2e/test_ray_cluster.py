@@ -50,7 +50,16 @@ def cluster():
 
 
 def simulated(*options: str) -> dict[str, object]:
-    command = [BIN / "veilboost", "simulate", "--scene", "--trees=2", "--depth=3", "--no-baselines", "--json", *options]
+    command = [
+        BIN / "veilboost",
+        "simulate",
+        "--demo-data",
+        "--trees=2",
+        "--depth=3",
+        "--no-baselines",
+        "--json",
+        *options,
+    ]
     done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=180)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

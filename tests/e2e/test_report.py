@@ -39,7 +39,7 @@ def demo_page(town: Town) -> Path:
 
 @pytest.fixture(scope="module")
 def simulation_page(town: Town) -> Path:
-    scene = ("--scene", "--protocol", "ldp", "--trees", "5", "--depth", "3", "--validation-size", "0.2")
+    scene = ("--demo-data", "--protocol", "ldp", "--trees", "5", "--depth", "3", "--validation-size", "0.2")
     town.answer("simulate", *scene, "--audit", "--out", "simulated")
     return make_page(town, "simulated")
 

@@ -111,7 +111,7 @@ def town(tmp_path_factory):
 
 
 def expected(folder, rows):
-    parts = {name: RunFolder(folder / f"runs-{name}" / "credit").load_part() for name in OWNERS}
+    parts = {name: RunFolder(folder / f"runs-{name}" / "credit").load_share() for name in OWNERS}
     bank, shop = (pq.read_table(folder / f"{name}.parquet").take(rows) for name in OWNERS)
     names = {name: k for k, name in enumerate(("green", "red"))}
     shade = np.array([names.get(text, -1) for text in shop["shade"].to_pylist()], dtype=np.int32)

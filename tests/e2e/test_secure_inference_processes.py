@@ -111,7 +111,7 @@ class Street:
         return json.loads(out)
 
     def scores(self, rows):
-        parts = {name: RunFolder(self.folder / f"runs-{name}" / "credit").load_part() for name in ("bank", "shop")}
+        parts = {name: RunFolder(self.folder / f"runs-{name}" / "credit").load_share() for name in ("bank", "shop")}
         return 1 / (1 + np.exp(-join(parts).margins(self.columns(rows))[0]))
 
     def columns(self, rows):

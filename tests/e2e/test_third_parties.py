@@ -56,7 +56,7 @@ def town(tmp_path):
 name = "{name}"
 listen = "127.0.0.1:0"
 runs = "runs-{name}"
-threads = 1
+n_jobs = 1
 {peers}
 [certificates]
 cert = "{name}.crt"
@@ -67,7 +67,7 @@ ca = "ca.crt"
 wait_seconds = 15
 [policy]
 protocols = ["plain"]
-accept_exposed = ["plain"]
+allow_unprotected = ["plain"]
 [policy.peers]
 {policy}
 """)
@@ -92,11 +92,11 @@ def test_owners_align_through_helpers_train_and_predict(town):
     with coordinate(settings, job) as driver:
         assert driver.check() == dict.fromkeys(("ta", "csp", "shop"))
         driver.train()
-    parts = {name: RunFolder(folder / f"runs-{name}" / "first").load_part() for name in OWNERS}
+    parts = {name: RunFolder(folder / f"runs-{name}" / "first").load_share() for name in OWNERS}
     tables = align_by_id({name: load_party(folder / f"{name}.toml").data.load() for name in OWNERS})
     assert tables["bank"].rows == 250
     simulated = simulate_training(tables, "bank", "plain", job.training)
-    assert join(parts).sha256() == join(simulated.parts).sha256()
+    assert join(parts).sha256() == join(simulated.shares).sha256()
 
     some = tables["bank"].take(np.array([7, 200, 3]))
     scores = LivePredictor(settings, RunFolder.open(folder / "runs-bank", "first")).predict(some).scores

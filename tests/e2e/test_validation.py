@@ -29,7 +29,7 @@ def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
     folder = tmp_path_factory.mktemp("town")
     made = Town(folder, make_certificates(folder / "certs"), rows=120, overlap=False)
     for party in PARTIES:
-        made.settle(party, policy={"protocols": NAMES, "accept_exposed": NAMES})
+        made.settle(party, policy={"protocols": NAMES, "allow_unprotected": NAMES})
     made.serve("shop", "telecom")
     yield made
     made.close()

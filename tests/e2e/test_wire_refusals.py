@@ -64,7 +64,7 @@ id = "id"
 max_message_mb = 1
 [policy]
 protocols = ["plain"]
-accept_exposed = ["plain"]
+allow_unprotected = ["plain"]
 [policy.peers]
 bank = ["any"]
 taken = ["any"]

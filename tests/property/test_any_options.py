@@ -28,7 +28,7 @@ CHEAP: dict[str, st.SearchStrategy[Any]] = {
     "key_bits": st.sampled_from([512, 777]),
     "allow_insecure_key": st.sampled_from([True, True, True, False]),
     "ore_bits": st.sampled_from([16, 17, 24]),
-    "seed": st.integers(0, 5),
+    "random_state": st.integers(0, 5),
     "r": st.integers(1, 40) | st.just(1_000_000),
     "l1": st.integers(0, 40) | st.just(10_000),
     "l2": st.integers(0, 40) | st.just(10_000),
@@ -104,7 +104,7 @@ def test_options_end_in_a_model_or_in_a_coded_error(name: str) -> None:
         except VeilBoostError:
             return
         trained += 1
-        for part in run.parts.values():
+        for part in run.shares.values():
             if part.skeleton is not None:
                 assert all(math.isfinite(weight) for tree in part.skeleton.trees for weight in tree.weight.tolist())
 

@@ -112,7 +112,7 @@ class PassiveAligner(ABC):
         return Alignment(self._positions)
 
 
-class HelperSide(ABC):
+class HelperRole(ABC):
     """A third party. Who asks is what the channel says, not what a message claims."""
 
     @abstractmethod
@@ -146,7 +146,7 @@ class AlignmentSpec:
     messages: tuple[type[Message], ...]
     active: Callable[[AlignContext, Peers], ActiveAligner]
     passive: Callable[[AlignContext], PassiveAligner]
-    helpers: Mapping[str, Callable[[HelperContext], HelperSide]]
+    helpers: Mapping[str, Callable[[HelperContext], HelperRole]]
     hashes_ids: bool = False
 
     @property
@@ -162,9 +162,9 @@ class AlignmentSpec:
 @cache
 def all_alignments() -> dict[str, AlignmentSpec]:
     """The ways to align, by name."""
-    from veilboost.align import ecdh, hmac_csp, preshared  # which are made of what stands above
+    from veilboost.align import ecdh, hmac_csp, prealigned  # which are made of what stands above
 
-    return {spec.name: spec for spec in (preshared.SPEC, ecdh.SPEC, hmac_csp.SPEC)}
+    return {spec.name: spec for spec in (prealigned.SPEC, ecdh.SPEC, hmac_csp.SPEC)}
 
 
 def alignment_named(name: str) -> AlignmentSpec:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from veilboost.align.ids import Lot, dealt, members
+from veilboost.align.ids import Batch, dealt, members
 from veilboost.data.table import PartyTable, id_order
 from veilboost.engine.shards import ShardedArray, Shards
 from veilboost.engine.tables import Moves, moved
@@ -41,10 +41,10 @@ def align_by_id(tables: Mapping[PartyName, PartyTable]) -> dict[PartyName, Party
 
 
 def meet_in_place(tables: Mapping[PartyName, PartyTable]) -> dict[PartyName, PartyTable]:
-    """The rows of people whom all tables know, in the same order in all: by lot, and by id within a lot.
+    """The rows of people whom all tables know, in the same order in all: by batch, and by id within a batch.
 
-    Ids are dealt out to as many lots as there are shards; a lot of all parties meets in one worker. Then the entries
-    of every shard's rows go to their lots, column by column, and lots are the new shards.
+    Ids are dealt out to as many batches as there are shards; a batch of all parties meets in one worker. Then the
+    entries of every shard's rows go to their batches, column by column, and batches are the new shards.
     """
     ids: dict[PartyName, ShardedArray] = {}
     for name, table in tables.items():
@@ -61,9 +61,9 @@ def meet_in_place(tables: Mapping[PartyName, PartyTable]) -> dict[PartyName, Par
             meet,
             [len(each.shards) for each in ids.values()],
             numbers,
-            *(ref for name, each in ids.items() for ref in each.shards.each(members, each, deals[name], lot)),
+            *(ref for name, each in ids.items() for ref in each.shards.each(members, each, deals[name], batch)),
         )
-        for lot in range(count)
+        for batch in range(count)
     ]
     sizes = np.array(pool.get([places[-1] for places in met]), dtype=np.int64)
     if not sizes.sum():
@@ -74,10 +74,10 @@ def meet_in_place(tables: Mapping[PartyName, PartyTable]) -> dict[PartyName, Par
     }
 
 
-def meet(shards: Sequence[int], numbers: bool, *lots: Lot) -> list[Any]:
-    """For each party and shard which of its rows are known to all, and their places in the lot; then how many."""
-    parties = [lots[low:high] for low, high in itertools.pairwise([0, *itertools.accumulate(shards)])]
-    known = [[lot.ids if numbers else lot.ids.astype(np.str_) for lot in party] for party in parties]
+def meet(shards: Sequence[int], numbers: bool, *batches: Batch) -> list[Any]:
+    """For each party and shard which of its rows are known to all, and their places in the batch; then how many."""
+    parties = [batches[low:high] for low, high in itertools.pairwise([0, *itertools.accumulate(shards)])]
+    known = [[batch.ids if numbers else batch.ids.astype(np.str_) for batch in party] for party in parties]
     for each in map(np.concatenate, known):
         if len(np.unique(each)) != len(each):
             raise DuplicateIds("two rows of a table have the same id")
@@ -89,10 +89,10 @@ def meet(shards: Sequence[int], numbers: bool, *lots: Lot) -> list[Any]:
     told: list[Any] = []
     for party, ids in zip(parties, known, strict=True):
         moves: Moves = []
-        for lot, own in zip(party, ids, strict=True):
+        for batch, own in zip(party, ids, strict=True):
             at = common[place].searchsorted(own)
             inside = np.flatnonzero(at < len(common))
             found = inside[common[place][at[inside]] == own[inside]]
-            moves.append((lot.rows[found], place[at[found]]))
+            moves.append((batch.rows[found], place[at[found]]))
         told.append(moves)
     return [*told, len(common)]

@@ -1,5 +1,5 @@
 """Ids as bytes: one rule for writing them, which every party follows; sorting and finding; digests under
-a key; lots.
+a key; batches.
 
 - A whole number is its decimal digits, with a minus sign where it is negative: 7 is `7`.
 - A text is brought to Unicode's form NFC, white space around it is dropped (what `str.strip` drops), and the rest is
@@ -225,81 +225,84 @@ def _digest_of(ids: AnyArray, key: bytes) -> bytes:
     return keyed_digest(key, plain.dtype.str.encode() + plain.tobytes())
 
 
-# --- a party's ids dealt into lots ---------------------------------------------------------------------------------
+# --- a party's ids dealt into batches ---------------------------------------------------------------------------------
 #
-# Rows of the same people are found without all ids in one place: an id is in the same lot at every party, because all
-# deal by one hash of its common form under one salt. Lots are aligned one after the other, each as if it were all there
-# is.
+# Rows of the same people are found without all ids in one place: an id is in the same batch at every party, because all
+# deal by one hash of its common form under one salt. Batches are aligned one after the other, each as if it were all
+# there is.
 
 
-# How many ids of a party fall into a lot tells something about them to whoever knows the salt, the more the fewer
-# there are. A party that would have fewer than so many in a lot, on average, puts all of its ids into every lot.
+# How many ids of a party fall into a batch tells something about them to whoever knows the salt, the more the fewer
+# there are. A party that would have fewer than so many in a batch, on average, puts all of its ids into every batch.
 FEWEST = 64
 
 
 @dataclass(frozen=True)
-class Dealt:
-    """Places in a list of ids, lot after lot: those of lot k are order[edges[k]:edges[k + 1]]."""
+class BatchIndex:
+    """Places in a list of ids, batch after batch: those of batch k are order[edges[k]:edges[k + 1]]."""
 
     order: Int64Array
     edges: Int64Array
 
 
 @dataclass(frozen=True)
-class Lot:
-    """Some ids, the rows of the table in which they stand, and which of them fall into the lot (None: all do)."""
+class Batch:
+    """Some ids, the rows of the table in which they stand, and which of them fall into the batch (None: all do)."""
 
     ids: AnyArray
     rows: Int64Array
     inside: BoolArray | None = None
 
     def rows_of(self, found: Int64Array) -> Int64Array:
-        """The rows of the table that were found; an id that does not fall into this lot is found in its own."""
+        """The rows of the table that were found; an id that does not fall into this batch is found in its own."""
         if self.inside is not None and not self.inside[found].all():
-            raise FalseIntersection("rows were found in a lot that is not theirs: no party deals its ids")
+            raise FalseIntersection("rows were found in a batch that is not theirs: no party deals its ids")
         return self.rows[found]
 
 
-def lot_numbers(ids: AnyArray, lots: int, salt: bytes) -> Int64Array:
+def batch_numbers(ids: AnyArray, batches: int, salt: bytes) -> Int64Array:
     digests = keyed_digests(canonical_ids(ids), salt, HASHES[0], 8)
-    return (digests.view("<u8").ravel() % np.uint64(lots)).astype(np.int64)
+    return (digests.view("<u8").ravel() % np.uint64(batches)).astype(np.int64)
 
 
-def dealt(ids: AnyArray, lots: int, salt: bytes) -> Dealt:
-    """Deal a list of ids; within a lot they keep their order."""
-    if lots == 1:
-        return Dealt(np.arange(len(ids), dtype=np.int64), np.array([0, len(ids)], dtype=np.int64))
-    numbers = lot_numbers(ids, lots, salt)
-    counts = np.bincount(numbers, minlength=lots)
-    return Dealt(np.argsort(numbers, kind="stable"), np.concatenate(([0], counts.cumsum())))
+def dealt(ids: AnyArray, batches: int, salt: bytes) -> BatchIndex:
+    """Deal a list of ids; within a batch they keep their order."""
+    if batches == 1:
+        return BatchIndex(np.arange(len(ids), dtype=np.int64), np.array([0, len(ids)], dtype=np.int64))
+    numbers = batch_numbers(ids, batches, salt)
+    counts = np.bincount(numbers, minlength=batches)
+    return BatchIndex(np.argsort(numbers, kind="stable"), np.concatenate(([0], counts.cumsum())))
 
 
-def members(ids: AnyArray, dealt: Dealt, number: int, first: int = 0) -> Lot:
-    """One lot of a list of ids whose rows begin at `first`."""
+def members(ids: AnyArray, dealt: BatchIndex, number: int, first: int = 0) -> Batch:
+    """One batch of a list of ids whose rows begin at `first`."""
     places = dealt.order[dealt.edges[number] : dealt.edges[number + 1]]
-    return Lot(ids[places], places + first)
+    return Batch(ids[places], places + first)
 
 
-class DealtIds:
-    """All ids of a party in lots. Where ids lie in shards, so does the deal, and only the lot asked for comes here."""
+class BatchedIds:
+    """All ids of a party in batches.
 
-    def __init__(self, ids: AnyArray, lots: int, salt: bytes, fewest: int = FEWEST) -> None:
+    Where ids lie in shards, so does the deal, and only the batch asked for comes here.
+    """
+
+    def __init__(self, ids: AnyArray, batches: int, salt: bytes, fewest: int = FEWEST) -> None:
         self._numbers: Int64Array | None = None
-        if lots > 1 and len(ids) < fewest * lots:
+        if batches > 1 and len(ids) < fewest * batches:
             ids = np.asarray(ids)
-            self._numbers = lot_numbers(ids, lots, salt)
+            self._numbers = batch_numbers(ids, batches, salt)
         elif isinstance(ids, ShardedArray):
-            self._dealt = ids.shards.each(dealt, ids, lots, salt)
+            self._dealt = ids.shards.each(dealt, ids, batches, salt)
         else:
-            self._dealt = [dealt(ids, lots, salt)]
+            self._dealt = [dealt(ids, batches, salt)]
         self._ids = ids
 
-    def lot(self, number: int) -> Lot:
+    def batch(self, number: int) -> Batch:
         ids = self._ids
         if self._numbers is not None:
-            return Lot(ids, np.arange(len(ids), dtype=np.int64), self._numbers == number)
+            return Batch(ids, np.arange(len(ids), dtype=np.int64), self._numbers == number)
         if not isinstance(ids, ShardedArray):
             return members(ids, self._dealt[0], number)
         firsts = list(ids.shards.edges[:-1])
-        parts: list[Lot] = ids.shards.pool.get(ids.shards.each(members, ids, self._dealt, number, firsts))
-        return Lot(np.concatenate([part.ids for part in parts]), np.concatenate([part.rows for part in parts]))
+        parts: list[Batch] = ids.shards.pool.get(ids.shards.each(members, ids, self._dealt, number, firsts))
+        return Batch(np.concatenate([part.ids for part in parts]), np.concatenate([part.rows for part in parts]))

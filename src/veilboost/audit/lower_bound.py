@@ -201,7 +201,7 @@ def _label_scores(views: Mapping[PartyName, View], truth: Truth, side: int, secr
     nodes the very best candidate won, at roots and below; then in how many more leaves the noise is that of another.
     """
     view = views["bank"]
-    skeleton = None if view.part is None else view.part.skeleton
+    skeleton = None if view.share is None else view.share.skeleton
     if skeleton is None:
         raise TypeError("a run that ended has a skeleton")
     config, options, candidates = truth.config, options_of(truth.config), _candidates(truth)
@@ -361,7 +361,7 @@ def _config(options: dict[str, Any], seed: int, trees: int, depth: int) -> Train
         max_bin=4,
         min_child_weight=0.0,
         categories="onehot",
-        seed=seed,
+        random_state=seed,
         options=options,
     )
 

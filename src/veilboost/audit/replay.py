@@ -13,13 +13,13 @@ from veilboost.audit.view import View
 from veilboost.boost.grower import LEAF
 from veilboost.boost.rows import RowGroups
 from veilboost.fixedpoint import choose_scale, to_fixed
-from veilboost.model.part import Skeleton, SplitRecords
+from veilboost.model.share import Skeleton, SplitRecords
 from veilboost.protocols.vertical.messages import (
+    AssignmentsRequest,
     BeginRound,
     BeginTraining,
-    MoreSides,
+    MoreAssignments,
     ResumeTraining,
-    SidesRequest,
     SplitAnswer,
     SplitRequest,
     StatisticsRequest,
@@ -87,7 +87,7 @@ def rounds(view: View, peer: PartyName) -> list[ReplayedRound]:
     """
     found: dict[int, ReplayedRound] = {}
     trees, current = 1, None
-    before: list[MoreSides] = []
+    before: list[MoreAssignments] = []
     for message in view.with_peer(peer):
         level = current.levels[-1] if current is not None and current.levels else None
         if isinstance(message, BeginTraining):
@@ -99,18 +99,18 @@ def rounds(view: View, peer: PartyName) -> list[ReplayedRound]:
         elif isinstance(message, StatisticsRequest) and current is not None:
             current.levels.append(_entered(_joined(before, message), current, view.rows))
             before = []
-        elif isinstance(message, MoreSides):
+        elif isinstance(message, MoreAssignments):
             before.append(message)
         elif isinstance(message, SplitRequest) and level is not None:
             level.split_request = message
         elif isinstance(message, SplitAnswer) and level is not None:
             level.split_answer = message if level.split_answer is None else _joined([level.split_answer], message)
-        elif level is not None and not isinstance(message, SidesRequest | Done):
+        elif level is not None and not isinstance(message, AssignmentsRequest | Done):
             level.messages.append(message)
     return [found[number] for number in sorted(found)]
 
 
-def sides_of(view: View, peer: PartyName) -> dict[tuple[int, int], tuple[Int32Array, Int32Array]]:
+def assignments_of(view: View, peer: PartyName) -> dict[tuple[int, int], tuple[Int32Array, Int32Array]]:
     """Left and right rows of every node (tree, node) that the passive party of this conversation split."""
     return {
         (tree, node): (left, right)
@@ -120,7 +120,7 @@ def sides_of(view: View, peer: PartyName) -> dict[tuple[int, int], tuple[Int32Ar
     }
 
 
-def foreign_sides(view: View, peer: PartyName) -> list[tuple[Int32Array, Int32Array]]:
+def foreign_assignments(view: View, peer: PartyName) -> list[tuple[Int32Array, Int32Array]]:
     """Left and right rows of every node that the passive party of this conversation did not split.
 
     It is told them because it keeps rows by node too; of the last level of a tree nobody tells it.
@@ -150,7 +150,7 @@ def _opened(opening: BeginRound, rows: int, trees: int) -> ReplayedRound:
 _Told = TypeVar("_Told", StatisticsRequest, SplitAnswer)
 
 
-def _joined(before: Sequence[MoreSides | SplitAnswer], last: _Told) -> _Told:
+def _joined(before: Sequence[MoreAssignments | SplitAnswer], last: _Told) -> _Told:
     """The last of several messages, with the sides of all: their pieces are whole bytes."""
     told = (*before, last)
     return replace(
@@ -205,9 +205,9 @@ def own_gradients(view: View) -> list[Int32Array] | None:
 
     Labels give the first round's; which leaf each row reached, which the active party followed, gives the others'.
     """
-    if view.part is None or view.part.skeleton is None or view.own is None or view.own.label is None:
+    if view.share is None or view.share.skeleton is None or view.own is None or view.own.label is None:
         return None
-    skeleton = view.part.skeleton
+    skeleton = view.share.skeleton
     if skeleton.objective == "custom":
         return None
     config, labels, weight = skeleton.config, view.own.label, view.own.weight
@@ -217,7 +217,7 @@ def own_gradients(view: View) -> list[Int32Array] | None:
     watched = _held_out(view)
     bound = 1.0 if weight is None else float(weight[~watched].max(initial=0.0))
     margin = np.repeat(skeleton.base_margin[:, None], view.rows, axis=1)
-    values, routes = view.part.matrix(view.own.columns, view.rows), _routes(view)
+    values, routes = view.share.matrix(view.own.columns, view.rows), _routes(view)
     if not _all_told(view, skeleton, routes):
         return None
     found: list[Int32Array] = []
@@ -227,7 +227,7 @@ def own_gradients(view: View) -> list[Int32Array] | None:
         scale = choose_scale(*objective.bounds(1.0, g, h), bound, config.gradient_bits)
         found.append(to_fixed(g, h, scale, weight))
         for group in range(skeleton.trees_per_round):
-            leaf = _follow(view, skeleton, view.part.records, values, first + group, routes)
+            leaf = _follow(view, skeleton, view.share.records, values, first + group, routes)
             margin[group] += skeleton.trees[first + group].weight[leaf]
     return found
 
@@ -239,7 +239,7 @@ def leaf_of_rows(view: View, number: int) -> Int32Array:
 
 def leaves_of_rows(view: View) -> list[Int32Array]:
     """The leaf of every tree that each row reached, as the active party followed it."""
-    part, table, skeleton = view.part, view.own, None if view.part is None else view.part.skeleton
+    part, table, skeleton = view.share, view.own, None if view.share is None else view.share.skeleton
     if part is None or table is None or skeleton is None:
         raise TypeError("only an active party that has its table can follow rows")
     values, routes = part.matrix(table.columns, view.rows), _routes(view)
@@ -247,7 +247,7 @@ def leaves_of_rows(view: View) -> list[Int32Array]:
 
 
 def _routes(view: View) -> Routes:
-    return {peer: sides_of(view, peer) for peer in view.peers}
+    return {peer: assignments_of(view, peer) for peer in view.peers}
 
 
 def _all_told(view: View, skeleton: Skeleton, routes: Routes) -> bool:

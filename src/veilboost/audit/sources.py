@@ -50,7 +50,7 @@ def views_of_simulation(
 
     `fresh` are rows that were kept from training; of a horizontal job one table, under any name.
     """
-    skeleton = run.outcome.part.skeleton
+    skeleton = run.outcome.share.skeleton
     if skeleton is None:
         raise UnreadableFile("a run without a skeleton has not ended")
     spec = protocol_named(skeleton.protocol)
@@ -67,17 +67,17 @@ def views_of_simulation(
             skeleton.config,
             every if table is None else table.rows,
             tuple(Seen(*each) for each in transcript.messages),
-            run.outcome.part if name == run.driver else run.parts.get(name),
+            run.outcome.share if name == run.driver else run.shares.get(name),
             table,
             run.secrets.get(name),
             spec.sums,
         )
-    parts = {part.party: part for part in run.model.parts}
+    shares = {share.party: share for share in run.model.shares}
     kept = (
-        {} if fresh is None else fresh if spec.setting == "vertical" else dict(zip(parts, fresh.values(), strict=True))
+        {} if fresh is None else fresh if spec.setting == "vertical" else dict(zip(shares, fresh.values(), strict=True))
     )
     roles = {name: view.role for name, view in views.items()}
-    return views, Truth(tables, roles, skeleton.config, held_out, parts, kept)
+    return views, Truth(tables, roles, skeleton.config, held_out, shares, kept)
 
 
 def views_of_runs(folders: Sequence[Path], parties: Sequence[Path]) -> tuple[dict[PartyName, View], Truth]:
@@ -111,10 +111,10 @@ def views_of_runs(folders: Sequence[Path], parties: Sequence[Path]) -> tuple[dic
                 if table.rows != rows:
                     raise RowsDiffer(f"the run of {name} has other rows than the one that is audited")
         views[party] = View(
-            party, job.role_of(party), job.protocol, config, rows, messages, run.load_part(), own, sums=job.spec.sums
+            party, job.role_of(party), job.protocol, config, rows, messages, run.load_share(), own, sums=job.spec.sums
         )
-    parts = {view.part.party: view.part for view in views.values() if view.part is not None}
-    return views, Truth(tables, {name: job.role_of(name) for name in tables}, config, held_out, parts)
+    shares = {view.share.party: view.share for view in views.values() if view.share is not None}
+    return views, Truth(tables, {name: job.role_of(name) for name in tables}, config, held_out, shares)
 
 
 def _tables(job: Job, parties: Sequence[Path]) -> dict[PartyName, PartyTable]:

@@ -14,7 +14,7 @@ from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import JobRandomness
 from veilboost.data.table import PartyTable
 from veilboost.errors import MissingLabel
-from veilboost.model.part import Part
+from veilboost.model.share import ModelShare
 from veilboost.protocols.spec import BinSums
 from veilboost.types import BoolArray, Float64Array, PartyName
 from veilboost.wire.message import Message
@@ -52,7 +52,7 @@ class View:
     config: TrainingConfig
     rows: int
     messages: tuple[Seen, ...]
-    part: Part | None = None
+    share: ModelShare | None = None
     own: PartyTable | None = None
     secret: JobRandomness | None = None
     sums: BinSums = field(default_factory=BinSums)
@@ -91,16 +91,16 @@ def without_messages(party: PartyName, role: str, like: View, members: Sequence[
 class Truth:
     """Everyone's aligned tables, for scoring: an attack looks here after it has guessed.
 
-    An attack that needs a few of the victim's values beforehand takes them from here too, and says how many. `parts`
+    An attack that needs a few of the victim's values beforehand takes them from here too, and says how many. `shares`
     are the model's, as far as they are there: who has all of them can answer for the model. `fresh` are aligned rows
-    that were kept from training, by the parties of these parts.
+    that were kept from training, by the parties of these shares.
     """
 
     tables: Mapping[PartyName, PartyTable]
     roles: Mapping[PartyName, str]
     config: TrainingConfig
     held_out: BoolArray | None = None
-    parts: Mapping[PartyName, Part] = field(default_factory=dict[PartyName, Part])
+    shares: Mapping[PartyName, ModelShare] = field(default_factory=dict[PartyName, ModelShare])
     fresh: Mapping[PartyName, PartyTable] = field(default_factory=dict[PartyName, PartyTable])
 
     @cached_property

@@ -65,7 +65,7 @@ class Hooks:
 def train(
     finder: SplitFinder,
     features: Sequence[int],
-    people: LabelRows,
+    samples: LabelRows,
     objective: Objective,
     metric: Metric,
     config: TrainingConfig,
@@ -74,25 +74,25 @@ def train(
 ) -> Ensemble:
     """Boost `config.n_estimators` rounds, or fewer where validation rows say so; go on from `progress` if given.
 
-    `features` counts the columns of each owner; rows that `people` holds out are routed but never summed.
+    `features` counts the columns of each owner; rows that `samples` holds out are routed but never summed.
     """
-    base = people.base_margin(objective, config.base_score)
+    base = samples.base_margin(objective, config.base_score)
     if progress is None:
-        progress = Progress([], people.first_margin(base), [])
+        progress = Progress([], samples.first_margin(base), [])
     else:
-        progress.margin = people.kept_margin(progress.margin)
+        progress.margin = samples.kept_margin(progress.margin)
     for number in range(len(progress.history), config.n_estimators):
         if _past_its_best(progress, metric, config):
             break
         began = time.perf_counter()
         columns = sample_columns(features, number, config)
-        start = people.begin_round(number, progress.margin, objective, config, columns)
+        start = samples.begin_round(number, progress.margin, objective, config, columns)
         while True:  # a round that fails and can be tried again is tried again, all of it
             margin = progress.margin.copy()
             try:
                 trees = grow(finder, start, config, margin)
                 seconds = time.perf_counter() - began
-                result = RoundResult(number, seconds, people.measure(metric, objective, margin))
+                result = RoundResult(number, seconds, samples.measure(metric, objective, margin))
                 done = Progress([*progress.trees, *trees], margin, [*progress.history, result])
                 if hooks.keep is not None:
                     hooks.keep(done)
@@ -104,7 +104,7 @@ def train(
         if hooks.watch is not None:
             hooks.watch(result)
     kept = progress.trees
-    if config.early_stopping_rounds is not None and people.held_out:
+    if config.early_stopping_rounds is not None and samples.held_out:
         kept = kept[: (_best_round(progress, metric) + 1) * objective.trees_per_round]
     return Ensemble(kept, base, metric.name, progress.history)
 
@@ -220,7 +220,7 @@ def sample_rows(pool: Int32Array, gradients: Int32Array, round_number: int, conf
 
     The draw depends on the order of rows and on their gradients, not on how anything is stored or added up.
     """
-    generator = np.random.Generator(np.random.PCG64((config.seed, round_number, 0)))
+    generator = np.random.Generator(np.random.PCG64((config.random_state, round_number, 0)))
     if config.sampling == "goss":
         return _one_side(pool, gradients, generator, config)
     if config.subsample >= 1.0:
@@ -267,7 +267,7 @@ def sample_columns(features: Sequence[int], round_number: int, config: TrainingC
         return [None] * len(features)
     total = sum(features)
     count = max(1, int(config.colsample_bytree * total))
-    generator = np.random.Generator(np.random.PCG64((config.seed, round_number, 1)))
+    generator = np.random.Generator(np.random.PCG64((config.random_state, round_number, 1)))
     drawn = np.sort(generator.permutation(total)[:count])
     edges = np.concatenate(([0], np.cumsum(features)))
     return [(drawn[(drawn >= low) & (drawn < high)] - low).astype(np.int32) for low, high in itertools.pairwise(edges)]

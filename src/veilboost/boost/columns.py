@@ -11,7 +11,7 @@ import numpy as np
 
 from veilboost import _native
 from veilboost.boost.bins import ABOVE_ALL, BinLayout, propose_cuts
-from veilboost.boost.rows import RowFiller, RowGroups, Sides
+from veilboost.boost.rows import Assignments, RowFiller, RowGroups
 from veilboost.config import TrainingConfig
 from veilboost.types import (
     AnyArray,
@@ -265,11 +265,11 @@ class ColumnBlock:
     def _bin_numbers(self) -> Int32Array:
         return np.arange(max(self.layout.widest, 1), dtype=np.int32)
 
-    def route(self, bins: LevelBins, rows: RowGroups, splits: Splits) -> Sides:
+    def route(self, bins: LevelBins, rows: RowGroups, splits: Splits) -> Assignments:
         """1 for every row of `rows.listed()` that goes left by its node's split."""
         if not rows.size:
             return np.empty(0, dtype=np.uint8)
-        routed: list[tuple[BoolArray, Sides]] = []
+        routed: list[tuple[BoolArray, Assignments]] = []
         for matrix, nodes in _by_matrix(bins, rows):
             part = rows if nodes is None else rows.of(nodes)
             out = np.empty(part.size, dtype=np.uint8)

@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from veilboost import _native
-from veilboost.boost.rows import RowGroups, Sides
+from veilboost.boost.rows import Assignments, RowGroups
 from veilboost.boost.split import LEAST_GAIN, Candidates
 from veilboost.config import TrainingConfig
 from veilboost.fixedpoint import Scale
@@ -100,7 +100,7 @@ class SplitFinder(Protocol):
         ...
 
     def select(self, level: Level, offers: Sequence[Candidates]) -> Choices: ...
-    def split(self, level: Level, offers: Sequence[Candidates], choices: Choices) -> tuple[Sides, Sides]:
+    def split(self, level: Level, offers: Sequence[Candidates], choices: Choices) -> tuple[Assignments, Assignments]:
         """The sides of the fit rows and of the follow rows of the chosen nodes."""
         ...
 
@@ -176,8 +176,8 @@ def _next_level(
     level: Level,
     position: Int64Array,
     children: Int32Array,
-    fit_left: Sides,
-    follow_left: Sides,
+    fit_left: Assignments,
+    follow_left: Assignments,
     start: Round,
     config: TrainingConfig,
     derives_siblings: bool,

@@ -69,7 +69,7 @@ class RowGroups:
         starts = zip(self.begin[nodes].tolist(), self.end[nodes].tolist(), bounds.tolist(), strict=True)
         return np.array([self.rows[begin:end].searchsorted(bound) for begin, end, bound in starts], dtype=np.int64)
 
-    def split(self, left: Sides) -> RowGroups:
+    def split(self, left: Assignments) -> RowGroups:
         """The children of all nodes, left and right of each in turn."""
         group = self.group.repeat(2)
         if not len(left):
@@ -80,7 +80,7 @@ class RowGroups:
         _native.split_rows(self.rows, self.begin, self.end, left, children, starts)
         return RowGroups(children, starts[:-1], starts[1:], group)
 
-    def take(self, chosen: BoolArray, whole: Sides) -> Sides:
+    def take(self, chosen: BoolArray, whole: Assignments) -> Assignments:
         """Of the sides of all rows those of the chosen nodes."""
         if chosen.all():
             return whole
@@ -88,7 +88,7 @@ class RowGroups:
         _native.take_nodes(self.counts, chosen, whole, part)
         return part
 
-    def laid(self, parts: Sequence[tuple[BoolArray, Sides]]) -> Sides:
+    def laid(self, parts: Sequence[tuple[BoolArray, Assignments]]) -> Assignments:
         """The inverse: the sides of all rows, from those of nodes that are chosen once each."""
         if len(parts) == 1 or not self.size:
             return parts[0][1]
@@ -97,14 +97,14 @@ class RowGroups:
             _native.put_nodes(self.counts, chosen, part, whole)
         return whole
 
-    def told(self, left: Sides) -> Iterator[UInt8Array]:
-        """Sides as they cross, in packed pieces of which one at a time need be here; an empty one for no rows."""
-        for first in range(0, max(len(left), 1), SIDES_AT_ONCE):
-            yield np.packbits(left[first : first + SIDES_AT_ONCE])
+    def told(self, left: Assignments) -> Iterator[UInt8Array]:
+        """Assignments as they cross, in packed pieces of which one at a time need be here; an empty one for no rows."""
+        for first in range(0, max(len(left), 1), ASSIGNMENTS_AT_ONCE):
+            yield np.packbits(left[first : first + ASSIGNMENTS_AT_ONCE])
 
-    def heard(self) -> SidesHeard:
+    def heard(self) -> ReceivedAssignments:
         """What takes such pieces in."""
-        return SidesHeard(self.size)
+        return ReceivedAssignments(self.size)
 
     def totals(self, gradients: Int32Array) -> Int64Array:
         """Sums of (g, h), given as (trees, rows, 2), over the rows of each node: (nodes, 2)."""
@@ -164,26 +164,26 @@ class RowFiller:
         return self._pieces[0] if len(self._pieces) == 1 else np.concatenate(self._pieces, axis=1)
 
 
-Sides: TypeAlias = UInt8Array
-SIDES_AT_ONCE = 1 << 21  # rows of a piece, which is 256 kB; whole bytes, so that pieces can be put together
+Assignments: TypeAlias = UInt8Array
+ASSIGNMENTS_AT_ONCE = 1 << 21  # rows of a piece, which is 256 kB; whole bytes, so that pieces can be put together
 
 
-class SidesHeard:
-    """Sides of so many rows, as far as they have been told. Never changes: a refused message leaves no trace."""
+class ReceivedAssignments:
+    """Assignments of so many rows, as far as they have been told. Never changes: a refused message leaves no trace."""
 
     def __init__(self, rows: int, pieces: int = 0, packed: tuple[UInt8Array, ...] = ()) -> None:
         self.rows, self.pieces, self._packed = rows, pieces, packed
 
-    def plus(self, piece: UInt8Array) -> SidesHeard:
-        """With one piece more, of `SIDES_AT_ONCE` rows or all that are left."""
+    def plus(self, piece: UInt8Array) -> ReceivedAssignments:
+        """With one piece more, of `ASSIGNMENTS_AT_ONCE` rows or all that are left."""
         self.rows_of(piece)
-        return SidesHeard(self.rows, self.pieces + 1, (*self._packed, piece))
+        return ReceivedAssignments(self.rows, self.pieces + 1, (*self._packed, piece))
 
     @property
     def complete(self) -> bool:
-        return self.pieces * SIDES_AT_ONCE >= self.rows
+        return self.pieces * ASSIGNMENTS_AT_ONCE >= self.rows
 
-    def whole(self) -> Sides:
+    def whole(self) -> Assignments:
         """All of them. Raises `MalformedMessage` where some were not told."""
         if not self.complete:
             raise MalformedMessage("the left/right bits of some rows were not told")
@@ -193,7 +193,7 @@ class SidesHeard:
 
     def rows_of(self, piece: UInt8Array) -> int:
         """How many rows the next piece is of; it must have their bits."""
-        rows = min(max(self.rows - self.pieces * SIDES_AT_ONCE, 0), SIDES_AT_ONCE)
+        rows = min(max(self.rows - self.pieces * ASSIGNMENTS_AT_ONCE, 0), ASSIGNMENTS_AT_ONCE)
         if len(piece) != (rows + 7) // 8:
             raise MalformedMessage("there are left/right bits for another number of rows")
         return rows

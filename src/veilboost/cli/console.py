@@ -18,7 +18,7 @@ from rich.table import Table
 from veilboost.errors import UnreadableFile
 from veilboost.report import values
 
-STATUS_STYLES = {"sound": "green", "heuristic": "yellow", "broken": "bold red", "open": "bold red"}
+STATUS_STYLES = {"sound": "green", "heuristic": "yellow", "broken": "bold red", "unprotected": "bold red"}
 BAR_WIDTH = 30
 bytes_text, seconds_text = values.bytes_text, values.seconds_text
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]

@@ -135,7 +135,7 @@ def _show(folder: Path, protocol: str, stays: bool) -> None:
 
 
 def _print(console: Console, done: RunSummary, seconds: Mapping[str, float]) -> None:
-    from veilboost.cli.summary import print_exposed, print_learned, print_quality
+    from veilboost.cli.summary import print_learned, print_quality, print_unprotected
 
     console.rule()
     console.print(
@@ -150,7 +150,7 @@ def _print(console: Console, done: RunSummary, seconds: Mapping[str, float]) -> 
     indented(console, ", ".join(f"{escape(name)} {bytes_text(size)}" for name, size in done.bytes_sent.items()))
     console.print("\n[bold]What each party saw[/]")
     print_learned(console, done.learned)
-    print_exposed(console, done, " from the others")
+    print_unprotected(console, done, " from the others")
 
 
 def _print_files(console: Console, folder: Path, done: RunSummary | None) -> None:

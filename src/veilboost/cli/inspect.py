@@ -14,7 +14,7 @@ from veilboost.cli.console import AsJson, bar, indented, make_table, print_json,
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from veilboost.model.part import Part, Skeleton
+    from veilboost.model.share import ModelShare, Skeleton
 
 MANIFEST = "manifest.json"
 
@@ -31,9 +31,9 @@ def inspect(
 ) -> None:
     """Show what a saved model holds.
 
-    With the parts of all parties: a summary, and what each party and column
+    With the shares of all parties: a summary, and what each party and column
     contributes; columns whose owner does not share names are numbered.
-    With one party's part: what that party alone knows of the model.
+    With one party's share: what that party alone knows of the model.
 
     Examples:
 
@@ -41,19 +41,19 @@ def inspect(
 
         [bold]veilboost inspect model/bank --json[/]
     """
-    from veilboost.model.store import load_model, load_part
+    from veilboost.model.store import load_model, load_share
 
     if (model / MANIFEST).exists():
-        _show_part(load_part(model), as_json)
+        _show_share(load_share(model), as_json)
     else:
         _show_model(load_model(model), kind, as_json)
 
 
-def _show_model(parts: Mapping[str, Part], kind: str, as_json: bool) -> None:
+def _show_model(shares: Mapping[str, ModelShare], kind: str, as_json: bool) -> None:
     from veilboost.model.explain import describe, importance, importance_by_party
     from veilboost.model.joined import join
 
-    joined = join(parts)
+    joined = join(shares)
     columns, parties, about = importance(joined, kind), importance_by_party(joined, kind), describe(joined)
     if as_json:
         print_json(
@@ -111,19 +111,20 @@ def _print_protected(console: Console, skeleton: Skeleton) -> None:
         console.print(f"[bold red]not protected[/]: {escape(told['warning'])}", soft_wrap=True)
 
 
-def _show_part(part: Part, as_json: bool) -> None:
+def _show_share(share: ModelShare, as_json: bool) -> None:
     import numpy as np
 
-    counts = np.bincount(part.records.feature, minlength=len(part.columns))
+    counts = np.bincount(share.records.feature, minlength=len(share.columns))
     names = [
-        info.name if part.share_names else f"{part.party}#{number}" for number, info in enumerate(part.columns, start=1)
+        info.name if share.share_names else f"{share.party}#{number}"
+        for number, info in enumerate(share.columns, start=1)
     ]
-    skeleton = part.skeleton
+    skeleton = share.skeleton
     about: dict[str, Any] = {
-        "party": part.party,
+        "party": share.party,
         "role": "passive" if skeleton is None else "active",
-        "columns": len(part.columns),
-        "splits": part.records.count,
+        "columns": len(share.columns),
+        "splits": share.records.count,
         "trees": None if skeleton is None else len(skeleton.trees),
         "parties": None if skeleton is None else list(skeleton.parties),
         "splits_by_column": [{"column": name, "splits": int(n)} for name, n in zip(names, counts, strict=True)],
@@ -133,7 +134,7 @@ def _show_part(part: Part, as_json: bool) -> None:
         return
     console = stdout()
     console.print(
-        f"[bold]The part of {escape(part.party)}[/], a party to the model: "
+        f"[bold]The share of {escape(share.party)}[/], a party to the model: "
         f"{about['columns']} columns, {about['splits']} splits by them"
     )
     if skeleton is None:
@@ -155,7 +156,7 @@ def export(
     model: Annotated[
         Path,
         typer.Argument(
-            help="A folder that --save wrote, with the parts of all parties, or the run of a job over rows in "
+            help="A folder that --save wrote, with the shares of all parties, or the run of a job over rows in "
             "different hands, whose model is whole."
         ),
     ],
@@ -175,9 +176,9 @@ def export(
     """
     from veilboost.model.export import export_xgboost
     from veilboost.model.joined import join
-    from veilboost.model.store import load_parts
+    from veilboost.model.store import load_shares
 
-    joined = join(load_parts(model))
+    joined = join(load_shares(model))
     with writing(to):
         export_xgboost(joined, to)
     told = {"file": str(to), "trees": len(joined.trees), "model_sha256": joined.sha256()}

@@ -11,11 +11,11 @@ import typer
 from rich.markup import escape
 
 from veilboost.cli.console import AsJson, make_table, print_json, status_text, stdout, tell, writing
-from veilboost.errors import InvalidParameter, MissingPart, UnknownProtocol
+from veilboost.errors import InvalidParameter, MissingShare, UnknownProtocol
 from veilboost.privacy.statement import Noise, Statement
 
 if TYPE_CHECKING:
-    from veilboost.model.part import Skeleton
+    from veilboost.model.share import Skeleton
     from veilboost.protocols.spec import ProtocolSpec
 
 
@@ -82,13 +82,13 @@ def protocols(
 
 
 def _skeleton(folder: Path) -> Skeleton:
-    from veilboost.model.store import load_part, load_parts
+    from veilboost.model.store import load_share, load_shares
 
-    parts = [load_part(folder)] if (folder / "manifest.json").exists() else list(load_parts(folder).values())
-    for part in parts:
-        if part.skeleton is not None:
-            return part.skeleton
-    raise MissingPart(f"{folder} holds no part of an active party, which alone says how it was trained")
+    shares = [load_share(folder)] if (folder / "manifest.json").exists() else list(load_shares(folder).values())
+    for share in shares:
+        if share.skeleton is not None:
+            return share.skeleton
+    raise MissingShare(f"{folder} holds no share of an active party, which alone says how it was trained")
 
 
 def _describe(spec: ProtocolSpec, noise: Noise) -> dict[str, Any]:
@@ -133,14 +133,14 @@ def datasets(
 ) -> None:
     """List the built-in data sets, or write one as parquet.
 
-    The scene is three tables of one town: a bank, a shop and a telecom that
+    The demo data set is three tables of one town: a bank, a shop and a telecom that
     share about half of their customers. The rest is what scikit-learn ships.
 
     Examples:
 
         [bold]veilboost datasets[/]
 
-        [bold]veilboost datasets scene --out town[/]
+        [bold]veilboost datasets demo --out town[/]
     """
     if name is None:
         if out is not None:
@@ -169,7 +169,7 @@ def _list(as_json: bool) -> None:
 
 
 def _write(name: str, folder: Path) -> dict[str, Path]:
-    """One file for a single table, one per party for a scene."""
+    """One file for a single table, one per party for the demo data set."""
     from veilboost.data.columns import pyarrow
     from veilboost.data.datasets import load_dataset
 

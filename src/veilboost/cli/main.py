@@ -49,7 +49,7 @@ def veilboost(
 
     See what a federation of a bank, a shop and a telecom would give:
 
-        [bold]veilboost simulate --scene[/]
+        [bold]veilboost simulate --demo-data[/]
 
     See the same three as processes of their own, over mutual TLS:
 

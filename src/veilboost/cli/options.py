@@ -59,7 +59,8 @@ def _parameter(item: dataclasses.Field[Any], kind: Any) -> inspect.Parameter:
         text = f"{info.help[0].upper()}{info.help[1:]}; repeatable (docs/reference/parameters.md lists them)."
         kind, metavar, default, shown = list[str] | None, "NAME=VALUE", None, True
     name = f"{flag}/--no-{flag.removeprefix('--')}" if default is True else flag
-    option: Any = typer.Option(name, help=text, show_default=shown, metavar=metavar, rich_help_panel=PANEL)
+    names = (name, info.alias) if info.alias else (name,)
+    option: Any = typer.Option(*names, help=text, show_default=shown, metavar=metavar, rich_help_panel=PANEL)
     return inspect.Parameter(
         item.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]
     )

@@ -103,7 +103,7 @@ def _tell(daemon: Daemon, settings: PartySettings, as_json: bool) -> None:
             "policy": {
                 "peers": list(policy.peers),
                 "protocols": policy.protocols,
-                "accept_exposed": policy.accept_exposed,
+                "allow_unprotected": policy.allow_unprotected,
                 "max_trees": policy.max_trees,
                 "max_depth": policy.max_depth,
                 "min_rows": policy.min_rows,
@@ -138,7 +138,7 @@ def _allowed(settings: PartySettings) -> str:
     if not policy.peers or not policy.protocols:
         missing = "peers" if not policy.peers else "protocols"
         return f"[yellow]its policy refuses every job[/]: it names no {missing}"
-    exposed = [name for name in policy.protocols if name in policy.accept_exposed]
+    exposed = [name for name in policy.protocols if name in policy.allow_unprotected]
     though = f", although {', '.join(exposed)} may not protect its data" if exposed else ""
     return escape(
         f"its policy allows {', '.join(policy.protocols)}{though}, with {', '.join(policy.peers)}; "

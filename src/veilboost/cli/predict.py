@@ -162,9 +162,9 @@ def serve(
             "the model of a job over rows in different hands is whole, and needs no parties to predict with",
             "use veilboost predict, or veilboost export for XGBoost",
         )
-    if opened.job.alignment == "preshared":  # single rows find each other by their ids
+    if opened.job.alignment == "prealigned":  # single rows find each other by their ids
         raise UnsupportedCombination(
-            f"the run {opened.info.name!r} has alignment = 'preshared', which knows no single rows",
+            f"the run {opened.info.name!r} has alignment = 'prealigned', which knows no single rows",
             "train with another alignment",
         )
     console = stderr()

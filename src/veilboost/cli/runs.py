@@ -41,7 +41,7 @@ def audit(
         list[Path] | None,
         typer.Option(metavar="FILE", help="party.toml of a party whose data guesses are scored against. Repeatable."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="For what an attack draws.")] = 0,
+    random_state: Annotated[int, typer.Option(help="For what an attack draws.")] = 0,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page that needs nothing else.")] = None,
     lower_bound: Annotated[
         bool, typer.Option("--lower-bound", help="Instead, measure from below what runs of sealed cost.")
@@ -83,7 +83,7 @@ def audit(
     if lower_bound:
         if runs or truth or html is not None:
             raise UnsupportedCombination("--lower-bound trains runs of its own", "leave RUN, --truth and --html out")
-        _lower_bound(of, eps, repeats, seed, {"trees": trees, "depth": depth}, as_json)
+        _lower_bound(of, eps, repeats, random_state, {"trees": trees, "depth": depth}, as_json)
         return
     if not runs or not truth:
         raise UnsupportedCombination(
@@ -96,7 +96,7 @@ def audit(
     views, known = views_of_runs(runs, truth)
     protocol = next(iter(views.values())).protocol
     statement = protocol_named(protocol).statement
-    findings = attack_all(views, known, seed)
+    findings = attack_all(views, known, random_state)
     if html is not None:
         write_page(html, protocol, findings, statement)
     if as_json:
@@ -152,16 +152,18 @@ def _furthest(findings: Sequence[Finding]) -> list[tuple[Finding, int]]:
     return shown
 
 
-def _lower_bound(of: str, eps: float, repeats: int, seed: int, size: Mapping[str, int | None], as_json: bool) -> None:
+def _lower_bound(
+    of: str, eps: float, repeats: int, random_state: int, size: Mapping[str, int | None], as_json: bool
+) -> None:
     from veilboost.audit.lower_bound import feature_lower_bound, label_lower_bound
 
     if of not in ("labels", "features", "cuts"):
         raise InvalidParameter(f"--of {of} is none of labels, features, cuts")
     given = {name: value for name, value in size.items() if value is not None}
     if of == "labels":
-        found = label_lower_bound(eps, repeats, seed, **given)
+        found = label_lower_bound(eps, repeats, random_state, **given)
     else:
-        found = feature_lower_bound(eps, repeats, seed, cuts_move=of == "cuts", **given)
+        found = feature_lower_bound(eps, repeats, random_state, cuts_move=of == "cuts", **given)
     held = "[green]the claim stands[/]" if found.holds else "[bold red]the claim is refuted[/]"
     tell(
         found.to_dict(),
@@ -264,7 +266,7 @@ def report(
 
         [bold]veilboost demo --folder town && veilboost report town[/]
 
-        [bold]veilboost simulate --scene --out result && veilboost report result[/]
+        [bold]veilboost simulate --demo-data --out result && veilboost report result[/]
     """
     from veilboost.report.runs import make_report
 

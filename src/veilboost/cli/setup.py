@@ -243,7 +243,7 @@ def party(
         ),
     ] = None,
     protocol: Annotated[list[str] | None, typer.Option(metavar="NAME", help="A protocol to allow. Repeatable.")] = None,
-    accept_exposed: Annotated[
+    allow_unprotected: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="A protocol to allow although it does not protect this party. Repeatable."),
     ] = None,
@@ -278,7 +278,7 @@ def party(
             peers={who: PeerSettings(where, "out" if where else "in") for who, where in peers.items()},
             policy=Policy(
                 protocols=tuple(protocol or ()),
-                accept_exposed=tuple(accept_exposed or ()),
+                allow_unprotected=tuple(allow_unprotected or ()),
                 peers=dict.fromkeys(peers, (ANY,)),
             ),
         )

@@ -41,7 +41,9 @@ def simulate(
         ),
     ] = None,
     dataset: Annotated[str | None, _data(metavar="NAME", help="A built-in data set (veilboost datasets).")] = None,
-    scene: Annotated[bool, _data("--scene", help="The built-in bank, shop and telecom, aligned by id.")] = False,
+    demo_data: Annotated[
+        bool, _data("--demo-data", help="The built-in bank, shop and telecom, aligned by id.")
+    ] = False,
     label: Annotated[str | None, _data(metavar="COLUMN", help="What to predict.")] = None,
     classes: Annotated[
         str | None,
@@ -112,7 +114,7 @@ def simulate(
         bool,
         _parties("--allow-unmasked", help="mal: send rows whose label no mask can hide (--option guard=allow)."),
     ] = False,
-    threads: Annotated[int | None, _parties(help="Threads of each party.", show_default="all cores")] = None,
+    n_jobs: Annotated[int | None, _parties(help="Threads of each party.", show_default="all cores")] = None,
     engine: Annotated[
         str,
         _parties(
@@ -124,7 +126,9 @@ def simulate(
     workers: Annotated[int | None, _parties(help="Workers of --engine ray.", show_default="all cores")] = None,
     test_size: Annotated[
         float | None,
-        _testing(help="Share of rows kept for testing, drawn by --seed and ids. In (0, 1).", show_default="0.2"),
+        _testing(
+            help="Share of rows kept for testing, drawn by --random-state and ids. In (0, 1).", show_default="0.2"
+        ),
     ] = None,
     test_data: Annotated[
         list[str] | None, _testing(metavar="FILE", help="Test on this table instead; given like --data.")
@@ -157,13 +161,13 @@ def simulate(
 
     Examples:
 
-        [bold]veilboost simulate --scene[/]
+        [bold]veilboost simulate --demo-data[/]
 
         [bold]veilboost simulate --data all.csv --label y --parties 3 --json[/]
 
         [bold]veilboost simulate --data t.csv --label y --columns a=x,z --columns 'b=*'[/]
 
-        [bold]veilboost simulate --scene --protocol sealed --objective binary --eps 4[/]
+        [bold]veilboost simulate --demo-data --protocol sealed --objective binary --eps 4[/]
 
         [bold]veilboost simulate --data t.csv --label y --protocol mal --participants 10 --buckets 18[/]
     """
@@ -179,10 +183,10 @@ def simulate(
     from veilboost.wire.transcript import Network
 
     # All that is checked here comes before the loading of a large file.
-    if scene and dataset is not None:
-        raise UnsupportedCombination("--scene and --dataset are both given", "leave one of them out")
-    if threads is not None and threads < 1:
-        raise InvalidParameter(f"--threads {threads} is less than 1")
+    if demo_data and dataset is not None:
+        raise UnsupportedCombination("--demo-data and --dataset are both given", "leave one of them out")
+    if n_jobs is not None and n_jobs < 1:
+        raise InvalidParameter(f"--n-jobs {n_jobs} is less than 1")
     check_engine(engine, workers)
     if network is not None:
         Network.parse(network)
@@ -214,7 +218,7 @@ def simulate(
     settle(spec, config)
     options = DataOptions(
         data=data or (),
-        dataset="scene" if scene else dataset,
+        dataset="demo" if demo_data else dataset,
         label=label,
         id=id,
         weight=weight,
@@ -226,12 +230,12 @@ def simulate(
         test_data=test_data or (),
         test_size=test_size,
         validation_size=validation_size,
-        seed=config.seed,
+        random_state=config.random_state,
     )
     problem = load_problem(options)
     with _progress(config.n_estimators, shown=not as_json) as watcher, open_engine(engine, workers) as opened:
         how = RunOptions(
-            threads=threads or _cores(),
+            threads=n_jobs or _cores(),
             participants=10 if participants is None else participants,
             engine=opened,
             classes=None if classes is None else classes.split(","),
@@ -243,7 +247,7 @@ def simulate(
         done = run(problem, spec, config, how)
     if save is not None:
         with writing(save):
-            save_model(done.parts, save)
+            save_model(done.shares, save)
     if out is not None:
         with writing(out):
             done.facts().save(out)

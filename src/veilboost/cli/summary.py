@@ -107,7 +107,7 @@ def _verdict(console: Console, done: RunSummary) -> None:
             f"{status_text(item.status)}: {escape(item.data)} of the {escape(item.victim)} side "
             f"against {escape(item.adversary)}: {escape(item.why)}",
         )
-    print_exposed(console, done, ": right for a simulation, wrong between organisations that may not share them.")
+    print_unprotected(console, done, ": right for a simulation, wrong between organisations that may not share them.")
     if done.exposed_rows:
         console.print(f"  [bold red]{done.exposed_rows} labels[/] were sent although their masks hide too little")
     for name, why in done.dropped.items():
@@ -115,9 +115,9 @@ def _verdict(console: Console, done: RunSummary) -> None:
     console.print(f"\nmodel sha256 {done.model.sha256()}", soft_wrap=True)
 
 
-def print_exposed(console: Console, done: RunSummary, rest: str) -> None:
+def print_unprotected(console: Console, done: RunSummary, rest: str) -> None:
     """What the protocol does not protect, if there is something."""
-    whose = " and ".join(f"the {item.victim} side's {item.data}" for item in done.statement.exposed)
+    whose = " and ".join(f"the {item.victim} side's {item.data}" for item in done.statement.unprotected)
     if whose:
         indented(console, f"[bold red]{escape(done.spec.name)} does not protect {escape(whose)}[/]{rest}")
 

@@ -10,7 +10,7 @@ from typing import TypeAlias
 KEY_BYTES = 32
 _SMALL = 4096  # below it the system's own bytes are as quick as an expanded key
 
-Part: TypeAlias = "str | int | bytes"
+Piece: TypeAlias = "str | int | bytes"
 
 
 class Csprng:
@@ -65,7 +65,7 @@ class JobRandomness:
     def __repr__(self) -> str:
         return "JobRandomness(...)"  # never the key, wherever a context is printed
 
-    def for_request(self, *parts: Part) -> Csprng:
+    def for_request(self, *parts: Piece) -> Csprng:
         """The generator of one request; the same parts give the same bytes, and no other parts do."""
         return Csprng(hmac.digest(self.key, b"".join(_spelled(part) for part in parts), "sha256"))
 
@@ -75,7 +75,7 @@ def unsafe_key(seed: int, owner: str) -> bytes:
     return hashlib.sha256(f"veilboost unsafe noise seed {seed} {owner}".encode()).digest()
 
 
-def _spelled(part: Part) -> bytes:
+def _spelled(part: Piece) -> bytes:
     """One part of a request's name so that no two lists of parts spell the same: kind, length, content."""
     kind = b"b" if isinstance(part, bytes) else b"s" if isinstance(part, str) else b"i"
     content = part if isinstance(part, bytes) else str(part).encode()

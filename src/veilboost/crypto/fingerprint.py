@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from veilboost.crypto.csprng import JobRandomness, Part
+from veilboost.crypto.csprng import JobRandomness, Piece
 from veilboost.errors import InvalidParameter
 from veilboost.types import AnyArray, UInt8Array
 
@@ -37,7 +37,7 @@ def fingerprint(key: bytes, large: UInt8Array, *rest: AnyArray | bytes) -> bytes
     return digest.digest()
 
 
-def content_digest(randomness: JobRandomness, *parts: Part | AnyArray) -> bytes:
+def content_digest(randomness: JobRandomness, *parts: Piece | AnyArray) -> bytes:
     """Sixteen bytes of all that noise protects and of all that says how it is drawn.
 
     Noise is drawn from `randomness.for_request(..., digest)` and booked under `digest.hex()`. So the same content again
@@ -45,7 +45,7 @@ def content_digest(randomness: JobRandomness, *parts: Part | AnyArray) -> bytes:
     digest is keyed: who reads it in a ledger, without the job's key, cannot try out what the content was.
     """
     key = randomness.for_request("key of digests").bytes(16)
-    named: list[Part] = []
+    named: list[Piece] = []
     for part in parts:
         if isinstance(part, str | int | bytes):
             named.append(part)

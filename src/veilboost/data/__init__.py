@@ -1,6 +1,6 @@
 """A party's table comes in and stays local."""
 
-from veilboost.data.datasets import DatasetInfo, list_datasets, load_dataset, make_scene
+from veilboost.data.datasets import DatasetInfo, list_datasets, load_dataset, make_demo_data
 from veilboost.data.load import load_table
 from veilboost.data.schema import SchemaRules, check_labels, infer_objective
 from veilboost.data.table import PartyTable
@@ -14,5 +14,5 @@ __all__ = [
     "list_datasets",
     "load_dataset",
     "load_table",
-    "make_scene",
+    "make_demo_data",
 ]

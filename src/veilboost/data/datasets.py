@@ -31,7 +31,7 @@ class DatasetInfo:
 
 
 _SCENE = DatasetInfo(
-    "scene",
+    "demo",
     6000,
     22,
     "binary",
@@ -48,7 +48,7 @@ _SCIKIT_LEARN = (
 
 
 def list_datasets() -> list[DatasetInfo]:
-    """What `load_dataset` can load, the scene first."""
+    """What `load_dataset` can load, the demo data set first."""
     return [_SCENE, *_SCIKIT_LEARN]
 
 
@@ -71,7 +71,7 @@ def load_dataset(name: str) -> ArrowTable | dict[str, ArrowTable]:
         There is no such set.
     """
     if name == _SCENE.name:
-        return make_scene(_SCENE.rows)
+        return make_demo_data(_SCENE.rows)
     if name not in {info.name for info in _SCIKIT_LEARN}:
         raise UnknownDataset(f"there is no data set {name!r}")
     bunch: Any = getattr(importlib.import_module("sklearn.datasets"), f"load_{name}")()
@@ -99,14 +99,14 @@ DEVICE = ("budget", "middle", "flagship")
 Block = tuple[dict[str, AnyArray], Float64Array]
 
 
-def make_scene(customers: int = 6000, seed: int = 0) -> dict[str, ArrowTable]:
-    """Three parties' tables, the same for the same seed.
+def make_demo_data(customers: int = 6000, random_state: int = 0) -> dict[str, ArrowTable]:
+    """Three parties' tables, the same for the same `random_state`.
 
     Parameters
     ----------
     customers : int
         People in the town; each party knows most of them, in an order of its own.
-    seed : int
+    random_state : int
         Seed of everything random.
 
     Returns
@@ -116,7 +116,7 @@ def make_scene(customers: int = 6000, seed: int = 0) -> dict[str, ArrowTable]:
     """
     if customers < LEAST_CUSTOMERS:
         raise InvalidParameter(f"customers={customers} is less than {LEAST_CUSTOMERS}")
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(random_state)
     numbers = rng.choice(10 * customers, customers, replace=False)
     ids = np.array([f"C{number:06d}" for number in numbers])
     blocks = {
@@ -128,15 +128,15 @@ def make_scene(customers: int = 6000, seed: int = 0) -> dict[str, ArrowTable]:
     # Where nothing is unusual about a person, about one in eight defaults.
     chance = 1 / (1 + np.exp(-(1.15 * (risk - np.median(risk)) - 2.0)))
     label = (rng.random(customers) < chance).astype(np.int64)
-    scene: dict[str, ArrowTable] = {}
+    tables: dict[str, ArrowTable] = {}
     for party, (columns, _) in blocks.items():
         known = rng.permutation(customers)[: round(SHARES[party] * customers)]
         arrays: dict[str, AnyArray] = {ID: ids}
         if party == "bank":
             arrays[LABEL] = label
         arrays |= columns
-        scene[party] = table_of({name: _to_arrow(values[known]) for name, values in arrays.items()})
-    return scene
+        tables[party] = table_of({name: _to_arrow(values[known]) for name, values in arrays.items()})
+    return tables
 
 
 def _bank(rng: np.random.Generator, n: int) -> Block:

@@ -14,7 +14,7 @@ import numpy as np
 
 from veilboost.boost.bins import cuts_by_counting, equal_width, propose_cuts
 from veilboost.config import TrainingConfig
-from veilboost.engine import work
+from veilboost.engine import shard_ops
 from veilboost.engine.pool import reduced
 from veilboost.engine.shards import ShardedArray, Shards
 from veilboost.fixedpoint import to_ordered
@@ -59,7 +59,7 @@ def _by_counting(
     runs = shards.each(sorted_keys, held_out, *columns)
 
     def count(asked: Sequence[UInt32Array]) -> Sequence[Int64Array]:
-        counts = reduced(shards.pool, work.added, shards.each(counted, shards.pool.put(tuple(asked)), runs))
+        counts = reduced(shards.pool, shard_ops.added, shards.each(counted, shards.pool.put(tuple(asked)), runs))
         return np.split(counts, np.cumsum([len(keys) for keys in asked])[:-1])
 
     return cuts_by_counting(len(columns), max_bin, "quantile", POINTS, count)

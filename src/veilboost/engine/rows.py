@@ -1,6 +1,6 @@
 """Rows grouped by node, where the rows lie in shards: the driver knows how many of them each shard has.
 
-Sides lie in shards too: every shard has the bits of its own rows, node after node.
+Assignments lie in shards too: every shard has the bits of its own rows, node after node.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any, cast
 
 import numpy as np
 
-from veilboost.boost.rows import SIDES_AT_ONCE, Result, RowGroups, Sides, SidesHeard
-from veilboost.engine import work
+from veilboost.boost.rows import ASSIGNMENTS_AT_ONCE, Assignments, ReceivedAssignments, Result, RowGroups
+from veilboost.engine import shard_ops
 from veilboost.engine.pool import Ref, reduced
+from veilboost.engine.shard_ops import collected, dealt, window_by_shard
 from veilboost.engine.shards import ShardedArray, Shards
-from veilboost.engine.work import collected, dealt, window_by_shard
 from veilboost.errors import MalformedMessage
 from veilboost.types import AnyArray, BoolArray, Float32Array, Float64Array, Int32Array, Int64Array, UInt8Array
 
@@ -48,14 +48,14 @@ class ShardedRows(RowGroups):
     @cached_property
     def rows(self) -> Int32Array:  # pyright: ignore[reportIncompatibleVariableOverride] - made when asked for
         """All rows, node after node, here."""
-        return collected(self.shards.pool.get(self._each(work.listed, self.shards.firsts)), self.by_shard)
+        return collected(self.shards.pool.get(self._each(shard_ops.listed, self.shards.firsts)), self.by_shard)
 
     def _each(self, function: Callable[..., Any], *arguments: Any) -> list[Ref]:
         """Call once per shard with its rows, by `Shards.each`."""
         return self.shards.each(function, self.parts, self.pick, *arguments)
 
     def _added(self, function: Callable[..., AnyArray], *arguments: Any) -> Any:
-        return reduced(self.shards.pool, work.added, self._each(work.on_part, function, *arguments))
+        return reduced(self.shards.pool, shard_ops.added, self._each(shard_ops.on_part, function, *arguments))
 
     def of(self, nodes: Int64Array) -> RowGroups:
         pick = nodes if self.pick is None else self.pick[nodes]
@@ -68,34 +68,38 @@ class ShardedRows(RowGroups):
         within = [bounds - first for first in self.shards.firsts]  # a shard counts from its own first row
         return self._added(RowGroups.counts_below, nodes, within)
 
-    def split(self, left: Sides) -> RowGroups:
-        parts, counts = self.shards.each_for(2, work.split, self.parts, self.pick, list(self._sides(left).parts))
+    def split(self, left: Assignments) -> RowGroups:
+        parts, counts = self.shards.each_for(
+            2, shard_ops.split, self.parts, self.pick, list(self._assignments(left).parts)
+        )
         return ShardedRows(self.shards, parts, np.array(self.shards.pool.get(counts)), self.group.repeat(2), None)
 
-    def take(self, chosen: BoolArray, whole: Sides) -> Sides:
-        sides = self._sides(whole)
+    def take(self, chosen: BoolArray, whole: Assignments) -> Assignments:
+        sides = self._assignments(whole)
         if chosen.all():
-            return as_sides(sides)
-        parts = self.shards.each(work.sides_of_nodes, list(sides.parts), list(self.by_shard), chosen)
-        return as_sides(ShardedSides(self.shards, parts, self.by_shard[:, chosen]))
+            return as_assignments(sides)
+        parts = self.shards.each(shard_ops.assignments_of_nodes, list(sides.parts), list(self.by_shard), chosen)
+        return as_assignments(ShardedAssignments(self.shards, parts, self.by_shard[:, chosen]))
 
-    def laid(self, parts: Sequence[tuple[BoolArray, Sides]]) -> Sides:
+    def laid(self, parts: Sequence[tuple[BoolArray, Assignments]]) -> Assignments:
         masks = tuple(chosen for chosen, _ in parts if chosen.any())
         told = [in_shards(self.shards, self.by_shard[:, chosen], part) for chosen, part in parts if chosen.any()]
         if len(told) == 1:
-            return as_sides(told[0])
-        every = self.shards.each(work.sides_laid, list(self.by_shard), masks, *(list(sides.parts) for sides in told))
-        return as_sides(ShardedSides(self.shards, every, self.by_shard))
+            return as_assignments(told[0])
+        every = self.shards.each(
+            shard_ops.assignments_laid, list(self.by_shard), masks, *(list(sides.parts) for sides in told)
+        )
+        return as_assignments(ShardedAssignments(self.shards, every, self.by_shard))
 
-    def told(self, left: Sides) -> Iterator[UInt8Array]:
-        sides = self._sides(left)
-        for low in range(0, max(self.size, 1), SIDES_AT_ONCE):
-            yield np.packbits(sides.between(low, low + SIDES_AT_ONCE))
+    def told(self, left: Assignments) -> Iterator[UInt8Array]:
+        sides = self._assignments(left)
+        for low in range(0, max(self.size, 1), ASSIGNMENTS_AT_ONCE):
+            yield np.packbits(sides.between(low, low + ASSIGNMENTS_AT_ONCE))
 
-    def heard(self) -> SidesHeard:
-        return ShardedHeard(self.shards, self.by_shard)
+    def heard(self) -> ReceivedAssignments:
+        return ShardedReceived(self.shards, self.by_shard)
 
-    def _sides(self, left: Sides) -> ShardedSides:
+    def _assignments(self, left: Assignments) -> ShardedAssignments:
         return in_shards(self.shards, self.by_shard, left)
 
     def totals(self, gradients: Int32Array) -> Int64Array:
@@ -107,22 +111,22 @@ class ShardedRows(RowGroups):
         if not isinstance(margin, ShardedArray):
             super().add_to(margin, weight)
         elif self.size:
-            margin.parts = self._each(work.with_leaves, weight, margin)
+            margin.parts = self._each(shard_ops.with_leaves, weight, margin)
 
-    def sides_by(self, function: Callable[..., UInt8Array], *arguments: Any) -> Sides:
+    def assignments_by(self, function: Callable[..., UInt8Array], *arguments: Any) -> Assignments:
         """The sides of all rows, which a function of a shard's rows tells as packed bits."""
-        return as_sides(ShardedSides(self.shards, self._each(function, *arguments), self.by_shard))
+        return as_assignments(ShardedAssignments(self.shards, self._each(function, *arguments), self.by_shard))
 
     def folded(
         self, function: Callable[..., Result], arrays: Sequence[AnyArray], combine: Callable[..., Result]
     ) -> Result:
-        return reduced(self.shards.pool, combine, self._each(work.on_part, function, *self.shards.placed(arrays)))
+        return reduced(self.shards.pool, combine, self._each(shard_ops.on_part, function, *self.shards.placed(arrays)))
 
     def chunks(self) -> Iterator[Int32Array]:
         edges = [*range(0, self.size, CHUNK_ROWS), self.size]
         for low, high in itertools.pairwise(edges):
             skip, take = window_by_shard(self.by_shard, low, high)
-            parts = self._each(work.window, list(skip), list(take), self.shards.firsts)
+            parts = self._each(shard_ops.window, list(skip), list(take), self.shards.firsts)
             yield collected(self.shards.pool.get(parts), take)
 
     def together(
@@ -138,7 +142,7 @@ class ShardedRows(RowGroups):
             having = np.flatnonzero(take.any(axis=1)).tolist() or [0]
             told = [
                 pool.call(
-                    work.handed_out,
+                    shard_ops.handed_out,
                     self.parts[shard],
                     self.pick,
                     skip[shard],
@@ -147,12 +151,12 @@ class ShardedRows(RowGroups):
                 )
                 for shard in having
             ]
-            answers.append(pool.call(work.put_together, piece(number), take[having], *told))
+            answers.append(pool.call(shard_ops.put_together, piece(number), take[having], *told))
         while answers:
             yield pool.get([answers.popleft()])[0]
 
 
-class ShardedSides:
+class ShardedAssignments:
     """`parts` are the packed bits of every shard; `by_shard` (shards, nodes) counts the rows."""
 
     dtype = np.dtype(np.uint8)
@@ -174,7 +178,9 @@ class ShardedSides:
         having = np.flatnonzero(take.any(axis=1))  # places stand shard after shard, so that few have any of a piece
         if low > 0 or high < len(self):
             for shard in having.tolist():
-                told[shard] = pool.call(work.sides_window, told[shard], self.by_shard[shard], skip[shard], take[shard])
+                told[shard] = pool.call(
+                    shard_ops.assignments_window, told[shard], self.by_shard[shard], skip[shard], take[shard]
+                )
         bits = (
             np.unpackbits(pool.get([told[shard]])[0], count=count)
             for shard, count in zip(having.tolist(), take[having].sum(axis=1).tolist(), strict=True)
@@ -182,7 +188,7 @@ class ShardedSides:
         return collected(bits, take, having) if len(having) else np.empty(0, dtype=np.uint8)
 
 
-class ShardedHeard(SidesHeard):
+class ShardedReceived(ReceivedAssignments):
     """Pieces go to their shards as they come."""
 
     def __init__(
@@ -192,31 +198,31 @@ class ShardedHeard(SidesHeard):
         self._shards, self._by_shard = shards, by_shard
         self._parts = parts if parts is not None else [()] * len(shards)
 
-    def plus(self, piece: UInt8Array) -> SidesHeard:
+    def plus(self, piece: UInt8Array) -> ReceivedAssignments:
         bits = np.unpackbits(piece, count=self.rows_of(piece))
-        low = self.pieces * SIDES_AT_ONCE
+        low = self.pieces * ASSIGNMENTS_AT_ONCE
         _, take = window_by_shard(self._by_shard, low, low + len(bits))
         parts = [
             (*own, self._shards.pool.put((np.packbits(new), len(new)))) if len(new) else own
             for own, new in zip(self._parts, dealt(bits, take), strict=True)
         ]
-        return ShardedHeard(self._shards, self._by_shard, self.pieces + 1, parts)
+        return ShardedReceived(self._shards, self._by_shard, self.pieces + 1, parts)
 
-    def whole(self) -> Sides:
+    def whole(self) -> Assignments:
         if not self.complete:
             raise MalformedMessage("the left/right bits of some rows were not told")
-        parts = [self._shards.pool.call(work.sides_joined, *own) for own in self._parts]
-        return as_sides(ShardedSides(self._shards, parts, self._by_shard))
+        parts = [self._shards.pool.call(shard_ops.assignments_joined, *own) for own in self._parts]
+        return as_assignments(ShardedAssignments(self._shards, parts, self._by_shard))
 
 
-def in_shards(shards: Shards, by_shard: Int64Array, left: Sides) -> ShardedSides:
-    """Sides, dealt out to the shards unless they are there already."""
-    if isinstance(left, ShardedSides):
+def in_shards(shards: Shards, by_shard: Int64Array, left: Assignments) -> ShardedAssignments:
+    """Assignments, dealt out to the shards unless they are there already."""
+    if isinstance(left, ShardedAssignments):
         return left
     parts = [shards.pool.put(np.packbits(own)) for own in dealt(left, by_shard)]
-    return ShardedSides(shards, parts, by_shard)
+    return ShardedAssignments(shards, parts, by_shard)
 
 
-def as_sides(sides: ShardedSides) -> Sides:
-    """Sides in shards stand for an array of them."""
-    return cast(Sides, sides)
+def as_assignments(sides: ShardedAssignments) -> Assignments:
+    """Assignments in shards stand for an array of them."""
+    return cast(Assignments, sides)

@@ -24,9 +24,9 @@ from veilboost.boost.columns import (
 from veilboost.boost.grower import Round
 from veilboost.boost.metrics import Metric
 from veilboost.boost.objective import Objective
-from veilboost.boost.rows import RowFiller, RowGroups, Sides
+from veilboost.boost.rows import Assignments, RowFiller, RowGroups
 from veilboost.config import TrainingConfig
-from veilboost.engine import work
+from veilboost.engine import shard_ops
 from veilboost.engine.api import Engine
 from veilboost.engine.cuts import cuts_in_shards, fit_column, missing_in
 from veilboost.engine.pool import Pool, Ref, reduced
@@ -73,7 +73,7 @@ class ShardedEngine(Engine):
         threads = threads if self._own_threads else 1
         kinds, categories = kinds_of(columns, config)
         values = [_values(shards, column) for column in columns]
-        missing: list[bool] = reduced(shards.pool, work.added, shards.each(missing_in, *values)).tolist()
+        missing: list[bool] = reduced(shards.pool, shard_ops.added, shards.each(missing_in, *values)).tolist()
         masks = None if held_out is None else shards.place(held_out)
         cuts = [category_cuts(count) for count in categories]
         numeric = [number for number, kind in enumerate(kinds) if kind is ColumnKind.NUMERIC]
@@ -86,7 +86,7 @@ class ShardedEngine(Engine):
             for number in numeric:
                 cuts[number] = propose(number, fit_column(values[number], masks))
         known = config, kinds, categories, tuple(cuts), tuple(missing)
-        parts = shards.each(work.binned, *known, shards.sizes, threads, *values)
+        parts = shards.each(shard_ops.binned, *known, shards.sizes, threads, *values)
         layout = BinLayout.of([len(edges) + 1 for edges in cuts], missing, kinds)
         return ShardedBlock(
             rows=shards.rows,
@@ -144,15 +144,15 @@ class ShardedBlock(ColumnBlock):
         if not self.layout.features or not rows.size:
             return np.zeros((rows.nodes, self.layout.slots, 2), dtype=np.int64)
         placed = self.shards.place(gradients, axis=1)
-        parts = self.shards.each(work.histogram, self.parts, rows.parts, rows.pick, placed)
-        return reduced(self.shards.pool, work.added, parts)
+        parts = self.shards.each(shard_ops.histogram, self.parts, rows.parts, rows.pick, placed)
+        return reduced(self.shards.pool, shard_ops.added, parts)
 
-    def route(self, bins: LevelBins, rows: RowGroups, splits: Splits) -> Sides:
+    def route(self, bins: LevelBins, rows: RowGroups, splits: Splits) -> Assignments:
         if not rows.size:
             return np.empty(0, dtype=np.uint8)
         if not isinstance(rows, ShardedRows):
             raise TypeError("rows of another engine")
-        return rows.sides_by(work.route, self.parts, splits)
+        return rows.assignments_by(shard_ops.route, self.parts, splits)
 
 
 def _values(shards: Shards, column: Column) -> ShardedArray:
@@ -174,7 +174,7 @@ class _Matrix(ShardedArray):
     """The bins of all rows, taken from the shards' blocks."""
 
     def __array__(self, dtype: object = None, copy: bool | None = None) -> Bins:
-        return np.concatenate(self.shards.pool.get(self.shards.each(work.matrix, list(self.parts))))
+        return np.concatenate(self.shards.pool.get(self.shards.each(shard_ops.matrix, list(self.parts))))
 
 
 _MOST_LABELS = 1024  # beyond it labels are numbers rather than classes
@@ -199,7 +199,7 @@ class ShardedLabels(LabelRows):
 
     def base_margin(self, objective: Objective, base_score: float | None) -> Float64Array:
         weighed = self._weights is not None or objective.scale_pos_weight != 1.0
-        tallies = self._shards.pool.get(self._shards.each(work.tally, self._labels, self._mask, _MOST_LABELS))
+        tallies = self._shards.pool.get(self._shards.each(shard_ops.tally, self._labels, self._mask, _MOST_LABELS))
         if weighed or None in tallies:
             # The mean is rounded once, from the exact sum of all rows: then they are looked at together, once a job.
             fit = slice(None) if self._mask is None else ~np.asarray(self._mask)
@@ -210,7 +210,7 @@ class ShardedLabels(LabelRows):
         return objective.base_margin(labels, counts.astype(np.float64), base_score)
 
     def first_margin(self, base: Float64Array) -> Float64Array:
-        parts = self._shards.each(work.first_margin, base, self._shards.sizes)
+        parts = self._shards.each(shard_ops.first_margin, base, self._shards.sizes)
         return self._shards.array(parts, (len(base), self._shards.rows), np.float64, axis=1)
 
     def kept_margin(self, margin: Float64Array) -> Float64Array:
@@ -226,10 +226,10 @@ class ShardedLabels(LabelRows):
     ) -> Round:
         shards = self._shards
         placed = shards.place(margin, axis=1)
-        derivatives, bounds = shards.each_for(2, work.gradients, objective, placed, self._labels, self._mask)
+        derivatives, bounds = shards.each_for(2, shard_ops.gradients, objective, placed, self._labels, self._mask)
         largest = np.array(shards.pool.get(bounds)).max(axis=0)
         scale = choose_scale(float(largest[0]), float(largest[1]), self._weight_bound(), config.gradient_bits)
-        parts = shards.each(work.on_grid, derivatives, scale, self._weights)
+        parts = shards.each(shard_ops.on_grid, derivatives, scale, self._weights)
         fit, follow = self._sampled(number, config)
         return Round(
             number=number,
@@ -248,13 +248,13 @@ class ShardedLabels(LabelRows):
         return metric.function(self._of_watched(self._labels), objective.predict(watched), weight)
 
     def _of_watched(self, values: ShardedArray) -> Float64Array:
-        parts = self._shards.pool.get(self._shards.each(work.taken, values, self._watched))
+        parts = self._shards.pool.get(self._shards.each(shard_ops.taken, values, self._watched))
         return np.concatenate(parts, axis=-1)
 
     def _weight_bound(self) -> float:
         if self._weights is None:
             return 1.0
-        return max(self._shards.pool.get(self._shards.each(work.largest_weight, self._weights, self._mask)))
+        return max(self._shards.pool.get(self._shards.each(shard_ops.largest_weight, self._weights, self._mask)))
 
     def _sampled(self, number: int, config: TrainingConfig) -> tuple[ShardedNumbers, ShardedNumbers]:
         """The rows to sum and those that follow; the draw is that of one machine."""

@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from veilboost.boost.rows import RowFiller, RowGroups
-from veilboost.engine import work
+from veilboost.engine import shard_ops
 from veilboost.engine.pool import Pool, Ref, reduced
 from veilboost.types import AnyArray, Int32Array
 
@@ -113,13 +113,13 @@ class ShardedArray:
 
     def distinct(self) -> AnyArray:
         """The different values, in order."""
-        return reduced(self.shards.pool, work.distinct, self.shards.each(work.distinct, self))
+        return reduced(self.shards.pool, shard_ops.distinct, self.shards.each(shard_ops.distinct, self))
 
     def max(self, initial: int) -> Any:
-        return max(initial, reduced(self.shards.pool, max, self.shards.each(work.largest, self)))
+        return max(initial, reduced(self.shards.pool, max, self.shards.each(shard_ops.largest, self)))
 
     def min(self, initial: int) -> Any:
-        return min(initial, reduced(self.shards.pool, min, self.shards.each(work.smallest, self)))
+        return min(initial, reduced(self.shards.pool, min, self.shards.each(shard_ops.smallest, self)))
 
 
 class ShardedFiller(RowFiller):
@@ -141,7 +141,7 @@ class ShardedFiller(RowFiller):
 
     def whole(self) -> Int32Array:
         pool = self._shards.pool
-        parts = [own[0] if len(own) == 1 else pool.call(work.joined, *own) for own in self._parts]
+        parts = [own[0] if len(own) == 1 else pool.call(shard_ops.joined, *own) for own in self._parts]
         return self._shards.array(parts, (self._trees, self.rows, 2), np.int32, axis=1)
 
 
@@ -154,7 +154,7 @@ class ShardedNumbers(ShardedArray):
 
     @staticmethod
     def every(shards: Shards) -> ShardedNumbers:
-        return ShardedNumbers(shards, shards.each(work.count_up, shards.sizes), shards.sizes)
+        return ShardedNumbers(shards, shards.each(shard_ops.count_up, shards.sizes), shards.sizes)
 
     @staticmethod
     def none(shards: Shards) -> ShardedNumbers:
@@ -164,7 +164,7 @@ class ShardedNumbers(ShardedArray):
     @staticmethod
     def where(mask: ShardedArray, wanted: bool = True) -> ShardedNumbers:
         shards = mask.shards
-        parts = shards.each(work.where, mask, wanted)
+        parts = shards.each(shard_ops.where, mask, wanted)
         return ShardedNumbers(shards, parts, shards.pool.get(shards.each(len, parts)))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> AnyArray:
@@ -197,7 +197,7 @@ def per_row(function: Callable[..., Any], *arrays: AnyArray) -> Any:
     if not isinstance(first, ShardedArray):
         return function(*arrays)
     parts = first.shards.each(function, *first.shards.placed(arrays))
-    first.shards.pool.get(first.shards.each(work.done, parts))
+    first.shards.pool.get(first.shards.each(shard_ops.done, parts))
     return first.shards.array(parts, first.shape, first.dtype, first.axis)
 
 
@@ -205,7 +205,7 @@ def summed(function: Callable[..., AnyArray], array: AnyArray) -> AnyArray:
     """A function of an array whose results for pieces add up to that for the whole, called where the rows are."""
     if not isinstance(array, ShardedArray):
         return function(array)
-    return reduced(array.shards.pool, work.added, array.shards.each(function, array))
+    return reduced(array.shards.pool, shard_ops.added, array.shards.each(function, array))
 
 
 def pieces_of(values: AnyArray, rows: int) -> Iterator[AnyArray]:

@@ -22,7 +22,7 @@ from veilboost.data.schema import (
     check_size,
 )
 from veilboost.data.table import PartyTable
-from veilboost.engine import work
+from veilboost.engine import shard_ops
 from veilboost.engine.api import Engine
 from veilboost.engine.pool import Pool, Ref
 from veilboost.engine.sharded import ShardedEngine
@@ -115,7 +115,7 @@ def table_in_place(
     classes, labels = None, None if label is None else rowwise(len(wanted) + 1, np.float64)
     if labels is not None and told[0].classes is not None:
         classes, codes = _joined([each.classes or () for each in told])
-        labels = shards.array(shards.each(work.recoded, labels, codes), (shards.rows,), np.float64)
+        labels = shards.array(shards.each(shard_ops.recoded, labels, codes), (shards.rows,), np.float64)
     return PartyTable(
         ids=rowwise(len(wanted), np.result_type(*(each.ids for each in told))),
         columns=tuple(column for column in columns if column.name in kept),
@@ -175,7 +175,7 @@ def _column(shards: Shards, name: str, parts: Sequence[Ref], told: Sequence[Desc
     if told[0].categories is None:
         return Column(name, shards.array(parts, (shards.rows,), np.float32))
     categories, codes = _joined([each.categories or () for each in told])
-    recoded = shards.each(work.recoded, list(parts), [own.astype(np.int32) for own in codes])
+    recoded = shards.each(shard_ops.recoded, list(parts), [own.astype(np.int32) for own in codes])
     return Column(name, shards.array(recoded, (shards.rows,), np.int32), categories)
 
 

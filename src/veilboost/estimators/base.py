@@ -26,8 +26,8 @@ from veilboost.estimators.sklearn_base import BaseEstimator, check_is_fitted, va
 from veilboost.model.explain import importance, shown_names
 from veilboost.model.export import export_xgboost
 from veilboost.model.joined import JoinedModel, join
-from veilboost.model.part import Part, Skeleton
-from veilboost.model.store import load_parts, save_model
+from veilboost.model.share import ModelShare, Skeleton
+from veilboost.model.store import load_shares, save_model
 from veilboost.party.simulation import Simulation
 from veilboost.protocols.registry import all_protocols
 from veilboost.types import AnyArray, BoolArray, Float64Array, PartyName
@@ -38,7 +38,7 @@ _FORMAT, _VERSION = "veilboost-estimator", 1
 
 @dataclass(frozen=True)
 class Description:
-    """What the parts of a model do not say about the estimator that trained it, in one small file beside them.
+    """What the shares of a model do not say about the estimator that trained it, in one small file beside them.
 
     `id` is the column to align rows by. `columns` are those of the one matrix that was divided among the parties, None
     where each party had a table, and `named` says whether these names are the caller's own. `classes` are the labels of
@@ -77,9 +77,9 @@ class BoostingParameters(BaseEstimator):
     eval_metric: str = DEFAULTS.eval_metric
     early_stopping_rounds: int | None = DEFAULTS.early_stopping_rounds
     gradient_bits: int = DEFAULTS.gradient_bits
-    seed: int = DEFAULTS.seed
+    random_state: int = DEFAULTS.random_state
     options: Mapping[str, OptionValue] | None = None
-    threads: int = 1
+    n_jobs: int = 1
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Federated(BoostingParameters):
     """
 
     other: ClassVar[str]  # the estimator for labels of the other kind
-    parts_: dict[PartyName, Part]
+    shares_: dict[PartyName, ModelShare]
     evals_result_: dict[str, list[float]]
     simulation_: Simulation
 
@@ -190,17 +190,17 @@ class Federated(BoostingParameters):
         if eval_set is not None:
             tables, held_out = self._with_validation(replace(divided, tables=tables), classes, eval_set)
         done = self._train(tables, held_out, classes)
-        whole = done.outcome.part  # of a server, which is no party with a table
-        self._adopt(done.parts if done.driver in done.parts else {whole.party: whole}, divided.names, classes)
+        whole = done.outcome.share  # of a server, which is no party with a table
+        self._adopt(done.shares if done.driver in done.shares else {whole.party: whole}, divided.names, classes)
         self.simulation_ = done
         curve = [result.validation for result in done.history if result.validation is not None]
         self.evals_result_ = {done.metric: curve} if curve else {}
         return self
 
     def save(self, folder: str | Path) -> None:
-        """Write every party's part into `folder`, and what `load` needs beside them."""
+        """Write every party's share into `folder`, and what `load` needs beside them."""
         model_sha256 = self.model_sha256_
-        save_model(self.parts_, folder)
+        save_model(self.shares_, folder)
         classes = getattr(self, "classes_", None)
         description = Description(
             getattr(self, "id", None),
@@ -218,8 +218,8 @@ class Federated(BoostingParameters):
         It predicts as the saved one did. A user's own objective is not stored, so it cannot be fitted again
         before `objective` is set.
         """
-        parts = load_parts(folder)
-        model = join(parts)
+        shares = load_shares(folder)
+        model = join(shares)
         skeleton = model.skeleton
         if not cls._fits(skeleton):
             raise UnreadableModel(f"{folder} holds no model of a {cls.__name__}", "load it with the other estimator")
@@ -236,7 +236,7 @@ class Federated(BoostingParameters):
         }
         estimator = cls(**settings)
         classes = None if told.classes is None else np.array(told.classes)
-        estimator._adopt(parts, told.columns, cls._stored_classes(skeleton, classes))
+        estimator._adopt(shares, told.columns, cls._stored_classes(skeleton, classes))
         if told.columns is not None and told.named:
             estimator.feature_names_in_ = np.array(told.columns, dtype=object)
         estimator.evals_result_ = {}
@@ -250,7 +250,7 @@ class Federated(BoostingParameters):
 
     @property
     def joined_(self) -> JoinedModel:
-        """All parts together."""
+        """All shares together."""
         check_is_fitted(self)
         return self._joined
 
@@ -279,16 +279,18 @@ class Federated(BoostingParameters):
         return tags
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "parts_")
+        return hasattr(self, "shares_")
 
-    def _adopt(self, parts: Mapping[PartyName, Part], names: Sequence[str] | None, classes: AnyArray | None) -> None:
+    def _adopt(
+        self, shares: Mapping[PartyName, ModelShare], names: Sequence[str] | None, classes: AnyArray | None
+    ) -> None:
         """Become the estimator of this model; `names` are the columns of one matrix, None for a table per party."""
-        self.parts_ = dict(parts)
+        self.shares_ = dict(shares)
         self._names = names
-        self._joined = join(parts)
+        self._joined = join(shares)
         if classes is not None:
             self.classes_ = classes
-        every = [info.name for part in parts.values() for info in part.columns] if names is None else names
+        every = [info.name for share in shares.values() for info in share.columns] if names is None else names
         self.n_features_in_ = len(every)
         if names is None:
             self.feature_names_in_ = np.array(every, dtype=object)
@@ -297,7 +299,7 @@ class Federated(BoostingParameters):
 
     def _check_call(self, eval_set: object) -> None:
         """What `TrainingConfig` does not check."""
-        check_count("threads", self.threads)
+        check_count("n_jobs", self.n_jobs)
         if eval_set is None:
             if self.early_stopping_rounds is not None:
                 raise UnsupportedCombination("early_stopping_rounds needs validation rows", "give fit an eval_set")
@@ -351,7 +353,7 @@ def write_description(description: Description, folder: Path, model_sha256: str)
         "model_sha256": model_sha256,
         **asdict(description),
     }
-    # Only for its owner, as the parts are: it names columns.
+    # Only for its owner, as the shares are: it names columns.
     handle = os.open(folder / FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         json.dump(content, file, indent=1)
@@ -372,7 +374,7 @@ def read_description(folder: Path, model_sha256: str) -> Description:
     if values["version"] > _VERSION:
         raise ModelVersion(f"{path} has format {values['version']}, and this release reads {_VERSION}")
     if values.get("model_sha256") != model_sha256:
-        raise DamagedModel(f"{path} describes another model than the parts beside it", "save the estimator again")
+        raise DamagedModel(f"{path} describes another model than the shares beside it", "save the estimator again")
     id, named = values.get("id"), values.get("named")
     if not isinstance(id, str | None) or not isinstance(named, bool):
         raise UnreadableModel(f"{path} contradicts itself")

@@ -40,13 +40,13 @@ class HorizontalParameters(BoostingParameters):
     protocol : str
         How rows and labels are protected: `secagg` or `mal`.
     participants : int
-        Among how many participants the rows of one matrix are dealt out, by `seed`. Where fit is given a table per
-        participant, this is not used.
+        Among how many participants the rows of one matrix are dealt out, by `random_state`. Where fit is given a table
+        per participant, this is not used.
     categorical : sequence
         Columns to take as categories although they hold numbers (text always is categories).
     options : mapping, optional
         The protocol's own parameters, as `{"epsilon": 4}`.
-    threads : int
+    n_jobs : int
         How many threads each side uses.
 
     All other parameters are those of `veilboost.config.TrainingConfig`, with XGBoost's names. A protocol may fix some:
@@ -98,7 +98,7 @@ class Horizontal(Federated, HorizontalParameters):
         count = self.participants
         if table.rows < least:
             raise RowsDiffer(f"{table.rows} rows are too few for {count} participants", "use fewer participants")
-        shares = np.array_split(np.random.default_rng((self.seed, 2)).permutation(table.rows), count)
+        shares = np.array_split(np.random.default_rng((self.random_state, 2)).permutation(table.rows), count)
         named = {f"participant{at}": rows for at, rows in enumerate(shares)}
         return (
             {name: table.take(rows) for name, rows in named.items()},
@@ -135,7 +135,7 @@ class Horizontal(Federated, HorizontalParameters):
     ) -> Simulation:
         coded = {name: replace(table, label_classes=None) for name, table in tables.items()}
         config = self._config(classes)
-        return simulate_training(coded, SERVER, self.protocol, config, threads=self.threads, held_out=held_out)
+        return simulate_training(coded, SERVER, self.protocol, config, threads=self.n_jobs, held_out=held_out)
 
     def _margins(self, X: Any) -> Float64Array:
         check_is_fitted(self)

@@ -17,7 +17,7 @@ from veilboost.data.load import load_table, read_source
 from veilboost.data.schema import SchemaRules, Selection, check_weight, mixed
 from veilboost.data.table import PartyTable
 from veilboost.errors import InvalidParameter, MissingColumn, RowsDiffer, UnknownFormat
-from veilboost.model.part import ColumnInfo
+from veilboost.model.share import ColumnInfo
 from veilboost.types import AnyArray, Column, Float64Array, Int64Array, PartyName
 
 KEEP = SchemaRules(constant="keep")

@@ -11,7 +11,7 @@ from veilboost.boost.objective import make_objective
 from veilboost.errors import InvalidParameter, LabelOutOfRange, UnreadableModel, UnsupportedCombination
 from veilboost.estimators.base import Federated
 from veilboost.estimators.sklearn_base import ClassifierMixin, RegressorMixin, kind_of_labels
-from veilboost.model.part import Skeleton
+from veilboost.model.share import Skeleton
 from veilboost.types import AnyArray, Float64Array
 
 

@@ -67,7 +67,7 @@ class VerticalParameters(BoostingParameters):
         "binary" and labels are 0 and 1. A label outside of them is refused; a class that no label has is fine.
     options : mapping, optional
         The protocol's own parameters, as `{"key_bits": 3072}`.
-    threads : int
+    n_jobs : int
         How many threads a party uses.
     engine : str
         Where parties compute: "local", "disk" or "disk:FOLDER" (rows in files), "ray" (workers on this machine) or
@@ -99,13 +99,13 @@ class Vertical(Federated, VerticalParameters):
     def active_(self) -> PartyName:
         """The party with the labels."""
         check_is_fitted(self)
-        return next(party for party, part in self.parts_.items() if part.skeleton is not None)
+        return next(party for party, share in self.shares_.items() if share.skeleton is not None)
 
     @classmethod
     def _stored_parameters(cls, model: JoinedModel, told: Description) -> dict[str, Any]:
         return {
-            "parties": {part.party: [info.name for info in part.columns] for part in model.parts},
-            "active": next(part.party for part in model.parts if part.skeleton is not None),
+            "parties": {share.party: [info.name for info in share.columns] for share in model.shares},
+            "active": next(share.party for share in model.shares if share.skeleton is not None),
             "id": told.id,
         }
 
@@ -193,7 +193,7 @@ class Vertical(Federated, VerticalParameters):
                 self.protocol,
                 config,
                 held_out=None if held_out is None else held_out[active],
-                threads=self.threads,
+                threads=self.n_jobs,
                 custom_loss=loss,
                 classes=declared,
                 engine=engine,
@@ -201,13 +201,13 @@ class Vertical(Federated, VerticalParameters):
 
     def _margins(self, X: Any) -> Float64Array:
         check_is_fitted(self)
-        frames = self._open_new(X, list(self.parts_), self._names)
+        frames = self._open_new(X, list(self.shares_), self._names)
         tables = {
-            party: load_frame(frames[party], Wanted.like(part.columns), self.id, None)
-            for party, part in self.parts_.items()
+            party: load_frame(frames[party], Wanted.like(share.columns), self.id, None)
+            for party, share in self.shares_.items()
         }
         tables = rows_of_active(tables, self.active_, self.id is not None)
-        return simulate_prediction(self.parts_, self.active_, tables)
+        return simulate_prediction(self.shares_, self.active_, tables)
 
 
 class VerticalClassifier(Classifier, Vertical):

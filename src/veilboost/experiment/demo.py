@@ -20,7 +20,7 @@ from veilboost.align.clear import align_by_id
 from veilboost.boost.metrics import metric_named
 from veilboost.config import TrainingConfig
 from veilboost.data.columns import ArrowTable, pyarrow
-from veilboost.data.datasets import ID, LABEL, make_scene
+from veilboost.data.datasets import ID, LABEL, make_demo_data
 from veilboost.data.load import load_table
 from veilboost.data.table import PartyTable
 from veilboost.errors import PeerUnreachable
@@ -57,19 +57,19 @@ def party_file(folder: Path, party: PartyName) -> Path:
 
 def write_parties(folder: Path, protocol: str) -> tuple[PartyName, ...]:
     """Write everything but the job; returns the parties, the active one first."""
-    scene = make_scene()
+    demo_data = make_demo_data()
     make_private_folder(folder)
     init_authority(folder / CERTS, "demo")
     # People whom the bank meets only later: the others know them, but with nobody's label they are not trained on.
-    later = np.isin(_ids(scene[ACTIVE]), _test_ids(scene))
-    _write_rows(scene[ACTIVE], later, folder / NEW)
-    for party, table in scene.items():
+    later = np.isin(_ids(demo_data[ACTIVE]), _test_ids(demo_data))
+    _write_rows(demo_data[ACTIVE], later, folder / NEW)
+    for party, table in demo_data.items():
         _write_rows(table, ~later if party == ACTIVE else None, folder / f"{party}.parquet")
         issue(folder / CERTS, party, ["localhost", "127.0.0.1"])
-        settings = _settings(party, [other for other in scene if other != party], protocol)
+        settings = _settings(party, [other for other in demo_data if other != party], protocol)
         title = f"The settings of party {party}. Relative paths start where this file is."
         write_private(party_file(folder, party), commented_toml(settings, title).encode())
-    return tuple(scene)
+    return tuple(demo_data)
 
 
 def write_job(folder: Path, protocol: str, addresses: Mapping[PartyName, str]) -> Path:
@@ -97,8 +97,8 @@ def _settings(party: PartyName, others: list[PartyName], protocol: str) -> Party
         data=DataSettings(path=Path(f"{party}.parquet"), id=ID, label=LABEL if party == ACTIVE else None),
         listen=LISTEN,
         runs=Path(f"runs-{party}"),
-        threads=1,  # three parties share this machine
-        policy=Policy(protocols=(protocol,), accept_exposed=(protocol,), peers=dict.fromkeys(others, (ANY,))),
+        n_jobs=1,  # three parties share this machine
+        policy=Policy(protocols=(protocol,), allow_unprotected=(protocol,), peers=dict.fromkeys(others, (ANY,))),
     )
 
 
@@ -111,9 +111,9 @@ def _ids(table: ArrowTable) -> AnyArray:
     return np.asarray(table.column(ID).to_pylist())
 
 
-def _test_ids(scene: Mapping[PartyName, ArrowTable]) -> AnyArray:
+def _test_ids(demo_data: Mapping[PartyName, ArrowTable]) -> AnyArray:
     """A share of the people whom all parties know."""
-    shared = reduce(np.intersect1d, map(_ids, scene.values()))
+    shared = reduce(np.intersect1d, map(_ids, demo_data.values()))
     return np.random.default_rng(0).choice(shared, round(TEST_SHARE * len(shared)), replace=False)
 
 
@@ -203,8 +203,8 @@ def runs_of(folder: Path, parties: Sequence[PartyName]) -> dict[PartyName, Path]
 def measure(folder: Path, parties: Sequence[PartyName], scores: Float64Array) -> RunSummary:
     """Only here are all files in one hand: this machine played every party."""
     runs = runs_of(folder, parties)
-    parts = {name: RunFolder(run).load_part() for name, run in runs.items()}
-    model = join(parts)
+    shares = {name: RunFolder(run).load_share() for name, run in runs.items()}
+    model = join(shares)
     own = {name: _table(folder / f"{name}.parquet", name) for name in parties}
     new = _table(folder / NEW, ACTIVE)
     problem = Problem(ACTIVE, align_by_id(own), align_by_id({**own, ACTIVE: new}), None)
@@ -215,12 +215,12 @@ def measure(folder: Path, parties: Sequence[PartyName], scores: Float64Array) ->
 
     # Alone, the bank needs no alignment: it trains on all of its customers.
     alone = margins_alone(Problem(ACTIVE, {ACTIVE: own[ACTIVE]}, problem.test, None), TRAINING, threads=1)
-    central = central_xgboost(problem, parts, TRAINING, loss, metric, 1)
+    central = central_xgboost(problem, shares, TRAINING, loss, metric, 1)
     columns = {name: table.columns for name, table in problem.test.items()}
     return RunSummary(
         spec=protocol_named(model.skeleton.protocol),
         model=model,
-        parts=parts,
+        shares=shares,
         driver=ACTIVE,
         members={
             name: Member("active" if name == ACTIVE else "passive", len(table.columns), table.rows)

@@ -55,7 +55,7 @@ class DataOptions:
     test_data: Sequence[str]
     test_size: float | None
     validation_size: float | None
-    seed: int
+    random_state: int
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Problem:
 
 
 def load_problem(options: DataOptions) -> Problem:
-    """Load, align, split. Nothing depends on the order of rows in a file, only on ids and seed."""
+    """Load, align, split. Nothing depends on the order of rows in a file, only on ids and random_state."""
     if options.test_data and options.test_size is not None:
         raise UnsupportedCombination("--test-data and --test-size are both given", "leave one of them out")
     test_size = _share(options.test_size, "--test-size") or DEFAULT_TEST_SIZE
@@ -79,12 +79,12 @@ def load_problem(options: DataOptions) -> Problem:
     if test is not None:
         test = _same_classes(test, train, active)
     else:
-        in_test = draw_rows(train[active].rows, test_size, (options.seed,))
+        in_test = draw_rows(train[active].rows, test_size, (options.random_state,))
         train, test = _take(train, ~in_test), _take(train, in_test)
     held_out = None
     if validation_size is not None:
         # Another stream than the split's, which would draw the same rows first again.
-        held_out = draw_rows(train[active].rows, validation_size, (options.seed, 1))
+        held_out = draw_rows(train[active].rows, validation_size, (options.random_state, 1))
     return Problem(active, train, test, held_out)
 
 
@@ -149,7 +149,8 @@ def _load_tables(options: DataOptions) -> tuple[PartyName, Tables, Tables | None
     if bool(options.data) == (options.dataset is not None):
         what = "is no table" if not options.data else "are two tables"
         raise InvalidParameter(
-            f"there {what} to train on", "give one of --data FILE, --dataset NAME, or --scene for the built-in scene"
+            f"there {what} to train on",
+            "give one of --data FILE, --dataset NAME, or --demo-data for the built-in demo data set",
         )
     if options.dataset is not None:
         return *_load_dataset(options.dataset, options), None

@@ -22,7 +22,7 @@ from veilboost.engine.api import LOCAL, Engine
 from veilboost.errors import EmptyTable, InvalidParameter, UnsupportedCombination
 from veilboost.experiment.problem import Problem, Tables, labels, with_declared
 from veilboost.experiment.summary import Baseline, Member, RunSummary, learning_curve
-from veilboost.model.part import Part
+from veilboost.model.share import ModelShare
 from veilboost.party.simulation import SERVER, Simulation, simulate_training
 from veilboost.privacy.accountant import DEFAULT_DELTA, spending
 from veilboost.protocols.registry import protocol_named
@@ -79,7 +79,7 @@ def run(problem: Problem, spec: ProtocolSpec, config: TrainingConfig, options: R
     fit_seconds = time.perf_counter() - began
     peak_rss_mb = _peak_rss_mb()  # before baselines bring memory of their own
     model, tables, alone_at = done.model, division.tables, division.alone
-    parts = done.parts if done.driver in done.parts else {problem.active: done.outcome.part}
+    shares = done.shares if done.driver in done.shares else {problem.active: done.outcome.share}
     loss, test = model.skeleton.loss, problem.test[problem.active]
     metric = metric_named(loss.default_metric if config.eval_metric == "auto" else config.eval_metric)
 
@@ -89,7 +89,7 @@ def run(problem: Problem, spec: ProtocolSpec, config: TrainingConfig, options: R
     together = score(loss.predict(model.margins([c for table in problem.test.values() for c in table.columns])))
     xgboost, alone = None, None
     if options.baselines:
-        xgboost = central_xgboost(problem, parts, division.config, loss, metric, options.threads)
+        xgboost = central_xgboost(problem, shares, division.config, loss, metric, options.threads)
         margin = None if alone_at is None else margins_alone(alone_at, division.config, options.threads)
         if alone_at is None:
             alone = together
@@ -97,7 +97,7 @@ def run(problem: Problem, spec: ProtocolSpec, config: TrainingConfig, options: R
             alone = score(loss.predict(margin))
     curves: dict[str, Sequence[tuple[float, float]]] = {}
     if options.curves:
-        columns = {part.party: problem.test[name].columns for name, part in parts.items()}
+        columns = {share.party: problem.test[name].columns for name, share in shares.items()}
         truth = labels(problem.test, problem.active)
         curves[TEST_ROWS] = learning_curve(model, columns, truth, test.weight, metric)
         checked = [(each.number + 1.0, each.validation) for each in done.history if each.validation is not None]
@@ -109,7 +109,7 @@ def run(problem: Problem, spec: ProtocolSpec, config: TrainingConfig, options: R
     return RunSummary(
         spec=spec,
         model=model,
-        parts={part.party: part for part in parts.values()},
+        shares={share.party: share for share in shares.values()},
         driver=done.driver,
         members={
             name: Member(role, len(tables[name].columns), tables[name].rows) if name in tables else Member(role)
@@ -193,7 +193,7 @@ def _by_rows(problem: Problem, spec: ProtocolSpec, config: TrainingConfig, optio
     if config.objective == "auto":
         config = replace(config, objective=infer_objective(labels(problem.train, problem.active), table.label_classes))
     config = settle(spec, config)
-    shares = _dealt(table.rows, options.participants, config.seed)
+    shares = _dealt(table.rows, options.participants, config.random_state)
     tables = {name: table.take(share) for name, share in shares.items()}
     held_out = None if watched is None else {name: watched[share] for name, share in shares.items()}
     first = replace(problem, train={problem.active: next(iter(tables.values()))}, held_out=None)
@@ -235,7 +235,7 @@ def _findings(done: Simulation, division: Division, problem: Problem, vertical: 
     held_out = problem.held_out if vertical else None
     # Which rows a participant held out is not told apart.
     fresh = problem.test if vertical or problem.held_out is None else None
-    return audit(*views_of_simulation(done, division.tables, held_out, fresh), seed=division.config.seed)
+    return audit(*views_of_simulation(done, division.tables, held_out, fresh), seed=division.config.random_state)
 
 
 def _peak_rss_mb() -> float:
@@ -248,7 +248,7 @@ def _peak_rss_mb() -> float:
 
 def central_xgboost(
     problem: Problem,
-    parts: Mapping[PartyName, Part],
+    shares: Mapping[PartyName, ModelShare],
     config: TrainingConfig,
     objective: Objective,
     metric: Metric,
@@ -256,7 +256,7 @@ def central_xgboost(
 ) -> Baseline | None:
     """XGBoost's `hist` on all columns in one hand; None where it is not installed, or has no such sampling on a CPU.
 
-    `parts` tell how categories became codes, so that both see the same numbers.
+    `shares` tell how categories became codes, so that both see the same numbers.
     """
     if config.sampling == "goss":
         return None
@@ -268,18 +268,18 @@ def central_xgboost(
     fit = None if problem.held_out is None else ~problem.held_out
     types = [
         "q" if info.categories is None or config.categories == "ordinal" else "c"
-        for part in parts.values()
-        for info in part.columns
+        for share in shares.values()
+        for info in share.columns
     ]
     about = {"feature_types": types, "enable_categorical": True, "nthread": threads}
     label, weight = _labels(problem, fit)
     data = xgboost.QuantileDMatrix(
-        _matrix(problem.train, parts, fit), label, weight=weight, max_bin=config.max_bin, **about
+        _matrix(problem.train, shares, fit), label, weight=weight, max_bin=config.max_bin, **about
     )
     watched = None
     if problem.held_out is not None:
         label, weight = _labels(problem, problem.held_out)
-        watched = xgboost.DMatrix(_matrix(problem.train, parts, problem.held_out), label, weight=weight, **about)
+        watched = xgboost.DMatrix(_matrix(problem.train, shares, problem.held_out), label, weight=weight, **about)
     booster = xgboost.Booster(
         xgboost_parameters(config, objective, threads), [data] if watched is None else [data, watched]
     )
@@ -300,7 +300,7 @@ def central_xgboost(
     if watched is not None and config.early_stopping_rounds is not None:
         booster = booster[: best_round + 1]
     fit_seconds = time.perf_counter() - began
-    test = xgboost.DMatrix(_matrix(problem.test, parts, None), **about)
+    test = xgboost.DMatrix(_matrix(problem.test, shares, None), **about)
     return Baseline(_prediction(booster, test), fit_seconds, seconds / rounds)
 
 
@@ -311,9 +311,9 @@ def xgboost_parameters(config: TrainingConfig, objective: Objective, threads: in
     """
     shared = (
         "max_depth", "learning_rate", "max_bin", "reg_lambda", "reg_alpha", "gamma", "min_child_weight",
-        "subsample", "colsample_bytree", "scale_pos_weight", "seed",
+        "subsample", "colsample_bytree", "scale_pos_weight",
     )  # fmt: skip
-    given = {name: getattr(config, name) for name in shared}
+    given = {name: getattr(config, name) for name in shared} | {"seed": config.random_state}
     if config.base_score is not None:
         given["base_score"] = config.base_score
     if objective.trees_per_round > 1:
@@ -338,8 +338,8 @@ def _labels(problem: Problem, rows: BoolArray | None) -> tuple[AnyArray, AnyArra
     return label[rows], None if weight is None else weight[rows]
 
 
-def _matrix(tables: Tables, parts: Mapping[PartyName, Part], rows: BoolArray | None) -> AnyArray:
-    columns = [values for name, part in parts.items() for values in part.encode(tables[name].columns)]
+def _matrix(tables: Tables, shares: Mapping[PartyName, ModelShare], rows: BoolArray | None) -> AnyArray:
+    columns = [values for name, share in shares.items() for values in share.encode(tables[name].columns)]
     return np.column_stack(columns if rows is None else [values[rows] for values in columns])
 
 

@@ -11,7 +11,7 @@ from veilboost.boost.booster import RoundResult
 from veilboost.boost.metrics import Metric
 from veilboost.config import TrainingConfig
 from veilboost.model.joined import JoinedModel
-from veilboost.model.part import Part
+from veilboost.model.share import ModelShare
 from veilboost.privacy.statement import Statement
 from veilboost.protocols.spec import ProtocolSpec
 from veilboost.types import Column, Float64Array, PartyName
@@ -72,7 +72,7 @@ class RunSummary:
 
     spec: ProtocolSpec
     model: JoinedModel
-    parts: Mapping[PartyName, Part]
+    shares: Mapping[PartyName, ModelShare]
     driver: PartyName
     members: Mapping[PartyName, Member]
     rows_test: int
@@ -197,7 +197,7 @@ class RunSummary:
             "protections": self.statement.to_list(),
             "learned": self.learned,
             "privacy": dict(self.privacy),
-            "seed": self.config.seed,
+            "random_state": self.config.random_state,
         }
         told |= self._by_columns() if self.spec.setting == "vertical" else self._by_rows()
         return told | ({} if self.findings is None else {"findings": [found.to_dict() for found in self.findings]})
@@ -217,7 +217,7 @@ class RunSummary:
             "seconds_per_tree_xgboost": None if self.xgboost is None else self.xgboost.seconds_per_tree,
             "peak_rss_mb": self.peak_rss_mb,
             "security_bits": None if bits is None else bits(self.config),
-            "threads": self.threads,
+            "n_jobs": self.threads,
             "engine": self.engine,
             "workers": self.workers,
         }

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from veilboost.boost.grower import LEAF
-from veilboost.errors import MalformedMessage, MissingPart, UnexpectedMessage
+from veilboost.errors import MalformedMessage, MissingShare, UnexpectedMessage
 from veilboost.infer.messages import AllSplits, AllSplitsRequest, BeginPrediction, RouteAnswer, RouteRequest
-from veilboost.model.part import Part, Skeleton
+from veilboost.model.share import ModelShare, Skeleton
 from veilboost.types import BoolArray, Column, Float32Array, Float64Array, Int32Array, Int64Array, PartyName, UInt8Array
 from veilboost.wire.channel import Peers
 from veilboost.wire.message import Done, Message
@@ -25,9 +25,9 @@ PAIRS_AT_ONCE = 1 << 22  # bounds memory: so many (tree, row) pairs walk togethe
 Bits = Mapping[PartyName, BoolArray | UInt8Array]  # of the pairs at nodes of each party: whether they go left
 
 
-def predict_joint(part: Part, columns: Sequence[Column], rows: int, peers: Peers) -> Float64Array:
+def predict_joint(share: ModelShare, columns: Sequence[Column], rows: int, peers: Peers) -> Float64Array:
     """Margins (K, rows), by routing."""
-    skeleton, values = _begin(part, columns, rows, peers)
+    skeleton, values = _begin(share, columns, rows, peers)
     batch = max(1, PAIRS_AT_ONCE // max(1, len(skeleton.trees)))
 
     def walk(low: int) -> Float64Array:
@@ -42,15 +42,15 @@ def predict_joint(part: Part, columns: Sequence[Column], rows: int, peers: Peers
                 for name, answer in peers.collect(pending, RouteAnswer).items()
             }
 
-        return _walk(skeleton, part, values[:, low : low + batch], ask)
+        return _walk(skeleton, share, values[:, low : low + batch], ask)
 
-    parts = [walk(low) for low in range(0, rows, batch)]
-    return np.concatenate(parts, axis=1) if parts else np.empty((skeleton.trees_per_round, 0))
+    shares = [walk(low) for low in range(0, rows, batch)]
+    return np.concatenate(shares, axis=1) if shares else np.empty((skeleton.trees_per_round, 0))
 
 
-def predict_oneshot(part: Part, columns: Sequence[Column], rows: int, peers: Peers) -> Float64Array:
+def predict_oneshot(share: ModelShare, columns: Sequence[Column], rows: int, peers: Peers) -> Float64Array:
     """Margins (K, rows), in one exchange."""
-    skeleton, values = _begin(part, columns, rows, peers)
+    skeleton, values = _begin(share, columns, rows, peers)
     answers = peers.ask({name: AllSplitsRequest() for name in peers.names}, AllSplits)
     for name, answer in answers.items():
         if len(answer.tree) != len(answer.node) or answer.left.shape != (len(answer.tree), (rows + 7) // 8):
@@ -59,24 +59,24 @@ def predict_oneshot(part: Part, columns: Sequence[Column], rows: int, peers: Pee
     def look_up(waiting: Mapping[PartyName, Pairs]) -> Callable[[], Bits]:
         return lambda: {name: _look_up(name, answers[name], pairs) for name, pairs in waiting.items()}
 
-    return _walk(skeleton, part, values, look_up)
+    return _walk(skeleton, share, values, look_up)
 
 
-def _begin(part: Part, columns: Sequence[Column], rows: int, peers: Peers) -> tuple[Skeleton, Float32Array]:
-    """The skeleton of an active part whose other parties can all be reached, and its own values."""
-    if part.skeleton is None:
-        raise MissingPart(f"the part of {part.party} has no skeleton: only the active party can predict")
-    absent = [name for name in part.skeleton.parties if name not in (part.party, *peers.names)]
+def _begin(share: ModelShare, columns: Sequence[Column], rows: int, peers: Peers) -> tuple[Skeleton, Float32Array]:
+    """The skeleton of an active share whose other parties can all be reached, and its own values."""
+    if share.skeleton is None:
+        raise MissingShare(f"the share of {share.party} has no skeleton: only the active party can predict")
+    absent = [name for name in share.skeleton.parties if name not in (share.party, *peers.names)]
     if absent:
-        raise MissingPart(f"{', '.join(absent)} cannot be asked")
-    values = part.matrix(columns, rows)
+        raise MissingShare(f"{', '.join(absent)} cannot be asked")
+    values = share.matrix(columns, rows)
     peers.ask({name: BeginPrediction(rows) for name in peers.names}, Done)
-    return part.skeleton, values
+    return share.skeleton, values
 
 
 def _walk(
     skeleton: Skeleton,
-    part: Part,
+    share: ModelShare,
     values: Float32Array,
     ask: Callable[[Mapping[PartyName, Pairs]], Callable[[], Bits]],
 ) -> Float64Array:
@@ -84,11 +84,11 @@ def _walk(
     walk = Walk(skeleton, values.shape[1])
     while walk.moving:
         waiting = {skeleton.parties[owner]: pairs for owner, pairs in walk.waiting()}
-        own = waiting.pop(part.party, None)
+        own = waiting.pop(share.party, None)
         answered = ask(waiting)
         if own is not None:
-            records = np.repeat(part.records.find(own.tree, own.node), own.counts)
-            walk.move(own.index, part.records.goes_left(values, records, own.rows))
+            records = np.repeat(share.records.find(own.tree, own.node), own.counts)
+            walk.move(own.index, share.records.goes_left(values, records, own.rows))
         for name, left in answered().items():
             walk.move(waiting[name].index, left)
         walk.settle()
@@ -190,9 +190,9 @@ class Walk:
 class PredictionResponder:
     """Answers for the rows of one prediction request."""
 
-    def __init__(self, part: Part, columns: Sequence[Column], rows: int) -> None:
-        self._records = part.records
-        self._values = part.matrix(columns, rows)
+    def __init__(self, share: ModelShare, columns: Sequence[Column], rows: int) -> None:
+        self._records = share.records
+        self._values = share.matrix(columns, rows)
 
     def handle(self, message: Message) -> Message:
         rows = self._values.shape[1]

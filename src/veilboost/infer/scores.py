@@ -11,7 +11,7 @@ import numpy as np
 
 from veilboost.data.columns import pyarrow, table_of
 from veilboost.errors import UnknownFormat
-from veilboost.model.part import ColumnInfo, Part, Skeleton
+from veilboost.model.share import ColumnInfo, ModelShare, Skeleton
 from veilboost.types import AnyArray, Float64Array, PartyName
 
 SCORE, PREDICTED, ROW_NUMBER = "score", "predicted", "row"
@@ -33,19 +33,19 @@ class ModelInfo:
     trees: int
 
     @staticmethod
-    def of(name: str, party: PartyName, part: Part, skeleton: Skeleton, id_name: str | None) -> ModelInfo:
-        """Of a run of this name at this party. `part.party` is no party's name where a model is whole."""
+    def of(name: str, party: PartyName, share: ModelShare, skeleton: Skeleton, id_name: str | None) -> ModelInfo:
+        """Of a run of this name at this party. `share.party` is no party's name where a model is whole."""
         classes = skeleton.classes
         if skeleton.objective == "multiclass" and classes is None:  # the labels had no names
             classes = tuple(str(number) for number in range(skeleton.trees_per_round))
         return ModelInfo(
             name=name,
             party=party,
-            parties=skeleton.parties if part.party == party else (party,),
+            parties=skeleton.parties if share.party == party else (party,),
             protocol=skeleton.protocol,
             objective=skeleton.objective,
             classes=classes,
-            columns=part.columns,
+            columns=share.columns,
             id_name=id_name or ROW_NUMBER,
             trees=len(skeleton.trees),
         )

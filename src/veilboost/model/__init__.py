@@ -1,1 +1,1 @@
-"""What training leaves behind: each party's part, and what can be done with all parts together."""
+"""What training leaves behind: each party's share, and what can be done with all shares together."""

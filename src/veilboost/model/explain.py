@@ -27,9 +27,9 @@ PartyImportance: TypeAlias = tuple[PartyName, float]
 def shown_names(joined: JoinedModel) -> list[str]:
     """Column names as a joint report may show them: `shop#1` where shop keeps its names to itself."""
     return [
-        info.name if part.share_names else f"{part.party}#{number}"
-        for part in joined.parts
-        for number, info in enumerate(part.columns, start=1)
+        info.name if share.share_names else f"{share.party}#{number}"
+        for share in joined.shares
+        for number, info in enumerate(share.columns, start=1)
     ]
 
 
@@ -104,7 +104,7 @@ def describe(joined: JoinedModel) -> dict[str, Any]:
         "depth": max((tree.depth for tree in joined.skeleton.trees), default=0),
         "leaves": sum(len(tree.leaves) for tree in joined.trees),
         "base_margin": joined.skeleton.base_margin.tolist(),
-        "columns": {part.party: len(part.columns) for part in joined.parts},
+        "columns": {share.party: len(share.columns) for share in joined.shares},
         "splits": {name: int(count) for name, count in zip(joined.skeleton.parties, splits, strict=True)},
         "sha256": joined.sha256(),
     }

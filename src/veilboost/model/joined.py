@@ -1,4 +1,4 @@
-"""The parts of all parties put together: a model that one machine can run, hash and export."""
+"""The shares of all parties put together: a model that one machine can run, hash and export."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from veilboost.boost.grower import LEAF, Tree
-from veilboost.errors import DuplicateColumns, MissingPart, RowsDiffer
-from veilboost.model.part import ColumnInfo, Part, Skeleton
+from veilboost.errors import DuplicateColumns, MissingShare, RowsDiffer
+from veilboost.model.share import ColumnInfo, ModelShare, Skeleton
 from veilboost.types import (
     AnyArray,
     BoolArray,
@@ -26,7 +26,7 @@ from veilboost.types import (
 )
 
 _ROWS_AT_ONCE = 16_384  # a chunk's values and temporaries stay in the processor's cache
-_STRANGERS = "bring together the parts of one and the same training"
+_STRANGERS = "bring together the shares of one and the same training"
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,12 @@ class JoinedTree(Tree):
 
 @dataclass(frozen=True)
 class JoinedModel:
-    """All parts in the job's order. Features are numbered through, party by party.
+    """All shares in the job's order. Features are numbered through, party by party.
 
     `left_sets` has a row per split by categories and a column per category code.
     """
 
-    parts: tuple[Part, ...]
+    shares: tuple[ModelShare, ...]
     skeleton: Skeleton
     trees: tuple[JoinedTree, ...]
     left_sets: BoolArray
@@ -69,12 +69,12 @@ class JoinedModel:
     @cached_property
     def columns(self) -> tuple[ColumnInfo, ...]:
         """The columns of all parties, by feature number."""
-        return tuple(info for part in self.parts for info in part.columns)
+        return tuple(info for share in self.shares for info in share.columns)
 
     @cached_property
     def column_owner(self) -> Int32Array:
         """The position, in `skeleton.parties`, of the party that owns each feature."""
-        counts = [len(part.columns) for part in self.parts]
+        counts = [len(share.columns) for share in self.shares]
         return np.repeat(np.arange(len(counts), dtype=np.int32), counts)
 
     def left_categories(self, tree: JoinedTree, node: int) -> tuple[int, ...] | None:
@@ -89,7 +89,7 @@ class JoinedModel:
         """
         if len({info.name for info in self.columns}) < len(self.columns):
             raise DuplicateColumns("two parties have a column of the same name", "let the parties predict jointly")
-        encoded = [values for part in self.parts for values in part.encode(columns)]
+        encoded = [values for share in self.shares for values in share.encode(columns)]
         rows = len(encoded[0])
         if any(len(values) != rows for values in encoded):
             raise RowsDiffer("the columns have different numbers of rows")
@@ -104,7 +104,7 @@ class JoinedModel:
 
     def staged_margins(self, columns: Mapping[PartyName, Sequence[Column]]) -> Iterator[Float64Array]:
         """The margins after each round, for tables that are apart by party: what a learning curve is made of."""
-        values = np.stack([each for part in self.parts for each in part.encode(columns[part.party])], axis=1)
+        values = np.stack([each for share in self.shares for each in share.encode(columns[share.party])], axis=1)
         out = np.repeat(self.skeleton.base_margin[:, np.newaxis], len(values), axis=1)
         for number, tree in enumerate(self.trees):
             out[number % self.skeleton.trees_per_round] += tree.weight[self._leaves(tree, values)]
@@ -171,25 +171,25 @@ class JoinedModel:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def join(parts: Mapping[PartyName, Part]) -> JoinedModel:
-    """Put the parts of all parties together, which must come from the same training; exactly one has the skeleton."""
-    holders = [part.skeleton for part in parts.values() if part.skeleton is not None]
+def join(shares: Mapping[PartyName, ModelShare]) -> JoinedModel:
+    """Put the shares of all parties together, which must come from the same training; exactly one has the skeleton."""
+    holders = [share.skeleton for share in shares.values() if share.skeleton is not None]
     if len(holders) != 1:
-        raise MissingPart(
-            f"{len(holders)} parts hold the trees' skeleton, and exactly one must",
-            "add the active party's part" if not holders else _STRANGERS,
+        raise MissingShare(
+            f"{len(holders)} shares hold the trees' skeleton, and exactly one must",
+            "add the active party's share" if not holders else _STRANGERS,
         )
     skeleton = holders[0]
     for name in skeleton.parties:
-        if name not in parts:
-            raise MissingPart(f"the part of {name} is not there")
-    for name in parts:
+        if name not in shares:
+            raise MissingShare(f"the share of {name} is not there")
+    for name in shares:
         if name not in skeleton.parties:
-            raise MissingPart(f"{name} took no part in this model's training", _STRANGERS)
-    return _joined(skeleton, tuple(parts[name] for name in skeleton.parties))
+            raise MissingShare(f"{name} took no part in this model's training", _STRANGERS)
+    return _joined(skeleton, tuple(shares[name] for name in skeleton.parties))
 
 
-def _joined(skeleton: Skeleton, parts: tuple[Part, ...]) -> JoinedModel:
+def _joined(skeleton: Skeleton, shares: tuple[ModelShare, ...]) -> JoinedModel:
     sizes = np.array([tree.nodes for tree in skeleton.trees], dtype=np.int64)
     owner = np.concatenate([tree.owner for tree in skeleton.trees] or [np.empty(0, dtype=np.int32)])
     tree_of = np.repeat(np.arange(len(sizes)), sizes)
@@ -200,20 +200,20 @@ def _joined(skeleton: Skeleton, parts: tuple[Part, ...]) -> JoinedModel:
     threshold = np.zeros(len(owner), dtype=np.float32)
     default_left = np.zeros(len(owner), dtype=np.bool_)
     set_of = np.full(len(owner), -1, dtype=np.int32)
-    width = max((len(info.categories or ()) for part in parts for info in part.columns), default=0)
+    width = max((len(info.categories or ()) for share in shares for info in share.columns), default=0)
     sets: list[BoolArray] = [np.empty((0, width), dtype=np.bool_)]
     first_feature, first_set = 0, 0
-    for position, part in enumerate(parts):
-        records = part.records
+    for position, share in enumerate(shares):
+        records = share.records
         own = np.flatnonzero(owner == position)
         if not (np.array_equal(records.tree, tree_of[own]) and np.array_equal(records.node, node_of[own])):
-            raise MissingPart(f"the splits of {part.party} are not those of the skeleton", _STRANGERS)
+            raise MissingShare(f"the splits of {share.party} are not those of the skeleton", _STRANGERS)
         feature[own] = records.feature + first_feature
         threshold[own] = records.threshold
         default_left[own] = records.default_left
         set_of[own] = np.where(records.set_of < 0, -1, records.set_of + first_set)
         sets.append(_widened(records.left_sets, width))
-        first_feature += len(part.columns)
+        first_feature += len(share.columns)
         first_set += len(records.left_sets)
     trees = tuple(
         JoinedTree(
@@ -226,7 +226,7 @@ def _joined(skeleton: Skeleton, parts: tuple[Part, ...]) -> JoinedModel:
         )
         for tree, start in zip(skeleton.trees, begin.tolist(), strict=True)
     )
-    return JoinedModel(parts, skeleton, trees, np.concatenate(sets))
+    return JoinedModel(shares, skeleton, trees, np.concatenate(sets))
 
 
 def _widened(sets: BoolArray, width: int) -> BoolArray:

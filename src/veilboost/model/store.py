@@ -1,7 +1,7 @@
 """Parts in files, readable by their owner only.
 
-A part is a folder with `manifest.json` (names, parameters) and `arrays.npz` (numbers); a model is a folder
-with `index.json` and the parts of all parties. Files come from anywhere: nothing in them is believed
+A share is a folder with `manifest.json` (names, parameters) and `arrays.npz` (numbers); a model is a folder
+with `index.json` and the shares of all parties. Files come from anywhere: nothing in them is believed
 unchecked, and nothing is ever unpickled.
 """
 
@@ -26,16 +26,17 @@ from numpy.lib import format as npy
 
 from veilboost.boost.grower import LEAF, Tree
 from veilboost.config import OBJECTIVES, TrainingConfig
-from veilboost.errors import DamagedModel, InvalidParameter, MissingPart, ModelVersion, UnreadableModel
-from veilboost.model.part import ColumnInfo, Part, Skeleton, SplitRecords
+from veilboost.errors import DamagedModel, InvalidParameter, MissingShare, ModelVersion, UnreadableModel
+from veilboost.model.share import ColumnInfo, ModelShare, Skeleton, SplitRecords
 from veilboost.privacy.statement import Noise
 from veilboost.types import AnyArray, PartyName
 
-FORMAT_VERSION = 2  # 2: a skeleton says where its noise came from
+FORMAT_VERSION = 3  # 2: a skeleton says where its noise came from; 3: a part is a share, `seed` is `random_state`
 # In format 1 the estimators and `simulate` drew the noise of these from the seed that is stored beside it. Horizontal
 # protocols always drew theirs from the operating system.
 ONCE_SEEDED = ("masked", "ldp", "federboost", "elxgb", "sealed")
-_PART, _MODEL = "veilboost-part", "veilboost-model"
+_SHARE, _MODEL = "veilboost-share", "veilboost-model"
+_OLD_NAMES = {_SHARE: "veilboost-part"}  # until format 2
 _MANIFEST, _ARRAYS, _INDEX = "manifest.json", "arrays.npz", "index.json"
 _NOT_OURS = "the files are not what VeilBoost writes; get them from their owner again"
 _LONGEST_FOLDER = 200  # file systems allow 255 bytes
@@ -54,31 +55,31 @@ StrPath: TypeAlias = str | os.PathLike[str]
 _Arrays: TypeAlias = dict[str, AnyArray]
 
 
-def save_model(parts: Mapping[PartyName, Part], folder: StrPath) -> None:
-    """Write the parts of all parties, each into a folder of its own.
+def save_model(shares: Mapping[PartyName, ModelShare], folder: StrPath) -> None:
+    """Write the shares of all parties, each into a folder of its own.
 
     Raises InvalidParameter if a party's name is empty or too long, or two names differ only in case.
     """
-    folders = {name: _folder_name(name) for name in parts}
+    folders = {name: _folder_name(name) for name in shares}
     if len({name.casefold() for name in folders.values()}) < len(folders):
         raise InvalidParameter("two parties' names differ only in case", "rename one of the parties")
-    for name, part in parts.items():
-        save_part(part, Path(folder) / folders[name])
-    _write_json(Path(folder), _INDEX, {"format": _MODEL, "version": FORMAT_VERSION, "parties": list(parts)})
+    for name, share in shares.items():
+        save_share(share, Path(folder) / folders[name])
+    _write_json(Path(folder), _INDEX, {"format": _MODEL, "version": FORMAT_VERSION, "parties": list(shares)})
 
 
-def load_parts(folder: StrPath) -> dict[PartyName, Part]:
-    """The parts in a folder that `save_model` wrote, or the one of a run's folder (whole, where all trained one)."""
-    own = Path(folder) / "part"
+def load_shares(folder: StrPath) -> dict[PartyName, ModelShare]:
+    """The shares in a folder that `save_model` wrote, or the one of a run's folder (whole, where all trained one)."""
+    own = Path(folder) / "share"
     if (Path(folder) / _INDEX).exists() or not own.is_dir():
         return load_model(folder)
-    part = load_part(own, of_run=True)
-    return {part.party: part}
+    share = load_share(own, of_run=True)
+    return {share.party: share}
 
 
-def load_model(folder: StrPath) -> dict[PartyName, Part]:
-    """Read what `save_model` wrote. Raises as `load_part`, and MissingPart where a party's folder lacks."""
-    parts: dict[PartyName, Part] = {}
+def load_model(folder: StrPath) -> dict[PartyName, ModelShare]:
+    """Read what `save_model` wrote. Raises as `load_share`, and MissingShare where a party's folder lacks."""
+    shares: dict[PartyName, ModelShare] = {}
     for name in _texts(_read_json(Path(folder), _INDEX, _MODEL).get("parties"), "parties"):
         try:
             # The folder follows from the name alone, so an index cannot point elsewhere.
@@ -86,26 +87,26 @@ def load_model(folder: StrPath) -> dict[PartyName, Part]:
         except InvalidParameter as error:
             raise UnreadableModel(f"the index of {folder} names an impossible party") from error
         if not own.is_dir():
-            raise MissingPart(f"{folder} has no folder {own.name} for {name}")
-        parts[name] = load_part(own)
-        _check(parts[name].party == name, f"the folder of {name} holds another party's part")
-    return parts
+            raise MissingShare(f"{folder} has no folder {own.name} for {name}")
+        shares[name] = load_share(own)
+        _check(shares[name].party == name, f"the folder of {name} holds another party's share")
+    return shares
 
 
-def save_part(part: Part, folder: StrPath) -> None:
-    """Write one party's part.
+def save_share(share: ModelShare, folder: StrPath) -> None:
+    """Write one party's share.
 
-    Each file is replaced as a whole. Where an older part is replaced and writing ends between the two files,
+    Each file is replaced as a whole. Where an older share is replaced and writing ends between the two files,
     the checksum tells.
     """
-    arrays: _Arrays = {name: getattr(part.records, name) for name in _RECORDS}
+    arrays: _Arrays = {name: getattr(share.records, name) for name in _RECORDS}
     about: dict[str, Any] | None = None
-    if part.skeleton is not None:
-        trees = part.skeleton.trees
-        about = {name: getattr(part.skeleton, name) for name in _ABOUT}
-        about["config"] = part.skeleton.config.to_dict()
-        about["noise"] = part.skeleton.noise
-        arrays["base_margin"] = part.skeleton.base_margin
+    if share.skeleton is not None:
+        trees = share.skeleton.trees
+        about = {name: getattr(share.skeleton, name) for name in _ABOUT}
+        about["config"] = share.skeleton.config.to_dict()
+        about["noise"] = share.skeleton.noise
+        arrays["base_margin"] = share.skeleton.base_margin
         arrays["tree_nodes"] = np.array([tree.nodes for tree in trees])
         for name in _PER_NODE:
             arrays[name] = np.concatenate([np.empty(0), *(getattr(tree, name) for tree in trees)])
@@ -113,12 +114,12 @@ def save_part(part: Part, folder: StrPath) -> None:
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, **typed)
     manifest = {
-        "format": _PART,
+        "format": _SHARE,
         "version": FORMAT_VERSION,
         "library": importlib.metadata.version("veilboost"),
-        "party": part.party,
-        "share_names": part.share_names,
-        "columns": [{"name": info.name, "categories": info.categories} for info in part.columns],
+        "party": share.party,
+        "share_names": share.share_names,
+        "columns": [{"name": info.name, "categories": info.categories} for info in share.columns],
         "skeleton": about,
         "arrays_sha256": hashlib.sha256(buffer.getvalue()).hexdigest(),
     }
@@ -126,14 +127,14 @@ def save_part(part: Part, folder: StrPath) -> None:
     _write_json(Path(folder), _MANIFEST, manifest)
 
 
-def load_part(folder: StrPath, *, of_run: bool = False) -> Part:
-    """Read one party's part. A warning says so if its noise may be known to others.
+def load_share(folder: StrPath, *, of_run: bool = False) -> ModelShare:
+    """Read one party's share. A warning says so if its noise may be known to others.
 
     `of_run`: a daemon or a driver wrote it into the folder of a run; these never drew noise from a seed. Raises
-    `UnreadableModel` where there is no part or it contradicts itself, `DamagedModel` where the arrays are not those
+    `UnreadableModel` where there is no share or it contradicts itself, `DamagedModel` where the arrays are not those
     that were written, `ModelVersion` where a later release wrote it.
     """
-    manifest = _read_json(Path(folder), _MANIFEST, _PART)
+    manifest = _read_json(Path(folder), _MANIFEST, _SHARE)
     try:
         content = (Path(folder) / _ARRAYS).read_bytes()
     except OSError as error:
@@ -151,7 +152,7 @@ def load_part(folder: StrPath, *, of_run: bool = False) -> Part:
         skeleton = replace(skeleton, noise=_noise(cast("dict[str, Any]", about), manifest["version"], of_run))
         if skeleton.noise.warning is not None:
             warnings.warn(f"{folder}: a {skeleton.protocol} model: {skeleton.noise.warning}", stacklevel=2)
-    return Part(party, columns, records, skeleton, share_names is True)
+    return ModelShare(party, columns, records, skeleton, share_names is True)
 
 
 def _check(fits: object, what: str) -> None:
@@ -293,10 +294,19 @@ def _read_json(folder: Path, name: str, kind: str) -> dict[str, Any]:
         raise UnreadableModel(f"{folder / name} is not there or not JSON") from error
     manifest = cast("dict[str, Any]", content) if isinstance(content, dict) else {}
     version = manifest.get("version")
-    if manifest.get("format") != kind or type(version) is not int:
+    if manifest.get("format") not in (kind, _OLD_NAMES.get(kind)) or type(version) is not int:
         raise UnreadableModel(f"{folder / name} is not the description of a {kind}")
     if version > FORMAT_VERSION:
         raise ModelVersion(f"{folder} has format {version}, and this release reads {FORMAT_VERSION}")
+    return _upgraded(manifest, version)
+
+
+def _upgraded(manifest: dict[str, Any], version: int) -> dict[str, Any]:
+    """A manifest of an earlier format under the names of this one."""
+    about = manifest.get("skeleton")
+    config = cast("dict[str, Any]", about).get("config") if isinstance(about, dict) else None
+    if version < 3 and isinstance(config, dict) and "seed" in config:
+        config["random_state"] = cast("dict[str, Any]", config).pop("seed")
     return manifest
 
 

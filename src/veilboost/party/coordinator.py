@@ -13,7 +13,7 @@ from typing import Any, Self
 from veilboost.boost.booster import RoundResult
 from veilboost.crypto.csprng import Csprng
 from veilboost.errors import JobCancelled, JobExists, NothingToResume, VeilBoostError
-from veilboost.model.part import TrainingOutcome
+from veilboost.model.share import TrainingOutcome
 from veilboost.party.hub import LinkHub, caller_to
 from veilboost.party.job import Job, read_job
 from veilboost.party.messages import CONTROL_MESSAGES, Accepted, Finish, Propose
@@ -97,7 +97,7 @@ class Coordinator(Connections, ABC):
 
     @abstractmethod
     def _train(self, run: RunFolder, callers: Mapping[PartyName, Caller], resume: bool) -> TrainingOutcome:
-        """Propose the job and train; all other parties have their parts when it returns."""
+        """Propose the job and train; all other parties have their shares when it returns."""
 
     def _begin_run(self, run: RunFolder) -> None:
         """The run's folder is there, nothing was proposed yet."""
@@ -139,9 +139,9 @@ class Coordinator(Connections, ABC):
         callers = {name: self._caller(name, session=session, transcript=transcript) for name in self.others}
         try:
             outcome = self._train(run, callers, resume)
-            run.save_part(outcome.part)
+            run.save_share(outcome.share)
             run.forget_key()
-            trees = len(outcome.part.skeleton.trees) if outcome.part.skeleton else 0
+            trees = len(outcome.share.skeleton.trees) if outcome.share.skeleton else 0
             run.note(state="finished", trees=trees, dropped=dict(outcome.dropped))
             _LOG.info("the job %s is finished, with %d trees", self.job.name, trees)
             return outcome

@@ -15,7 +15,7 @@ from veilboost.errors import (
     UnexpectedMessage,
     VeilBoostError,
 )
-from veilboost.model.part import Part, TrainingOutcome
+from veilboost.model.share import ModelShare, TrainingOutcome
 from veilboost.party.booking import training_request
 from veilboost.party.coordinator import Coordinator, Watch
 from veilboost.party.hub import own_identity, revoked_at
@@ -29,11 +29,11 @@ from veilboost.party.settings import PartySettings, load_allowed
 from veilboost.protocols.horizontal.roles import (
     LOST,
     HelperContext,
-    HelperSide,
+    HelperRole,
     ParticipantContext,
-    ParticipantSide,
+    ParticipantRole,
     ServerContext,
-    ServerSide,
+    ServerRole,
 )
 from veilboost.protocols.validation import settle
 from veilboost.types import PartyName
@@ -64,7 +64,7 @@ class HorizontalCoordinator(Coordinator):
         run.note(state="training")
         self.watch.stage("training")
         participants = Peers({name: callers[name] for name in self.job.owners})
-        server: ServerSide = self.spec.roles[self.spec.driver](
+        server: ServerRole = self.spec.roles[self.spec.driver](
             ServerContext(
                 self.settings.name,
                 participants,
@@ -95,8 +95,8 @@ class HorizontalSession(TrainingSession):
     def _open(self) -> None:
         self.catalogue = Catalogue({*CONTROL_MESSAGES, *self.spec.messages})
         self._lock = threading.Lock()  # several participants ask one helper at a time
-        self._participant: ParticipantSide | None = None
-        self._helper: HelperSide | None = None
+        self._participant: ParticipantRole | None = None
+        self._helper: HelperRole | None = None
 
     def _checked_config(self) -> TrainingConfig:
         return settle(self.spec, self.job.training)
@@ -134,7 +134,7 @@ class HorizontalSession(TrainingSession):
             )
         return Accepted(__version__, aligned=False)
 
-    def _begin(self, peer: PeerIdentity) -> ParticipantSide:
+    def _begin(self, peer: PeerIdentity) -> ParticipantRole:
         """Read the table, ask the policy with all that is known now, and take part."""
         self._refuse_finished()
         try:
@@ -154,15 +154,17 @@ class HorizontalSession(TrainingSession):
                 threads=self.settings.cores,
                 randomness=self._booking.randomness,
                 account=self._booking,
-                held_out=drawn_rows(table.ids, self.job.validation, self._config.seed) if self.job.validation else None,
-                voucher=CertificateVoucher(
+                held_out=drawn_rows(table.ids, self.job.validation, self._config.random_state)
+                if self.job.validation
+                else None,
+                voucher=CertificateSigner(
                     own_identity(self.settings), self.settings.policy, revoked_at(self.settings), self._session
                 ),
             )
         )
 
-    def _finished_part(self) -> Part | None:
-        return None if self._participant is None else self._participant.part
+    def _finished_share(self) -> ModelShare | None:
+        return None if self._participant is None else self._participant.share
 
     def give_up(self) -> None:
         if self._helper is not None:
@@ -173,7 +175,7 @@ class HorizontalSession(TrainingSession):
 VOUCHED = "word of a participant"  # what is signed here
 
 
-class CertificateVoucher:
+class CertificateSigner:
     """Signs for one party within one session, and checks what others signed within it.
 
     A certificate counts as it does at the door: issued by the authority, of the party that is named, not expired, not
@@ -183,7 +185,7 @@ class CertificateVoucher:
     def __init__(self, identity: Identity, policy: Policy, revoked: Revoked, session: bytes) -> None:
         self._identity, self._policy, self._revoked, self._session = identity, policy, revoked, session
 
-    def vouch(self, content: bytes) -> str:
+    def sign(self, content: bytes) -> str:
         return sign(self._identity, VOUCHED, self._session + content)
 
     def check(self, party: PartyName, content: bytes, evidence: str) -> None:

@@ -23,7 +23,7 @@ from veilboost.types import PartyName
 
 RECORDS = ("none", "types", "payload")
 ALIGNMENT_HELPERS = tuple(dict.fromkeys(role for spec in all_alignments().values() for role in spec.helpers))
-PRESHARED = "preshared"
+PRESHARED = "prealigned"
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Job(Section):
     )
     alignment: str = param(
         PRESHARED,
-        "how rows of the same people find each other; preshared: they are in the same order already, or are of "
+        "how rows of the same people find each other; prealigned: they are in the same order already, or are of "
         "different people",
         choices=tuple(all_alignments()),
     )
@@ -82,7 +82,7 @@ class Job(Section):
         }
         object.__setattr__(self, "parties", parties)
         self._check_roles(spec)
-        self._check_ways()
+        self._check_channels()
         if self.training.early_stopping_rounds is not None and self.validation == 0:
             raise ImpossibleSetting("early_stopping_rounds needs validation rows", "set validation, as in 0.2")
 
@@ -117,7 +117,7 @@ class Job(Section):
                         f"{what} needs one party with role = {role!r}", "name it under [parties], or choose another"
                     )
 
-    def _check_ways(self) -> None:
+    def _check_channels(self) -> None:
         for name in self.others:
             party = self.parties[name]
             if party.connect == "out" and party.address is None:

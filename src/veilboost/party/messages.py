@@ -31,7 +31,7 @@ class Propose(Message):
 class Accepted(Message):
     """The other to the driving party: the owner's policy allows the job.
 
-    `lots`: into how many lots it needs ids to be dealt, so that it can align its own.
+    `batches`: into how many batches it needs ids to be dealt, so that it can align its own.
     """
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
@@ -40,34 +40,34 @@ class Accepted(Message):
     )
     release: str
     aligned: bool
-    lots: int = 1
+    batches: int = 1
 
 
 @dataclass(frozen=True)
 class BeginAlignment(Message):
     """Driving party to every other: what follows are the messages of the alignment that the job names.
 
-    They are about the ids of lot 0, of `lots` lots into which a hash under `salt` deals them. Only parties with ids
-    are told the salt: others must not know which ids may be in a lot.
+    They are about the ids of batch 0, of `batches` batches into which a hash under `salt` deals them. Only parties with
+    ids are told the salt: others must not know which ids may be in a batch.
     """
 
     reveals: ClassVar[tuple[Reveals, ...]] = tuple(
         Reveals("about how many million rows the largest party has, where a table is read by shard", role)
         for role in ("passive", "authority", "csp")
     )
-    lots: int = 1
+    batches: int = 1
     salt: Annotated[UInt8Array, ArraySpec("uint8", 1)] = field(default_factory=lambda: np.empty(0, dtype=np.uint8))
 
 
 @dataclass(frozen=True)
-class NextLot(Message):
-    """Driving party to every other: `rows` rows of the lot before are common; what follows is about lot `number`.
+class NextBatch(Message):
+    """Driving party to every other: `rows` rows of the batch before are common; what follows is about batch `number`.
 
-    What the messages of an alignment tell of a party's rows, such as their number, they tell of every lot by itself.
+    What the messages of an alignment tell of a party's rows, such as their number, they tell of every batch by itself.
     """
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals("how many rows of each lot of ids are common to all parties", "passive"),
+        Reveals("how many rows of each batch of ids are common to all parties", "passive"),
     )
     number: int
     rows: int
@@ -148,7 +148,7 @@ CONTROL_MESSAGES: tuple[type[Message], ...] = (
     OpenService,
     Accepted,
     BeginAlignment,
-    NextLot,
+    NextBatch,
     EndAlignment,
     Checkpoint,
     Finish,

@@ -21,7 +21,7 @@ from veilboost.types import PartyName
 
 ANY = "any"
 EVERY = "*"
-EXPOSED = (Status.BROKEN, Status.OPEN)
+UNPROTECTED = (Status.BROKEN, Status.UNPROTECTED)
 
 
 def plain_fingerprint(text: str) -> str:
@@ -36,7 +36,7 @@ class Policy(Section):
     protocols: tuple[str, ...] = param(
         (), "protocols that may run on this table, by name (veilboost protocols)", example='["lattice"]'
     )
-    accept_exposed: tuple[str, ...] = param(
+    allow_unprotected: tuple[str, ...] = param(
         (), "those of them that may run although they do not protect this party's data (broken or open)"
     )
     tables: tuple[str, ...] = param((EVERY,), 'tables that may be used, by their name under [data]; "*" is every one')
@@ -209,12 +209,12 @@ def _protocol(policy: Policy, request: TrainRequest) -> Iterator[Objection]:
         yield Objection("protocols", f"it does not name {name}", f'add "{name}" to protocols under [policy]')
     # A role that the statement does not speak of is promised nothing.
     told = any(protection.victim == request.role for protection in request.protocol.statement.protections)
-    status = request.protocol.statement.worst_for(request.role) if told else Status.OPEN
-    if request.table is not None and status in EXPOSED and name not in policy.accept_exposed:
+    status = request.protocol.statement.worst_for(request.role) if told else Status.UNPROTECTED
+    if request.table is not None and status in UNPROTECTED and name not in policy.allow_unprotected:
         yield Objection(
-            "accept_exposed",
+            "allow_unprotected",
             f"{name} is {status} for the {request.role} side",
-            f'add "{name}" to accept_exposed under [policy], if this party\'s data may be exposed',
+            f'add "{name}" to allow_unprotected under [policy], if this party\'s data may be exposed',
         )
 
 

@@ -26,7 +26,7 @@ from veilboost.engine.tables import gathered, taken
 from veilboost.errors import (
     EmptyIntersection,
     ImpossibleSetting,
-    MissingPart,
+    MissingShare,
     PeerUnreachable,
     RowsDiffer,
     UnexpectedMessage,
@@ -37,19 +37,19 @@ from veilboost.infer.joint import PredictionResponder, predict_joint
 from veilboost.infer.messages import PREDICTION_MESSAGES
 from veilboost.infer.scores import ModelInfo
 from veilboost.model.joined import join
-from veilboost.model.part import ColumnInfo, Skeleton
+from veilboost.model.share import ColumnInfo, Skeleton
+from veilboost.party.batches import SALT_BYTES, PassiveBatches, drive_alignment, requested_batches
 from veilboost.party.coordinator import Connections
 from veilboost.party.hub import LinkHub, caller_to
 from veilboost.party.identity import PeerIdentity
 from veilboost.party.job import read_job
-from veilboost.party.lots import SALT_BYTES, AnsweredLots, drive_alignment, wished_lots
 from veilboost.party.messages import (
     CONTROL_MESSAGES,
     Accepted,
     BeginAlignment,
     EndAlignment,
     Finish,
-    NextLot,
+    NextBatch,
     Propose,
     ProposePrediction,
 )
@@ -84,9 +84,9 @@ def open_predictor(settings: PartySettings, folder: Path) -> Predictor:
     run = RunFolder.open(folder.parent, folder.name)
     state = run.status.get("state")
     if state != "finished":
-        raise MissingPart(f"the run {folder.name!r} is not finished but {state}", "end or resume its training first")
-    part = run.load_part()
-    whole = part.skeleton is not None and part.skeleton.parties == (part.party,)
+        raise MissingShare(f"the run {folder.name!r} is not finished but {state}", "end or resume its training first")
+    share = run.load_share()
+    whole = share.skeleton is not None and share.skeleton.parties == (share.party,)
     return (Predictor if whole else LivePredictor)(settings, run)
 
 
@@ -94,19 +94,19 @@ class Predictor:
     """A whole model: this party predicts its own rows by itself."""
 
     def __init__(self, settings: PartySettings, run: RunFolder) -> None:
-        self.settings, self.run, self.part = settings, run, run.load_part()
-        if self.part.skeleton is None:
-            raise MissingPart(f"the part of {self.part.party} has no skeleton: only the active party can predict")
-        self.skeleton: Skeleton = self.part.skeleton
+        self.settings, self.run, self.share = settings, run, run.load_share()
+        if self.share.skeleton is None:
+            raise MissingShare(f"the share of {self.share.party} has no skeleton: only the active party can predict")
+        self.skeleton: Skeleton = self.share.skeleton
         id_name = None if settings.data is None else settings.data.id
-        self.info = ModelInfo.of(run.path.name, settings.name, self.part, self.skeleton, id_name)
+        self.info = ModelInfo.of(run.path.name, settings.name, self.share, self.skeleton, id_name)
 
     def load(self, source: object) -> PartyTable:
         """New rows from a file or frame: the id, where the settings name one, and the columns as trained."""
-        return load_rows(source, None if self.settings.data is None else self.settings.data.id, self.part.columns)
+        return load_rows(source, None if self.settings.data is None else self.settings.data.id, self.share.columns)
 
     def predict(self, table: PartyTable) -> Prediction:
-        return self._prediction(table, join({self.part.party: self.part}).margins(table.columns))
+        return self._prediction(table, join({self.share.party: self.share}).margins(table.columns))
 
     def _prediction(self, table: PartyTable, margins: Float64Array) -> Prediction:
         return Prediction(table.ids, self.skeleton.loss.predict(margins), self.skeleton.classes)
@@ -118,12 +118,12 @@ def names_of(parties: Sequence[PartyName]) -> str:
 
 
 class LivePredictor(Predictor):
-    """The active party's part, and the parties that hold the others."""
+    """The active party's share, and the parties that hold the others."""
 
     def __init__(self, settings: PartySettings, run: RunFolder) -> None:
         super().__init__(settings, run)
-        if self.part.party != settings.name:
-            raise UnsupportedCombination(f"the run is of {self.part.party} and the settings are of {settings.name}")
+        if self.share.party != settings.name:
+            raise UnsupportedCombination(f"the run is of {self.share.party} and the settings are of {settings.name}")
         if settings.data is None:
             raise ImpossibleSetting(f"{settings.name} has no [data] section", "it says which column is the id")
         self._text = run.job_text
@@ -207,7 +207,7 @@ class LivePredictor(Predictor):
         try:
             positions = self._common_rows(table, callers, accepted)
             aligned = table.take(positions)
-            margin = predict_joint(self.part, aligned.columns, aligned.rows, peers)
+            margin = predict_joint(self.share, aligned.columns, aligned.rows, peers)
             completed = True
         finally:  # whatever happened, nobody keeps a session open for us
             with contextlib.suppress(VeilBoostError):
@@ -267,7 +267,7 @@ class PredictionSession(Session):
         self._alignment = alignment_named(self._job.alignment)
         self.catalogue = Catalogue({*CONTROL_MESSAGES, *self._alignment.messages, *PREDICTION_MESSAGES})
         self._transcript = Transcript(settings.name, self._run.path / "predictions")
-        self._lots: AnsweredLots | None = None
+        self._lots: PassiveBatches | None = None
         self._found: list[Int64Array] = []
         self._responder: PredictionResponder | None = None
 
@@ -275,10 +275,10 @@ class PredictionSession(Session):
         self._only_proposer(peer)
         if isinstance(message, ProposePrediction):
             spend_predictions(self.settings, peer, self._rows)
-            return Accepted(__version__, aligned=False, lots=wished_lots(self.settings))
+            return Accepted(__version__, aligned=False, batches=requested_batches(self.settings))
         if isinstance(message, BeginAlignment):
             return self._begin_alignment(message)
-        if isinstance(message, NextLot):
+        if isinstance(message, NextBatch):
             self._found.append(self._begun().next(message))
             return Done()
         if isinstance(message, EndAlignment):
@@ -296,10 +296,10 @@ class PredictionSession(Session):
         if self._lots is not None:
             raise UnexpectedMessage("alignment has begun already")
         self._table = load_allowed(self.settings, in_place=True).without_label()
-        self._lots = AnsweredLots(self.settings, self._job, self._table, self._helpers(self._job), message)
+        self._lots = PassiveBatches(self.settings, self._job, self._table, self._helpers(self._job), message)
         return Done()
 
-    def _begun(self) -> AnsweredLots:
+    def _begun(self) -> PassiveBatches:
         if self._lots is None:
             raise UnexpectedMessage("alignment has not begun")
         return self._lots
@@ -310,7 +310,7 @@ class PredictionSession(Session):
         positions = [*self._found, self._begun().end(message)]
         engine = lasting_engine(self.settings.engine, self.settings.workers)
         rows = gathered(taken(engine, self._table, positions, message.rows))
-        self._responder = PredictionResponder(self._run.load_part(), rows.columns, rows.rows)
+        self._responder = PredictionResponder(self._run.load_share(), rows.columns, rows.rows)
         self._lots = None
         return Done()
 

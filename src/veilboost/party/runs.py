@@ -1,4 +1,4 @@
-"""A job's folder at one party: its job, status, alignment, checkpoint, part, metrics, and what crossed in it."""
+"""A job's folder at one party: its job, status, alignment, checkpoint, share, metrics, and what crossed in it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from veilboost.errors import (
     UnreadableFile,
     VeilBoostError,
 )
-from veilboost.model.part import Part
-from veilboost.model.store import load_part, save_part
+from veilboost.model.share import ModelShare
+from veilboost.model.store import load_share, save_share
 from veilboost.party.identity import PeerIdentity
 from veilboost.party.job import load_job
 from veilboost.types import Float64Array, Int64Array, PartyName
@@ -84,7 +84,7 @@ class RunFolder:
 
         The transcript stays and grows: what left then has left.
         """
-        for folder in ("alignment", "alignment.partial", "checkpoint", "part"):
+        for folder in ("alignment", "alignment.partial", "checkpoint", "share"):
             if (self.path / folder).exists():
                 shutil.rmtree(self.path / folder)
         for name in ("history.json", "metrics.jsonl", "cancel", "status.json", KEY, LEDGER):
@@ -160,19 +160,19 @@ class RunFolder:
 
     # --- alignment --------------------------------------------------------------------------------------
 
-    def save_alignment(self, lots: Iterable[Int64Array]) -> int:
-        """The common rows of this run, lot after lot; how many they are."""
+    def save_alignment(self, batches: Iterable[Int64Array]) -> int:
+        """The common rows of this run, batch after batch; how many they are."""
         rows = number = 0
-        for number, positions in enumerate(lots, 1):
-            self.save_lot(number - 1, positions)
+        for number, positions in enumerate(batches, 1):
+            self.save_batch(number - 1, positions)
             rows += len(positions)
         self.end_alignment(number)
         return rows
 
-    def save_lot(self, number: int, positions: Int64Array) -> None:
-        """Rows of one lot. They may not change within a run: the noise of a job is drawn for its rows."""
-        if self.lots is not None:
-            if number >= self.lots or not np.array_equal(self.lot(number), positions):
+    def save_batch(self, number: int, positions: Int64Array) -> None:
+        """Rows of one batch. They may not change within a run: the noise of a job is drawn for its rows."""
+        if self.batches is not None:
+            if number >= self.batches or not np.array_equal(self.batch(number), positions):
                 raise _other_rows()
             return
         partial = self.path / "alignment.partial"
@@ -182,27 +182,27 @@ class RunFolder:
             partial.mkdir(exist_ok=True, mode=0o700)
             np.save(partial / f"{number}.npy", positions, allow_pickle=False)
 
-    def end_alignment(self, lots: int) -> None:
-        """All lots are saved: only now the alignment counts as kept."""
-        if self.lots is not None:
-            if self.lots != lots:
+    def end_alignment(self, batches: int) -> None:
+        """All batches are saved: only now the alignment counts as kept."""
+        if self.batches is not None:
+            if self.batches != batches:
                 raise _other_rows()
             return
         with keeping("the alignment cannot be written"):
             (self.path / "alignment.partial").rename(self.path / "alignment")
 
     @property
-    def lots(self) -> int | None:
-        """In how many lots the common rows are kept; None where they are not."""
+    def batches(self) -> int | None:
+        """In how many batches the common rows are kept; None where they are not."""
         folder = self.path / "alignment"
         return len(list(folder.glob("*.npy"))) if folder.exists() else None
 
     @property
     def rows(self) -> int:
-        return sum(len(self.lot(number)) for number in range(self.lots or 0))
+        return sum(len(self.batch(number)) for number in range(self.batches or 0))
 
-    def lot(self, number: int) -> Int64Array:
-        """The rows of one lot, seen through a memory map."""
+    def batch(self, number: int) -> Int64Array:
+        """The rows of one batch, seen through a memory map."""
         try:
             positions: Any = np.load(self.path / "alignment" / f"{number}.npy", mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError):
@@ -213,12 +213,12 @@ class RunFolder:
 
     @property
     def alignment(self) -> Int64Array | None:
-        return None if self.lots is None else np.concatenate([self.lot(number) for number in range(self.lots)])
+        return None if self.batches is None else np.concatenate([self.batch(number) for number in range(self.batches)])
 
-    # --- checkpoints and parts --------------------------------------------------------------------------
+    # --- checkpoints and shares --------------------------------------------------------------------------
 
-    def save_checkpoint(self, part: Part, progress: Progress | None = None) -> None:
-        """Keep a part as it stands; the active party adds margins and history, which the next round needs."""
+    def save_checkpoint(self, share: ModelShare, progress: Progress | None = None) -> None:
+        """Keep a share as it stands; the active party adds margins and history, which the next round needs."""
         folder = self.path / "checkpoint"
         with keeping("a checkpoint cannot be written"):
             folder.mkdir(mode=0o700, exist_ok=True)
@@ -226,37 +226,37 @@ class RunFolder:
                 trees = len(progress.trees)
                 _save_margin(folder / f"margin-{trees}.npy", progress.margin)
                 self._write("history.json", json.dumps([list(vars(r).values()) for r in progress.history]).encode())
-            save_part(part, folder)
-            if progress is not None:  # the part's manifest is what counts; older margins go once it is there
+            save_share(share, folder)
+            if progress is not None:  # the share's manifest is what counts; older margins go once it is there
                 for old in folder.glob("margin-*.npy"):
                     if old.name != f"margin-{len(progress.trees)}.npy":
                         old.unlink()
 
-    def load_checkpoint(self) -> Part | None:
+    def load_checkpoint(self) -> ModelShare | None:
         folder = self.path / "checkpoint"
-        return load_part(folder, of_run=True) if (folder / "manifest.json").exists() else None
+        return load_share(folder, of_run=True) if (folder / "manifest.json").exists() else None
 
-    def load_progress(self) -> tuple[Progress, Part] | None:
+    def load_progress(self) -> tuple[Progress, ModelShare] | None:
         """What the active party needs to go on; None where no tree was finished."""
-        part = self.load_checkpoint()
-        if part is None or part.skeleton is None:
+        share = self.load_checkpoint()
+        if share is None or share.skeleton is None:
             return None
-        trees = part.skeleton.trees
+        trees = share.skeleton.trees
         path = self.path / "checkpoint" / f"margin-{len(trees)}.npy"
         try:
             margin: Float64Array = np.load(path, mmap_mode="c", allow_pickle=False).view(np.ndarray)
             history = [RoundResult(*values) for values in json.loads((self.path / "history.json").read_text())]
         except (OSError, ValueError, TypeError) as error:
             raise NothingToResume(f"the checkpoint of {self.path.name!r} is not whole") from error
-        rounds = len(trees) // part.skeleton.trees_per_round
-        return Progress(list(trees), margin, history[:rounds]), part
+        rounds = len(trees) // share.skeleton.trees_per_round
+        return Progress(list(trees), margin, history[:rounds]), share
 
-    def save_part(self, part: Part) -> None:
-        with keeping("the model part cannot be written"):
-            save_part(part, self.path / "part")
+    def save_share(self, share: ModelShare) -> None:
+        with keeping("the model share cannot be written"):
+            save_share(share, self.path / "share")
 
-    def load_part(self) -> Part:
-        return load_part(self.path / "part", of_run=True)
+    def load_share(self) -> ModelShare:
+        return load_share(self.path / "share", of_run=True)
 
     def transcript(self, owner: PartyName, record: str) -> Transcript:
         """A transcript of what crosses at `owner` in this run, kept as the job says."""
@@ -296,8 +296,8 @@ def _save_margin(path: Path, margin: Float64Array) -> None:
         np.save(path, margin, allow_pickle=False)
         return
     whole = np.lib.format.open_memmap(path, "w+", margin.dtype, margin.shape)
-    for part, (begin, end) in zip(margin.chunks(), margin.shards.ranges, strict=True):
-        whole[:, begin:end] = part
+    for share, (begin, end) in zip(margin.chunks(), margin.shards.ranges, strict=True):
+        whole[:, begin:end] = share
     whole.flush()
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from veilboost.config import TrainingConfig
 from veilboost.errors import AgainstPolicy, JobExists, UnexpectedMessage
-from veilboost.model.part import Part
+from veilboost.model.share import ModelShare
 from veilboost.party.booking import Booking, training_request
 from veilboost.party.hub import Reach, caller_to
 from veilboost.party.identity import PeerIdentity
@@ -171,9 +171,9 @@ class TrainingSession(Session):
 
     def _finish(self, message: Finish) -> Done:
         if self._run is not None:
-            part = self._finished_part() if message.completed else None
-            if part is not None:
-                self._run.save_part(part)
+            share = self._finished_share() if message.completed else None
+            if share is not None:
+                self._run.save_share(share)
                 self._run.forget_key()
                 self._run.note(state="finished", error=None)
             else:
@@ -183,8 +183,8 @@ class TrainingSession(Session):
         self.over = True
         return Done()
 
-    def _finished_part(self) -> Part | None:
-        """This party's part of the model, if training came to its end."""
+    def _finished_share(self) -> ModelShare | None:
+        """This party's share of the model, if training came to its end."""
         return None
 
     def give_up(self) -> None:

@@ -155,7 +155,7 @@ class PartySettings(Section):
         "file of the privacy ledger, which all jobs on this table share; unset: ledger.sqlite in the runs folder",
         example='"ledger.sqlite"',
     )
-    threads: int = param(0, "threads to compute with; 0: one per core", low=0, high=1024)
+    n_jobs: int = param(0, "threads to compute with; 0: one per core", low=0, high=1024)
     engine: str = param(
         "local",
         "where to compute: local, disk or disk:FOLDER (rows in files), ray (workers on this machine) or "
@@ -182,7 +182,7 @@ class PartySettings(Section):
     @property
     def cores(self) -> int:
         """How many threads compute."""
-        return self.threads or os.cpu_count() or 1
+        return self.n_jobs or os.cpu_count() or 1
 
     @property
     def own_data(self) -> DataSettings:

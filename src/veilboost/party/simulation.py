@@ -25,17 +25,17 @@ from veilboost.errors import (
 from veilboost.infer.joint import PredictionResponder, predict_joint, predict_oneshot
 from veilboost.infer.messages import PREDICTION_MESSAGES
 from veilboost.model.joined import JoinedModel, join
-from veilboost.model.part import Part, TrainingOutcome
+from veilboost.model.share import ModelShare, TrainingOutcome
 from veilboost.party.training import PassiveSession, TrainingJob, train_active
 from veilboost.privacy.event import MemoryAccount
 from veilboost.privacy.statement import Noise
 from veilboost.protocols.horizontal.roles import (
     HelperContext,
-    HelperSide,
+    HelperRole,
     ParticipantContext,
-    ParticipantSide,
+    ParticipantRole,
     ServerContext,
-    ServerSide,
+    ServerRole,
 )
 from veilboost.protocols.registry import protocol_named
 from veilboost.protocols.spec import ProtocolSpec
@@ -52,13 +52,13 @@ SERVER = "server"  # what a simulation calls the server of a horizontal job; hel
 class Simulation:
     """A finished training run of all parties.
 
-    `outcome` is what the driver has. `parts` are those of the parties with a table, as far as each has got one.
+    `outcome` is what the driver has. `shares` are those of the parties with a table, as far as each has got one.
     `secrets` is what each drew its noise, masks and keys from.
     """
 
     driver: PartyName
     outcome: TrainingOutcome
-    parts: Mapping[PartyName, Part]
+    shares: Mapping[PartyName, ModelShare]
     transcripts: Mapping[PartyName, Transcript]
     accounts: Mapping[PartyName, MemoryAccount]
     secrets: Mapping[PartyName, JobRandomness]
@@ -78,8 +78,8 @@ class Simulation:
     @property
     def model(self) -> JoinedModel:
         """All that the parties know of the model, put together."""
-        own = self.outcome.part
-        return join(self.parts if self.driver in self.parts else {own.party: own})  # a server has all of it
+        own = self.outcome.share
+        return join(self.shares if self.driver in self.shares else {own.party: own})  # a server has all of it
 
     @property
     def bytes_sent(self) -> int:
@@ -181,9 +181,11 @@ def simulate_training(
         engine=engine,
     )
     if unsafe_noise_seed is not None:
-        outcome = replace(outcome, part=marked_unsafe(outcome.part))
-    parts = {name: outcome.part if name == active else sessions[name].part() for name in tables}
-    return Simulation(active, outcome, parts, transcripts, accounts, secrets, peers.rounds, engine.name, engine.workers)
+        outcome = replace(outcome, share=marked_unsafe(outcome.share))
+    shares = {name: outcome.share if name == active else sessions[name].share() for name in tables}
+    return Simulation(
+        active, outcome, shares, transcripts, accounts, secrets, peers.rounds, engine.name, engine.workers
+    )
 
 
 class HorizontalFederation:
@@ -206,8 +208,8 @@ class HorizontalFederation:
         spec = protocol_named(protocol, "horizontal")
         config = settle(spec, config)
         _check_participants(tables, spec)
-        self.participants: dict[PartyName, ParticipantSide] = {}
-        self.helpers: dict[str, HelperSide] = {}
+        self.participants: dict[PartyName, ParticipantRole] = {}
+        self.helpers: dict[str, HelperRole] = {}
         self.accounts = {name: MemoryAccount() for name in tables}
         self.secrets = {name: _randomness(name, unsafe_noise_seed) for name in tables}
         self.transcripts = {who: Transcript(who, record=record) for who in (SERVER, *tables, *spec.helpers)}
@@ -216,7 +218,7 @@ class HorizontalFederation:
         def channel(caller: str, callee: str, handler: Handler) -> Channel:
             return MemoryChannel(handler, catalogue, self.transcripts[caller], self.transcripts[callee], coded)
 
-        def ways_to_helpers(caller: str) -> Peers:
+        def channels_to_helpers(caller: str) -> Peers:
             return Peers(
                 {
                     role: channel(caller, role, partial(self._help, caller, role))
@@ -231,7 +233,7 @@ class HorizontalFederation:
                 SERVER,
                 order,
                 {name: name for name in spec.helpers},
-                ways_to_helpers(role),
+                channels_to_helpers(role),
                 config,
                 Csprng(None if unsafe_noise_seed is None else unsafe_key(unsafe_noise_seed, role)),
             )
@@ -241,7 +243,7 @@ class HorizontalFederation:
                 ParticipantContext(
                     party=name,
                     table=table,
-                    helpers=ways_to_helpers(name),
+                    helpers=channels_to_helpers(name),
                     config=config,
                     threads=threads,
                     randomness=self.secrets[name],
@@ -251,7 +253,7 @@ class HorizontalFederation:
             )
         self.peers = Peers({name: channel(SERVER, name, partial(self._answer, name)) for name in tables})
         told = {name: self._introduced(name) for name in tables}
-        self.server: ServerSide = spec.roles["server"](
+        self.server: ServerRole = spec.roles["server"](
             ServerContext(SERVER, self.peers, told, config, threads, watcher)
         )
 
@@ -273,26 +275,26 @@ class HorizontalFederation:
 
     def train(self) -> Simulation:
         outcome = self.server.train()
-        parts = {name: side.part for name, side in self.participants.items() if side.part is not None}
+        shares = {name: side.share for name, side in self.participants.items() if side.share is not None}
         if self._unsafe:
-            outcome = replace(outcome, part=marked_unsafe(outcome.part))
-            parts = {name: marked_unsafe(part) for name, part in parts.items()}
-        return Simulation(SERVER, outcome, parts, self.transcripts, self.accounts, self.secrets, self.peers.rounds)
+            outcome = replace(outcome, share=marked_unsafe(outcome.share))
+            shares = {name: marked_unsafe(share) for name, share in shares.items()}
+        return Simulation(SERVER, outcome, shares, self.transcripts, self.accounts, self.secrets, self.peers.rounds)
 
 
 def _randomness(party: PartyName, unsafe_noise_seed: int | None) -> JobRandomness:
     return JobRandomness(None if unsafe_noise_seed is None else unsafe_key(unsafe_noise_seed, party))
 
 
-def marked_unsafe(part: Part) -> Part:
-    """The part of a model whose noise a test chose: it says so wherever it goes."""
-    if part.skeleton is None:
-        return part
-    return replace(part, skeleton=replace(part.skeleton, noise=Noise.REPRODUCIBLE))
+def marked_unsafe(share: ModelShare) -> ModelShare:
+    """The share of a model whose noise a test chose: it says so wherever it goes."""
+    if share.skeleton is None:
+        return share
+    return replace(share, skeleton=replace(share.skeleton, noise=Noise.REPRODUCIBLE))
 
 
 def simulate_prediction(
-    parts: Mapping[PartyName, Part],
+    shares: Mapping[PartyName, ModelShare],
     active: PartyName,
     tables: Mapping[PartyName, PartyTable],
     method: str = "routed",
@@ -301,7 +303,7 @@ def simulate_prediction(
     predict = {"routed": predict_joint, "oneshot": predict_oneshot}.get(method)
     if predict is None:
         raise InvalidParameter(f"there is no prediction method {method!r}", "use routed or oneshot")
-    absent = [name for name in parts if name not in tables]
+    absent = [name for name in shares if name not in tables]
     if absent:
         raise RowsDiffer(f"there are no rows of {', '.join(absent)}")
     rows = tables[active].rows
@@ -310,16 +312,16 @@ def simulate_prediction(
     peers = Peers(
         {
             name: MemoryChannel(
-                PredictionResponder(part, tables[name].columns, rows).handle,
+                PredictionResponder(share, tables[name].columns, rows).handle,
                 catalogue,
                 here,
                 Transcript(name),
             )
-            for name, part in parts.items()
+            for name, share in shares.items()
             if name != active
         }
     )
-    return predict(parts[active], tables[active].columns, rows, peers)
+    return predict(shares[active], tables[active].columns, rows, peers)
 
 
 def _check_tables(tables: Mapping[PartyName, PartyTable], active: PartyName) -> None:

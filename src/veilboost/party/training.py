@@ -14,7 +14,7 @@ from veilboost.crypto.csprng import JobRandomness
 from veilboost.data.table import PartyTable
 from veilboost.engine.api import LOCAL, Engine
 from veilboost.errors import VeilBoostError
-from veilboost.model.part import ColumnInfo, Part, Skeleton, SplitRecords, TrainingOutcome
+from veilboost.model.share import ColumnInfo, ModelShare, Skeleton, SplitRecords, TrainingOutcome
 from veilboost.privacy.event import Account, MemoryAccount
 from veilboost.protocols.spec import ProtocolSpec
 from veilboost.protocols.validation import resolve
@@ -116,8 +116,8 @@ def train_active(
             return True
 
         hooks = Hooks(watcher, lambda progress: keeper.keep(progress, side.records()), recover)
-    people = engine.labels(resolved.labels, table.weight, held_out)
-    ensemble = train(side, features, people, objective, metric, config, hooks, progress)
+    samples = engine.labels(resolved.labels, table.weight, held_out)
+    ensemble = train(side, features, samples, objective, metric, config, hooks, progress)
     records = side.end_training(len(ensemble.trees))
     skeleton = Skeleton(
         protocol=job.protocol.name,
@@ -129,12 +129,12 @@ def train_active(
         base_margin=ensemble.base_margin,
         config=config,
     )
-    part = make_part(party, table.columns, records, skeleton)
-    return TrainingOutcome(part, ensemble.history, metric=ensemble.metric)
+    share = make_share(party, table.columns, records, skeleton)
+    return TrainingOutcome(share, ensemble.history, metric=ensemble.metric)
 
 
 class PassiveSession:
-    """A passive party in one training job: answers requests, and has its part when the job has ended."""
+    """A passive party in one training job: answers requests, and has its share when the job has ended."""
 
     def __init__(
         self,
@@ -172,10 +172,12 @@ class PassiveSession:
             )
         )
 
-    def part(self) -> Part:
-        return make_part(self._party, self._columns, self.side.records(), None)
+    def share(self) -> ModelShare:
+        return make_share(self._party, self._columns, self.side.records(), None)
 
 
-def make_part(party: PartyName, columns: Sequence[Column], records: SplitRecords, skeleton: Skeleton | None) -> Part:
+def make_share(
+    party: PartyName, columns: Sequence[Column], records: SplitRecords, skeleton: Skeleton | None
+) -> ModelShare:
     infos = tuple(ColumnInfo(column.name, column.categories) for column in columns)
-    return Part(party, infos, records, skeleton)
+    return ModelShare(party, infos, records, skeleton)

@@ -26,12 +26,19 @@ from veilboost.errors import (
     UnsupportedCombination,
     VeilBoostError,
 )
-from veilboost.model.part import Part, Skeleton, SplitRecords, TrainingOutcome
+from veilboost.model.share import ModelShare, Skeleton, SplitRecords, TrainingOutcome
+from veilboost.party.batches import (
+    SALT_BYTES,
+    HelperBatches,
+    PassiveBatches,
+    drive_alignment,
+    kept_rows,
+    requested_batches,
+)
 from veilboost.party.booking import Booking, training_request, with_own_delta
 from veilboost.party.coordinator import Coordinator, Watch
 from veilboost.party.identity import PeerIdentity
 from veilboost.party.job import Job
-from veilboost.party.lots import SALT_BYTES, AnsweredLots, HelpedLots, drive_alignment, kept_rows, wished_lots
 from veilboost.party.messages import (
     CONTROL_MESSAGES,
     Accepted,
@@ -39,7 +46,7 @@ from veilboost.party.messages import (
     Checkpoint,
     EndAlignment,
     Finish,
-    NextLot,
+    NextBatch,
     Propose,
 )
 from veilboost.party.policy import TrainRequest
@@ -47,7 +54,7 @@ from veilboost.party.precompute import PREPARED, prepared_randomness, take_key
 from veilboost.party.runs import RunFolder
 from veilboost.party.session import TrainingSession
 from veilboost.party.settings import PartySettings, load_allowed, open_table
-from veilboost.party.training import PassiveSession, TrainingJob, make_part, train_active
+from veilboost.party.training import PassiveSession, TrainingJob, make_share, train_active
 from veilboost.protocols.validation import resolve
 from veilboost.types import BoolArray, Column, PartyName
 from veilboost.wire.channel import Peers
@@ -102,8 +109,8 @@ class VerticalCoordinator(Coordinator):
         accepted = Peers(callers).ask(dict.fromkeys(callers, proposal), Accepted)
         trainers = Peers({name: callers[name] for name in self.job.owners if name != self.job.driver})
         table = self._table
-        if not resume or run.lots is None or not all(accepted[name].aligned for name in trainers.names):
-            salt = self._booking.randomness.for_request("salt of lots").bytes(SALT_BYTES)
+        if not resume or run.batches is None or not all(accepted[name].aligned for name in trainers.names):
+            salt = self._booking.randomness.for_request("salt of batches").bytes(SALT_BYTES)
             run.note(state="aligning")
             run.save_alignment(
                 drive_alignment(self.settings, self.job, table, callers, accepted, salt, run, self.watch.stage)
@@ -133,7 +140,7 @@ class VerticalCoordinator(Coordinator):
         return outcome
 
     def _held_out(self, table: PartyTable) -> BoolArray | None:
-        share, seed = self.job.validation, self.job.training.seed
+        share, seed = self.job.validation, self.job.training.random_state
         if share <= 0:
             return None
         if isinstance(table.ids, ShardedArray):  # aligned rows stand in an order that follows from their ids
@@ -178,7 +185,7 @@ class _Keeper:
         )
         # Ours last: a job resumes from our checkpoint, and every other party must know all of its trees.
         self.peers.ask({name: Checkpoint(len(progress.trees)) for name in self.peers.names}, Done)
-        self.run.save_checkpoint(make_part(job.driver, self.columns, records, skeleton), progress)
+        self.run.save_checkpoint(make_share(job.driver, self.columns, records, skeleton), progress)
 
     def bring_back(self, error: VeilBoostError, begin: Callable[[], object]) -> bool:
         """A party that was started anew does not know the session: propose the job to it again."""
@@ -199,8 +206,8 @@ class VerticalSession(TrainingSession):
 
     def _open(self) -> None:
         self._table: PartyTable | None = None  # until its common rows are taken
-        self._lots: AnsweredLots | None = None
-        self._helper: HelpedLots | None = None
+        self._lots: PassiveBatches | None = None
+        self._helper: HelperBatches | None = None
         self._training: PassiveSession | None = None
         self._alignment = alignment_named(self.job.alignment)
         if not self.uses_table and self.role not in self._alignment.helpers:
@@ -222,8 +229,8 @@ class VerticalSession(TrainingSession):
             return self._accept(peer, message)
         if isinstance(message, BeginAlignment):
             return self._begin_alignment(message)
-        if isinstance(message, NextLot):
-            return self._next_lot(message)
+        if isinstance(message, NextBatch):
+            return self._next_batch(message)
         if isinstance(message, EndAlignment):
             return self._end_alignment(peer, message)
         if isinstance(message, Checkpoint):
@@ -243,9 +250,9 @@ class VerticalSession(TrainingSession):
         if not self.uses_table:
             helper = self._alignment.helpers[self.role]
             context = HelperContext(self.job.owners, take_key=lambda: take_key(self.settings, self.job))
-            self._helper = HelpedLots(lambda: helper(context))
+            self._helper = HelperBatches(lambda: helper(context))
             return Accepted(__version__, aligned=False)
-        lots, runs = wished_lots(self.settings), self.settings.runs
+        batches, runs = requested_batches(self.settings), self.settings.runs
         known = (runs / self.job.name / "status.json").exists()
         if known and RunFolder(runs / self.job.name).status.get("active") != self.job.driver:
             raise JobExists(f"{self.settings.name} has a run {self.job.name!r} with another active party")
@@ -263,10 +270,10 @@ class VerticalSession(TrainingSession):
             run = self._new_run()
         run.save_key(self._booking.randomness.key)
         self._begin_run(run, state="proposed")
-        aligned = message.resume and run.lots is not None
+        aligned = message.resume and run.batches is not None
         if aligned:
             self._start_training(run)
-        return Accepted(__version__, aligned, lots)
+        return Accepted(__version__, aligned, batches)
 
     def _load(self) -> PartyTable:
         if self._table is None:
@@ -279,14 +286,14 @@ class VerticalSession(TrainingSession):
             raise UnexpectedMessage("alignment came before the job was accepted, or once more")
         self._run.note(state="aligning")
         helpers = self._helpers(self.job)
-        self._lots = AnsweredLots(self.settings, self.job, self._load(), helpers, message, self._run)
+        self._lots = PassiveBatches(self.settings, self.job, self._load(), helpers, message, self._run)
         self._training = None  # of rows that this party knew, and another has forgotten
         return Done()
 
-    def _next_lot(self, message: NextLot) -> Done:
+    def _next_batch(self, message: NextBatch) -> Done:
         if self._lots is None or self._run is None:
             raise UnexpectedMessage("alignment has not begun")
-        self._run.save_lot(message.number - 1, self._lots.next(message))
+        self._run.save_batch(message.number - 1, self._lots.next(message))
         return Done()
 
     def _end_alignment(self, peer: PeerIdentity, message: EndAlignment) -> Done:
@@ -294,7 +301,7 @@ class VerticalSession(TrainingSession):
             raise UnexpectedMessage("alignment has not begun")
         positions = self._lots.end(message)
         self._decide(peer, message.rows, reserve=True)
-        self._run.save_lot(self._lots.last, positions)
+        self._run.save_batch(self._lots.last, positions)
         self._run.end_alignment(self._lots.last + 1)
         self._lots = None
         self._start_training(self._run)
@@ -303,7 +310,7 @@ class VerticalSession(TrainingSession):
     def _start_training(self, run: RunFolder) -> None:
         table, engine = self._load(), lasting_engine(self.settings.engine, self.settings.workers)
         aligned = taken(engine, table, kept_rows(run, table.rows), run.rows)
-        share, seed = self.job.validation, self.job.training.seed
+        share, seed = self.job.validation, self.job.training.random_state
         held_out = int(drawn_places(aligned.rows, share, seed).sum()) if share > 0 else 0
         self._training = PassiveSession(
             self.spec,
@@ -326,11 +333,11 @@ class VerticalSession(TrainingSession):
     def _checkpoint(self) -> Done:
         if self._training is None or self._run is None:
             raise UnexpectedMessage("there is nothing to keep yet")
-        self._run.save_checkpoint(self._training.part())
+        self._run.save_checkpoint(self._training.share())
         self._transcript.flush()
         return Done()
 
-    def _finished_part(self) -> Part | None:
+    def _finished_share(self) -> ModelShare | None:
         if self._training is None or not self._training.side.finished:
             return None
-        return self._training.part()
+        return self._training.share()

@@ -34,7 +34,7 @@ from veilboost.wire.transcript import Transcript
 
 FILE = "plan.json"
 DRIVER = "active"
-_FORMAT = "veilboost-plan 3"
+_FORMAT = "veilboost-plan 4"
 # Jobs are run in turns, and the quickest run of each counts: the rest is noise, which comes and goes. Who takes part in
 # a turn, by seconds.
 _TURNS = (float("inf"), 3.0, *3 * (0.5,), *8 * (0.1,))
@@ -109,11 +109,11 @@ def _jobs(protocol: str) -> Iterator[PlannedJob]:
     far = cost.reach
     if protocol_named(protocol).setting == "horizontal":
         scale = cost.scale or _scale(protocol, PlannedJob(_FEW_ROWS, (4,), 2, 2, 8, 3))
-        for rows, people, columns, depth, bins, trees in (
+        for rows, participants, columns, depth, bins, trees in (
             (1, 3, 4, 2, 8, 2), (3, 6, 4, 3, 16, 4), (10, 4, 8, 4, 16, 2), (3, 4, 12, 3, 8, 3), (10, 8, 4, 3, 32, 2),
             (far, 4, 6, 3, 16, 2), (far // 2, 3, 9, 4, 32, 3), (1, 10, 6, 5, 16, 2),
         ):  # fmt: skip
-            yield PlannedJob(scale * rows, (columns,), trees, depth, bins, people)
+            yield PlannedJob(scale * rows, (columns,), trees, depth, bins, participants)
         return
     scale = cost.scale or _scale(protocol, PlannedJob(_FEW_ROWS, (4, 4), 1, 3, 16))
     for rows, own, other, depth, bins, trees in (
@@ -221,7 +221,7 @@ def measure(protocol: str, job: PlannedJob, seed: int = 0) -> Measured:
         n_estimators=job.trees,
         max_depth=job.depth,
         max_bin=job.bins,
-        seed=seed,
+        random_state=seed,
         options=cost_of(protocol).options,
     )
     tables = _tables(job, seed)

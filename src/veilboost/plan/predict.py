@@ -298,26 +298,26 @@ def horizontal_units(job: PlannedJob) -> Units:
     masks, pair_levels, pair_searches
         What each participant does for every other one with these bins, and at each level.
     """
-    n, count, people = float(job.rows), float(job.features[0]), float(job.participants)
+    n, count, participants = float(job.rows), float(job.features[0]), float(job.participants)
     shape = tree_shape(job.rows, job.depth)
     built_rows, built = sum(shape.built_rows), float(sum(shape.nodes))
     return {
         "start": 1.0,
-        "people": people,
-        "pairs": people * people,
-        "extremes": people * count,
+        "participants": participants,
+        "pairs": participants * participants,
+        "extremes": participants * count,
         "rows": n,
         "table": n * count,
-        "sorted": n * count * math.log2(max(2.0, n / people)),
-        "beyond": max(0.0, n - people * CLOSE_ROWS) * count,
+        "sorted": n * count * math.log2(max(2.0, n / participants)),
+        "beyond": max(0.0, n - participants * CLOSE_ROWS) * count,
         "trees": float(job.trees),
         "tree_rows": job.trees * n,
-        "levels": float(job.trees * job.depth) * people,
-        "pair_levels": float(job.trees * job.depth) * people * people,
+        "levels": float(job.trees * job.depth) * participants,
+        "pair_levels": float(job.trees * job.depth) * participants * participants,
         "cells": job.trees * built_rows * count,
-        "searches": people * count * job.bins,
-        "pair_searches": people * people * count * job.bins,
-        "uploads": people * job.trees * built * count * job.bins,
-        "masks": people * people * job.trees * built * count * job.bins,
+        "searches": participants * count * job.bins,
+        "pair_searches": participants * participants * count * job.bins,
+        "uploads": participants * job.trees * built * count * job.bins,
+        "masks": participants * participants * job.trees * built * count * job.bins,
         "bins": float(job.trees) * count * job.bins,
     }

@@ -12,7 +12,7 @@ class Status(StrEnum):
     SOUND = "sound"  # proved, under named assumptions
     HEURISTIC = "heuristic"  # no attack known at the stated sizes
     BROKEN = "broken"  # an attack in the test suite succeeds
-    OPEN = "open"  # no protection is claimed
+    UNPROTECTED = "unprotected"  # no protection is claimed
 
 
 class Noise(StrEnum):
@@ -72,8 +72,8 @@ class Statement:
             return self
         return Statement(
             tuple(
-                replace(each, status=Status.OPEN, why=why)
-                if each.needs_secrets and each.status != Status.OPEN
+                replace(each, status=Status.UNPROTECTED, why=why)
+                if each.needs_secrets and each.status != Status.UNPROTECTED
                 else each
                 for each in self.protections
             )
@@ -81,7 +81,7 @@ class Statement:
 
     def worst_for(self, victim: str, subject: str | None = None) -> Status:
         """The weakest status among this victim's protections; of one subject, if it is named."""
-        order = (Status.SOUND, Status.HEURISTIC, Status.BROKEN, Status.OPEN)
+        order = (Status.SOUND, Status.HEURISTIC, Status.BROKEN, Status.UNPROTECTED)
         return max(
             (p.status for p in self.protections if p.victim == victim and subject in (None, p.subject)),
             key=order.index,
@@ -93,9 +93,9 @@ class Statement:
         return {victim: str(self.worst_for(victim)) for victim in dict.fromkeys(p.victim for p in self.protections)}
 
     @property
-    def exposed(self) -> tuple[Protection, ...]:
+    def unprotected(self) -> tuple[Protection, ...]:
         """What is not protected."""
-        return tuple(each for each in self.protections if each.status in (Status.BROKEN, Status.OPEN))
+        return tuple(each for each in self.protections if each.status in (Status.BROKEN, Status.UNPROTECTED))
 
     def to_list(self) -> list[dict[str, str]]:
         return [each.to_dict() for each in self.protections]

@@ -114,11 +114,11 @@ class InTurn:
 VERTICAL_COST = Cost()
 HORIZONTAL_COST = Cost(
     here=("trees", "levels", "tree_rows", "bins", "uploads"),
-    there=("people", "levels", "tree_rows", "cells", "uploads"),
-    sent=("start", "people", "levels", "searches", "uploads"),
-    answered=("people", "levels", "rows", "table", "searches", "uploads"),
-    once_here=("start", "people", "table", "searches"),
-    once_there=("people", "table", "sorted", "beyond", "searches"),
+    there=("participants", "levels", "tree_rows", "cells", "uploads"),
+    sent=("start", "participants", "levels", "searches", "uploads"),
+    answered=("participants", "levels", "rows", "table", "searches", "uploads"),
+    once_here=("start", "participants", "table", "searches"),
+    once_there=("participants", "table", "sorted", "beyond", "searches"),
 )
 
 

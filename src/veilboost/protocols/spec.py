@@ -156,7 +156,7 @@ ROWS_TOGETHER = of_active(
 
 OWN_SIDES = of_active(
     data="features, by the sides of its winning cuts",
-    status=Status.OPEN,
+    status=Status.UNPROTECTED,
     why="on which side of each winning cut of the active party's own columns a row lies is told to all who keep rows "
     "by node, but for the last level of a tree: the order of its values shows; columns, cuts and values do not",
 )

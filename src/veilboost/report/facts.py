@@ -11,10 +11,10 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from veilboost.config import TrainingConfig
-from veilboost.errors import MissingPart, UnreadableFile
+from veilboost.errors import MissingShare, UnreadableFile
 from veilboost.model.explain import describe, importance, importance_by_party
 from veilboost.model.joined import JoinedModel, join
-from veilboost.model.part import Part
+from veilboost.model.share import ModelShare
 from veilboost.model.store import ONCE_SEEDED
 from veilboost.privacy.statement import Noise
 from veilboost.protocols.registry import protocol_named
@@ -194,7 +194,7 @@ def course(owner: PartyName, entries: Iterable[Entry], kind: Callable[[str], Kin
 
 
 def _step(entry: Entry, kind: Kind, level: dict[PartyName, int], current: str | None, leveled: bool) -> str:
-    if kind == "alignment" or entry.message in {"BeginAlignment", "NextLot", "EndAlignment"}:
+    if kind == "alignment" or entry.message in {"BeginAlignment", "NextBatch", "EndAlignment"}:
         return ALIGNING
     if not leveled:
         return entry.message
@@ -220,7 +220,16 @@ def _ordered(steps: list[Step]) -> list[Step]:
 
 def training_facts(config: TrainingConfig) -> dict[str, Any]:
     """The parameters that people ask for first, and the protocol's own."""
-    names = ("objective", "n_estimators", "max_depth", "learning_rate", "max_bin", "reg_lambda", "subsample", "seed")
+    names = (
+        "objective",
+        "n_estimators",
+        "max_depth",
+        "learning_rate",
+        "max_bin",
+        "reg_lambda",
+        "subsample",
+        "random_state",
+    )
     return {name: getattr(config, name) for name in names} | dict(config.options)
 
 
@@ -228,7 +237,7 @@ def training_facts(config: TrainingConfig) -> dict[str, Any]:
 
 
 def model_facts(joined: JoinedModel) -> dict[str, Any]:
-    """All parts are at hand."""
+    """All shares are at hand."""
     about = describe(joined)
     return {
         **{name: about[name] for name in ("trees", "depth", "leaves", "sha256", "splits")},
@@ -237,16 +246,16 @@ def model_facts(joined: JoinedModel) -> dict[str, Any]:
     }
 
 
-def part_facts(parts: Mapping[PartyName, Part]) -> dict[str, Any] | None:
-    """As much as the parts at hand tell: everything, the shape of trees, or how often own columns split."""
-    if not parts:
+def share_facts(shares: Mapping[PartyName, ModelShare]) -> dict[str, Any] | None:
+    """As much as the shares at hand tell: everything, the shape of trees, or how often own columns split."""
+    if not shares:
         return None
     try:
-        return model_facts(join(parts))
-    except MissingPart:
+        return model_facts(join(shares))
+    except MissingShare:
         pass
-    found: dict[str, Any] = {"splits_by_column": [each for part in parts.values() for each in _splits(part)]}
-    skeleton = next((part.skeleton for part in parts.values() if part.skeleton is not None), None)
+    found: dict[str, Any] = {"splits_by_column": [each for share in shares.values() for each in _splits(share)]}
+    skeleton = next((share.skeleton for share in shares.values() if share.skeleton is not None), None)
     if skeleton is None:
         return found
     gains, splits = np.zeros(len(skeleton.parties)), np.zeros(len(skeleton.parties), dtype=np.int64)
@@ -254,23 +263,23 @@ def part_facts(parts: Mapping[PartyName, Part]) -> dict[str, Any] | None:
         inner = np.flatnonzero(tree.owner >= 0)
         np.add.at(gains, tree.owner[inner], tree.gain[inner])
         np.add.at(splits, tree.owner[inner], 1)
-    shares = gains / gains.sum() if gains.sum() > 0 else gains
+    relative = gains / gains.sum() if gains.sum() > 0 else gains
     return found | {
         "trees": len(skeleton.trees),
         "depth": max((tree.depth for tree in skeleton.trees), default=0),
         "leaves": sum(int((tree.owner < 0).sum()) for tree in skeleton.trees),
         "splits": dict(zip(skeleton.parties, splits.tolist(), strict=True)),
-        "importance_by_party": dict(zip(skeleton.parties, shares.tolist(), strict=True)),
+        "importance_by_party": dict(zip(skeleton.parties, relative.tolist(), strict=True)),
     }
 
 
-def _splits(part: Part) -> list[dict[str, Any]]:
-    counts = np.bincount(part.records.feature, minlength=len(part.columns))
+def _splits(share: ModelShare) -> list[dict[str, Any]]:
+    counts = np.bincount(share.records.feature, minlength=len(share.columns))
     return [
         {
-            "party": part.party,
-            "column": info.name if part.share_names else f"{part.party}#{at + 1}",
+            "party": share.party,
+            "column": info.name if share.share_names else f"{share.party}#{at + 1}",
             "splits": int(counts[at]),
         }
-        for at, info in enumerate(part.columns)
+        for at, info in enumerate(share.columns)
     ]

@@ -13,13 +13,13 @@ from veilboost.align.api import all_alignments
 from veilboost.boost.metrics import metric_named
 from veilboost.boost.objective import make_objective
 from veilboost.errors import UnknownRun, UnreadableFile, VeilBoostError
-from veilboost.model.part import Part
+from veilboost.model.share import ModelShare
 from veilboost.party.job import Job, load_job
 from veilboost.party.runs import RunFolder, read_entries, read_exchanges
 from veilboost.privacy.accountant import spending
 from veilboost.privacy.event import event_from_dict
 from veilboost.privacy.statement import Noise
-from veilboost.report.facts import FILE, Course, Facts, course, kind_of, load_facts, part_facts, training_facts
+from veilboost.report.facts import FILE, Course, Facts, course, kind_of, load_facts, share_facts, training_facts
 from veilboost.types import PartyName
 from veilboost.wire.transcript import Exchange, shown_to
 
@@ -35,10 +35,10 @@ def facts_of_runs(folders: Sequence[Path], findings: Sequence[Mapping[str, Any]]
     spec, roles = job.spec, {name: job.role_of(name) for name in job.parties}
     every = _exchanges(runs.values())
     driver = runs.get(job.driver) or next(iter(runs.values()))
-    parts = {name: run.load_part() for name, run in runs.items() if (run.path / "part" / "manifest.json").exists()}
-    noise = next((part.skeleton.noise for part in parts.values() if part.skeleton is not None), Noise.SYSTEM)
+    shares = {name: run.load_share() for name, run in runs.items() if (run.path / "share" / "manifest.json").exists()}
+    noise = next((share.skeleton.noise for share in shares.values() if share.skeleton is not None), Noise.SYSTEM)
     metrics = _metrics(driver)
-    metric = _metric(job, parts)
+    metric = _metric(job, shares)
     steps = _course(driver, job)
     measured = [
         (float(each["number"]) + 1, float(each["validation"])) for each in metrics if each["validation"] is not None
@@ -61,7 +61,7 @@ def facts_of_runs(folders: Sequence[Path], findings: Sequence[Mapping[str, Any]]
         summary=spec.summary,
         settings=about | training_facts(job.training),
         parties={
-            name: {"role": role, "columns": len(parts[name].columns) if name in parts else None}
+            name: {"role": role, "columns": len(shares[name].columns) if name in shares else None}
             for name, role in roles.items()
         },
         metric=metric,
@@ -83,7 +83,7 @@ def facts_of_runs(folders: Sequence[Path], findings: Sequence[Mapping[str, Any]]
         privacy={name: told for name, run in runs.items() if (told := _spent(run)) is not None},
         protections=[each.to_dict() for each in spec.statement.given(noise).protections],
         findings=findings,
-        model=part_facts(parts),
+        model=share_facts(shares),
         note=_note(missing, measured, runs, noise),
     )
 
@@ -136,10 +136,10 @@ def _metrics(run: RunFolder) -> list[dict[str, Any]]:
         raise UnreadableFile(f"metrics.jsonl in {run.path} is damaged") from None
 
 
-def _metric(job: Job, parts: Mapping[PartyName, Part]) -> str:
+def _metric(job: Job, shares: Mapping[PartyName, ModelShare]) -> str:
     if job.training.eval_metric != "auto":
         return job.training.eval_metric
-    skeleton = next((part.skeleton for part in parts.values() if part.skeleton is not None), None)
+    skeleton = next((share.skeleton for share in shares.values() if share.skeleton is not None), None)
     objective = job.training.objective if skeleton is None else skeleton.objective
     classes = 2 if skeleton is None else max(2, skeleton.trees_per_round)
     return "auc" if objective == "auto" else make_objective(objective, classes=classes).default_metric

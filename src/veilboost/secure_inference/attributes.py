@@ -19,7 +19,7 @@ import numpy as np
 
 from veilboost.errors import ForeignColumns, MalformedMessage, UnsupportedCombination
 from veilboost.fixedpoint import to_ordered
-from veilboost.model.part import ColumnInfo, Part, SplitRecords
+from veilboost.model.share import ColumnInfo, ModelShare, SplitRecords
 from veilboost.types import Column, Float32Array, Int64Array, PartyName
 
 MISSING = 1 << 31  # beyond every value; with a minus sign, below
@@ -84,8 +84,8 @@ class Directory:
         """Serial number k + 1 stands for entry k."""
         found: list[Number] = []
         for at, attribute in enumerate(self.attributes):
-            parts = range(len(attribute.categories or ())) if attribute.one_hot else (None,)
-            for category in parts:
+            shares = range(len(attribute.categories or ())) if attribute.one_hot else (None,)
+            for category in shares:
                 found += [Number(at, category, left) for left in ((True, False) if attribute.missing else (False,))]
         return tuple(found)
 
@@ -122,7 +122,7 @@ class Directory:
             raise ForeignColumns(f"the rows lack {', '.join(absent)}")
         values = np.empty((rows, self.size), dtype=np.int64)
         floats = [
-            Part(a.party, (ColumnInfo(a.name, a.categories),), SplitRecords.of({})).encode([columns[a.name]])[0]
+            ModelShare(a.party, (ColumnInfo(a.name, a.categories),), SplitRecords.of({})).encode([columns[a.name]])[0]
             for a in self.attributes
         ]
         for k, number in enumerate(self.numbers):

@@ -15,8 +15,8 @@ import numpy as np
 from veilboost.config import TrainingConfig
 from veilboost.data.load import load_table
 from veilboost.data.table import PartyTable
-from veilboost.errors import ImpossibleSetting, MissingPart, UnknownRun, VeilBoostError
-from veilboost.model.part import Part
+from veilboost.errors import ImpossibleSetting, MissingShare, UnknownRun, VeilBoostError
+from veilboost.model.share import ModelShare
 from veilboost.party.hub import LinkHub, Reach, caller_to
 from veilboost.party.identity import make_private_folder, write_private
 from veilboost.party.job import read_job
@@ -27,7 +27,7 @@ from veilboost.party.settings import PartySettings, load_allowed
 from veilboost.secure_inference import messages
 from veilboost.secure_inference.attributes import Directory, attributes_of
 from veilboost.secure_inference.messages import EncryptedNodes
-from veilboost.secure_inference.roles import ServiceUser, encrypt_part
+from veilboost.secure_inference.roles import ServiceUser, encrypt_share
 from veilboost.secure_inference.scheme import KnownService, check_scheme
 from veilboost.types import Float64Array, PartyName
 from veilboost.wire.channel import Peers, Pending
@@ -38,7 +38,7 @@ from veilboost.wire.transcript import Transcript
 CATALOGUE = Catalogue({*CONTROL_MESSAGES, *messages.SECURE_MESSAGES})
 
 
-class ServiceWay:
+class ServiceChannel:
     """A channel to one daemon, a new session for every request: neither end remembers the other."""
 
     def __init__(
@@ -82,22 +82,22 @@ class ServiceClient:
     def __exit__(self, *_: object) -> None:
         self._hub.close()
 
-    def way(self, peer: PartyName) -> ServiceWay:
+    def way(self, peer: PartyName) -> ServiceChannel:
         if peer not in self._settings.peers or self._settings.peers[peer].address is None:
             raise ImpossibleSetting(f"{self._settings.name} has no address of {peer}", f"add it under [peers.{peer}]")
-        return ServiceWay(self._settings, peer, self._opening, self._open)
+        return ServiceChannel(self._settings, peer, self._opening, self._open)
 
     def _open(self, peer: PartyName, seconds: float) -> Link:
         return self._hub.open(peer, self._settings.peers[peer].address, seconds)
 
 
-def own_attributes(part: Part, settings: PartySettings, training: TrainingConfig) -> Directory:
-    """What a party registers: the columns of its part, and which have missing values in its table."""
+def own_attributes(share: ModelShare, settings: PartySettings, training: TrainingConfig) -> Directory:
+    """What a party registers: the columns of its share, and which have missing values in its table."""
     columns = {column.name: column for column in load_allowed(settings).columns}
-    named = [replace(columns[info.name], categories=info.categories) for info in part.columns]
+    named = [replace(columns[info.name], categories=info.categories) for info in share.columns]
     # Where "auto" gave sets, a split by one category can be served; any other is refused when it is encrypted.
     categories = "onehot" if training.categories == "auto" else training.categories
-    return Directory(attributes_of(part.party, named, categories))
+    return Directory(attributes_of(share.party, named, categories))
 
 
 def publish(
@@ -114,15 +114,15 @@ def publish(
     """
     check_scheme(scheme)
     folder = RunFolder.open(settings.runs, run)
-    part, job = folder.load_part(), read_job(folder.job_text)
-    if part.skeleton is None:
-        raise MissingPart(f"the part of {part.party} has no skeleton: only the active party serves users")
-    own = own_attributes(part, settings, job.training)
-    others = [name for name in part.skeleton.parties if name != settings.name]
+    share, job = folder.load_share(), read_job(folder.job_text)
+    if share.skeleton is None:
+        raise MissingShare(f"the share of {share.party} has no skeleton: only the active party serves users")
+    own = own_attributes(share, settings, job.training)
+    others = [name for name in share.skeleton.parties if name != settings.name]
     with ServiceClient(settings, OpenService(run, authority, csp)) as client:
         ways = Peers({name: client.way(name) for name in (*others, authority, csp)})
         stage("registering attributes")
-        ways.ask({authority: messages.PublishTask(part.skeleton.parties, csp, scheme)}, Done)
+        ways.ask({authority: messages.PublishTask(share.skeleton.parties, csp, scheme)}, Done)
         ways.ask({authority: messages.RegisterAttributes(own.to_json())}, Done)
         ways.ask({name: messages.PrepareService() for name in others}, Done)
         known = KnownService.of(
@@ -130,7 +130,7 @@ def publish(
         )
         ways.ask({csp: messages.PrepareService()}, Done)
         stage("encrypting nodes")
-        nodes = {settings.name: encrypt_part(part, known)}
+        nodes = {settings.name: encrypt_share(share, known)}
         nodes |= ways.ask({name: messages.NodesRequest() for name in others}, messages.EncryptedNodes)
     service = ServiceFolder(settings.runs, run)
     for name, given in nodes.items():

@@ -2,7 +2,7 @@
 
 A user's row is one polynomial u(X) = sum of u_i X^i, a node of attribute v is X^-v: the constant coefficient of their
 product is u_v, and nothing else of the product is sent. So there are no decoys, and one ciphertext holds all M slots.
-Ciphertexts of polynomials are (c0, c1) with c0 + c1 s = scale * message + error; products have a third part, for s^2.
+Ciphertexts of polynomials are (c0, c1) with c0 + c1 s = scale * message + error; products have a third share, for s^2.
 
 Sizes. With errors below 2^12 (twelve sigma) and values below 2^31, a product of a node scaled by D0 and a row scaled by
 D1 errs by less than D0 D1 2^-FLOOD where D0 = 2^(FLOOD + 43) M and D1 = 2^(FLOOD + 12). The difference, times n1, is

@@ -17,9 +17,9 @@ import numpy as np
 
 from veilboost.boost.grower import LEAF
 from veilboost.crypto.csprng import Csprng
-from veilboost.errors import MalformedMessage, MissingPart, UnexpectedMessage
+from veilboost.errors import MalformedMessage, MissingShare, UnexpectedMessage
 from veilboost.infer.joint import Walk
-from veilboost.model.part import Part, Skeleton
+from veilboost.model.share import ModelShare, Skeleton
 from veilboost.secure_inference import messages
 from veilboost.secure_inference.attributes import Attribute, Directory
 from veilboost.secure_inference.scheme import KnownService, generate, secret_service
@@ -122,15 +122,15 @@ def _own(text: str) -> tuple[Attribute, ...]:
     return () if text == "[]" else Directory.from_json(text).attributes
 
 
-def encrypt_part(part: Part, known: KnownService) -> messages.EncryptedNodes:
+def encrypt_share(share: ModelShare, known: KnownService) -> messages.EncryptedNodes:
     """A party's nodes under the public service key (T0), for the model at the active party.
 
     A passive party has `known` from the authority, not from whoever asks: a key of the active party's own making would
     show it every threshold.
     """
-    nodes = known.directory.nodes_of(part.party, part.columns, part.records)
+    nodes = known.directory.nodes_of(share.party, share.columns, share.records)
     return messages.EncryptedNodes(
-        part.records.tree, part.records.node, known.public().encrypt_nodes(nodes), known.fingerprint
+        share.records.tree, share.records.node, known.public().encrypt_nodes(nodes), known.fingerprint
     )
 
 
@@ -166,13 +166,13 @@ class EncryptedModel:
         self._key = known.fingerprint
         self._csp = csp
         self._place: dict[tuple[int, int], int] = {}
-        parts: list[UInt8Array] = []
+        shares: list[UInt8Array] = []
         for owner, name in enumerate(skeleton.parties):
             if name not in nodes:
-                raise MissingPart(f"there are no encrypted nodes of {name}")
+                raise MissingShare(f"there are no encrypted nodes of {name}")
             self._take(owner, name, nodes[name])
-            parts.append(nodes[name].vectors)
-        self._vectors = np.concatenate([part for part in parts if len(part)]) if self._place else parts[0]
+            shares.append(nodes[name].vectors)
+        self._vectors = np.concatenate([share for share in shares if len(share)]) if self._place else shares[0]
 
     def _take(self, owner: int, name: PartyName, given: messages.EncryptedNodes) -> None:
         """A party gives the nodes that it owns by the skeleton, each once."""
@@ -302,7 +302,7 @@ class MemoryService:
 
     def __init__(
         self,
-        parts: Mapping[PartyName, Part],
+        shares: Mapping[PartyName, ModelShare],
         active: PartyName,
         attributes: Mapping[PartyName, Sequence[Attribute]],
         scheme: str = "paillier",
@@ -310,11 +310,11 @@ class MemoryService:
         allow_insecure_key: bool = False,
         threads: int = 1,
     ) -> None:
-        skeleton = parts[active].skeleton
+        skeleton = shares[active].skeleton
         if skeleton is None:
-            raise MissingPart(f"the part of {active} has no skeleton: only the active party can predict")
+            raise MissingShare(f"the share of {active} has no skeleton: only the active party can predict")
         self._catalogue = Catalogue(messages.SECURE_MESSAGES)
-        self.transcripts = {who: Transcript(who) for who in (*parts, "authority", "csp", "user")}
+        self.transcripts = {who: Transcript(who) for who in (*shares, "authority", "csp", "user")}
         self.authority = ServiceAuthority(key_bits, allow_insecure_key)
         # ELXGB 2.1: the task is published, attributes are registered and numbered.
         self._ask_authority(active, messages.PublishTask(skeleton.parties, "csp", scheme), Done)
@@ -322,9 +322,9 @@ class MemoryService:
             own = Directory(tuple(attributes[name]))
             self._ask_authority(name, messages.RegisterAttributes(own.to_json()), Done)
         nodes: dict[PartyName, messages.EncryptedNodes] = {}
-        for name, part in parts.items():
+        for name, share in shares.items():
             known = KnownService.of(self._ask_authority(name, messages.DirectoryRequest(), messages.ServiceDirectory))
-            nodes[name] = encrypt_part(part, known)
+            nodes[name] = encrypt_share(share, known)
             if name != active:
                 owner = self.channel(active, name, lambda _, given=nodes[name]: given)
                 nodes[name] = Peers({name: owner}).ask({name: messages.NodesRequest()}, messages.EncryptedNodes)[name]

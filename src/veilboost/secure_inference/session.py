@@ -1,4 +1,4 @@
-"""A daemon's part in secure inference: as authority, as CSP, as owner of nodes, or with the encrypted model."""
+"""A daemon's share in secure inference: as authority, as CSP, as owner of nodes, or with the encrypted model."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from veilboost.party.predicting import spend_predictions
 from veilboost.party.runs import RunFolder
 from veilboost.party.session import Session, SessionContext
 from veilboost.secure_inference import messages
-from veilboost.secure_inference.client import CATALOGUE, ServiceFolder, ServiceWay, own_attributes
+from veilboost.secure_inference.client import CATALOGUE, ServiceChannel, ServiceFolder, own_attributes
 from veilboost.secure_inference.roles import (
     DirectionService,
     EncryptedModel,
     QueuedModel,
     ServiceAuthority,
-    encrypt_part,
+    encrypt_share,
 )
 from veilboost.secure_inference.scheme import KnownService
 from veilboost.types import PartyName
@@ -92,17 +92,17 @@ class ServiceSession(Session):
     def _as_owner(self, peer: PeerIdentity, message: Message) -> Message:
         run = RunFolder.finished_with(self.settings.runs, self._opening.run, peer)
         decide(self.settings.policy, ServeRequest({peer.party: peer.fingerprint or None}, peer.party))
-        part, job = run.load_part(), read_job(run.job_text)
+        share, job = run.load_share(), read_job(run.job_text)
         roles = {party.role: name for name, party in job.parties.items()}
         for role, named in (("authority", self._opening.authority), ("csp", self._opening.csp)):
             if roles.get(role, named) != named:  # its key would show our thresholds to whoever is behind it
                 raise AgainstPolicy(f"{named} is not the {role} that the job named", f"name {roles[role]}", public=True)
         if isinstance(message, messages.PrepareService):
-            own = own_attributes(part, self.settings, job.training)
+            own = own_attributes(share, self.settings, job.training)
             return self._ask_authority(messages.RegisterAttributes(own.to_json()), Done)
         if isinstance(message, messages.NodesRequest):
             known = self._told()  # from the authority itself, not from whoever asks
-            return encrypt_part(part, known)
+            return encrypt_share(share, known)
         raise UnexpectedMessage(f"{message.type_name()} is not a request to an owner of nodes")
 
     def _as_active(self, peer: PeerIdentity, message: messages.SecureQuery) -> messages.SecureScores:
@@ -120,16 +120,16 @@ class ServiceSession(Session):
 
     def _load_model(self) -> EncryptedModel:
         known = self._folder.known()
-        part = RunFolder.open(self.settings.runs, self._opening.run).load_part()
-        if part.skeleton is None:
+        share = RunFolder.open(self.settings.runs, self._opening.run).load_share()
+        if share.skeleton is None:
             raise UnexpectedMessage("this party is not the active one of the model")
         nodes: dict[PartyName, messages.EncryptedNodes] = {
-            name: self._folder.nodes(name) for name in part.skeleton.parties
+            name: self._folder.nodes(name) for name in share.skeleton.parties
         }
         kept = self._folder.read_json("roles.json")
         opening = OpenService(self._opening.run, kept["authority"], kept["csp"])
-        csp = Peers({"csp": ServiceWay(self.settings, kept["csp"], opening, self._reach)})
-        return EncryptedModel(part.skeleton, nodes, known, csp, self.settings.cores)
+        csp = Peers({"csp": ServiceChannel(self.settings, kept["csp"], opening, self._reach)})
+        return EncryptedModel(share.skeleton, nodes, known, csp, self.settings.cores)
 
     def _decider(self) -> DirectionService:
         key, changed = str(self._folder.path), self._changed(_SECRET)
@@ -149,5 +149,5 @@ class ServiceSession(Session):
 
     def _ask_authority(self, message: Message, kind: type[Answer]) -> Answer:
         name = self._opening.authority
-        way = ServiceWay(self.settings, name, self._opening, self._reach, self._transcript)
+        way = ServiceChannel(self.settings, name, self._opening, self._reach, self._transcript)
         return Peers({name: way}).ask({name: message}, kind)[name]

@@ -41,7 +41,7 @@ from veilboost.errors import (
     VeilBoostError,
 )
 from veilboost.infer.scores import ModelInfo, meaning
-from veilboost.model.part import ColumnInfo
+from veilboost.model.share import ColumnInfo
 from veilboost.types import Column, Float32Array
 
 # A NUL at the end of a text would be lost on the way, and another person be meant.

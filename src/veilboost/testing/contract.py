@@ -67,7 +67,7 @@ HELD_OUT = np.arange(150) >= 120
 Tables = dict[PartyName, PartyTable]
 
 
-def vertical_scene(
+def vertical_problem(
     name: str, spec: ProtocolSpec, options: Mapping[str, Any], parties: int = 3
 ) -> tuple[Tables, TrainingConfig]:
     """Tables and parameters, with categories as the protocol takes them.
@@ -111,7 +111,7 @@ def leakage_of(spec: ProtocolSpec) -> str:
 
 
 def sha(run: Simulation) -> str:
-    return join(run.parts).sha256()
+    return join(run.shares).sha256()
 
 
 class _Contract:
@@ -123,7 +123,9 @@ class _Contract:
         statement = self.spec.statement
         for each in self.spec.evidence:
             assert (each.victim, each.subject) in statement.directions
-            assert (statement.worst_for(each.victim, each.subject) in (Status.BROKEN, Status.OPEN)) == each.succeeds
+            assert (
+                statement.worst_for(each.victim, each.subject) in (Status.BROKEN, Status.UNPROTECTED)
+            ) == each.succeeds
             if each.attack is not None:
                 assert all_attacks()[each.attack].victim == each.victim
 
@@ -140,9 +142,9 @@ class VerticalContract(_Contract):
     unsent: ClassVar[frozenset[str]] = frozenset()
     exchanges: ClassVar[int] = 2
 
-    def scene(self, name: str, parties: int = 3) -> tuple[Tables, TrainingConfig]:
+    def problem(self, name: str, parties: int = 3) -> tuple[Tables, TrainingConfig]:
         try:
-            return vertical_scene(name, self.spec, self.options, parties)
+            return vertical_problem(name, self.spec, self.options, parties)
         except UnsupportedCombination as refused:
             pytest.skip(str(refused))
 
@@ -154,21 +156,21 @@ class VerticalContract(_Contract):
     def test_an_exact_protocol_and_one_with_its_noise_off_equal_plain(self, name: str) -> None:
         if not self.spec.exact and not self.quiet:
             pytest.skip("not exact")
-        tables, config = self.scene(name)
+        tables, config = self.problem(name)
         plain = simulate_training(tables, "p0", "plain", replace(config, options={}), held_out=HELD_OUT)
         assert sha(self.train(tables, config, held_out=HELD_OUT)) == sha(plain)
 
     def test_rows_on_disk_give_the_same_model(self, tmp_path: Path) -> None:
         if "disk" not in self.spec.engines:
             pytest.skip("it runs on the engine local alone")
-        tables, config = self.scene("binary")
+        tables, config = self.problem("binary")
         with open_engine(f"disk:{tmp_path}") as engine:
             run = self.train(tables, config, engine=engine, unsafe_noise_seed=0)
         assert sha(run) == sha(self.train(tables, config, unsafe_noise_seed=0))
 
     def test_only_declared_messages_travel_and_all_declared_ones_do(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(row_groups, "SIDES_AT_ONCE", 16)
-        tables, config = self.scene("binary")
+        monkeypatch.setattr(row_groups, "ASSIGNMENTS_AT_ONCE", 16)
+        tables, config = self.problem("binary")
         run = self.train(tables, config)
         sent = {entry.message for transcript in run.transcripts.values() for entry in transcript.entries}
         unsent = {"ResumeTraining", *self.unsent}
@@ -177,7 +179,7 @@ class VerticalContract(_Contract):
 
     def test_an_interrupted_job_goes_on_to_the_same_model(self) -> None:
         """A keeper that loses the run after two rounds, and then a fresh start of all sides."""
-        tables, config = self.scene("multiclass")
+        tables, config = self.problem("multiclass")
         expected = sha(self.train(tables, config, unsafe_noise_seed=0))
         first = _Keeper(None, stops=True)
         records = self._resumed(tables, config, first, {})
@@ -207,12 +209,12 @@ class VerticalContract(_Contract):
             return {name: session.side.records() for name, session in sessions.items()}
         assert all(session.side.finished for session in sessions.values())
         assert "ResumeTraining" in {entry.message for entry in here.entries}
-        return {"p0": outcome.part} | {name: session.part() for name, session in sessions.items()}
+        return {"p0": outcome.share} | {name: session.share() for name, session in sessions.items()}
 
     @pytest.mark.parametrize("name", ["binary", "multiclass", "sampled"])
     def test_messages_that_become_bytes_change_nothing(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """Handed over in memory or written and read as between processes: the same model, the same bytes."""
-        tables, config = self.scene(name)
+        tables, config = self.problem(name)
         direct = self.train(tables, config, held_out=HELD_OUT, unsafe_noise_seed=0)
         monkeypatch.setattr(simulation_module, "MemoryChannel", functools.partial(MemoryChannel, coded=True))
         coded = self.train(tables, config, held_out=HELD_OUT, unsafe_noise_seed=0)
@@ -225,7 +227,7 @@ class VerticalContract(_Contract):
             assert sizes[0] == sizes[1]
 
     def test_both_ends_record_the_same_bytes(self) -> None:
-        tables, config = self.scene("multiclass")
+        tables, config = self.problem("multiclass")
         run = self.train(tables, config)
         sent = received = 0
         for transcript in run.transcripts.values():
@@ -238,7 +240,7 @@ class VerticalContract(_Contract):
         assert sent == received == run.bytes_sent > 0
 
     def test_a_level_costs_as_many_exchanges_as_it_says(self) -> None:
-        tables, config = self.scene("binary")
+        tables, config = self.problem("binary")
         run = self.train(tables, config)
         # Opening and closing the job, opening each round, and statistics and splits of each level.
         assert run.rounds <= 2 + config.n_estimators * (1 + self.exchanges * config.max_depth)
@@ -271,7 +273,7 @@ class VerticalContract(_Contract):
                     refused.add((message.type_name(), at))
                 return super().send(message)
 
-        tables, config = self.scene(name)
+        tables, config = self.problem(name)
         expected = sha(self.train(tables, config, unsafe_noise_seed=0))
         monkeypatch.setattr(simulation_module, "MemoryChannel", Meddling)
         assert sha(self.train(tables, config, unsafe_noise_seed=0)) == expected
@@ -286,7 +288,7 @@ class VerticalContract(_Contract):
                 return super().send(message)
 
         monkeypatch.setattr(simulation_module, "MemoryChannel", Listening)
-        tables, config = self.scene("binary", parties=2)
+        tables, config = self.problem("binary", parties=2)
         self.train(tables, config)
         handler = seen[0][0]
         for _, message in seen:
@@ -350,9 +352,9 @@ class HorizontalContract(_Contract):
     def test_every_participant_ends_with_the_servers_model(self, name: str) -> None:
         run = HorizontalFederation(self.spec.name, horizontal_tables(name), self.config(name), coded=True).train()
         assert len(run.model.trees) == 4 * run.model.skeleton.trees_per_round
-        own = run.outcome.part
+        own = run.outcome.share
         assert own.skeleton is not None
-        for part in run.parts.values():
+        for part in run.shares.values():
             assert part is not None
             assert part.skeleton is not None
             assert np.array_equal(part.records.threshold, own.records.threshold)

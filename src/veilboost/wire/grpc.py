@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import queue
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -29,9 +31,9 @@ from veilboost.types import PartyName
 from veilboost.wire.rpc import (
     ENVELOPE_SIZE,
     NO_SESSION,
+    IdleTimeout,
     Kind,
     Packet,
-    Patience,
     answers,
     failure_body,
     failure_from,
@@ -189,17 +191,29 @@ class Greeting:
     seconds: float
 
 
+# gRPC closes a channel when it is collected. At the end of the interpreter its threads are gone, and closing would wait
+# for them forever, so channels that an interrupt left open are closed before.
+_OPEN: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_channels() -> None:
+    for channel in list(_OPEN):
+        channel.close()
+
+
 def dial(
     address: str, tls: TlsFiles, server_name: str, most: int, greeting: Greeting, keepalive: float = 20.0
 ) -> StreamLink:
     """Open a stream to a peer whose certificate must bear `server_name`, and let it prove who it is."""
-    channel = grpc.secure_channel(
+    channel: Any = grpc.secure_channel(
         address,
         grpc.ssl_channel_credentials(tls.ca, tls.key, tls.certificate),
         options=(*options(keepalive), ("grpc.ssl_target_name_override", server_name)),
     )
+    _OPEN.add(channel)
     link = StreamLink(most)
-    call = cast(Any, channel).stream_stream(METHOD)(link.outgoing())
+    call = channel.stream_stream(METHOD)(link.outgoing())
 
     def hang_up() -> None:
         call.cancel()
@@ -216,7 +230,7 @@ def dial(
 
 def _greet(link: StreamLink, greeting: Greeting) -> None:
     link.send(Packet(Kind.HELLO, NO_SESSION, 0, greeting.hello))
-    patience = Patience(greeting.seconds, link.close)
+    patience = IdleTimeout(greeting.seconds, link.close)
     with patience.waiting():
         proof = link.receive()
     patience.close()

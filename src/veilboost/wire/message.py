@@ -84,7 +84,7 @@ def own_pages(size: int) -> UInt8Array:
 
 
 MAGIC = b"VBST"
-VERSION = 1
+VERSION = 2
 MAX_SCALARS = 1 << 20  # bytes of JSON; everything long is an array
 _PREFIX = struct.Struct("<4sHHII")
 _ALIGN = 16

@@ -42,7 +42,7 @@ from veilboost.wire.message import Catalogue, Message, decode, encode
 from veilboost.wire.transcript import Transcript
 
 MAGIC = b"VBPK"
-VERSION = 3
+VERSION = 4
 DIGEST_SIZE = 16  # of SHA-256, for which processors have instructions
 _ENVELOPE = struct.Struct("<4sHBx16sQ")
 ENVELOPE_SIZE = _ENVELOPE.size
@@ -190,7 +190,7 @@ class Caller:
         self._waiting = waiting
         self._number = first_number - 1
         self._link: Link | None = None
-        self._patience = None if silence is None else Patience(silence, self._hang_up)
+        self._patience = None if silence is None else IdleTimeout(silence, self._hang_up)
 
     def send(self, message: Message) -> Pending:
         self._number += 1
@@ -339,7 +339,7 @@ def answer_requests(link: Link, handle: Callable[[Packet], Packet]) -> None:
 # --- how long a peer that lives may stay silent; one that is gone shows by the keepalive of its link ---------------
 
 
-class Patience:
+class IdleTimeout:
     """Calls `give_up`, from a thread of its own, when a wait lasts longer than so many seconds."""
 
     def __init__(self, seconds: float, give_up: Callable[[], None]) -> None:

@@ -22,17 +22,17 @@ every_spec = pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
 
 
 def scene(spec, parties=3, rows=40):
-    """Ids of each party; `preshared` needs the same rows everywhere."""
+    """Ids of each party; `prealigned` needs the same rows everywhere."""
     rng = np.random.default_rng(parties)
     known = np.array([f"c{k:03d}" for k in range(rows)])
-    if spec.name == "preshared":
+    if spec.name == "prealigned":
         return dict.fromkeys((f"p{k}" for k in range(parties)), rng.permutation(known))
     return {f"p{k}": rng.permutation(known)[: rows * 4 // 5] for k in range(parties)}
 
 
 def test_three_ways_are_known():
-    assert list(all_alignments()) == ["preshared", "ecdh", "hmac_csp"]
-    with pytest.raises(InvalidParameter, match="use one of preshared, ecdh, hmac_csp"):
+    assert list(all_alignments()) == ["prealigned", "ecdh", "hmac_csp"]
+    with pytest.raises(InvalidParameter, match="use one of prealigned, ecdh, hmac_csp"):
         alignment_named("psi")
 
 
@@ -66,7 +66,7 @@ def test_secrets_are_fresh_in_every_run(spec):
     ids = scene(spec)
     first, second = (align_in_memory(spec.name, ids, "p0").alignments["p1"].positions for _ in range(2))
     assert sorted(first.tolist()) == sorted(second.tolist())
-    if spec.name != "preshared":
+    if spec.name != "prealigned":
         assert len(first) >= 10  # two orders of ten or more rows agree with probability at most 1 / 10! < 3e-7
         assert first.tolist() != second.tolist(), "the common order depends on fresh secrets"
 

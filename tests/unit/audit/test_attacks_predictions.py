@@ -166,7 +166,7 @@ def test_without_strangers_or_without_all_parts_nothing_is_asked() -> None:
     views, truth = views_of_simulation(run, tables, fresh=fresh)
     for how in (membership, path_restriction):
         assert found_by(how, views, truth)
-        for less in ({"fresh": {}}, {"fresh": {"p0": fresh["p0"]}}, {"parts": {"p0": truth.parts["p0"]}}):
+        for less in ({"fresh": {}}, {"fresh": {"p0": fresh["p0"]}}, {"shares": {"p0": truth.shares["p0"]}}):
             assert not found_by(how, views, dataclasses.replace(truth, **less))  # type: ignore[arg-type]
 
 

@@ -22,7 +22,7 @@ from veilboost.audit.attacks import (
     own_cuts,
     reported_buckets,
 )
-from veilboost.audit.replay import foreign_sides
+from veilboost.audit.replay import foreign_assignments
 from veilboost.audit.sources import views_of_simulation
 from veilboost.audit.view import TOGETHER, Truth, View
 from veilboost.config import TrainingConfig
@@ -103,10 +103,10 @@ def test_a_tree_of_one_level_tells_no_side_of_the_active_party() -> None:
 
 def test_sides_of_others_are_those_of_their_records() -> None:
     views, truth = audited("plain")
-    part = views["p0"].part
+    part = views["p0"].share
     assert part is not None
     values = part.matrix(truth.tables["p0"].columns, views["p0"].rows)
-    told = {frozenset(left.tolist()) for left, _ in foreign_sides(views["p1"], "p0")}
+    told = {frozenset(left.tolist()) for left, _ in foreign_assignments(views["p1"], "p0")}
     at_root = part.records.node == 0
     assert at_root.any()
     for record in np.flatnonzero(at_root):

@@ -31,14 +31,14 @@ from veilboost.protocols.sealed import active
 
 pytestmark = pytest.mark.fast
 
-STUMP = TrainingConfig(objective="binary", n_estimators=1, max_depth=1, max_bin=8, seed=5, options={"eps": 4.0})
+STUMP = TrainingConfig(objective="binary", n_estimators=1, max_depth=1, max_bin=8, random_state=5, options={"eps": 4.0})
 
 
 def model(config=STUMP, **options):
     columns = make_columns(3, 200, 4)
     tables = split_among(columns, make_labels(3, columns), 2)
     assert tables["p0"].label.sum() == 100
-    return train(tables, config, "sealed", **options).outcome.part
+    return train(tables, config, "sealed", **options).outcome.share
 
 
 def positives(sentence):
@@ -89,8 +89,8 @@ def test_noise_by_place_is_taken_off_at_any_depth(monkeypatch):
 def test_other_models_have_no_noise_to_take_off():
     columns = make_columns(3, 200, 4)
     tables = split_among(columns, make_labels(3, columns), 2)
-    assert strip_noise(train(tables, replace(STUMP, options={})).outcome.part) is None
-    assert strip_noise(train(tables, STUMP, "sealed").parts["p1"]) is None
+    assert strip_noise(train(tables, replace(STUMP, options={})).outcome.share) is None
+    assert strip_noise(train(tables, STUMP, "sealed").shares["p1"]) is None
 
 
 def test_it_says_what_was_not_tried():
@@ -145,7 +145,7 @@ def finished(folder, certificates):
     """The bank's run of a job with the shop, over real links."""
     town = Town(folder, certificates, rows=200)
     for party in ("bank", "shop"):
-        policy = {"protocols": ("sealed",), "accept_exposed": ("sealed",)}
+        policy = {"protocols": ("sealed",), "allow_unprotected": ("sealed",)}
         town.settle(party, policy=policy)
     daemon = Daemon(load_party(folder / "shop.toml"))
     try:
@@ -160,12 +160,12 @@ def finished(folder, certificates):
 def test_the_folder_of_a_finished_run_takes_no_noise_off(tmp_path, certificates):
     run = finished(tmp_path, certificates)
     assert run.key is None
-    assert not strip_noise(run.load_part(), run.path).succeeded
+    assert not strip_noise(run.load_share(), run.path).succeeded
 
 
 def test_a_key_that_was_left_in_the_folder_takes_the_noise_off(tmp_path, certificates, monkeypatch):
     monkeypatch.setattr(RunFolder, "forget_key", lambda run: None)
     run = finished(tmp_path, certificates)
-    found = strip_noise(run.load_part(), run.path)
+    found = strip_noise(run.load_share(), run.path)
     assert found.succeeded
     assert found.sentence.startswith("job.key")

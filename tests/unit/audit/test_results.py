@@ -69,7 +69,7 @@ def test_runs_are_averaged_with_students_interval() -> None:
 
 
 def test_the_page_needs_nothing_else_and_escapes_what_it_shows() -> None:
-    claims = [Protection("active", "labels", "everyone", Status.OPEN, "a & b").to_dict()]
+    claims = [Protection("active", "labels", "everyone", Status.UNPROTECTED, "a & b").to_dict()]
     text = audit_page("plain", [finding(0.9, 0.8).to_dict()], claims)
     assert "a &lt;sentence&gt;" in text
     assert "a &amp; b" in text

@@ -22,7 +22,7 @@ from veilboost.protocols.registry import all_protocols
 from veilboost.protocols.spec import Evidence
 from veilboost.types import Column
 
-FALLEN = (Status.BROKEN, Status.OPEN)
+FALLEN = (Status.BROKEN, Status.UNPROTECTED)
 # Attack-relevant defaults stay; a short key is quick, and what is attacked does not depend on it.
 OPTIONS = {
     "paillier": {"key_bits": 512, "allow_insecure_key": True},

@@ -10,7 +10,7 @@ import pytest
 
 from support import make_columns, make_labels, split_among, train
 from veilboost.audit.attacks.bins import SumsReader, histograms
-from veilboost.audit.replay import leaf_of_rows, own_gradients, rounds, sides_of
+from veilboost.audit.replay import assignments_of, leaf_of_rows, own_gradients, rounds
 from veilboost.audit.sources import kept_key, views_of_simulation
 from veilboost.audit.view import Truth, View
 from veilboost.boost.bins import BinLayout
@@ -81,10 +81,10 @@ def test_replayed_rows_give_the_sums_that_were_sent() -> None:
 
 def test_sides_are_those_of_the_records() -> None:
     views, truth = audited()
-    part = views["p1"].part
+    part = views["p1"].share
     assert part is not None
     values = part.matrix(truth.tables["p1"].columns, 160)
-    found = sides_of(views["p0"], "p1")
+    found = assignments_of(views["p0"], "p1")
     assert found
     assert set(found) == set(part.records.rules())
     for (tree, node), (left, right) in found.items():

@@ -27,7 +27,7 @@ def results(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def claim(**values: Any) -> dict[str, Any]:
     return {
-        "paper": "mal", "target": "table-2", "title": "what noise costs", "reported": "little", "measured": "a | lot",
+        "paper": "mal", "target": "table-2", "title": "what noise costs", "reported": "little", "measured": "a | batch",
         "holds": "no", "why": "see [1]", "seconds": 12.4, "quick": True, "skipped": ["diabetes"], "machine": MACHINE,
         "published": [], "rows": [], **values,
     }  # fmt: skip
@@ -51,7 +51,7 @@ def test_a_claim_is_told_whole_and_cannot_break_its_table(results: ModuleType, t
     store(tmp_path, claim())
     made = results.page(tmp_path)
     assert "### MAL, table 2" in made
-    assert "| measured | a \\| lot |" in made
+    assert "| measured | a \\| batch |" in made
     assert "| why | see \\[1\\] |" in made
     assert "A quick run of 12 s; not at hand: diabetes." in made
     assert "[MAL table-2](#mal-table-2)" in made

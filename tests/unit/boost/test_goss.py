@@ -186,7 +186,7 @@ def test_the_model_does_not_depend_on_parties_or_threads(objective):
     reference = sha(train(split_among(columns, y, 2), config))
     for parties in (1, 3, 6):
         assert sha(train(split_among(columns, y, parties), config, threads=parties)) == reference
-    assert sha(train(split_among(columns, y, 2), dataclasses.replace(config, seed=1))) != reference
+    assert sha(train(split_among(columns, y, 2), dataclasses.replace(config, random_state=1))) != reference
 
 
 def test_two_shares_that_are_everything_change_nothing():

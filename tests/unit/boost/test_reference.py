@@ -143,7 +143,7 @@ def test_training_equals_the_definition(case, parties):
     config = TrainingConfig.from_dict({"n_estimators": 3, "max_depth": 3, "max_bin": 8, "learning_rate": 0.5} | options)
     columns = make_columns(7, rows=90, numeric=3, **data)
     y = make_labels(7, columns, config.objective)
-    model = join(train(split_among(columns, y, parties), config).parts)
+    model = join(train(split_among(columns, y, parties), config).shares)
     slow = SlowTrees(columns, y, config)
     assert len(model.trees) == len(slow.trees)
     for ours, theirs in zip(model.trees, slow.trees, strict=True):
@@ -168,7 +168,7 @@ def test_the_model_does_not_depend_on_parties_threads_or_row_order(objective, pr
     reference = sha(train(split_among(columns, y, 2), config))
     for parties in (1, 3, 6, 7):
         assert sha(train(split_among(columns, y, parties), config, threads=parties)) == reference
-    other = TrainingConfig.from_dict(config.to_dict() | {"seed": 1})
+    other = TrainingConfig.from_dict(config.to_dict() | {"random_state": 1})
     assert sha(train(split_among(columns, y, 2), other)) != reference
 
 
@@ -205,10 +205,10 @@ def test_early_stopping_keeps_the_best_round():
     simulation = train(split_among(columns, y, 2), config, held_out=np.arange(300) >= 150)
     curve = [result.validation for result in simulation.history]
     assert len(curve) < 100
-    kept = len(join(simulation.parts).trees)
+    kept = len(join(simulation.shares).trees)
     assert kept == int(np.argmin(curve)) + 1
     assert len(curve) == kept + 5
-    trees = {int(tree) for part in simulation.parts.values() for tree in part.records.tree}
+    trees = {int(tree) for part in simulation.shares.values() for tree in part.records.tree}
     assert max(trees) < kept, "owners forget the splits of trees that were dropped"
 
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from veilboost.cli.main import app
 from veilboost.config import TrainingConfig
 from veilboost.data import load_table
-from veilboost.errors import InvalidParameter, MissingPart, UnknownProtocol, UnsupportedCombination, VeilBoostError
+from veilboost.errors import InvalidParameter, MissingShare, UnknownProtocol, UnsupportedCombination, VeilBoostError
 from veilboost.party.job import load_job
 from veilboost.party.runs import RunFolder
 from veilboost.party.simulation import SERVER, simulate_training
@@ -46,7 +46,7 @@ def simulate(table, *options):
 def test_mal_with_the_options_of_its_own(table):
     out = simulate(
         table, "--setting", "horizontal", "--protocol", "mal", "--participants", "3", "--buckets", "8", "--eps", "4",
-        "--trees", "10", "--network", "20mbit,100ms", "--threads", "1", "--json",
+        "--trees", "10", "--network", "20mbit,100ms", "--n-jobs", "1", "--json",
     )  # fmt: skip
     told = json.loads(out)
     assert (told["participants"], told["depth"], told["max_bin"], told["trees"]) == (3, 1, 8, 10)
@@ -130,7 +130,7 @@ def finished(tmp_path, table):
     job = tmp_path / "credit.toml"
     assert run("init", "job", "credit", "--protocol", "secagg", "--out", job, "--json") == {"file": str(job)}
     folder.save_job(job.read_text())
-    folder.save_part(done.parts["north"])
+    folder.save_share(done.shares["north"])
     folder.note(state="finished", party="north", role="participant")
     settings = tmp_path / "north.toml"
     run("init", "party", "north", "--data", table, "--id", "id", "--label", "label", "--out", settings, "--json")
@@ -148,7 +148,7 @@ def test_a_participant_predicts_its_own_rows_by_itself(finished, table, tmp_path
     expected = 1.0 / (1.0 + np.exp(-model.margins(rows.columns)[0]))
     assert np.allclose(scores["score"].to_numpy(), expected, rtol=0, atol=1e-12)
     folder.note(state="failed")
-    with pytest.raises(MissingPart, match="not finished"):
+    with pytest.raises(MissingShare, match="not finished"):
         run("predict", "--model", folder.path, "--config", settings, "--data", table, "--out", out)
 
 

@@ -10,7 +10,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
 
 from veilboost import errors
-from veilboost.data import PartyTable, infer_objective, list_datasets, load_dataset, load_table, make_scene
+from veilboost.data import PartyTable, infer_objective, list_datasets, load_dataset, load_table, make_demo_data
 
 pytestmark = pytest.mark.fast
 
@@ -20,7 +20,11 @@ def load_party(scene: dict[str, Any], party: str) -> PartyTable:
 
 
 def test_same_seed_same_scene_other_seed_another() -> None:
-    first, again, other = make_scene(200, seed=3), make_scene(200, seed=3), make_scene(200, seed=4)
+    first, again, other = (
+        make_demo_data(200, random_state=3),
+        make_demo_data(200, random_state=3),
+        make_demo_data(200, random_state=4),
+    )
     assert list(first) == ["bank", "shop", "telecom"]
     for party, table in first.items():
         assert table.equals(again[party])  # pyright: ignore
@@ -28,7 +32,7 @@ def test_same_seed_same_scene_other_seed_another() -> None:
 
 
 def test_customers_overlap_only_in_part_and_stand_in_different_orders() -> None:
-    scene = make_scene(1000)
+    scene = make_demo_data(1000)
     ids = {party: table.column("customer_id").to_pylist() for party, table in scene.items()}
     shared = set.intersection(*map(set, ids.values()))
     assert 450 < len(shared) < 650
@@ -39,7 +43,7 @@ def test_customers_overlap_only_in_part_and_stand_in_different_orders() -> None:
 
 
 def test_each_party_has_numbers_categories_and_gaps() -> None:
-    scene = make_scene(1000)
+    scene = make_demo_data(1000)
     names: list[str] = []
     for party in scene:
         table = load_party(scene, party)
@@ -56,7 +60,7 @@ def test_each_party_has_numbers_categories_and_gaps() -> None:
 
 def test_too_small_a_scene_is_refused() -> None:
     with pytest.raises(errors.InvalidParameter):
-        make_scene(10)
+        make_demo_data(10)
 
 
 def matrix(tables: list[PartyTable], order: np.ndarray) -> tuple[np.ndarray, list[bool]]:
@@ -72,7 +76,7 @@ def matrix(tables: list[PartyTable], order: np.ndarray) -> tuple[np.ndarray, lis
 
 
 def test_together_is_better_than_alone() -> None:
-    scene = make_scene()
+    scene = make_demo_data()
     parties = {party: load_party(scene, party) for party in scene}
     order = np.array(sorted(set.intersection(*(set(table.ids.tolist()) for table in parties.values()))))
     bank = parties["bank"]

@@ -239,7 +239,7 @@ def test_a_job_goes_on_from_margins_that_were_kept():
             engine=shards(3),
         )  # fmt: skip
         records.update({name: session.side.records() for name, session in sessions.items()})
-        return {"p0": outcome.part} | {name: session.part() for name, session in sessions.items()}
+        return {"p0": outcome.share} | {name: session.share() for name, session in sessions.items()}
 
     from veilboost.model.joined import join
 

@@ -18,21 +18,21 @@ def small(**parameters) -> VerticalClassifier:
 
 def test_number_of_parties_takes_contiguous_blocks(people: pd.DataFrame) -> None:
     fitted = small(parties=3).fit(people[NUMBERS], people["late"])
-    held = {party: [info.name for info in part.columns] for party, part in fitted.parts_.items()}
+    held = {party: [info.name for info in part.columns] for party, part in fitted.shares_.items()}
     assert held == {"active": ["age", "income"], "passive1": ["branch", "basket"], "passive2": ["visits"]}
     assert fitted.active_ == "active"
 
 
 def test_there_are_at_most_as_many_parties_as_columns(people: pd.DataFrame) -> None:
     fitted = small(parties=9).fit(people[["age", "income"]], people["late"])
-    assert list(fitted.parts_) == ["active", "passive1"]
+    assert list(fitted.shares_) == ["active", "passive1"]
 
 
 def test_parties_name_their_columns_by_position_and_by_name(people: pd.DataFrame) -> None:
     parties = {"bank": [0, 1, np.int64(2)], "shop": ["basket", "visits"]}
     fitted = small(parties=parties, active="shop").fit(people[NUMBERS], people["late"])
-    assert [info.name for info in fitted.parts_["bank"].columns] == ["age", "income", "branch"]
-    assert fitted.parts_["shop"].skeleton is not None
+    assert [info.name for info in fitted.shares_["bank"].columns] == ["age", "income", "branch"]
+    assert fitted.shares_["shop"].skeleton is not None
     assert fitted.score(people[NUMBERS], people["late"]) > 0.8
 
 
@@ -118,8 +118,8 @@ def test_frame_with_numbers_for_names() -> None:
         ({"protocol": "nothing"}, "VB-1001"),
         ({"objective": "regression"}, "VB-1002"),
         ({"objective": "nothing"}, "VB-1002"),
-        ({"threads": 0}, "VB-1002"),
-        ({"threads": "two"}, "VB-1002"),
+        ({"n_jobs": 0}, "VB-1002"),
+        ({"n_jobs": "two"}, "VB-1002"),
         ({"learning_rate": 0}, "VB-1002"),
         ({"id": "customer_id"}, "VB-1004"),
         ({"early_stopping_rounds": 3}, "VB-1004"),

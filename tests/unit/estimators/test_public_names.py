@@ -23,7 +23,7 @@ NAMES = {
     "load_dataset",
     "load_model",
     "load_table",
-    "make_scene",
+    "make_demo_data",
     "save_model",
 }
 

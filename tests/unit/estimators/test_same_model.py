@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 
-from veilboost import VerticalClassifier, VerticalRegressor, make_scene
+from veilboost import VerticalClassifier, VerticalRegressor, make_demo_data
 
 pytestmark = pytest.mark.fast
 
@@ -26,7 +26,7 @@ def test_same_model_for_any_number_of_parties_and_threads(people: pd.DataFrame, 
     estimator = clone(estimator)
     weight = np.random.default_rng(0).integers(1, 4, len(people))
     found = {
-        (parties, threads): estimator.set_params(parties=parties, threads=threads)
+        (parties, threads): estimator.set_params(parties=parties, n_jobs=threads)
         .fit(people[columns], people[label], sample_weight=weight)
         .model_sha256_
         for parties in (1, 2, 5)
@@ -62,7 +62,7 @@ def test_columns_of_more_than_256_bins(people: pd.DataFrame) -> None:
 
 
 def test_same_model_on_the_scene() -> None:
-    scene = make_scene(400)
+    scene = make_demo_data(400)
     fitted = VerticalClassifier(n_estimators=3, id="customer_id").fit(scene, "default")
     reverse = {party: table.take(np.arange(table.num_rows)[::-1]) for party, table in scene.items()}
     assert (

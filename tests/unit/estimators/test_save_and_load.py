@@ -79,10 +79,10 @@ def test_model_that_no_estimator_saved(people: pd.DataFrame, tmp_path) -> None:
     """Such as one from the command line: every party gives a table, and classes are numbers or text."""
     X, y = people[COLUMNS], people["late"]
     fitted = VerticalClassifier(n_estimators=3, parties=3).fit(X, y)
-    save_model(fitted.parts_, tmp_path)
+    save_model(fitted.shares_, tmp_path)
     loaded = VerticalClassifier.load(tmp_path)
     assert loaded.classes_.tolist() == ["0", "1"]
-    np.testing.assert_array_equal(loaded.predict_proba(dict.fromkeys(fitted.parts_, people)), fitted.predict_proba(X))
+    np.testing.assert_array_equal(loaded.predict_proba(dict.fromkeys(fitted.shares_, people)), fitted.predict_proba(X))
 
 
 def test_files_are_for_their_owner_only(people: pd.DataFrame, tmp_path) -> None:

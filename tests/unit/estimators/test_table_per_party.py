@@ -104,15 +104,15 @@ def test_frames_of_different_kinds_side_by_side(people, bank, shop) -> None:
         assert fitted.model_sha256_ == expected.model_sha256_
     numbers = people[["age", "income", "branch"]].to_numpy()
     mixed = small().fit({"bank": people[["basket", "city"]], "shop": numbers}, people["late"])
-    assert [info.name for info in mixed.parts_["shop"].columns] == ["shop.0", "shop.1", "shop.2"]
+    assert [info.name for info in mixed.shares_["shop"].columns] == ["shop.0", "shop.1", "shop.2"]
     assert mixed.predict({"bank": people, "shop": numbers}).shape == (len(people),)
 
 
 def test_matrix_of_objects_may_hold_text(people) -> None:
     objects = people[["basket", "city"]].to_numpy(dtype=object)
     fitted = small(categorical=["bank.0"]).fit({"bank": people[["branch"]].to_numpy(), "shop": objects}, people["late"])
-    assert fitted.parts_["shop"].columns[1].categories == ("Aachen", "Bonn", "Celle", "Dresden")
-    assert fitted.parts_["bank"].columns[0].categories == ("1", "2", "3", "4", "5")
+    assert fitted.shares_["shop"].columns[1].categories == ("Aachen", "Bonn", "Celle", "Dresden")
+    assert fitted.shares_["bank"].columns[0].categories == ("1", "2", "3", "4", "5")
     with pytest.raises(ValueError, match=r"^VB-1109: column 'shop.0'") as caught:
         small().fit({"shop": np.array([["Berlin"], [2]] * 2, dtype=object)}, [0, 1, 0, 1])
     assert "Berlin" not in str(caught.value)

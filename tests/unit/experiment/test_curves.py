@@ -19,7 +19,7 @@ def test_margins_round_by_round(objective: str, metric: str) -> None:
     columns = make_columns(1, 300, categorical=1, missing=0.1)
     tables = split_among(columns, make_labels(1, columns, objective), 2)
     run = train(tables, TrainingConfig(objective=objective, n_estimators=4, max_depth=3))
-    joined = join(run.parts)
+    joined = join(run.shares)
     by_party = {name: table.columns for name, table in tables.items()}
     stages = list(joined.staged_margins(by_party))
     assert len(stages) == 4
@@ -39,6 +39,6 @@ def test_a_long_curve_has_few_points_and_the_last_round() -> None:
     label = tables["p0"].label
     assert label is not None
     columns_of = {name: table.columns for name, table in tables.items()}
-    curve = learning_curve(join(run.parts), columns_of, label, None, metric_named("auc"))
+    curve = learning_curve(join(run.shares), columns_of, label, None, metric_named("auc"))
     assert len(curve) <= 61
     assert (curve[0][0], curve[-1][0]) == (1, 131)

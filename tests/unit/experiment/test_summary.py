@@ -23,13 +23,13 @@ pytestmark = pytest.mark.fast
 BOTH = {
     "protocol", "objective", "rows_train", "rows_test", "features", "trees", "trees_per_round", "depth", "metric",
     "value", "auc", "auc_xgboost", "fit_seconds", "fit_seconds_xgboost", "bytes_sent", "bytes_sent_by_party",
-    "messages", "rounds", "model_sha256", "status", "protections", "learned", "privacy", "seed",
+    "messages", "rounds", "model_sha256", "status", "protections", "learned", "privacy", "random_state",
 }  # fmt: skip
 KEYS = {
     "plain": BOTH
     | {
         "rows", "rows_validation", "parties", "active", "columns", "auc_active_only", "seconds_per_tree",
-        "seconds_per_tree_xgboost", "peak_rss_mb", "security_bits", "threads", "engine", "workers",
+        "seconds_per_tree_xgboost", "peak_rss_mb", "security_bits", "n_jobs", "engine", "workers",
     },
     "secagg": BOTH
     | {

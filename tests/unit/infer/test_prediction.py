@@ -10,7 +10,7 @@ import pytest
 from support import make_columns, make_labels, split_among, train
 from veilboost.boost import grower
 from veilboost.config import TrainingConfig
-from veilboost.errors import ForeignColumns, InvalidParameter, MalformedMessage, MissingPart, UnexpectedMessage
+from veilboost.errors import ForeignColumns, InvalidParameter, MalformedMessage, MissingShare, UnexpectedMessage
 from veilboost.infer import joint
 from veilboost.infer.joint import PredictionResponder
 from veilboost.infer.messages import AllSplitsRequest, BeginPrediction, RouteAnswer, RouteRequest
@@ -40,9 +40,9 @@ def fresh_tables(parties, rows=150):
 def test_all_ways_of_predicting_agree(objective, categories):
     _, _, run = trained(objective, categories=categories)
     columns, tables = fresh_tables(3)
-    expected = join(run.parts).margins(columns)
+    expected = join(run.shares).margins(columns)
     for method in ("routed", "oneshot"):
-        np.testing.assert_array_equal(simulate_prediction(run.parts, "p0", tables, method), expected)
+        np.testing.assert_array_equal(simulate_prediction(run.shares, "p0", tables, method), expected)
 
 
 @pytest.mark.parametrize("proposal", ["global", "local"])
@@ -57,21 +57,21 @@ def test_predicting_the_training_rows_gives_training_margins(proposal, monkeypat
 
     monkeypatch.setattr("veilboost.boost.booster.grow", spy)
     _, tables, run = trained("multiclass", proposal=proposal, subsample=0.7)
-    np.testing.assert_array_equal(simulate_prediction(run.parts, "p0", tables), margins[-1])
+    np.testing.assert_array_equal(simulate_prediction(run.shares, "p0", tables), margins[-1])
 
 
 def test_rows_are_walked_in_batches(monkeypatch):
     _, _, run = trained()
     _, tables = fresh_tables(3)
-    expected = simulate_prediction(run.parts, "p0", tables)
+    expected = simulate_prediction(run.shares, "p0", tables)
     monkeypatch.setattr(joint, "PAIRS_AT_ONCE", 40)
-    np.testing.assert_array_equal(simulate_prediction(run.parts, "p0", tables), expected)
+    np.testing.assert_array_equal(simulate_prediction(run.shares, "p0", tables), expected)
 
 
 def test_only_visited_nodes_are_asked():
     _, tables, run = trained(parties=2)
     asked: list[RouteRequest] = []
-    responder = PredictionResponder(run.parts["p1"], tables["p1"].columns, 200)
+    responder = PredictionResponder(run.shares["p1"], tables["p1"].columns, 200)
 
     class Spy:
         def send(self, message):
@@ -80,10 +80,10 @@ def test_only_visited_nodes_are_asked():
             answer = responder.handle(message)
             return lambda: answer
 
-    joint.predict_joint(run.parts["p0"], tables["p0"].columns, 200, Peers({"p1": Spy()}))
+    joint.predict_joint(run.shares["p0"], tables["p0"].columns, 200, Peers({"p1": Spy()}))
     assert len(asked) <= 4, "at most one exchange per level, for all trees together"
     pairs = sum(len(message.rows) for message in asked)
-    assert 0 < pairs < run.parts["p1"].records.count * 200
+    assert 0 < pairs < run.shares["p1"].records.count * 200
 
 
 def test_a_model_of_single_leaves_predicts_its_base():
@@ -92,9 +92,9 @@ def test_a_model_of_single_leaves_predicts_its_base():
     tables = split_among(columns, make_labels(3, columns, "regression"), 2)
     run = train(tables, config)
     for method in ("routed", "oneshot"):
-        margin = simulate_prediction(run.parts, "p0", tables, method)
+        margin = simulate_prediction(run.shares, "p0", tables, method)
         assert np.ptp(margin) == 0
-    assert simulate_prediction(run.parts, "p0", {k: t.take(np.arange(0)) for k, t in tables.items()}).shape == (1, 0)
+    assert simulate_prediction(run.shares, "p0", {k: t.take(np.arange(0)) for k, t in tables.items()}).shape == (1, 0)
 
 
 def test_unknown_categories_and_missing_columns():
@@ -106,28 +106,28 @@ def test_unknown_categories_and_missing_columns():
 
     def predict(column):
         changed = dataclasses.replace(last, columns=(*last.columns[:-1], column))
-        return simulate_prediction(run.parts, "p0", {**tables, "p2": changed})
+        return simulate_prediction(run.shares, "p0", {**tables, "p2": changed})
 
     np.testing.assert_array_equal(predict(strange), predict(as_missing))
     with pytest.raises(ForeignColumns):
         predict(Column(last.columns[-1].name, np.zeros(150, dtype=np.float32)))
     with pytest.raises(ForeignColumns):
-        simulate_prediction(run.parts, "p0", {**tables, "p2": last.select(last.names[:-1])})
+        simulate_prediction(run.shares, "p0", {**tables, "p2": last.select(last.names[:-1])})
     with pytest.raises(InvalidParameter):
-        simulate_prediction(run.parts, "p0", tables, "guessing")
+        simulate_prediction(run.shares, "p0", tables, "guessing")
 
 
 def test_only_the_active_party_with_all_others_can_predict():
     _, tables, run = trained()
-    with pytest.raises(MissingPart):
-        joint.predict_joint(run.parts["p1"], tables["p1"].columns, 200, Peers({}))
-    with pytest.raises(MissingPart):
-        joint.predict_joint(run.parts["p0"], tables["p0"].columns, 200, Peers({}))
+    with pytest.raises(MissingShare):
+        joint.predict_joint(run.shares["p1"], tables["p1"].columns, 200, Peers({}))
+    with pytest.raises(MissingShare):
+        joint.predict_joint(run.shares["p0"], tables["p0"].columns, 200, Peers({}))
 
 
 def test_a_responder_refuses_nonsense():
     _, tables, run = trained(parties=2)
-    part = run.parts["p1"]
+    part = run.shares["p1"]
     responder = PredictionResponder(part, tables["p1"].columns, 200)
     ints = lambda *values: np.array(values, dtype=np.int32)  # noqa: E731
     tree, node = part.records.tree[:1], part.records.node[:1]
@@ -160,11 +160,11 @@ def test_the_active_side_refuses_wrong_answers():
             return lambda: answer
 
     with pytest.raises(MalformedMessage):
-        joint.predict_joint(run.parts["p0"], tables["p0"].columns, 200, Peers({"p1": Liar()}))
+        joint.predict_joint(run.shares["p0"], tables["p0"].columns, 200, Peers({"p1": Liar()}))
 
     class Confused:
         def send(self, message):
             return Done
 
     with pytest.raises(UnexpectedMessage):
-        joint.predict_joint(run.parts["p0"], tables["p0"].columns, 200, Peers({"p1": Confused()}))
+        joint.predict_joint(run.shares["p0"], tables["p0"].columns, 200, Peers({"p1": Confused()}))

@@ -9,7 +9,7 @@ import pytest
 
 from veilboost.errors import UnknownFormat
 from veilboost.infer.scores import ModelInfo, check_ending, score_columns, write_scores
-from veilboost.model.part import ColumnInfo
+from veilboost.model.share import ColumnInfo
 
 pytestmark = pytest.mark.fast
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from veilboost.boost.grower import Tree
 from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
-from veilboost.errors import DuplicateColumns, ForeignColumns, MissingPart, RowsDiffer
+from veilboost.errors import DuplicateColumns, ForeignColumns, MissingShare, RowsDiffer
 from veilboost.model.joined import JoinedModel, join
-from veilboost.model.part import ColumnInfo, Part, SplitRecords
+from veilboost.model.share import ColumnInfo, ModelShare, SplitRecords
 from veilboost.party.simulation import simulate_training
 from veilboost.types import Column
 
@@ -66,26 +66,26 @@ def federation(
     borders: Sequence[int] = THREE_PARTIES,
     active: int = 1,
     **options: object,
-) -> dict[str, Part]:
+) -> dict[str, ModelShare]:
     """Parts of a training in which party k owns the columns from borders[k] to borders[k + 1]."""
     ids = np.arange(len(label))
     tables = {
         f"party{k}": PartyTable(ids, tuple(columns[low:high]), label if k == active else None)
         for k, (low, high) in enumerate(pairwise(borders))
     }
-    return dict(simulate_training(tables, f"party{active}", "plain", config, **options).parts)
+    return dict(simulate_training(tables, f"party{active}", "plain", config, **options).shares)
 
 
 def trained(
     objective: str = "binary", columns: Sequence[Column] | None = None, **parameters: object
-) -> dict[str, Part]:
+) -> dict[str, ModelShare]:
     columns = people() if columns is None else columns
     settings_ = {"n_estimators": 4, "max_depth": 4, "max_bin": 16, **parameters}
     config = TrainingConfig(objective=objective, **settings_)
     return federation(columns, labels(columns, objective), config)
 
 
-def walk(parts: Mapping[str, Part], columns: Sequence[Column]) -> np.ndarray:
+def walk(parts: Mapping[str, ModelShare], columns: Sequence[Column]) -> np.ndarray:
     """Margins row by row and node by node, from the parts themselves."""
     skeleton = next(part.skeleton for part in parts.values() if part.skeleton is not None)
     by_name = {column.name: column for column in columns}
@@ -101,7 +101,7 @@ def walk(parts: Mapping[str, Part], columns: Sequence[Column]) -> np.ndarray:
     return out
 
 
-def _goes_left(part: Part, tree: int, node: int, by_name: Mapping[str, Column], row: int) -> bool:
+def _goes_left(part: ModelShare, tree: int, node: int, by_name: Mapping[str, Column], row: int) -> bool:
     records = part.records
     keys = list(zip(records.tree.tolist(), records.node.tolist(), strict=True))
     rule = records.rule(keys.index((tree, node)))
@@ -161,7 +161,7 @@ def test_predicts_what_training_measured(proposal: str) -> None:
     ids = np.arange(200)
     tables = {"bank": PartyTable(ids, columns[:3], label), "shop": PartyTable(ids, columns[3:])}
     run = simulate_training(tables, "bank", "plain", config, held_out=held_out)
-    error = join(run.parts).margins([column.take(held_out) for column in columns])[0] - label[held_out]
+    error = join(run.shares).margins([column.take(held_out) for column in columns])[0] - label[held_out]
     assert run.history[-1].validation == pytest.approx(float(np.sqrt(np.mean(error**2))), rel=1e-12)
 
 
@@ -221,15 +221,15 @@ def test_columns_and_owners_are_in_the_jobs_order() -> None:
 def test_refuses_incomplete_or_mixed_parts() -> None:
     parts, others = trained(), trained("regression")
     for absent in parts:
-        with pytest.raises(MissingPart):
+        with pytest.raises(MissingShare):
             join({name: part for name, part in parts.items() if name != absent})
-    with pytest.raises(MissingPart, match="2 parts hold"):
+    with pytest.raises(MissingShare, match="2 shares hold"):
         join({**parts, "party0": replace(parts["party0"], skeleton=others["party1"].skeleton)})
-    with pytest.raises(MissingPart, match="party0"):
+    with pytest.raises(MissingShare, match="party0"):
         join({**parts, "party0": others["party0"]})
-    with pytest.raises(MissingPart, match="stranger"):
+    with pytest.raises(MissingShare, match="stranger"):
         join({**parts, "stranger": replace(parts["party0"], party="stranger")})
-    with pytest.raises(MissingPart):
+    with pytest.raises(MissingShare):
         join({})
 
 

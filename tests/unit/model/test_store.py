@@ -21,14 +21,14 @@ from test_joined import OBJECTIVES, people, trained
 from veilboost.errors import (
     DamagedModel,
     InvalidParameter,
-    MissingPart,
+    MissingShare,
     ModelError,
     ModelVersion,
     UnreadableModel,
 )
 from veilboost.model.joined import join
-from veilboost.model.part import Part, SplitRecords
-from veilboost.model.store import FORMAT_VERSION, load_model, load_part, save_model, save_part
+from veilboost.model.share import ModelShare, SplitRecords
+from veilboost.model.store import FORMAT_VERSION, load_model, load_share, save_model, save_share
 
 pytestmark = pytest.mark.fast
 
@@ -36,12 +36,12 @@ ACTIVE, PASSIVE = "party1", "party0"
 
 
 @pytest.fixture(scope="module")
-def parts() -> dict[str, Part]:
+def parts() -> dict[str, ModelShare]:
     return trained("multiclass", n_estimators=2)
 
 
-def assert_equal_parts(one: Part, other: Part) -> None:
-    def arrays(part: Part) -> list[tuple[str, np.ndarray]]:
+def assert_equal_parts(one: ModelShare, other: ModelShare) -> None:
+    def arrays(part: ModelShare) -> list[tuple[str, np.ndarray]]:
         found = [(item.name, getattr(part.records, item.name)) for item in fields(part.records)]
         if part.skeleton is not None:
             found.append(("base_margin", part.skeleton.base_margin))
@@ -77,10 +77,10 @@ def test_models_come_back_as_they_were(objective: str, categories: str, tmp_path
     assert np.array_equal(join(loaded).margins(people(30)), join(parts).margins(people(30)))
 
 
-def test_parts_stand_alone(parts: dict[str, Part], tmp_path: Path) -> None:
+def test_parts_stand_alone(parts: dict[str, ModelShare], tmp_path: Path) -> None:
     for name, part in parts.items():
-        save_part(part, tmp_path / name)
-        assert_equal_parts(load_part(tmp_path / name), part)
+        save_share(part, tmp_path / name)
+        assert_equal_parts(load_share(tmp_path / name), part)
         assert sorted(path.name for path in (tmp_path / name).iterdir()) == ["arrays.npz", "manifest.json"]
 
 
@@ -94,32 +94,32 @@ def test_class_names_and_single_leaves(tmp_path: Path) -> None:
     assert_equal_parts(load_model(tmp_path)[PASSIVE], parts[PASSIVE])
 
 
-def test_saving_over_an_older_model(parts: dict[str, Part], tmp_path: Path) -> None:
+def test_saving_over_an_older_model(parts: dict[str, ModelShare], tmp_path: Path) -> None:
     save_model(trained(), tmp_path)
     save_model(parts, tmp_path)
     assert join(load_model(tmp_path)).sha256() == join(parts).sha256()
 
 
-def test_the_same_model_gives_the_same_bytes(parts: dict[str, Part], tmp_path: Path) -> None:
+def test_the_same_model_gives_the_same_bytes(parts: dict[str, ModelShare], tmp_path: Path) -> None:
     for folder in ("one", "two"):
-        save_part(parts[ACTIVE], tmp_path / folder)
+        save_share(parts[ACTIVE], tmp_path / folder)
     for file in ("arrays.npz", "manifest.json"):
         assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_other(
-    parts: dict[str, Part], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    parts: dict[str, ModelShare], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save_part(parts[ACTIVE], tmp_path)
+    save_share(parts[ACTIVE], tmp_path)
 
     def no_space(_: int) -> None:
         raise OSError("no space left")
 
     monkeypatch.setattr("os.fsync", no_space)
     with pytest.raises(OSError, match="no space"):
-        save_part(parts[PASSIVE], tmp_path)
+        save_share(parts[PASSIVE], tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["arrays.npz", "manifest.json"]
-    assert_equal_parts(load_part(tmp_path), parts[ACTIVE])
+    assert_equal_parts(load_share(tmp_path), parts[ACTIVE])
 
 
 # --- names of parties --------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(
 @pytest.mark.parametrize(
     "name", ["../up", "/etc", "..", ".", "a/b", "c:\\d", "nul\0l", "%2F", "zwei Wörter", "\ud800", ".hidden"]
 )
-def test_unsafe_names_stay_inside(name: str, parts: dict[str, Part], tmp_path: Path) -> None:
+def test_unsafe_names_stay_inside(name: str, parts: dict[str, ModelShare], tmp_path: Path) -> None:
     folder = tmp_path / "inner" / "model"
     save_model({name: replace(parts[PASSIVE], party=name)}, folder)
     assert [path.name for path in tmp_path.iterdir()] == ["inner"]
@@ -138,12 +138,12 @@ def test_unsafe_names_stay_inside(name: str, parts: dict[str, Part], tmp_path: P
     assert list(load_model(folder)) == [name]
 
 
-def test_plain_names_are_the_folders_names(parts: dict[str, Part], tmp_path: Path) -> None:
+def test_plain_names_are_the_folders_names(parts: dict[str, ModelShare], tmp_path: Path) -> None:
     save_model(parts, tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["index.json", "party0", "party1", "party2"]
 
 
-def test_refuses_names_that_are_no_folders(parts: dict[str, Part], tmp_path: Path) -> None:
+def test_refuses_names_that_are_no_folders(parts: dict[str, ModelShare], tmp_path: Path) -> None:
     part = parts[PASSIVE]
     for names in (("",), ("x" * 300,), ("Bank", "bank")):
         with pytest.raises(InvalidParameter):
@@ -151,8 +151,8 @@ def test_refuses_names_that_are_no_folders(parts: dict[str, Part], tmp_path: Pat
 
 
 @pytest.mark.parametrize("parties", [["../elsewhere"], [""], ["x" * 300], "party0", [1], None, ["a", "a"], {}])
-def test_an_index_cannot_point_elsewhere(parties: object, parts: dict[str, Part], tmp_path: Path) -> None:
-    save_part(parts[PASSIVE], tmp_path / "elsewhere")
+def test_an_index_cannot_point_elsewhere(parties: object, parts: dict[str, ModelShare], tmp_path: Path) -> None:
+    save_share(parts[PASSIVE], tmp_path / "elsewhere")
     save_model(parts, tmp_path / "model")
     index = {"format": "veilboost-model", "version": FORMAT_VERSION, "parties": parties}
     (tmp_path / "model" / "index.json").write_text(json.dumps(index))
@@ -167,7 +167,7 @@ def test_nothing_there(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     for folder in (tmp_path, tmp_path / "absent", tmp_path / "file", "nul\0l"):
         with pytest.raises(UnreadableModel):
-            load_part(folder)
+            load_share(folder)
         with pytest.raises(UnreadableModel):
             load_model(folder)
 
@@ -176,7 +176,7 @@ def test_nothing_there(tmp_path: Path) -> None:
     "text",
     ["", "{", "[]", "null", "{}", '{"format": "other", "version": 1}', "[" * 100_000, "1" * 5000, "\ud800"],
 )
-def test_manifests_that_are_none(text: str, parts: dict[str, Part], tmp_path: Path) -> None:
+def test_manifests_that_are_none(text: str, parts: dict[str, ModelShare], tmp_path: Path) -> None:
     save_model(parts, tmp_path)
     for file, load in ((tmp_path / "index.json", load_model), (tmp_path / PASSIVE / "manifest.json", load_model)):
         file.write_bytes(text.encode(errors="surrogatepass"))
@@ -185,25 +185,25 @@ def test_manifests_that_are_none(text: str, parts: dict[str, Part], tmp_path: Pa
         save_model(parts, tmp_path)
 
 
-def test_a_part_is_not_a_model(parts: dict[str, Part], tmp_path: Path) -> None:
+def test_a_part_is_not_a_model(parts: dict[str, ModelShare], tmp_path: Path) -> None:
     save_model(parts, tmp_path)
     with pytest.raises(UnreadableModel):
         load_model(tmp_path / PASSIVE)
     with pytest.raises(UnreadableModel):
-        load_part(tmp_path)
+        load_share(tmp_path)
 
 
-def test_a_party_is_gone_or_swapped(parts: dict[str, Part], tmp_path: Path) -> None:
+def test_a_party_is_gone_or_swapped(parts: dict[str, ModelShare], tmp_path: Path) -> None:
     save_model(parts, tmp_path)
     (tmp_path / PASSIVE).rename(tmp_path / "moved")
-    with pytest.raises(MissingPart, match=PASSIVE):
+    with pytest.raises(MissingShare, match=PASSIVE):
         load_model(tmp_path)
     (tmp_path / "party2").rename(tmp_path / PASSIVE)
     with pytest.raises(UnreadableModel, match="another party"):
         load_model(tmp_path)
 
 
-def test_later_versions(parts: dict[str, Part], tmp_path: Path) -> None:
+def test_later_versions(parts: dict[str, ModelShare], tmp_path: Path) -> None:
     save_model(parts, tmp_path)
     rewrite_manifest(tmp_path / PASSIVE, lambda manifest: manifest.update(version=FORMAT_VERSION + 1))
     with pytest.raises(ModelVersion):
@@ -214,17 +214,17 @@ def test_later_versions(parts: dict[str, Part], tmp_path: Path) -> None:
         load_model(tmp_path)
 
 
-def test_damaged_arrays(parts: dict[str, Part], tmp_path: Path) -> None:
-    save_part(parts[ACTIVE], tmp_path)
+def test_damaged_arrays(parts: dict[str, ModelShare], tmp_path: Path) -> None:
+    save_share(parts[ACTIVE], tmp_path)
     file = tmp_path / "arrays.npz"
     content = file.read_bytes()
     for damaged in (b"", content[:-1], content[:100], content + b"x", content[:500] + b"?" + content[501:]):
         file.write_bytes(damaged)
         with pytest.raises(DamagedModel):
-            load_part(tmp_path)
+            load_share(tmp_path)
     file.unlink()
     with pytest.raises(DamagedModel):
-        load_part(tmp_path)
+        load_share(tmp_path)
 
 
 # --- made up to do harm ------------------------------------------------------------------------------------
@@ -311,28 +311,30 @@ HOSTILE_ARRAYS: dict[str, Callable[[dict[str, np.ndarray]], object]] = {
 
 
 @pytest.mark.parametrize("harm", HOSTILE_ARRAYS)
-def test_hostile_arrays(harm: str, parts: dict[str, Part], tmp_path: Path) -> None:
-    save_part(parts[ACTIVE], tmp_path)
+def test_hostile_arrays(harm: str, parts: dict[str, ModelShare], tmp_path: Path) -> None:
+    save_share(parts[ACTIVE], tmp_path)
     arrays = arrays_of(tmp_path)
     rewrite_arrays(tmp_path, archive(arrays))
-    assert_equal_parts(load_part(tmp_path), parts[ACTIVE])  # unchanged, it loads
+    assert_equal_parts(load_share(tmp_path), parts[ACTIVE])  # unchanged, it loads
     HOSTILE_ARRAYS[harm](arrays)
     rewrite_arrays(tmp_path, archive(arrays))
     with pytest.raises(UnreadableModel):
-        load_part(tmp_path)
+        load_share(tmp_path)
 
 
 @pytest.mark.parametrize("harm", ["records out of order", "records twice", "a negative tree", "a negative node"])
-def test_hostile_records_without_a_skeleton_to_compare_with(harm: str, parts: dict[str, Part], tmp_path: Path) -> None:
-    save_part(parts[PASSIVE], tmp_path)
+def test_hostile_records_without_a_skeleton_to_compare_with(
+    harm: str, parts: dict[str, ModelShare], tmp_path: Path
+) -> None:
+    save_share(parts[PASSIVE], tmp_path)
     arrays = arrays_of(tmp_path)
     HOSTILE_ARRAYS[harm](arrays)
     rewrite_arrays(tmp_path, archive(arrays))
     with pytest.raises(UnreadableModel, match=r"not in order|negative"):
-        load_part(tmp_path)
+        load_share(tmp_path)
 
 
-def test_half_a_round(parts: dict[str, Part], tmp_path: Path) -> None:
+def test_half_a_round(parts: dict[str, ModelShare], tmp_path: Path) -> None:
     skeleton, records = parts[ACTIVE].skeleton, parts[ACTIVE].records
     assert skeleton is not None
     whole = len(skeleton.trees) - 1
@@ -342,30 +344,30 @@ def test_half_a_round(parts: dict[str, Part], tmp_path: Path) -> None:
         skeleton=replace(skeleton, trees=skeleton.trees[:whole]),
         records=SplitRecords.of({key: rule for key, rule in kept.items() if key[0] < whole}),
     )
-    save_part(shorter, tmp_path)
+    save_share(shorter, tmp_path)
     with pytest.raises(UnreadableModel, match="round"):
-        load_part(tmp_path)
+        load_share(tmp_path)
 
 
 def test_an_unknown_objective(tmp_path: Path) -> None:
-    save_part(trained(n_estimators=1)[ACTIVE], tmp_path)
+    save_share(trained(n_estimators=1)[ACTIVE], tmp_path)
     for objective in ("auto", "ranking"):
         rewrite_manifest(tmp_path, lambda m, name=objective: m["skeleton"].update(objective=name))
         with pytest.raises(UnreadableModel, match="objective"):
-            load_part(tmp_path)
+            load_share(tmp_path)
 
 
-def test_trees_deeper_than_their_parameters(parts: dict[str, Part], tmp_path: Path) -> None:
-    save_part(parts[ACTIVE], tmp_path)
+def test_trees_deeper_than_their_parameters(parts: dict[str, ModelShare], tmp_path: Path) -> None:
+    save_share(parts[ACTIVE], tmp_path)
     rewrite_manifest(tmp_path, lambda manifest: manifest["skeleton"]["config"].update(max_depth=3))
     with pytest.raises(UnreadableModel, match="depth"):
-        load_part(tmp_path)
+        load_share(tmp_path)
 
 
 def test_shared_nodes_do_not_multiply(tmp_path: Path) -> None:
     """Nodes whose children are shared would be walked 2^16 times per tree."""
     parts = trained(max_depth=16, n_estimators=1)
-    save_part(parts[ACTIVE], tmp_path)
+    save_share(parts[ACTIVE], tmp_path)
     arrays = arrays_of(tmp_path)
     chain = np.repeat(np.arange(1, 32, 2), 2)[:31].astype(np.int32)
     left = np.concatenate(([1], chain[2:], [-1, -1, -1])).astype(np.int32)
@@ -377,7 +379,7 @@ def test_shared_nodes_do_not_multiply(tmp_path: Path) -> None:
         arrays[name] = np.zeros(len(arrays["left"]), dtype=dtype)
     rewrite_arrays(tmp_path, archive(arrays))
     with pytest.raises(UnreadableModel, match="two parents"):
-        load_part(tmp_path)
+        load_share(tmp_path)
 
 
 def _zip_of(arrays: dict[str, bytes], compression: int = zipfile.ZIP_STORED) -> bytes:
@@ -409,21 +411,21 @@ def _npy(header: str, content: bytes = b"") -> bytes:
         _npy("{'descr': '<i4', 'fortran_order': False, 'shape': " + "-" * 5000 + "1}"),
     ],
 )
-def test_hostile_headers(content: bytes, parts: dict[str, Part], tmp_path: Path) -> None:
-    save_part(parts[PASSIVE], tmp_path)
+def test_hostile_headers(content: bytes, parts: dict[str, ModelShare], tmp_path: Path) -> None:
+    save_share(parts[PASSIVE], tmp_path)
     with zipfile.ZipFile(tmp_path / "arrays.npz") as file:
         members = {name.removesuffix(".npy"): file.read(name) for name in file.namelist()}
     rewrite_arrays(tmp_path, _zip_of(members))
-    load_part(tmp_path)
+    load_share(tmp_path)
     rewrite_arrays(tmp_path, _zip_of({**members, "tree": content}))
     with pytest.raises(UnreadableModel):
-        load_part(tmp_path)
+        load_share(tmp_path)
     rewrite_arrays(tmp_path, content)
     with pytest.raises(UnreadableModel):
-        load_part(tmp_path)
+        load_share(tmp_path)
     rewrite_arrays(tmp_path, _zip_of(members, zipfile.ZIP_DEFLATED))
     with pytest.raises(UnreadableModel, match="compressed"):
-        load_part(tmp_path)
+        load_share(tmp_path)
 
 
 HOSTILE_MANIFESTS: dict[str, Callable[[dict[str, Any]], object]] = {
@@ -465,28 +467,30 @@ HOSTILE_MANIFESTS: dict[str, Callable[[dict[str, Any]], object]] = {
 
 
 @pytest.mark.parametrize("harm", HOSTILE_MANIFESTS)
-def test_hostile_manifests(harm: str, parts: dict[str, Part], tmp_path: Path) -> None:
-    save_part(parts[ACTIVE], tmp_path)
+def test_hostile_manifests(harm: str, parts: dict[str, ModelShare], tmp_path: Path) -> None:
+    save_share(parts[ACTIVE], tmp_path)
     rewrite_manifest(tmp_path, HOSTILE_MANIFESTS[harm])
     with pytest.raises(UnreadableModel):
-        load_part(tmp_path)
+        load_share(tmp_path)
 
 
 def test_no_trees_per_round_at_all(tmp_path: Path) -> None:
     parts = trained(n_estimators=1)
-    save_part(parts[ACTIVE], tmp_path)
+    save_share(parts[ACTIVE], tmp_path)
     arrays = arrays_of(tmp_path)
     arrays["base_margin"] = np.empty(0)
     rewrite_arrays(tmp_path, archive(arrays))
     rewrite_manifest(tmp_path, lambda manifest: manifest["skeleton"].update(trees_per_round=0))
     with pytest.raises(UnreadableModel):
-        load_part(tmp_path)
+        load_share(tmp_path)
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_flipped_bytes_are_refused_or_harmless(data: st.DataObject, parts: dict[str, Part], tmp_path: Path) -> None:
-    save_part(parts[ACTIVE], tmp_path)
+def test_flipped_bytes_are_refused_or_harmless(
+    data: st.DataObject, parts: dict[str, ModelShare], tmp_path: Path
+) -> None:
+    save_share(parts[ACTIVE], tmp_path)
     file = tmp_path / data.draw(st.sampled_from(["arrays.npz", "manifest.json"]))
     content = bytearray(file.read_bytes())
     for at in data.draw(st.lists(st.integers(0, len(content) - 1), min_size=1, max_size=3)):
@@ -496,5 +500,5 @@ def test_flipped_bytes_are_refused_or_harmless(data: st.DataObject, parts: dict[
     else:
         file.write_bytes(content)
     with suppress(ModelError):
-        loaded = load_part(tmp_path)
+        loaded = load_share(tmp_path)
         join({**parts, ACTIVE: loaded}).sha256()

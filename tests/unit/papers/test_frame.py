@@ -218,8 +218,8 @@ def test_learning_ends_where_the_joint_model_does(own: float) -> None:
     config = TrainingConfig(objective="binary", n_estimators=5, max_depth=3)
     found = learning(table, own, 3, "plain", config)
     train, test = hold_out(table.rows, seed=3)
-    run = simulate_training(divided(table.take(train), own), ACTIVE, "plain", replace(config, seed=3))
-    margin = simulate_prediction(run.parts, ACTIVE, divided(table.take(test), own))[0]
+    run = simulate_training(divided(table.take(train), own), ACTIVE, "plain", replace(config, random_state=3))
+    margin = simulate_prediction(run.shares, ACTIVE, divided(table.take(test), own))[0]
     assert len(found.auc) == 5
     assert found.auc[-1] == pytest.approx(auc(labels(table)[test], margin))
     assert found.loss[-1] == pytest.approx(logloss(labels(table)[test], sigmoid(margin)))

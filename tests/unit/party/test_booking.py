@@ -107,7 +107,7 @@ class Pair:
     def settle(self, bank=None, shop=None):
         for party, budget in (("bank", bank), ("shop", shop)):
             allowed = ("plain", "noisy", "careless")
-            policy = {"protocols": allowed, "accept_exposed": allowed} | (budget or {})
+            policy = {"protocols": allowed, "allow_unprotected": allowed} | (budget or {})
             self.town.settle(party, policy=policy)
         self.restart()
 

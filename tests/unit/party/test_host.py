@@ -33,7 +33,7 @@ pytestmark = pytest.mark.fast
 
 JOB = """
 name = "{name}"
-alignment = "preshared"
+alignment = "prealigned"
 protocol = "{protocol}"
 [parties.bank]
 role = "active"
@@ -75,7 +75,7 @@ path = "shop.parquet"
 id = "id"
 [policy]
 protocols = ["plain"]
-accept_exposed = ["plain"]
+allow_unprotected = ["plain"]
 max_trees = 50
 [policy.peers]
 bank = ["any"]

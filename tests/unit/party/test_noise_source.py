@@ -47,7 +47,7 @@ def test_noise_cannot_be_taken_off_a_saved_model_with_its_seed(tmp_path: Path) -
     (tree,), config = skeleton.trees, skeleton.config
     leaves = np.flatnonzero(tree.left < 0)
     assert len(leaves) == 2
-    key = hashlib.sha256(f"simulation {config.seed} active".encode()).digest()
+    key = hashlib.sha256(f"simulation {config.random_state} active".encode()).digest()
     unit = 2.0**-config.gradient_bits
     sigma = label_noise(SealedOptions(eps=1.0), 1, 1).leaf_sigma
     noise = discrete_gaussian(JobRandomness(key).for_request("leaves", 0, 0), sigma / unit, 2) * unit
@@ -61,7 +61,7 @@ def test_noise_cannot_be_taken_off_a_saved_model_with_its_seed(tmp_path: Path) -
 def test_two_fits_with_one_seed_share_no_noise() -> None:
     """Two leaves of deviation 10 on a grid of 2^-20 agree by chance with probability below 1e-12."""
     one, other = (fitted(seed=7) for _ in range(2))
-    weights = [each.parts_["active"].skeleton.trees[0].weight for each in (one, other)]
+    weights = [each.shares_["active"].skeleton.trees[0].weight for each in (one, other)]
     assert not np.array_equal(*weights)
 
 
@@ -105,8 +105,8 @@ def test_no_option_key_or_parameter_reaches_it() -> None:
     estimators = (VerticalClassifier, VerticalRegressor, HorizontalClassifier, HorizontalRegressor)
     parameters = [name for each in estimators for name in each().get_params()]
     assert len(options) > 200
-    assert "seed" in keys
-    assert "seed" in parameters
+    assert "random_state" in keys
+    assert "random_state" in parameters
     for name in (*options, *keys, *parameters):
         assert "unsafe" not in name, name
         assert "noise_seed" not in name, name
@@ -138,7 +138,7 @@ def run(*arguments: object) -> str:
 
 @pytest.fixture
 def unsafe(tmp_path: Path) -> Path:
-    save_model(simulated("sealed", unsafe_noise_seed=1).parts, tmp_path / "model")  # type: ignore[attr-defined]
+    save_model(simulated("sealed", unsafe_noise_seed=1).shares, tmp_path / "model")  # type: ignore[attr-defined]
     return tmp_path / "model"
 
 
@@ -149,20 +149,20 @@ def test_a_model_with_repeatable_noise_says_so_wherever_it_is_shown(unsafe: Path
     with pytest.warns(UserWarning, match="a test chose"):
         shown = run("inspect", unsafe)
     assert "not protected" in shown
-    assert "active: open" in shown
+    assert "active: unprotected" in shown
     with pytest.warns(UserWarning, match="a test chose"):
         told = json.loads(run("inspect", unsafe / "p0", "--json"))
-    assert told["status"] == {"active": "open", "passive": "open"}
+    assert told["status"] == {"active": "unprotected", "passive": "unprotected"}
     with pytest.warns(UserWarning, match="a test chose"):
         (told,) = json.loads(run("protocols", "--model", unsafe, "--json"))["protocols"]
-    assert {each["status"] for each in told["protections"]} == {"open"}
+    assert {each["status"] for each in told["protections"]} == {"unprotected"}
     assert told["noise"] == "reproducible"
 
 
 def test_a_report_of_such_a_model_claims_nothing(unsafe: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
-    (unsafe / "p0").rename(folder / "part")
+    (unsafe / "p0").rename(folder / "share")
     status = {"party": "p0", "role": "active", "state": "finished", "session": "00", "rows": 80}
     (folder / "status.json").write_text(json.dumps(status))
     (folder / "job.toml").write_text(
@@ -171,12 +171,12 @@ def test_a_report_of_such_a_model_claims_nothing(unsafe: Path, tmp_path: Path) -
     )
     with pytest.warns(UserWarning, match="a test chose"):
         told = json.loads(run("report", folder, "--json"))
-    assert {each["status"] for each in told["protections"]} == {"open"}
+    assert {each["status"] for each in told["protections"]} == {"unprotected"}
     assert "not protected" in told["note"]
 
 
 def test_a_model_of_this_release_is_protected_and_says_where_noise_comes_from(tmp_path: Path) -> None:
-    save_model(simulated("sealed").parts, tmp_path)  # type: ignore[attr-defined]
+    save_model(simulated("sealed").shares, tmp_path)  # type: ignore[attr-defined]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         told = json.loads(run("inspect", tmp_path, "--json"))
@@ -200,7 +200,7 @@ def of_format_1(folder: Path) -> Path:
 
 @pytest.mark.parametrize("protocol", ["sealed", "ldp"])
 def test_noised_models_of_the_first_format_load_with_a_warning(protocol: str, tmp_path: Path) -> None:
-    save_model(simulated(protocol).parts, tmp_path)  # type: ignore[attr-defined]
+    save_model(simulated(protocol).shares, tmp_path)  # type: ignore[attr-defined]
     old = of_format_1(tmp_path)
     with pytest.warns(UserWarning, match="train it again"):
         assert load_model(old)["p0"].skeleton.noise == "unknown"
@@ -211,14 +211,14 @@ def test_noised_models_of_the_first_format_load_with_a_warning(protocol: str, tm
 def test_exact_models_and_runs_of_daemons_of_the_first_format_load_as_before(tmp_path: Path) -> None:
     from veilboost.party.runs import RunFolder
 
-    save_model(simulated("plain").parts, tmp_path / "plain")  # type: ignore[attr-defined]
+    save_model(simulated("plain").shares, tmp_path / "plain")  # type: ignore[attr-defined]
     sealed = RunFolder.create(tmp_path, "run")
-    sealed.save_part(simulated("sealed").parts["p0"])  # type: ignore[attr-defined]
+    sealed.save_share(simulated("sealed").shares["p0"])  # type: ignore[attr-defined]
     of_format_1(tmp_path)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert load_model(tmp_path / "plain")["p0"].skeleton.noise == "system"
-        assert sealed.load_part().skeleton.noise == "system"
+        assert sealed.load_share().skeleton.noise == "system"
 
 
 def test_results_of_the_first_format_claim_nothing_where_noise_was_seeded(tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def test_results_of_the_first_format_claim_nothing_where_noise_was_seeded(tmp_pa
     (tmp_path / FILE).write_text(json.dumps(content | {"version": 1}))
     told = json.loads(run("report", tmp_path, "--json"))
     assert "not protected" in told["note"]
-    assert {each["status"] for each in told["protections"]} == {"open"}
+    assert {each["status"] for each in told["protections"]} == {"unprotected"}
 
 
 def test_every_protocol_with_noise_was_once_seeded_and_claims_nothing_then() -> None:

@@ -85,10 +85,10 @@ def test_what_the_policy_allows_passes_up_to_its_limits() -> None:
         ("peers", {"peers": {"bank": PRINT, "stranger": None}}),
         ("peers", {"peers": {"bank": "cd" * 32}}),
         ("protocols", {"protocol": dataclasses.replace(VEILED, name="other")}),
-        ("accept_exposed", {"protocol": protocol(Status.SOUND, Status.BROKEN)}),
-        ("accept_exposed", {"protocol": protocol(Status.SOUND, Status.OPEN)}),
-        ("accept_exposed", {"protocol": protocol(Status.OPEN, Status.SOUND), "role": "active"}),
-        ("accept_exposed", {"role": "nobody the statement speaks of"}),
+        ("allow_unprotected", {"protocol": protocol(Status.SOUND, Status.BROKEN)}),
+        ("allow_unprotected", {"protocol": protocol(Status.SOUND, Status.UNPROTECTED)}),
+        ("allow_unprotected", {"protocol": protocol(Status.UNPROTECTED, Status.SOUND), "role": "active"}),
+        ("allow_unprotected", {"role": "nobody the statement speaks of"}),
         ("tables", {"table": "salaries"}),
         ("columns", {"columns": ("age", "income")}),
         ("min_rows", {"rows": 9}),
@@ -134,7 +134,7 @@ def test_predictions_and_exports_outside_the_policy_are_refused(rule: str, reque
 
 def test_an_empty_policy_allows_nothing() -> None:
     broken = {found.rule for found in objections(Policy(), dataclasses.replace(JOB, protocol=PLAIN))}
-    assert {"peers", "protocols", "accept_exposed"} <= broken
+    assert {"peers", "protocols", "allow_unprotected"} <= broken
     with pytest.raises(AgainstPolicy):
         decide(Policy(), EXPORT)
 
@@ -144,11 +144,11 @@ def test_exposure_must_be_accepted_by_name_and_for_the_role_it_concerns() -> Non
     decide(POLICY, exposed)  # it is the active side that is exposed
     plain = dataclasses.replace(JOB, protocol=PLAIN)
     named = dataclasses.replace(POLICY, protocols=("plain",))
-    with pytest.raises(AgainstPolicy, match="plain is open for the passive side"):
+    with pytest.raises(AgainstPolicy, match="plain is unprotected for the passive side"):
         decide(named, plain)
-    decide(dataclasses.replace(named, accept_exposed=("plain",)), plain)
+    decide(dataclasses.replace(named, allow_unprotected=("plain",)), plain)
     with pytest.raises(AgainstPolicy, match="rule protocols"):  # accepting exposure alone names no protocol
-        decide(dataclasses.replace(POLICY, accept_exposed=("plain",)), plain)
+        decide(dataclasses.replace(POLICY, allow_unprotected=("plain",)), plain)
 
 
 def test_rows_are_judged_when_they_are_known() -> None:

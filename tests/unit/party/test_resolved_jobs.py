@@ -156,7 +156,7 @@ def test_other_classes_are_declared_as_the_hint_says(y: np.ndarray, tmp_path: Pa
 
 
 def trees_of(run: Simulation) -> int:
-    skeleton = run.parts["p0"].skeleton
+    skeleton = run.shares["p0"].skeleton
     assert skeleton is not None
     return skeleton.trees_per_round
 

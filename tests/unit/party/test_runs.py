@@ -25,7 +25,7 @@ def trained():
 
 def test_a_checkpoint_comes_back(tmp_path):
     run = RunFolder.create(tmp_path, "first")
-    part = trained().parts["p0"]
+    part = trained().shares["p0"]
     margin = np.random.default_rng(0).normal(size=(1, 120))
     for kept in (1, 3):
         history = [RoundResult(n, 0.1, None) for n in range(kept)]
@@ -74,25 +74,25 @@ FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
 from veilboost.errors import CheckpointFailed
-from veilboost.model.store import load_part
+from veilboost.model.store import load_share
 from veilboost.party.runs import RunFolder
 run = RunFolder(Path(sys.argv[1]))
-part = load_part(run.path / "checkpoint")
+part = load_share(run.path / "checkpoint")
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (200, 200))  # as on a disk with no room, writing fails half-way
-for write in (lambda: run.save_checkpoint(part), lambda: run.save_part(part), lambda: run.note(state="x" * 500)):
+for write in (lambda: run.save_checkpoint(part), lambda: run.save_share(part), lambda: run.note(state="x" * 500)):
     try:
         write()
     except CheckpointFailed as error:
         print(error.code)
-print(len(load_part(run.path / "checkpoint").records.tree) > 0, run.status["state"])
+print(len(load_share(run.path / "checkpoint").records.tree) > 0, run.status["state"])
 """
 
 
 def test_a_full_disk_is_a_coded_error_and_the_last_checkpoint_stays(tmp_path):
     run = RunFolder.create(tmp_path, "first")
     run.note(state="training")
-    run.save_checkpoint(trained().parts["p1"])
+    run.save_checkpoint(trained().shares["p1"])
     done = subprocess.run(
         [sys.executable, "-c", FULL_DISK, str(run.path)], capture_output=True, text=True, timeout=60, check=True
     )

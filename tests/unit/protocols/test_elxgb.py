@@ -84,7 +84,7 @@ def test_noise_never_makes_the_hessians_of_a_leaf_negative(monkeypatch):
     monkeypatch.setattr(active_module, "discrete_gaussian", lambda _generator, _sigma, count: np.full(count, -(2**40)))
     quiet = {"min_child_weight": 0.0, "base_score": 0.5, "n_estimators": 1}
     run = train(federation(), job(options=PRIVATE, **quiet), "elxgb")
-    tree = join(run.parts).trees[0]
+    tree = join(run.shares).trees[0]
     assert (tree.weight[tree.left < 0] > 0).all()  # sums of gradients far below 0, and lambda alone below the line
 
 
@@ -92,7 +92,7 @@ def test_with_noise_the_first_tree_is_that_of_plain_and_later_ones_are_not():
     tables = federation()
     noisy = train(tables, job(options={"epsilon": 1.0}), "elxgb")
     exact = train(tables, plainly(job()))
-    ours, plain = (join(run.parts).trees for run in (noisy, exact))
+    ours, plain = (join(run.shares).trees for run in (noisy, exact))
     assert repr(ours[0]) == repr(plain[0])
     assert any(repr(a) != repr(b) for a, b in zip(ours[1:], plain[1:], strict=True))
 
@@ -145,7 +145,7 @@ def test_private_leaves_are_noisy_and_booked():
     clean = train(tables, job(options={"noise_multiplier": 0.5}, **quiet), "elxgb")
     leaves = [event for event in run.accounts["p0"].events if "leaves" in event.release]
     assert len(leaves) == 4
-    first, other = (join(each.parts).trees[0] for each in (run, clean))
+    first, other = (join(each.shares).trees[0] for each in (run, clean))
     assert np.array_equal(first.left, other.left)  # the shape comes from exact sums
     assert not np.array_equal(first.weight, other.weight)
 
@@ -209,9 +209,9 @@ def test_a_party_that_is_late_is_left_out_of_a_level_named_and_comes_back(monkey
     monkeypatch.setattr(warnings, "warn", notice)
     run = train(tables, job(options={"mechanism": "none", "clock": 0.05}), "elxgb")
     assert told[0] == ("a level went on without p2", LateParties)
-    root = join(run.parts).trees[0]
-    assert run.parts["p0"].skeleton.trees[0].owner[0] != 2
-    owners = np.concatenate([tree.owner for tree in run.parts["p0"].skeleton.trees])
+    root = join(run.shares).trees[0]
+    assert run.shares["p0"].skeleton.trees[0].owner[0] != 2
+    owners = np.concatenate([tree.owner for tree in run.shares["p0"].skeleton.trees])
     assert (owners == 2).any(), "it takes part again"
     assert root.left[0] > 0
 

@@ -150,8 +150,8 @@ def test_prediction_goes_by_true_values():
     tables = federation()
     config = job(options={"epsilon": 1.0})
     run = simulate_training(tables, "p0", "federboost", config)
-    routed = simulate_prediction(run.parts, "p0", tables)
-    oneshot = simulate_prediction(run.parts, "p0", tables, "oneshot")
+    routed = simulate_prediction(run.shares, "p0", tables)
+    oneshot = simulate_prediction(run.shares, "p0", tables, "oneshot")
     assert np.array_equal(routed, oneshot)
     plain = train(tables, dataclasses.replace(config, options={}))
     quiet = train(tables, dataclasses.replace(config, options={"mechanism": "none"}), "federboost")
@@ -166,7 +166,7 @@ def test_less_noise_learns_more():
 
     def area(epsilon):
         run = train(tables, job(n_estimators=10, options={"epsilon": epsilon}), "federboost")
-        return roc_auc_score(tables["p0"].label, simulate_prediction(run.parts, "p0", tables)[0])
+        return roc_auc_score(tables["p0"].label, simulate_prediction(run.shares, "p0", tables)[0])
 
     assert area(8.0) > area(0.05) + 0.02
 

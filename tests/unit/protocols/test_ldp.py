@@ -247,7 +247,7 @@ def test_less_noise_learns_more():
             objective="binary", n_estimators=10, max_depth=3, categories="ordinal", options={"epsilon": epsilon}
         )
         run = train(tables, config, "ldp")
-        return roc_auc_score(tables["p0"].label, simulate_prediction(run.parts, "p0", tables)[0])
+        return roc_auc_score(tables["p0"].label, simulate_prediction(run.shares, "p0", tables)[0])
 
     assert area(50.0) > area(0.05) + 0.02
 
@@ -265,7 +265,7 @@ def test_private_leaves_come_from_the_noisy_gradients(keyed):
     run, _ = keyed(federation(), config)
     true = dataclasses.replace(config, options={"epsilon": 0.5})
     again, _ = keyed(federation(), true)
-    ours, theirs = (r.parts["p0"].skeleton.trees[0] for r in (run, again))
+    ours, theirs = (r.shares["p0"].skeleton.trees[0] for r in (run, again))
     assert np.array_equal(ours.owner, theirs.owner), "the same key, the same noise, the same splits"
     leaves = ours.owner < 0
     assert not np.isclose(ours.weight[leaves], theirs.weight[leaves]).any()
@@ -394,4 +394,4 @@ def test_the_statement_does_not_claim_more_than_it_can():
     event = SPEC.plan(job(options={"mechanism": "duchi", "epsilon": 1.0}), ROWS, Role.ACTIVE)[0]
     assert isinstance(event, Duchi)
     assert SPEC.statement.worst_for("active", "labels") == "heuristic"
-    assert SPEC.statement.worst_for("passive") == "open"
+    assert SPEC.statement.worst_for("passive") == "unprotected"

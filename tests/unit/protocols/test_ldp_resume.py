@@ -78,7 +78,7 @@ def test_the_same_noise_after_an_interruption(case):
             )
         except Interrupted:
             return {name: session.side.records() for name, session in sessions.items()}
-        parts = {"p0": outcome.part} | {name: session.part() for name, session in sessions.items()}
+        parts = {"p0": outcome.share} | {name: session.share() for name, session in sessions.items()}
         return join({name: parts[name] for name in tables}).sha256()
 
     whole = {name: MemoryAccount() for name in tables}

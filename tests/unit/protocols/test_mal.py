@@ -91,8 +91,8 @@ def test_masks_leave_no_trace_in_the_model(name, sizes):
     table, config = whole(name), config_of(objective=name)
     run = simulate_training(dealt(table, sizes), SERVER, "mal", config)
     plain = replace(config, max_depth=1, binning="width", options={})
-    assert run.model.sha256() == join(simulate_training({"a": table}, "a", "plain", plain).parts).sha256()
-    assert all(join({"model": part}).sha256() == run.model.sha256() for part in run.parts.values())
+    assert run.model.sha256() == join(simulate_training({"a": table}, "a", "plain", plain).shares).sha256()
+    assert all(join({"model": part}).sha256() == run.model.sha256() for part in run.shares.values())
 
 
 @pytest.mark.parametrize("sizes", PARTITIONS.values(), ids=PARTITIONS)
@@ -340,7 +340,7 @@ def test_pore_finds_the_ranges():
     config = config_of({**QUIET, "ore": "pore", "ore_bits": 16}, n_estimators=2, max_bin=4, min_child_weight=0.0)
     run = simulate_training(dealt(table, [4, 4]), SERVER, "mal", config)
     plain = replace(config, max_depth=1, binning="width", options={})
-    assert run.model.sha256() == join(simulate_training({"a": table}, "a", "plain", plain).parts).sha256()
+    assert run.model.sha256() == join(simulate_training({"a": table}, "a", "plain", plain).shares).sha256()
 
 
 def with_comparer(change):
@@ -491,8 +491,8 @@ def test_who_is_lost_on_the_way_is_left_out(phase):
         comparer.handle = lambda party, message: gone() if party == "p1" else compare(party, message)
     run = federation.train()
     assert set(run.outcome.dropped) == {"p1"}
-    assert run.parts["p0"] is not None
-    assert run.parts["p2"] is not None
+    assert run.shares["p0"] is not None
+    assert run.shares["p2"] is not None
     rows = sum(report["rows"] for report in run.outcome.reports.values())
     assert rows == (600 if phase == "sent the model" else 400)
     sent = [entry.message for entry in run.transcripts["p0"].entries if entry.direction == "sent"]
@@ -509,7 +509,7 @@ def test_two_exchanges_for_each_participant_carry_data():
         "comparer": {"EncryptedExtremes": "GlobalExtremes"},
         "server": {"MaskedRows": "TrainedModel"},
     }
-    for name in run.parts:
+    for name in run.shares:
         entries = run.transcripts[name].entries
         for peer, pairs in data.items():
             ((up, down),) = pairs.items()

@@ -13,7 +13,7 @@ from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
 from veilboost.model.joined import join
 from veilboost.party.simulation import simulate_training
-from veilboost.protocols.mal.stumps import Couples, Stumps, sums_by_slot
+from veilboost.protocols.mal.stumps import ColumnPairs, Stumps, sums_by_slot
 
 pytestmark = pytest.mark.fast
 
@@ -51,13 +51,13 @@ def test_columns_two_at_a_time_give_the_sums_of_each(widths, bits, threads):
     block = SimpleNamespace(layout=SimpleNamespace(widths=np.array(widths), slots=sum(widths)))
     pairs = rng.integers(2**bits + 1, size=(2, rows, 2)).astype(np.int32)
     pairs[1] = 2**bits
-    found = Couples(block, bins).sums(pairs, bits, threads)
+    found = ColumnPairs(block, bins).sums(pairs, bits, threads)
     for tree in range(2):
         for part in range(2):
             expected = [np.bincount(bins[:, f], pairs[tree, :, part], width) for f, width in enumerate(widths)]
             assert np.array_equal(found[tree, :, part], np.concatenate(expected))
     with pytest.raises(IndexError):
-        Couples(block, bins + np.uint16(1))
+        ColumnPairs(block, bins + np.uint16(1))
 
 
 @pytest.mark.parametrize("categories", ["sets", "onehot", "ordinal"])
@@ -77,7 +77,7 @@ def test_sums_of_labels_give_the_trees_of_plain(name, categories, least):
     grown = Stumps(block, sums_by_slot(block, rows), base, objective, config)
     grown.train()
     run = simulate_training({"a": PartyTable(np.arange(400), tuple(columns), label)}, "a", "plain", config)
-    plain = join(run.parts)
+    plain = join(run.shares)
     assert len(grown.trees) == len(plain.trees)
     for tree, other in zip(grown.trees, plain.trees, strict=True):
         assert np.array_equal(tree.left, other.left)

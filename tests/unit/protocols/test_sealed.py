@@ -93,7 +93,7 @@ def test_with_one_label_flipped_nothing_but_paid_releases_differ(monkeypatch):
 
     monkeypatch.setattr(simulation_module, "MemoryChannel", Listening)
     run = train(tables(), config(options={"eps": 2.0, "least_rows": 5}), "sealed")
-    skeleton = run.parts["p0"].skeleton
+    skeleton = run.shares["p0"].skeleton
     assert named
     assert all(named)
     assert (skeleton.base_margin == 0).all()
@@ -131,7 +131,7 @@ def test_a_child_has_its_least_rows_and_a_twentieth_of_its_node(least_rows):
 def test_the_active_party_may_train_alone():
     columns = make_columns(5, rows=300, numeric=4)
     run = train(split_among(columns, make_labels(5, columns), 1), config(options={"eps": 2.0}), "sealed")
-    assert len(run.parts["p0"].skeleton.trees) == 4
+    assert len(run.shares["p0"].skeleton.trees) == 4
 
 
 def test_noise_that_does_not_fit_is_refused_and_the_hint_works():
@@ -148,7 +148,7 @@ def test_leaves_carry_noise_of_the_stated_size():
     stump = config(n_estimators=1, max_depth=1, learning_rate=1.0, options={"eps": 1.0, "least_rows": 200})
     for _ in range(60):
         run = train(tables(rows=300, seed=7), stump, "sealed")
-        (tree,) = run.parts["p0"].skeleton.trees
+        (tree,) = run.shares["p0"].skeleton.trees
         assert len(tree.weight) == 1, "no child may be so small: the root is a leaf"
         weights.append(float(tree.weight[0]))
     hessian = 300 * 0.25 + 1.0
@@ -274,5 +274,5 @@ def test_it_learns():
     run = train(data, config(n_estimators=10, options={"eps": 4.0}), "sealed", unsafe_noise_seed=0)
     from veilboost.party.simulation import simulate_prediction
 
-    margin = simulate_prediction(run.parts, "p0", data)[0]
+    margin = simulate_prediction(run.shares, "p0", data)[0]
     assert roc_auc_score(data["p0"].label, margin) > 0.75

@@ -68,7 +68,7 @@ def config_of(**changes):
 
 
 def pooled(table, config):
-    return join(simulate_training({"a": table}, "a", "plain", config).parts).sha256()
+    return join(simulate_training({"a": table}, "a", "plain", config).shares).sha256()
 
 
 @pytest.mark.parametrize("binning", ["width", "quantile"])
@@ -79,7 +79,7 @@ def test_the_model_is_that_of_pooled_rows(name, categories, binning):
     config = config_of(objective=name, categories=categories, binning=binning, colsample_bytree=0.8)
     run = simulate_training(dealt(table, [100, 100, 100]), SERVER, "secagg", config)
     assert run.model.sha256() == pooled(table, config)
-    assert all(join({"model": part}).sha256() == run.model.sha256() for part in run.parts.values())
+    assert all(join({"model": part}).sha256() == run.model.sha256() for part in run.shares.values())
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_validation_is_that_of_pooled_rows(name, metric):
     federation = HorizontalFederation("secagg", dealt(table, [150, 150]), config, held_out=masks, coded=True)
     run = federation.train()
     plain = simulate_training({"a": table}, "a", "plain", config, held_out=held_out)
-    assert run.model.sha256() == join(plain.parts).sha256()
+    assert run.model.sha256() == join(plain.shares).sha256()
     expected = [result.validation for result in plain.history]
     assert [result.validation for result in run.outcome.history] == pytest.approx(expected, rel=1e-12)
 
@@ -190,7 +190,7 @@ def test_training_stops_when_validation_says_so():
     assert len(run.model.trees) < len(run.outcome.history) < 60
     only_first = np.concatenate((held_out[:200], np.zeros(100, dtype=bool)))
     plain = simulate_training({"a": table}, "a", "plain", config, held_out=only_first)
-    assert run.model.sha256() == join(plain.parts).sha256()
+    assert run.model.sha256() == join(plain.shares).sha256()
     with pytest.raises(InvalidParameter, match="validation rows"):
         simulate_training(dealt(table, [200, 100]), SERVER, "secagg", config)
     with pytest.raises(EmptyTable):
@@ -471,7 +471,7 @@ def test_a_public_key_that_its_owner_does_not_vouch_for_is_refused():
     """A server that puts its own key in another's place would read every answer."""
 
     class Strict(Trusting):
-        def vouch(self, content):
+        def sign(self, content):
             return content.hex()
 
         def check(self, party, content, evidence):

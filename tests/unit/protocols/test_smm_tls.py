@@ -17,7 +17,7 @@ BOTH = ("smm1", "smm2")
 def town(tmp_path: Path) -> Iterator[Town]:
     made = Town(tmp_path, make_certificates(tmp_path / "certs"))
     for party in PARTIES:
-        made.settle(party, policy={"protocols": BOTH, "accept_exposed": BOTH})
+        made.settle(party, policy={"protocols": BOTH, "allow_unprotected": BOTH})
     yield made
     made.close()
 

@@ -88,7 +88,7 @@ def test_nothing_is_lost_and_nothing_counts_twice(given_: list[tuple[float, str,
 def test_a_real_run_has_as_many_levels_as_its_trees() -> None:
     columns = make_columns(0, 200)
     run = train(split_among(columns, make_labels(0, columns), 2), TrainingConfig(n_estimators=3, max_depth=4))
-    skeleton = run.parts["p0"].skeleton
+    skeleton = run.shares["p0"].skeleton
     assert skeleton is not None
     way = course("p0", run.transcripts["p0"].entries, KIND)
     levels = [step for step in way.steps if step.name.startswith("level ")]

@@ -11,7 +11,7 @@ import pytest
 
 from veilboost.errors import PeerUnreachable, UnexpectedMessage
 from veilboost.party.messages import Accepted, Finish, OpenService
-from veilboost.secure_inference.client import CATALOGUE, ServiceWay
+from veilboost.secure_inference.client import CATALOGUE, ServiceChannel
 from veilboost.secure_inference.messages import BlindedNodes, Directions
 from veilboost.wire.channel import Peers
 from veilboost.wire.message import Done, decode, encode
@@ -55,7 +55,7 @@ class Csp:
 def ask(answer, seconds=30.0, open_ended=False):
     csp = Csp(answer, open_ended)
     settings = SimpleNamespace(name="bank", limits=SimpleNamespace(wait_seconds=seconds, request_seconds=seconds))
-    way = ServiceWay(settings, "csp", OpenService("credit", "ta", "csp"), lambda _peer, _seconds: csp)
+    way = ServiceChannel(settings, "csp", OpenService("credit", "ta", "csp"), lambda _peer, _seconds: csp)
     return csp, Peers({"csp": way}).ask({"csp": ASKED}, Directions)["csp"]
 
 

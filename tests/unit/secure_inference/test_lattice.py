@@ -45,9 +45,9 @@ def test_predictions_are_those_of_the_plaintext_model():
     config = TrainingConfig(objective="binary", n_estimators=2, max_depth=2, max_bin=6, categories="onehot")
     run = train(tables, config)
     attributes = {name: attributes_of(name, table.columns, "onehot") for name, table in tables.items()}
-    ready = MemoryService(run.parts, "p0", attributes, scheme="lattice")
+    ready = MemoryService(run.shares, "p0", attributes, scheme="lattice")
     rows = {name: table.take(np.arange(12)) for name, table in tables.items()}
-    expected = make_objective("binary").predict(simulate_prediction(run.parts, "p0", rows))
+    expected = make_objective("binary").predict(simulate_prediction(run.shares, "p0", rows))
     given = {column.name: column for table in rows.values() for column in table.columns}
     assert np.array_equal(ready.user().predict(given, 12)[:, 0], expected)
 

@@ -16,7 +16,7 @@ from veilboost.errors import (
     ForeignColumns,
     InvalidParameter,
     MalformedMessage,
-    MissingPart,
+    MissingShare,
     UnexpectedMessage,
     UnsupportedCombination,
 )
@@ -34,7 +34,7 @@ from veilboost.secure_inference.messages import (
     ServiceKeyRequest,
 )
 from veilboost.secure_inference.paillier import DECOY
-from veilboost.secure_inference.roles import EncryptedModel, MemoryService, ServiceAuthority, encrypt_part
+from veilboost.secure_inference.roles import EncryptedModel, MemoryService, ServiceAuthority, encrypt_share
 from veilboost.secure_inference.scheme import KnownService, generate, public_service, secret_service
 from veilboost.types import Column
 from veilboost.wire.channel import Peers
@@ -57,11 +57,11 @@ def trained(objective="binary", categories="onehot", protocol="plain", trees=2, 
 
 def service(tables, run, categories="onehot", **more):
     attributes = {name: attributes_of(name, table.columns, categories) for name, table in tables.items()}
-    return MemoryService(run.parts, "p0", attributes, **(SHORT | more))
+    return MemoryService(run.shares, "p0", attributes, **(SHORT | more))
 
 
 def plaintext(run, tables, objective="binary"):
-    scores = make_objective(objective, classes=3).predict(simulate_prediction(run.parts, "p0", tables))
+    scores = make_objective(objective, classes=3).predict(simulate_prediction(run.shares, "p0", tables))
     return scores[:, None] if scores.ndim == 1 else scores
 
 
@@ -82,7 +82,7 @@ def served():
 def hard_rows(run, tables):
     """Rows on every threshold and next to it, zeros of both signs, huge, tiny, missing, unknown categories."""
     values = {name: [] for name in columns_of(tables)}
-    for part in run.parts.values():
+    for part in run.shares.values():
         for record in range(part.records.count):
             rule = part.records.rule(record)
             name = part.columns[rule.feature].name
@@ -204,7 +204,7 @@ def test_decoys_and_factors_are_as_large_as_they_must_be(served):
 
 def test_a_node_by_a_column_that_is_not_in_the_directory_is_refused(served):
     _, run, ready = served
-    part = run.parts["p1"]
+    part = run.shares["p1"]
     with pytest.raises(ForeignColumns, match="not registered"):
         Directory(ready.directory.attributes[:1]).nodes_of("p1", part.columns, part.records)
 
@@ -284,9 +284,9 @@ def test_a_csp_that_answers_too_much_or_nothing_is_noticed(served, answer):
 
 def test_a_party_that_encrypts_other_nodes_than_its_own_is_refused(served):
     _, run, ready = served
-    skeleton = run.parts["p0"].skeleton
+    skeleton = run.shares["p0"].skeleton
     known = KnownService.of(ready.authority.handle("p0", DirectoryRequest()))
-    nodes = {name: encrypt_part(part, known) for name, part in run.parts.items()}
+    nodes = {name: encrypt_share(part, known) for name, part in run.shares.items()}
 
     def model(given):
         return EncryptedModel(skeleton, given, known, Peers({}))
@@ -303,7 +303,7 @@ def test_a_party_that_encrypts_other_nodes_than_its_own_is_refused(served):
     ):
         with pytest.raises(MalformedMessage):
             model(nodes | {name: wrong})
-    with pytest.raises(MissingPart):
+    with pytest.raises(MissingShare):
         model({"p0": nodes["p0"]})
 
 

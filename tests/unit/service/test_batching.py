@@ -19,7 +19,7 @@ from veilboost.errors import (
     UnreadableFile,
 )
 from veilboost.infer.scores import ModelInfo
-from veilboost.model.part import ColumnInfo
+from veilboost.model.share import ColumnInfo
 from veilboost.service.app import is_loopback, parse_address
 from veilboost.service.batching import Batcher
 from veilboost.service.guard import read_token

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from veilboost.data.table import PartyTable
 from veilboost.errors import PeerRefused, PeerUnreachable, RowsDiffer
 from veilboost.infer.scores import ModelInfo
-from veilboost.model.part import ColumnInfo
+from veilboost.model.share import ColumnInfo
 from veilboost.party.predicting import Prediction
 from veilboost.service.app import ServiceLimits, make_app
 

@@ -19,7 +19,7 @@ from veilboost.errors import (
 )
 from veilboost.infer.messages import BeginPrediction
 from veilboost.wire.message import Catalogue, Done, encode
-from veilboost.wire.rpc import Caller, Kind, Packet, Patience, answer_requests, failure_body
+from veilboost.wire.rpc import Caller, IdleTimeout, Kind, Packet, answer_requests, failure_body
 from veilboost.wire.transcript import Transcript
 
 pytestmark = pytest.mark.fast
@@ -231,7 +231,7 @@ def test_a_peer_that_lives_and_says_nothing_is_given_up(on_close):
 def test_patience_is_for_one_wait_and_not_for_all_of_them():
     """Waits that are short, however many, never end one; a timer that comes too early looks again."""
     given_up, timers = [], []
-    patience = Patience(5.0, lambda: given_up.append(True))
+    patience = IdleTimeout(5.0, lambda: given_up.append(True))
 
     def look_in(seconds):
         timers.append(seconds)
@@ -268,7 +268,7 @@ def test_a_closed_channel_leaves_no_timer_behind():
 
 def test_a_timer_that_fires_while_its_channel_closes_starts_no_other():
     given_up = []
-    patience = Patience(3600.0, lambda: given_up.append(True))
+    patience = IdleTimeout(3600.0, lambda: given_up.append(True))
     with patience.waiting():
         patience.close()
         patience._look()  # it had begun before it could be cancelled

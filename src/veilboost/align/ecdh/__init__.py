@@ -237,14 +237,14 @@ SPEC = AlignmentSpec(
                 victim="passive",
                 data="ids that the active party knows but not all parties do",
                 adversary="the active party",
-                status=Status.OPEN,
+                status=Status.UNPROTECTED,
                 why="comparing the finished sets shows which of its own ids each single party knows",
             ),
             Protection(
                 victim="passive",
                 data="ids",
                 adversary="an active party that deviates",
-                status=Status.OPEN,
+                status=Status.UNPROTECTED,
                 why="it can put guessed ids into the sets it hands around and see which are known",
             ),
         )

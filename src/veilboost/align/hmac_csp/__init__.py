@@ -19,7 +19,7 @@ from veilboost.align.api import (
     Alignment,
     AlignmentSpec,
     HelperContext,
-    HelperSide,
+    HelperRole,
     PassiveAligner,
 )
 from veilboost.align.ids import DIGEST_BYTES, SortedDigests, contains, find, strictly_sorted
@@ -222,7 +222,7 @@ class HmacPassive(PassiveAligner):
         raise UnexpectedMessage(f"{message.type_name()} is not expected at this point of the alignment")
 
 
-class Authority(HelperSide):
+class Authority(HelperRole):
     """One key for one alignment. ELXGB 6.1, key distribution: ssk goes to all participants, never to the CSP.
 
     It is the key that the parties were given beforehand, if there is one, or else a new one.
@@ -244,7 +244,7 @@ class Authority(HelperSide):
             return AlignmentKey(np.frombuffer(self._key, np.uint8))
 
 
-class Csp(HelperSide):
+class Csp(HelperRole):
     """Takes one list of digests from each party, then tells each which of them all have."""
 
     def __init__(self, context: HelperContext) -> None:

@@ -9,7 +9,7 @@ from itertools import chain
 import numpy as np
 
 from veilboost.audit.attack import Outcome, balanced_accuracy, declare, share_right
-from veilboost.audit.replay import ReplayedRound, foreign_sides, rounds, sides_of
+from veilboost.audit.replay import ReplayedRound, assignments_of, foreign_assignments, rounds
 from veilboost.audit.solvers import forest_guess, logistic
 from veilboost.audit.view import TOGETHER, Truth, View
 from veilboost.protocols.federboost.messages import Buckets, BucketSplits
@@ -71,7 +71,7 @@ def labels_from_groups(
     labels, rows = truth.labels(victim), views[0].rows
     classes = np.unique(labels)
     tables = [
-        view.part.matrix(view.own.columns, rows) for view in views if view.own is not None and view.part is not None
+        view.share.matrix(view.own.columns, rows) for view in views if view.own is not None and view.share is not None
     ]
     if not groups or len(classes) > 20 or rows < 2 * KNOWN or len(tables) < len(views):
         return None
@@ -160,7 +160,7 @@ def feature_order(view: View, truth: Truth, victim: PartyName, rng: np.random.Ge
     contradict each other, two of different columns nearly always do: so cuts are sorted into columns without knowing
     which handle belongs to which, and the cuts of one column are added up to an order of its rows.
     """
-    return order_from(sides_of(view, victim).values(), view.rows, truth.tables[victim].columns)
+    return order_from(assignments_of(view, victim).values(), view.rows, truth.tables[victim].columns)
 
 
 def order_from(sides: Iterable[tuple[Int32Array, Int32Array]], rows: int, columns: Sequence[Column]) -> Outcome | None:
@@ -217,7 +217,7 @@ def active_order(view: View, truth: Truth, victim: PartyName, rng: np.random.Gen
     A passive party is not told whose a cut is. With two parties it is the active one's if it is not its own; with more
     the cuts of all others come together, and sort themselves into columns.
     """
-    return order_from(foreign_sides(view, victim), view.rows, truth.tables[victim].columns)
+    return order_from(foreign_assignments(view, victim), view.rows, truth.tables[victim].columns)
 
 
 @declare("labels from own cuts that won", "passive", "active", "labels", (BucketSplits,))
@@ -227,9 +227,9 @@ def own_cuts(view: View, truth: Truth, victim: PartyName, rng: np.random.Generat
     Cuts that the active party chose part the labels. The owner knows on which side of each of them its rows lie, and
     learns from a few known labels what that means, as it would from nodes if it were told any.
     """
-    if view.part is None or view.own is None:
+    if view.share is None or view.own is None:
         return None
-    records, values = view.part.records, view.part.matrix(view.own.columns, view.rows)
+    records, values = view.share.records, view.share.matrix(view.own.columns, view.rows)
     every = np.arange(view.rows, dtype=np.int32)
     sides = [
         records.goes_left(values, np.full(view.rows, at, dtype=np.int32), every) for at in range(len(records.tree))

@@ -20,7 +20,7 @@ from veilboost.crypto.csprng import KEY_BYTES, JobRandomness, unsafe_key
 from veilboost.crypto.fingerprint import content_digest
 from veilboost.crypto.lattice.keys import Blocks, Ciphertext, PublicKey, SecretKey, Sizes
 from veilboost.fixedpoint import Scale, choose_scale
-from veilboost.model.part import Part, Skeleton
+from veilboost.model.share import ModelShare, Skeleton
 from veilboost.privacy.discrete import discrete_gaussian
 from veilboost.protocols.lattice.messages import LatticeRequest, LatticeRound
 from veilboost.protocols.sealed import parameters
@@ -52,7 +52,7 @@ def seeded_keys(view: View, truth: Truth, victim: PartyName, rng: np.random.Gene
         return None
     read, seed = np.arange(min(view.rows, MOST_ROWS), dtype=np.int32), opening.key_seed.tobytes()
     guess, how = np.zeros(len(read)), "no key that follows from the seed is the active party's"
-    for name, key in _keys_of(view.config.seed, victim).items():
+    for name, key in _keys_of(view.config.random_state, victim).items():
         secret = SecretKey(JobRandomness(key).for_request("lattice key"))
         if secret.public_seed != seed:
             continue
@@ -66,7 +66,7 @@ def seeded_keys(view: View, truth: Truth, victim: PartyName, rng: np.random.Gene
     return scored(truth, victim, read, guess, f"{how}: {{value:.3f}} balanced accuracy of {len(read)} labels")
 
 
-def strip_noise(part: Part, folder: Path | None = None) -> Outcome | None:
+def strip_noise(share: ModelShare, folder: Path | None = None) -> Outcome | None:
     """Take the noise off the leaves of the first tree: it succeeds where all counts of positives come out whole.
 
     Keys are those that a seed in the model gives, in the way of release 0.1.0 and in that of `unsafe_noise_seed`, and
@@ -74,10 +74,10 @@ def strip_noise(part: Part, folder: Path | None = None) -> Outcome | None:
     content: then counts are guessed, and right ones give the noise that is there. By chance two leaves come out whole
     with a probability below 1e-6. More than `MOST_GUESSES` are not tried. None where the model has no such leaves.
     """
-    skeleton = part.skeleton
+    skeleton = share.skeleton
     if skeleton is None or skeleton.protocol != "sealed" or skeleton.trees_per_round != 1 or not skeleton.trees:
         return None
-    keys = _keys_of(skeleton.config.seed, part.party)
+    keys = _keys_of(skeleton.config.random_state, share.party)
     files = sorted(folder.rglob("*")) if folder is not None else []
     keys |= {each.name: each.read_bytes() for each in files if each.is_file() and each.stat().st_size == KEY_BYTES}
     leaves = _Leaves(skeleton)

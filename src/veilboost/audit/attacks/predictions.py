@@ -12,7 +12,7 @@ from veilboost.audit.view import ASKER, Truth, View
 from veilboost.boost.grower import LEAF, Tree
 from veilboost.boost.metrics import auc, ks
 from veilboost.data.table import PartyTable
-from veilboost.model.part import Part, Skeleton
+from veilboost.model.share import ModelShare, Skeleton
 from veilboost.types import AnyArray, BoolArray, Float64Array, Int64Array, PartyName
 
 ASKED = 200  # rows whose scores are looked into
@@ -20,7 +20,7 @@ MOST_SUMS = 1 << 16  # that half of the trees may give one row; beyond, they are
 EXACT = 1e-9  # to which a sum of leaf weights follows from a score
 FALSE_ALARMS = 0.01
 
-Sides = Mapping[tuple[int, int], AnyArray]  # at each node (tree, node): how likely each row goes left
+Assignments = Mapping[tuple[int, int], AnyArray]  # at each node (tree, node): how likely each row goes left
 
 
 @declare("membership from scores", ASKER, "active", "who was trained on")
@@ -34,11 +34,11 @@ def membership(view: View, truth: Truth, victim: PartyName, rng: np.random.Gener
     if skeleton is None:
         return None
     # A model of a horizontal job is in one hand, and every participant has all of its columns.
-    inside = {name: truth.tables.get(name, truth.tables[victim]) for name in truth.parts}
+    inside = {name: truth.tables.get(name, truth.tables[victim]) for name in truth.shares}
     if truth.held_out is not None:
         fitted = np.flatnonzero(~truth.held_out)
         inside = {name: table.take(fitted) for name, table in inside.items()}
-    losses = [_losses(skeleton, truth.parts, tables) for tables in (inside, truth.strangers)]
+    losses = [_losses(skeleton, truth.shares, tables) for tables in (inside, truth.strangers)]
     member = np.repeat([1.0, 0.0], [len(each) for each in losses])
     value = auc(member, -np.concatenate(losses))
     bar = np.quantile(losses[1], FALSE_ALARMS)
@@ -68,11 +68,11 @@ def path_restriction(view: View, truth: Truth, victim: PartyName, rng: np.random
     party is told these sides anyway: this is for scores without paths, as in secure inference.
     """
     skeleton = _whole(truth)
-    if skeleton is None or view.part is None or not skeleton.trees or skeleton.trees_per_round > 1:
+    if skeleton is None or view.share is None or not skeleton.trees or skeleton.trees_per_round > 1:
         return None
     some = rng.permutation(next(iter(truth.strangers.values())).rows)[:ASKED]
     tables = {name: table.take(some) for name, table in truth.strangers.items()}
-    true, own = _sides(truth.parts, tables), _sides({view.party: view.part}, tables)
+    true, own = _assignments(truth.shares, tables), _assignments({view.party: view.share}, tables)
     paths, prior = ([_reach(tree, at, way, len(some)) for at, tree in enumerate(skeleton.trees)] for way in (true, own))
     hits, usual, sure = list[bool](), list[bool](), list[bool]()
     for row, total in enumerate(_sums_told(skeleton, paths).tolist()):
@@ -101,19 +101,21 @@ def path_restriction(view: View, truth: Truth, victim: PartyName, rng: np.random
 
 
 def _whole(truth: Truth) -> Skeleton | None:
-    """The skeleton, where the model's parts are all there and rows that were not trained on can be asked for."""
-    found = next((part.skeleton for part in truth.parts.values() if part.skeleton is not None), None)
-    whole = found is not None and set(found.parties) == set(truth.parts) == set(truth.strangers)
+    """The skeleton, where the model's shares are all there and rows that were not trained on can be asked for."""
+    found = next((share.skeleton for share in truth.shares.values() if share.skeleton is not None), None)
+    whole = found is not None and set(found.parties) == set(truth.shares) == set(truth.strangers)
     return found if whole else None
 
 
-def _sides(parts: Mapping[PartyName, Part], tables: Mapping[PartyName, PartyTable]) -> dict[tuple[int, int], BoolArray]:
+def _assignments(
+    shares: Mapping[PartyName, ModelShare], tables: Mapping[PartyName, PartyTable]
+) -> dict[tuple[int, int], BoolArray]:
     found: dict[tuple[int, int], BoolArray] = {}
-    for name, part in parts.items():
+    for name, share in shares.items():
         every = np.arange(tables[name].rows, dtype=np.int32)
-        values = part.matrix(tables[name].columns, len(every))
-        for record, key in enumerate(zip(part.records.tree.tolist(), part.records.node.tolist(), strict=True)):
-            found[key] = part.records.goes_left(values, np.full(len(every), record, dtype=np.int32), every)
+        values = share.matrix(tables[name].columns, len(every))
+        for record, key in enumerate(zip(share.records.tree.tolist(), share.records.node.tolist(), strict=True)):
+            found[key] = share.records.goes_left(values, np.full(len(every), record, dtype=np.int32), every)
     return found
 
 
@@ -123,7 +125,7 @@ def _share_left(tree: Tree, node: int) -> float:
     return float(left / (left + right))
 
 
-def _reach(tree: Tree, number: int, sides: Sides, rows: int) -> Float64Array:
+def _reach(tree: Tree, number: int, sides: Assignments, rows: int) -> Float64Array:
     """How likely each row comes to each node, (nodes, rows); where a side is not known by the share of the training."""
     reach = np.zeros((tree.nodes, rows))
     reach[0] = 1.0
@@ -134,10 +136,10 @@ def _reach(tree: Tree, number: int, sides: Sides, rows: int) -> Float64Array:
 
 
 def _losses(
-    skeleton: Skeleton, parts: Mapping[PartyName, Part], tables: Mapping[PartyName, PartyTable]
+    skeleton: Skeleton, shares: Mapping[PartyName, ModelShare], tables: Mapping[PartyName, PartyTable]
 ) -> Float64Array:
     label = next(table.label for table in tables.values() if table.label is not None)
-    sides = _sides(parts, tables)
+    sides = _assignments(shares, tables)
     score = _scores(
         skeleton, (_reach(tree, at, sides, len(label)) for at, tree in enumerate(skeleton.trees)), len(label)
     )

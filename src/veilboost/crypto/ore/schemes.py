@@ -168,7 +168,7 @@ def _hash(secrets: AnyArray, nonce: bytes) -> UInt8Array:
 
 
 ORDER = 2**252 + 27742317777372353535851937790883648493  # of the subgroup
-_PART = 32
+_SHARE = 32
 _PARTS = 7  # G0, G1, Y0, Y1, z0, z1, hidden xi
 
 
@@ -202,7 +202,7 @@ class Pore(OreScheme):
 
     @property
     def size(self) -> int:
-        return self.bits * _PARTS * _PART
+        return self.bits * _PARTS * _SHARE
 
     def encrypt(self, keys: OreKeys, value: int, random: Csprng) -> bytes:
         self._check_value(value)
@@ -238,8 +238,8 @@ class Pore(OreScheme):
 
     def _open(self, comparison: bytes, ciphertext: bytes) -> list[_Bit]:
         bits: list[_Bit] = []
-        for start in range(0, len(ciphertext), _PARTS * _PART):
-            parts = [ciphertext[start + at * _PART : start + (at + 1) * _PART] for at in range(_PARTS)]
+        for start in range(0, len(ciphertext), _PARTS * _SHARE):
+            parts = [ciphertext[start + at * _SHARE : start + (at + 1) * _SHARE] for at in range(_PARTS)]
             z0, z1 = (int.from_bytes(part, "little") for part in parts[4:6])
             xi = int.from_bytes(_xor(parts[6], _pad(comparison, z0, z1)), "little")
             if max(z0, z1, xi) >= ORDER:
@@ -263,11 +263,11 @@ def _pad(comparison: bytes, z0: int, z1: int) -> bytes:
 
 
 def _spell(scalar: int) -> bytes:
-    return scalar.to_bytes(_PART, "little")
+    return scalar.to_bytes(_SHARE, "little")
 
 
 def _xor(one: bytes, other: bytes) -> bytes:
-    return (int.from_bytes(one, "little") ^ int.from_bytes(other, "little")).to_bytes(_PART, "little")
+    return (int.from_bytes(one, "little") ^ int.from_bytes(other, "little")).to_bytes(_SHARE, "little")
 
 
 def _base(scalar: int) -> bytes:

@@ -150,8 +150,8 @@ class Owner:
 
     def __init__(self, key: PrivateKey, draws: int, randomness: Csprng) -> None:
         self.public = key.public
-        self._p = PrimeSide(key.p, key.q, draws, randomness)
-        self._q = PrimeSide(key.q, key.p, draws, randomness)
+        self._p = PrimeFactor(key.p, key.q, draws, randomness)
+        self._q = PrimeFactor(key.q, key.p, draws, randomness)
         self._back_square = power(self._q.square, -1, self._p.square)
         self._back = power(key.q, -1, key.p)
 
@@ -172,7 +172,7 @@ class Owner:
         ]
 
 
-class PrimeSide:
+class PrimeFactor:
     """The arithmetic modulo the square of one of the primes; n = prime * other."""
 
     def __init__(self, prime: int, other: int, draws: int, randomness: Csprng) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from veilboost.boost.bins import KIND_CODES, BinLayout
 from veilboost.boost.columns import ColumnBlock, LevelBins
 from veilboost.boost.grower import Level
-from veilboost.boost.rows import Sides
+from veilboost.boost.rows import Assignments
 from veilboost.errors import MalformedMessage
 from veilboost.protocols.federboost.messages import BucketRound, Buckets, BucketSplits, BucketsRequest
 from veilboost.protocols.vertical import roles
@@ -69,10 +69,10 @@ class FederBoostCipher(roles.StatisticsCipher):
 
     def route(
         self, current: roles.ActiveRound, level: Level, requests: Mapping[PartyName, SplitRequest]
-    ) -> Mapping[PartyName, tuple[Sides, Sides]]:
+    ) -> Mapping[PartyName, tuple[Assignments, Assignments]]:
         told = {name: BucketSplits(each.tree, each.node, each.handles) for name, each in requests.items()}
         self.context.peers.ask(told, Done)
-        sides: dict[PartyName, tuple[Sides, Sides]] = {}
+        sides: dict[PartyName, tuple[Assignments, Assignments]] = {}
         for name, request in requests.items():
             block, positions = self._blocks[name], request.position.astype(np.int64)
             bins, splits = block.level_bins(level.fit, level.follow), block.splits_of(request.handles, [])

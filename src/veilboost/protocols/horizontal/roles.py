@@ -19,7 +19,7 @@ from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import Csprng, JobRandomness
 from veilboost.data.table import PartyTable
 from veilboost.errors import PeerBroken, PeerUnreachable, StaleSession, UnexpectedMessage, UnsupportedCombination
-from veilboost.model.part import Part, TrainingOutcome
+from veilboost.model.share import ModelShare, TrainingOutcome
 from veilboost.privacy.event import Account, MemoryAccount
 from veilboost.types import BoolArray, PartyName
 from veilboost.wire.channel import Peers, Pending, Reply
@@ -41,10 +41,10 @@ class ServerContext:
     watcher: Watcher | None = None
 
 
-class Voucher(Protocol):
+class Signer(Protocol):
     """Evidence that a party said something, for others who hear it from a third one."""
 
-    def vouch(self, content: bytes) -> str:
+    def sign(self, content: bytes) -> str:
         """Evidence that this party says `content`."""
         ...
 
@@ -56,7 +56,7 @@ class Voucher(Protocol):
 class Trusting:
     """Between the sides of one process, where nobody stands in the middle."""
 
-    def vouch(self, content: bytes) -> str:
+    def sign(self, content: bytes) -> str:
         return ""
 
     def check(self, party: PartyName, content: bytes, evidence: str) -> None:
@@ -74,7 +74,7 @@ class ParticipantContext:
     threads: int = 1
     randomness: JobRandomness = field(default_factory=JobRandomness)
     account: Account = field(default_factory=MemoryAccount)
-    voucher: Voucher = field(default_factory=Trusting)
+    voucher: Signer = field(default_factory=Trusting)
     held_out: BoolArray | None = None  # rows that are only watched, for validation
 
 
@@ -95,7 +95,7 @@ class HelperContext:
     patience: float = 0.0
 
 
-class ServerSide(ABC):
+class ServerRole(ABC):
     """The side that drives."""
 
     @abstractmethod
@@ -103,7 +103,7 @@ class ServerSide(ABC):
         """The whole job, from the first message to the model at every participant."""
 
 
-class ParticipantSide(ABC):
+class ParticipantRole(ABC):
     """A side with rows."""
 
     @abstractmethod
@@ -116,11 +116,11 @@ class ParticipantSide(ABC):
 
     @property
     @abstractmethod
-    def part(self) -> Part | None:
+    def share(self) -> ModelShare | None:
         """The model, once the job has ended."""
 
 
-class HelperSide(ABC):
+class HelperRole(ABC):
     """A third party. Who asks is what the channel says, not what a message claims."""
 
     @abstractmethod

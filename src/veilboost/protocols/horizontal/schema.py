@@ -12,7 +12,7 @@ import numpy as np
 from veilboost.data.schema import infer_objective
 from veilboost.data.table import PartyTable
 from veilboost.errors import LabelOutOfRange, MalformedMessage, MissingColumn, MissingLabel, MixedTypes
-from veilboost.model.part import ColumnInfo
+from veilboost.model.share import ColumnInfo
 from veilboost.types import Column, Float64Array, PartyName
 
 SAME = "give every participant the same columns, by the same names and of the same kinds"

@@ -35,7 +35,7 @@ SPEC = spec.ProtocolSpec(
             spec.OWN_SIDES,
             spec.of_passive(
                 data="features",
-                status=Status.OPEN,
+                status=Status.UNPROTECTED,
                 why="the best candidate of every node, its score and the sides of winning cuts are sent without noise",
             ),
         )

@@ -6,13 +6,13 @@ import numpy as np
 
 from veilboost.crypto.ore.api import keygen
 from veilboost.errors import UnexpectedMessage
-from veilboost.protocols.horizontal.roles import HelperContext, HelperSide
+from veilboost.protocols.horizontal.roles import HelperContext, HelperRole
 from veilboost.protocols.mal.messages import ComparisonKey, ComparisonKeyRequest, KeysRequest, SessionKeys
 from veilboost.types import PartyName
 from veilboost.wire.message import Message
 
 
-class MalAuthority(HelperSide):
+class MalAuthority(HelperRole):
     """Knows both keys, and sees no ciphertext."""
 
     def __init__(self, context: HelperContext) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from veilboost.crypto.ore.api import KEY_BYTES, SEALED_BYTES, derive
 from veilboost.crypto.ore.schemes import scheme_named
 from veilboost.errors import MalformedMessage, UnexpectedMessage
-from veilboost.protocols.horizontal.roles import HelperContext, HelperSide
+from veilboost.protocols.horizontal.roles import HelperContext, HelperRole
 from veilboost.protocols.mal import messages
 from veilboost.protocols.mal.parameters import MalOptions
 from veilboost.types import PartyName
@@ -23,7 +23,7 @@ from veilboost.wire.message import Message
 Group = tuple[PartyName, ...]
 
 
-class MalComparer(HelperSide):
+class MalComparer(HelperRole):
     """Takes one list of extremes from each participant; compares once, for one group of participants."""
 
     def __init__(self, context: HelperContext) -> None:

@@ -15,11 +15,11 @@ from veilboost.crypto.ore.schemes import scheme_named
 from veilboost.data.schema import check_labels
 from veilboost.engine.api import blas_threads
 from veilboost.errors import InvalidParameter, MalformedMessage, UnexpectedMessage, UnsupportedCombination
-from veilboost.model.part import Part
+from veilboost.model.share import ModelShare
 from veilboost.privacy.mechanism import gaussian
-from veilboost.protocols.horizontal.roles import ParticipantContext, ParticipantSide
+from veilboost.protocols.horizontal.full_model import TrainedModel, block_with_cuts, from_message
+from veilboost.protocols.horizontal.roles import ParticipantContext, ParticipantRole
 from veilboost.protocols.horizontal.schema import Schema, describe, table_in_terms_of
-from veilboost.protocols.horizontal.whole import TrainedModel, block_with_cuts, from_message
 from veilboost.protocols.mal import messages, parameters
 from veilboost.protocols.mal.masks import BucketSpace, guard_rows
 from veilboost.types import Column, Float64Array, PartyName
@@ -27,7 +27,7 @@ from veilboost.wire.channel import Reply
 from veilboost.wire.message import Done, Message
 
 
-class MalParticipant(ParticipantSide):
+class MalParticipant(ParticipantRole):
     """Answers the server; sends the comparer its extremes, and asks the authority for keys, by channels of its own."""
 
     def __init__(self, context: ParticipantContext) -> None:
@@ -42,10 +42,10 @@ class MalParticipant(ParticipantSide):
         self._extremes = Extremes(numeric, self._options)
         self._keys: OreKeys | None = None
         self._answered: tuple[messages.RowsRequest, messages.MaskedRows] | None = None
-        self._part: Part | None = None
+        self._part: ModelShare | None = None
 
     @property
-    def part(self) -> Part | None:
+    def share(self) -> ModelShare | None:
         return self._part
 
     def introduce(self) -> messages.MalColumns:

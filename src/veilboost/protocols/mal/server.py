@@ -11,10 +11,10 @@ import numpy as np
 from veilboost.boost.columns import ColumnBlock
 from veilboost.boost.objective import Objective, objective_of
 from veilboost.errors import EmptyTable, LabelOutOfRange, MalformedMessage, PeerUnreachable
-from veilboost.model.part import SplitRecords, TrainingOutcome
-from veilboost.protocols.horizontal.roles import ServerContext, ServerSide, ask_those_there, introduction
+from veilboost.model.share import SplitRecords, TrainingOutcome
+from veilboost.protocols.horizontal.full_model import bare_block, make_whole, to_message
+from veilboost.protocols.horizontal.roles import ServerContext, ServerRole, ask_those_there, introduction
 from veilboost.protocols.horizontal.schema import Schema, unify
-from veilboost.protocols.horizontal.whole import bare_block, make_whole, to_message
 from veilboost.protocols.mal import messages
 from veilboost.protocols.mal.parameters import MalOptions, cuts_of, numeric_columns
 from veilboost.protocols.mal.stumps import Stumps, sums_by_slot
@@ -24,7 +24,7 @@ from veilboost.wire.message import Done, Message
 _ROUNDING = 1e-4  # how far from a whole number a sum of 0/1 labels may lie, its masks added up
 
 
-class MalServer(ServerSide):
+class MalServer(ServerRole):
     """Two requests to every participant: its rows, and here is the model. Who is lost on the way is left out."""
 
     def __init__(self, context: ServerContext) -> None:
@@ -42,9 +42,9 @@ class MalServer(ServerSide):
         base = self._base(objective, block, label_sums)
         grown = Stumps(block, label_sums, base, objective, config, context.threads)
         grown.train(context.watcher)
-        part = make_whole("mal", schema, grown.trees, base, SplitRecords.of(grown.rules), config)
-        self._ask(rows, to_message(part), Done)
-        return TrainingOutcome(part, grown.history, reports, self._dropped)
+        share = make_whole("mal", schema, grown.trees, base, SplitRecords.of(grown.rules), config)
+        self._ask(rows, to_message(share), Done)
+        return TrainingOutcome(share, grown.history, reports, self._dropped)
 
     def _base(self, objective: Objective, block: ColumnBlock, label_sums: Float64Array) -> Float64Array:
         """The margin before the first tree: labels add up over the buckets of the first column."""

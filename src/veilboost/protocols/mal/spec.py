@@ -6,7 +6,7 @@ from functools import partial
 
 from veilboost.privacy.statement import Protection, Statement, Status
 from veilboost.protocols.cost import Cost, Needs, Room
-from veilboost.protocols.horizontal.whole import TrainedModel
+from veilboost.protocols.horizontal.full_model import TrainedModel
 from veilboost.protocols.mal.authority import MalAuthority
 from veilboost.protocols.mal.comparer import MalComparer
 from veilboost.protocols.mal.messages import MESSAGES
@@ -53,7 +53,7 @@ SPEC = ProtocolSpec(
             _of_participant(
                 data="the lowest and highest value of all",
                 adversary="the server and every participant",
-                status=Status.OPEN,
+                status=Status.UNPROTECTED,
                 why="the two ends of every column are somebody's exact values, and everybody is told them",
             ),
         )
@@ -69,16 +69,16 @@ SPEC = ProtocolSpec(
     engines=("local",),
     cost=Cost(
         here=("trees", "tree_rows", "bins"),
-        there=("people",),
-        sent=("start", "people", "extremes"),
-        answered=("people", "extremes", "rows", "table"),
+        there=("participants",),
+        sent=("start", "participants", "extremes"),
+        answered=("participants", "extremes", "rows", "table"),
         scale=4_000,
         reach=100,
-        once_here=("start", "people", "table", "bins"),
-        once_there=("people", "extremes", "rows", "table", "sorted"),
+        once_here=("start", "participants", "table", "bins"),
+        once_there=("participants", "extremes", "rows", "table", "sorted"),
         options={"guard": "allow"},
     ),
-    # The server has everyone's bins, one by one and in couples, and grows the trees.
+    # The server has everyone's bins, one by one and in pairs, and grows the trees.
     memory=lambda job, columns: Needs(here=Room(job.rows * 4.0 * columns, job.rows * 40.0)),
     relative_cost=3,
     evidence=(

@@ -26,7 +26,7 @@ from veilboost.fixedpoint import MAX_BITS, Scale, choose_scale, to_fixed
 from veilboost.types import AnyArray, BoolArray, Float32Array, Float64Array, Int32Array, Int64Array
 
 LOSSES = ("binary", "multiclass", "regression")
-MOST_CELLS = 1 << 10  # of a couple: all couples' words together should stay in the first cache
+MOST_CELLS = 1 << 10  # of a pair: all pairs' words together should stay in the first cache
 MOST_BITS = 22  # of gradients: with more, words overflow after so few rows that nothing is won
 
 
@@ -59,7 +59,9 @@ class Stumps:
         self._unlabelled = np.full(block.rows, -1.0 if objective.name == "multiclass" else 0.0)
         # What is left of g is then a probability: never negative.
         quick = objective.name in ("binary", "multiclass") and config.gradient_bits <= MOST_BITS
-        self._couples = Couples(block, block.shared_bins.bins[0]) if quick and config.colsample_bytree == 1.0 else None
+        self._pairs = (
+            ColumnPairs(block, block.shared_bins.bins[0]) if quick and config.colsample_bytree == 1.0 else None
+        )
 
     def train(self, watcher: Watcher | None = None) -> None:
         """Boost `config.n_estimators` rounds."""
@@ -77,8 +79,8 @@ class Stumps:
         if columns is not None:
             label_sums, block = _chosen(block, columns, label_sums), block.subset(columns)
         bins = block.shared_bins
-        if self._couples is not None:
-            sums = self._couples.sums(self._gradients, config.gradient_bits, self._threads)
+        if self._pairs is not None:
+            sums = self._pairs.sums(self._gradients, config.gradient_bits, self._threads)
         else:
             sums = block.histogram(bins, self._gradients, self._roots)
         sums[..., 0] -= np.rint(label_sums / scale.g_unit).astype(np.int64)
@@ -137,7 +139,7 @@ class Stumps:
         return scale
 
 
-class Couples:
+class ColumnPairs:
     """Columns taken two at a time, where every round sums all rows: half the additions, to the same sums."""
 
     def __init__(self, block: ColumnBlock, bins: AnyArray) -> None:
@@ -161,7 +163,7 @@ class Couples:
         """Sums of (g, h) per tree and slot, (trees, slots, 2), of values that are not negative and fit these bits."""
         out = np.empty((len(gradients), self._slots, 2), dtype=np.int64)
         for tree, pairs in enumerate(gradients):
-            _native.couple_sums(self._cells, self._widths, pairs, bits, out[tree], threads)
+            _native.pair_sums(self._cells, self._widths, pairs, bits, out[tree], threads)
         return out
 
 

@@ -110,7 +110,7 @@ def sums_of_nodes(
 
 
 def multiplied(square: int, *parts: list[list[int]]) -> list[list[int]]:
-    """Sums over several lots of rows: ciphertexts are added by multiplying."""
+    """Sums over several batches of rows: ciphertexts are added by multiplying."""
     return [
         [functools.reduce(lambda a, b: a * b % square, cells) for cells in zip(*nodes, strict=True)]
         for nodes in zip(*parts, strict=True)

@@ -21,13 +21,13 @@ SPEC = spec.ProtocolSpec(
         (
             spec.of_active(
                 data="labels",
-                status=Status.OPEN,
+                status=Status.UNPROTECTED,
                 why="gradients are sent in the clear; in the first round their signs are the labels",
             ),
             spec.OWN_SIDES,
             spec.of_passive(
                 data="features",
-                status=Status.OPEN,
+                status=Status.UNPROTECTED,
                 why="exact sums per bin and the sides of every winning cut are sent; raw values and cuts are not",
             ),
         )

@@ -73,12 +73,12 @@ SPEC = ProtocolSpec(
             ),
             of_passive(
                 data="statistics of features, with eps_features off",
-                status=Status.OPEN,
+                status=Status.UNPROTECTED,
                 why="exact sums, as in lattice; eps_features is off unless it is given",
             ),
             of_passive(
                 data="sides of winning cuts",
-                status=Status.OPEN,
+                status=Status.UNPROTECTED,
                 why="on which side of each winning cut of its columns a row lies is told exactly, as in every protocol "
                 "that keeps rows together; the ledger counts these bits",
             ),

@@ -11,7 +11,7 @@ import numpy as np
 from veilboost.boost.columns import ColumnBlock, Rule, in_all_columns
 from veilboost.boost.grower import Choices, Level, LevelSums, Round, SplitFinder, best_choices
 from veilboost.boost.objective import Objective
-from veilboost.boost.rows import RowGroups, Sides
+from veilboost.boost.rows import Assignments, RowGroups
 from veilboost.boost.split import Candidates, candidates_from_sums, leaf_weights, left_sums
 from veilboost.config import TrainingConfig
 from veilboost.errors import MalformedMessage
@@ -40,7 +40,7 @@ class SummedNodes(RowGroups):
     def of(self, nodes: Int64Array) -> SummedNodes:
         return SummedNodes.make(self.group[nodes], self.sums[nodes])
 
-    def split(self, left: Sides) -> SummedNodes:
+    def split(self, left: Assignments) -> SummedNodes:
         """The children; `left` are the sums of the left ones, as `SecaggFinder.split` gives them."""
         sums = np.empty((2 * self.nodes, 2), dtype=np.int64)
         sums[0::2], sums[1::2] = left, self.sums - left
@@ -78,7 +78,7 @@ class SecaggFinder(SplitFinder):
         self._all, self._block, self._trees = block, block, objective.trees_per_round
         # As in `plain`: what Poisson limits its leaves to belongs to the loss.
         self._config = replace(config, max_delta_step=objective.max_delta_step)
-        self._untold, self._depth = Told(), 0
+        self._unsent, self._depth = Told(), 0
         self.rules: dict[tuple[int, int], Rule] = {}
 
     @property
@@ -90,9 +90,9 @@ class SecaggFinder(SplitFinder):
         nothing = np.empty((self._trees, 0, 2), dtype=np.int32)
         return Round(number, nothing, scale, cast(Int32Array, self), _NO_INTS, [columns])
 
-    def take_untold(self) -> Told:
+    def take_unsent(self) -> Told:
         """What was not told yet; it counts as told."""
-        told, self._untold = self._untold, Told()
+        told, self._unsent = self._unsent, Told()
         return told
 
     def begin_round(self, start: Round) -> None:
@@ -109,7 +109,7 @@ class SecaggFinder(SplitFinder):
     def _ask_sums(self, depth: int, build: Int64Array) -> Int64Array:
         (columns,), scale = self._start.columns, self._start.scale
         request = SumsRequest(
-            *self.take_untold(),
+            *self.take_unsent(),
             number=self._start.number,
             depth=depth,
             g_exponent=scale.g_exponent,
@@ -133,7 +133,7 @@ class SecaggFinder(SplitFinder):
     def select(self, level: Level, offers: Sequence[Candidates]) -> Choices:
         return best_choices(level, offers, self._config.gamma)
 
-    def split(self, level: Level, offers: Sequence[Candidates], choices: Choices) -> tuple[Sides, Sides]:
+    def split(self, level: Level, offers: Sequence[Candidates], choices: Choices) -> tuple[Assignments, Assignments]:
         position, handles, layout = choices.position, choices.handle, self._block.layout
         at = level.open.searchsorted(position)
         sets = offers[0].left_sets(at, handles)
@@ -141,7 +141,7 @@ class SecaggFinder(SplitFinder):
         trees = self._start.number * self._trees + level.fit.group[position]
         for key, rule in zip(zip(trees.tolist(), level.node[position].tolist(), strict=True), rules, strict=True):
             self.rules[key] = in_all_columns(rule, self._start.columns[0])
-        self._untold = self._untold._replace(
+        self._unsent = self._unsent._replace(
             position=position.astype(np.int32),
             handles=handles,
             set_starts=np.cumsum([0, *(len(each) for each in sets)]).astype(np.int32),
@@ -154,9 +154,9 @@ class SecaggFinder(SplitFinder):
         weights = leaf_weights(level.totals[leaves], scale, self._config)
         told = (self._config.learning_rate * weights).astype(np.float32)
         if level.depth == self._depth:
-            self._untold = self._untold._replace(leaves=leaves.astype(np.int32), weights=told)
+            self._unsent = self._unsent._replace(leaves=leaves.astype(np.int32), weights=told)
         else:  # no sums were asked for: all nodes are leaves, and the round ends
-            self._untold = self._untold._replace(ends=told)
+            self._unsent = self._unsent._replace(ends=told)
         return weights
 
 

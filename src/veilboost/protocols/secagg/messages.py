@@ -100,7 +100,7 @@ class CutsFound(Message):
 
 
 @dataclass(frozen=True)
-class LevelTold(Message):
+class LevelResult(Message):
     """What became of the last level of a round: part of the requests below.
 
     `leaves` got `weights`, and the nodes at `position` split by `handles` (and a set of bins, where the split is one of
@@ -120,10 +120,10 @@ class LevelTold(Message):
 
 
 @dataclass(frozen=True)
-class ScaleRequest(LevelTold):
+class ScaleRequest(LevelResult):
     """Server to participant, where the loss does not bound gradients: how fine may the grid of this round be?"""
 
-    reveals: ClassVar[tuple[Reveals, ...]] = LevelTold.reveals
+    reveals: ClassVar[tuple[Reveals, ...]] = LevelResult.reveals
     number: int
 
 
@@ -139,13 +139,13 @@ class ScaleAnswer(Message):
 
 
 @dataclass(frozen=True)
-class SumsRequest(LevelTold):
+class SumsRequest(LevelResult):
     """Server to participant: sum gradients for these nodes of the next level.
 
     At depth 0 a round begins, with these columns (none: all) and this grid.
     """
 
-    reveals: ClassVar[tuple[Reveals, ...]] = LevelTold.reveals
+    reveals: ClassVar[tuple[Reveals, ...]] = LevelResult.reveals
     number: int
     depth: int
     g_exponent: int
@@ -165,10 +165,10 @@ class MaskedSums(Message):
 
 
 @dataclass(frozen=True)
-class MetricRequest(LevelTold):
+class MetricRequest(LevelResult):
     """Server to participant, where rows are kept for validation: how good is the model after this round?"""
 
-    reveals: ClassVar[tuple[Reveals, ...]] = LevelTold.reveals
+    reveals: ClassVar[tuple[Reveals, ...]] = LevelResult.reveals
     number: int
 
 

@@ -20,10 +20,10 @@ from veilboost.crypto.pairwise import KEY_BYTES, PairwiseMasks
 from veilboost.data.table import PartyTable
 from veilboost.errors import EmptyTable, MalformedMessage, UnexpectedMessage
 from veilboost.fixedpoint import MAX_BITS, Scale, choose_scale, to_fixed, to_ordered
-from veilboost.model.part import Part
-from veilboost.protocols.horizontal.roles import ParticipantContext, ParticipantSide
+from veilboost.model.share import ModelShare
+from veilboost.protocols.horizontal.full_model import TrainedModel, block_with_cuts, from_message
+from veilboost.protocols.horizontal.roles import ParticipantContext, ParticipantRole
 from veilboost.protocols.horizontal.schema import Schema, describe, table_in_terms_of
-from veilboost.protocols.horizontal.whole import TrainedModel, block_with_cuts, from_message
 from veilboost.protocols.secagg import messages
 from veilboost.protocols.secagg.accounting import releases
 from veilboost.protocols.secagg.shared import MOST_STEPS, SUM_BYTES, exact_sum, metric_of, most_values
@@ -41,7 +41,7 @@ from veilboost.types import (
 from veilboost.wire.message import Done, Message, encode
 
 
-class SecaggParticipant(ParticipantSide):
+class SecaggParticipant(ParticipantRole):
     """Answers each request once: a repeated one gets the stored answer.
 
     Masks are drawn for the whole history of requests, so none serves two contents, whatever the server sends again.
@@ -63,17 +63,17 @@ class SecaggParticipant(ParticipantSide):
         self._block: ColumnBlock | None = None
         self._last: tuple[bytes, Message] | None = None
         self._history = b""
-        self._part: Part | None = None
+        self._part: ModelShare | None = None
         self._counted = 0
         self._round, self._depth, self._ended = -1, 0, True
 
     @property
-    def part(self) -> Part | None:
+    def share(self) -> ModelShare | None:
         return self._part
 
     def introduce(self) -> messages.SecaggColumns:
         schema = describe(self._context.table, self._config.objective)
-        evidence = self._context.voucher.vouch(_signed(self._masks.public))
+        evidence = self._context.voucher.sign(_signed(self._masks.public))
         largest = float(self._weight[self._fit].max())
         exponent = max(0, math.ceil(math.log2(largest))) if largest > 0 else 0
         public = np.frombuffer(self._masks.public, np.uint8)
@@ -241,7 +241,7 @@ class SecaggParticipant(ParticipantSide):
         self._groups = [RowGroups.root(rows.astype(np.int32), trees) for rows in kept]
         self._ended = False
 
-    def _end_round(self, message: messages.LevelTold) -> None:
+    def _end_round(self, message: messages.LevelResult) -> None:
         """Take in the last leaves of the round before, once."""
         if not self._ended:
             if len(message.ends) != 2 * len(message.position):
@@ -263,7 +263,7 @@ class SecaggParticipant(ParticipantSide):
             self._hidden(self._weight[rows], digest + b"weights"), self._hidden(values, digest)
         )
 
-    def _follow(self, message: messages.LevelTold) -> list[RowGroups]:
+    def _follow(self, message: messages.LevelResult) -> list[RowGroups]:
         """What the server decided of the last level: leaves get their weights, the other nodes split."""
         nodes, block = self._groups[0].nodes, self._round_block
         every = np.sort(np.concatenate((message.leaves, message.position)))
@@ -298,7 +298,7 @@ def _signed(public: bytes) -> bytes:
     return b"veilboost secagg key " + public
 
 
-def _sets(message: messages.LevelTold, block: ColumnBlock) -> list[Int32Array]:
+def _sets(message: messages.LevelResult, block: ColumnBlock) -> list[Int32Array]:
     starts = message.set_starts
     if len(starts) != len(message.handles) + 1 or starts[0] != 0 or starts[-1] != len(message.set_bins):
         raise MalformedMessage("the sets of categories are not one for each split")

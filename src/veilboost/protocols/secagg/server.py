@@ -17,10 +17,10 @@ from veilboost.boost.objective import Objective, objective_of
 from veilboost.crypto.pairwise import KEY_BYTES
 from veilboost.errors import EmptyTable, InvalidParameter, MalformedMessage, PeerUnreachable
 from veilboost.fixedpoint import MAX_BITS, Scale, choose_scale
-from veilboost.model.part import SplitRecords, TrainingOutcome
-from veilboost.protocols.horizontal.roles import ServerContext, ServerSide, ask_those_there, introduction
+from veilboost.model.share import SplitRecords, TrainingOutcome
+from veilboost.protocols.horizontal.full_model import bare_block, make_whole, to_message
+from veilboost.protocols.horizontal.roles import ServerContext, ServerRole, ask_those_there, introduction
 from veilboost.protocols.horizontal.schema import Schema, unify
-from veilboost.protocols.horizontal.whole import bare_block, make_whole, to_message
 from veilboost.protocols.secagg import messages
 from veilboost.protocols.secagg.finder import SecaggFinder, added
 from veilboost.protocols.secagg.shared import SUM_BYTES, as_float, from_residue, metric_of, most_values
@@ -30,7 +30,7 @@ from veilboost.wire.message import Done, Message
 _NO_BOUND = np.zeros((1, 1))
 
 
-class SecaggServer(ServerSide):
+class SecaggServer(ServerRole):
     """Asks all participants the same and adds their answers up. Masks cancel only if every one answers."""
 
     def __init__(self, context: ServerContext) -> None:
@@ -65,12 +65,12 @@ class SecaggServer(ServerSide):
         if config.early_stopping_rounds is not None:
             trees = trees[: (_best_round(history) + 1) * objective.trees_per_round]
         rules = {key: rule for key, rule in finder.rules.items() if key[0] < len(trees)}
-        part = make_whole("secagg", schema, trees, base, SplitRecords.of(rules), config)
+        share = make_whole("secagg", schema, trees, base, SplitRecords.of(rules), config)
         dropped: dict[PartyName, str] = {}
-        ask_those_there(self._context.participants, dict.fromkeys(self._names, to_message(part)), dropped, Done)
+        ask_those_there(self._context.participants, dict.fromkeys(self._names, to_message(share)), dropped, Done)
         reports = {name: {"rows of all": rows} for name in self._names}
         metric = metric_of(objective, config).name if self._watches else None
-        return TrainingOutcome(part, history, reports, dropped, metric)
+        return TrainingOutcome(share, history, reports, dropped, metric)
 
     # --- the job opens ----------------------------------------------------------------------------------
 
@@ -135,12 +135,12 @@ class SecaggServer(ServerSide):
         if min(bounds) > 0:
             return choose_scale(*bounds, self._weight_bound, self._config.gradient_bits)
         # Nothing but this round's gradients bounds them.
-        answers = self._ask(messages.ScaleRequest(*finder.take_untold(), number), messages.ScaleAnswer).values()
+        answers = self._ask(messages.ScaleRequest(*finder.take_unsent(), number), messages.ScaleAnswer).values()
         return Scale(min(each.g_exponent for each in answers), min(each.h_exponent for each in answers))
 
     def _measure(self, number: int, finder: SecaggFinder) -> float:
         """The metric on validation rows, after they are told how the round ended."""
-        answers = self._ask(messages.MetricRequest(*finder.take_untold(), number), messages.MaskedMetric).values()
+        answers = self._ask(messages.MetricRequest(*finder.take_unsent(), number), messages.MaskedMetric).values()
         weights, terms = _exactly([each.weights for each in answers]), _exactly([each.terms for each in answers])
         mean = terms / weights if weights > 0 else math.nan
         return math.sqrt(mean) if metric_of(self._objective, self._config).root else mean

@@ -7,8 +7,8 @@ from veilboost.config import TrainingConfig
 from veilboost.errors import UnsupportedCombination
 from veilboost.privacy.statement import Protection, Statement, Status
 from veilboost.protocols.cost import GRADIENTS, STATE_A, VALUE, Cost, Needs, PlannedJob, Room
+from veilboost.protocols.horizontal.full_model import TrainedModel
 from veilboost.protocols.horizontal.roles import refuse_sampling
-from veilboost.protocols.horizontal.whole import TrainedModel
 from veilboost.protocols.secagg.accounting import plan
 from veilboost.protocols.secagg.messages import MESSAGES
 from veilboost.protocols.secagg.participant import SecaggParticipant
@@ -52,7 +52,7 @@ SPEC = ProtocolSpec(
                 victim="participant",
                 data="rows, through sums of all",
                 adversary="the server and every participant",
-                status=Status.OPEN,
+                status=Status.UNPROTECTED,
                 why="sums over all participants are exact, and so is the model; no noise is added to either",
             ),
         )
@@ -68,12 +68,12 @@ SPEC = ProtocolSpec(
     cost=Cost(
         here=("trees", "levels", "uploads"),
         there=("levels", "pair_levels", "tree_rows", "cells", "uploads", "masks"),
-        sent=("people", "levels", "searches", "uploads"),
-        answered=("people", "levels", "searches", "uploads"),
+        sent=("participants", "levels", "searches", "uploads"),
+        answered=("participants", "levels", "searches", "uploads"),
         scale=10_000,
         reach=100,
-        once_here=("start", "people", "searches"),
-        once_there=("people", "pairs", "table", "sorted", "beyond", "searches", "pair_searches"),
+        once_here=("start", "participants", "searches"),
+        once_there=("participants", "pairs", "table", "sorted", "beyond", "searches", "pair_searches"),
     ),
     memory=_memory,
     relative_cost=3,

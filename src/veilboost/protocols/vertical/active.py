@@ -11,11 +11,11 @@ import numpy as np
 
 from veilboost.boost.bins import BinLayout
 from veilboost.boost.grower import Choices, Level, LevelSums, Round, SplitFinder
-from veilboost.boost.rows import RowGroups, Sides
+from veilboost.boost.rows import Assignments, RowGroups
 from veilboost.boost.split import Candidates, left_sums
 from veilboost.errors import InconsistentSplit, MalformedMessage
 from veilboost.fixedpoint import MAX_BITS, Scale, weight_bits
-from veilboost.model.part import SplitRecords
+from veilboost.model.share import SplitRecords
 from veilboost.protocols.vertical import messages, roles
 from veilboost.types import BoolArray, Float64Array, Int32Array, Int64Array, PartyName, UInt8Array
 from veilboost.wire.message import Done
@@ -119,7 +119,7 @@ class VerticalActive(SplitFinder):
     def candidates(self, level: Level) -> Sequence[Candidates]:
         self._current, level = self.cipher.enter(self._current, level)
         current, own = self._current, self.context.party
-        split, told = self._tell_sides(level.depth)
+        split, told = self._send_assignments(level.depth)
         build = level.build.astype(np.int32)
         waiting = self.cipher.ask(
             current,
@@ -149,7 +149,7 @@ class VerticalActive(SplitFinder):
     def select(self, level: Level, offers: Sequence[Candidates]) -> Choices:
         return self.selector.select(self._current, level, offers)
 
-    def split(self, level: Level, offers: Sequence[Candidates], choices: Choices) -> tuple[Sides, Sides]:
+    def split(self, level: Level, offers: Sequence[Candidates], choices: Choices) -> tuple[Assignments, Assignments]:
         names = self.context.order
         winners = set(choices.owner.tolist())
         self._asked = {
@@ -193,19 +193,23 @@ class VerticalActive(SplitFinder):
                     f"{name} sent rows left that do not add up to the sums by which its split was chosen"
                 )
 
-    def _tell_sides(self, depth: int) -> tuple[Int32Array, Mapping[PartyName, tuple[UInt8Array, UInt8Array]]]:
+    def _send_assignments(self, depth: int) -> tuple[Int32Array, Mapping[PartyName, tuple[UInt8Array, UInt8Array]]]:
         """Tell every party where the rows of the level above went; the last piece goes with the level's request."""
         if self._last_split is None:
             return _NO_INTS, dict.fromkeys(self.context.peers.names, (_NO_BITS, _NO_BITS))
         split = self._last_split.choices.position.astype(np.int32)
-        pieces = {name: self._last_split.untold(self.context.order.index(name)) for name in self.context.peers.names}
+        pieces = {name: self._last_split.unsent(self.context.order.index(name)) for name in self.context.peers.names}
         last = {name: next(each) for name, each in pieces.items()}
         while following := {name: piece for name, each in pieces.items() if (piece := next(each, None)) is not None}:
-            self.context.peers.ask({name: messages.MoreSides(depth, split, *last[name]) for name in following}, Done)
+            self.context.peers.ask(
+                {name: messages.MoreAssignments(depth, split, *last[name]) for name in following}, Done
+            )
             last |= following
         return split, last
 
-    def _hear(self, depth: int, last: LastSplit, name: PartyName, answer: messages.SplitAnswer) -> tuple[Sides, Sides]:
+    def _hear(
+        self, depth: int, last: LastSplit, name: PartyName, answer: messages.SplitAnswer
+    ) -> tuple[Assignments, Assignments]:
         """The sides that a party's answer tells, and the rest of it piece by piece."""
         fit, follow = (groups.heard() for groups in last.rows_of(self.context.order.index(name)))
         while True:
@@ -215,13 +219,15 @@ class VerticalActive(SplitFinder):
                 raise MalformedMessage(f"{name} sent left/right bits for another number of rows") from None
             if fit.complete and follow.complete:
                 return fit.whole(), follow.whole()
-            answer = self.context.peers.ask({name: messages.SidesRequest(depth)}, messages.SplitAnswer)[name]
+            answer = self.context.peers.ask({name: messages.AssignmentsRequest(depth)}, messages.SplitAnswer)[name]
 
     def _tree_of(self, level: Level, positions: Int64Array) -> Int32Array:
         first = self._current.start.number * self.context.trees_per_round
         return (first + level.fit.group[positions]).astype(np.int32)
 
-    def _split_own(self, level: Level, offer: Candidates, choices: Choices, mine: Int64Array) -> tuple[Sides, Sides]:
+    def _split_own(
+        self, level: Level, offer: Candidates, choices: Choices, mine: Int64Array
+    ) -> tuple[Assignments, Assignments]:
         block, positions, handles = self._current.block, choices.position[mine], choices.handle[mine]
         sets = offer.left_sets(level.open.searchsorted(positions), handles) if block.layout.has_sets else []
         splits = block.splits_of(handles, sets)
@@ -262,7 +268,7 @@ class LastSplit:
     def __init__(self, choices: Choices, fit: RowGroups, follow: RowGroups) -> None:
         self.choices = choices
         self._groups = fit, follow
-        self.told: dict[int, tuple[Sides, Sides]] = {}  # by owner
+        self.told: dict[int, tuple[Assignments, Assignments]] = {}  # by owner
 
     def rows_of(self, owner: int) -> tuple[RowGroups, RowGroups]:
         """The fit and follow rows of this owner's nodes."""
@@ -270,7 +276,7 @@ class LastSplit:
         return self._groups[0].of(own), self._groups[1].of(own)
 
     @cached_property
-    def left(self) -> tuple[Sides, Sides]:
+    def left(self) -> tuple[Assignments, Assignments]:
         """The sides of all fit rows and of all follow rows, when all owners have told."""
         fit, follow = (
             groups.laid([(self.choices.owner == owner, told[kind]) for owner, told in self.told.items()])
@@ -278,7 +284,7 @@ class LastSplit:
         )
         return fit, follow
 
-    def untold(self, owner: int) -> Iterator[tuple[UInt8Array, UInt8Array]]:
+    def unsent(self, owner: int) -> Iterator[tuple[UInt8Array, UInt8Array]]:
         """Pieces of the sides at nodes that this owner did not split itself, of fit and of follow rows."""
         others = self.choices.owner != owner
         fit, follow = (

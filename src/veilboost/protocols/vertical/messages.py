@@ -69,7 +69,7 @@ class BeginRound(Message):
 
 
 @dataclass(frozen=True)
-class MoreSides(Message):
+class MoreAssignments(Message):
     """Active to passive: a piece of what the next `StatisticsRequest` will tell of where rows went, if it is long."""
 
     reveals = (Reveals("which rows are together in each node of each tree", "passive"),)
@@ -84,7 +84,7 @@ class StatisticsRequest(Message):
     """Active to passive: where the rows of the level above went, and which nodes of this level to sum.
 
     `split` are the positions in the level above that were split; the bits cover, in their order, the rows of those
-    nodes that the receiver did not split itself, but for those that `MoreSides` told before.
+    nodes that the receiver did not split itself, but for those that `MoreAssignments` told before.
     """
 
     reveals = (TOGETHER, Reveals("which child of two has fewer rows", "passive"))
@@ -140,7 +140,7 @@ class ClearSums(Message):
 
 
 @dataclass(frozen=True)
-class SidesRequest(Message):
+class AssignmentsRequest(Message):
     """Active to passive: the next piece of your last `SplitAnswer`."""
 
     reveals = ()
@@ -165,4 +165,4 @@ class EndTraining(Message):
 
 # What all protocols send, and what those send that keep rows by node, whatever their statistics.
 JOB: tuple[type[Message], ...] = (BeginTraining, ColumnsOffered, ResumeTraining, EndTraining, Done)
-LIFECYCLE = (*JOB, SplitRequest, SplitAnswer, SidesRequest, MoreSides)
+LIFECYCLE = (*JOB, SplitRequest, SplitAnswer, AssignmentsRequest, MoreAssignments)

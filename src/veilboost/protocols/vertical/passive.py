@@ -18,7 +18,7 @@ from veilboost.boost.rows import RowGroups
 from veilboost.config import TrainingConfig
 from veilboost.errors import InvalidParameter, MalformedMessage, UnexpectedMessage, VeilBoostError
 from veilboost.fixedpoint import MAX_BITS
-from veilboost.model.part import SplitRecords
+from veilboost.model.share import SplitRecords
 from veilboost.protocols.vertical import messages
 from veilboost.protocols.vertical.roles import PassiveCipher, PassiveContext, PassiveJob, RuleBook, role_of
 from veilboost.protocols.vertical.round_state import ColumnShuffle, RoundState, increasing, within
@@ -53,7 +53,8 @@ class VerticalPassive:
         if isinstance(message, messages.ResumeTraining):
             return self._resume(message, self._job)
         if not isinstance(
-            message, messages.StatisticsRequest | messages.SplitRequest | messages.MoreSides | messages.SidesRequest
+            message,
+            messages.StatisticsRequest | messages.SplitRequest | messages.MoreAssignments | messages.AssignmentsRequest,
         ):
             return self.cipher.other(message, self._round)
         if self._round is None:
@@ -62,9 +63,9 @@ class VerticalPassive:
             return self._statistics(message, self._round, self._job)
         if isinstance(message, messages.SplitRequest):
             return self._split(self.cipher.chosen(message), self._round, self._job)
-        if isinstance(message, messages.MoreSides):
-            return self._more_sides(message, self._round)
-        return self._next_sides(message, self._round)
+        if isinstance(message, messages.MoreAssignments):
+            return self._more_assignments(message, self._round)
+        return self._next_assignments(message, self._round)
 
     def records(self) -> SplitRecords:
         """The split records so far; when the job has ended, those of the model."""
@@ -240,13 +241,13 @@ class VerticalPassive:
         self._rules.note(keys, state.block.rules_of(splits, state.bins, position), state.columns)
         return messages.SplitAnswer(*state.split(position, splits))
 
-    def _next_sides(self, message: messages.SidesRequest, state: RoundState) -> messages.SplitAnswer:
-        piece = None if message.depth != state.depth else next(state.untold, None)
+    def _next_assignments(self, message: messages.AssignmentsRequest, state: RoundState) -> messages.SplitAnswer:
+        piece = None if message.depth != state.depth else next(state.unsent, None)
         if piece is None:
             raise UnexpectedMessage("there are no more left/right bits to tell")
         return messages.SplitAnswer(*piece)
 
-    def _more_sides(self, message: messages.MoreSides, state: RoundState) -> Done:
+    def _more_assignments(self, message: messages.MoreAssignments, state: RoundState) -> Done:
         if not state.summed or message.depth != state.depth + 1:
             raise UnexpectedMessage("left/right bits of another level")
         state.hear(message)

@@ -15,14 +15,14 @@ from typing import Any, TypeAlias
 from veilboost.boost.bins import BinLayout
 from veilboost.boost.columns import ColumnBlock, CutProposal, Rule, in_all_columns
 from veilboost.boost.grower import Choices, Level, Round, best_choices
-from veilboost.boost.rows import RowGroups, Sides
+from veilboost.boost.rows import Assignments, RowGroups
 from veilboost.boost.split import Candidates, candidates_from_sums, leaf_weights
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import JobRandomness
 from veilboost.engine.api import LOCAL, Engine
 from veilboost.errors import UnexpectedMessage
 from veilboost.fixedpoint import Scale
-from veilboost.model.part import SplitRecords
+from veilboost.model.share import SplitRecords
 from veilboost.privacy.event import Account, Adjacency, ExactRelease, MemoryAccount
 from veilboost.protocols.spec import ProtocolSpec, RoleFactory
 from veilboost.protocols.vertical.messages import BeginRound, SplitRequest, StatisticsRequest
@@ -134,7 +134,7 @@ class StatisticsCipher(ABC):
 
     def route(
         self, current: ActiveRound, level: Level, requests: Mapping[PartyName, SplitRequest]
-    ) -> Mapping[PartyName, tuple[Sides, Sides]] | None:
+    ) -> Mapping[PartyName, tuple[Assignments, Assignments]] | None:
         """Where rows go by passive parties' splits, where that is known here; None: the owners are asked."""
         return None
 

@@ -12,10 +12,10 @@ import numpy as np
 
 from veilboost.boost.bins import BinLayout
 from veilboost.boost.columns import ColumnBlock, Splits
-from veilboost.boost.rows import RowGroups, Sides, SidesHeard
+from veilboost.boost.rows import Assignments, ReceivedAssignments, RowGroups
 from veilboost.crypto.csprng import Csprng
 from veilboost.errors import MalformedMessage
-from veilboost.protocols.vertical.messages import MoreSides, SplitRequest, StatisticsRequest
+from veilboost.protocols.vertical.messages import MoreAssignments, SplitRequest, StatisticsRequest
 from veilboost.types import BoolArray, Int32Array, Int64Array, UInt8Array
 
 _NO_BITS = np.empty(0, dtype=np.uint8)
@@ -41,9 +41,9 @@ class RoundState:
     def _forget(self) -> None:
         """No node of the level is split yet, and nothing is told."""
         self._own = np.zeros(self.fit.nodes, dtype=np.bool_)
-        self._own_left: tuple[Sides, Sides] = (_NO_BITS, _NO_BITS)
-        self.untold: Iterator[tuple[UInt8Array, UInt8Array]] = iter(())
-        self._heard: Heard | None = None
+        self._own_left: tuple[Assignments, Assignments] = (_NO_BITS, _NO_BITS)
+        self.unsent: Iterator[tuple[UInt8Array, UInt8Array]] = iter(())
+        self._heard: IncomingSplit | None = None
 
     def enter(self, depth: int, fit: RowGroups, follow: RowGroups) -> None:
         """A level begins: these are its rows, and no node of it is split yet."""
@@ -62,10 +62,10 @@ class RoundState:
         fit, follow = (self.block.route(self.bins, each, splits) for each in groups)
         self._own[position] = True
         self._own_left = fit, follow
-        self.untold = zip_longest(groups[0].told(fit), groups[1].told(follow), fillvalue=_NO_BITS)
-        return next(self.untold)
+        self.unsent = zip_longest(groups[0].told(fit), groups[1].told(follow), fillvalue=_NO_BITS)
+        return next(self.unsent)
 
-    def hear(self, message: MoreSides) -> None:
+    def hear(self, message: MoreAssignments) -> None:
         """Keep a piece of what is told of the nodes that others split. Pieces without rows would have no end."""
         if not len(message.fit_left) and not len(message.follow_left):
             raise MalformedMessage("a piece of left/right bits is of no rows")
@@ -75,7 +75,7 @@ class RoundState:
         """The rows of the next level, from the sides split here and those told."""
         return self._listening(message.split).plus(message).children(self._own_left)
 
-    def _listening(self, split: Int32Array) -> Heard:
+    def _listening(self, split: Int32Array) -> IncomingSplit:
         """What was told of these nodes so far."""
         if self._heard is not None:
             if not np.array_equal(split, self._heard.split):
@@ -91,23 +91,23 @@ class RoundState:
         groups = others = self.fit.of(nodes), self.follow.of(nodes)
         if count:
             others = self.fit.of(nodes[~own]), self.follow.of(nodes[~own])
-        return Heard(split, own, groups, (others[0].heard(), others[1].heard()))
+        return IncomingSplit(split, own, groups, (others[0].heard(), others[1].heard()))
 
 
 @dataclass(frozen=True)
-class Heard:
+class IncomingSplit:
     """Where fit and follow rows (`groups`) of the nodes `split` go: known where they are `own`, else as far as told."""
 
     split: Int32Array
     own: BoolArray
     groups: tuple[RowGroups, RowGroups]
-    sides: tuple[SidesHeard, SidesHeard]
+    sides: tuple[ReceivedAssignments, ReceivedAssignments]
 
-    def plus(self, message: MoreSides | StatisticsRequest) -> Heard:
+    def plus(self, message: MoreAssignments | StatisticsRequest) -> IncomingSplit:
         fit, follow = self.sides
         return replace(self, sides=(fit.plus(message.fit_left), follow.plus(message.follow_left)))
 
-    def children(self, own_left: tuple[Sides, Sides]) -> tuple[RowGroups, RowGroups]:
+    def children(self, own_left: tuple[Assignments, Assignments]) -> tuple[RowGroups, RowGroups]:
         fit, follow = (
             groups.split(groups.laid([(self.own, known), (~self.own, told.whole())]))
             for groups, known, told in zip(self.groups, own_left, self.sides, strict=True)

@@ -118,12 +118,12 @@ def split(groups: RowGroups, pick: Pick, left: UInt8Array) -> tuple[RowGroups, I
     return children, children.counts
 
 
-def sides_of_nodes(left: UInt8Array, counts: Int64Array, chosen: BoolArray) -> UInt8Array:
+def assignments_of_nodes(left: UInt8Array, counts: Int64Array, chosen: BoolArray) -> UInt8Array:
     """Packed bits of nodes that have so many rows: those of the chosen nodes."""
     return np.packbits(np.unpackbits(left, count=int(counts.sum()))[chosen.repeat(counts)])
 
 
-def sides_laid(counts: Int64Array, masks: tuple[BoolArray, ...], *parts: UInt8Array) -> UInt8Array:
+def assignments_laid(counts: Int64Array, masks: tuple[BoolArray, ...], *parts: UInt8Array) -> UInt8Array:
     """The inverse: the packed bits of all nodes, from those of nodes that are chosen once each."""
     whole = np.empty(int(counts.sum()), dtype=np.uint8)
     for chosen, part in zip(masks, parts, strict=True):
@@ -131,14 +131,14 @@ def sides_laid(counts: Int64Array, masks: tuple[BoolArray, ...], *parts: UInt8Ar
     return np.packbits(whole)
 
 
-def sides_window(left: UInt8Array, counts: Int64Array, skip: Int64Array, take: Int64Array) -> UInt8Array:
+def assignments_window(left: UInt8Array, counts: Int64Array, skip: Int64Array, take: Int64Array) -> UInt8Array:
     """Of every node's packed bits `take` after the first `skip`."""
     place = np.arange(int(counts.sum())) - (counts.cumsum() - counts).repeat(counts)
     chosen = (place >= skip.repeat(counts)) & (place < (skip + take).repeat(counts))
     return np.packbits(np.unpackbits(left, count=len(place))[chosen])
 
 
-def sides_joined(*pieces: tuple[UInt8Array, int]) -> UInt8Array:
+def assignments_joined(*pieces: tuple[UInt8Array, int]) -> UInt8Array:
     """Packed bits, from pieces of so many rows each, if any."""
     if len(pieces) == 1:
         return pieces[0][0]

@@ -121,7 +121,7 @@ class Skeleton:
 
 
 @dataclass(frozen=True)
-class Part:
+class ModelShare:
     """What a party keeps: its columns and split records; the active party also the skeleton.
 
     `share_names`: may the column names appear in joint reports?
@@ -172,7 +172,7 @@ class TrainingOutcome:
     with the reason. `metric` is how validation rows were measured, if there were any.
     """
 
-    part: Part
+    share: ModelShare
     history: Sequence[RoundResult]
     reports: Mapping[PartyName, Mapping[str, Any]] = field(default_factory=dict[PartyName, Mapping[str, Any]])
     dropped: Mapping[PartyName, str] = field(default_factory=dict[PartyName, str])

@@ -14,7 +14,7 @@ from veilboost.boost.columns import ColumnBlock, LevelBins, as_float, category_c
 from veilboost.boost.grower import LEAF, Tree
 from veilboost.config import TrainingConfig
 from veilboost.errors import MalformedMessage, VeilBoostError
-from veilboost.model.part import ColumnInfo, Part, Skeleton, SplitRecords
+from veilboost.model.share import ColumnInfo, ModelShare, Skeleton, SplitRecords
 from veilboost.protocols.horizontal.schema import Schema
 from veilboost.types import BoolArray, Column, ColumnKind, Float32Array, Float64Array, Int32Array, UInt8Array
 from veilboost.wire.message import ArraySpec, Message, Reveals
@@ -46,8 +46,8 @@ class TrainedModel(Message):
 
 def make_whole(
     protocol: str, schema: Schema, trees: Sequence[Tree], base: Float64Array, records: SplitRecords, config: Any
-) -> Part:
-    """The part of a model whose columns are all in one hand."""
+) -> ModelShare:
+    """The share of a model whose columns are all in one hand."""
     skeleton = Skeleton(
         protocol=protocol,
         objective=schema.objective,
@@ -58,18 +58,18 @@ def make_whole(
         base_margin=base,
         config=config,
     )
-    return Part(HOLDER, schema.columns, records, skeleton)
+    return ModelShare(HOLDER, schema.columns, records, skeleton)
 
 
-def to_message(part: Part) -> TrainedModel:
-    skeleton = cast(Skeleton, part.skeleton)
-    records, trees = part.records, skeleton.trees
+def to_message(share: ModelShare) -> TrainedModel:
+    skeleton = cast(Skeleton, share.skeleton)
+    records, trees = share.records, skeleton.trees
     about = {
         "protocol": skeleton.protocol,
         "objective": skeleton.objective,
         "classes": skeleton.classes,
         "trees_per_round": skeleton.trees_per_round,
-        "columns": [(info.name, info.categories) for info in part.columns],
+        "columns": [(info.name, info.categories) for info in share.columns],
         "config": skeleton.config.to_dict(),
     }
     return TrainedModel(
@@ -88,7 +88,7 @@ def to_message(part: Part) -> TrainedModel:
     )
 
 
-def from_message(message: TrainedModel) -> Part:
+def from_message(message: TrainedModel) -> ModelShare:
     """The model that a server sent, or `MalformedMessage` where its pieces do not fit together."""
     try:
         about = cast("dict[str, Any]", json.loads(message.about))
@@ -106,7 +106,7 @@ def from_message(message: TrainedModel) -> Part:
     except (ValueError, TypeError, KeyError, IndexError, RecursionError, VeilBoostError) as error:
         raise MalformedMessage("a model whose pieces do not fit together arrived") from error
     skeleton = Skeleton(protocol, objective, classes, (HOLDER,), per_round, trees, message.base_margin, config)
-    return Part(HOLDER, columns, records, skeleton)
+    return ModelShare(HOLDER, columns, records, skeleton)
 
 
 def _trees(message: TrainedModel) -> tuple[Tree, ...]:

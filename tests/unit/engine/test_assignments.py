@@ -13,7 +13,7 @@ from support import make_columns, make_labels, sha, split_among, train
 from veilboost.audit.replay import rounds
 from veilboost.audit.sources import views_of_simulation
 from veilboost.boost import rows as boost_sides
-from veilboost.boost.rows import RowGroups, SidesHeard
+from veilboost.boost.rows import ReceivedAssignments, RowGroups
 from veilboost.config import TrainingConfig
 from veilboost.engine import rows as engine_rows
 from veilboost.engine.pool import Pool
@@ -22,8 +22,8 @@ from veilboost.engine.shards import ShardedNumbers, Shards
 from veilboost.errors import MalformedMessage, UnexpectedMessage
 from veilboost.party import simulation
 from veilboost.protocols.vertical.messages import (
-    MoreSides,
-    SidesRequest,
+    AssignmentsRequest,
+    MoreAssignments,
     SplitAnswer,
     SplitRequest,
     StatisticsRequest,
@@ -37,7 +37,7 @@ NO_BITS = np.empty(0, dtype=np.uint8)
 @pytest.fixture
 def short_pieces(monkeypatch):
     for module in (boost_sides, engine_rows):
-        monkeypatch.setattr(module, "SIDES_AT_ONCE", 16)
+        monkeypatch.setattr(module, "ASSIGNMENTS_AT_ONCE", 16)
 
 
 def scene():
@@ -60,9 +60,9 @@ def test_many_rows_are_told_in_pieces(request, protocol, count):
     run = train(tables, config, protocol, held_out=held_out, record="payload", **engine(count))
     assert sha(run) == sha(expected)
     sent = [message for _, _, message in run.transcripts["p0"].messages]
-    assert {"MoreSides", "SidesRequest"} <= {message.type_name() for message in sent}
+    assert {"MoreAssignments", "AssignmentsRequest"} <= {message.type_name() for message in sent}
     for message in sent:
-        if isinstance(message, MoreSides | StatisticsRequest | SplitAnswer):
+        if isinstance(message, MoreAssignments | StatisticsRequest | SplitAnswer):
             assert len(message.fit_left) <= 2
             assert len(message.follow_left) <= 2
 
@@ -88,13 +88,13 @@ def test_pieces_that_do_not_fit_are_refused_and_change_nothing(monkeypatch, shor
     class Meddling(MemoryChannel):
         def send(self, message):
             wrong: list[tuple[object, type[Exception]]] = []
-            if isinstance(message, MoreSides):
+            if isinstance(message, MoreAssignments):
                 other = (message.split + 1).astype(np.int32)
                 wrong = [
                     (dataclasses.replace(message, fit_left=message.fit_left[1:]), MalformedMessage),
                     (dataclasses.replace(message, split=other), MalformedMessage),
                     (dataclasses.replace(message, depth=message.depth + 1), UnexpectedMessage),
-                    (MoreSides(message.depth, message.split, NO_BITS, NO_BITS), MalformedMessage),
+                    (MoreAssignments(message.depth, message.split, NO_BITS, NO_BITS), MalformedMessage),
                 ]
             if isinstance(message, StatisticsRequest) and len(message.fit_left):
                 more = np.concatenate((message.fit_left, message.fit_left))
@@ -102,8 +102,8 @@ def test_pieces_that_do_not_fit_are_refused_and_change_nothing(monkeypatch, shor
                     (dataclasses.replace(message, fit_left=message.fit_left[1:]), MalformedMessage),
                     (dataclasses.replace(message, fit_left=more), MalformedMessage),
                 ]
-            if isinstance(message, SidesRequest):
-                wrong = [(SidesRequest(message.depth + 1), UnexpectedMessage)]
+            if isinstance(message, AssignmentsRequest):
+                wrong = [(AssignmentsRequest(message.depth + 1), UnexpectedMessage)]
             for each, error in wrong:
                 with pytest.raises(error):
                     self._handler(each)
@@ -118,7 +118,7 @@ def test_pieces_that_do_not_fit_are_refused_and_change_nothing(monkeypatch, shor
             if isinstance(message, StatisticsRequest):  # nothing was split yet
                 super_answer = super().send(message)
                 with pytest.raises(UnexpectedMessage):
-                    self._handler(SidesRequest(message.depth))
+                    self._handler(AssignmentsRequest(message.depth))
                 return super_answer
             return super().send(message)
 
@@ -126,16 +126,16 @@ def test_pieces_that_do_not_fit_are_refused_and_change_nothing(monkeypatch, shor
     expected = sha(train(tables, config))
     monkeypatch.setattr(simulation, "MemoryChannel", Meddling)
     assert sha(train(tables, config, **engine(count))) == expected
-    assert set(refused) == {"MoreSides", "StatisticsRequest", "SplitRequest", "SidesRequest"}
+    assert set(refused) == {"MoreAssignments", "StatisticsRequest", "SplitRequest", "AssignmentsRequest"}
 
 
 def test_sides_that_were_not_told_are_missed():
-    heard = SidesHeard(20)
+    heard = ReceivedAssignments(20)
     with pytest.raises(MalformedMessage, match="were not told"):
         heard.whole()
     assert heard.plus(np.packbits(np.ones(20, np.uint8))).whole().tolist() == [1] * 20
     assert not heard.complete, "what is heard never changes"
-    assert SidesHeard(0).plus(np.empty(0, np.uint8)).whole().tolist() == []
+    assert ReceivedAssignments(0).plus(np.empty(0, np.uint8)).whole().tolist() == []
 
 
 @settings(max_examples=60, deadline=None)
@@ -148,7 +148,7 @@ def test_rows_in_shards_say_the_same(rows, count, seed, splits, at_once):
     cut = Shards.of(Pool(), rows, count)
     with pytest.MonkeyPatch.context() as patch:
         for module in (boost_sides, engine_rows):
-            patch.setattr(module, "SIDES_AT_ONCE", at_once)
+            patch.setattr(module, "ASSIGNMENTS_AT_ONCE", at_once)
         here, there = RowGroups.root(np.arange(rows, dtype=np.int32), 1), ShardedNumbers.every(cut).at_roots(1)
         for _ in range(splits):
             left = rng.integers(2, size=here.size).astype(np.uint8)

@@ -6,7 +6,7 @@ import pytest
 from veilboost.align.api import AlignContext, Alignment
 from veilboost.align.clear import align_by_id
 from veilboost.align.memory import MemoryFederation, align_in_memory
-from veilboost.align.preshared import OrderCheck, OrderConfirmed, PresharedPassive, order_digest
+from veilboost.align.prealigned import OrderCheck, OrderConfirmed, PresharedPassive, order_digest
 from veilboost.data.table import PartyTable, id_order
 from veilboost.errors import EmptyIntersection, MalformedMessage, RowsDiffer, UnexpectedMessage
 from veilboost.types import Column
@@ -57,7 +57,7 @@ def test_no_common_row():
 
 
 def test_the_same_order_is_confirmed_and_kept():
-    done = align_in_memory("preshared", {"a": np.array([5, 3, 9]), "b": np.array(["5", " 3", "9"])}, "a")
+    done = align_in_memory("prealigned", {"a": np.array([5, 3, 9]), "b": np.array(["5", " 3", "9"])}, "a")
     for alignment in done.alignments.values():
         assert alignment.positions.tolist() == [0, 1, 2]
     assert done.rounds == 1
@@ -73,7 +73,7 @@ def test_the_same_order_is_confirmed_and_kept():
     ],
 )
 def test_other_rows_or_another_order_are_refused_at_both(ids, says):
-    federation = MemoryFederation("preshared", {"a": np.array([5, 3, 9]), "b": np.array(ids)}, "a")
+    federation = MemoryFederation("prealigned", {"a": np.array([5, 3, 9]), "b": np.array(ids)}, "a")
     with pytest.raises(RowsDiffer, match=says):
         federation.driver.align()
     with pytest.raises(UnexpectedMessage):
@@ -107,7 +107,7 @@ def test_an_echo_is_not_taken_for_a_confirmation():
     def around(who, handler):
         return lambda message: OrderConfirmed(message.digest)
 
-    federation = MemoryFederation("preshared", {"a": np.array([5, 3]), "b": np.array([1, 2])}, "a", around=around)
+    federation = MemoryFederation("prealigned", {"a": np.array([5, 3]), "b": np.array([1, 2])}, "a", around=around)
     with pytest.raises(RowsDiffer, match="b has other rows"):
         federation.driver.align()
 
@@ -115,4 +115,4 @@ def test_an_echo_is_not_taken_for_a_confirmation():
 def test_nothing_to_align():
     nobody = np.array([], dtype=np.int64)
     with pytest.raises(EmptyIntersection):
-        align_in_memory("preshared", {"a": nobody, "b": nobody}, "a")
+        align_in_memory("prealigned", {"a": nobody, "b": nobody}, "a")

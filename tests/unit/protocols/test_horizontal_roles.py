@@ -18,9 +18,9 @@ from veilboost.errors import (
 )
 from veilboost.model.joined import join
 from veilboost.party.simulation import SERVER, simulate_training
+from veilboost.protocols.horizontal.full_model import from_message, to_message
 from veilboost.protocols.horizontal.roles import ask_those_there
 from veilboost.protocols.horizontal.schema import Schema, describe, table_in_terms_of, unify
-from veilboost.protocols.horizontal.whole import from_message, to_message
 from veilboost.protocols.mal.messages import KeysRequest
 from veilboost.types import Column
 from veilboost.wire.channel import Peers
@@ -124,7 +124,7 @@ def part():
     table = PartyTable(np.arange(200), tuple(columns), make_labels(1, columns))
     tables = {"a": table.take(np.arange(100)), "b": table.take(np.arange(100, 200))}
     config = TrainingConfig(objective="binary", n_estimators=3, max_depth=3, max_bin=8)
-    return simulate_training(tables, SERVER, "secagg", config).outcome.part
+    return simulate_training(tables, SERVER, "secagg", config).outcome.share
 
 
 def test_a_model_comes_back(part):

@@ -1,4 +1,4 @@
-"""`preshared`: rows that parties agreed on before, checked to be in the same order by salted digests of all ids."""
+"""`prealigned`: rows that parties agreed on before, checked to be in the same order by salted digests of all ids."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class PresharedPassive(PassiveAligner):
 
 
 SPEC = AlignmentSpec(
-    name="preshared",
+    name="prealigned",
     summary="the parties already agreed on rows and order; only a salted digest of the order is compared",
     source="reference",
     finds_by_id=False,

@@ -9,7 +9,7 @@ import pytest
 
 from veilboost.errors import ForeignCertificate, MalformedMessage, NotACertificate, UnknownPeer, VeilBoostError
 from veilboost.party.certs import init_authority, issue
-from veilboost.party.horizontal import CertificateVoucher
+from veilboost.party.horizontal import CertificateSigner
 from veilboost.party.identity import load_identity
 from veilboost.party.policy import Policy
 
@@ -30,17 +30,17 @@ def identities(tmp_path_factory):
 
 
 def voucher(identity, peers=("north", "south"), session=SESSION, revoked=frozenset(), pinned="any"):
-    return CertificateVoucher(identity, Policy(peers=dict.fromkeys(peers, (pinned,))), revoked, session)
+    return CertificateSigner(identity, Policy(peers=dict.fromkeys(peers, (pinned,))), revoked, session)
 
 
 def test_a_peer_believes_what_was_signed(identities):
-    evidence = voucher(identities["here", "north"]).vouch(CONTENT)
+    evidence = voucher(identities["here", "north"]).sign(CONTENT)
     voucher(identities["here", "south"]).check("north", CONTENT, evidence)
 
 
 def test_nothing_else_is_believed(identities):
     north, south = identities["here", "north"], identities["here", "south"]
-    evidence = voucher(north).vouch(CONTENT)
+    evidence = voucher(north).sign(CONTENT)
     fingerprint = north.fingerprint
     for reader, party, content, error in [
         (voucher(south), "north", b"another key", MalformedMessage),
@@ -62,7 +62,7 @@ def test_garbage_is_refused(identities, evidence):
 
 
 def test_a_certificate_is_checked_as_at_the_door(identities):
-    good = json.loads(voucher(identities["here", "north"]).vouch(CONTENT))
+    good = json.loads(voucher(identities["here", "north"]).sign(CONTENT))
     with pytest.raises(NotACertificate):
         voucher(identities["here", "south"]).check("north", CONTENT, json.dumps(good | {"certificate": "none"}))
     stranger = replace(identities["here", "south"], ca=identities["elsewhere", "south"].ca)

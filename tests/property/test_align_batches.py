@@ -1,4 +1,4 @@
-"""Rows found lot by lot are the rows that are found at once, in one order at every party."""
+"""Rows found batch by batch are the rows that are found at once, in one order at every party."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_align import as_array, federations, rule
 
-from veilboost.align.ids import DealtIds, canonical_ids
+from veilboost.align.ids import BatchedIds, canonical_ids
 from veilboost.align.memory import MemoryFederation
 from veilboost.engine.pool import Pool
 from veilboost.engine.shards import Shards
@@ -23,19 +23,19 @@ def in_shards(ids, count):
     return Shards.of(Pool(), len(ids), count).place(ids) if len(ids) else ids
 
 
-def by_lots(name, ids, lots, salt, dealers):
-    """The rows of every party, lot after lot, each lot aligned by itself; others than dealers show all in each."""
-    dealt = {party: DealtIds(own, lots, salt, 0 if party in dealers else 99) for party, own in ids.items()}
+def by_batches(name, ids, batches, salt, dealers):
+    """The rows of every party, batch after batch, each aligned by itself; parties that do not deal show all in each."""
+    dealt = {party: BatchedIds(own, batches, salt, 0 if party in dealers else 99) for party, own in ids.items()}
     found = {party: [] for party in ids}
-    for number in range(lots):
-        here = {party: each.lot(number) for party, each in dealt.items()}
-        federation = MemoryFederation(name, {party: lot.ids for party, lot in here.items()}, "p0")
+    for number in range(batches):
+        here = {party: each.batch(number) for party, each in dealt.items()}
+        federation = MemoryFederation(name, {party: batch.ids for party, batch in here.items()}, "p0")
         try:
             aligned = federation.result(federation.driver.align()).alignments
         except EmptyIntersection:
             continue
-        for party, lot in here.items():
-            found[party] += lot.rows_of(aligned[party].by_id(lot.ids).positions).tolist()
+        for party, batch in here.items():
+            found[party] += batch.rows_of(aligned[party].by_id(batch.ids).positions).tolist()
     return found
 
 
@@ -43,12 +43,12 @@ def by_lots(name, ids, lots, salt, dealers):
 def test_lots_find_what_is_common(name, examples):
     @settings(max_examples=examples, deadline=None)
     @given(federations(), st.integers(1, 7), SALTS, st.integers(1, 4), st.booleans())
-    def check(columns, lots, salt, shards, all_deal):
+    def check(columns, batches, salt, shards, all_deal):
         ids = {
             party: in_shards(as_array(values), shards if party == "p1" else 1) if party != "p0" else as_array(values)
             for party, values in columns.items()
         }
-        found = by_lots(name, ids, lots, salt, set(columns) if all_deal else {"p1"})
+        found = by_batches(name, ids, batches, salt, set(columns) if all_deal else {"p1"})
         people = [[rule(columns[party][row]) for row in rows] for party, rows in found.items()]
         assert all(each == people[0] for each in people), "the order is the same at every party"
         assert len(people[0]) == len(set(people[0]))
@@ -59,12 +59,12 @@ def test_lots_find_what_is_common(name, examples):
 
 @settings(max_examples=60, deadline=None)
 @given(st.sets(st.integers(-10, 99), min_size=1), st.integers(1, 7), SALTS, st.integers(1, 5))
-def test_every_id_is_in_one_lot_whatever_it_is_written_as_and_wherever_it_lies(numbers, lots, salt, count):
+def test_every_id_is_in_one_lot_whatever_it_is_written_as_and_wherever_it_lies(numbers, batches, salt, count):
     ids = np.array(sorted(numbers))
     texts = in_shards(np.array([f" {number}" for number in ids[::-1]]), count)
     seen = []
-    for number in range(lots):
-        one, other = (DealtIds(each, lots, salt, fewest=0).lot(number) for each in (ids, texts))
+    for number in range(batches):
+        one, other = (BatchedIds(each, batches, salt, fewest=0).batch(number) for each in (ids, texts))
         assert sorted(canonical_ids(one.ids)) == sorted(canonical_ids(other.ids))
         np.testing.assert_array_equal(ids[one.rows], one.ids)
         np.testing.assert_array_equal(np.asarray(texts)[other.rows], other.ids)
@@ -75,11 +75,11 @@ def test_every_id_is_in_one_lot_whatever_it_is_written_as_and_wherever_it_lies(n
 def test_where_nobody_deals_nobody_is_found_twice():
     ids = {"p0": np.arange(9), "p1": np.arange(9)}
     with pytest.raises(FalseIntersection, match="VB-1203"):
-        by_lots("hmac_csp", ids, 3, bytes(16), dealers=set())
+        by_batches("hmac_csp", ids, 3, bytes(16), dealers=set())
 
 
 def test_lots_are_about_as_large_and_follow_the_salt():
     ids = np.arange(20_000)
-    sizes = [len(DealtIds(ids, 8, salt).lot(0).ids) for salt in (b"a" * 16, b"b" * 16)]
+    sizes = [len(BatchedIds(ids, 8, salt).batch(0).ids) for salt in (b"a" * 16, b"b" * 16)]
     assert all(2300 < size < 2700 for size in sizes)
-    assert DealtIds(ids, 8, b"a" * 16).lot(0).ids.tolist() != DealtIds(ids, 8, b"b" * 16).lot(0).ids.tolist()
+    assert BatchedIds(ids, 8, b"a" * 16).batch(0).ids.tolist() != BatchedIds(ids, 8, b"b" * 16).batch(0).ids.tolist()

@@ -1,4 +1,4 @@
-"""Parties whose tables stay in shards align lot by lot: the same model, and nobody falls out of step unnoticed."""
+"""Parties whose tables stay in shards align batch by batch: the same model, and nobody falls out of step unnoticed."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ from veilboost.errors import (
     RowsDiffer,
     UnexpectedMessage,
 )
-from veilboost.party import lots
+from veilboost.party import batches
 from veilboost.party import vertical as job_session
+from veilboost.party.batches import HelperBatches, agreed_batches
 from veilboost.party.coordinator import Watch
 from veilboost.party.daemon import PartyHost
 from veilboost.party.identity import peer_identity
-from veilboost.party.lots import HelpedLots, agreed_lots
-from veilboost.party.messages import Accepted, BeginAlignment, EndAlignment, Finish, NextLot, Propose
+from veilboost.party.messages import Accepted, BeginAlignment, EndAlignment, Finish, NextBatch, Propose
 from veilboost.party.predicting import LivePredictor
 from veilboost.party.settings import DataSettings
 from veilboost.wire.message import Done, encode
 from veilboost.wire.rpc import Kind, Packet
 from veilboost.wire.transcript import read_transcript
 
-LOT_ROWS, SHARD_ROWS = 70, 64  # tables have 336 rows: 5 lots, 6 shards
+LOT_ROWS, SHARD_ROWS = 70, 64  # tables have 336 rows: 5 batches, 6 shards
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    monkeypatch.setattr(lots, "LOT_ROWS", LOT_ROWS)
+    monkeypatch.setattr(batches, "LOT_ROWS", LOT_ROWS)
     monkeypatch.setattr(sharded, "MOST_ROWS", SHARD_ROWS)
 
 
@@ -75,7 +75,7 @@ def test_tables_in_shards_give_the_model_of_tables_in_memory(town, protocol):
     for alignment in ("ecdh", "hmac_csp"):
         assert town.train(alignment, alignment=alignment, protocol=protocol) == expected
         folders = [town.run(owner, alignment) for owner in ("bank", "shop")]
-        assert [folder.lots for folder in folders] == [5, 5]
+        assert [folder.batches for folder in folders] == [5, 5]
         ids = [town.columns[folder.status["party"]]["id"][folder.alignment] for folder in folders]
         assert ids[0].tolist() == ids[1].tolist()
 
@@ -85,8 +85,8 @@ def test_a_party_in_memory_deals_its_ids_for_one_that_is_not(town, owner):
     in_shards(town, owner)
     told = []
     assert town.train("mixed", watch=Watch(stage=told.append)) == town.simulated()
-    assert "aligning rows of lot 5 of 5" in told
-    assert {town.run(each, "mixed").lots for each in ("bank", "shop")} == {5}
+    assert "aligning rows of batch 5 of 5" in told
+    assert {town.run(each, "mixed").batches for each in ("bank", "shop")} == {5}
 
 
 def test_a_party_with_few_rows_shows_nobody_where_they_fall(town, monkeypatch):
@@ -102,7 +102,7 @@ def test_a_party_with_few_rows_shows_nobody_where_they_fall(town, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(EcdhActive, "__init__", counting)
         town.train("first")
-    assert sizes == [200] * 5, "all of its ids in every lot"
+    assert sizes == [200] * 5, "all of its ids in every batch"
     assert town.run("bank", "first").rows == np.isin(few["id"], town.columns["shop"]["id"]).sum()
     assert town.train("second") == town.simulated()
 
@@ -112,7 +112,7 @@ def test_among_tables_in_memory_nothing_changes(town):
     assert town.train("whole", watch=Watch(stage=told.append)) == town.simulated()
     assert told == ["reading the table", "asking the parties", "preparing ids", "aligning rows", "training"]
     kinds = [entry.message for entry in read_transcript(town.run("shop", "whole").path / "transcript")]
-    assert "NextLot" not in kinds
+    assert "NextBatch" not in kinds
 
 
 def test_rows_of_which_some_are_kept_to_validate_on(town):
@@ -122,8 +122,8 @@ def test_rows_of_which_some_are_kept_to_validate_on(town):
 
 
 def test_one_lot_keeps_the_rows_of_one_machine_for_validation_and_samples(town, monkeypatch):
-    """Below a million rows there is one lot, and what is drawn by place is drawn alike."""
-    monkeypatch.setattr(lots, "LOT_ROWS", 1 << 20)
+    """Below a million rows there is one batch, and what is drawn by place is drawn alike."""
+    monkeypatch.setattr(batches, "LOT_ROWS", 1 << 20)
     sampled = replace(CONFIG, subsample=0.6)
     here = town.train("here", config=sampled, validation=0.25)
     in_shards(town, "bank", "shop")
@@ -134,10 +134,10 @@ def test_rows_in_the_same_order_already_are_checked_lot_by_lot(town):
     columns = town.columns["bank"]
     town.write("shop", {"id": columns["id"]} | {"z": np.random.default_rng(1).normal(size=len(columns["id"]))})
     in_shards(town, "bank", "shop")
-    assert town.train("same", alignment="preshared") == town.simulated()
+    assert town.train("same", alignment="prealigned") == town.simulated()
     town.write("shop", {"id": columns["id"][::-1], "z": np.arange(len(columns["id"]), dtype=float)})
     with pytest.raises(PeerRefused, match="VB-1202"):
-        town.train("turned", alignment="preshared")
+        town.train("turned", alignment="prealigned")
 
 
 # --- going on, and predicting -----------------------------------------------------------------------------------------
@@ -254,22 +254,22 @@ def test_lots_out_of_step_are_refused_and_the_party_lives(town, certificates):
     in_shards(town, "shop")
     ask = Asker(town, certificates)
     assert ask.begin() is None
-    assert ask(NextLot(1, 0)) == "VB-1403", "before the alignment began"
-    for wrong in (0, -3, 4, lots.MOST_LOTS + 1, 1 << 60):  # four are fewer than this table needs
+    assert ask(NextBatch(1, 0)) == "VB-1403", "before the alignment began"
+    for wrong in (0, -3, 4, batches.MOST_BATCHES + 1, 1 << 60):  # four are fewer than this table needs
         assert ask(salted(wrong)) == "VB-1401"
     assert ask(salted(5, bytes(99))) == "VB-1401"
     assert ask(salted(5)) is None
     assert ask(salted(5)) == "VB-1403", "begun once more"
     for wrong in (0, 2, 5, -1):
-        assert ask(NextLot(wrong, 0)) == "VB-1403"
-    assert ask(NextLot(1, 0)) == "VB-1403", "lot 0 was not aligned"
+        assert ask(NextBatch(wrong, 0)) == "VB-1403"
+    assert ask(NextBatch(1, 0)) == "VB-1403", "batch 0 was not aligned"
     assert ask(EndAlignment(0)) == "VB-1403"
     play_a_lot(ask)
-    for wrong in (NextLot(2, 0), NextLot(0, 0), NextLot(1, 3), EndAlignment(0)):
+    for wrong in (NextBatch(2, 0), NextBatch(0, 0), NextBatch(1, 3), EndAlignment(0)):
         assert ask(wrong) == "VB-1403"
-    assert ask(NextLot(1, 0)) is None
+    assert ask(NextBatch(1, 0)) is None
     play_a_lot(ask)
-    assert ask(NextLot(1, 0)) == "VB-1403", "the same lot once more"
+    assert ask(NextBatch(1, 0)) == "VB-1403", "the same batch once more"
     assert ask(Finish(completed=False)) is None
     assert ask.begin() is None
     assert ask(salted(5)) is None
@@ -278,29 +278,29 @@ def test_lots_out_of_step_are_refused_and_the_party_lives(town, certificates):
 
 
 def test_a_peer_that_asks_for_impossible_lots_is_refused():
-    assert agreed_lots(2, {"shop": Accepted("1", False, 7), "csp": Accepted("1", False)}) == 7
-    assert agreed_lots(9, {"shop": Accepted("1", False, 7)}) == 9
-    for wrong in (0, -1, lots.MOST_LOTS + 1):
+    assert agreed_batches(2, {"shop": Accepted("1", False, 7), "csp": Accepted("1", False)}) == 7
+    assert agreed_batches(9, {"shop": Accepted("1", False, 7)}) == 9
+    for wrong in (0, -1, batches.MOST_BATCHES + 1):
         with pytest.raises(MalformedMessage, match="shop asks for"):
-            agreed_lots(1, {"shop": Accepted("1", False, wrong)})
+            agreed_batches(1, {"shop": Accepted("1", False, wrong)})
 
 
 def test_lots_that_nobody_deals_are_found_out(town, monkeypatch):
     for owner in ("bank", "shop"):
         town.write(owner, {name: column[:150] for name, column in town.columns[owner].items()})
-    monkeypatch.setattr(job_session, "wished_lots", lambda settings: 5)
+    monkeypatch.setattr(job_session, "requested_batches", lambda settings: 5)
     with pytest.raises(FalseIntersection, match="VB-1203"):
         town.train("first")
 
 
 def test_a_list_that_is_only_compared_is_not_cut_smaller_than_it_must_be(town, certificates, monkeypatch):
-    """Else whoever asks for many lots could guess one id at a time."""
+    """Else whoever asks for many batches could guess one id at a time."""
     columns = town.columns["bank"]
     town.write("shop", {"id": columns["id"], "z": np.arange(len(columns["id"]), dtype=float)})
-    monkeypatch.setattr(job_session, "wished_lots", lambda settings: 6)
-    with pytest.raises(RowsDiffer, match="VB-1202: a party asks for lots of more rows"):
-        town.train("first", alignment="preshared")
-    ask = Asker(town, certificates, alignment="preshared")
+    monkeypatch.setattr(job_session, "requested_batches", lambda settings: 6)
+    with pytest.raises(RowsDiffer, match="VB-1202: a party asks for batches of more rows"):
+        town.train("first", alignment="prealigned")
+    ask = Asker(town, certificates, alignment="prealigned")
     assert ask.begin() is None
     assert ask(salted(6)) == "VB-1202"
     assert ask(salted(5)) is None
@@ -309,12 +309,12 @@ def test_a_list_that_is_only_compared_is_not_cut_smaller_than_it_must_be(town, c
 
 def test_a_third_party_is_made_anew_for_each_lot_and_for_none_twice():
     made = []
-    helped = HelpedLots(lambda: made.append(len(made)))
+    helped = HelperBatches(lambda: made.append(len(made)))
 
     def tell(message):
         assert helped.handle("bank", message, drives=True) == Done()
 
-    for early in (NextLot(1, 0), EndAlignment(0)):
+    for early in (NextBatch(1, 0), EndAlignment(0)):
         with pytest.raises(UnexpectedMessage, match="not begun"):
             tell(early)
     with pytest.raises(MalformedMessage):
@@ -322,13 +322,13 @@ def test_a_third_party_is_made_anew_for_each_lot_and_for_none_twice():
     tell(BeginAlignment(3))
     with pytest.raises(UnexpectedMessage, match="already"):
         tell(BeginAlignment(3))
-    tell(NextLot(1, 0))
+    tell(NextBatch(1, 0))
     for wrong in (1, 0, 3):
-        with pytest.raises(UnexpectedMessage, match="came after lot 1"):
-            tell(NextLot(wrong, 0))
-    with pytest.raises(UnexpectedMessage, match="would end after lot 1"):
+        with pytest.raises(UnexpectedMessage, match="came after batch 1"):
+            tell(NextBatch(wrong, 0))
+    with pytest.raises(UnexpectedMessage, match="would end after batch 1"):
         tell(EndAlignment(0))
-    tell(NextLot(2, 0))
+    tell(NextBatch(2, 0))
     assert not helped.over
     tell(EndAlignment(0))
     assert helped.over
@@ -338,11 +338,11 @@ def test_a_third_party_is_made_anew_for_each_lot_and_for_none_twice():
 def test_third_parties_are_not_told_the_salt_nor_the_common_rows(town):
     in_shards(town, "bank", "shop")
     town.train("first", alignment="hmac_csp", record="payload")
-    seen = seen_in(town.run("bank", "first").path, (BeginAlignment, NextLot, EndAlignment))
+    seen = seen_in(town.run("bank", "first").path, (BeginAlignment, NextBatch, EndAlignment))
     for each in seen:
         helper = each.peer in {"ta", "csp"}
         if isinstance(each.message, BeginAlignment):
-            assert len(each.message.salt) == (0 if helper else lots.SALT_BYTES)
+            assert len(each.message.salt) == (0 if helper else batches.SALT_BYTES)
         elif helper:
             assert each.message.rows == 0
     assert len(seen) == 3 * (5 + 1)
