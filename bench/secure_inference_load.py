@@ -41,7 +41,7 @@ def _write(folder: Path, name: str, ports: dict[str, int]) -> None:
     (folder / f"{name}.toml").write_text(
         f'name = "{name}"\nlisten = "127.0.0.1:{ports.get(name, 0)}"\nruns = "runs-{name}"\nthreads = 2\n{peers}'
         f'[certificates]\ncert = "{name}.crt"\nkey = "{name}.key"\nca = "ca.crt"\n{data}'
-        '[policy]\nprotocols = ["elxgb"]\naccept_exposed = ["elxgb"]\npredictions_per_day = 1000000\n'
+        '[policy]\nprotocols = ["elxgb"]\nallow_unprotected = ["elxgb"]\npredictions_per_day = 1000000\n'
         f'serve_users = ["bank"]\n[policy.peers]\n{allowed}\n'
     )
 

@@ -15,7 +15,7 @@ import pytest
 from pyarrow import parquet
 from typer.testing import CliRunner
 
-from lotted import Lotted, lotted_certificates
+from sharded_parties import Lotted, lotted_certificates
 from support import make_columns, make_labels, sha, split_among, train
 from veilboost.align.clear import align_by_id, meet_in_place
 from veilboost.cli.main import app

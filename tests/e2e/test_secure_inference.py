@@ -58,7 +58,7 @@ def write(folder, name, addresses, listen="127.0.0.1:0"):
         f'name = "{name}"\nlisten = "{listen}"\nruns = "runs-{name}"\nthreads = 1\n{peers}'
         f'[certificates]\ncert = "{name}.crt"\nkey = "{name}.key"\nca = "ca.crt"\n{data}'
         "[limits]\nwait_seconds = 6\n"
-        '[policy]\nprotocols = ["elxgb"]\naccept_exposed = ["elxgb"]\n'
+        '[policy]\nprotocols = ["elxgb"]\nallow_unprotected = ["elxgb"]\n'
         'predictions_per_day = 60\nserve_users = ["bank"]\n'
         f"[policy.peers]\n{policy}\n"
     )

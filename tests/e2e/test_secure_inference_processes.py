@@ -71,7 +71,7 @@ class Street:
             f'name = "{name}"\nlisten = "127.0.0.1:{self.ports.get(name, 0)}"\nruns = "runs-{name}"\nthreads = 1\n'
             f'{peers}[certificates]\ncert = "{name}.crt"\nkey = "{name}.key"\nca = "ca.crt"\n{data}'
             "[limits]\nwait_seconds = 30\n"
-            f'[policy]\nprotocols = ["elxgb"]\naccept_exposed = ["elxgb"]\npredictions_per_day = 100\n{serves}'
+            f'[policy]\nprotocols = ["elxgb"]\nallow_unprotected = ["elxgb"]\npredictions_per_day = 100\n{serves}'
             f"[policy.peers]\n{allowed}\n"
         )
 

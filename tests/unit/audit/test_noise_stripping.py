@@ -52,7 +52,7 @@ def test_the_noise_of_a_model_stays():
 
 
 def test_noise_of_a_known_seed_is_taken_off():
-    found = strip_noise(model(unsafe_noise_seed=STUMP.seed))
+    found = strip_noise(model(unsafe_noise_seed=STUMP.random_state))
     assert found.succeeded
     assert found.value == 1.0
     assert "unsafe_key" in found.sentence
@@ -60,7 +60,7 @@ def test_noise_of_a_known_seed_is_taken_off():
 
 
 def old_key(party, unsafe_noise_seed):
-    return JobRandomness(hashlib.sha256(f"simulation {STUMP.seed} {party}".encode()).digest())
+    return JobRandomness(hashlib.sha256(f"simulation {STUMP.random_state} {party}".encode()).digest())
 
 
 def test_noise_from_the_seed_as_in_the_first_release_is_taken_off(monkeypatch):
@@ -122,7 +122,7 @@ def test_ciphertexts_stay_closed(protocol):
 
 @PROTOCOLS
 def test_ciphertexts_under_a_key_from_the_seed_tell_every_label(protocol):
-    found = opened(protocol, unsafe_noise_seed=STUMP.seed)
+    found = opened(protocol, unsafe_noise_seed=STUMP.random_state)
     assert found.verdict == "succeeded"
     assert found.outcome.value == 1.0
 

@@ -66,7 +66,7 @@ def samples(draw):
     gradients = rng.integers(-most, most + 1, size=(trees, rows, 2)).astype(np.int32)
     pool = np.flatnonzero(rng.random(rows) < 0.8).astype(np.int32)
     top = draw(st.integers(1, 99))
-    config = goss(top / 100, draw(st.integers(1, 100 - top)) / 100, seed=draw(st.integers(0, 5)))
+    config = goss(top / 100, draw(st.integers(1, 100 - top)) / 100, random_state=draw(st.integers(0, 5)))
     return (pool if len(pool) else np.zeros(1, dtype=np.int32)), gradients, config
 
 
@@ -90,7 +90,7 @@ def test_the_largest_are_kept_and_some_of_the_rest_drawn(case):
 def test_the_draw_follows_the_seed_and_the_round():
     pool, gradients = np.arange(200, dtype=np.int32), np.zeros((1, 200, 2), dtype=np.int32)
     draws = {
-        sample_rows(pool, gradients, number, goss(seed=seed)).amplified.tobytes()
+        sample_rows(pool, gradients, number, goss(random_state=seed)).amplified.tobytes()
         for number in range(3)
         for seed in range(3)
     }

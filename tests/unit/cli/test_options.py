@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import pytest
@@ -79,8 +80,9 @@ def test_an_option_without_name_or_value_or_given_twice_is_refused(given: tuple[
 
 def test_names_come_from_the_flag_or_in_kebab_case() -> None:
     flags = {item.name: option_flag(item) for item in FIELDS}
-    assert flags["n_estimators"] == "--trees"
-    assert flags["max_depth"] == "--depth"
+    assert flags["n_estimators"] == "--n-estimators"
+    assert flags["max_depth"] == "--max-depth"
+    assert _run("--trees", "7", "--depth", "3") == _run("--n-estimators", "7", "--max-depth", "3")
     assert flags["early_stopping_rounds"] == "--early-stopping-rounds"
     assert len(set(flags.values())) == len(FIELDS)
 
@@ -104,7 +106,7 @@ def test_help_tells_what_a_parameter_does_its_range_and_default() -> None:
     text = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "400", "TERMINAL_WIDTH": "400"}).output
     for item in FIELDS:
         info = info_of(item)
-        line = next(line for line in text.splitlines() if f" {option_flag(item)} " in line)
+        line = next(line for line in text.splitlines() if re.search(rf" {option_flag(item)}[ ,]", line))
         assert info.help[1:] in line
         if item.type != "bool" and info.range_text() != "any":
             assert info.range_text() in line

@@ -84,7 +84,7 @@ def test_xgboost_predicts_random_models(seed: int, objective: str, categories: s
         min_child_weight=0.0,
         n_estimators=3,
         subsample=0.8,
-        seed=seed,
+        random_state=seed,
     )
     assert_same(join(parts), people(100, seed + 1))
 

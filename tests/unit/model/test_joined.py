@@ -145,7 +145,7 @@ def test_margins_of_random_models(
         subsample=subsample,
         colsample_bytree=colsample,
         min_child_weight=0.0,
-        seed=seed,
+        random_state=seed,
         n_estimators=2,
     )
     fresh = people(30, seed + 1)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lotted import CONFIG, Lotted, lotted_certificates, stop_after
+from sharded_parties import CONFIG, Lotted, lotted_certificates, stop_after
 from veilboost.align.api import AlignContext
 from veilboost.align.ecdh import BlindedIds, BlindOther, BlindOwn, CommonRows, EcdhActive
 from veilboost.audit.sources import seen_in

@@ -60,7 +60,7 @@ def test_noise_cannot_be_taken_off_a_saved_model_with_its_seed(tmp_path: Path) -
 
 def test_two_fits_with_one_seed_share_no_noise() -> None:
     """Two leaves of deviation 10 on a grid of 2^-20 agree by chance with probability below 1e-12."""
-    one, other = (fitted(seed=7) for _ in range(2))
+    one, other = (fitted(random_state=7) for _ in range(2))
     weights = [each.shares_["active"].skeleton.trees[0].weight for each in (one, other)]
     assert not np.array_equal(*weights)
 
@@ -246,7 +246,7 @@ def test_every_protocol_with_noise_was_once_seeded_and_claims_nothing_then() -> 
             spec.statement.protections, spec.statement.given(Noise.REPRODUCIBLE).protections, strict=True
         ):
             assert after.status != "sound"
-            assert after.status == ("open" if before.needs_secrets else before.status)
+            assert after.status == ("unprotected" if before.needs_secrets else before.status)
 
 
 @pytest.mark.parametrize(

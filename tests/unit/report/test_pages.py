@@ -56,7 +56,7 @@ def facts(**changes: Any) -> Facts:
             "shop": {"delta": 1e-6, "paper": [], "composed": []},
         },
         protections=[
-            {"victim": "active", "data": "labels", "adversary": "passive", "status": "open", "why": "in the clear"}
+            {"victim": "active", "data": "labels", "adversary": "passive", "status": "unprotected", "why": "in clear"}
         ],
         curves={"test rows": [(1.0, 0.7), (2.0, 0.8125)]},
         round_seconds=(0.5, 0.25),
@@ -79,7 +79,7 @@ def test_a_page_holds_every_part_of_a_run() -> None:
     for told in (
         "AUC, together, 2 parties 0.8125", "1.50 s", "2.0 kB", "12 345", "level 0", "infinite", "gradients",
         "without noise, to passive parties: sums; the rest alone would cost 1.5", "Nothing with noise left shop",
-        "which rows", "in the clear", "labels from sums", "succeeded", "shop#1", "sha256 of the model: abc",
+        "which rows", "in clear", "labels from sums", "succeeded", "shop#1", "sha256 of the model: abc",
         "not known", "Learning curve: AUC on test rows", "does not protect: labels of the active side (unprotected)",
     ):  # fmt: skip
         assert told in text, told

@@ -80,10 +80,10 @@ class Lotted:
             if name in OWNERS
         )
         (self.folder / f"{name}.toml").write_text(
-            f'name = "{name}"\nlisten = "127.0.0.1:0"\nruns = "runs-{name}"\nthreads = 1\nengine = "{engine}"\n{ways}'
+            f'name = "{name}"\nlisten = "127.0.0.1:0"\nruns = "runs-{name}"\nn_jobs = 1\nengine = "{engine}"\n{ways}'
             f'[certificates]\ncert = "{certs}/{name}.crt"\nkey = "{certs}/{name}.key"\nca = "{certs}/ca.crt"\n'
             f"{table if name in OWNERS else ''}[limits]\nwait_seconds = 15\n[policy]\n{policy}\n"
-            'protocols = ["plain", "lattice"]\naccept_exposed = ["plain", "lattice"]\n[policy.peers]\n'
+            'protocols = ["plain", "lattice"]\nallow_unprotected = ["plain", "lattice"]\n[policy.peers]\n'
             + "".join(f'{other} = ["any"]\n' for other in EVERYONE if other != name)
         )
         if name != "bank":
