@@ -63,7 +63,7 @@ def settle(folder: Path, tables: Path, name: str, engine: str, protocol: str, po
         certificates=CertificateSettings(certs / f"{name}.crt", certs / f"{name}.key", certs / "ca.crt"),
         data=DataSettings(tables / name, id="id", label="y" if name == "bank" else None) if owner else None,
         listen="127.0.0.1:0",
-        threads=1,
+        n_jobs=1,
         engine=engine if owner else "local",
         peers={helper: PeerSettings(ports[helper], "in") for helper in HELPERS if owner},
         runs=Path(f"runs-{name}"),

@@ -79,7 +79,7 @@ class Town:
             data=DataSettings(Path(f"{name}.parquet"), id="id", label="late") if name in OWNERS else None,
             listen=listen,
             runs=Path(f"runs-{name}"),
-            threads=1,
+            n_jobs=1,
             peers={
                 helper: PeerSettings(f"127.0.0.1:{self.daemons[helper].port}", "in")
                 for helper in HELPERS
@@ -369,7 +369,7 @@ def test_a_model_that_the_driver_cannot_write_ends_its_run_as_failed(town, monke
 
     def full_disk(run, part):
         if run.path.parent.name == f"runs-{HUB}":
-            raise CheckpointFailed("the model part cannot be written (No space left on device)")
+            raise CheckpointFailed("the model share cannot be written (No space left on device)")
         save(run, part)
 
     monkeypatch.setattr(RunFolder, "save_share", full_disk)
