@@ -28,8 +28,8 @@ def auc_of(text: str, name: str) -> float:
 def test_two_parties_in_a_notebook() -> None:
     text = run("two_parties_in_a_notebook.py")
     assert auc_of(text, "together") > auc_of(text, "clinic alone")
-    assert auc_of(text, "together") == auc_of(text, "one owner of all")
-    assert "same model as one owner's: True" in text
+    assert auc_of(text, "together") == auc_of(text, "pooled")
+    assert "same model as pooled: True" in text
 
 
 def test_bank_shop_telecom() -> None:
