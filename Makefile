@@ -21,8 +21,8 @@ test: check browser
 fast: .venv/developer
 	$(BIN)/python -m pytest -m fast
 
-# The kernels are built a second time, in an environment that borrows the packages of `.venv`. Python's own allocator
-# is left out, so that small arrays are watched too. A run that leaves out a kernel fails.
+# Builds the kernels a second time, in an environment that uses the packages of `.venv`. Python's own allocator is off,
+# so that small arrays are checked too. A run that does not call every kernel fails.
 KERNEL_TESTS := tests/unit/boost/test_kernels.py tests/unit/crypto tests/unit/protocols/test_mal_stumps.py \
   tests/unit/protocols/test_masked_kernels.py tests/unit/secure_inference/test_lattice.py
 sanitize: .venv/developer
@@ -41,7 +41,7 @@ check: .venv/developer
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 
-# Pages are looked at in a real browser. Where none can be had, those tests are skipped and say so.
+# Some tests open pages in a real browser. Without Chromium they are skipped with a message.
 browser:
 	@command -v chromedriver >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
 	  && { apt-get install -y -qq --no-install-recommends chromium chromium-driver >/dev/null 2>&1 \
