@@ -1,7 +1,8 @@
-# make demo   set everything up, then show three parties as processes train over TLS; PROTOCOL=NAME chooses how
-# make test   set everything up, then lint, type-check and run every test
-# make fast   the two-minute subset of the tests
-# make sanitize   the tests of every C++ kernel under AddressSanitizer and UndefinedBehaviorSanitizer
+# make demo       install VeilBoost, then train three parties as processes over TLS; PROTOCOL=NAME selects the protocol
+# make test       install the development tools too, then lint, type-check and run every test
+# make fast       run the two-minute subset of the tests
+# make check      lint, type-check and verify the import rules
+# make sanitize   run the tests of every C++ kernel under AddressSanitizer and UndefinedBehaviorSanitizer
 PYTHON ?= python3
 PROTOCOL ?= lattice
 BIN := .venv/bin
@@ -17,14 +18,14 @@ demo: .venv/installed
 test: check browser
 	VEILBOOST_ARTEFACTS=out/artefacts $(BIN)/python -m pytest -n 2 --dist worksteal
 
-fast: .venv/installed
+fast: .venv/developer
 	$(BIN)/python -m pytest -m fast
 
-# The kernels are built a second time, in an environment that borrows the packages of `.venv`. Python's own allocator
-# is left out, so that small arrays are watched too. A run that leaves out a kernel fails.
+# Builds the kernels a second time, in an environment that uses the packages of `.venv`. Python's own allocator is off,
+# so that small arrays are checked too. A run that does not call every kernel fails.
 KERNEL_TESTS := tests/unit/boost/test_kernels.py tests/unit/crypto tests/unit/protocols/test_mal_stumps.py \
   tests/unit/protocols/test_masked_kernels.py tests/unit/secure_inference/test_lattice.py
-sanitize: .venv/installed
+sanitize: .venv/developer
 	$(BIN)/python -m venv --without-pip out/sanitize
 	$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
 	  > "$$(out/sanitize/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/dependencies.pth"
@@ -34,24 +35,30 @@ sanitize: .venv/installed
 	  PYTHONMALLOC=malloc PYTHONPATH=tests out/sanitize/bin/python -m pytest -q -p kernels_called -p no:cacheprovider \
 	  $(KERNEL_TESTS)
 
-check: .venv/installed
+check: .venv/developer
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 
-# Pages are looked at in a real browser. Where none can be had, those tests are skipped and say so.
+# Some tests open pages in a real browser. Without Chromium they are skipped with a message.
 browser:
 	@command -v chromedriver >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
 	  && { apt-get install -y -qq --no-install-recommends chromium chromium-driver >/dev/null 2>&1 \
 	    || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium chromium-driver; } >/dev/null; }; } \
 	  || echo "no Chromium with its driver: tests of pages in a browser will be skipped"
 
-# Editable: Python changes show at once, native changes rebuild by this rule.
+# For users: VeilBoost and XGBoost, which the demo compares with. Editable, so Python changes need no new install;
+# a change of native code or of pyproject.toml runs this rule again.
 .venv/installed: $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --editable '.[compare]'
+	touch $@
+
+# For developers: the extra's packages only. The name, not a path, so that pip does not build the native code again.
+.venv/developer: .venv/installed
+	$(BIN)/python -m pip install --quiet 'veilboost[dev]'
 	touch $@
 
 clean:

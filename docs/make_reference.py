@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -386,10 +387,72 @@ def evidence() -> str:
     return "\n".join(table(("protocol", "whose", "what", "attack", "it"), rows))
 
 
+def protections() -> str:
+    """What the three recommended protocols protect, and what they do not: the table of the README."""
+    whose = {"active": "active party", "passive": "passive party", "participant": "participant"}
+    columns = (("sound", "heuristic"), ("broken", "unprotected"))
+    rows = [
+        (
+            f"`{spec.name}`",
+            *(
+                "; ".join(
+                    f"{whose[each.victim]}: {each.data} (**{each.status}**)"
+                    for each in spec.statement.protections
+                    if each.status in kinds
+                )
+                for kinds in columns
+            ),
+        )
+        for spec in (all_protocols()[name] for name in ("sealed", "lattice", "secagg"))
+    ]
+    return "\n".join(table(("protocol", "protected", "not protected"), rows))
+
+
+# --- the benchmark, from its result file ------------------------------------------------------------------
+
+PEERS = REFERENCE.parent / "results" / "peers.json"
+
+
+def benchmark() -> str:
+    """Every number of the README's table, and of the sentence above it."""
+    result = json.loads(PEERS.read_text(encoding="utf-8"))
+    settings, few, every = result["settings"], result["settings"]["few_trees"], result["settings"]["trees"]
+    shown = [
+        row
+        for row in result["rows"]
+        if row["CPU seconds per tree"] is not None
+        and not (row["system"].startswith(("LightGBM", "sf-heu")) or row["protection"].startswith("its DP"))
+    ]
+    rows = [
+        (
+            row["setting"],
+            f"**{row['system']}**" if row["system"].startswith("VeilBoost") else row["system"],
+            row["protection"] + (f" ({row['key']})" if row["key"] else ""),
+            f"{row['CPU seconds per tree']:#.2g}".rstrip("."),
+            *("-" if row[name] is None else f"{row[name]:.3f}" for name in ("AUC, few trees", "AUC, all trees")),
+        )
+        for row in sorted(shown, key=_rank)
+    ]
+    about = (
+        f"{settings['rows']:,} rows of `{settings['set']}`, two parties, depth {settings['max_depth']}, "
+        f"{settings['max_bin']} bins, one thread per party, {result['machine']['cores']} cores, all systems in one run "
+        f"on {result['measured']}. CPU seconds are those of all parties together. Slow systems trained {few} trees "
+        "only. [All results](docs/results.md): time, bytes, memory, and the lines of code that a user writes."
+    )
+    headers = ("data", "system", "protection", "CPU s per tree", f"AUC, {few} trees", f"AUC, {every} trees")
+    return "\n".join([about, "", *table(headers, rows)])
+
+
+def _rank(row: dict[str, Any]) -> tuple[bool, int, float]:
+    """Systems that protect something first, then by setting, then the fastest."""
+    order = ("vertical", "horizontal", "central")
+    return row["protection"].startswith("none"), order.index(row["setting"]), row["CPU seconds per tree"]
+
+
 ROOT = REFERENCE.parents[1]
 BLOCKS: dict[tuple[str, str], Callable[[], str]] = {
-    ("README.md", "vertical protocols"): vertical_statuses,
-    ("README.md", "horizontal protocols"): horizontal_statuses,
+    ("README.md", "protections"): protections,
+    ("README.md", "benchmark"): benchmark,
     ("docs/explanation/threat-model.md", "vertical protocols"): vertical_statuses,
     ("docs/explanation/threat-model.md", "horizontal protocols"): horizontal_statuses,
     ("docs/explanation/attacks.md", "evidence"): evidence,

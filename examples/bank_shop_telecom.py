@@ -1,8 +1,8 @@
 """A bank, a shop and a telecom predict loan defaults together.
 
-The three know different things about partly the same customers, each in an order of its own. Rows are aligned by
-`customer_id`; nobody's table is joined with another's by hand. Shown are how well the bank does alone, with one
-partner and with both, all on the same customers, and how much of the model's gain comes from whom.
+The three have different columns about partly the same customers, each in its own order. Rows are matched by
+`customer_id`. The example prints the AUC of the bank alone, with one partner and with both, on the same test
+customers, and each party's share of the model's gain.
 
     python examples/bank_shop_telecom.py
 """
@@ -17,18 +17,18 @@ from veilboost.model.explain import importance, importance_by_party
 
 
 def main() -> None:
-    scene = make_demo_data(6000, random_state=1)
-    bank = scene["bank"]
-    # Prediction needs customers whom all parties know; training would leave the others out by itself.
+    data = make_demo_data(6000, random_state=1)
+    bank = data["bank"]
+    # Prediction needs customers that all parties know; training leaves the others out by itself.
     for partner in ("shop", "telecom"):
-        bank = bank.filter(pc.is_in(bank["customer_id"], value_set=scene[partner]["customer_id"].combine_chunks()))
+        bank = bank.filter(pc.is_in(bank["customer_id"], value_set=data[partner]["customer_id"].combine_chunks()))
     train, test = split(bank)
     truth = test["default"].to_numpy()
-    print(f"{scene['bank'].num_rows} customers of the bank, {bank.num_rows} of them known to all three")
-    print(f"{train.num_rows} to learn from, {test.num_rows} to judge by\n")
+    print(f"{data['bank'].num_rows} customers of the bank, {bank.num_rows} of them known to all three")
+    print(f"{train.num_rows} for training, {test.num_rows} for testing\n")
 
     for partners in ((), ("shop",), ("telecom",), ("shop", "telecom")):
-        tables = {name: scene[name] for name in partners}
+        tables = {name: data[name] for name in partners}
         model = VerticalClassifier(id="customer_id", n_estimators=60, max_depth=4, learning_rate=0.1)
         model.fit({"bank": train, **tables}, "default")
         risk = model.predict_proba({"bank": test, **tables})[:, 1]
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def split(table: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Three quarters to learn from, one to judge by."""
+    """Three quarters for training, one for testing."""
     order = np.random.default_rng(0).permutation(table.num_rows)
     cut = 3 * len(order) // 4
     return table.take(order[:cut]), table.take(order[cut:])

@@ -1,7 +1,7 @@
-"""Train across three parties, then carry on with plain XGBoost.
+"""Train across three parties, then use the model in XGBoost.
 
-Where all owners agree to put their parts of the model together, it becomes an ordinary XGBoost file: nothing that
-reads such files needs to know where the model came from. The export takes the same branches, row by row.
+If all owners agree to join their model shares, the model becomes an ordinary XGBoost file. Every row takes the same
+branches in the exported model.
 
     python examples/export_to_xgboost.py
 """
@@ -17,7 +17,7 @@ from veilboost import VerticalRegressor
 
 def main() -> None:
     X, y = load_diabetes(return_X_y=True, as_frame=True)
-    X = X.mask(np.random.default_rng(0).random(X.shape) < 0.05)  # some values are missing, as in life
+    X = X.mask(np.random.default_rng(0).random(X.shape) < 0.05)  # make some values missing
     model = VerticalRegressor(parties=3, n_estimators=50, max_depth=3, learning_rate=0.1).fit(X, y)
     print(f"trained across {len(model.shares_)} parties: R2 {model.score(X, y):.3f} on {len(X)} patients")
 
@@ -28,7 +28,7 @@ def main() -> None:
         try:
             import xgboost
         except ImportError:
-            print("xgboost is not installed, so the comparison is left out (pip install 'veilboost[compare]')")
+            print("xgboost is not installed, so the comparison is skipped (pip install 'veilboost[compare]')")
             return
         booster = xgboost.Booster(model_file=path)
         theirs = booster.predict(xgboost.DMatrix(X))

@@ -1,8 +1,8 @@
-"""What would a federation give? Two parties in one process, as in a notebook.
+"""Measure the benefit of a federation: two parties in one process, as in a notebook.
 
-A clinic knows whether tumours were malignant and holds the first half of the measurements of scikit-learn's
-breast cancer data; a laboratory holds the second half. The clinic trains alone, then together with the laboratory.
-The model of the two is, bit for bit, the one that a single owner of all columns would get.
+A clinic has the labels and the first half of the columns of scikit-learn's breast cancer data; a laboratory has the
+second half. The clinic trains alone, then together with the laboratory. The joint model equals, bit for bit, the one
+that is trained on the pooled columns.
 
     python examples/two_parties_in_a_notebook.py
 """
@@ -24,12 +24,12 @@ def main() -> None:
     together = VerticalClassifier(parties=parties, **settings).fit(X, y)
     central = VerticalClassifier(parties=1, **settings).fit(X, y)
 
-    print(f"{len(X)} tumours to learn from, {len(X_test)} to judge by\n")
-    for name, model in (("clinic alone", alone), ("together", together), ("one owner of all", central)):
+    print(f"{len(X)} tumours for training, {len(X_test)} for testing\n")
+    for name, model in (("clinic alone", alone), ("together", together), ("pooled", central)):
         print(f"{name:18} AUC {roc_auc_score(y_test, model.predict_proba(X_test)[:, 1]):.4f}")
 
     run = together.simulation_
-    print(f"\nsame model as one owner's: {together.model_sha256_ == central.model_sha256_}")
+    print(f"\nsame model as pooled: {together.model_sha256_ == central.model_sha256_}")
     print(f"messages: {run.messages:,} ({run.bytes_sent / 1e6:.1f} MB)")
 
 
