@@ -30,7 +30,7 @@ from veilboost.fields import info_of
 from veilboost.infer.messages import PREDICTION_MESSAGES
 from veilboost.party.messages import CONTROL_MESSAGES
 from veilboost.privacy.statement import Statement
-from veilboost.protocols.registry import BUILT_IN, all_protocols
+from veilboost.protocols.registry import BUILT_IN, all_protocols, protocol_named
 from veilboost.secure_inference.messages import SECURE_MESSAGES
 from veilboost.wire.message import ArraySpec, Message
 
@@ -280,7 +280,7 @@ def _command(name: str, command: Any) -> Iterable[str | Sequence[str]]:
 def _option(item: Any) -> tuple[str, str, str]:
     names = ", ".join(f"`{name}`" for name in (*item.opts, *item.secondary_opts))
     if item.metavar:
-        names = f"{names} {item.metavar}"
+        names = f"{names} `{item.metavar}`"
     if item.required:
         default = "must be given"
     elif isinstance(item.show_default, str):
@@ -370,6 +370,36 @@ def horizontal_statuses() -> str:
     return statuses("horizontal", {"participant": "a participant's"})
 
 
+WHOSE = {"active": "the active party's", "passive": "a passive party's", "participant": "a participant's"}
+RECOMMENDED = ("sealed", "lattice", "secagg")
+
+
+def recommended_protocols() -> str:
+    """One row for each protection of the protocols that `choose-a-protocol` leads to."""
+    rows = [
+        (f"`{spec.name}`", WHOSE[each.victim], each.data, each.adversary, f"**{each.status}**")
+        for spec in map(protocol_named, RECOMMENDED)
+        for each in spec.statement.protections
+    ]
+    return "\n".join(table(("protocol", "whose", "data", "against", "status"), rows))
+
+
+def papers_protocols() -> str:
+    """One row for each published protocol, with its paper and all verdicts."""
+    rows = [
+        (
+            f"`{spec.name}`",
+            spec.source,
+            spec.setting,
+            spec.summary,
+            "; ".join(f"{WHOSE[each.victim]} {each.data}: **{each.status}**" for each in spec.statement.protections),
+        )
+        for spec in BUILT_IN
+        if spec.name not in {"plain", *RECOMMENDED}
+    ]
+    return "\n".join(table(("protocol", "paper", "setting", "data sent", "verdicts"), rows))
+
+
 def evidence() -> str:
     """The attack that each status rests on."""
     rows = [
@@ -393,6 +423,8 @@ BLOCKS: dict[tuple[str, str], Callable[[], str]] = {
     ("docs/explanation/threat-model.md", "vertical protocols"): vertical_statuses,
     ("docs/explanation/threat-model.md", "horizontal protocols"): horizontal_statuses,
     ("docs/explanation/attacks.md", "evidence"): evidence,
+    ("docs/explanation/papers-protocols.md", "papers' protocols"): papers_protocols,
+    ("docs/how-to/choose-a-protocol.md", "recommended protocols"): recommended_protocols,
 }
 
 
