@@ -1,6 +1,7 @@
 # make demo   set everything up, then show three parties as processes train over TLS; PROTOCOL=NAME chooses how
 # make test   set everything up, then lint, type-check and run every test
 # make fast   the two-minute subset of the tests
+# make docs   the documentation as a site in out/site; a broken link or a page outside the navigation fails
 # make sanitize   the tests of every C++ kernel under AddressSanitizer and UndefinedBehaviorSanitizer
 PYTHON ?= python3
 PROTOCOL ?= lattice
@@ -9,7 +10,7 @@ BIN := .venv/bin
 MAKEFLAGS += --no-builtin-rules
 SOURCES := pyproject.toml CMakeLists.txt $(wildcard native/* native/*/*)
 
-.PHONY: demo test fast check browser sanitize clean
+.PHONY: demo test fast check browser docs sanitize clean
 
 demo: .venv/installed
 	$(BIN)/veilboost demo --protocol $(PROTOCOL) --keep
@@ -46,6 +47,14 @@ browser:
 	  && { apt-get install -y -qq --no-install-recommends chromium chromium-driver >/dev/null 2>&1 \
 	    || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium chromium-driver; } >/dev/null; }; } \
 	  || echo "no Chromium with its driver: tests of pages in a browser will be skipped"
+
+docs: .venv/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open out/site/index.html"
+
+.venv/docs: .venv/installed
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	touch $@
 
 # Editable: Python changes show at once, native changes rebuild by this rule.
 .venv/installed: $(SOURCES)
