@@ -31,6 +31,7 @@ from veilboost.infer.messages import PREDICTION_MESSAGES
 from veilboost.party.messages import CONTROL_MESSAGES
 from veilboost.privacy.statement import Statement
 from veilboost.protocols.registry import BUILT_IN, all_protocols, protocol_named
+from veilboost.protocols.spec import ProtocolSpec
 from veilboost.secure_inference.messages import SECURE_MESSAGES
 from veilboost.wire.message import ArraySpec, Message
 
@@ -374,30 +375,31 @@ WHOSE = {"active": "the active party's", "passive": "a passive party's", "partic
 RECOMMENDED = ("sealed", "lattice", "secagg")
 
 
-def recommended_protocols() -> str:
-    """One row for each protection of the protocols that `choose-a-protocol` leads to."""
+def verdicts(names: Iterable[str]) -> str:
+    """One row for each protection of these protocols."""
     rows = [
-        (f"`{spec.name}`", WHOSE[each.victim], each.data, each.adversary, f"**{each.status}**")
-        for spec in map(protocol_named, RECOMMENDED)
-        for each in spec.statement.protections
+        (f"`{name}`", WHOSE[each.victim], each.data, each.adversary, f"**{each.status}**")
+        for name in names
+        for each in protocol_named(name).statement.protections
     ]
     return "\n".join(table(("protocol", "whose", "data", "against", "status"), rows))
 
 
+def recommended_verdicts() -> str:
+    return verdicts(RECOMMENDED)
+
+
+def papers_verdicts() -> str:
+    return verdicts(spec.name for spec in _of_papers())
+
+
 def papers_protocols() -> str:
-    """One row for each published protocol, with its paper and all verdicts."""
-    rows = [
-        (
-            f"`{spec.name}`",
-            spec.source,
-            spec.setting,
-            spec.summary,
-            "; ".join(f"{WHOSE[each.victim]} {each.data}: **{each.status}**" for each in spec.statement.protections),
-        )
-        for spec in BUILT_IN
-        if spec.name not in {"plain", *RECOMMENDED}
-    ]
-    return "\n".join(table(("protocol", "paper", "setting", "data sent", "verdicts"), rows))
+    rows = [(f"`{spec.name}`", spec.source, spec.setting, spec.summary) for spec in _of_papers()]
+    return "\n".join(table(("protocol", "paper", "setting", "data sent"), rows))
+
+
+def _of_papers() -> list[ProtocolSpec]:
+    return [spec for spec in BUILT_IN if spec.name not in {"plain", *RECOMMENDED}]
 
 
 def evidence() -> str:
@@ -424,7 +426,8 @@ BLOCKS: dict[tuple[str, str], Callable[[], str]] = {
     ("docs/explanation/threat-model.md", "horizontal protocols"): horizontal_statuses,
     ("docs/explanation/attacks.md", "evidence"): evidence,
     ("docs/explanation/papers-protocols.md", "papers' protocols"): papers_protocols,
-    ("docs/how-to/choose-a-protocol.md", "recommended protocols"): recommended_protocols,
+    ("docs/explanation/papers-protocols.md", "papers' verdicts"): papers_verdicts,
+    ("docs/how-to/choose-a-protocol.md", "recommended protocols"): recommended_verdicts,
 }
 
 
