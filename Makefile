@@ -1,7 +1,6 @@
 # make demo   set everything up, then show three parties as processes train over TLS; PROTOCOL=NAME chooses how
 # make test   set everything up, then lint, type-check and run every test
 # make fast   the two-minute subset of the tests
-# make docs   the documentation as a site in out/site; a broken link or a page outside the navigation fails
 # make sanitize   the tests of every C++ kernel under AddressSanitizer and UndefinedBehaviorSanitizer
 PYTHON ?= python3
 PROTOCOL ?= lattice
@@ -10,7 +9,7 @@ BIN := .venv/bin
 MAKEFLAGS += --no-builtin-rules
 SOURCES := pyproject.toml CMakeLists.txt $(wildcard native/* native/*/*)
 
-.PHONY: demo test fast check browser docs sanitize clean
+.PHONY: demo test fast check browser sanitize clean
 
 demo: .venv/installed
 	$(BIN)/veilboost demo --protocol $(PROTOCOL) --keep
@@ -48,14 +47,6 @@ browser:
 	    || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium chromium-driver; } >/dev/null; }; } \
 	  || echo "no Chromium with its driver: tests of pages in a browser will be skipped"
 
-docs: .venv/docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
-	@echo "open out/site/index.html"
-
-.venv/docs: .venv/installed
-	$(BIN)/python -m pip install --quiet --editable '.[docs]'
-	touch $@
-
 # Editable: Python changes show at once, native changes rebuild by this rule.
 .venv/installed: $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -65,3 +56,14 @@ docs: .venv/docs
 
 clean:
 	rm -rf .venv build dist
+
+# The documentation as a site in out/site. A broken link or a page outside the navigation fails the build.
+.PHONY: docs
+docs: .venv/documentation
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open out/site/index.html"
+
+# The extra's packages only. The name, not a path, so that pip does not build the native code again.
+.venv/documentation: .venv/installed
+	$(BIN)/python -m pip install --quiet 'veilboost[docs]'
+	touch $@

@@ -17,9 +17,7 @@ CODE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 
 # Where a Markdown file of the repository stands in the site.
 OUTSIDE = {
-    "CHANGELOG.md": "project/changelog.md",
-    "CONTRIBUTING.md": "project/contributing.md",
-    "SECURITY.md": "project/security.md",
+    **{path.name: f"project/{path.name.lower()}" for path in ROOT.glob("*.md") if path.name != "README.md"},
     **{
         path.relative_to(ROOT).as_posix(): f"leakage/{path.parent.name}.md"
         for path in sorted((ROOT / "src" / "veilboost").glob("*/*/LEAKAGE.md"))

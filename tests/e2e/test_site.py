@@ -84,7 +84,7 @@ def test_every_source_has_a_page(site: Path) -> None:
     sources = (REPOSITORY / "docs").rglob("*.md")
     expected = {path.relative_to(REPOSITORY / "docs").with_suffix(".html").as_posix() for path in sources}
     expected |= {f"leakage/{path.parent.name}.html" for path in REPOSITORY.glob("src/veilboost/*/*/LEAKAGE.md")}
-    expected |= {f"project/{name}.html" for name in ("changelog", "contributing", "security")}
+    expected |= {f"project/{path.stem.lower()}.html" for path in REPOSITORY.glob("*.md") if path.stem != "README"}
     made = {path.relative_to(site).as_posix() for path in site.rglob("*.html")}
     assert made - {"404.html"} == expected
     assert not list(site.rglob("*.py"))
