@@ -63,3 +63,14 @@ browser:
 
 clean:
 	rm -rf .venv build dist
+
+# The documentation as a site in out/site. A broken link or a page outside the navigation fails the build.
+.PHONY: docs
+docs: .venv/documentation
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open out/site/index.html"
+
+# The extra's packages only. The name, not a path, so that pip does not build the native code again.
+.venv/documentation: .venv/installed
+	$(BIN)/python -m pip install --quiet 'veilboost[docs]'
+	touch $@

@@ -31,7 +31,8 @@ from veilboost.fields import info_of
 from veilboost.infer.messages import PREDICTION_MESSAGES
 from veilboost.party.messages import CONTROL_MESSAGES
 from veilboost.privacy.statement import Statement
-from veilboost.protocols.registry import BUILT_IN, all_protocols
+from veilboost.protocols.registry import BUILT_IN, all_protocols, protocol_named
+from veilboost.protocols.spec import ProtocolSpec
 from veilboost.secure_inference.messages import SECURE_MESSAGES
 from veilboost.wire.message import ArraySpec, Message
 
@@ -281,7 +282,7 @@ def _command(name: str, command: Any) -> Iterable[str | Sequence[str]]:
 def _option(item: Any) -> tuple[str, str, str]:
     names = ", ".join(f"`{name}`" for name in (*item.opts, *item.secondary_opts))
     if item.metavar:
-        names = f"{names} {item.metavar}"
+        names = f"{names} `{item.metavar}`"
     if item.required:
         default = "must be given"
     elif isinstance(item.show_default, str):
@@ -371,6 +372,37 @@ def horizontal_statuses() -> str:
     return statuses("horizontal", {"participant": "a participant's"})
 
 
+WHOSE = {"active": "the active party's", "passive": "a passive party's", "participant": "a participant's"}
+RECOMMENDED = ("sealed", "lattice", "secagg")
+
+
+def verdicts(names: Iterable[str]) -> str:
+    """One row for each protection of these protocols."""
+    rows = [
+        (f"`{name}`", WHOSE[each.victim], each.data, each.adversary, f"**{each.status}**")
+        for name in names
+        for each in protocol_named(name).statement.protections
+    ]
+    return "\n".join(table(("protocol", "whose", "data", "against", "status"), rows))
+
+
+def recommended_verdicts() -> str:
+    return verdicts(RECOMMENDED)
+
+
+def papers_verdicts() -> str:
+    return verdicts(spec.name for spec in _of_papers())
+
+
+def papers_protocols() -> str:
+    rows = [(f"`{spec.name}`", spec.source, spec.setting, spec.summary) for spec in _of_papers()]
+    return "\n".join(table(("protocol", "paper", "setting", "data sent"), rows))
+
+
+def _of_papers() -> list[ProtocolSpec]:
+    return [spec for spec in BUILT_IN if spec.name not in {"plain", *RECOMMENDED}]
+
+
 def evidence() -> str:
     """The attack that each status rests on."""
     rows = [
@@ -456,6 +488,9 @@ BLOCKS: dict[tuple[str, str], Callable[[], str]] = {
     ("docs/explanation/threat-model.md", "vertical protocols"): vertical_statuses,
     ("docs/explanation/threat-model.md", "horizontal protocols"): horizontal_statuses,
     ("docs/explanation/attacks.md", "evidence"): evidence,
+    ("docs/explanation/papers-protocols.md", "papers' protocols"): papers_protocols,
+    ("docs/explanation/papers-protocols.md", "papers' verdicts"): papers_verdicts,
+    ("docs/how-to/choose-a-protocol.md", "recommended protocols"): recommended_verdicts,
 }
 
 

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.fast
 REPOSITORY = Path(__file__).resolve().parents[2]
 DOCS = REPOSITORY / "docs"
 ERRORS = DOCS / "reference" / "errors"
-PAGES = sorted([REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *DOCS.rglob("*.md")])
+PAGES = sorted([*(REPOSITORY / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")), *DOCS.rglob("*.md")])
 # Examples that need files which the page only describes.
 NOT_RUN = {"VB-1101.md", "load-your-data.md"}
 RECEIVERS = {"active", "passive", "csp", "authority", "server", "participant", "comparer", "user"}
