@@ -2,6 +2,7 @@
 # make test       install the development tools too, then lint, type-check and run every test
 # make fast       run the two-minute subset of the tests
 # make check      lint, type-check and verify the import rules
+# make docs       build the documentation as a site in out/site; a broken link or an unlisted page fails
 # make sanitize   run the tests of every C++ kernel under AddressSanitizer and UndefinedBehaviorSanitizer
 PYTHON ?= python3
 PROTOCOL ?= lattice
@@ -10,7 +11,7 @@ BIN := .venv/bin
 MAKEFLAGS += --no-builtin-rules
 SOURCES := pyproject.toml CMakeLists.txt $(wildcard native/* native/*/*)
 
-.PHONY: demo test fast check browser sanitize clean
+.PHONY: demo test fast check browser docs sanitize clean
 
 demo: .venv/installed
 	$(BIN)/veilboost demo --protocol $(PROTOCOL) --keep
@@ -48,6 +49,14 @@ browser:
 	    || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium chromium-driver; } >/dev/null; }; } \
 	  || echo "no Chromium with its driver: tests of pages in a browser will be skipped"
 
+docs: .venv/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open out/site/index.html"
+
+.venv/docs: .venv/installed
+	$(BIN)/python -m pip install --quiet 'veilboost[docs]'
+	touch $@
+
 # For users: VeilBoost and XGBoost, which the demo compares with. Editable, so Python changes need no new install;
 # a change of native code or of pyproject.toml runs this rule again.
 .venv/installed: $(SOURCES)
@@ -63,14 +72,3 @@ browser:
 
 clean:
 	rm -rf .venv build dist
-
-# The documentation as a site in out/site. A broken link or a page outside the navigation fails the build.
-.PHONY: docs
-docs: .venv/documentation
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
-	@echo "open out/site/index.html"
-
-# The extra's packages only. The name, not a path, so that pip does not build the native code again.
-.venv/documentation: .venv/installed
-	$(BIN)/python -m pip install --quiet 'veilboost[docs]'
-	touch $@
