@@ -58,7 +58,7 @@ def choose_scale(g_bound: float, h_bound: float, weight_bound: float, bits: int)
     """The grid for gradients of unit weight; coarser if weighted gradients would not fit into 30 bits."""
     bits = min(bits, MAX_BITS - weight_bits(weight_bound))
     if bits < 1:
-        raise GradientRange("the sample weights are too large: no bits are left for gradients")
+        raise GradientRange("the sample weights are so large that no bits are left for gradients")
     return Scale(exponent_for(g_bound, bits), exponent_for(h_bound, bits))
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import textwrap
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from veilboost.config import TrainingConfig
 from veilboost.fields import info_of
 
-_Estimator = TypeVar("_Estimator")
 _WIDTH = 100
 
 _ATTRIBUTES = """    shares_ : dict of party name to ModelShare
@@ -35,32 +33,29 @@ _ATTRIBUTES = """    shares_ : dict of party name to ModelShare
 """
 
 
-def documented(parameters: type, attributes: str = "") -> Callable[[type[_Estimator]], type[_Estimator]]:
-    """Class decorator: insert the sections Parameters and Attributes before the section See Also.
+def completed(text: str | None, parameters: type, attributes: str = "") -> str:
+    """Insert the sections Parameters and Attributes before the section See Also of an estimator's docstring.
 
     Parameters
     ----------
+    text : str
+        The docstring of the class.
     parameters : type
-        A class whose docstring is the start of the section Parameters. Fields of `TrainingConfig` that it does not
-        document follow.
+        A dataclass whose docstring is the start of the section Parameters. Its fields that are those of
+        `TrainingConfig`, and that it does not document, follow.
     attributes : str
-        Entries for the section Attributes beside the common ones.
+        Entries for the section Attributes in addition to the common ones.
     """
-
-    def complete(cls: type[_Estimator]) -> type[_Estimator]:
-        about, mark, rest = inspect.cleandoc(cls.__doc__ or "").partition("See Also\n")
-        own = inspect.cleandoc(parameters.__doc__ or "")
-        arguments = inspect.signature(cls).parameters
-        boosting = [
-            _entry(item)
-            for item in dataclasses.fields(TrainingConfig)
-            if item.name in arguments and f"{item.name} : " not in own
-        ]
-        fitted = inspect.cleandoc(attributes + _ATTRIBUTES)
-        cls.__doc__ = "\n".join((about + own, *boosting, "", "Attributes", "----------", fitted, "", mark + rest))
-        return cls
-
-    return complete
+    about, mark, rest = inspect.cleandoc(text or "").partition("See Also\n")
+    own = inspect.cleandoc(parameters.__doc__ or "")
+    names = {item.name for item in dataclasses.fields(parameters)}
+    boosting = [
+        _entry(item)
+        for item in dataclasses.fields(TrainingConfig)
+        if item.name in names and f"{item.name} : " not in own
+    ]
+    fitted = inspect.cleandoc(attributes + _ATTRIBUTES)
+    return "\n".join((about + own, *boosting, "", "Attributes", "----------", fitted, "", mark + rest))
 
 
 def _entry(item: dataclasses.Field[Any]) -> str:

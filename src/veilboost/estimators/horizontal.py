@@ -11,7 +11,7 @@ import numpy as np
 from veilboost.data.table import PartyTable
 from veilboost.errors import InvalidParameter, MissingLabel, RowsDiffer, UnsupportedCombination
 from veilboost.estimators.base import BoostingParameters, Federated, PartitionedData, check_count
-from veilboost.estimators.docstrings import documented
+from veilboost.estimators.docstrings import completed
 from veilboost.estimators.inputs import (
     Tables,
     Wanted,
@@ -145,7 +145,6 @@ class Horizontal(Federated, HorizontalParameters):
         return self.joined_.margins(load_frame(frame, Wanted.like(columns), None, None).columns)
 
 
-@documented(HorizontalParameters, CLASSES)
 class HorizontalClassifier(Classifier, Horizontal):
     """Gradient-boosted trees for classification on horizontally partitioned data.
 
@@ -177,10 +176,10 @@ class HorizontalClassifier(Classifier, Horizontal):
     0.93
     """
 
+    __doc__ = completed(__doc__, HorizontalParameters, CLASSES)
     other = "HorizontalRegressor"
 
 
-@documented(HorizontalParameters)
 class HorizontalRegressor(Regressor, Horizontal):
     """Gradient-boosted trees for regression on horizontally partitioned data.
 
@@ -204,6 +203,7 @@ class HorizontalRegressor(Regressor, Horizontal):
     0.45
     """
 
+    __doc__ = completed(__doc__, HorizontalParameters)
     other = "HorizontalClassifier"
 
 

@@ -17,7 +17,7 @@ from veilboost.errors import (
     UnsupportedCombination,
 )
 from veilboost.estimators.base import BoostingParameters, Description, Federated, PartitionedData, class_names
-from veilboost.estimators.docstrings import documented
+from veilboost.estimators.docstrings import completed
 from veilboost.estimators.inputs import (
     Parties,
     Tables,
@@ -219,7 +219,6 @@ class Vertical(Federated, VerticalParameters):
         return simulate_prediction(self.shares_, self.active_, tables)
 
 
-@documented(VerticalParameters, _ACTIVE + CLASSES)
 class VerticalClassifier(Classifier, Vertical):
     """Gradient-boosted trees for classification on vertically partitioned data.
 
@@ -254,10 +253,10 @@ class VerticalClassifier(Classifier, Vertical):
     ('bank', ['bank', 'shop', 'telecom'])
     """
 
+    __doc__ = completed(__doc__, VerticalParameters, _ACTIVE + CLASSES)
     other = "VerticalRegressor"
 
 
-@documented(VerticalParameters, _ACTIVE)
 class VerticalRegressor(Regressor, Vertical):
     """Gradient-boosted trees for regression on vertically partitioned data.
 
@@ -284,6 +283,7 @@ class VerticalRegressor(Regressor, Vertical):
     0.45
     """
 
+    __doc__ = completed(__doc__, VerticalParameters, _ACTIVE)
     other = "VerticalClassifier"
 
 
