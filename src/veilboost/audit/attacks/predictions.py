@@ -57,7 +57,7 @@ def membership_horizontal(view: View, truth: Truth, victim: PartyName, rng: np.r
     return membership.run(view, truth, victim, rng)
 
 
-@declare("left/right assignments from scores", "active", "passive", "features")
+@declare("path restriction from scores", "active", "passive", "features")
 def path_restriction(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
     """A row's left/right assignments at a passive party's splits, from its score, the own columns and the tree shapes.
 
