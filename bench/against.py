@@ -5,9 +5,9 @@
 `plain`, `lattice`, `sealed` and `secagg` train in one process, `tls` is `lattice` with two parties as processes over
 mutual TLS on loopback; CPU seconds are those of all parties, of the trees after the first. The other commit is built in
 a temporary worktree, which takes a few minutes. It borrows the dependencies of this interpreter, which must have this
-checkout installed. Both sides run in turn, in fresh processes, so that other work on the machine meets both. `ratio` is
-the median over rounds of here / there; its interval holds the true median with the probability that is shown, whatever
-the distribution of the noise. Data: default_credit, or made-up rows where it is not there.
+checkout installed. Both checkouts run in turn, in fresh processes, so that other load on the machine affects both.
+`ratio` is the median over rounds of here / there; its interval holds the true median with the probability that is
+shown, whatever the distribution of the noise. Data: default_credit, or made-up rows where it is not there.
 """
 
 from __future__ import annotations
@@ -122,7 +122,9 @@ def table_of(result: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("commit", help="the commit to compare with")
-    parser.add_argument("--rounds", type=int, default=7, help=f"measurements of each side, at least {FEWEST_ROUNDS}")
+    parser.add_argument(
+        "--rounds", type=int, default=7, help=f"measurements of each checkout, at least {FEWEST_ROUNDS}"
+    )
     parser.add_argument("--benches", nargs="+", choices=list(TREES), default=list(TREES))
     parser.add_argument("--data", type=Path, help="parquet file with the columns id and label (0 or 1) and features")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
@@ -136,10 +138,10 @@ def main() -> None:
         data = options.data or DEFAULT_DATA / "default_credit.parquet"
         if options.data is None and not data.exists():
             data = made_up(Path(folder) / "made_up.parquet")
-        sides = [(sys.executable, here), (other, there)]
+        checkouts = [(sys.executable, here), (other, there)]
         for number in range(options.rounds):
             for bench in options.benches:
-                for python, found in sides if number % 2 == 0 else reversed(sides):
+                for python, found in checkouts if number % 2 == 0 else reversed(checkouts):
                     found[bench].append(measured(python, bench, data))
                 note(f"round {number + 1} {bench}: {here[bench][-1]:.4f} here, {there[bench][-1]:.4f} there")
     result = {

@@ -2,7 +2,7 @@
 
     PYTHON bench/against_worker.py BENCH DATA TREES
 
-Run with the interpreter of either side, so it uses nothing but the public estimators and the command line. A bench
+Run with the interpreter of either checkout, so it uses only the public estimators and the command line. A bench
 trains 1 tree and then 1 + TREES trees; the difference leaves out bins, keys and the start of processes.
 """
 
@@ -26,7 +26,7 @@ COMMAND = str(Path(sys.executable).parent / "veilboost")
 TRAINING = {"objective": "binary", "max_depth": 5, "max_bin": 32}
 
 
-# An older commit names the active party and the protocol in another way.
+# An older commit has other names for the active party and the protocol.
 OLD_GRAMMAR = importlib.util.find_spec("veilboost.party.job") is None
 JOB_HEAD = (
     'active = "bank"\nalignment = "prealigned"\n[protocol]\nname = "lattice"\n[parties.bank]'

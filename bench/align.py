@@ -1,9 +1,9 @@
-"""What aligning rows costs each party: `hmac_csp` with both hashes, and `ecdh`, four parties, over memory channels.
+"""The cost of entity alignment (PSI) for each party: `hmac_csp` with both hashes, and `ecdh`, over memory channels.
 
     python bench/align.py [--repeats 3] [--threads 1] [--ecdh-large]
 
 CPU seconds, offline (normalising, hashing, sorting: no other party's rows are needed) and online (the exchange) apart.
-Encoding and decoding a message is charged to whoever asked, so a party's figure includes work that its peer, or the
+Encoding and decoding a message is charged to the requesting party, so its figure includes work that its peer, or the
 CSP, would do. ELXGB Table 3 gives 501 ms for 2^18 ids at each of 4 parties; it does not say whose, nor what of it.
 `ecdh` at 2^18 takes minutes and runs only with --ecdh-large.
 """

@@ -3,12 +3,12 @@
     python bench/attacks.py [--data DIR] [--sets adult,default_credit] [--seeds 3] [--rows 0]
 
 Two parties, two trees of depth 2. `masked` has the noise of its paper's setting (60 trees of depth 6, epsilon 4 by
-advanced composition over all 360 steps: each step here gets the same share of it as there), and W = 3 with
-Theorem 3's budget raised to where it speaks of three vectors. What its masks tell about features adds up over the roots
-of all trees, so there all trees are grown, of depth 1 and on a sample of the rows, with the noise that all rows would
-have: 60 trees and 32 bins as in the paper, then this package's defaults. `mal` runs on the diabetes data as in its
-paper, ten participants and 16 buckets, with the guard off, by default, and stricter. Values are means over seeds (of
-`mal`: over seeds and participants) with Student's interval.
+advanced composition over all 360 steps: each step here gets the same share of it as there), and W = 3 with Theorem 3's
+budget raised to where it applies to three vectors. What its masks reveal about features adds up over the roots of all
+trees, so there all trees are grown, of depth 1 and on a sample of the rows, with the noise that all rows would have: 60
+trees and 32 bins as in the paper, then this package's defaults. `mal` runs on the diabetes data as in its paper, ten
+participants and 16 buckets, with the guard off, by default, and stricter. Values are means over seeds (of `mal`: over
+seeds and participants) with Student's interval.
 """
 
 from __future__ import annotations

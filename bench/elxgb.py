@@ -128,14 +128,14 @@ def hashed(ids: AnyArray) -> PreparedIds:
 
 
 def hashing(ids: AnyArray) -> dict[str, Any]:
-    """One party's ids: hashed beforehand, and looked at again in the job."""
+    """One party's ids: hashed in advance, and checked again in the job."""
     offline, content = timed(lambda: hashed(ids).to_bytes())
     ready = PreparedHashing(PreparedIds.from_bytes(content), note)
     online, _ = timed(lambda: ready.begin(ids)(bytes(KEY_BYTES), "hmac-sha512"))
     return {"rows": len(ids), "offline": offline, "online": online}
 
 
-def ways(key: dict[str, Any]) -> dict[str, tuple[str, dict[str, Any]]]:
+def variants(key: dict[str, Any]) -> dict[str, tuple[str, dict[str, Any]]]:
     return {
         "elxgb paillier": ("elxgb", key),
         "paillier (SecureBoost)": ("paillier", key),
@@ -146,18 +146,22 @@ def ways(key: dict[str, Any]) -> dict[str, tuple[str, dict[str, Any]]]:
 
 def by_shape(table: PartyTable, name: str, kept: Kept, key: dict[str, Any]) -> None:
     for shape, trees, depth in SHAPES:
-        for way, (protocol, options) in ways(key).items():
-            kept(f"{name} {shape} {way}", partial(training, table, protocol, job(trees, depth, **options)))
+        for variant, (protocol, options) in variants(key).items():
+            kept(f"{name} {shape} {variant}", partial(training, table, protocol, job(trees, depth, **options)))
 
 
 def claim(table: PartyTable, name: str, kept: Kept, options: argparse.Namespace) -> None:
     """T = 5, D = 3 with all training rows: how much faster the lattice is."""
     train = table.take(hold_out(table.rows)[0])
-    for way, (protocol, chosen) in (ways({}) | {f"{w}, 512": v for w, v in ways(SHORT_KEY).items()}).items():
-        if way not in ("elxgb lattice, 512", "plain, 512"):
-            kept(f"{name} claim {way}", partial(training, train, protocol, job(**chosen)))
+    for variant, (protocol, chosen) in (
+        variants({}) | {f"{w}, 512": v for w, v in variants(SHORT_KEY).items()}
+    ).items():
+        if variant not in ("elxgb lattice, 512", "plain, 512"):
+            kept(f"{name} claim {variant}", partial(training, train, protocol, job(**chosen)))
     kept(f"{name} claim hashing ids", lambda: hashing(train.ids))
-    slow, fast = (kept.found[f"{name} claim elxgb {way}"]["processor_seconds"] for way in ("paillier", "lattice"))
+    slow, fast = (
+        kept.found[f"{name} claim elxgb {variant}"]["processor_seconds"] for variant in ("paillier", "lattice")
+    )
     kept(f"{name} claim paillier over lattice", lambda: slow / fast)
 
 

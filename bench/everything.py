@@ -2,8 +2,8 @@
 
     python bench/everything.py [NAME ...] [--data DIR] [--out DIR] [--environments DIR] [--list]
 
-Without names all of them, on a machine that has nothing else to do: hours. What fails is told and left as it was. The
-papers' tables and figures are made by `python -m papers` and taken by `bench/results.py --take`.
+Without names all of them, on a machine that has nothing else to do: hours. A failure is reported, and its old result
+stays. The papers' tables and figures are made by `python -m papers` and taken by `bench/results.py --take`.
 """
 
 from __future__ import annotations

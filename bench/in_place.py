@@ -106,7 +106,7 @@ def run(folder: Path, tables: Path, engine: str, protocol: str, trees: int) -> d
         peaks = dict.fromkeys(processes, 0.0)
         watcher = threading.Thread(target=watch, args=(processes, driver, peaks))
         watcher.start()
-        told, _ = driver.communicate()
+        output, _ = driver.communicate()
         watcher.join()
         if driver.returncode:
             sys.exit(f"the job ended with {driver.returncode}")
@@ -116,7 +116,7 @@ def run(folder: Path, tables: Path, engine: str, protocol: str, trees: int) -> d
             "batches": runs["bank"].batches,
             "common_rows": runs["bank"].rows,
             "seconds_in_all": round(time.perf_counter() - began, 1),
-            "seconds": {stage: round(took, 1) for stage, took in json.loads(told)["seconds_by_stage"].items()},
+            "seconds": {stage: round(took, 1) for stage, took in json.loads(output)["seconds_by_stage"].items()},
             "memory_mb": {name: round(peak) for name, peak in peaks.items()},
             "model_sha256": join({name: each.load_share() for name, each in runs.items()}).sha256(),
         }

@@ -181,7 +181,7 @@ def scale(repeats: int) -> dict:
 
 
 def exact(folder) -> list[dict]:
-    """Without noise and guard the model is that of `plain` on pooled rows, whoever holds which."""
+    """Without noise and guard the model is that of `plain` on pooled rows, however they are partitioned."""
     rows = []
     for name in SETS:
         train, _ = split(folder, name)
@@ -215,8 +215,8 @@ def tables(done: dict) -> str:
         for row in done["utility"]:
             paper = row["paper"]
             cells = [one(row["by_buckets"][q]) for q in BUCKETS]
-            told = f"{paper['mal_best']} ({paper['q']}), {paper['xgboost']}" if row["guard"] == "merge" else ""
-            lines.append("| " + " | ".join([titled(row), f"{row['xgboost_depth_1']:.1f}", *cells, told]) + " |")
+            reported = f"{paper['mal_best']} ({paper['q']}), {paper['xgboost']}" if row["guard"] == "merge" else ""
+            lines.append("| " + " | ".join([titled(row), f"{row['xgboost_depth_1']:.1f}", *cells, reported]) + " |")
         lines += [
             "",
             "With noise, at the best q:",
@@ -227,15 +227,15 @@ def tables(done: dict) -> str:
         for row in done["utility"]:
             without, at_four = row["paper"]["table2"]
             cells = [one(row["by_epsilon_at_best"][e]) for e in EPSILONS]
-            told = f"{at_four} ({without})" if row["guard"] == "merge" else ""
-            lines.append("| " + " | ".join([titled(row), str(row["best_buckets"]), *cells, told]) + " |")
+            reported = f"{at_four} ({without})" if row["guard"] == "merge" else ""
+            lines.append("| " + " | ".join([titled(row), str(row["best_buckets"]), *cells, reported]) + " |")
         lines.append("")
     if "time" in done:
         lines += [
             "Time:",
             "",
             "| data | `mal`, s | XGBoost, s | ratio | paper's ratio | extremes, kB | rows and model, kB | "
-            "under way, s | paper's kB |",
+            "in transit, s | paper's kB |",
             "|" + "---|" * 9,
         ]
         for row in done["time"]:
@@ -268,7 +268,7 @@ def write_page(page: Path, text: str) -> None:
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--trees", type=int, nargs="*", default=[500, 1000])
-    parser.add_argument("--draws", type=int, default=5, help="how often rows are dealt, and noise drawn, anew")
+    parser.add_argument("--draws", type=int, default=5, help="how often rows are partitioned, and noise drawn, again")
     parser.add_argument("--sets", nargs="*", default=list(SETS), choices=SETS, help="data sets of the utility tables")
     parser.add_argument("--only", nargs="*", default=["exact", "time", "scale", "utility"])
     parser.add_argument("--page", type=Path, help="also write the tables into this page, between its marks")

@@ -2,7 +2,7 @@
 
     python bench/masked.py [--data DIR] [--sets adult,bank] [--trees 3] [--encrypted-trees 2]
 
-Depth 6, 32 bins, columns dealt out to two parties. Each run has a process of its own, so that its peak memory is its
+Depth 6, 32 bins, columns partitioned among two parties. Each run has its own process, so that its peak memory is its
 own; it counts all parties, which share that process. Seconds are of boosting rounds, without bins and keys: of the
 wall and of the processor, because a machine may have other things to do. The paper's best ratio is 6.72.
 """

@@ -33,11 +33,11 @@ def look(frame, event, arg):
                 caller = caller.f_back
             if caller is None or caller.f_globals.get("__name__") == "__main__":
                 seen.add(name)
-def tell():
+def write_modules():
     sys.setprofile(None)
     with open(os.environ["VEILBOOST_MODULES"], "a") as file:
         file.writelines(name + "\\n" for name in list(seen))
-atexit.register(tell)
+atexit.register(write_modules)
 threading.setprofile(look)
 sys.setprofile(look)
 """
@@ -47,21 +47,21 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "sitecustomize.py").write_text(TRACER)
-        told = folder / "modules.txt"
-        os.environ |= {"PYTHONPATH": str(folder), "VEILBOOST_MODULES": str(told)}
+        modules_file = folder / "modules.txt"
+        os.environ |= {"PYTHONPATH": str(folder), "VEILBOOST_MODULES": str(modules_file)}
         rng = np.random.default_rng(0)
         table = {f"x{at}": rng.normal(size=400) for at in range(6)}
         label = (sum(table.values()) > 0).astype(np.int64)
         pq.write_table(pa.table({"id": np.arange(400), **table, "label": label}), folder / "all.parquet")
         words = ["--data", "all.parquet", "--id", "id", "--label", "label", "--protocol", "lattice", "--trees", "3"]
         subprocess.run([COMMAND, "simulate", *words, "--json"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
-        simulate = sorted(set(told.read_text().split()))
+        simulate = sorted(set(modules_file.read_text().split()))
         daemon, train = over_tls(folder, folder / "all.parquet")
-        told.unlink()  # of the commands that made certificates
+        modules_file.unlink()  # of the commands that made certificates
         train(3)
         daemon.terminate()
         daemon.wait()
-        trained = sorted(set(told.read_text().split()))
+        trained = sorted(set(modules_file.read_text().split()))
         note(f"simulate --protocol lattice: {len(simulate)} modules; train over TLS: {len(trained)}")
         report({"simulate": simulate, "train": trained})
 

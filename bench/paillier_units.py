@@ -69,7 +69,7 @@ def unit_costs(key_bits: int, rows: int, trees: int, repeats: int) -> dict[str, 
 
 
 def counting(counts: Counter[str]) -> None:
-    """Count what the passive side is asked for."""
+    """Count the requests to the passive party."""
     summed, packed = passive_module.sums_by_label, passive_module.compress
 
     def sums_by_label(key: Any, values: Any, labels: Any, widths: Any) -> list[int]:

@@ -2,7 +2,7 @@
 
     python bench/plain.py --data DIR [--fedtree PYTHON]
 
-`seconds_per_tree` counts boosting rounds only (bins are made beforehand on both sides); `fit` counts all of it.
+`seconds_per_tree` counts boosting rounds only (both systems make their bins before); `fit` counts everything.
 --fedtree names a Python that has `fedtree` installed; without it that part is skipped.
 """
 
@@ -108,7 +108,7 @@ def credit(options: Any) -> dict[str, Any]:
 
 
 def _large(rows: int, features: int, trees: int, which: str, pipe: Any) -> None:
-    """One side of the large run, in a process of its own so that its peak memory is its own."""
+    """One system of the large run, in its own process, so that peak memory is measured separately."""
     rng = np.random.default_rng(0)
     config = TrainingConfig(objective="binary", n_estimators=trees, max_depth=6, max_bin=32, learning_rate=0.3)
     columns = [rng.normal(size=rows).astype(np.float32) for _ in range(features)]
@@ -130,16 +130,18 @@ def _large(rows: int, features: int, trees: int, which: str, pipe: Any) -> None:
 
 def large(rows: int, features: int, trees: int) -> dict[str, Any]:
     """A synthetic set of a million rows by default."""
-    sides: dict[str, Any] = {"rows": rows, "features": features, "trees": trees}
+    systems: dict[str, Any] = {"rows": rows, "features": features, "trees": trees}
     for which in ("veilboost", "xgboost"):
         receive, send = multiprocessing.Pipe(duplex=False)
         process = multiprocessing.get_context("spawn").Process(target=_large, args=(rows, features, trees, which, send))
         process.start()
         send.close()
-        sides[which] = receive.recv()
+        systems[which] = receive.recv()
         process.join()
-    sides["times_xgboost_per_tree"] = sides["veilboost"]["seconds_per_tree"] / sides["xgboost"]["seconds_per_tree"]
-    return sides
+    systems["times_xgboost_per_tree"] = (
+        systems["veilboost"]["seconds_per_tree"] / systems["xgboost"]["seconds_per_tree"]
+    )
+    return systems
 
 
 def main() -> None:

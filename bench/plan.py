@@ -72,10 +72,10 @@ def compared(protocol: str, costs: Calibration, decades: tuple[int, ...]) -> lis
         made = predict(protocol, job, costs)
         predicted = (made.together, made.bytes_sent + made.bytes_answered, made.memory_together / 1e6)
         command = [sys.executable, __file__, "--one", protocol, str(job.rows)]
-        told = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        measured = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
         row: dict[str, Any] = {"protocol": protocol, "rows": job.rows}
         for what, expected in zip(WHAT, predicted, strict=True):
-            row |= {what: told[what], f"{what}_predicted": expected, f"{what}_error": expected / told[what] - 1}
+            row |= {what: measured[what], f"{what}_predicted": expected, f"{what}_error": expected / measured[what] - 1}
         found.append(row)
         note(f"  {job.rows} rows: " + ", ".join(_shown(row, what) for what in WHAT))
     return found
@@ -108,8 +108,8 @@ def as_markdown(rows: list[dict[str, Any]], calibrating: dict[str, float]) -> st
         )
         for row in rows
     ]  # fmt: skip
-    told = ", ".join(f"`{name}` {seconds:.0f}" for name, seconds in calibrating.items())
-    return f"{table(head, lines)}\n\nSeconds to calibrate: {told}."
+    listed = ", ".join(f"`{name}` {seconds:.0f}" for name, seconds in calibrating.items())
+    return f"{table(head, lines)}\n\nSeconds to calibrate: {listed}."
 
 
 def _pair(row: dict[str, Any], what: str, unit: float = 1.0) -> str:

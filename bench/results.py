@@ -84,7 +84,7 @@ def _machines(claims: Sequence[Mapping[str, Any]], benches: Mapping[str, Mapping
     if found:
         yield "## Machines and versions"
         yield table(
-            ("machine", "measured there"), [(told, ", ".join(sorted(names))) for told, names in sorted(found.items())]
+            ("machine", "measured there"), [(about, ", ".join(sorted(names))) for about, names in sorted(found.items())]
         )
 
 
@@ -165,7 +165,7 @@ def _peers(result: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _tables(value: Any, title: str) -> Iterator[str]:
-    """What a benchmark prints: records side by side become a table, what stands alone becomes a list of names."""
+    """The output of a benchmark: lists of records become tables, single values a list of names."""
     if isinstance(value, Mapping):
         records = {name: item for name, item in value.items() if name not in APART or title}
         nested = {name: item for name, item in records.items() if isinstance(item, (Mapping, list)) and item}

@@ -122,12 +122,12 @@ def main() -> None:
         cells = [(f"{point['rows']:,}", *(f"{point[name]:.3g}" for name in FIELDS[1:-1])) for point in points]
         lines = [(*cell, f"{point['peak_rss_mb']:.0f}") for cell, point in zip(cells, points, strict=True)]
         wall, cpu = exponents["seconds_per_tree"], exponents["cpu_seconds_per_tree"]
-        told = (
+        text = (
             ""
             if wall is None
             else f"\n\nFitted growth: wall seconds like rows^{wall:.2f}, CPU seconds like rows^{cpu:.2f}."
         )
-        replace_block(choice.markdown, "rows", table(head, lines) + told)
+        replace_block(choice.markdown, "rows", table(head, lines) + text)
     settings = {"trees": choice.trees, "depth": choice.depth, "threads": choice.threads, "protocol": choice.protocol}
     report({"benchmark": "rows", "settings": settings, "points": points, "growth_exponents": exponents})
 

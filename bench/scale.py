@@ -101,10 +101,10 @@ def measured(arguments: list[str]) -> dict[str, Any]:
         for _ in range(8):  # what the driver holds for a moment counts too
             driver = max(driver, _kilobytes(child.pid, "status", "RssAnon"))
             time.sleep(0.03)
-    told = child.stdout.read() if child.stdout else ""
+    output = child.stdout.read() if child.stdout else ""
     if child.returncode:
         raise SystemExit(f"a run failed: {arguments}")
-    return json.loads(told.splitlines()[-1]) | {"driver_mb": driver / 1024, "all_mb": together / 1024}
+    return json.loads(output.splitlines()[-1]) | {"driver_mb": driver / 1024, "all_mb": together / 1024}
 
 
 def _family(root: int) -> list[int]:

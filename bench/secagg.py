@@ -2,8 +2,8 @@
 
     python bench/secagg.py [--data FOLDER] [--sets adult ...] [--trees 10]
 
-Rows are shuffled and dealt to three participants of different sizes. Text columns are categories. Every data set is
-trained with the default bins (256), with 32 bins, with 32 bins of equal width, and with weights.
+Rows are shuffled and partitioned among three participants of different sizes. Text columns are categories. Every data
+set is trained with the default bins (256), with 32 bins, with 32 bins of equal width, and with weights.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def dealt(table: PartyTable) -> dict[str, PartyTable]:
+def partitioned(table: PartyTable) -> dict[str, PartyTable]:
     edges = np.rint(np.concatenate(([0], np.cumsum(SHARES))) * table.rows).astype(np.int64)
     return {f"p{at}": table.take(np.arange(edges[at], edges[at + 1])) for at in range(len(SHARES))}
 
@@ -40,7 +40,7 @@ def compared(table: PartyTable, config: TrainingConfig) -> dict[str, Any]:
     began = time.perf_counter()
     pooled = join(simulate_training({"all": table}, "all", "plain", config).shares)
     between = time.perf_counter()
-    run = simulate_training(dealt(table), SERVER, "secagg", config)
+    run = simulate_training(partitioned(table), SERVER, "secagg", config)
     ended = time.perf_counter()
     return {
         "equal": run.model.sha256() == pooled.sha256(),

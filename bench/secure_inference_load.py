@@ -65,9 +65,9 @@ def load_over_tls(table: PartyTable, at_once: int = 32) -> dict[str, Any]:
         columns = {column.name: column.values for column in few.columns if column.categories is None}
         half = len(columns) // 2
         for owner, own in (("bank", list(columns)[:half]), ("shop", list(columns)[half:])):
-            told = {"id": [str(k) for k in range(ROWS)], **{key: columns[key] for key in own}}
+            own_columns = {"id": [str(k) for k in range(ROWS)], **{key: columns[key] for key in own}}
             label = {"label": few.label.astype(np.int64)} if owner == "bank" and few.label is not None else {}
-            pq.write_table(pa.table(told | label), folder / f"{owner}.parquet")
+            pq.write_table(pa.table(own_columns | label), folder / f"{owner}.parquet")
         parties = "".join(
             f'[parties.{each}]\naddress = "127.0.0.1:{ports[each]}"\nrole = "{HELPERS.get(each, "passive")}"\n'
             for each in ("shop", *HELPERS)

@@ -112,7 +112,7 @@ def difference(step: Pair, draws: int) -> dict[str, float]:
         run()
         times[mixed].append(time.perf_counter_ns() - began)
     limit = np.quantile(np.concatenate(times), 0.9)
-    first, second = (np.array([each for each in side if each <= limit]) for side in times)
+    first, second = (np.array([each for each in one if each <= limit]) for one in times)
     error = math.sqrt(first.var(ddof=1) / len(first) + second.var(ddof=1) / len(second))
     t = float((second.mean() - first.mean()) / error)
     return {"t": t, "mean_us": first.mean() / 1e3, "difference_us": (second.mean() - first.mean()) / 1e3}

@@ -3,7 +3,7 @@
     python bench/utility.py --data DIR --out FOLDER [--quick]
 
 What MaskedXGBoost's figure 4 plots, with 60 trees of depth 6. The paper does not say what its epsilon adds up over, so
-each budget is spent in three ways:
+each budget is interpreted in three ways:
 
 per release   every release has the whole budget (Theorem 2 with k = 1)
 composed      the budget covers all k = trees x depth releases, fresh noise at every level as published
@@ -16,9 +16,9 @@ the active party: its epsilon is the passive party's, of every value by itself (
 record ("record"). The active party holds the labels and, unless --active-columns says otherwise, nothing else: every
 split goes through the noise. Test rows are predicted by the whole model.
 `elxgb` is as published but for the first tree's encryption (ring-LWE, the same sums): its epsilon is that of one number
-of one person in one tree. Beside each claimed epsilon stands the true one: of all that passive parties see of one label
-in the whole job. It is infinite where exact sums, leaf weights made of true gradients, or splits chosen by true labels
-tell labels without noise; `counted` is what the ledger adds up of the noisy releases alone.
+of one person in one tree. Each claimed epsilon is reported with the true one: of everything that passive parties
+receive about one label in the whole job. It is infinite if exact sums, leaf weights made of true gradients, or splits
+chosen by true labels reveal labels without noise; `counted` is the ledger's total of the noisy releases alone.
 Results: FOLDER/utility.csv (a line per run, written as they come), FOLDER/utility.svg, and JSON on stdout.
 """
 
@@ -250,8 +250,8 @@ def main() -> None:
         key: getattr(given, key)
         for key in ("trees", "depth", "max_bin", "learning_rate", "seeds", "drawings", "quick", "active_columns")
     }
-    told = [{**row, "true": None if math.isinf(row["true"]) else row["true"]} for row in rows]  # JSON has no infinity
-    report({"benchmark": "utility", "settings": settings, "delta": DELTA, "rows": told})
+    finite = [{**row, "true": None if math.isinf(row["true"]) else row["true"]} for row in rows]  # JSON has no infinity
+    report({"benchmark": "utility", "settings": settings, "delta": DELTA, "rows": finite})
 
 
 if __name__ == "__main__":

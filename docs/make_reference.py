@@ -138,7 +138,7 @@ def parameters_page() -> str:
 def _documented(cls: type) -> dict[str, tuple[str, str]]:
     """Type and meaning of each parameter in a NumPy docstring."""
     found = re.findall(r"^(\w+) : (.+)\n((?: {4}.+\n?)+)", inspect.getdoc(cls) or "", flags=re.MULTILINE)
-    return {name: (kind, " ".join(text.split())) for name, kind, text in found}
+    return {name: (kind.partition(", default=")[0], " ".join(text.split())) for name, kind, text in found}
 
 
 # --- messages ---------------------------------------------------------------------------------------------

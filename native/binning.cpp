@@ -1,4 +1,4 @@
-// Values to bins: bin = number of cuts <= value, so that "bin <= c" and "value < cuts[c]" are the same question.
+// Values to bins: bin = number of cuts <= value, so that "bin <= c" and "value < cuts[c]" are equivalent.
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>

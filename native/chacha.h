@@ -1,6 +1,6 @@
 // ChaCha20's block function (RFC 8439), as many blocks at a time as a vector has lanes: one lane is one block.
 //
-// Always inlined: files that are compiled for different processors share this text and no function.
+// Always inlined: files compiled for different processors share this source but no function.
 #pragma once
 
 #include <cstddef>
@@ -23,11 +23,11 @@ __attribute__((always_inline)) inline void quarter_round(Lanes& a, Lanes& b, Lan
 __attribute__((always_inline)) inline void open_state(const std::uint8_t* key, std::uint32_t* state) {
   constexpr std::uint32_t kName[4] = {0x61707865, 0x3320646e, 0x79622d32, 0x6b206574};
   std::memcpy(state, kName, sizeof kName);
-  std::memcpy(state + 4, key, 32);  // little-endian, as the machines this runs on
+  std::memcpy(state + 4, key, 32);  // little-endian, like all supported machines
   std::memset(state + 12, 0, 16);
 }
 
-// words[i * lanes + b] is word i of block state[12] + b; the counter moves on.
+// words[i * lanes + b] is word i of block state[12] + b; the counter advances.
 template <class Lanes>
 __attribute__((always_inline)) inline void next_blocks(std::uint32_t* state, std::uint32_t* words) {
   constexpr std::size_t kLanes = sizeof(Lanes) / 4;

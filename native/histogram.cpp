@@ -1,4 +1,4 @@
-// Sums of integer gradients per node, feature and bin. Integers, so the result does not depend on the order of
+// Sums of integer gradients per node, feature and bin. With integers, the result does not depend on the order of
 // rows or on the number of threads.
 #include <cstring>
 #include <stdexcept>
@@ -12,8 +12,8 @@ using Pair = std::int64_t __attribute__((vector_size(16)));  // (g, h): one 128-
 template <class Bin, bool kScattered>
 void add_rows(const Bin* bins, std::size_t width, const std::int32_t* offsets, const std::int32_t* gradients,
               const std::int32_t* rows, std::size_t count, std::int64_t* out) {
-  constexpr std::size_t kAhead = 16;  // rows of a deep node lie scattered: fetch them before they are needed
-  constexpr std::size_t kTogether = 4;  // rows taken together share the load of a feature's offset
+  constexpr std::size_t kAhead = 16;  // rows of a deep node are scattered in memory: prefetch them
+  constexpr std::size_t kTogether = 4;  // rows processed together share the load of a feature's offset
   Pair* sums = reinterpret_cast<Pair*>(out);
   std::size_t i = 0;
   for (; i + kTogether <= count; i += kTogether) {
@@ -53,16 +53,16 @@ void histogram(In2<Bin> bins, In1<std::int32_t> offsets, In3<std::int32_t> gradi
       offsets.shape(0) != width + 1 || gradients.shape(1) != total_rows || gradients.shape(2) != 2 ||
       out.shape(1) != static_cast<std::size_t>(offsets.data()[width]))
     throw std::invalid_argument("histogram: shapes do not fit together");
-  std::vector<std::size_t> first(nodes + 1, 0);  // where each node starts when all rows are laid end to end
+  std::vector<std::size_t> first(nodes + 1, 0);  // start of each node in the concatenation of all rows
   for (std::size_t k = 0; k < nodes; ++k)
     first[k + 1] = first[k] + static_cast<std::size_t>(end.data()[k] - begin.data()[k]);
   const std::size_t all = first[nodes];
   const std::size_t parts = useful_threads(all * width, threads);
-  constexpr std::size_t kCached = 1 << 20;  // a matrix of this many bytes stays in the second cache
+  constexpr std::size_t kCached = 1 << 20;  // a matrix of this many bytes fits into the L2 cache
   const bool scattered = total_rows * width * sizeof(Bin) > kCached;
 
   std::memset(out.data(), 0, nodes * node_size * sizeof(std::int64_t));
-  // Each part takes an equal run of rows. A node that a part enters in its middle is summed aside, then added.
+  // Each part takes an equal run of rows. A node that starts in an earlier part is summed separately, then added.
   std::vector<std::vector<std::int64_t>> aside(parts);
   std::vector<std::size_t> aside_node(parts, nodes);
   in_parallel(parts, [&](std::size_t part) {
@@ -74,7 +74,7 @@ void histogram(In2<Bin> bins, In1<std::int32_t> offsets, In3<std::int32_t> gradi
       std::int64_t* sums = out.data() + k * node_size;
       if (low > first[k]) {
         aside_node[part] = k;
-        // Two spare words: a Pair must lie on 16 bytes, as numpy's own buffers do.
+        // Two spare words: a Pair must be aligned to 16 bytes, as numpy's buffers are.
         aside[part].assign(node_size + 2, 0);
         sums = aside[part].data() + (reinterpret_cast<std::uintptr_t>(aside[part].data()) % 16 ? 1 : 0);
       }
@@ -111,7 +111,7 @@ void node_totals(In3<std::int32_t> gradients, In1<std::int32_t> rows, In1<std::i
   }
 }
 
-// Sums of a whole level: those of `build` as they are, those of `derive` as the parent's less the sibling's.
+// Sums of a whole level: `build` directly, `derive` as the parent's sums minus the sibling's.
 void complete_sums(In3<std::int64_t> built, In1<std::int64_t> build, In3<std::int64_t> last,
                    In1<std::int64_t> derive, In1<std::int64_t> parent, Out3<std::int64_t> every) {
   const std::size_t size = every.shape(1) * every.shape(2), nodes = every.shape(0);

@@ -1,4 +1,4 @@
-// What the kernels share. Every kernel writes into arrays its caller allocated, touches no Python object, and so
+// Shared by all kernels. Every kernel writes into arrays that its caller allocated and uses no Python object, so it
 // runs without the interpreter's lock.
 #pragma once
 
@@ -26,7 +26,7 @@ using Out2 = nb::ndarray<T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 template <class T>
 using Out3 = nb::ndarray<T, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
 
-// Calls body(part) for part = 0 .. parts-1, each on a thread of its own; parts = 1 stays on this thread.
+// Calls body(part) for part = 0 .. parts-1, each on its own thread; parts = 1 runs on this thread.
 template <class Body>
 void in_parallel(std::size_t parts, Body body) {
   std::vector<std::thread> helpers;

@@ -38,7 +38,7 @@ std::vector<std::string> engines() {
 
 std::size_t ceil_div(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 
-// Where the runs, or the tiles, of each block of rows begin when all are laid end to end.
+// Start of the runs, or the tiles, of each block of rows in the concatenation of all.
 struct Cut {
   std::vector<std::size_t> first{0}, block;
   void add(std::size_t count) {
@@ -106,7 +106,7 @@ class Secret {
                           out.data() + f * kPrimes * kPolyBytes, room.at());
   }
 
-  // values (groups, rows, families) on the grid; a block holds rows[begin:end] and takes the values of its group.
+  // values (groups, rows, families) on the grid; a block holds rows[begin:end] and uses the values of its group.
   void encrypt(In3<std::int32_t> values, In1<std::int32_t> group, In1<std::int32_t> rows, In1<std::int64_t> begin,
                In1<std::int64_t> end, In1<std::int32_t> run, unsigned log_delta, const nb::bytes& seed,
                const nb::bytes& noise, Out1<std::uint8_t> out, std::size_t threads) const {
@@ -121,7 +121,7 @@ class Secret {
       const std::size_t block = runs.block[number], size = static_cast<std::size_t>(run.data()[block]);
       const std::size_t first = (number - runs.first[block]) * size;
       const std::size_t count = std::min(size, blocks.count(block) - first);
-      // The last polynomial of the room is large enough for a run's values: families are few.
+      // The last scratch polynomial is large enough for a run's values: there are few families.
       auto* gathered = reinterpret_cast<std::int32_t*>(static_cast<char*>(room) + 4 * kPolyWords * 8);
       const std::int32_t* row = rows.data() + begin.data()[block] + first;
       const std::int32_t* from = values.data() + static_cast<std::size_t>(group.data()[block]) * values.shape(1) * families_;
@@ -169,8 +169,8 @@ class Public {
       throw std::invalid_argument("a public key has another size, or residues out of range");
   }
 
-  // `added` (blocks, families, slots) is added to the sums; it has no blocks where nothing is. False where a residue of
-  // the ciphertexts is out of range.
+  // `added` (blocks, families, slots) is added to the sums; without blocks, nothing is added. False if a residue of the
+  // ciphertexts is out of range.
   template <class Bin>
   bool sum(In1<std::uint8_t> ciphertext, const nb::bytes& seed, const std::vector<In2<Bin>>& bins,
            In1<std::int32_t> matrix, In1<std::int32_t> rows, In1<std::int64_t> begin, In1<std::int64_t> end,
@@ -213,7 +213,7 @@ class Public {
           for (std::size_t f = 0; f < features; ++f)
             slot[number][f * count + i] = feature_start.data()[f] + of[static_cast<std::size_t>(row[i]) * features + f];
       });
-      // Tiles that pass over the same runs go together, but not so many that a thread has nothing to do.
+      // Tiles over the same runs form one task, but not so many that a thread is idle.
       const std::size_t all = tiles.first[to] - tiles.first[from];
       const std::size_t together = std::max<std::size_t>(1, std::min<std::size_t>(8, all / (3 * threads)));
       Cut jobs;

@@ -1,4 +1,4 @@
-// veilboost._native: what must run per row. One file per kernel; `boost/` holds their Python faces.
+// veilboost._native: kernels that run per row. One file per kernel; `boost/` holds their Python wrappers.
 #include "kernels.h"
 
 NB_MODULE(_native, module) {

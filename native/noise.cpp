@@ -1,6 +1,6 @@
-// Gaussian noise from a ChaCha20 key stream, and what the two sides of MaskedXGBoost do with it per row.
+// Gaussian noise from a ChaCha20 key stream, and the per-row steps of both parties of MaskedXGBoost.
 //
-// Every stream of noise has its own (key, nonce), so streams are made in any order and on any thread.
+// Every stream of noise has its own (key, nonce), so streams can be generated in any order and on any thread.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -16,7 +16,7 @@ constexpr std::size_t kBatch = sizeof(Lanes) / 4 * chacha::kState;
 
 void eight_blocks_anywhere(std::uint32_t* state, std::uint32_t* words) { chacha::next_blocks<Lanes>(state, words); }
 #if defined(__x86_64__)
-// The same words in half the time, where the machine has registers of eight lanes.
+// The same words in half the time, if the machine has registers of eight lanes.
 __attribute__((target("avx2"))) void eight_blocks_avx2(std::uint32_t* state, std::uint32_t* words) {
   chacha::next_blocks<Lanes>(state, words);
 }
@@ -56,12 +56,12 @@ class ChaCha20 {
 };
 
 // The ziggurat of Marsaglia and Tsang: 128 layers of equal area under exp(-x^2/2). One word of the stream gives the
-// layer (7 bits), the sign (1 bit) and the place within the layer (24 bits, as many as a float32 holds).
+// layer (7 bits), the sign (1 bit) and the position within the layer (24 bits, as many as a float32 holds).
 struct Ziggurat {
   static constexpr int kLayers = 128;
   static constexpr double kTail = 3.442619855899, kArea = 9.91256303526217e-3, kPlaces = 16777216.0;
-  std::uint32_t inside[kLayers];  // below this place a point lies under the curve whatever its height
-  float width[kLayers];           // of one place
+  std::uint32_t inside[kLayers];  // below this position a point lies under the curve at any height
+  float width[kLayers];           // of one position
   double height[kLayers];
 
   Ziggurat() {
@@ -81,11 +81,11 @@ struct Ziggurat {
 
   float at(std::uint32_t word) const {
     const float x = static_cast<float>(static_cast<std::int32_t>(word >> 8)) * width[word & 127];
-    return as_float(as_bits(x) | (word & 128) << 24);  // a branch on a random sign would be guessed wrong half the time
+    return as_float(as_bits(x) | (word & 128) << 24);  // a branch on a random sign would be mispredicted half the time
   }
   bool sure(std::uint32_t word) const { return word >> 8 < inside[word & 127]; }
 
-  // What becomes of a word that is not sure: kept, moved to the tail, or drawn again.
+  // Resolve an undecided word: keep it, move it to the tail, or draw again.
   float settled(std::uint32_t word, ChaCha20& spare) const {
     for (;; word = spare.next()) {
       const float x = at(word);
@@ -105,8 +105,8 @@ struct Ziggurat {
     }
   }
 
-  // Standard normals of stream (nonce0, nonce1). The few words that are not sure are settled from a spare stream, so
-  // that the many need no branch.
+  // Standard normals of stream (nonce0, nonce1). The few undecided words are resolved from a spare stream, so
+  // that the others need no branch.
   void fill(const std::uint8_t* key, std::uint32_t nonce0, std::uint32_t nonce1, float* out, std::size_t count) const {
     ChaCha20 stream(key, nonce0, nonce1, 0), spare(key, nonce0, nonce1, 1);
     std::uint32_t words[kBatch], unsure[kBatch];
@@ -137,7 +137,7 @@ void normals(In1<std::uint8_t> key, Out2<float> out) {
     kZiggurat.fill(key.data(), static_cast<std::uint32_t>(k), 0, out.data() + k * out.shape(1), out.shape(1));
 }
 
-// The rows of one node and the candidates that split it: candidate c sends bin b of column[c] left where
+// The rows of one node and the candidates that split it: candidate c sends bin b of column[c] left if
 // goes_left(c, b) is 1. `members` fills one byte per row.
 template <class Bin>
 struct Candidates {
@@ -171,7 +171,7 @@ Candidates<Bin> candidates_of(const In2<Bin>& bins, const In1<std::int32_t>& row
           column.data(), goes_left.data(), goes_left.shape(1)};
 }
 
-// term(0) + ... + term(count - 1), as four sums side by side: additions need not wait for each other.
+// term(0) + ... + term(count - 1), as four independent sums, so that additions need not wait for each other.
 template <class Term>
 double sum_of(std::size_t count, Term term) {
   double sum[4] = {0, 0, 0, 0};
@@ -184,9 +184,9 @@ double sum_of(std::size_t count, Term term) {
 
 // MaskedXGBoost Alg. 1. masks (candidates, W, rows); candidate c, vector w is stream (first + c, w) of the key.
 //
-// With unit normals e, an entry of the active set is own * e_k - last * e_{k-1}, the one before the first being the
-// last; an entry of the inactive set is alone * e_k. Chosen rightly, these have the covariance of the published sum
-// of two noises (eqs. 12 and 13) at one draw per entry.
+// With unit normals e, an entry of the active set is own * e_k - last * e_{k-1}, cyclically; an entry of the inactive
+// set is alone * e_k. With the right coefficients, these have the covariance of the published sum of two noises (eqs.
+// 12 and 13) with one draw per entry.
 template <class Bin>
 void make_masks(In2<Bin> bins, In1<std::int32_t> rows, In1<std::int32_t> column, In2<std::uint8_t> goes_left,
                 In2<float> scales, In1<std::uint8_t> key, std::uint32_t first, Out3<float> masks, std::size_t threads) {
@@ -211,7 +211,7 @@ void make_masks(In2<Bin> bins, In1<std::int32_t> rows, In1<std::int32_t> column,
         for (std::size_t i = 0; i < count; ++i) {
           const float own = out[i];
           out[i] = here[member[i]] * own - before[member[i]] * as_float(previous);
-          const std::uint32_t chosen = 0u - member[i];  // all ones for a member: again no branch to guess
+          const std::uint32_t chosen = 0u - member[i];  // all ones for a member: no branch
           previous = (as_bits(own) & chosen) | (previous & ~chosen);
         }
       }
@@ -220,7 +220,7 @@ void make_masks(In2<Bin> bins, In1<std::int32_t> rows, In1<std::int32_t> column,
 }
 
 // MaskedXGBoost Alg. 2, line 3: noised (candidates, K, rows) = values (K, rows) + masks (candidates, W, rows) by
-// coefficients (candidates, K, W). grams (candidates, W, W) are the masks' inner products, by which they are judged.
+// coefficients (candidates, K, W). grams (candidates, W, W) are the masks' inner products, by which they are checked.
 void add_masks(In3<float> masks, In2<double> values, In3<double> coefficients, Out3<float> noised,
                Out3<double> grams, std::size_t threads) {
   const std::size_t every = masks.shape(0), vectors = masks.shape(1), count = masks.shape(2), kinds = values.shape(0);
@@ -228,7 +228,7 @@ void add_masks(In3<float> masks, In2<double> values, In3<double> coefficients, O
       coefficients.shape(2) != vectors || noised.shape(0) != every || noised.shape(1) != kinds ||
       noised.shape(2) != count || grams.shape(0) != every || grams.shape(1) != vectors || grams.shape(2) != vectors)
     throw std::invalid_argument("add_masks: shapes do not fit together");
-  constexpr std::size_t kBlock = 512;  // rows whose sums stay in the first cache
+  constexpr std::size_t kBlock = 512;  // rows whose sums fit into the L1 cache
   const std::size_t parts = std::min(useful_threads(every * vectors * count, threads), std::max<std::size_t>(every, 1));
   in_parallel(parts, [&](std::size_t part) {
     double sum[kBlock];
@@ -277,7 +277,7 @@ void left_sums(In2<Bin> bins, In1<std::int32_t> rows, In1<std::int32_t> column, 
       node.members(c, member.data());
       for (std::size_t kind = 0; kind < kinds; ++kind) {
         const float* vector = noised.data() + (c * kinds + kind) * count;
-        // A product, not a choice: one entry that is not finite makes the sum not finite, wherever it stands.
+        // A product, not a selection: any entry that is not finite makes the sum not finite.
         out.data()[c * kinds + kind] =
             sum_of(count, [&](std::size_t i) { return static_cast<double>(vector[i]) * member[i]; });
       }

@@ -1,4 +1,4 @@
-// Which rows go left, and rows grouped by node after they went.
+// Left/right assignments of rows, and rows grouped by node after a split.
 #include <algorithm>
 #include <memory>
 #include <stdexcept>
@@ -37,14 +37,14 @@ void split_rows(In1<std::int32_t> rows, In1<std::int64_t> begin, In1<std::int64_
   if (left.shape(0) != all || children.shape(0) != all || starts.shape(0) != 2 * nodes + 1)
     throw std::invalid_argument("split_rows: shapes do not fit together");
   const std::uint8_t* bit = left.data();
-  const std::unique_ptr<std::int32_t[]> aside(new std::int32_t[all]);  // right children wait here for their place
+  const std::unique_ptr<std::int32_t[]> aside(new std::int32_t[all]);  // buffer for the rows of right children
   std::int64_t placed = 0;
   for (std::size_t k = 0; k < nodes; ++k) {
     const std::size_t count = static_cast<std::size_t>(end.data()[k] - begin.data()[k]);
     const std::int32_t* in = rows.data() + begin.data()[k];
     std::int32_t* out = children.data() + placed;
     std::size_t lefts = 0, rights = 0;
-    for (std::size_t i = 0; i < count; ++i) {  // without a branch: every row is written to both, one write counts
+    for (std::size_t i = 0; i < count; ++i) {  // branch-free: every row is written to both, one write counts
       const std::size_t goes_left = bit[i] != 0;
       out[lefts] = in[i];
       aside[rights] = in[i];
@@ -73,7 +73,7 @@ void add_to_rows(In1<std::int32_t> rows, In1<std::int64_t> begin, In1<std::int64
   }
 }
 
-// The rows of chosen nodes lie in runs: take(whole) -> part gathers the runs, put(part) -> whole lays them back.
+// The rows of selected nodes form runs: take(whole) -> part gathers the runs, put(part) -> whole writes them back.
 void take_nodes(In1<std::int64_t> counts, In1<bool> chosen, In1<std::uint8_t> whole, Out1<std::uint8_t> part) {
   const std::uint8_t* from = whole.data();
   const std::uint8_t* const end = from + whole.shape(0);

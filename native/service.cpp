@@ -47,7 +47,7 @@ class ServiceSecret {
     engine_.public_part(words_.at(), seed_of(seed), seed_of(noise), out.data(), room.at());
   }
 
-  // Blinded (pairs, bytes) to constants (pairs, primes). False where a residue is out of range.
+  // Blinded (pairs, bytes) to constants (pairs, primes). False if a residue is out of range.
   bool decrypt(In2<std::uint8_t> blinded, Out2<u64> out, std::size_t threads) const {
     const std::size_t pairs = blinded.shape(0);
     if (blinded.shape(1) != kBlindedBytes || out.shape(0) != pairs || out.shape(1) != kServicePrimes)

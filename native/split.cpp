@@ -1,10 +1,10 @@
 // The loss reduction of every candidate split, from bin sums.
 //
-// A feature with `b` value bins (and, where it has missing values, one more slot for them) offers at slot c:
+// A feature with `b` value bins (and one more slot for missing values, if any) offers at slot c:
 //   numeric  bins 0..c go left;
 //   one-hot  bin c goes left, the others right;
 //   sets     the c+1 bins that come first when ordered by leaf weight go left.
-// Each with missing values right (direction 0) and, where there are any, left (direction 1).
+// Each with missing values right (direction 0) and, if there are any, left (direction 1).
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -49,7 +49,7 @@ struct Regularisation {
 
 constexpr std::uint8_t kNumeric = 0, kOneHot = 1;
 
-// gains (nodes, slots, 2): minus infinity where there is no such candidate; not written where it has no nodes.
+// gains (nodes, slots, 2): -inf if there is no such candidate; not written if it has no nodes.
 // best_handle and best_gain: the first largest of each node. order (nodes, slots): for features of kind "sets" the
 // bins in the order of their weights, otherwise untouched.
 void split_gains(In3<std::int64_t> sums, In1<std::int32_t> offsets, In1<std::uint8_t> missing,
@@ -88,7 +88,7 @@ void split_gains(In3<std::int64_t> sums, In1<std::int32_t> offsets, In1<std::uin
           if (!reg.enough(left) || !reg.enough(right)) return;
           const double value = reg.score(left) + reg.score(right) - parent;
           if (keep) gain[2 * c + direction] = value;
-          if (value > best) {  // candidates come in the order of their handles: of equal ones the first stays
+          if (value > best) {  // candidates are in the order of their handles: the first of equal ones wins
             best = value;
             best_at = 2 * (start + c) + direction;
           }

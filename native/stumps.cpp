@@ -1,4 +1,4 @@
-// Trees of depth 1: margins move by the bin of one column, and the logistic loss gives the next gradients.
+// Trees of depth 1: margins change by the bin of one column, and the logistic loss gives the next gradients.
 #include <algorithm>
 #include <cstring>
 #include <stdexcept>
@@ -23,7 +23,7 @@ void add_by_bin(In2<Bin> bins, std::size_t column, In1<double> step, Out1<double
 // exp(x) for |x| <= 700 to about one unit in the last place, in steps that the compiler turns into vectors:
 // x = k ln 2 + r with |r| <= ln 2 / 2, a Taylor polynomial of r, and k added to the exponent.
 inline double vector_exp(double x) {
-  constexpr double kRound = 6755399441055744.0;  // 1.5 * 2^52: what is added to it is rounded to a whole number
+  constexpr double kRound = 6755399441055744.0;  // 1.5 * 2^52: adding it rounds to an integer
   const double shifted = x * 1.4426950408889634 + kRound;
   const double k = shifted - kRound;
   double r = x - k * 6.93147180369123816490e-01;  // ln 2 in two parts
@@ -50,7 +50,7 @@ inline double vector_exp(double x) {
   return e * power;
 }
 
-// The whole number nearest to a value well below 2^51 in size.
+// The integer nearest to a value of magnitude well below 2^51.
 inline double rounded(double value) {
   constexpr double kRound = 6755399441055744.0;
   return (value + kRound) - kRound;
@@ -58,14 +58,14 @@ inline double rounded(double value) {
 
 constexpr std::size_t kBlock = 512;
 
-// Two versions where the loader can choose between them; without fused operations both give the same bits.
+// Two versions if the loader can choose between them; without fused operations both give the same bits.
 #if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__)
 #define VEILBOOST_WIDE __attribute__((target_clones("avx2", "default")))
 #else
 #define VEILBOOST_WIDE
 #endif
 
-// Arithmetic first, for it becomes vectors; then the stores, which do not.
+// Arithmetic first, which is vectorised; then the stores, which are not.
 VEILBOOST_WIDE void pairs_of_block(const double* margin, std::int32_t* pairs, std::size_t count, double g_scale, double h_scale) {
   constexpr double kSafeExponent = 700.0, kHessianFloor = 1e-16;  // as in boost/objective.py
   double g[kBlock], h[kBlock];
@@ -97,10 +97,10 @@ void logistic_pairs(In1<double> margin, Out2<std::int32_t> pairs, double g_scale
   });
 }
 
-// Sums of (g, h) for all rows, in columns taken two at a time. A row's cell in a pair of columns, a * widths[1] + b,
-// takes one addition where the columns by themselves take two; the sums of a and of b are those of rows and columns of
-// the cells. g and h are not negative and fit `bits` bits, so both travel in one word as long as no more than
-// 2^(32 - bits) - 1 rows are added to it. The caller has checked that all cells are there, once for all rounds.
+// Sums of (g, h) for all rows, for two columns at a time. A row's cell in a pair of columns, a * widths[1] + b,
+// takes one addition instead of two; the sums of a and of b are the row and column sums of the cells. g and h are not
+// negative and fit into `bits` bits, so both share one word as long as at most 2^(32 - bits) - 1 rows are added to it.
+// The caller has checked all cells, once for all rounds.
 void pair_sums(In2<std::uint16_t> cells, In2<std::int32_t> widths, In2<std::int32_t> pairs, std::size_t bits,
                  Out2<std::int64_t> out, std::size_t threads) {
   const std::size_t rows = cells.shape(0), column_pairs = cells.shape(1);

@@ -83,11 +83,11 @@ def papers(
                 folder_of(each, out).mkdir(parents=True, exist_ok=True)
         context = Context(data, quick)
         results = [_run(each, context, out) for each in chosen]
-    told: dict[str, Any] = {} if only_page else {"results": [each.to_dict() for each in results]}
+    output: dict[str, Any] = {} if only_page else {"results": [each.to_dict() for each in results]}
     if page is not None:
-        told |= _write_page(out, page)
+        output |= _write_page(out, page)
     if as_json:
-        print_json(told)
+        print_json(output)
     else:
         _print(results, out, page)
 

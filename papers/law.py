@@ -2,7 +2,7 @@
 
 m'(g + Bc) = m'g + c'R with R = B'm, whose W entries are independent N(0, n_A sigma2^2): the null-space part of the
 noise is gone from the sums. `LAW` is a protocol that draws these sums from gradients in the clear. It is in no list of
-protocols and shows the passive side everything: for experiments in one process, never between parties.
+protocols and reveals everything to the passive party: for experiments in one process, never between parties.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ Tables = Mapping[PartyName, PartyTable]
 
 # --- how long it will take --------------------------------------------------------------------------------
 
-# Seconds per tree of depth 6 on one core of a 2.5 GHz Xeon, by rows and columns: good enough to tell minutes from hours
+# Seconds per tree of depth 6 on one core of a 2.5 GHz Xeon, by rows and columns: precise enough for a rough estimate
 # before a run starts. `veilboost plan` knows better, after calibration.
 START = 3.0  # a process of its own: imports and the table
 _PER_ROW = {
@@ -145,7 +145,7 @@ def _send_cost(tables: Tables, protocol: str, config: TrainingConfig, warm_up: b
 
 
 def peak_rss_mb() -> float:
-    """Of this process alone; what `getrusage` tells starts from the parent's. 0 where the system does not say."""
+    """Peak memory of this process alone; `getrusage` starts from the parent's. 0 if the system does not report it."""
     status = Path("/proc/self/status")
     lines = status.read_text().splitlines() if status.exists() else []
     return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM")), 0.0)
@@ -165,7 +165,7 @@ def cost_cell(
     return Cell(key, measure, START + training_seconds(method.protocol, table.rows, columns, trees, method.options))
 
 
-# --- how good it is, and what it tells --------------------------------------------------------------------
+# --- quality, and what it reveals --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ def attacked(tables: Tables, protocol: str, config: TrainingConfig, attacks: Ite
     run = simulate_training(tables, next(iter(tables)), protocol, config, record="payload")
     views, truth = views_of_simulation(run, tables)
     active, passive = tables
-    sides = {"active": active, "passive": passive}
-    chances = ((how, views[sides[how.adversary]], truth, sides[how.victim]) for how in attacks)
-    found = (attack(*chance, np.random.default_rng(config.random_state)) for chance in chances)
+    parties = {"active": active, "passive": passive}
+    applicable = ((how, views[parties[how.adversary]], truth, parties[how.victim]) for how in attacks)
+    found = (attack(*each, np.random.default_rng(config.random_state)) for each in applicable)
     return [finding for finding in found if finding is not None]

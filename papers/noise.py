@@ -1,6 +1,6 @@
 """The papers' methods with noise, for a budget: which protocol, with which options.
 
-The papers do not say what their epsilon adds up over, so a budget can be spent in three ways:
+The papers do not say what their epsilon adds up over, so a budget can be interpreted in three ways:
 
 per release   every release has the whole budget
 composed      the budget covers all k = trees x depth releases, fresh noise at every level as published

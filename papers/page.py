@@ -62,11 +62,11 @@ class Measured:
         """How long it took, how much was done, and on which machine."""
         machine: Any = self.claim.get("machine") or {}
         about = machine if isinstance(machine, str) else ", ".join(_facts_of(cast(Mapping[str, Any], machine)))
-        told = [f"Measured in {seconds_text(float(self.claim['seconds']))}"]
-        told += ["with fewer repetitions or rows than the paper (--quick)"] if self.claim.get("quick") else []
-        told += [f"on {about}"] if about else []
+        listed = [f"Measured in {seconds_text(float(self.claim['seconds']))}"]
+        listed += ["with fewer repetitions or rows than the paper (--quick)"] if self.claim.get("quick") else []
+        listed += [f"on {about}"] if about else []
         skipped = self.claim.get("skipped")
-        return "; ".join(told) + (f". Data sets not at hand: {', '.join(skipped)}." if skipped else ".")
+        return "; ".join(listed) + (f". Data sets not at hand: {', '.join(skipped)}." if skipped else ".")
 
 
 def read_reproduction(folder: Path) -> list[Measured]:
@@ -93,7 +93,7 @@ def _facts_of(machine: Mapping[str, Any]) -> list[str]:
 
 
 def _short(cell: str) -> str:
-    """A curve in a cell is told by its length and its end; numbers need no more than five digits."""
+    """A curve in a cell is summarised by its length and its end; numbers need no more than five digits."""
     if cell.startswith("["):
         try:
             values: Any = json.loads(cell)

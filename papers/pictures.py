@@ -33,8 +33,8 @@ def table_chart(title: str, headers: Sequence[str], rows: Sequence[Sequence[str]
     for line in wrapped(note, width - 24) if note else ():
         y += 16
         parts.append(text(12, y + 4, line, fill=GREY))
-    told = " ".join(", ".join(f"{h} {c}" for h, c in zip(headers, row, strict=True)) + "." for row in rows)
-    return drawing(parts, width, y + 16, title, told)
+    words = " ".join(", ".join(f"{h} {c}" for h, c in zip(headers, row, strict=True)) + "." for row in rows)
+    return drawing(parts, width, y + 16, title, words)
 
 
 def png_of(svg: str, zoom: float = 2.0) -> bytes:

@@ -1,4 +1,4 @@
-"""Data sets for measuring: read, sampled, held out, and dealt out to parties."""
+"""Data sets for measuring: read, sampled, held out, and partitioned among parties."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class Claim:
 
     reported: str
     measured: str
-    holds: Literal["yes", "partly", "no", "open"]  # open: nothing was measured that could tell
+    holds: Literal["yes", "partly", "no", "open"]  # open: nothing was measured that decides it
     why: str
 
 

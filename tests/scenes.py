@@ -7,8 +7,8 @@ from veilboost.errors import UnsupportedCombination
 from veilboost.party.simulation import SERVER, simulate_training
 from veilboost.protocols.registry import all_protocols, protocols_of
 from veilboost.testing.contract import (
-    HORIZONTAL_SCENES,
-    VERTICAL_SCENES,
+    HORIZONTAL_CASES,
+    VERTICAL_CASES,
     horizontal_config,
     horizontal_tables,
     vertical_problem,
@@ -20,11 +20,11 @@ def exact_models(protocol: str) -> dict[str, str]:
     if protocol in protocols_of("horizontal"):
         runs = {
             name: simulate_training(horizontal_tables(name), SERVER, protocol, horizontal_config(name))
-            for name in HORIZONTAL_SCENES
+            for name in HORIZONTAL_CASES
         }
         return {name: run.model.sha256() for name, run in runs.items()}
     found: dict[str, str] = {}
-    for name in VERTICAL_SCENES:
+    for name in VERTICAL_CASES:
         try:
             tables, config = vertical_problem(name, all_protocols()[protocol], QUICK_OPTIONS.get(protocol, {}))
         except UnsupportedCombination:

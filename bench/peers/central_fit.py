@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from measure import auc, by_difference, given, peak_megabytes, tell
+from measure import auc, by_difference, given, peak_megabytes, print_result
 
 
 def xgboost_fit(parameters: dict[str, Any], x: np.ndarray, y: np.ndarray, trees: int) -> Any:
@@ -56,7 +56,7 @@ def main() -> None:
     fit = {"xgboost": xgboost_fit, "lightgbm": lightgbm_fit}[parameters["library"]]
     cost, few, many = by_difference(lambda trees: fit(parameters, train["x"], train["y"], trees), parameters)
     scores = {"auc_few": auc(test["y"], few(test["x"])), "auc": auc(test["y"], many(test["x"]))}
-    tell(cost | scores | {"megabytes": peak_megabytes()})
+    print_result(cost | scores | {"megabytes": peak_megabytes()})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The columns of the peers' table, and how people read them."""
+"""The columns of the peers' table, and their display format."""
 
 from __future__ import annotations
 

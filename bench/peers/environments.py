@@ -67,10 +67,10 @@ def _base(version: str | None) -> str:
         return sys.executable
     for python in _candidates(version):
         try:
-            told = subprocess.run([python, "-V"], capture_output=True, text=True, check=False, timeout=60).stdout
+            output = subprocess.run([python, "-V"], capture_output=True, text=True, check=False, timeout=60).stdout
         except (OSError, subprocess.TimeoutExpired):
             continue
-        if told.startswith(f"Python {version}."):
+        if output.startswith(f"Python {version}."):
             return python
     raise NotInstalled(f"no Python {version} here (pyenv install {version}, or uv python install {version})")
 

@@ -17,7 +17,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 from fedtree import FLClassifier
-from measure import auc, by_difference, given, peak_megabytes, tell
+from measure import auc, by_difference, given, peak_megabytes, print_result
 
 
 def fit(parameters: dict[str, Any], x: np.ndarray, y: np.ndarray, trees: int, epsilon: float) -> FLClassifier:
@@ -57,7 +57,7 @@ def main() -> None:
     if parameters.get("privacy") == "dp":
         tiny = fit(parameters, train["x"], train["y"], trees, epsilon / 1000)
         result["auc_at_a_thousandth"] = auc(test["y"], positive(tiny, test["x"]))
-    tell(result | {"megabytes": peak_megabytes()})
+    print_result(result | {"megabytes": peak_megabytes()})
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from heu import numpy as hnp
 from heu import phe
-from measure import peak_megabytes, tell
+from measure import peak_megabytes, print_result
 
 
 class Clock:
@@ -70,7 +70,7 @@ def main() -> None:
         "exact": all(exact for _, exact in runs),
         "megabytes": peak_megabytes(),
     }
-    tell(result)
+    print_result(result)
 
 
 if __name__ == "__main__":

@@ -18,8 +18,8 @@ def given() -> tuple[Any, Any, dict[str, Any]]:
         return np.load(sys.argv[1]), np.load(sys.argv[2]), json.load(file)
 
 
-def tell(result: dict[str, Any]) -> None:
-    """The one line that the caller reads."""
+def print_result(result: dict[str, Any]) -> None:
+    """Print the line that the caller reads."""
     print("RESULT " + json.dumps(result), flush=True)
 
 
@@ -33,7 +33,7 @@ def auc(label: np.ndarray, score: np.ndarray) -> float:
 
 
 def peak_megabytes() -> float:
-    """Of this process alone; what `getrusage` tells starts from the parent's."""
+    """Peak memory of this process alone; `getrusage` starts from the parent's."""
     with open("/proc/self/status") as file:
         return next(int(line.split()[1]) / 1024 for line in file if line.startswith("VmHWM"))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from measure import auc, by_difference, given, peak_megabytes, tell
+from measure import auc, by_difference, given, peak_megabytes, print_result
 
 from veilboost import HorizontalClassifier, VerticalClassifier
 
@@ -55,7 +55,7 @@ def horizontal(parameters: dict[str, Any], x: np.ndarray, y: np.ndarray, trees: 
 def main() -> None:
     train, test, parameters = given()
     cost, few, many = by_difference(lambda trees: fit(parameters, train["x"], train["y"], trees), parameters)
-    tell(
+    print_result(
         cost
         | {
             "bytes_per_tree": many.simulation_.bytes_sent / parameters["trees"],

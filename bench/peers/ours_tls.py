@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(1, str(Path(__file__).parents[1]))
 
-from measure import loopback_bytes, tell
+from measure import loopback_bytes, print_result
 
 from veilboost.party.certs import init_authority, issue
 from wire import training
@@ -39,7 +39,7 @@ def main() -> None:
             depth=parameters["max_depth"],
         )
         written = "\n".join((folder / file).read_text() for file in ("bank.toml", "shop.toml", "job.toml"))
-    tell(
+    print_result(
         {
             "seconds_per_tree": run["seconds_per_tree_tls"],
             "bytes_per_tree": (loopback_bytes() - before) / trees,

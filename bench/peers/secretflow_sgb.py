@@ -20,7 +20,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
-from measure import auc, given, loopback_bytes, peak_megabytes, tell
+from measure import auc, given, loopback_bytes, peak_megabytes, print_result
 
 PARTIES = ("alice", "bob")
 
@@ -118,7 +118,7 @@ def main() -> None:
         processes.append(process)
     found = [pipe.recv() for pipe in pipes]
     steps = np.array([np.diff(stamps, axis=0) for stamps, _, _ in found])  # (parties, trees - 1, three readings)
-    tell(
+    print_result(
         {
             "seconds_per_tree": float(steps[:, :, 0].max(axis=0).min()),
             "cpu_seconds_per_tree": float(steps[:, :, 1].sum(axis=0).min()),

@@ -4,8 +4,8 @@
                                 [--only WORD ... [--add]]
 
 Makes a virtual environment per peer where there is none, measures one system after the other, writes `peers.csv` and
-`peers.json` into OUT, prints the JSON, and the table for people to read. Who cannot be installed or run is left out
-with the reason. One thread per party. Slow systems train the few trees only, so accuracies stand beside each other at
+`peers.json` into OUT, prints the JSON and a readable table. A system that cannot be installed or run is left out with
+the reason. One thread per party. Slow systems train the few trees only, so accuracies stand beside each other at
 both counts. Bytes of systems in several processes are what the loopback carried, counted in a network of their own
 (which needs the rights for `unshare -n`); of ours in one process, the messages of all parties. Memory is the peak of
 the largest process, with its libraries and data. Lines are those that a user writes for the federation, as they stand
@@ -116,7 +116,7 @@ def lines_of(system: System) -> int | None:
 
 
 def row(system: System, found: Mapping[str, Any], counted: bool) -> dict[str, Any]:
-    """A line of the table; what a system does not tell stays empty."""
+    """A line of the table; values that a system does not report stay empty."""
     in_one = system.runs_as == "one process"
     sent = found.get("bytes_per_tree") if in_one or counted else None
     few, every = found.get("auc_few"), found.get("auc")

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import xgboost
 import xgboost.federated
-from measure import auc, given, loopback_bytes, peak_megabytes, processor_seconds, tell
+from measure import auc, given, loopback_bytes, peak_megabytes, print_result, processor_seconds
 
 PARTIES = 2
 
@@ -109,7 +109,7 @@ def main() -> None:
     server.terminate()
     steps = np.array([np.diff(stamps, axis=0) for stamps, _, _ in found])  # (parties, trees - 1, three readings)
     trees = steps.shape[1] + 1
-    tell(
+    print_result(
         {
             "seconds_per_tree": float(np.median(steps[:, :, 0], axis=1).max()),
             "cpu_seconds_per_tree": float(steps[:, :, 1].mean(axis=1).sum()) + in_server / trees,

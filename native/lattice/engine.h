@@ -1,10 +1,10 @@
-// What an engine can do, one polynomial or tile at a time; who calls it spreads the calls over threads.
+// The interface of an engine, one polynomial or tile at a time; the caller distributes the calls over threads.
 //
-// A node's rows are cut into runs of `run` rows; run c becomes the polynomial sum_j value[c run + j] X^j, encrypted as
-// (-a s + e + delta m, a) with a drawn from a public seed, the same a for all families (g, h) under secrets of their
-// own. A tile is `N / run` consecutive slots (bins). Its polynomial for run c is the sum over the run's rows j and the
-// slots b of the tile that row j falls in of X^(b run + run-1 - j): the product has the sum over rows in slot b at
-// coefficient (b+1) run - 1.
+// A node's rows are divided into runs of `run` rows; run c becomes the polynomial sum_j value[c run + j] X^j, encrypted
+// as (-a s + e + delta m, a) with a drawn from a public seed, the same a for all families (g, h) under separate secrets.
+// A tile is `N / run` consecutive slots (bins). Its polynomial for run c is the sum over the run's rows j and the slots b
+// of the tile that row j falls in of X^(b run + run-1 - j): the product has the sum over rows in slot b at coefficient
+// (b+1) run - 1.
 #pragma once
 
 #include "ring.h"
@@ -13,20 +13,20 @@ namespace lattice {
 
 constexpr std::size_t kLeastRun = 64;                     // so at most 64 slots in a tile
 constexpr std::size_t kMostSlots = kN / kLeastRun;
-constexpr std::size_t kRunsAtOnce = 8;                    // runs whose products are summed before they are reduced
-constexpr std::size_t kPolyWords = kN;                    // a polynomial modulo one prime takes so many 8-byte words
+constexpr std::size_t kRunsAtOnce = 8;                    // runs whose products are summed before reduction
+constexpr std::size_t kPolyWords = kN;                    // 8-byte words of a polynomial modulo one prime
 
 struct TileJob {
-  const void* ciphertext;           // of the node: runs x primes x (families + 1) polynomials, as `load` made them
-  const void* public_key;           // primes x (families + 1) polynomials, as `prepare_public` made them
+  const void* ciphertext;           // of the node: runs x primes x (families + 1) polynomials, as made by `load`
+  const void* public_key;           // primes x (families + 1) polynomials, as made by `prepare_public`
   std::size_t families, runs, run, rows;
-  const std::int32_t* slot;         // features x rows: the slot that a row falls in
+  const std::int32_t* slot;         // features x rows: the slot of a row
   const std::int32_t* feature_start;  // first slot of each feature
   const std::int32_t* feature_width;
   std::size_t features, slots;
   std::size_t first_tile, tiles;    // those of this job
   unsigned log_flood, log_delta;
-  const std::int64_t* added;        // families x slots: what is added to the sums, or null for nothing
+  const std::int64_t* added;        // families x slots: added to the sums; null for nothing
   const std::uint8_t* noise_key;    // of the level; `noise_stream` + tile is the stream of a tile
   u64 noise_stream;
   u64* sums;                        // families x slots, modulo the first prime
@@ -42,7 +42,7 @@ struct Engine {
   // -a s + e for one family, packed; `scratch` 4 polynomials, here and below.
   void (*public_part)(const void* secret, const std::uint8_t* seed, const std::uint8_t* noise_key, u64 stream,
                       std::uint8_t* out, void* scratch);
-  // False where a residue is out of range.
+  // False if a residue is out of range.
   bool (*prepare_public)(const std::uint8_t* seed, const std::uint8_t* packed, std::size_t families, void* out);
   // values: count x families. Secrets: families x 2 polynomials. Out: families x 2 x kPolyBytes.
   void (*encrypt)(const void* secrets, std::size_t families, const std::int32_t* values, std::size_t count,

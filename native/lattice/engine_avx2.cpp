@@ -1,4 +1,4 @@
-// Compiled with AVX2 and FMA; called only where the processor has them.
+// Compiled with AVX2 and FMA; called only if the processor has them.
 #include "lanes_avx2.h"
 //
 #include "engine_body.h"

@@ -1,5 +1,5 @@
-// An engine over `Lanes`, which the including file has defined. Everything here is local to that file: it is compiled
-// for one kind of processor, and no function of it may be called on another.
+// An engine over `Lanes`, which the including file defines. Everything here is local to that file: it is compiled for
+// one kind of processor, and no function may be called on another.
 #pragma once
 
 #include <cstring>
@@ -100,7 +100,7 @@ void errors(Chacha& source, Word* first, Word* second) {
 
 // --- polynomials --------------------------------------------------------------------------------------------
 
-// out = a * prepared, plus what `carried` holds (none: nothing). Ends below p.
+// out = a * prepared + carried (if any). The result is below p.
 void multiply_add(const Lanes lanes, const Word* a, const Word* prepared, const Word* carried, Word* out) {
   alignas(64) static const Word kNothing[kL] = {};
   for (std::size_t i = 0; i < kN; i += kL) {
@@ -120,7 +120,7 @@ void prepare_secret(const std::int8_t* s, void* out) {
   }
 }
 
-// -a, from which m - a s is made for all families.
+// -a, for computing m - a s in all families.
 void negated_uniform(const std::uint8_t* seed, u64 stream, const Prime& prime, Word* out) {
   uniform(seed, stream, prime, out);
   for (std::size_t i = 0; i < kN; ++i) out[i] = Lanes::negated(out[i], prime);
@@ -146,7 +146,7 @@ bool prepare_public(const std::uint8_t* seed, const std::uint8_t* packed, std::s
   for (std::size_t j = 0; j < kPrimes; ++j)
     for (std::size_t f = 0; f <= families; ++f, key += kN) {
       if (f == families)
-        uniform(seed, j, kPrime[j], key);  // expanded here: an owner who may choose it can switch the masking off
+        uniform(seed, j, kPrime[j], key);  // expanded here: an owner that chose it could disable the masking
       else
         fits &= unpack<true>(packed + (f * kPrimes + j) * kPolyBytes, kPrime[j], key);
       for (std::size_t i = 0; i < kN; ++i)
@@ -196,7 +196,7 @@ bool load(const std::uint8_t* packed, std::size_t families, const std::uint8_t* 
 // --- tiles --------------------------------------------------------------------------------------------------
 
 // The state of a tile's polynomial after its first layers, for a single row in slot b of the tile: one value for each
-// of the tile's blocks of coefficients. With it these layers cost a few additions instead of butterflies.
+// of the tile's blocks of coefficients. With it, these layers cost a few additions instead of butterflies.
 struct FirstLayers {
   Word* at[kLogN + 1][kPrimes];  // by the logarithm of the slots in a tile
   Word words[kPrimes * (4 * kMostSlots * kMostSlots / 3 + 1)];
@@ -268,7 +268,7 @@ std::size_t tile_scratch(std::size_t families, std::size_t tiles) {
   return ((families + 1) * kPrimes * tiles + kRunsAtOnce + 5) * kN;
 }
 
-// One family more than `kFamilies` is the mask's.
+// One more family than `kFamilies`: the mask.
 template <std::size_t kParts>
 void add_products(const Lanes lanes, const Word* tiles, const Word* const* runs, std::size_t count, Word* carried) {
   for (std::size_t i = 0; i < kN; i += kL) {
@@ -292,7 +292,7 @@ void add_all_products(const Lanes& lanes, const Word* tiles, const Word* const* 
   }
 }
 
-// Modulus switching: the nearest to z / p1, modulo p0, from z modulo both.
+// Modulus switching: the integer nearest to z / p1, modulo p0, from z modulo both primes.
 struct Switch {
   Word value[2];
   typename Lanes::Other other;
@@ -316,7 +316,7 @@ void finish_tile(const TileJob& job, std::size_t tile, Word* sums, Word* scratch
   errors(source, error, error + kN);
   std::int8_t u[kN];
   ternary(source, u);
-  // Re-randomise: add a public-key encryption of zero, so that the mask says nothing of the tile.
+  // Re-randomise: add a public-key encryption of zero, so that the mask reveals nothing about the tile.
   const Word* key = static_cast<const Word*>(job.public_key);
   for (std::size_t j = 0; j < kPrimes; ++j) {
     for (std::size_t i = 0; i < kN; ++i) hiding[i] = Lanes::small(u[i], kPrime[j]);
@@ -326,8 +326,8 @@ void finish_tile(const TileJob& job, std::size_t tile, Word* sums, Word* scratch
       multiply_add(transform_of(j).lanes, hiding, key + (j * parts + f) * kN, sum, sum);
     }
   }
-  // Add what the owner adds at the messages' own scale, modulo q, so that nothing but the new sum appears; then flood the
-  // wanted coefficients, so that their noise says nothing of the tile.
+  // Add `added` at the scale of the messages, modulo q, so that only the new sum appears; then flood the result
+  // coefficients, so that their noise reveals nothing about the tile.
   const u64 delta[kPrimes] = {power(2, job.log_delta, kPrime[0]), power(2, job.log_delta, kPrime[1])};
   const std::size_t first_slot = tile * in_tile;
   const std::size_t wanted = job.slots - first_slot < in_tile ? job.slots - first_slot : in_tile;
@@ -371,7 +371,7 @@ void sum_tiles(const TileJob& job) {
   Word* rest = tiles + kRunsAtOnce * kN;
   for (std::size_t i = 0; i < job.tiles * kPrimes * parts * kN; ++i) sums[i] = Word{};
   const Word* ciphertext = static_cast<const Word*>(job.ciphertext);
-  // A few runs at a time stay in the cache while all tiles of the job pass over them.
+  // Process a few runs at a time for all tiles of the job, so that the runs stay in the cache.
   for (std::size_t j = 0; j < kPrimes; ++j)
     for (std::size_t first = 0; first < job.runs; first += kRunsAtOnce) {
       const std::size_t count = job.runs - first < kRunsAtOnce ? job.runs - first : kRunsAtOnce;

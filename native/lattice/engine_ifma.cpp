@@ -1,4 +1,4 @@
-// Compiled with AVX-512 IFMA (and VPOPCNTDQ, which its processors have too); called only where there is both.
+// Compiled with AVX-512 IFMA (and VPOPCNTDQ, which such processors have too); called only if the processor has both.
 #include "lanes_ifma.h"
 //
 #include "engine_body.h"

@@ -1,7 +1,7 @@
 // Residues as doubles around zero, four at a time, multiplied exactly with AVX2's fused multiply-add.
 //
-// Whole numbers below 2^53 are exact in a double. A residue is at most p/2 in size; a product by a constant factor
-// comes back below p, so that three layers of a transform may pass before sums are brought back: (0.5 + 3) p < 2^52.
+// Integers below 2^53 are exact in a double. A residue has a magnitude of at most p/2; a product by a constant factor
+// is reduced below p, so that three layers of a transform can pass before sums are reduced: (0.5 + 3) p < 2^52.
 #pragma once
 
 #include <immintrin.h>
@@ -34,7 +34,7 @@ struct Lanes {
     V value, quotient;
   };
   static double quotient(u64 value, const Prime& prime) { return word(value, prime) / static_cast<double>(prime.p); }
-  // A number below 2^52 laid into the mantissa of 2^52 + number: conversions that compilers turn into vectors.
+  // A number below 2^52 in the mantissa of 2^52 + number: a conversion that compilers vectorise.
   static Word word(u64 value, const Prime& prime) {
     const u64 bits = value | kTwo52Bits;
     double number;
@@ -49,7 +49,7 @@ struct Lanes {
     return bits ^ kTwo52Bits;
   }
   static Word negated(Word word, const Prime&) { return -word; }
-  static Word small(std::int64_t value, const Prime&) { return static_cast<double>(value); }  // below p / 2 in size
+  static Word small(std::int64_t value, const Prime&) { return static_cast<double>(value); }  // of magnitude below p / 2
   static u64 prepared(u64 value, const Prime&) { return value; }
 
   static V load(const Word* from) { return _mm256_load_pd(from); }
@@ -83,7 +83,7 @@ struct Lanes {
   }
   V difference_times(V x, V y, Factor w) const { return times(_mm256_sub_pd(x, y), w); }
 
-  static void pairs(V& even, V& odd) {  // of eight in a row: those at even places, those at odd
+  static void pairs(V& even, V& odd) {  // of eight in a row: those at even positions, those at odd
     const V low = _mm256_permute2f128_pd(even, odd, 0x20), high = _mm256_permute2f128_pd(even, odd, 0x31);
     even = _mm256_unpacklo_pd(low, high), odd = _mm256_unpackhi_pd(low, high);
   }

@@ -43,10 +43,10 @@ struct Lanes {
   static Word word(u64 value, const Prime&) { return value; }
   static u64 number(Word word, const Prime&) { return word; }
   static Word negated(Word word, const Prime& prime) { return word ? prime.p - word : 0; }
-  static Word small(std::int64_t value, const Prime& prime) {  // a number below p in size, without a branch
+  static Word small(std::int64_t value, const Prime& prime) {  // a number of magnitude below p, without a branch
     return static_cast<u64>(value) + (prime.p & static_cast<u64>(value >> 63));
   }
-  // `settle` divides by 2^52 (Montgomery); a prepared factor makes up for it.
+  // `settle` divides by 2^52 (Montgomery); a prepared factor compensates for it.
   static u64 prepared(u64 value, const Prime& prime) { return multiply(value, reduce(u64{1} << 52, prime), prime); }
 
   static V load(const Word* from) { return _mm512_load_si512(from); }
@@ -56,7 +56,7 @@ struct Lanes {
     return {_mm512_loadu_si512(value), _mm512_loadu_si512(quotient)};
   }
 
-  static V at_most(V x, V bound) {  // x - bound where x >= bound: below it the difference wraps around and is larger
+  static V at_most(V x, V bound) {  // x - bound if x >= bound: otherwise the difference wraps around and is larger
     return _mm512_min_epu64(x, _mm512_sub_epi64(x, bound));
   }
   V times(V x, Factor w) const {  // below 2p, for x below 2^52
@@ -105,7 +105,7 @@ struct Lanes {
     sum.low = _mm512_madd52lo_epu64(sum.low, a, b);
     sum.high = _mm512_madd52hi_epu64(sum.high, a, b);
   }
-  // Montgomery: (low + 2^52 high) / 2^52 modulo p. What is carried grows by less than 3p each time and is settled last.
+  // Montgomery: (low + 2^52 high) / 2^52 modulo p. The carry grows by less than 3p each time and is reduced last.
   V settle(V carried, const Sum& sum) const {
     const V low = _mm512_and_si512(sum.low, mask);
     const V high = _mm512_add_epi64(sum.high, _mm512_srli_epi64(sum.low, 52));

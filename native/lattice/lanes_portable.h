@@ -1,4 +1,4 @@
-// Residues as 64-bit integers, one at a time: runs anywhere.
+// Residues as 64-bit integers, one at a time: runs on any processor.
 #pragma once
 
 #include "ring.h"
@@ -13,7 +13,7 @@ struct Lanes {
   static constexpr std::size_t kCount = 1, kLogCount = 0;
   static constexpr const char* kName = "portable";
 
-  Prime prime;  // a copy, which stores to residues cannot change: it stays in registers
+  Prime prime;  // a copy that stores to residues cannot change, so it stays in registers
   u64 p, p2;
   explicit Lanes(const Prime& of) : prime(of), p(of.p), p2(2 * of.p) {}
 
@@ -25,7 +25,7 @@ struct Lanes {
   static Word word(u64 value, const Prime&) { return value; }
   static u64 number(Word word, const Prime&) { return word; }
   static Word negated(Word word, const Prime& prime) { return word ? prime.p - word : 0; }
-  static Word small(std::int64_t value, const Prime& prime) {  // a number below p in size, without a branch
+  static Word small(std::int64_t value, const Prime& prime) {  // a number of magnitude below p, without a branch
     return static_cast<u64>(value) + (prime.p & static_cast<u64>(value >> 63));
   }
   static u64 prepared(u64 value, const Prime&) { return value; }  // for a factor of `Sum`

@@ -11,7 +11,7 @@ namespace {
 
 class Chacha {
  public:
-  static constexpr std::size_t kWords = 128;  // 64-bit words made at a time
+  static constexpr std::size_t kWords = 128;  // 64-bit words generated at a time
 
   Chacha(const std::uint8_t* key, std::uint64_t stream) {
     chacha::open_state(key, state_);
@@ -24,7 +24,7 @@ class Chacha {
     return words_[used_++];
   }
 
-  // Fills whole refills straight into `out`; `count` is a multiple of kWords and nothing was drawn by halves.
+  // Fills `out` directly; `count` is a multiple of kWords and the buffer is empty.
   void fill(std::uint64_t* out, std::size_t count) {
     for (std::size_t done = 0; done < count; done += kWords) make(out + done);
   }

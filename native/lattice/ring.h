@@ -1,6 +1,6 @@
-// The ring Z_q[X] / (X^N + 1) of training, q the product of two primes just under 2^50: constants, and arithmetic one
-// residue at a time, which serves other rings as well. Tables are made once; the engines turn them into what their
-// instructions like.
+// The ring Z_q[X] / (X^N + 1) of training, q the product of two primes just under 2^50: constants, and arithmetic on
+// single residues, which other rings use as well. Tables are made once; the engines convert them for their
+// instructions.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ constexpr std::size_t kPrimes = 2;
 constexpr unsigned kResidueBits = 50;
 constexpr std::size_t kPolyBytes = kN * kResidueBits / 8;  // one polynomial modulo one prime, packed
 constexpr std::size_t kSeedBytes = 32;
-constexpr unsigned kErrorBits = 21;  // centred binomial: the difference of so many coins, sigma 3.24
+constexpr unsigned kErrorBits = 21;  // centred binomial: the difference of two sums of this many coins, sigma 3.24
 
 // p = 2^bits - fold with fold tiny, so that reducing costs a multiplication and no division; p = 1 modulo 2N.
 struct Prime {
@@ -37,7 +37,7 @@ constexpr u64 reduce(u64 x, const Prime& prime) {
   return once >= prime.p ? once - prime.p : once;
 }
 
-// x mod p for x below 2^112, or below 2^104 where p has 42 or 43 bits.
+// x mod p for x below 2^112, or below 2^104 if p has 42 or 43 bits.
 constexpr u64 reduce_wide(u128 x, const Prime& prime) {
   const u128 once = (x & prime.mask()) + (x >> prime.bits) * prime.fold;
   return reduce(static_cast<u64>(once & prime.mask()) + static_cast<u64>(once >> prime.bits) * prime.fold, prime);
@@ -67,13 +67,13 @@ constexpr std::size_t reversed(std::size_t index, std::size_t bits) {
   return result;
 }
 
-// Powers of the root in bit-reversed order, forward and inverse, and 1/N: what a negacyclic transform needs.
+// Powers of the root in bit-reversed order, forward and inverse, and 1/N, for a negacyclic transform.
 template <std::size_t kDegree>
 struct Roots {
   u64 forward[kDegree], inverse[kDegree], inverse_n;
 };
 
-// A ring as transforms see it; its tables are made on first use.
+// The interface of a ring for transforms; its tables are made on first use.
 struct TrainingRing {
   static constexpr std::size_t kLogN = lattice::kLogN, kN = lattice::kN;
   static constexpr const Prime* kPrime = lattice::kPrime;

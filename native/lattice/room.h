@@ -1,4 +1,4 @@
-// What the Python faces of the lattice engines share: room for polynomials, seeds, and work spread over threads.
+// Shared by the Python wrappers of the lattice engines: memory for polynomials, seeds, and work on several threads.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,7 @@
 
 namespace {
 
-// Polynomials of `kPolyWords`, aligned for the widest registers and wiped when they go: they may hold secrets.
+// Polynomials of `kPolyWords`, aligned for the widest registers and wiped on destruction: they may hold secrets.
 class Words {
  public:
   explicit Words(std::size_t polynomials)
@@ -39,7 +39,7 @@ inline const std::uint8_t* seed_of(const nb::bytes& seed) {
   return static_cast<const std::uint8_t*>(seed.data());
 }
 
-// body(task, room) for task = 0 .. tasks-1 on so many threads, with room of `polynomials` for each thread.
+// body(task, room) for task = 0 .. tasks-1 on `threads` threads, with memory for `polynomials` polynomials per thread.
 template <class Body>
 void spread(std::size_t tasks, std::size_t threads, std::size_t polynomials, Body body) {
   std::atomic<std::size_t> next{0};

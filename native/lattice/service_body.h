@@ -32,7 +32,7 @@ void unpack8(const std::uint8_t* in, u64* v) {
 #pragma GCC unroll 8
   for (std::size_t k = 0; k < 8; ++k) {
     const std::size_t bit = ServiceRing::kResidueBits * k, last = kEightBytes - 8;
-    const std::size_t byte = bit / 8 < last ? bit / 8 : last;  // eight bytes, none of them beyond the 43
+    const std::size_t byte = bit / 8 < last ? bit / 8 : last;  // eight bytes within the 43
     u64 word;
     std::memcpy(&word, in + byte, 8);
     v[k] = word >> (bit - 8 * byte) & ServiceRing::kPrime[0].mask();
@@ -192,7 +192,7 @@ void service_encrypt(const void* key, const std::int64_t* values, const std::int
   }
 }
 
-// The mean of values whose lanes were added up in `sum`.
+// The mean of values whose lanes were summed in `sum`.
 u64 mean_of(V sum, const Service& transform) {
   alignas(64) Word words[kL];
   Lanes::store(words, transform.lanes.settled(sum));
@@ -202,9 +202,9 @@ u64 mean_of(V sum, const Service& transform) {
 }
 
 // sign * (n1 (limit - shift * row) + n2), plus an encryption of zero of degree two: (z0', z1' + z0, z1) where
-// (z0, z1) = (b r, a r + e) and (z0', z1') = (b r', a r' + e'). Of the first part only the constant is wanted, and n2
-// covers its error. A holder of s cannot tell the other two from uniform: given r, the middle one is an RLWE sample
-// with the secret r'; and then the last is one with the secret r.
+// (z0, z1) = (b r, a r + e) and (z0', z1') = (b r', a r' + e'). Only the constant of the first part is used, and n2
+// hides its error. A holder of s cannot distinguish the other two from uniform: given r, the middle one is an RLWE
+// sample with the secret r'; and then the last is one with the secret r.
 void service_blind(const BlindJob& job) {
   Word* room = static_cast<Word*>(job.scratch);
   Word* at[10];
@@ -225,7 +225,7 @@ void service_blind(const BlindJob& job) {
     small[0].transformed(j, middle), small[1].transformed(j, last);
     small[2].transformed(j, r), small[3].transformed(j, r_);
     const Word *b = static_cast<const Word*>(job.key) + j * kServiceN, *a = b + kServicePrimes * kServiceN;
-    // A row times the prepared factor is prepared itself, so nodes need not be.
+    // A row times the prepared factor is itself prepared, so nodes need not be.
     const u64 n1 = Lanes::prepared(job.factor[j], prime), minus = n1 ? prime.p - n1 : 0;
     const Word n1_word[2] = {Lanes::word(n1, prime), Lanes::quotient(n1, prime)};
     const Word minus_word[2] = {Lanes::word(minus, prime), Lanes::quotient(minus, prime)};

@@ -1,17 +1,17 @@
-// What secure inference needs of an engine, one ciphertext at a time; who calls it spreads the calls over threads.
+// The engine interface of secure inference, one ciphertext at a time; the caller distributes the calls over threads.
 //
 // A ciphertext (c0, c1) has c0 + c1 s = scale * message + error; a product has a third part, for s^2. Polynomials
-// travel and are multiplied as values at the roots, and the constant coefficient is the mean of these.
+// are sent and multiplied as values at the roots; the constant coefficient is the mean of these.
 #pragma once
 
 #include "service_ring.h"
 
 namespace lattice {
 
-// A node's shift X^-v and limit, a user's row, and what blinds their difference: n1, n2 and the sign are in
+// A node's shift X^-v and limit, a user's row, and the blinding of their difference: n1, n2 and the sign are in
 // `factor` and `offset`, modulo every prime.
 struct BlindJob {
-  const void* key;                    // b and a, as `prepare_key` made them
+  const void* key;                    // b and a, as made by `prepare_key`
   const std::uint8_t *node, *row;     // packed, 4 and 2 polynomials
   const u64 *factor, *offset;         // sign * n1, sign * n2
   const std::uint8_t* noise_key;
@@ -32,13 +32,13 @@ struct ServiceEngine {
   // b = -a s + e, packed, with a drawn from the seed.
   void (*public_part)(const void* secret, const std::uint8_t* seed, const std::uint8_t* noise_key, std::uint8_t* out,
                       void* scratch);
-  // b and a: 2 x primes x N words. False where a residue is out of range.
+  // b and a: 2 x primes x N words. False if a residue is out of range.
   bool (*prepare_key)(const std::uint8_t* seed, const std::uint8_t* packed, void* out);
-  // Of the polynomial with scale * values[k] at X^place[k].
+  // Encrypts the polynomial with scale * values[k] at X^place[k].
   void (*encrypt)(const void* key, const std::int64_t* values, const std::int32_t* place, std::size_t terms,
                   const u64* scale, const std::uint8_t* noise_key, u64 noise_stream, std::uint8_t* out, void* scratch);
   void (*blind)(const BlindJob& job);
-  // The constant coefficient of what was blinded, modulo every prime. False where a residue is out of range.
+  // The constant coefficient of a blinded ciphertext, modulo every prime. False if a residue is out of range.
   bool (*decrypt)(const void* secret, const std::uint8_t* blinded, u64* out, void* scratch);
   // Whether all residues of a packed polynomial are in range.
   bool (*fits)(const std::uint8_t* packed);

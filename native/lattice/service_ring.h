@@ -1,6 +1,6 @@
-// The ring of secure inference: N = 8192, four primes just under 2^43 and one just under 2^42, log2 q = 214. That is the
-// most for 128 bits of classical security with ternary secrets (Bossuat and others, Security Guidelines for Implementing
-// Homomorphic Encryption, 2024).
+// The ring of secure inference: N = 8192, four primes just under 2^43 and one just under 2^42, log2 q = 214. This is the
+// maximum for 128 bits of classical security with ternary secrets (Bossuat and others, Security Guidelines for
+// Implementing Homomorphic Encryption, 2024).
 #pragma once
 
 #include "ring.h"

@@ -1,7 +1,7 @@
 // The negacyclic number-theoretic transform, written over `Lanes`.
 //
-// On the wire transformed residues stand in bit-reversed order. In memory, blocks of lanes x lanes of them are
-// transposed, which saves turning them back in the last layers; `place` says where a residue stands.
+// Encoded residues are in bit-reversed order. In memory, blocks of lanes x lanes residues are transposed, which saves
+// transposing them back in the last layers; `place` is the position of a residue.
 #pragma once
 
 #include <cstring>
@@ -56,7 +56,7 @@ struct alignas(64) TransformOf {
     return i - inside + inside % kL * kL + inside / kL;
   }
 
-  // In place, coefficients to residues; the first `skip` layers have been done. Ends below p.
+  // In place, coefficients to residues; the first `skip` layers are already done. Results are below p.
   __attribute__((noinline)) void forward(Word* a, std::size_t skip) const {
     const Lanes own = lanes;  // a copy that stores to `a` cannot change, so it stays in registers
     std::size_t layer = skip;
@@ -77,7 +77,7 @@ struct alignas(64) TransformOf {
     }
   }
 
-  // In place, residues to coefficients. Ends below p.
+  // In place, residues to coefficients. Results are below p.
   __attribute__((noinline)) void inverse(Word* a) const {
     const Lanes own = lanes;
     for (std::size_t block = 0; block < kN / kBlock; ++block) {
@@ -108,8 +108,8 @@ struct alignas(64) TransformOf {
     for (std::size_t j = 0; j < kN; j += kL) Lanes::store(a + j, own.finish(own.times(Lanes::load(a + j), scale)));
   }
 
-  // Only the coefficients at run-1, 2 run-1, ...: in all layers but the last few only differences are needed, and each
-  // halves what is left. `a` is overwritten.
+  // Only the coefficients at run-1, 2 run-1, ...: all layers except the last few need only differences, and each
+  // halves the number of values. `a` is overwritten.
   __attribute__((noinline)) void inverse_at(Word* a, std::size_t run, u64* out) const {
     const Lanes own = lanes;
     std::size_t length = kN / kL;

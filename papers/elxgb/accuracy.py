@@ -81,18 +81,18 @@ def _gap(rows: Rows) -> float:
 
 
 def claim(rows: Rows) -> Claim:
-    told: list[str] = []
+    listed: list[str] = []
     for data, own in by(rows, "data"):
         found = [row["accuracy"] for row in picked(own, method=ELXGB)]
         swing = [row["accuracy"] for row in picked(own, method=ELXGB, along="epsilon")]
-        told.append(
+        listed.append(
             f"{setting.NAMES[data]} {np.mean(found):.3f} (larger class {own[0]['majority']:.3f}), at most "
             f"{_gap(own):.3f} below XGBoost, {max(swing) - min(swing):.3f} between the epsilons"
         )
     return Claim(
         "accuracy of about 83 % on Credit card and 90 % on Bank marketing, almost that of XGBoost, and hardly changed "
         "by T, D and epsilon from 2 to 10",
-        "; ".join(told),
+        "; ".join(listed),
         "yes" if _gap(rows) < _CLOSE else "partly",
         "Leaf weights come from true gradients and the first tree has no noise, so five trees can hardly lose. "
         "Accuracy says little here: naming the larger class for everybody is nearly as accurate. XGBoost is `plain`, "

@@ -145,7 +145,7 @@ def table(lines: list[Line]) -> Rows:
 
 def claim(rows: Rows) -> Claim:
     own = picked(rows, hash=HASHES[0])
-    told = [
+    listed = [
         f"{row['parties']} parties, 2^{row['log2_rows']}: {row['worst_party_ms']:.0f} ms of the busiest party "
         f"(published {row['paper_elxgb_ms']}, mPSI {row['paper_mpsi_ms']})"
         for row in own
@@ -153,12 +153,12 @@ def claim(rows: Rows) -> Claim:
     below = all(row["worst_party_ms"] < row["paper_mpsi_ms"] for row in own)
     return Claim(
         "aligning takes 6 to 620 ms, 15 to 240 times less than a multi-party PSI",
-        "; ".join(told),
+        "; ".join(listed),
         "yes" if below else "partly",
-        "It is cheaper because it does less: whoever works with the CSP and has one party's key can try ids against "
-        "every party's hashes, which a PSI does not allow (`ecdh` is ours without that weakness). The paper does not "
-        "say whose time it gives; ours is the CPU time of the busiest party, hashing and exchange. mPSI is published "
-        "only.",
+        "It is cheaper because it does less: with one party's key, a party that colludes with the CSP can test ids "
+        "against every party's hashes, which a PSI does not allow (`ecdh` is ours without that weakness). The paper "
+        "does not say whose time it gives; ours is the CPU time of the busiest party, hashing and exchange. mPSI is "
+        "published only.",
     )
 
 

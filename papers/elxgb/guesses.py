@@ -100,7 +100,7 @@ def claim(rows: Rows) -> Claim:
         "partly" if max(first) < _NEAR and falls else "no",
         "The first row follows from the noise alone and is met. A tree of rate 0.3 makes gradients little smaller "
         "than before, so with that noise the other rows are not as low as printed; the paper states no parameters "
-        "for them. And trees add up: their noise is independent and their signs agree, so more trees tell more.",
+        "for them. And trees add up: their noise is independent and their signs agree, so more trees reveal more.",
     )
 
 

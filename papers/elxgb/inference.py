@@ -96,7 +96,7 @@ def cells(context: Context, sets: Sequence[str]) -> list[Cell]:
 
 
 def claim(rows: Rows) -> Claim:
-    told: list[str] = []
+    listed: list[str] = []
     slower: list[bool] = []
     for data, of_data in by(rows, "data"):
         own = picked(of_data, method=SHORT.name)
@@ -107,7 +107,7 @@ def claim(rows: Rows) -> Claim:
         }
         slower.append(rise["T"] < rise["D"])
         at = picked(of_data, along=setting.DEFAULT.along, value=setting.DEFAULT.value)
-        told.append(
+        listed.append(
             f"{setting.NAMES[data]}, Paillier 512, from 2 to 6: T x{rise['T']:.1f}, D x{rise['D']:.1f}"
             + "".join(f"; {row['method']} {row['cpu_seconds_per_1000']:.0f} s" for row in at)
         )
@@ -115,7 +115,7 @@ def claim(rows: Rows) -> Claim:
     return Claim(
         "the time to serve 1000 samples grows slower with T than with D, and is higher on Credit card, which has more "
         "attributes",
-        "; ".join(told)
+        "; ".join(listed)
         + f" (CPU seconds for 1000 users at T = 5, D = 3; all scores exact: {'yes' if exact else 'no'})",
         "yes" if all(slower) and exact else "partly" if exact else "no",
         "A user visits up to T times D nodes, so work grows alike with T and with D; the paper gives the waiting time "

@@ -106,27 +106,27 @@ def growth(rows: Rows, what: str, along: str, scheme: Scheme) -> float:
 
 
 def _growths(rows: Rows, what: str) -> tuple[list[str], list[bool]]:
-    told: list[str] = []
+    listed: list[str] = []
     slower: list[bool] = []
     for data, own in by(rows, "data"):
         for along in ("T", "D"):
             ours, theirs = (growth(own, what, along, scheme) for scheme in (ELXGB, SECUREBOOST))
             slower.append(ours < theirs)
-            told.append(f"{setting.NAMES[data]} from {along} = 2 to 6: ELXGB x{ours:.2f}, SecureBoost x{theirs:.2f}")
-    return told, slower
+            listed.append(f"{setting.NAMES[data]} from {along} = 2 to 6: ELXGB x{ours:.2f}, SecureBoost x{theirs:.2f}")
+    return listed, slower
 
 
 def claim_of_seconds(rows: Rows) -> Claim:
-    told, slower = _growths(rows, "cpu_seconds")
+    listed, slower = _growths(rows, "cpu_seconds")
     for data, own in by(rows, "data"):
         at = {row["method"]: row["cpu_seconds"] for row in picked(own, **setting.DEFAULT.key)}
-        told.append(
+        listed.append(
             f"{setting.NAMES[data]} at T = 5, D = 3: " + ", ".join(f"{name} {each:.2f} s" for name, each in at.items())
         )
     return Claim(
         "training time grows slowly with T in ELXGB and linearly elsewhere, and with D more slowly than elsewhere; "
         "Credit card, T = 5, D = 3: XGBoost about 1 s, SecureBoost about 209 s, PIVODL about 480 s",
-        "; ".join(told) + " (CPU seconds of all parties)",
+        "; ".join(listed) + " (CPU seconds of all parties)",
         "yes" if all(slower) else "partly",
         "Only the first tree is encrypted, hence the shape. The seconds do not compare: theirs is Java on a laptop, "
         "ours packs g and h into one ciphertext, subtracts siblings and uses GMP. A 512-bit key, the paper's, can be "
@@ -136,17 +136,17 @@ def claim_of_seconds(rows: Rows) -> Claim:
 
 
 def claim_of_bytes(rows: Rows) -> Claim:
-    told, _ = _growths(rows, "megabytes")
+    listed, _ = _growths(rows, "megabytes")
     stable: list[bool] = []
     for data, own in by(rows, "data"):
         ratio = [the(own, "megabytes", **setting.DEFAULT.key, method=scheme.name) for scheme in (SECUREBOOST, ELXGB)]
         if None not in ratio:
-            told.append(f"{setting.NAMES[data]} at T = 5: SecureBoost {ratio[0] / ratio[1]:.1f} times ELXGB")
+            listed.append(f"{setting.NAMES[data]} at T = 5: SecureBoost {ratio[0] / ratio[1]:.1f} times ELXGB")
         stable.append(growth(own, "megabytes", "T", ELXGB) < growth(own, "megabytes", "T", SECUREBOOST))
     return Claim(
         "ELXGB's traffic keeps stable as T grows, SecureBoost's and PIVODL's grow; D changes neither; SecureBoost "
         "sends about five times as much",
-        "; ".join(told),
+        "; ".join(listed),
         "yes" if all(stable) else "partly",
         "Later trees are not free: their noisy gradients go to three parties, 8 bytes for each row and tree, where a "
         "ciphertext of both has 128 at 512 bits. How many times SecureBoost sends depends on the key and on packing.",

@@ -89,9 +89,9 @@ def claim(rows: Rows) -> Claim:
         f"{', '.join(safest) or 'no protocol'}",
         "no" if lost else "yes",
         "A tick in the paper's table means that a message is encrypted or noisy; a status here means that the best "
-        "attack we know was run on what the other side saw, at the default parameters. ELXGB's later trees show most "
-        "labels at the published noise (Table 5), and whoever sends the sides of a split in the clear shows the order "
-        "of its values. Schemes that are not among our protocols are published only.",
+        "attack we know was run on the other party's view, at the default parameters. ELXGB's later trees reveal most "
+        "labels at the published noise (Table 5), and a party that sends left/right assignments in the clear reveals "
+        "the order of its values. Schemes that are not among our protocols are published only.",
     )
 
 

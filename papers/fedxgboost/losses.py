@@ -76,14 +76,14 @@ def claim(rows: Rows) -> Claim:
     noised = [row for row in rows if row["mechanism"] != "none" and row["form"] == _WHOLE]
     small = [[row[name] < _SHARE for row in noised] for name in ("not_learnt", "not_learnt_test")]
     seen, unseen = map(sum, small)
-    told = "; ".join(f"{_name(row)} {row['final_loss']:.4f} and {row['final_test_loss']:.4f}" for row in rows)
+    listed = "; ".join(f"{_name(row)} {row['final_loss']:.4f} and {row['final_test_loss']:.4f}" for row in rows)
     better = 0
     for row in picked(noised, order="first"):
         same = {name: row[name] for name in ("mechanism", "epsilon", "form")}
         better += row["final_loss"] < the(noised, "final_loss", order="second", **same)
     return Claim(
         "noise causes a small reduction, and the loss converges like that of plain XGBoost; the first order loses less",
-        f"loss of training and of test rows after {TREES} trees: {told}; of {len(noised)} with noise {seen} on "
+        f"loss of training and of test rows after {TREES} trees: {listed}; of {len(noised)} with noise {seen} on "
         f"training and {unseen} on test rows stay within {_SHARE:.0%} of what plain learns after its first tree; the "
         f"first order is better in {better} of {len(noised) // 2} pairs",
         "yes" if seen + unseen == 2 * len(noised) else "partly" if seen + unseen else "no",

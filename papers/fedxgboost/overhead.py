@@ -58,7 +58,7 @@ def table(lines: list[Line]) -> Rows:
 def claim(rows: Rows) -> Claim:
     most = max(row["rows"] for row in rows if row["data"] == SYNTHETIC)
     at = {(row["protocol"], row["key"]): row for row in rows if row["data"] == SYNTHETIC and row["rows"] == most}
-    told = "; ".join(
+    listed = "; ".join(
         f"{' '.join(name).strip()} {row['cpu_seconds_per_tree']:.2f} s and {row['megabytes_per_tree']:.1f} MB"
         for name, row in at.items()
     )
@@ -68,7 +68,7 @@ def claim(rows: Rows) -> Claim:
     lower = ours < at["paillier", f"{SHORT} bits"]["cpu_seconds_per_tree"]
     return Claim(
         "FedXGBoost-SMM is lossless and has lower overhead than encryption (not measured in the paper)",
-        f"one tree of {most} rows and 8 columns: {told}; the models of smm1 and smm2 "
+        f"one tree of {most} rows and 8 columns: {listed}; the models of smm1 and smm2 "
         f"{'equal' if exact else 'do not all equal'} that of plain",
         "yes" if exact and lower else "partly" if exact or lower else "no",
         "Lower than Paillier's in time; in bytes smm1 sends a number for every row and bin, far more than Paillier. "

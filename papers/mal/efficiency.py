@@ -114,25 +114,25 @@ def table(lines: list[Line]) -> Rows:
 
 
 def claim(rows: Rows) -> Claim:
-    told: list[str] = []
+    listed: list[str] = []
     near: list[bool] = []
     for data, own in by(rows, "data"):
         ours, central = picked(own, method=MAL)[0], the(own, "total_ms", method=CENTRAL)
         computed = ours["prep_ms"] + ours["train_ms"]
         text = (
             f"{PAPER_NAMES[data]}: {computed:.0f} ms computed ({ours['prep_ms']:.0f} + {ours['train_ms']:.0f}), "
-            f"{ours['prep_latency_ms'] + ours['train_latency_ms']:.0f} ms under way, {ours['prep_kb']:.0f} + "
+            f"{ours['prep_latency_ms'] + ours['train_latency_ms']:.0f} ms in transit, {ours['prep_kb']:.0f} + "
             f"{ours['train_kb']:.0f} kB of one participant"
         )
         if central is not None:
             text += f", XGBoost {central:.0f} ms"
             if data != "diabetes":  # where nothing is to be computed
                 near.append(computed < 1.5 * central)
-        told.append(text)
+        listed.append(text)
     return Claim(
         "MAL's total time is close to XGBoost's: 5674 against 3854 ms on SUSY, 2598 against 1856 on Cod-rna, 603 "
         "against 29 on Diabetes, of which 402 to 771 ms are the network's",
-        "; ".join(told),
+        "; ".join(listed),
         "open" if not near else "yes" if all(near) else "partly",
         "CPU milliseconds of all ten participants, comparer and server together, on one thread; the network is the "
         "paper's, computed from each participant's messages. Trees and buckets of this table are not stated (here 500"

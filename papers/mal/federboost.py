@@ -1,7 +1,7 @@
 """The comparison with FederBoost at the end of section 4.2: 32 participants, 193,333 rows of SUSY, 60 trees.
 
 FederBoost's horizontal mode, histograms added up under masks at every level, is `secagg` here. SUSY's own rows being
-fewer at hand, rows of its shape are made up; neither way's cost depends on what they say.
+fewer at hand, synthetic rows of its shape are used; the cost of neither method depends on the values.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def table(lines: list[Line]) -> Rows:
 def claim(rows: Rows) -> Claim:
     mal = picked(rows, protocol="mal")[0]
     others = picked(rows, protocol="secagg")
-    told = [f"mal {mal['seconds']:.2f} s ({mal['cpu_seconds']:.2f} computed, {mal['messages']:g} messages)"]
-    told += [
+    listed = [f"mal {mal['seconds']:.2f} s ({mal['cpu_seconds']:.2f} computed, {mal['messages']:g} messages)"]
+    listed += [
         f"secagg of depth {row['depth']} {row['seconds']:.1f} s ({row['cpu_seconds']:.2f} computed, "
         f"{row['messages']:g} messages), {row['seconds'] / mal['seconds']:.0f} times as long"
         for row in others
@@ -89,7 +89,7 @@ def claim(rows: Rows) -> Claim:
     least = min(row["seconds"] / mal["seconds"] for row in others)
     return Claim(
         "MAL takes about 5.23 s where FederBoost takes 3103 s: 593 times faster",
-        "; ".join(told) + f"; {mal['rows']} rows, 32 participants, a line of 20 Mbit/s and 100 ms",
+        "; ".join(listed) + f"; {mal['rows']} rows, 32 participants, a line of 20 Mbit/s and 100 ms",
         "partly" if least > 1 else "no",
         "Fewer messages are MAL's whole advantage, and on a slow line it is large; but 593 is by FederBoost's "
         "published time, of another machine, another network and its own implementation. Adding histograms up under "

@@ -89,13 +89,13 @@ def _sweep(own: Rows) -> list[tuple[float, float]]:
 
 
 def claim_of_figure(rows: Rows) -> Claim:
-    told: list[str] = []
+    listed: list[str] = []
     close: list[bool] = []
     for data, trees, own in _settings(rows):
         central, sweep = _at(own, CENTRAL), _sweep(own)
         best = max(sweep, key=lambda point: point[1])
         close += [area > central - 2.0 for q, area in sweep if q >= 14]
-        told.append(
+        listed.append(
             f"{PAPER_NAMES[data]}, T = {trees}: XGBoost {central:.1f}, MAL best {best[1]:.1f} at q = {best[0]:g}, "
             f"at epsilon 4 {_at(own, MAL, 4.0):.1f}"
         )
@@ -103,29 +103,29 @@ def claim_of_figure(rows: Rows) -> Claim:
         "from 14 buckets on MAL is as accurate as XGBoost, and better at its best number of buckets (SUSY 75.89 "
         "against 74.43, Diabetes 74.49 against 72.62, Cod-rna 92.77 against 91.97 for T = 500); at epsilon 4 it is "
         "very close to no noise",
-        "; ".join(told),
+        "; ".join(listed),
         "yes" if all(close) else "partly" if any(close) else "no",
         "Buckets of equal width lose where a column's values crowd together, and the guard, which the paper lacks, "
         "merges buckets of small participants (Diabetes: 61 rows each, whose labels would otherwise be sent in the "
-        "clear). All ways reach much higher AUCs here than in the paper, also XGBoost itself, so the figures compare "
-        "in shape, not in size. SUSY is another, smaller draw.",
+        "clear). All methods reach much higher AUCs here than in the paper, also XGBoost itself, so the figures "
+        "compare in shape, not in size. SUSY is another, smaller draw.",
     )
 
 
 def claim_of_table(rows: Rows) -> Claim:
-    told: list[str] = []
+    listed: list[str] = []
     losses: list[float] = []
     for data, trees, own in _settings(rows):
         clear, noisy = _at(own, MAL), _at(own, MAL, 4.0)
         losses.append(clear - noisy)
         printed = picked(PUBLISHED, data=data, trees=trees)[0]
-        told.append(
+        listed.append(
             f"{PAPER_NAMES[data]}, T = {trees}: {clear:.2f} without, {noisy:.2f} with noise (published "
             f"{printed['table_2']:.2f}, {printed['table_2_dp']:.2f})"
         )
     return Claim(
         "noise at epsilon 4 costs at most 1.2 points of AUC, and on Cod-rna it gains 0.7 to 3.4",
-        "; ".join(told),
+        "; ".join(listed),
         "yes" if max(losses) < 1.5 else "partly" if min(losses) < 1.5 else "no",
         "The paper's Cod-rna, where noise helps, contradicts its own text, which gives 92.77 and 96.61 without noise. "
         "Epsilon 4 is that of one column: a person has a bucket in every column, which makes 32 over eight columns and "

@@ -128,8 +128,8 @@ def feature_claim(rows: Rows) -> Claim:
         f"eps_PP = {max(EPSILONS_PP):g}",
         "yes" if search and likelihood else "partly" if search else "no",
         "The paper's attacker looks at one mask and at one number of it, its sum. A root has the same rows in every "
-        "tree, so that 60 masks tell of the same vector, and all cuts of a column are nested: Theorem 3 covers "
-        "neither. At eps_PP = 1 the masks are nearly plain noise, and tell little.",
+        "tree, so that 60 masks depend on the same vector, and all cuts of a column are nested: Theorem 3 covers "
+        "neither. At eps_PP = 1 the masks are nearly plain noise, and reveal little.",
     )
 
 

@@ -194,15 +194,15 @@ def convergence_table(lines: list[Line]) -> Rows:
 
 def convergence_claim(rows: Rows) -> Claim:
     largest = max((row["eps_ap"] for row in rows), default=0.0)
-    told: list[str] = []
+    listed: list[str] = []
     rising: list[bool] = []
     for row in picked(rows, eps_ap=largest):
         rising.append((row["last"] - row["first"] > RISE) == (row["method"] == MASKED))
-        told.append(f"{PAPER_NAMES[row['data']]} {row['method']} {row['first']:.3f} to {row['last']:.3f}")
+        listed.append(f"{PAPER_NAMES[row['data']]} {row['method']} {row['first']:.3f} to {row['last']:.3f}")
     return Claim(
         "MaskedXGBoost rises steadily with the trees, and more with more epsilon; XGBoost-LDP and FedXGBoost-LDP shake "
         "and do not rise, even at eps_AP = 8",
-        f"mean AUC of the first and the last trees at eps_AP = {largest:g}: {'; '.join(told)}",
+        f"mean AUC of the first and the last trees at eps_AP = {largest:g}: {'; '.join(listed)}",
         "yes" if rising and all(rising) else "partly" if any(rising) else "no",
         "Leaf weights are computed from true gradients, as published, so that splits by noise alone learn a little "
         "with every tree too; and the noise that Theorem 2 asks for leaves MaskedXGBoost little more than that.",
@@ -249,17 +249,17 @@ def ablation_table(lines: list[Line]) -> Rows:
 
 
 def ablation_claim(rows: Rows) -> Claim:
-    told: list[str] = []
+    listed: list[str] = []
     better: list[bool] = []
     for data, of_data in by(rows, "data"):
         for reading in READINGS:
             own = {row["eps_pp"]: row["final_auc"] for row in picked(of_data, reading=reading)}
             better.append(own[EPSILONS_PP[-1]] > own[EPSILONS_PP[0]])
-            told.append(f"{PAPER_NAMES[data]} {reading} {', '.join(f'{area:.3f}' for area in own.values())}")
+            listed.append(f"{PAPER_NAMES[data]} {reading} {', '.join(f'{area:.3f}' for area in own.values())}")
     budgets = ", ".join(f"{eps:g}" for eps in EPSILONS_PP)
     return Claim(
         "the AUC improves with eps_PP, and training converges quickly at any eps_PP",
-        f"AUC at eps_PP = {budgets} (eps_AP = {EPS_AP:g}): {'; '.join(told)}",
+        f"AUC at eps_PP = {budgets} (eps_AP = {EPS_AP:g}): {'; '.join(listed)}",
         "yes" if better and all(better) else "partly" if 2 * sum(better) >= len(better) else "no",
         "A larger eps_PP puts more of the noise into the null space, where it costs nothing. Theorem 2's scale, which "
         "grows with the rows, outweighs that: differences between neighbouring budgets are within what one draw of "

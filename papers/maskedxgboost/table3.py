@@ -90,7 +90,7 @@ def claim(rows: Rows) -> Claim:
         f"encryption with 512 bits takes so many times MaskedXGBoost's processor seconds: {shown}; with {_POINT} bits: "
         f"{long}",
         "yes" if ratios and len(faster) == len(ratios) else "partly" if faster else "no",
-        "The direction is what can be compared: the paper's machine had 40 cores and does not tell its key, and our "
+        "The direction is what can be compared: the paper's machine had 40 cores and does not state its key, and our "
         "protocols are other code. The paper's own Table 3 also holds 3.56 (Credit 2) and 4.27 (Higgs), which its "
         "abstract leaves out. With 512 bits, which protect nobody, our ratios are of the paper's size, and with a key "
         "that protects they are larger. Masks pay for it in bytes, of which they send some hundred times as many.",

@@ -21,7 +21,7 @@ EPSILONS = (1.0, 2.0, 4.0, 6.0)
 RATIOS = tuple(float(ratio) for ratio in np.round(np.geomspace(0.01, 100.0, 17), 4))
 ACTIVE = 1_000  # entries of the active set; beyond some dozens the number no longer matters
 TELLING = 1e-9  # deltas below this protect everybody, whatever the bound
-SMALLEST = 4  # the set that tells most
+SMALLEST = 4  # the set that reveals most
 
 
 def _deltas(epsilon: float, ratio: float) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def claim(rows: Rows) -> Claim:
         f"for {worst['printed']:.2g}",
         "no" if not rising else "yes" if not above else "partly",
         'The proof bounds one direction, a bit that leaves the active set, and says "similarly" of the other, for '
-        "which the determinants' ratio is turned round and the bound does not hold. Small active sets tell more than "
+        "which the determinants' ratio is turned round and the bound does not hold. Small active sets reveal more than "
         "large ones, and the theorem takes all rows for their number.",
     )
 
@@ -69,7 +69,7 @@ def plot(rows: Rows, label: str) -> str:
         lines = {words: [(row["ratio"], row[name]) for row in own] for name, words in names.items()}
         axes = (f"eps_PP = {epsilon:g}", "sigma1² / sigma2²", "delta_PP")
         charts.append(line_chart(*axes, lines, log_x=True, log_y=True))
-    return sheet(f"{label}: what a mask tells", charts)
+    return sheet(f"{label}: what a mask reveals", charts)
 
 
 TARGET = Target(PAPER, "figure-10", "delta of a mask by Theorem 3", (), PUBLISHED, cells, list, claim, plot)

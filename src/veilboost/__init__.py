@@ -1,4 +1,4 @@
-"""VeilBoost: gradient-boosted trees across organisations that may not show each other their data."""
+"""VeilBoost: gradient-boosted trees on vertically and horizontally partitioned data of several organisations."""
 # pyright: reportUnsupportedDunderAll=false
 
 from __future__ import annotations
@@ -10,46 +10,52 @@ __all__ = [
     "Federation",
     "HorizontalClassifier",
     "HorizontalRegressor",
+    "TrainingConfig",
     "VeilBoostError",
     "VerticalClassifier",
     "VerticalRegressor",
     "__version__",
     "export_xgboost",
     "join",
+    "list_datasets",
     "load_dataset",
     "load_model",
     "load_table",
     "make_demo_data",
     "save_model",
+    "simulate_training",
 ]
 
-# Where each public name lives. They load when they are first used, so that `import veilboost` is quick; type checkers
-# find them in `__init__.pyi`, where import-linter does not take them for imports.
-_HOMES = {
+# The module of each public name. Names are imported on first use, so that `import veilboost` is fast; type checkers
+# read `__init__.pyi`, which import-linter ignores.
+_MODULES = {
     "Federation": "veilboost.party.federation",
     "HorizontalClassifier": "veilboost.estimators.horizontal",
     "HorizontalRegressor": "veilboost.estimators.horizontal",
+    "TrainingConfig": "veilboost.config",
     "VeilBoostError": "veilboost.errors",
     "VerticalClassifier": "veilboost.estimators.vertical",
     "VerticalRegressor": "veilboost.estimators.vertical",
     "export_xgboost": "veilboost.model.export",
     "join": "veilboost.model.joined",
+    "list_datasets": "veilboost.data.datasets",
     "load_dataset": "veilboost.data.datasets",
     "load_model": "veilboost.model.store",
     "load_table": "veilboost.data.load",
     "make_demo_data": "veilboost.data.datasets",
     "save_model": "veilboost.model.store",
+    "simulate_training": "veilboost.party.simulation",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         value: Any = import_module("importlib.metadata").version("veilboost")
-    elif name in _HOMES:
-        value = getattr(import_module(_HOMES[name]), name)
+    elif name in _MODULES:
+        value = getattr(import_module(_MODULES[name]), name)
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value  # found directly from now on
+    globals()[name] = value  # later lookups do not call this function
     return value
 
 

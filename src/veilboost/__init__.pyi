@@ -1,3 +1,5 @@
+from veilboost.config import TrainingConfig as TrainingConfig
+from veilboost.data.datasets import list_datasets as list_datasets
 from veilboost.data.datasets import load_dataset as load_dataset
 from veilboost.data.datasets import make_demo_data as make_demo_data
 from veilboost.data.load import load_table as load_table
@@ -11,5 +13,6 @@ from veilboost.model.joined import join as join
 from veilboost.model.store import load_model as load_model
 from veilboost.model.store import save_model as save_model
 from veilboost.party.federation import Federation as Federation
+from veilboost.party.simulation import simulate_training as simulate_training
 
 __version__: str

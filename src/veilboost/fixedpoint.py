@@ -1,10 +1,10 @@
-"""Numbers as integers: gradients on a grid, and float32 in the order of its bits.
+"""Numbers as integers: gradients on a fixed-point grid, and float32 values in the order of their bits.
 
-Gradients are integers, so that sums are exact and do not depend on order, threads, shards or machines.
+Gradients are integers, so sums are exact and do not depend on order, threads, shards or machines.
 
 A gradient g becomes round(g * 2^e). The exponent is chosen per round from a bound on |g|, so that the largest
-magnitude still fits `bits` bits; g and h have an exponent each. With the default of 20 bits and |g| <= 1
-(binary logistic loss) the scale is 2^20, whatever the data.
+magnitude fits into `bits` bits; g and h have separate exponents. With the default of 20 bits and |g| <= 1
+(binary logistic loss) the scale is 2^20 for all data.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import numpy as np
 from veilboost.errors import GradientRange
 from veilboost.types import Float32Array, Float64Array, Int32Array, UInt32Array
 
-MAX_BITS = 30  # the integers travel as int32
+MAX_BITS = 30  # the integers are sent as int32
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Powers of two that take g and h to integers: integer = round(value * 2^exponent)."""
+    """Powers of two that scale g and h to integers: integer = round(value * 2^exponent)."""
 
     g_exponent: int
     h_exponent: int
@@ -39,7 +39,7 @@ class Scale:
 
 
 def exponent_for(bound: float, bits: int) -> int:
-    """The finest power of two at which magnitudes up to `bound` fit `bits` bits."""
+    """The largest exponent at which magnitudes up to `bound` fit into `bits` bits."""
     if not math.isfinite(bound):
         raise GradientRange("a gradient is NaN or infinite")
     if bound <= 0.0:
@@ -50,12 +50,12 @@ def exponent_for(bound: float, bits: int) -> int:
 
 
 def weight_bits(weight_bound: float) -> int:
-    """The power of two that no sample weight exceeds; weights below 1 count as 1."""
+    """The exponent of the power of two that no sample weight exceeds; weights below 1 count as 1."""
     return max(0, math.ceil(math.log2(weight_bound))) if weight_bound > 0 else 0
 
 
 def choose_scale(g_bound: float, h_bound: float, weight_bound: float, bits: int) -> Scale:
-    """The grid for gradients of unit weight, coarser where weights would not leave room in 30 bits."""
+    """The grid for gradients of unit weight; coarser if weighted gradients would not fit into 30 bits."""
     bits = min(bits, MAX_BITS - weight_bits(weight_bound))
     if bits < 1:
         raise GradientRange("the sample weights are so large that no bits are left for gradients")
@@ -65,8 +65,8 @@ def choose_scale(g_bound: float, h_bound: float, weight_bound: float, bits: int)
 def to_fixed(g: Float64Array, h: Float64Array, scale: Scale, weight: Float64Array | None = None) -> Int32Array:
     """Interleave g and h as int32 pairs, shape (..., 2), each row times its weight.
 
-    Gradients go to the grid first and are weighted there, so that a row of weight 2 counts exactly as two rows.
-    Refuses values that are not finite or do not fit.
+    Gradients are rounded first and then weighted, so that a row of weight 2 counts exactly like two rows.
+    Raises `GradientRange` for values that are not finite or do not fit.
     """
     pairs = np.empty((*g.shape, 2), dtype=np.float64)
     np.multiply(g, math.ldexp(1.0, scale.g_exponent), out=pairs[..., 0])
@@ -84,11 +84,11 @@ _SIGN = np.uint32(0x80000000)
 
 
 def to_ordered(values: Float32Array) -> UInt32Array:
-    """The bits: of positive numbers with the sign set, of negative ones all turned over."""
+    """Unsigned integers in the order of the values: sign bit set for positive values, all bits flipped for negative."""
     bits = (values + np.float32(0)).view(np.uint32)
     return np.where(bits & _SIGN, ~bits, bits | _SIGN)
 
 
 def from_ordered(ordered: UInt32Array) -> Float32Array:
-    """The inverse."""
+    """The inverse of `to_ordered`."""
     return np.where(ordered & _SIGN, ordered ^ _SIGN, ~ordered).astype(np.uint32).view(np.float32)

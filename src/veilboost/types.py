@@ -1,4 +1,4 @@
-"""Names without logic, shared by every layer."""
+"""Types without logic, shared by every layer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Float64Array: TypeAlias = NDArray[np.float64]
 
 
 class Role(StrEnum):
-    """Who a party with data, or the driver, is in a job; a protocol may have helpers besides."""
+    """Roles of parties with data, and of the driver; a protocol may also have helpers."""
 
     ACTIVE = "active"
     PASSIVE = "passive"
@@ -41,7 +41,7 @@ class ColumnKind(StrEnum):
 
 @dataclass(frozen=True)
 class Column:
-    """One feature of one party, all rows of it.
+    """One feature of one party, with all rows.
 
     Numeric: `values` is float32 with NaN for missing, `categories` is None.
     Categorical: `values` is int32 codes into `categories` with -1 for missing; categories are sorted text.

@@ -1,1 +1,1 @@
-"""The audit: attacks a run with exactly what each party saw, and says who learned what."""
+"""The audit: attacks each party's view of a run and reports what it reveals about the other parties."""

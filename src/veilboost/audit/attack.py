@@ -1,4 +1,4 @@
-"""What an attack is, a function of one party's view, and what it finds: a number beside what knowing nothing gives."""
+"""Attacks, which are functions of one party's view, and their findings: a value compared with a baseline."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Z95 = 1.959963984540054
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an attack hands back: its measure, what a guess without the view would reach, and in words what happened.
+    """The result of an attack: its metric, the baseline of a guess without the view, and a sentence for readers.
 
-    Larger is better for the attacker and 1 is everything. `low` and `high` hold the value with 95 % confidence. The
-    attack succeeds where `low` reaches `bar`, which is halfway from the baseline to everything unless it is given.
+    A larger value is better for the attacker; 1 is complete success. `low` and `high` are the 95 % confidence interval
+    of the value. The attack succeeds if `low` reaches `bar`, by default halfway from the baseline to 1.
     """
 
     metric: str
@@ -43,7 +43,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Finding:
-    """An outcome with its names: which attack, from whose view, on whose data, of which protocol."""
+    """An outcome with its context: the attack, the adversary, the victim, the attacked data and the protocol."""
 
     attack: str
     protocol: str
@@ -62,7 +62,7 @@ class Finding:
 
     @property
     def above_chance(self) -> bool:
-        """Did the view help at all?"""
+        """Whether the view helps at all."""
         return self.outcome.low > self.outcome.baseline
 
     @property
@@ -71,28 +71,28 @@ class Finding:
 
     def to_dict(self) -> dict[str, Any]:
         own = {key: value for key, value in asdict(self).items() if key != "outcome"}
-        told = {key: value for key, value in asdict(self.outcome).items() if key != "bar"}
-        return own | told | {"threshold": self.outcome.threshold, "verdict": self.verdict}
+        result = {key: value for key, value in asdict(self.outcome).items() if key != "bar"}
+        return own | result | {"threshold": self.outcome.threshold, "verdict": self.verdict}
 
 
 # --- making outcomes ------------------------------------------------------------------------------------
 
 
 def share_right(metric: str, hits: BoolArray, baseline: float, sentence: str, clusters: int | None = None) -> Outcome:
-    """A share of guesses that are right, with Wilson's interval; `clusters` where guesses are not independent."""
+    """The share of correct guesses, with Wilson's interval; `clusters` is the sample size of dependent guesses."""
     value, count = float(np.mean(hits)), clusters or hits.size
     return Outcome(metric, value, baseline, *wilson(value, count), sentence)
 
 
 def balanced_accuracy(truth: AnyArray, guess: AnyArray, sentence: str) -> Outcome:
-    """The mean over classes of the share of the class that is guessed: knowing nothing gives 1 / classes.
+    """The mean recall over classes; a blind guess gives 1 / classes.
 
-    `{value}` and `{majority}` in the sentence become the value and the share of the most common class.
+    `{value}` and `{majority}` in the sentence are replaced by the value and the share of the most common class.
     """
     classes, counts = np.unique(truth, return_counts=True)
     shares = np.array([np.count_nonzero(guess[truth == each] == each) for each in classes]) / counts
     value = float(shares.mean())
-    # The error of a mean of independent shares; half a case each keeps it above zero at 0 and 1.
+    # The error of a mean of independent shares; half a case is added to each to keep it above zero at 0 and 1.
     smooth = (shares * counts + 0.5) / (counts + 1.0)
     error = Z95 * math.sqrt(float((smooth * (1 - smooth) / counts).sum())) / len(classes)
     words = sentence.format(value=value, majority=float(counts.max() / counts.sum()))
@@ -101,18 +101,18 @@ def balanced_accuracy(truth: AnyArray, guess: AnyArray, sentence: str) -> Outcom
 
 
 def wilson(share: float, count: float) -> tuple[float, float]:
-    """95 % interval of a share of `count` independent trials."""
+    """Wilson's 95 % interval of a share of `count` independent trials."""
     if count <= 0:
         return 0.0, 1.0
     z2 = Z95 * Z95 / count
     centre = (share + z2 / 2) / (1 + z2)
     half = Z95 / (1 + z2) * math.sqrt(max(share * (1 - share), 0.0) / count + z2 / (4 * count))
-    # At the ends the two are equal but for rounding, which must not pass for something found.
+    # At 0 and 1 the bound is exact; rounding must not look like a finding.
     return max(centre - half, 0.0) if share > 0 else 0.0, min(centre + half, 1.0) if share < 1 else 1.0
 
 
 def over_runs(findings: Sequence[Finding]) -> Finding:
-    """The same attack in several runs: means, and Student's interval of the value over the runs."""
+    """Combine the findings of one attack in several runs: means, and Student's interval of the value."""
     first = findings[0]
     if len(findings) == 1:
         return first
@@ -141,10 +141,23 @@ Run = Callable[[View, Truth, PartyName, np.random.Generator], Outcome | None]
 class Attack:
     """An attack from one role's view on another role's data.
 
-    It sees what an attacker sees: it may read messages, model parts and what a protocol's `messages` and `options`
-    declare; it may not call any side's code. `key` names it in the evidence of a protocol's spec. `messages` are
-    classes of which it uses some: a view without any holds nothing for it; () where every view may. `run` attacks one
-    victim, and returns None where the run holds nothing that it could use.
+    An attack uses only what an attacker has: messages, model shares and the declarations in a protocol's `messages` and
+    `options`. It never calls the code of a role.
+
+    Attributes
+    ----------
+    key : str
+        Names the attack in the evidence of a protocol's spec.
+    name : str
+        The name in reports.
+    adversary, victim : str
+        Roles.
+    data : str
+        The attacked data.
+    messages : tuple of message classes
+        The attack needs at least one of these in the view; () means that it applies to every view of the role.
+    run : callable
+        Attacks one victim. Returns None if the run holds nothing that the attack could use.
     """
 
     key: str
@@ -164,5 +177,5 @@ class Attack:
 def declare(
     name: str, adversary: str, victim: str, data: str, messages: tuple[type[Message], ...] = ()
 ) -> Callable[[Run], Attack]:
-    """Make a function an attack, whose key is the function's name."""
+    """Decorator that makes a function an attack; the function's name is its key."""
     return lambda run: Attack(run.__name__, name, adversary, victim, data, messages, run)

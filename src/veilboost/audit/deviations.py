@@ -1,7 +1,7 @@
-"""Experiments with parties that deviate: what one of them tries, what it learns, and whether the other side refuses.
+"""Experiments with parties that deviate from the protocol: what they try, what they learn, and who refuses.
 
-Each function takes tables, runs the experiment against the product's own roles and returns a `Deviation`. Attacks on
-views (`audit.attacks`) see what parties that follow the protocol saw; here a party sends what it likes.
+Each function takes tables, runs the experiment against VeilBoost's own roles and returns a `Deviation`. Attacks on
+views (`audit.attacks`) assume parties that follow the protocol; here a party sends arbitrary messages.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ _NO_BITS, _NO_INTS = np.empty(0, dtype=np.uint8), np.empty(0, dtype=np.int32)
 
 @dataclass(frozen=True)
 class Deviation:
-    """One experiment: `refused` is the error that stopped it, None where nobody noticed.
+    """One experiment: `refused` is the code of the error that stopped it; None if no party noticed.
 
-    `outcome` says what was learned until then, with its baseline and threshold; None where nothing was.
+    `outcome` is what was learned until then, with its baseline and threshold; None if nothing was.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Deviation:
 def run_deviating(
     tables: Tables, active: PartyName, spec: ProtocolSpec, config: TrainingConfig, ask: Change, answer: Change
 ) -> None:
-    """Train with passive parties that see each request through `ask` and send each answer through `answer`."""
+    """Train with passive parties; `ask` changes each request that they receive, `answer` each answer that they send."""
     catalogue, here = Catalogue(spec.messages), Transcript(active)
     sessions = {name: PassiveSession(spec, name, table) for name, table in tables.items() if name != active}
 
@@ -82,12 +82,12 @@ def run_deviating(
 
 
 class FreeActive:
-    """An active party of `lattice` or `sealed` that sends one passive party whatever it likes."""
+    """An active party of `lattice` or `sealed` that sends arbitrary requests to one passive party."""
 
     def __init__(self, protocol: str, victim: PartyTable, config: TrainingConfig) -> None:
         spec = protocol_named(protocol)
         self.config, self.rows = spec.completed(config, victim.rows), victim.rows
-        self._side, self._key = PassiveSession(spec, "victim", victim).side, keys.SecretKey(Csprng())
+        self._passive, self._key = PassiveSession(spec, "victim", victim).side, keys.SecretKey(Csprng())
         text = json.dumps(self.config.to_dict())
         opening = messages.BeginTraining(text, self.rows, 1, 0, _NO_BITS, np.empty(0))
         self.layout = offered = self._ask(opening, messages.ColumnsOffered)
@@ -103,12 +103,12 @@ class FreeActive:
 
     def begin_round(self, number: int) -> None:
         seed = np.frombuffer(self._key.public_seed, dtype=np.uint8)
-        self._side.handle(LatticeRound(number, _NO_BITS, True, _NO_INTS, seed, self._key.public_part))
+        self._passive.handle(LatticeRound(number, _NO_BITS, True, _NO_INTS, seed, self._key.public_part))
 
     def sums(
         self, values: Int32Array, build: Int32Array, counts: Int64Array, depth: int = 0, split: Int32Array = _NO_INTS
     ) -> Int64Array:
-        """Sums (blocks, slots, 2) of values (rows, 2) at nodes `build`, whose rows are cut into blocks of `counts`.
+        """Sums (blocks, slots, 2) of values (rows, 2) at nodes `build`, whose rows are divided into blocks of `counts`.
 
         Below the root values are zero; `split` are the nodes of the level above that were split.
         """
@@ -123,7 +123,7 @@ class FreeActive:
         return self._key.decrypt(keys.EncryptedSums(answer.sums, answer.masks), run, self.slots, self._sizes, 1)
 
     def split(self, tree: int, depth: int, position: Int32Array, handles: Int32Array, rows: int) -> Int64Array:
-        """Split these nodes of a level, of so many rows together, by these handles: 1 for each row that goes left."""
+        """Split these nodes of a level, with `rows` rows in total, by these handles: 1 for each row that goes left."""
         count = len(position)
         starts, no_sets = np.arange(count + 1, dtype=np.int32), np.zeros(count + 1, dtype=np.int32)
         trees, nodes = np.full(count, tree, dtype=np.int32), position + np.int32((1 << depth) - 1)
@@ -131,17 +131,17 @@ class FreeActive:
         return np.unpackbits(self._ask(request, messages.SplitAnswer).fit_left, count=rows).astype(np.int64)
 
     def _ask(self, request: Message, kind: type[M]) -> M:
-        answer = self._side.handle(request)
+        answer = self._passive.handle(request)
         if not isinstance(answer, kind):
-            raise TypeError(f"a passive party answers with {kind.type_name()}")
+            raise TypeError(f"the passive party did not answer with {kind.type_name()}")
         return answer
 
 
 def duplicated_nodes(victim: PartyTable, config: TrainingConfig, copies: int = 64) -> Deviation:
-    """An active party of `sealed` with `eps_features` names the root many times and averages the noise away.
+    """An active party of `sealed` with `eps_features` names the root many times and averages the noise.
 
-    It encrypts zeros, so that what it decrypts is the noise. The value is the share of the booked deviation that is
-    gone from the mean of the copies.
+    It encrypts zeros, so that the decrypted values are the noise. The value is the share of the booked standard
+    deviation that is missing from the mean of the copies.
     """
     name, tries = "duplicated nodes", f"names one node {copies} times in a request"
     party = FreeActive("sealed", victim, config)
@@ -155,8 +155,8 @@ def duplicated_nodes(victim: PartyTable, config: TrainingConfig, copies: int = 6
     cells = noise.mean(axis=0) / np.array(booked)
     left = math.sqrt(float((cells**2).mean()))
     error = Z95 * left / math.sqrt(2 * cells.size)
-    sentence = f"the mean of {copies} copies has {left:.3f} of the deviation that was booked"
-    return Deviation(name, tries, Outcome("noise gone", 1 - left, 0.0, 1 - left - error, 1 - left + error, sentence))
+    sentence = f"the mean of {copies} copies has {left:.3f} of the booked standard deviation"
+    return Deviation(name, tries, Outcome("noise removed", 1 - left, 0.0, 1 - left - error, 1 - left + error, sentence))
 
 
 class _LittleFlood(keys.Sizes):
@@ -168,11 +168,11 @@ class _LittleFlood(keys.Sizes):
 
 
 def rounding_leak(blocks: int = 4096) -> Deviation:
-    """The holder of the key looks below the sums for the noise that was added to them.
+    """The holder of the key searches the low part of the residue for the noise that was added to the sums.
 
-    Had the noise been rounded to the switched modulus by itself, what is left of it, between -1/2 and 1/2, would shift
-    the low part of the residue. The value is the slope of the low part on that: 1 if it is there, 0 if not. The flood
-    is made small, so that fewer cells show it: its size widens the error and leaves the slope as it is.
+    If the noise were rounded to the switched modulus separately, its rounding error, between -1/2 and 1/2, would shift
+    the low part of the residue. The value is the slope of the low part on this error: 1 if it is there, 0 if not. The
+    experiment uses a small flood, so that fewer cells suffice: its size widens the error but does not change the slope.
     """
     sizes, run, slots = _LittleFlood(52), np.full(blocks, keys.LEAST_RUN, dtype=np.int32), 64
     key, nobody = keys.SecretKey(Csprng()), np.zeros(blocks, dtype=np.int64)
@@ -188,7 +188,7 @@ def rounding_leak(blocks: int = 4096) -> Deviation:
         1,
         added=added,
     )
-    # At a scale of 2^40 decryption gives all of the residue, in units of 2^40 / p1 of the switched modulus.
+    # At a scale of 2^40, decryption gives the whole residue, in units of 2^40 / p1 of the switched modulus.
     fine = key.decrypt(answer, run, slots, keys.Sizes(38), 1).transpose(0, 2, 1).ravel()
     unit, v = keys.PRIMES[1], added.ravel()
     residue = np.rint(fine / (unit / 2.0**40)).astype(np.int64)
@@ -201,17 +201,17 @@ def rounding_leak(blocks: int = 4096) -> Deviation:
     error = float(low.std() / math.sqrt(shift @ shift))
     sentence = f"the low part follows the rounding of the noise with slope {slope:.2f} +- {error:.2f}, {v.size} cells"
     outcome = Outcome("slope", slope, 0.0, slope - Z95 * error, slope + Z95 * error, sentence)
-    return Deviation("rounding leak", "looks for added noise below the sums", outcome)
+    return Deviation("rounding leak", "searches for added noise in the low part of the sums", outcome)
 
 
-SPELLED = 60  # rows of a block: each is another bit of the sums, 30 of g and 30 of h
+SPELLED = 60  # rows of a block: each has its own bit in the sums, 30 of g and 30 of h
 
 
 def spelled_rows(victim: PartyTable, config: TrainingConfig, block: int | None = SPELLED) -> Deviation:
-    """An active party of `lattice` gives rows powers of two for gradients, so that the sum of a bin spells its rows.
+    """An active party of `lattice` uses powers of two as gradients, so that the sum of a bin encodes its rows.
 
-    It cuts the root into blocks of so many rows, to read every row with one request; None keeps to one block, and so to
-    `SPELLED` rows, which nobody can see.
+    It divides the root into blocks of `block` rows, to read every row with one request. None uses one block, and so
+    reads only `SPELLED` rows; no party can detect this.
     """
     name, tries = ("fine blocks", "one request for many small blocks") if block else ("chosen gradients", "one request")
     party = FreeActive("lattice", victim, config)
@@ -234,10 +234,10 @@ def spelled_rows(victim: PartyTable, config: TrainingConfig, block: int | None =
 
 
 def chosen_winners(victim: PartyTable, config: TrainingConfig) -> Deviation:
-    """An active party of `lattice` asks for the splits that halve a column, whatever they gain, in each tree another.
+    """An active party of `lattice` requests splits that halve a column, whatever their gain, one column per tree.
 
-    Nothing ties a request to a gain, so nobody can tell. The value is the share of bins that is known of the columns it
-    went for: with every tree 2^depth bins of one column.
+    No request is bound to a gain, so no party can detect this. The value is the share of bins that it learns of these
+    columns: each tree gives 2^depth bins of one column.
     """
     name, tries = "chosen winners", "splits every node in the middle of a column of its choice"
     party = FreeActive("lattice", victim, config)
@@ -245,12 +245,12 @@ def chosen_winners(victim: PartyTable, config: TrainingConfig) -> Deviation:
     for tree, column in enumerate(range(min(party.config.n_estimators, len(party.layout.missing)))):
         first, last = party.layout.offsets[column : column + 2]
         low, high, split = np.array([first]), np.array([last]), _NO_INTS
-        node, known = np.zeros(party.rows, dtype=np.int64), np.full(party.rows, first)  # of each row; -1: in none
+        node, known = np.zeros(party.rows, dtype=np.int64), np.full(party.rows, first)  # of each row; -1: no node
         party.begin_round(tree)
         try:
             for depth in range(party.config.max_depth):
                 counts = np.bincount(node[node >= 0], minlength=len(low))
-                build = np.array([counts.argmax()], dtype=np.int32)  # one must be summed: sums of nothing will do
+                build = np.array([counts.argmax()], dtype=np.int32)  # a request must sum one node: sums of zeros do
                 party.sums(np.zeros((party.rows, 2), dtype=np.int32), build, counts[build], depth, split)
                 split = np.flatnonzero(high - low > 1).astype(np.int32)
                 if not len(split):
@@ -270,10 +270,10 @@ def chosen_winners(victim: PartyTable, config: TrainingConfig) -> Deviation:
 
 
 def _read(victim: PartyTable, config: TrainingConfig, found: Int64Array, source: str) -> Outcome:
-    """How many bins (rows, columns) were read. Columns of one shape change places: each counts as the nearest one."""
+    """How many bins (rows, columns) were read. Columns of one shape are permuted: each is scored by the nearest."""
     shared = ColumnBlock.build(victim.columns, victim.rows, config, None, None).shared
     if shared is None:
-        raise TypeError("bins are cut once for all trees")
+        raise TypeError("the bins are not shared by all trees")
     own = shared.bins[0].astype(np.int64)
     right = found[:, :, None] == own[:, None, :]
     hits = right[:, np.arange(found.shape[1]), right.mean(axis=0).argmax(axis=1)]
@@ -282,22 +282,22 @@ def _read(victim: PartyTable, config: TrainingConfig, found: Int64Array, source:
     return share_right("bins read", hits, common, sentence)
 
 
-TIMES = 1 << 14  # that a target row counts
+TIMES = 1 << 14  # how often a target row is counted
 
 
 def multiplied_row(tables: Tables, active: PartyName, protocol: str, config: TrainingConfig) -> Deviation:
-    """A passive party of `lattice` or `sealed` counts one row many times, to read its label off its winning column.
+    """A passive party of `lattice` or `sealed` counts one row many times, to read its label from its winning column.
 
-    In tree k, of depth 1, it takes row k, of gradient g, and adds TIMES (g + 1/2) to the first bin of a column and
-    TIMES (g - 1/2) to that of another, and takes as much off the next bin: the first column wins if g is positive, the
-    second if not. Multiplication under encryption gives the sums that are put together here in the clear.
+    In tree k, of depth 1, it takes row k with gradient g, adds TIMES (g + 1/2) to the first bin of a column and
+    TIMES (g - 1/2) to that of another, and subtracts the same from the next bin: the first column wins if g is
+    positive, the second if not. Multiplication under encryption gives the sums that are computed here in the clear.
     """
     labels, spec, config = tables[active].label, protocol_named(protocol), replace(config, max_depth=1)
     if labels is None:
         raise MissingLabel(f"{active} has no labels")
     current: list[Round] = []
     found = np.full(config.n_estimators, -1.0)
-    marked = _NO_INTS  # the first slots of the two columns, as they are shown in this round
+    marked = _NO_INTS  # the first slots of the two columns, in this round's order
 
     def added(incoming: Incoming, state: RoundState) -> Int64Array:
         nonlocal marked
@@ -313,22 +313,22 @@ def multiplied_row(tables: Tables, active: PartyName, protocol: str, config: Tra
             found[message.tree[0]] = 0.0 if slot == marked[0] else 1.0 if slot == marked[1] else -1.0
         return message
 
-    def watched(context: ActiveContext) -> VerticalActive:
-        side: VerticalActive = spec.roles["active"](context)
-        begin = side.begin_round
-        side.begin_round = lambda start: (current.append(start), begin(start))[1]
-        return side
+    def observed(context: ActiveContext) -> VerticalActive:
+        role: VerticalActive = spec.roles["active"](context)
+        begin = role.begin_round
+        role.begin_round = lambda start: (current.append(start), begin(start))[1]
+        return role
 
     def multiplying(context: PassiveContext) -> VerticalPassive:
         return VerticalPassive(context, LatticePassiveCipher(context, streams=protocol == "lattice", noise=added))
 
     refused = None
     try:
-        dishonest = replace(spec, roles={"active": watched, "passive": multiplying})
+        dishonest = replace(spec, roles={"active": observed, "passive": multiplying})
         run_deviating(tables, active, dishonest, config, ask, lambda message: message)
     except VeilBoostError as error:
         refused = error.code
     hits = found == labels[: len(found)]
-    sentence = f"{int(hits.sum())} of {len(hits)} chosen labels were read, one a tree"
+    sentence = f"{int(hits.sum())} of {len(hits)} chosen labels were read, one per tree"
     outcome = share_right("labels read", hits, max(labels.mean(), 1 - labels.mean()), sentence)
     return Deviation("multiplied row", f"counts a row {TIMES} times to read its label", outcome, refused)

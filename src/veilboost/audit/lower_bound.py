@@ -1,12 +1,12 @@
-"""Epsilon from below: many small runs on two neighbouring tables, and how well anybody can tell which it was.
+"""Lower bounds on epsilon: many small runs on two neighbouring tables, and a test that distinguishes them.
 
-If a release is (epsilon, delta) private, no test that is right on one table with chance p can be wrong on the other
-with less than exp(-epsilon) (p - delta). So a threshold on a score, chosen on a third of the runs, and Clopper-Pearson
-bounds on its two rates in the others give an epsilon that the truth is not below, with confidence.
+If a release is (epsilon, delta) private, a test that is right on one table with probability p is wrong on the other
+with probability at least exp(-epsilon) (p - delta). A threshold on a score, chosen on a third of the runs, and
+Clopper-Pearson bounds on its two rates in the other runs give a lower bound on the true epsilon, with confidence.
 
-Trees and depth are those that `sealed` chooses for itself, and so is the share of the budget for selections. The first
-score of a run is the log-likelihood ratio of the two tables under the claimed noise, of all that was released; the
-others look at one kind of release each, and at noise that is missing or not new. The best of them is chosen on the same
+Trees, depth and the share of the budget for selections are those that `sealed` chooses itself. The first score of a run
+is the log-likelihood ratio of the two tables under the claimed noise, over everything that was released; the other
+scores use one kind of release each, and test for noise that is missing or reused. The best score is chosen on the same
 third of the runs.
 """
 
@@ -41,14 +41,14 @@ from veilboost.types import AnyArray, BoolArray, Column, ColumnKind, Float32Arra
 
 ROWS, DELTA, CONFIDENCE = 40, 0.1, 0.95
 LEAST_RUNS = 20
-LEAST_SHARE = 1 / 20  # of a node's rows that each child must have in `sealed`
-SAME = 1e-3  # noise of two leaves that differs by less is the same: rounding stays below, and noise is on a finer grid
-OWN_COLUMNS = 80  # of the active party beside one passive column: they win most nodes, so the record is seldom sided
+LEAST_SHARE = 1 / 20  # the share of a node's rows that each child must have in `sealed`
+SAME = 1e-3  # noise of two leaves within this distance is equal: rounding is smaller, and the grid is finer
+OWN_COLUMNS = 80  # of the active party; they win most nodes, so splits of the passive column seldom reveal the record
 
 
 @dataclass(frozen=True)
 class LowerBound:
-    """With this confidence the true epsilon at `delta` is no less than `epsilon`; `claimed` is what was promised."""
+    """With this confidence, the true epsilon at `delta` is at least `epsilon`; `claimed` is the claimed epsilon."""
 
     of: str
     claimed: float
@@ -74,15 +74,15 @@ def label_lower_bound(
     trees: int = DEFAULTS.n_estimators,
     depth: int = DEFAULTS.max_depth,
 ) -> LowerBound:
-    """Of one person's label in `sealed`, against whoever sees nodes and leaves and knows all else.
+    """The bound for one person's label in `sealed`, against an attacker that sees nodes and leaves and knows all else.
 
-    Trees and depth that are not given are what `sealed` chooses.
+    `sealed` chooses trees and depth that are not given.
     """
     labels = (np.arange(ROWS) % 2).astype(np.float64)
     tables = _label_tables(labels, depth)
-    changed = np.concatenate((1.0 - labels[:1], labels[1:]))  # the first person has the other label
+    changed = np.concatenate((1.0 - labels[:1], labels[1:]))  # the first row has the other label
     other = {**tables, "bank": replace(tables["bank"], label=changed)}
-    # Small steps: where predictions stay near 1/2, no other rows outweigh a label in the utilities.
+    # Small steps keep predictions near 1/2, so that no other rows outweigh a label in the utilities.
     config = replace(_config({"eps": eps, "delta": delta}, seed, trees, depth), learning_rate=0.01)
     pair = _collect(tables, other, config, repeats, _label_scores)
     return LowerBound("labels", eps, lower_bound(*pair, delta, confidence), delta, repeats, confidence)
@@ -98,14 +98,14 @@ def feature_lower_bound(
     trees: int = DEFAULTS.n_estimators,
     depth: int = DEFAULTS.max_depth,
 ) -> LowerBound:
-    """Of one person's passive record in `sealed` with `eps_features`, against the active party and its decrypted sums.
+    """The bound for one person's passive record in `sealed` with `eps_features`, against the active party.
 
-    The attacker knows both tables, and the bins that were used. In one pair of tables the column is categories, whose
-    bins nobody moves; with `cuts_move` it is numbers, and the record's move would take a row of every bin into the next
-    one if cuts were exact quantiles, in a column whose labels make that count. Trees and depth that are not given are
-    what `sealed` chooses.
+    The attacker has its decrypted sums and knows both tables and the bins that were used. By default the column is
+    categorical, so its bins are fixed. With `cuts_move` it is numeric: if cut points were exact quantiles, changing the
+    record would move a row of every bin into the next one, in a column whose labels make that visible. `sealed` chooses
+    trees and depth that are not given.
     """
-    # Splits are chosen nearly at random, so that noise in the sums does not make the passive column win.
+    # Splits are selected nearly at random, so that noise in the sums does not make the passive column win.
     options = {"eps": 0.01, "delta": delta, "eps_features": eps, "delta_features": delta}
     config, rng = _config(options, seed, trees, depth), np.random.default_rng(seed)
     if cuts_move:
@@ -121,7 +121,7 @@ def feature_lower_bound(
     moved[0] = target
     names = None if cuts_move else ("a", "b", "c", "d")
     own = np.minimum(rng.normal(0.35, size=(OWN_COLUMNS, len(values))), 0.0)
-    own[:, 0] = -9.0  # below all others, most of which are equal: the record goes to the smaller child, which is summed
+    own[:, 0] = -9.0  # below all others, most of which are equal: the record goes to the smaller child, which has sums
     tables = _tables(own, values[None], labels, names)
     other = {**tables, "shop": _tables(own, moved[None], labels, names)["shop"]}
     columns = values.astype(np.float32), moved.astype(np.float32)
@@ -130,7 +130,7 @@ def feature_lower_bound(
 
 
 def lower_bound(here: Float64Array, there: Float64Array, delta: float, confidence: float = CONFIDENCE) -> float:
-    """From scores of independent runs on either table, (runs) or (runs, scores); 0 where nothing can be told."""
+    """The bound from scores of independent runs on either table, (runs) or (runs, scores); 0 if they do not differ."""
     _check_runs(min(len(here), len(there)))
     first = min(len(here), len(there)) // 3
     scores = list(zip(here.reshape(len(here), -1).T, there.reshape(len(there), -1).T, strict=True))
@@ -141,7 +141,7 @@ def lower_bound(here: Float64Array, there: Float64Array, delta: float, confidenc
             values = np.unique(sign * np.concatenate((low[:first], high[:first])))
             for threshold, gap in zip((values[1:] + values[:-1]) / 2, np.diff(values), strict=True):
                 found = _epsilon(sign * low[:first] >= threshold, sign * high[:first] >= threshold, delta, confidence)
-                wide = float(gap / (values[-1] - values[0]))  # of equally good ones, that with most room around it
+                wide = float(gap / (values[-1] - values[0]))  # among equal thresholds, prefer the widest gap
                 if (found, wide) > best:
                     best, chosen = (found, wide), (sign, float(threshold), low, high)
     sign, threshold, low, high = chosen
@@ -150,11 +150,13 @@ def lower_bound(here: Float64Array, there: Float64Array, delta: float, confidenc
 
 def _check_runs(repeats: int) -> None:
     if repeats < LEAST_RUNS:
-        raise InvalidParameter(f"fewer than {LEAST_RUNS} runs tell nothing", "give more --repeats")
+        raise InvalidParameter(
+            f"a lower bound needs at least {LEAST_RUNS} runs", f"set --repeats to {LEAST_RUNS} or more"
+        )
 
 
 def _epsilon(wrong: BoolArray, right: BoolArray, delta: float, confidence: float) -> float:
-    """ln((p_right - delta) / p_wrong) at the ends of their intervals, each with half of what may go wrong."""
+    """ln((p_right - delta) / p_wrong) at the ends of their intervals, each with half of the error probability."""
     tail = (1.0 - confidence) / 2.0
     least = 1.0 - _most(len(right) - int(right.sum()), len(right), tail)
     most = _most(int(wrong.sum()), len(wrong), tail)
@@ -163,7 +165,7 @@ def _epsilon(wrong: BoolArray, right: BoolArray, delta: float, confidence: float
 
 @cache
 def _most(hits: int, runs: int, tail: float) -> float:
-    """The chance of a hit is no more, but for `tail` (Clopper and Pearson)."""
+    """Upper bound on the probability of a hit, with error probability `tail` (Clopper and Pearson)."""
     return 1.0 if hits == runs else beta_quantile(1.0 - tail, hits + 1, runs - hits)
 
 
@@ -177,33 +179,33 @@ def _collect(
     repeats: int,
     scores: Callable[[Mapping[PartyName, View], Truth, int, JobRandomness], Float64Array],
 ) -> tuple[Float64Array, Float64Array]:
-    """The scores of `repeats` runs on each table, each run with randomness of its own.
+    """The scores of `repeats` runs on each table, each run with its own randomness.
 
-    They always take the first table for true: it is the attacker's hypothesis.
+    Scores always assume the first table: it is the attacker's hypothesis.
     """
     _check_runs(repeats)
     found: list[list[Float64Array]] = [[], []]
-    for side, trained in enumerate((tables, other)):
+    for number, trained in enumerate((tables, other)):
         for _ in range(repeats):
             run = simulate_training(trained, "bank", SEALED.name, config, record="payload")
             views, truth = views_of_simulation(run, tables)
-            found[side].append(scores(views, truth, side, run.secrets["shop"]))
+            found[number].append(scores(views, truth, number, run.secrets["shop"]))
     return np.array(found[0]), np.array(found[1])
 
 
 # --- labels ---------------------------------------------------------------------------------------------
 
 
-def _label_scores(views: Mapping[PartyName, View], truth: Truth, side: int, secret: JobRandomness) -> Float64Array:
-    """Evidence for the other label of the first row: in all, and by kind of release.
+def _label_scores(views: Mapping[PartyName, View], truth: Truth, number: int, secret: JobRandomness) -> Float64Array:
+    """Evidence for the other label of the first row: in total, and by kind of release.
 
     Log-likelihood ratios of everything, of leaves, of selections at roots and of those below; then in how many more
-    nodes the very best candidate won, at roots and below; then in how many more leaves the noise is that of another.
+    nodes the best candidate won, at roots and below; then in how many more leaves the noise equals another leaf's.
     """
     view = views["bank"]
     skeleton = None if view.share is None else view.share.skeleton
     if skeleton is None:
-        raise TypeError("a run that ended has a skeleton")
+        raise TypeError("the run has no skeleton")
     config, options, candidates = truth.config, options_of(truth.config), _candidates(truth)
     noise = label_noise(options, config.n_estimators, config.max_depth)
     labels = truth.labels("bank")
@@ -238,19 +240,19 @@ def _label_scores(views: Mapping[PartyName, View], truth: Truth, side: int, secr
 
 
 def _candidates(truth: Truth) -> BoolArray:
-    """(candidates, rows) that go left, of all columns of all parties; none has missing values."""
+    """Left assignments (candidates, rows) of all columns of all parties; none has missing values."""
     left: list[BoolArray] = []
     for party in truth.tables:
         block = truth.block(party)
         if block.shared is None:
-            raise TypeError("columns are cut once")
+            raise TypeError("the bins are not shared by all trees")
         for feature, width in enumerate(block.layout.widths.tolist()):
             left += [block.shared.bins[0][:, feature] <= place for place in range(width - 1)]
     return np.array(left)
 
 
 def _utilities(left: BoolArray, gradients: Float64Array, least_rows: int, reg_lambda: float) -> Float64Array:
-    """(2, candidates) in units of their sensitivity, for either label; minus infinity where a child is too small."""
+    """Utilities (2, candidates) for either label, in units of their sensitivity; -inf if a child is too small."""
     count = left.sum(axis=1)
     least = max(float(least_rows), LEAST_SHARE * left.shape[1])
     sums = gradients @ left.T
@@ -261,7 +263,7 @@ def _utilities(left: BoolArray, gradients: Float64Array, least_rows: int, reg_la
 
 
 def _rows_of_nodes(tree: Tree, leaf: Int32Array) -> BoolArray:
-    """(nodes, rows) that a node holds."""
+    """Mask (nodes, rows) of the rows of each node."""
     inside: BoolArray = np.arange(tree.nodes)[:, None] == leaf
     for node in np.flatnonzero(tree.left != LEAF)[::-1].tolist():  # children come after their parents
         inside[node] = inside[tree.left[node]] | inside[tree.left[node] + 1]
@@ -269,10 +271,10 @@ def _rows_of_nodes(tree: Tree, leaf: Int32Array) -> BoolArray:
 
 
 def _label_tables(labels: Float64Array, depth: int) -> dict[PartyName, PartyTable]:
-    """Columns of zeros and ones in which the first row stands with four others of one label.
+    """Columns of zeros and ones in which the first row shares a child with four others of one label.
 
-    Five are the fewest rows of a child: there a label moves the utility most, up or down by the label of the others.
-    Wider columns of both labels let these candidates come up again below the root.
+    Five rows are the smallest child: there a label changes the utility most, up or down by the label of the others.
+    Wider columns of both labels make these candidates possible again below the root.
     """
     like, unlike = (np.flatnonzero(labels[1:] == label) + 1 for label in (labels[0], 1 - labels[0]))
     sets = [part for group in (like, unlike) for part in (group[:4], group[4:8])]
@@ -291,29 +293,31 @@ def _cell_scores(
     columns: tuple[Float32Array, Float32Array],
     views: Mapping[PartyName, View],
     truth: Truth,
-    side: int,
+    number: int,
     secret: JobRandomness,
 ) -> Float64Array:
-    """Evidence for the other record in the sums that hold it, in the bins that were used.
+    """Evidence for the other record in the sums that contain it, in the bins that were used.
 
-    Log-likelihood ratios of all nodes, of roots and of nodes below; then the share of what the other record would
-    change from tree to tree that the sums at roots show. The sums count up to the split that would send the two records
-    apart: its sides tell them apart, and no claim is made from there on.
+    Log-likelihood ratios of all nodes, of roots and of nodes below; then how much the sums at roots follow the change
+    that the other record would cause from tree to tree. Sums are used up to the split that separates the two records:
+    its left/right assignments distinguish them, and no claim is made from there on.
     """
     view = views["bank"]
     seen = histograms(view, truth, "shop", np.random.default_rng(0))
     if seen is None:
-        raise TypeError("the active party of a run of sealed reads sums")
+        raise TypeError("the active party of sealed reads no sums")
     cuts = np.arange(0.5, 3.0, dtype=np.float32)  # one bin for each category
     if truth.tables["shop"].columns[0].categories is None:
         bins, options = truth.config.max_bin, options_of(truth.config)
-        counts = cell_counts(columns[side])
+        counts = cell_counts(columns[number])
         digest = content_digest(secret, repr(cuts_event(options, columns=1, number=0)), bins, counts)
         cuts = noisy_cuts(secret.for_request("cuts", digest), counts, bins, cuts_sigma(options, columns=1))
     bins = [cuts.searchsorted(column, side="right") for column in columns]
     sigmas = np.array(cell_sigmas(truth.config, 2, 1))
     ratios, moves, found = np.zeros(2), list[Float64Array](), list[Float64Array]()
-    last = _sent_apart(view, seen.layout.kind[0] == KIND_CODES[ColumnKind.ONEHOT], int(bins[0][0]), int(bins[1][0]))
+    last = _first_separating_split(
+        view, seen.layout.kind[0] == KIND_CODES[ColumnKind.ONEHOT], int(bins[0][0]), int(bins[1][0])
+    )
     for node in seen.nodes:
         if (node.round, node.depth) > last or 0 not in node.rows:
             continue
@@ -329,12 +333,12 @@ def _cell_scores(
     return np.array([ratios.sum(), *ratios, reused])
 
 
-def _sent_apart(view: View, onehot: bool, one: int, two: int) -> tuple[int, int]:
-    """The round and depth at which a split of the passive column first sends the first row's two records apart."""
+def _first_separating_split(view: View, onehot: bool, one: int, two: int) -> tuple[int, int]:
+    """The round and depth at which a split of the passive column first separates the first row's two records."""
     for each in rounds(view, "shop"):
         for depth, level in enumerate(each.levels):
             asked = level.split_request
-            for k, (_, _, left, right) in enumerate(level.sides()):
+            for k, (_, _, left, right) in enumerate(level.assignments()):
                 if asked is None or (0 not in left and 0 not in right):
                     continue
                 place = int(asked.handles[asked.starts[k]]) >> 1
@@ -349,11 +353,11 @@ def _sums_of(bins: AnyArray, gradients: AnyArray, slots: int) -> Float64Array:
     return sums
 
 
-# --- what is trained ------------------------------------------------------------------------------------
+# --- training inputs ------------------------------------------------------------------------------------
 
 
 def _config(options: dict[str, Any], seed: int, trees: int, depth: int) -> TrainingConfig:
-    """`sealed` as it is by default, but for bins; every node that has rows enough may split."""
+    """The defaults of `sealed`, except for bins; every node with enough rows may split."""
     return TrainingConfig(
         objective="binary",
         n_estimators=trees,

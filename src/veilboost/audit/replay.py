@@ -1,4 +1,4 @@
-"""A run again, from messages alone: which rows stood in which node, level by level, as either side of it can tell."""
+"""Replays a run from its messages: the rows of each node, level by level, as either peer can reconstruct them."""
 
 from __future__ import annotations
 
@@ -30,45 +30,46 @@ from veilboost.wire.message import Done, Message
 
 @dataclass
 class ReplayedLevel:
-    """A level: its rows by node, what was asked, all that was said until its nodes were split, and the split.
+    """A level: its rows by node, the request, the messages before its nodes were split, and the split.
 
-    `request` belongs to the active party, `messages` are all that followed in both directions, split messages apart.
+    The active party sent `request`; `messages` are all later messages in both directions except split messages. `fit`
+    are the rows that the trees are fitted on, `routed` the rows that are only routed.
     """
 
     request: StatisticsRequest
     fit: RowGroups
-    follow: RowGroups
+    routed: RowGroups
     messages: list[Message] = field(default_factory=list[Message])
     split_request: SplitRequest | None = None
     split_answer: SplitAnswer | None = None
 
     @property
     def answer(self) -> Message:
-        """What the passive party answered first."""
+        """The first answer of the passive party."""
         return self.messages[0]
 
     @property
     def build(self) -> RowGroups:
-        """The nodes that were asked about."""
+        """The nodes that the request asks about."""
         return self.fit.of(self.request.build.astype(np.int64))
 
-    def sides(self) -> Iterator[tuple[int, int, Int32Array, Int32Array]]:
+    def assignments(self) -> Iterator[tuple[int, int, Int32Array, Int32Array]]:
         """(tree, node, rows that go left, rows that go right) of every node that the passive party split."""
         if self.split_request is None or self.split_answer is None:
             return
         position = self.split_request.position.astype(np.int64)
         pairs = [
             _cut(groups.of(position), bits)
-            for groups, bits in ((self.fit, self.split_answer.fit_left), (self.follow, self.split_answer.follow_left))
+            for groups, bits in ((self.fit, self.split_answer.fit_left), (self.routed, self.split_answer.follow_left))
         ]
         for k, (tree, node) in enumerate(zip(self.split_request.tree, self.split_request.node, strict=True)):
-            left, right = (np.concatenate([pair[side][k] for pair in pairs]) for side in (0, 1))
+            left, right = (np.concatenate([pair[child][k] for pair in pairs]) for child in (0, 1))
             yield int(tree), int(node), left, right
 
 
 @dataclass
 class ReplayedRound:
-    """A round: what opened it and its levels."""
+    """A round: its opening message and its levels."""
 
     opening: BeginRound
     fit: Int32Array
@@ -81,9 +82,9 @@ class ReplayedRound:
 
 
 def rounds(view: View, peer: PartyName) -> list[ReplayedRound]:
-    """The rounds of a vertical job as the conversation with one peer tells them.
+    """The rounds of a vertical job, reconstructed from the messages exchanged with one peer.
 
-    The active party names `peer` one of its passive parties, a passive party the active one: both hear the same.
+    For the active party, `peer` is a passive party; for a passive party, the active one. Both give the same rounds.
     """
     found: dict[int, ReplayedRound] = {}
     trees, current = 1, None
@@ -111,19 +112,19 @@ def rounds(view: View, peer: PartyName) -> list[ReplayedRound]:
 
 
 def assignments_of(view: View, peer: PartyName) -> dict[tuple[int, int], tuple[Int32Array, Int32Array]]:
-    """Left and right rows of every node (tree, node) that the passive party of this conversation split."""
+    """Left and right rows of every node (tree, node) that the passive party of this exchange split."""
     return {
         (tree, node): (left, right)
         for one in rounds(view, peer)
         for level in one.levels
-        for tree, node, left, right in level.sides()
+        for tree, node, left, right in level.assignments()
     }
 
 
 def foreign_assignments(view: View, peer: PartyName) -> list[tuple[Int32Array, Int32Array]]:
-    """Left and right rows of every node that the passive party of this conversation did not split.
+    """Left and right rows of every node that the passive party of this exchange did not split.
 
-    It is told them because it keeps rows by node too; of the last level of a tree nobody tells it.
+    It receives them because it tracks the rows of each node; it receives none for the last level of a tree.
     """
     found: list[tuple[Int32Array, Int32Array]] = []
     for one in rounds(view, peer):
@@ -132,11 +133,11 @@ def foreign_assignments(view: View, peer: PartyName) -> list[tuple[Int32Array, I
             own = set[int]() if asked is None else set(asked.position.tolist())
             for at, place in enumerate(level.request.split.tolist()):
                 if place not in own:
-                    sides = [
-                        np.concatenate([each.rows[each.begin[k] : each.end[k]] for each in (level.fit, level.follow)])
+                    left, right = (
+                        np.concatenate([each.rows[each.begin[k] : each.end[k]] for each in (level.fit, level.routed)])
                         for k in (2 * at, 2 * at + 1)
-                    ]
-                    found.append((sides[0], sides[1]))
+                    )
+                    found.append((left, right))
     return found
 
 
@@ -147,23 +148,23 @@ def _opened(opening: BeginRound, rows: int, trees: int) -> ReplayedRound:
     return ReplayedRound(opening, fit, trees)
 
 
-_Told = TypeVar("_Told", StatisticsRequest, SplitAnswer)
+_Assigning = TypeVar("_Assigning", StatisticsRequest, SplitAnswer)
 
 
-def _joined(before: Sequence[MoreAssignments | SplitAnswer], last: _Told) -> _Told:
-    """The last of several messages, with the sides of all: their pieces are whole bytes."""
-    told = (*before, last)
+def _joined(before: Sequence[MoreAssignments | SplitAnswer], last: _Assigning) -> _Assigning:
+    """The last of several messages, with the assignments of all; each piece is a whole number of bytes."""
+    pieces = (*before, last)
     return replace(
         last,
-        fit_left=np.concatenate([each.fit_left for each in told]),
-        follow_left=np.concatenate([each.follow_left for each in told]),
+        fit_left=np.concatenate([each.fit_left for each in pieces]),
+        follow_left=np.concatenate([each.follow_left for each in pieces]),
     )
 
 
 def _entered(request: StatisticsRequest, current: ReplayedRound, rows: int) -> ReplayedLevel:
     if not current.levels or request.depth == 0:
-        follow = np.setdiff1d(np.arange(rows, dtype=np.int32), current.fit).astype(np.int32)
-        return ReplayedLevel(request, RowGroups.root(current.fit, current.trees), RowGroups.root(follow, current.trees))
+        routed = np.setdiff1d(np.arange(rows, dtype=np.int32), current.fit).astype(np.int32)
+        return ReplayedLevel(request, RowGroups.root(current.fit, current.trees), RowGroups.root(routed, current.trees))
     above = current.levels[-1]
     split = request.split.astype(np.int64)
     own, answer = np.empty(0, dtype=np.int64), above.split_answer
@@ -171,13 +172,13 @@ def _entered(request: StatisticsRequest, current: ReplayedRound, rows: int) -> R
         own = above.split_request.position.astype(np.int64)
     is_own = np.isin(split, own)
     fit = _children(above.fit.of(split), is_own, None if answer is None else answer.fit_left, request.fit_left)
-    told = None if answer is None else answer.follow_left
-    return ReplayedLevel(request, fit, _children(above.follow.of(split), is_own, told, request.follow_left))
+    answered = None if answer is None else answer.follow_left
+    return ReplayedLevel(request, fit, _children(above.routed.of(split), is_own, answered, request.follow_left))
 
 
-def _children(groups: RowGroups, own: BoolArray, answered: UInt8Array | None, told: UInt8Array) -> RowGroups:
+def _children(groups: RowGroups, own: BoolArray, answered: UInt8Array | None, received: UInt8Array) -> RowGroups:
     here = int(groups.counts[own].sum())
-    parts = [(~own, _bits(told, groups.size - here).view(np.uint8))]
+    parts = [(~own, _bits(received, groups.size - here).view(np.uint8))]
     if answered is not None:
         parts.append((own, _bits(answered, here).view(np.uint8)))
     return groups.split(groups.laid(parts))
@@ -195,15 +196,15 @@ def _bits(packed: UInt8Array, count: int) -> BoolArray:
     return np.unpackbits(packed, count=count).astype(np.bool_)
 
 
-# --- what an active party knows without any attack: its own gradients, round by round -----------------------------
+# --- the active party's own gradients, round by round ------------------------------------------------------------
 
 Routes = Mapping[PartyName, Mapping[tuple[int, int], tuple[Int32Array, Int32Array]]]
 
 
 def own_gradients(view: View) -> list[Int32Array] | None:
-    """(trees, rows, 2) on the grid for every round that the model kept; None where the view cannot tell.
+    """Gradients (trees, rows, 2) on the grid for every round of the model; None if the view does not determine them.
 
-    Labels give the first round's; which leaf each row reached, which the active party followed, gives the others'.
+    Labels give those of the first round; the leaves of the rows, which the active party knows, give the others.
     """
     if view.share is None or view.share.skeleton is None or view.own is None or view.own.label is None:
         return None
@@ -214,44 +215,44 @@ def own_gradients(view: View) -> list[Int32Array] | None:
     if config.sampling != "uniform":
         return None
     objective = skeleton.loss
-    watched = _held_out(view)
-    bound = 1.0 if weight is None else float(weight[~watched].max(initial=0.0))
+    held_out = _held_out(view)
+    bound = 1.0 if weight is None else float(weight[~held_out].max(initial=0.0))
     margin = np.repeat(skeleton.base_margin[:, None], view.rows, axis=1)
     values, routes = view.share.matrix(view.own.columns, view.rows), _routes(view)
-    if not _all_told(view, skeleton, routes):
+    if not _all_assigned(view, skeleton, routes):
         return None
     found: list[Int32Array] = []
     for first in range(0, len(skeleton.trees), skeleton.trees_per_round):
         g, h = objective.gradients(margin, labels, None)
-        g, h = np.where(watched, 0.0, g), np.where(watched, 0.0, h)
+        g, h = np.where(held_out, 0.0, g), np.where(held_out, 0.0, h)
         scale = choose_scale(*objective.bounds(1.0, g, h), bound, config.gradient_bits)
         found.append(to_fixed(g, h, scale, weight))
         for group in range(skeleton.trees_per_round):
-            leaf = _follow(view, skeleton, view.share.records, values, first + group, routes)
+            leaf = _route(view, skeleton, view.share.records, values, first + group, routes)
             margin[group] += skeleton.trees[first + group].weight[leaf]
     return found
 
 
 def leaf_of_rows(view: View, number: int) -> Int32Array:
-    """The leaf of one tree that each row reached, as the active party followed it."""
+    """The leaf of each row in one tree, as the active party routes rows."""
     return leaves_of_rows(view)[number]
 
 
 def leaves_of_rows(view: View) -> list[Int32Array]:
-    """The leaf of every tree that each row reached, as the active party followed it."""
-    part, table, skeleton = view.share, view.own, None if view.share is None else view.share.skeleton
-    if part is None or table is None or skeleton is None:
-        raise TypeError("only an active party that has its table can follow rows")
-    values, routes = part.matrix(table.columns, view.rows), _routes(view)
-    return [_follow(view, skeleton, part.records, values, number, routes) for number in range(len(skeleton.trees))]
+    """The leaf of each row in every tree, as the active party routes rows."""
+    share, table, skeleton = view.share, view.own, None if view.share is None else view.share.skeleton
+    if share is None or table is None or skeleton is None:
+        raise TypeError("only an active party that has its table can route rows")
+    values, routes = share.matrix(table.columns, view.rows), _routes(view)
+    return [_route(view, skeleton, share.records, values, number, routes) for number in range(len(skeleton.trees))]
 
 
 def _routes(view: View) -> Routes:
     return {peer: assignments_of(view, peer) for peer in view.peers}
 
 
-def _all_told(view: View, skeleton: Skeleton, routes: Routes) -> bool:
-    """Did every owner tell the sides of its splits? Where one party grows all trees nobody does."""
+def _all_assigned(view: View, skeleton: Skeleton, routes: Routes) -> bool:
+    """Whether every owner sent the assignments of its splits. If one party grows all trees, nobody does."""
     for number, tree in enumerate(skeleton.trees):
         for node in np.flatnonzero(tree.left != LEAF).tolist():
             owner = skeleton.parties[int(tree.owner[node])]
@@ -260,7 +261,7 @@ def _all_told(view: View, skeleton: Skeleton, routes: Routes) -> bool:
     return True
 
 
-def _follow(
+def _route(
     view: View, skeleton: Skeleton, records: SplitRecords, values: Float32Array, number: int, routes: Routes
 ) -> Int32Array:
     tree = skeleton.trees[number]

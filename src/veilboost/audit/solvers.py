@@ -1,4 +1,4 @@
-"""Solvers that attacks share. What they take from scipy and scikit-learn has types here, and loads when it is used."""
+"""Solvers that attacks share: typed wrappers of scipy and scikit-learn, which are imported on first use."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import numpy as np
 from veilboost.types import AnyArray, BoolArray, Float64Array
 
 _PASSES = 30
-_FITS = 1e-3  # of the distance between the two values: far less than one wrong entry makes
-_ROOM = 1e-5  # by which the programme may leave the box: the two values are known up to a fixed-point grid
+_FITS = 1e-3  # tolerance relative to the distance of the two values: far below the effect of one wrong entry
+_ROOM = 1e-5  # tolerance of the box constraints: the two values are known up to a fixed-point grid
 
 
 def nearest_pairs(gap: Float64Array) -> list[tuple[int, int]]:
-    """Each row with a column of its own, so that the sum of what they are apart is least."""
+    """Pair each row with its own column so that the total distance is smallest."""
     solver: Any = import_module("scipy.optimize")
     rows, columns = solver.linear_sum_assignment(gap)
     return list(zip(rows.tolist(), columns.tolist(), strict=True))
 
 
 def between(towards: Float64Array, a: Float64Array, known: Float64Array, highest: Float64Array) -> Float64Array | None:
-    """Of all x with a x = known and 0 <= x <= highest one furthest in a direction; None where there is none."""
+    """A solution of a x = known, 0 <= x <= highest that is furthest in a direction; None if there is none."""
     solver: Any = import_module("scipy.optimize")
     bounds = np.stack([np.zeros_like(highest), highest], axis=1)
     found = solver.linprog(-towards, A_eq=a, b_eq=known, bounds=bounds, method="highs")
@@ -31,21 +31,21 @@ def between(towards: Float64Array, a: Float64Array, known: Float64Array, highest
 
 
 def logistic(x: Float64Array, labels: Float64Array) -> tuple[Float64Array, Float64Array, Float64Array]:
-    """A regularised logistic regression in which classes count alike: intercepts, weights and classes."""
+    """A regularised logistic regression with balanced classes: intercepts, weights and classes."""
     learner: Any = import_module("sklearn.linear_model")
     fitted = learner.LogisticRegression(C=0.1, class_weight="balanced", max_iter=500).fit(x, labels)
     return fitted.intercept_, fitted.coef_, fitted.classes_
 
 
 def forest_guess(x: AnyArray, labels: Float64Array, others: AnyArray) -> Float64Array:
-    """A random forest's labels for other rows."""
+    """Labels that a random forest predicts for other rows."""
     learner: Any = import_module("sklearn.ensemble")
     forest = learner.RandomForestClassifier(50, class_weight="balanced", random_state=0).fit(x, labels)
     return np.asarray(forest.predict(others), dtype=np.float64)
 
 
 def five_layers(x: Float64Array, labels: Float64Array, seed: int) -> Any:
-    """A network with L2 regularisation, trained to convergence or until it no longer improves."""
+    """A network with L2 regularisation and early stopping."""
     learner: Any = import_module("sklearn.neural_network")
     pipeline, scale = import_module("sklearn.pipeline"), import_module("sklearn.preprocessing")
     network = learner.MLPClassifier((64, 32, 16, 8), alpha=0.01, max_iter=40, early_stopping=True, random_state=seed)
@@ -53,13 +53,13 @@ def five_layers(x: Float64Array, labels: Float64Array, seed: int) -> Any:
 
 
 def beta_quantile(share: float, a: float, b: float) -> float:
-    """Where a beta distribution has this share below."""
+    """Quantile of a beta distribution."""
     functions: Any = import_module("scipy.special")
     return float(functions.betaincinv(a, b, share))
 
 
 def least_squares(columns: Float64Array, values: Float64Array) -> Float64Array:
-    """The shortest x for which |columns x - values| is least."""
+    """The shortest x that minimises |columns x - values|."""
     found: Any = np.linalg.lstsq(columns, values, rcond=None)
     return found[0]
 
@@ -67,7 +67,7 @@ def least_squares(columns: Float64Array, values: Float64Array) -> Float64Array:
 def conjugate_gradients(
     product: Callable[[Float64Array], Float64Array], known: Float64Array, exact: float, steps: int
 ) -> Float64Array:
-    """x with product(x) = known, `product` being a symmetric matrix without negative eigenvalues."""
+    """Solve product(x) = known, where `product` applies a positive semidefinite matrix."""
     scipy: Any = import_module("scipy.sparse.linalg")
     size = len(known)
 
@@ -80,9 +80,9 @@ def conjugate_gradients(
 
 # --- two-valued vectors behind a projector ------------------------------------------------------------------------
 #
-# Somebody knows (I - ZZ')x, Z with orthonormal columns, and that every entry of x is one of two values. With fewer
-# columns in Z than half of the entries of x, there is as a rule one vector between the two values that fits: x itself
-# (Mangasarian and Recht, 2011). Where Z has few columns, rounding what is known is nearly right already.
+# The attacker knows (I - ZZ')x, where Z has orthonormal columns, and that every entry of x is one of two values. If Z
+# has fewer columns than half of the entries of x, usually only one vector between the two values fits: x itself
+# (Mangasarian and Recht, 2011). If Z has few columns, rounding is already nearly right.
 
 
 def two_valued(
@@ -93,12 +93,12 @@ def two_valued(
     rng: np.random.Generator,
     most_programs: int = 32,
 ) -> tuple[BoolArray, BoolArray]:
-    """For the columns of `projected` (rows, columns): which entries are `high`, and which columns surely fit.
+    """For the columns of `projected` (rows, columns): which entries are `high`, and which columns certainly fit.
 
-    `hidden` (rows, r) are the orthonormal columns of Z. At most so many columns are put to linear programming, the
-    others stay as rounding has them.
+    `hidden` (rows, r) are the orthonormal columns of Z. At most `most_programs` columns are solved by linear
+    programming, the others by rounding.
     """
-    unit = (projected - (low - hidden @ (hidden.sum(axis=0) * low))[:, None]) / (high - low)  # now behind it: 0 or 1
+    unit = (projected - (low - hidden @ (hidden.sum(axis=0) * low))[:, None]) / (high - low)  # of a vector of 0 and 1
     guess = _rounded(unit, hidden)
     fits = _fitting(unit, hidden, guess)
     for column in np.flatnonzero(~fits)[:most_programs].tolist():
@@ -109,7 +109,7 @@ def two_valued(
 
 
 def inside_box(projected: Float64Array, hidden: Float64Array, towards: Float64Array) -> Float64Array | None:
-    """The point of projected + span(hidden) with all entries in [0, 1] that lies least in a direction."""
+    """The point of projected + span(hidden) in the box [0, 1] that is lowest in a direction."""
     scipy: Any = import_module("scipy.optimize")
     within = scipy.LinearConstraint(hidden, -projected - _ROOM, 1.0 - projected + _ROOM)
     found = scipy.milp(towards @ hidden, constraints=within, bounds=scipy.Bounds(-np.inf, np.inf)).x
@@ -117,10 +117,10 @@ def inside_box(projected: Float64Array, hidden: Float64Array, towards: Float64Ar
 
 
 def used_vectors(kernel: Float64Array, answers: Float64Array) -> tuple[Float64Array, Float64Array]:
-    """Which of the vectors sent (rows, r) mask the answers (rows, columns): those orthogonal to all of them.
+    """The sent vectors (rows, r) that mask the answers (rows, columns): those orthogonal to all answers.
 
-    Where none is, the answers were masked by a rotation of all vectors, and only what is orthogonal to all is sure. The
-    vectors come back with the answers as seen beyond them.
+    If there is none, the answers were masked by a rotation of all vectors, and only their component orthogonal to all
+    vectors is certain. Returns the vectors and the answers projected off them.
     """
     if not kernel.shape[1]:
         return kernel, answers
@@ -132,7 +132,7 @@ def used_vectors(kernel: Float64Array, answers: Float64Array) -> tuple[Float64Ar
 
 
 def _rounded(unit: Float64Array, hidden: Float64Array) -> BoolArray:
-    """Round, put what is hidden of the rounded vector back in, round again."""
+    """Alternate between rounding and adding back the hidden component of the rounded vector."""
     guess: BoolArray = unit > 0.5
     for _ in range(_PASSES):
         better = unit + hidden @ (hidden.T @ guess) > 0.5

@@ -1,4 +1,4 @@
-"""Views and truth of a run: from a simulation that kept its messages, or from run folders with payloads."""
+"""Views and true data of a run: from a simulation that recorded its messages, or from run folders with payloads."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ TRANSCRIPT = "transcript"
 
 
 def kept_key(protocol: str, config: TrainingConfig) -> PreparedOwner | None:
-    """A Paillier key for the active party of a simulation that is to be audited; None where none is needed.
+    """A Paillier key for the active party of a simulation to be audited; None if the protocol needs none.
 
-    An active party knows its own key, but `paillier` and `elxgb` leave it nowhere.
+    An active party knows its own key, but `paillier` and `elxgb` do not store it.
     """
     if PaillierRound not in protocol_named(protocol).messages:
         return None
@@ -46,26 +46,26 @@ def views_of_simulation(
     held_out: BoolArray | None = None,
     fresh: Mapping[PartyName, PartyTable] | None = None,
 ) -> tuple[dict[PartyName, View], Truth]:
-    """What each party of a simulation saw, helpers too; it was run with `record="payload"`.
+    """The view of each party of a simulation, including helpers. The simulation needs `record="payload"`.
 
-    `fresh` are rows that were kept from training; of a horizontal job one table, under any name.
+    `fresh` are rows that were not used in training; for a horizontal job a single table, under any name.
     """
     skeleton = run.outcome.share.skeleton
     if skeleton is None:
-        raise UnreadableFile("a run without a skeleton has not ended")
+        raise UnreadableFile("the run has no skeleton, so it has not finished")
     spec = protocol_named(skeleton.protocol)
-    every = sum(table.rows for table in tables.values())  # that a party without a table could see
+    all_rows = sum(table.rows for table in tables.values())  # for parties without a table
     views: dict[PartyName, View] = {}
     for name, transcript in run.transcripts.items():
         if transcript.entries and not transcript.messages:
-            raise UnreadableFile(f"the messages of {name} were not kept", 'simulate with record="payload"')
+            raise UnreadableFile(f"the messages of {name} were not recorded", 'simulate with record="payload"')
         table = tables.get(name)
         views[name] = View(
             name,
             spec.driver if name == run.driver else spec.data_role if table is not None else name,
             spec.name,
             skeleton.config,
-            every if table is None else table.rows,
+            all_rows if table is None else table.rows,
             tuple(Seen(*each) for each in transcript.messages),
             run.outcome.share if name == run.driver else run.shares.get(name),
             table,
@@ -81,14 +81,14 @@ def views_of_simulation(
 
 
 def views_of_runs(folders: Sequence[Path], parties: Sequence[Path]) -> tuple[dict[PartyName, View], Truth]:
-    """The views in these run folders, and the tables that the parties' own files (party.toml) name.
+    """The views in these run folders, and the tables named in the parties' settings files (party.toml).
 
-    A party's file says where its table and its runs are; where rows were aligned, the run of the same name there says
-    which took part. Every view whose party's file is given gets its own table: everybody knows their own. A helper
-    keeps no run folder.
+    A settings file names the party's table and its runs folder; if rows were aligned, the run of the same name in that
+    folder holds which rows took part. A view gets its own table if the party's settings file is given. A helper keeps
+    no run folder.
     """
     if not folders:
-        raise UnknownRun("there is no run to audit", "name the folder of a run")
+        raise UnknownRun("there is no run to audit", "name a run folder")
     job = load_job(folders[0] / "job.toml")
     tables = _tables(job, parties)
     config, held_out = settle(job.spec, job.training), None
@@ -97,19 +97,19 @@ def views_of_runs(folders: Sequence[Path], parties: Sequence[Path]) -> tuple[dic
         run = RunFolder(folder)
         party = run.status.get("party")
         if not isinstance(party, str) or load_job(folder / "job.toml").name != job.name:
-            raise UnknownRun(f"{folder} is not the folder of a run of {job.name!r}")
+            raise UnknownRun(f"{folder} is not a run folder of {job.name!r}")
         messages, own = seen_in(folder, job.spec.messages), tables.get(party)
         rows = sum(table.rows for table in tables.values()) if own is None else own.rows
         opening = next((seen.message for seen in messages if isinstance(seen.message, BeginTraining)), None)
         if not messages or (opening is None and job.spec.setting == "vertical"):
-            raise UnreadableFile(f"the transcript in {folder} holds no training")
+            raise UnreadableFile(f"the transcript in {folder} holds no training messages")
         if opening is not None:
             config, rows = TrainingConfig.from_dict(json.loads(opening.config)), opening.rows
             if len(opening.held_out):
                 held_out = np.unpackbits(opening.held_out, count=rows).astype(np.bool_)
             for name, table in tables.items():
                 if table.rows != rows:
-                    raise RowsDiffer(f"the run of {name} has other rows than the one that is audited")
+                    raise RowsDiffer(f"the run of {name} has other rows than the audited run")
         views[party] = View(
             party, job.role_of(party), job.protocol, config, rows, messages, run.load_share(), own, sums=job.spec.sums
         )
@@ -118,7 +118,7 @@ def views_of_runs(folders: Sequence[Path], parties: Sequence[Path]) -> tuple[dic
 
 
 def _tables(job: Job, parties: Sequence[Path]) -> dict[PartyName, PartyTable]:
-    """The rows of each of these parties that took part in the job."""
+    """For each of these parties, the rows that took part in the job."""
     tables: dict[PartyName, PartyTable] = {}
     for file in parties:
         settings = load_party(file)
@@ -128,14 +128,14 @@ def _tables(job: Job, parties: Sequence[Path]) -> dict[PartyName, PartyTable]:
         if job.spec.setting == "vertical":
             positions = RunFolder.open(settings.runs, job.name).alignment
             if positions is None:
-                raise UnknownRun(f"the run {job.name!r} of {settings.name} has no common rows")
+                raise UnknownRun(f"the run {job.name!r} of {settings.name} has no aligned rows")
             table = table.take(positions)
         tables[settings.name] = table
     return tables
 
 
 def seen_in(folder: Path, kinds: Sequence[type[Message]]) -> tuple[Seen, ...]:
-    """The messages of these kinds in a run folder's transcript, which was recorded with payloads."""
+    """The messages of these classes in a run folder's transcript, which must be recorded with payloads."""
     known, catalogue = {kind.type_name() for kind in kinds}, Catalogue(kinds)
     return tuple(
         Seen(entry.direction, entry.peer, decode(frame, catalogue))

@@ -1,4 +1,4 @@
-"""What one party saw of a run, and, kept apart from it, the truth that a guess is scored against."""
+"""One party's view of a run, and, separate from it, the true data that guesses are scored against."""
 
 from __future__ import annotations
 
@@ -21,10 +21,7 @@ from veilboost.wire.message import Message
 from veilboost.wire.transcript import Direction
 
 M = TypeVar("M", bound=Message)
-TOGETHER, ASKER = (
-    "passive parties",
-    "user",
-)  # roles in an audit: those who pool their views, and whoever asks for scores
+POOLED, USER = "passive parties", "user"  # extra roles in an audit: pooled views, and a user who requests predictions
 
 
 @dataclass(frozen=True)
@@ -38,12 +35,12 @@ class Seen:
 
 @dataclass(frozen=True)
 class View:
-    """All that one party has after a run: an attack sees this and nothing else.
+    """Everything that one party has after a run. An attack reads this and nothing else.
 
-    `role` is a name as messages use it: active, passive; server, participant, comparer, authority. `config` is the
-    job's, completed for its rows. `own` is the party's own aligned table and `secret` the key its own randomness
-    came from: everybody knows their own. They are None where they were not handed in. `sums` is what the protocol's
-    spec says of sums per bin. `members` are the views of parties that work together.
+    `role` is active, passive, server, participant, comparer or authority, as in messages. `config` is the job's
+    configuration, completed for its rows. `own` is the party's own aligned table and `secret` the key of its own
+    randomness, which every party knows; they are None if they were not given. `sums` is the statement of the protocol's
+    spec about sums per bin. `members` are the views of colluding parties.
     """
 
     party: PartyName
@@ -60,18 +57,18 @@ class View:
 
     @property
     def peers(self) -> tuple[PartyName, ...]:
-        """With whom this party spoke, in order of first contact."""
+        """The parties that this party exchanged messages with, in order of first contact."""
         return tuple(dict.fromkeys(seen.peer for seen in self.messages))
 
     def received(self, kind: type[M], peer: PartyName | None = None) -> list[M]:
-        """Messages of this class (or below it) that came, in order; from one peer, or from all."""
+        """Received messages of this class or its subclasses, in order, from one peer or from all."""
         return self._of("received", kind, peer)
 
     def sent(self, kind: type[M], peer: PartyName | None = None) -> list[M]:
         return self._of("sent", kind, peer)
 
     def with_peer(self, peer: PartyName) -> list[Message]:
-        """The conversation with one peer, both directions, in order."""
+        """All messages exchanged with one peer, in both directions, in order."""
         return [seen.message for seen in self.messages if seen.peer == peer]
 
     def _of(self, direction: Direction, kind: type[M], peer: PartyName | None) -> list[M]:
@@ -83,17 +80,17 @@ class View:
 
 
 def without_messages(party: PartyName, role: str, like: View, members: Sequence[View] = ()) -> View:
-    """The view of somebody else than one party of the run: several together, or whoever asks for scores."""
+    """The view of an adversary that is not a single party: colluding parties, or a user who requests predictions."""
     return View(party, role, like.protocol, like.config, like.rows, (), members=tuple(members))
 
 
 @dataclass(frozen=True)
 class Truth:
-    """Everyone's aligned tables, for scoring: an attack looks here after it has guessed.
+    """The aligned tables of all parties, for scoring. An attack reads them after it has guessed.
 
-    An attack that needs a few of the victim's values beforehand takes them from here too, and says how many. `shares`
-    are the model's, as far as they are there: who has all of them can answer for the model. `fresh` are aligned rows
-    that were kept from training, by the parties of these shares.
+    An attack that assumes prior knowledge of a few of the victim's values also takes them from here, and reports how
+    many. `shares` are the available model shares; with all of them, the model can predict. `fresh` are aligned rows
+    that were not used in training, by the parties of these shares.
     """
 
     tables: Mapping[PartyName, PartyTable]
@@ -104,15 +101,15 @@ class Truth:
     fresh: Mapping[PartyName, PartyTable] = field(default_factory=dict[PartyName, PartyTable])
 
     @cached_property
-    def strangers(self) -> Mapping[PartyName, PartyTable]:
-        """Rows that were not trained on: `fresh`, or else those held out for validation; empty where there are none."""
+    def untrained(self) -> Mapping[PartyName, PartyTable]:
+        """Rows that were not used in training: `fresh`, or the rows held out for validation, or none."""
         if self.fresh or self.held_out is None:
             return self.fresh
         rows = np.flatnonzero(self.held_out)
         return {name: table.take(rows) for name, table in self.tables.items()}
 
     def labels(self, party: PartyName) -> Float64Array:
-        """The labels that a party holds: an active party's or a participant's."""
+        """The labels of an active party or a participant."""
         found = self.tables[party].label
         if found is None:
             raise MissingLabel(f"there are no labels of {party} to score a guess against")
@@ -123,7 +120,7 @@ class Truth:
         return {}
 
     def block(self, party: PartyName) -> ColumnBlock:
-        """A party's columns in the bins that the job gave them (global proposal)."""
+        """A party's columns in the bins of the job (global proposal)."""
         if party not in self._blocks:
             table = self.tables[party]
             fit = None if self.held_out is None else np.flatnonzero(~self.held_out).astype(np.int32)

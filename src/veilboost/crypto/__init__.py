@@ -1,1 +1,1 @@
-"""Primitives that know bytes and points, and nothing of tables or trees."""
+"""Cryptographic primitives, independent of tables and trees."""

@@ -1,4 +1,4 @@
-"""The only place that makes secret randomness: from the system's generator, or from a key that is kept."""
+"""The only source of secret randomness: the operating system's generator, or a stored key."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 from typing import TypeAlias
 
 KEY_BYTES = 32
-_SMALL = 4096  # below it the system's own bytes are as quick as an expanded key
+_SMALL = 4096  # below it the system's own bytes are as fast as an expanded key
 
 Piece: TypeAlias = "str | int | bytes"
 
@@ -16,8 +16,8 @@ Piece: TypeAlias = "str | int | bytes"
 class Csprng:
     """A source of secret bytes.
 
-    Without a seed the bytes come from the operating system. With one they are an expansion of it, the same in
-    every run. A seed is as secret as what it protects: it comes from `JobRandomness`, never from a person's choice,
+    Without a seed, the bytes come from the operating system. With a seed, they are an expansion of it, the same in
+    every run. A seed is as secret as what it protects: it comes from `JobRandomness` and is never chosen by a person,
     except in tests (`unsafe_key`).
     """
 
@@ -28,14 +28,14 @@ class Csprng:
     def bytes(self, count: int) -> bytes:
         if self._seed is None:
             return os.urandom(count) if count <= _SMALL else _keystream(os.urandom(KEY_BYTES), count)
-        # Each draw has a number of its own, so that two draws never share bytes.
+        # Draws are numbered, so that two draws never share bytes.
         head = len(self._seed).to_bytes(8, "big") + self._seed + self._drawn.to_bytes(8, "big")
         self._drawn += 1
         return _keystream(hashlib.shake_256(b"veilboost csprng" + head).digest(KEY_BYTES), count)
 
 
 class Pool(Csprng):
-    """Many small draws out of few large ones, which cost less; every byte is handed out once."""
+    """Serves many small draws from few large ones, which cost less; every byte is used once."""
 
     def __init__(self, source: Csprng, size: int = 2 * _SMALL) -> None:
         super().__init__()
@@ -50,11 +50,11 @@ class Pool(Csprng):
 
 
 class JobRandomness:
-    """The secret randomness of one party in one job: a key, drawn once and kept with the run.
+    """The secret randomness of one party in one job: a key, drawn once and stored with the run.
 
-    The randomness of a request is a pseudo-random function of the key and of what the request is (its id and a
-    digest of its content). So a retry or a resumed job draws the same values, never a second noise that could be
-    averaged with the first; and a request with other content draws values that have nothing to do with them.
+    The randomness of a request is a pseudo-random function of the key and of the request (its id and a digest of its
+    content). So a retry or a resumed job draws the same values, never new noise that could be averaged with the first;
+    and a request with different content draws independent values.
     """
 
     def __init__(self, key: bytes | None = None) -> None:
@@ -63,20 +63,20 @@ class JobRandomness:
             raise ValueError(f"a job key has {KEY_BYTES} bytes")
 
     def __repr__(self) -> str:
-        return "JobRandomness(...)"  # never the key, wherever a context is printed
+        return "JobRandomness(...)"  # never print the key
 
     def for_request(self, *parts: Piece) -> Csprng:
-        """The generator of one request; the same parts give the same bytes, and no other parts do."""
-        return Csprng(hmac.digest(self.key, b"".join(_spelled(part) for part in parts), "sha256"))
+        """The generator of one request: the same parts give the same bytes, different parts independent ones."""
+        return Csprng(hmac.digest(self.key, b"".join(_encoded(part) for part in parts), "sha256"))
 
 
 def unsafe_key(seed: int, owner: str) -> bytes:
-    """A key that everyone who knows the seed can compute, so that a test can repeat its noise. It protects nothing."""
+    """A key that anyone who knows the seed can compute, so that a test can repeat its noise. It protects nothing."""
     return hashlib.sha256(f"veilboost unsafe noise seed {seed} {owner}".encode()).digest()
 
 
-def _spelled(part: Piece) -> bytes:
-    """One part of a request's name so that no two lists of parts spell the same: kind, length, content."""
+def _encoded(part: Piece) -> bytes:
+    """An unambiguous encoding of one part of a request's name: kind, length, content."""
     kind = b"b" if isinstance(part, bytes) else b"s" if isinstance(part, str) else b"i"
     content = part if isinstance(part, bytes) else str(part).encode()
     return kind + len(content).to_bytes(8, "big") + content

@@ -1,12 +1,12 @@
-"""Points of Curve25519, hashed to and multiplied by libsodium, many at a time.
+"""Points of Curve25519: hashing to the curve and multiplication by libsodium, many points at a time.
 
-A text becomes a point by two Elligator 2 maps and their sum (the shape of RFC 9380's `hash_to_curve`), which takes
-the same steps for every text and always ends on the curve, in its subgroup of prime order. Taking the hash itself as
-a coordinate would be quicker and wrong: half of all coordinates lie on the twist, multiplication keeps them there,
-and so one bit of every hash would show through all blinding.
+A text is mapped to a point by two Elligator 2 maps and their sum (the construction of RFC 9380's `hash_to_curve`),
+which takes the same steps for every text and always gives a point of the prime-order subgroup. Using the hash itself as
+a coordinate would be faster and insecure: half of all coordinates lie on the twist, multiplication keeps them there,
+and so blinding would not hide one bit of every hash.
 
-Multiplication is X25519 (RFC 7748). Its scalars are multiples of 8, so that a point of the twist or with a part of
-low order, which only a cheat would send, tells nothing about the scalar.
+Multiplication is X25519 (RFC 7748). Its scalars are multiples of 8, so a point of the twist or with a component of low
+order, which only a dishonest peer sends, reveals nothing about the scalar.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from veilboost.types import UInt8Array
 POINT_BYTES = 32
 SCALAR_BYTES = 32
 _PERSON = b"veilboost curve"
-_CHUNK = 512  # points a thread takes at once
+_CHUNK = 512  # points per task of a thread
 
 
 def hash_to_points(texts: Sequence[bytes], threads: int = 1) -> UInt8Array:
@@ -33,13 +33,13 @@ def hash_to_points(texts: Sequence[bytes], threads: int = 1) -> UInt8Array:
 
 
 def multiply(points: UInt8Array, scalar: bytes, threads: int = 1) -> UInt8Array:
-    """Every point times the scalar, in the same order; refuses points of low order."""
+    """Every point times the scalar, in the same order; raises `MalformedMessage` for points of low order."""
 
     def times(point: bytes) -> bytes:
         return bindings.crypto_scalarmult(scalar, point)
 
-    whole = np.ascontiguousarray(points).tobytes()
-    each = [whole[at : at + POINT_BYTES] for at in range(0, len(whole), POINT_BYTES)]
+    content = np.ascontiguousarray(points).tobytes()
+    each = [content[at : at + POINT_BYTES] for at in range(0, len(content), POINT_BYTES)]
     try:
         return _each(times, each, threads)
     except exceptions.RuntimeError as error:
@@ -47,25 +47,25 @@ def multiply(points: UInt8Array, scalar: bytes, threads: int = 1) -> UInt8Array:
 
 
 def check_points(points: UInt8Array) -> None:
-    """Refuse what is not a list of coordinates below the field's prime, each written in its only way."""
+    """Check that these are coordinates below the field's prime, in canonical form."""
     if points.ndim != 2 or points.shape[1] != POINT_BYTES:
         raise MalformedMessage(f"points are not of {POINT_BYTES} bytes")
     # The prime is 2^255 - 19: little-endian ED FF .. FF 7F.
     beyond = (points[:, 31] == 0x7F) & (points[:, 1:31] == 0xFF).all(axis=1) & (points[:, 0] >= 0xED)
     if (points[:, 31] > 0x7F).any() or beyond.any():
-        raise MalformedMessage("a point is not written in its canonical form")
+        raise MalformedMessage("a point is not in canonical form")
 
 
 def _text_to_point(text: bytes) -> bytes:
     uniform = hashlib.blake2b(text, digest_size=64, person=_PERSON).digest()
     first = bindings.crypto_core_ed25519_from_uniform(uniform[:32])
     second = bindings.crypto_core_ed25519_from_uniform(uniform[32:])
-    # The same point in Montgomery form, where multiplication costs half; the sign of x is dropped, for all alike.
+    # The same point in Montgomery form, where multiplication costs half; the sign of x is always dropped.
     return bindings.crypto_sign_ed25519_pk_to_curve25519(bindings.crypto_core_ed25519_add(first, second))
 
 
 def _each(function: Callable[[bytes], bytes], inputs: Sequence[bytes], threads: int) -> UInt8Array:
-    """The results as rows. libsodium is called without the interpreter's lock, so threads help."""
+    """The results as rows. libsodium runs without the interpreter's lock, so threads help."""
 
     def work(at: int) -> bytes:
         return b"".join([function(item) for item in inputs[at : at + _CHUNK]])

@@ -1,7 +1,7 @@
-"""Keyed digests: who lacks the key can neither recognise nor test one.
+"""Keyed digests: without the key, nobody can recognise or test one.
 
-Of large data, at the speed of memory: AES-GMAC under a key that never leaves its party. Of many short texts: `blake2b`
-is BLAKE2b in its own keyed mode (RFC 7693), `hmac-sha512` is HMAC (RFC 2104) over SHA-512, cut to the wanted length.
+For large data, at the speed of memory: AES-GMAC under a key that never leaves its party. For many short texts:
+`blake2b` is BLAKE2b in its keyed mode (RFC 7693), `hmac-sha512` is HMAC (RFC 2104) with SHA-512, truncated.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from veilboost.crypto.csprng import JobRandomness, Piece
 from veilboost.errors import InvalidParameter
 from veilboost.types import AnyArray, UInt8Array
 
-_AT_ONCE = 1 << 20  # bytes; the library takes no more than 2^31 - 1 in one call, and 2^61 in all
+_AT_ONCE = 1 << 20  # bytes; the library accepts at most 2^31 - 1 per call, and 2^61 in total
 
 
 def fingerprint(key: bytes, large: UInt8Array, *rest: AnyArray | bytes) -> bytes:
-    """Sixteen bytes of `large` and `rest` together; who does not know the key cannot make others with the same ones."""
+    """A digest of 16 bytes of `large` and `rest`; without the key, nobody can find a collision."""
     from cryptography.hazmat.primitives.ciphers import Cipher
     from cryptography.hazmat.primitives.ciphers.algorithms import AES
     from cryptography.hazmat.primitives.ciphers.modes import GCM
 
-    # One key meets one nonce many times, so the tag itself is never shown: what leaves here is a keyed hash of it.
+    # The nonce is reused under one key, so the tag stays internal: the function returns a keyed hash of it.
     mac = Cipher(AES(key), GCM(bytes(12))).encryptor()
     content = large.reshape(-1).data
     for begin in range(0, len(content), _AT_ONCE):
@@ -38,11 +38,11 @@ def fingerprint(key: bytes, large: UInt8Array, *rest: AnyArray | bytes) -> bytes
 
 
 def content_digest(randomness: JobRandomness, *parts: Piece | AnyArray) -> bytes:
-    """Sixteen bytes of all that noise protects and of all that says how it is drawn.
+    """A digest of 16 bytes of the content that noise protects and of the parameters of the noise.
 
-    Noise is drawn from `randomness.for_request(..., digest)` and booked under `digest.hex()`. So the same content again
-    meets the same noise and costs nothing, and other content meets other noise and is booked beside the first. The
-    digest is keyed: who reads it in a ledger, without the job's key, cannot try out what the content was.
+    Noise is drawn from `randomness.for_request(..., digest)` and booked under `digest.hex()`. So the same content gets
+    the same noise again and costs nothing, and different content gets different noise and is booked in addition. The
+    digest is keyed: a reader of the ledger without the job's key cannot test guesses of the content.
     """
     key = randomness.for_request("key of digests").bytes(16)
     named: list[Piece] = []
@@ -73,11 +73,11 @@ def keyed_digests(texts: Sequence[bytes], key: bytes, name: str, size: int) -> U
 
 
 def keyed_digest(key: bytes, content: bytes) -> bytes:
-    """A keyed digest of one long content, apart from those of ids."""
+    """A keyed digest of one long content, in a different domain than those of ids."""
     return hashlib.blake2b(content, key=key, digest_size=32, person=b"veilboost check").digest()
 
 
-# Both loops absorb the key once and copy that state for each text: a third of the time of starting afresh.
+# Both loops absorb the key once and copy that state for each text, which takes a third of the time.
 
 
 def _blake2b(texts: Sequence[bytes], key: bytes, size: int) -> list[bytes]:

@@ -1,7 +1,7 @@
-"""Masks that cancel when all add up: every two agree on a key, the first adds its stream and the second takes it away.
+"""Pairwise masks that cancel in the sum: every pair shares a key; one member adds its stream, the other subtracts it.
 
-Sums are whole numbers modulo a power of two. A stream belongs to one label, which names what is summed; the same label
-gives the same stream, so a label must never serve two different contents.
+Sums are integers modulo a power of two. A stream belongs to one label, which names what is summed; the same label gives
+the same stream, so a label must never be used for two different contents.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ KEY_BYTES = 32
 
 
 class PairwiseMasks:
-    """One of several that sum together. `private` is secret and fresh for every session."""
+    """One member of a group. `private` is secret and fresh for every session."""
 
     def __init__(self, private: bytes) -> None:
         self._private = X25519PrivateKey.from_private_bytes(private)
         self.public = self._private.public_key().public_bytes_raw()
-        self._before: list[bytes] = []  # keys shared with those that stand before us, who add
+        self._before: list[bytes] = []  # keys shared with the members before this one, who add
         self._after: list[bytes] = []
 
     def agree(self, publics: Sequence[bytes]) -> None:
-        """Take the public keys of all, in an order that is the same for all; our own is among them exactly once."""
+        """Set the public keys of all members, in the same order for all; this member's key occurs exactly once."""
         if publics.count(self.public) != 1 or len(set(publics)) != len(publics):
             raise MalformedMessage("the list of public keys is not that of this group")
         own = list(publics).index(self.public)
-        group = hashlib.sha256(b"".join(publics)).digest()  # another group shares other streams
+        group = hashlib.sha256(b"".join(publics)).digest()  # a different group has different streams
         try:
             secrets = [
                 b"" if at == own else self._private.exchange(X25519PublicKey.from_public_bytes(public))
                 for at, public in enumerate(publics)
             ]
         except ValueError:
-            raise MalformedMessage("a public key is none of this curve") from None
+            raise MalformedMessage("a public key is not on this curve") from None
         keys = [hmac.digest(secret, b"veilboost pairwise" + group, "sha256") for secret in secrets]
         self._before, self._after = keys[:own], keys[own + 1 :]
 
     def hide(self, values: UInt64Array, label: bytes) -> UInt64Array:
-        """Values plus our masks, modulo 2^64."""
+        """Values plus this member's masks, modulo 2^64."""
         hidden = values.copy()
         flat = hidden.reshape(-1)
         for key in self._after:
@@ -56,7 +56,7 @@ class PairwiseMasks:
         return hidden
 
     def hide_number(self, value: int, size: int, label: bytes) -> bytes:
-        """One large number plus our masks, modulo 2^(8 size)."""
+        """One large number plus this member's masks, modulo 2^(8 size)."""
         for sign, keys in ((1, self._after), (-1, self._before)):
             for key in keys:
                 value += sign * int.from_bytes(_bytes(key, label, size), "little")

@@ -1,4 +1,4 @@
-"""scikit-learn shells around a federation in one process."""
+"""scikit-learn estimators that train a federation in one process."""
 
 from veilboost.estimators.horizontal import HorizontalClassifier, HorizontalRegressor
 from veilboost.estimators.vertical import VerticalClassifier, VerticalRegressor

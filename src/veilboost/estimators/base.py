@@ -1,4 +1,4 @@
-"""What all estimators share: a federation in one process with scikit-learn's manners."""
+"""The base class of all estimators: a federation in one process with scikit-learn's interface."""
 
 from __future__ import annotations
 
@@ -38,11 +38,18 @@ _FORMAT, _VERSION = "veilboost-estimator", 1
 
 @dataclass(frozen=True)
 class Description:
-    """What the shares of a model do not say about the estimator that trained it, in one small file beside them.
+    """Facts about an estimator that the model shares do not hold, stored in a small file beside them.
 
-    `id` is the column to align rows by. `columns` are those of the one matrix that was divided among the parties, None
-    where each party had a table, and `named` says whether these names are the caller's own. `classes` are the labels of
-    a classifier, in the type they had.
+    Attributes
+    ----------
+    id : str or None
+        The record-id column that rows were aligned by.
+    columns : tuple of str or None
+        The columns of the single input matrix; None if each party had its own table.
+    named : bool
+        Whether the caller named these columns.
+    classes : tuple or None
+        The classes of a classifier, in their original type.
     """
 
     id: str | None = None
@@ -53,7 +60,7 @@ class Description:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class BoostingParameters(BaseEstimator):
-    """The parameters of all estimators: scikit-learn reads them off the signature that the dataclass makes."""
+    """The parameters of all estimators. scikit-learn reads them from the signature that the dataclass generates."""
 
     protocol: str = "plain"
     categorical: Sequence[Any] = ()
@@ -83,10 +90,10 @@ class BoostingParameters(BaseEstimator):
 
 
 @dataclass(frozen=True)
-class Divided:
-    """Rows as the parties have them: tables with weights, the labels of those who have some.
+class PartitionedData:
+    """The parties' tables with weights, and the labels of the parties that hold labels.
 
-    `names` are the columns of one matrix; None where every party has columns of its own.
+    `names` are the columns of the single input matrix; None if each party has columns of its own.
     """
 
     tables: Tables
@@ -95,10 +102,10 @@ class Divided:
 
 
 class Federated(BoostingParameters):
-    """Fitting, saving, and what a fitted estimator knows.
+    """Fitting, saving and the attributes of a fitted estimator.
 
-    `kinds.Classifier` and `kinds.Regressor` say what labels and predictions are; `vertical.Vertical` and
-    `horizontal.Horizontal` say who holds what.
+    `kinds.Classifier` and `kinds.Regressor` implement labels and predictions; `vertical.Vertical` and
+    `horizontal.Horizontal` implement how the data is partitioned.
     """
 
     other: ClassVar[str]  # the estimator for labels of the other kind
@@ -106,99 +113,118 @@ class Federated(BoostingParameters):
     evals_result_: dict[str, list[float]]
     simulation_: Simulation
 
-    # --- of labels --------------------------------------------------------------------------------------
+    # --- labels -----------------------------------------------------------------------------------------
 
     @abstractmethod
     def _find_classes(self, y: AnyArray) -> AnyArray | None:
-        """The classes of training labels, checked; None for numbers."""
+        """Validate training labels and return their classes; None for regression."""
 
     @abstractmethod
     def _encode_labels(self, y: AnyArray, classes: AnyArray | None) -> Float64Array:
-        """Labels in the terms of training."""
+        """Labels as the floats that training uses."""
 
     @abstractmethod
     def _objective_name(self, classes: AnyArray | None) -> str:
-        """The loss by name; a user's own stands in for it."""
+        """The name of the loss; for a callable, that of the objective it replaces."""
 
     @classmethod
     @abstractmethod
     def _fits(cls, skeleton: Skeleton) -> bool:
-        """Whether this estimator's predictions are those of such a model."""
+        """Whether this kind of estimator can represent the model."""
 
     @classmethod
     @abstractmethod
     def _stored_classes(cls, skeleton: Skeleton, stored: AnyArray | None) -> AnyArray | None:
-        """The classes of a stored model; None for numbers."""
+        """The classes of a stored model; None for regression."""
 
-    # --- of who holds what ------------------------------------------------------------------------------
-
-    @abstractmethod
-    def _read(self, X: Any, y: Any, sample_weight: Any) -> Divided:
-        """What fit is given. Rows of weight 0 are left out."""
+    # --- partitioning -----------------------------------------------------------------------------------
 
     @abstractmethod
-    def _read_new(self, X: Any, y: Any, trained: Divided) -> Divided:
-        """Validation rows, for the parties of `trained`."""
+    def _read(self, X: Any, y: Any, sample_weight: Any) -> PartitionedData:
+        """Read the arguments of `fit`. Rows of weight 0 are dropped."""
+
+    @abstractmethod
+    def _read_new(self, X: Any, y: Any, trained: PartitionedData) -> PartitionedData:
+        """Read validation rows for the parties of `trained`."""
 
     @abstractmethod
     def _train(
         self, tables: Tables, held_out: Mapping[PartyName, BoolArray] | None, classes: AnyArray | None
     ) -> Simulation:
-        """Train on tables with labels; the rows of `held_out` are for validation."""
+        """Train on tables with labels; `held_out` marks the validation rows."""
 
     @abstractmethod
     def _margins(self, X: Any) -> Float64Array:
         """Margins (K, rows) of new rows."""
 
     @classmethod
-    def _stored_parameters(cls, model: JoinedModel, told: Description) -> dict[str, Any]:
-        """Parameters of a stored estimator beside those of boosting."""
+    def _stored_parameters(cls, model: JoinedModel, description: Description) -> dict[str, Any]:
+        """Constructor parameters of a stored estimator, apart from those of boosting."""
         return {}
 
-    # --- what a user calls ------------------------------------------------------------------------------
+    # --- public methods ---------------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, eval_set: tuple[Any, Any] | None = None) -> Self:
-        """Train.
+        """Train a federation of simulated parties in this process.
 
         Parameters
         ----------
         X : matrix, frame, or mapping of party name to matrix or frame
-            One matrix is divided: its columns by `parties` (vertical), its rows by `participants` (horizontal). With a
-            mapping every party has its own table. Vertical: `id` names the column to align rows by, and people whom a
-            party does not know are left out; without it, all parties have the same rows in the same order. Horizontal:
-            all have the same columns.
-        y : array, str, or mapping of party name to array
-            Labels. With a mapping also the name of the label column in the tables of those who have it, and, where rows
-            are in different hands, a mapping as X is.
-        sample_weight : array or mapping of party name to array, optional
-            A weight per row, given as y is. A row of weight 0 counts for nothing.
-        eval_set : tuple of X and y, optional
-            Validation rows, for the learning curve `evals_result_` and for early stopping.
+            Training samples. A single matrix or frame (pandas, polars or pyarrow) is partitioned among simulated
+            parties: by columns as `parties` says (vertical), or by rows among `participants` (horizontal). With a
+            mapping, each party has its own table.
+
+            Vertical estimators with a mapping align the tables by the record-id column `id` and drop records that
+            some party does not have; without `id`, all tables must have the same rows in the same order. Horizontal
+            estimators with a mapping need the same columns in every table.
+        y : array-like of shape (n_samples,), str, or mapping of party name to array-like
+            Labels. If X is a mapping, y can be the name of the label column: in the active party's table (vertical) or
+            in every table (horizontal). Horizontal estimators also take a mapping with the keys of X.
+        sample_weight : array-like of shape (n_samples,) or mapping of party name to array-like, default=None
+            Sample weights, in the same form as array labels. Rows of weight 0 are dropped.
+        eval_set : tuple (X, y), default=None
+            Validation samples, in the same form as X and y. They give the learning curve `evals_result_` and are
+            required for early stopping.
 
         Returns
         -------
-        self
+        self : object
+            The fitted estimator.
+
+        Raises
+        ------
+        VeilBoostError
+            If the input or a parameter is invalid. Such errors are also `ValueError`.
         """
         self._check_call(eval_set)
-        divided = self._read(X, y, sample_weight)
-        classes = self._find_classes(np.concatenate(list(divided.targets.values())))
-        tables = {name: with_seen_categories(table) for name, table in divided.tables.items()}
-        for name, target in divided.targets.items():
+        data = self._read(X, y, sample_weight)
+        classes = self._find_classes(np.concatenate(list(data.targets.values())))
+        tables = {name: with_seen_categories(table) for name, table in data.tables.items()}
+        for name, target in data.targets.items():
             values = self._encode_labels(target, classes)
             tables[name] = replace(tables[name], label=values, label_classes=class_names(classes))
         held_out = None
         if eval_set is not None:
-            tables, held_out = self._with_validation(replace(divided, tables=tables), classes, eval_set)
-        done = self._train(tables, held_out, classes)
-        whole = done.outcome.share  # of a server, which is no party with a table
-        self._adopt(done.shares if done.driver in done.shares else {whole.party: whole}, divided.names, classes)
-        self.simulation_ = done
-        curve = [result.validation for result in done.history if result.validation is not None]
-        self.evals_result_ = {done.metric: curve} if curve else {}
+            tables, held_out = self._with_validation(replace(data, tables=tables), classes, eval_set)
+        simulation = self._train(tables, held_out, classes)
+        driver_share = simulation.outcome.share
+        # The server of a horizontal job has no table; its share is the full model.
+        has_table = simulation.driver in simulation.shares
+        self._adopt(simulation.shares if has_table else {driver_share.party: driver_share}, data.names, classes)
+        self.simulation_ = simulation
+        curve = [result.validation for result in simulation.history if result.validation is not None]
+        self.evals_result_ = {simulation.metric: curve} if curve else {}
         return self
 
     def save(self, folder: str | Path) -> None:
-        """Write every party's share into `folder`, and what `load` needs beside them."""
+        """Save the fitted estimator.
+
+        Parameters
+        ----------
+        folder : str or Path
+            The folder to write. It gets one subfolder per model share and a description of the estimator. Files are
+            readable by their owner only.
+        """
         model_sha256 = self.model_sha256_
         save_model(self.shares_, folder)
         classes = getattr(self, "classes_", None)
@@ -212,61 +238,83 @@ class Federated(BoostingParameters):
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
-        """A fitted estimator from a folder that `save` or `veilboost simulate --save` wrote, or from a run's folder
-        whose model is whole.
+        """Load a fitted estimator.
 
-        It predicts as the saved one did. A user's own objective is not stored, so it cannot be fitted again
-        before `objective` is set.
+        The estimator predicts exactly as the saved one. A callable `objective` is not stored: set `objective` before
+        you fit a loaded estimator again.
+
+        Parameters
+        ----------
+        folder : str or Path
+            A folder written by `save` or by `veilboost simulate --save`, or a run folder that holds a full model.
+
+        Returns
+        -------
+        estimator
+            The fitted estimator.
+
+        Raises
+        ------
+        UnreadableModel
+            If the folder holds no model, or a model of another kind of estimator.
         """
         shares = load_shares(folder)
         model = join(shares)
         skeleton = model.skeleton
         if not cls._fits(skeleton):
-            raise UnreadableModel(f"{folder} holds no model of a {cls.__name__}", "load it with the other estimator")
-        told = read_description(Path(folder), model.sha256())
-        if told.columns is not None and not {info.name for info in model.columns} <= set(told.columns):
-            raise UnreadableModel(f"{folder} has columns that the estimator's matrix has not")
+            raise UnreadableModel(f"{folder} holds no model of a {cls.__name__}", f"load it with {cls.other}")
+        description = read_description(Path(folder), model.sha256())
+        if description.columns is not None and not {info.name for info in model.columns} <= set(description.columns):
+            raise UnreadableModel(f"{folder} has model columns that are not in the estimator's matrix")
         known = cast("dict[str, Any]", cls().get_params())
         settings: dict[str, Any] = {
             **{name: value for name, value in skeleton.config.to_dict().items() if name in known},
             "objective": skeleton.objective,
             "protocol": skeleton.protocol,
             "categorical": [info.name for info in model.columns if info.categories is not None],
-            **cls._stored_parameters(model, told),
+            **cls._stored_parameters(model, description),
         }
         estimator = cls(**settings)
-        classes = None if told.classes is None else np.array(told.classes)
-        estimator._adopt(shares, told.columns, cls._stored_classes(skeleton, classes))
-        if told.columns is not None and told.named:
-            estimator.feature_names_in_ = np.array(told.columns, dtype=object)
+        classes = None if description.classes is None else np.array(description.classes)
+        estimator._adopt(shares, description.columns, cls._stored_classes(skeleton, classes))
+        if description.columns is not None and description.named:
+            estimator.feature_names_in_ = np.array(description.columns, dtype=object)
         estimator.evals_result_ = {}
         return estimator
 
     def export_xgboost(self, path: str | Path) -> None:
-        """Write the joined model as an XGBoost JSON file."""
+        """Export the joined model as an XGBoost JSON file.
+
+        The file holds the columns, thresholds and categories of all parties. See `veilboost.export_xgboost`.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file to write; its name should end in `.json`.
+        """
         export_xgboost(self.joined_, path)
 
-    # --- what a fitted estimator knows ------------------------------------------------------------------
+    # --- fitted attributes ------------------------------------------------------------------------------
 
     @property
     def joined_(self) -> JoinedModel:
-        """All shares together."""
+        """The joined model: the shares of all parties combined."""
         check_is_fitted(self)
         return self._joined
 
     @property
     def model_sha256_(self) -> str:
-        """The hash of what the model computes, whoever holds which column."""
+        """SHA-256 hash of the joined model; it does not depend on which party holds which column."""
         return self.joined_.sha256()
 
     @property
     def best_iteration_(self) -> int:
-        """The last round that the model keeps, counted from 0."""
+        """The last boosting round that the model keeps, counted from 0."""
         return len(self.joined_.trees) // self.joined_.skeleton.trees_per_round - 1
 
     @property
     def feature_importances_(self) -> Float64Array:
-        """Each column's share of the gain: in the order of the matrix, or party by party."""
+        """Each column's share of the total gain, in the order of the matrix, or party by party."""
         joined = self.joined_
         value = {item.column: item.value for item in importance(joined, "total_gain")}
         known = {info.name: value[shown] for info, shown in zip(joined.columns, shown_names(joined), strict=True)}
@@ -275,7 +323,7 @@ class Federated(BoostingParameters):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         spec = all_protocols().get(self.protocol)
-        tags.non_deterministic = spec is not None and not spec.exact  # its noise is drawn anew by every fit
+        tags.non_deterministic = spec is not None and not spec.exact  # every fit draws new noise
         return tags
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -284,7 +332,7 @@ class Federated(BoostingParameters):
     def _adopt(
         self, shares: Mapping[PartyName, ModelShare], names: Sequence[str] | None, classes: AnyArray | None
     ) -> None:
-        """Become the estimator of this model; `names` are the columns of one matrix, None for a table per party."""
+        """Set the fitted attributes. `names` are the columns of a single matrix; None for a table per party."""
         self.shares_ = dict(shares)
         self._names = names
         self._joined = join(shares)
@@ -295,10 +343,10 @@ class Federated(BoostingParameters):
         if names is None:
             self.feature_names_in_ = np.array(every, dtype=object)
 
-    # --- what reading has in common ---------------------------------------------------------------------
+    # --- reading input ----------------------------------------------------------------------------------
 
     def _check_call(self, eval_set: object) -> None:
-        """What `TrainingConfig` does not check."""
+        """Check what `TrainingConfig` does not."""
         check_count("n_jobs", self.n_jobs)
         if eval_set is None:
             if self.early_stopping_rounds is not None:
@@ -307,9 +355,9 @@ class Federated(BoostingParameters):
             raise InvalidParameter("eval_set is not a pair", "give (X, y)")
 
     def _with_validation(
-        self, trained: Divided, classes: AnyArray | None, eval_set: tuple[Any, Any]
+        self, trained: PartitionedData, classes: AnyArray | None, eval_set: tuple[Any, Any]
     ) -> tuple[Tables, dict[PartyName, BoolArray]]:
-        """The tables, each followed by its validation rows, and which rows those are."""
+        """Append each party's validation rows to its table; also return a mask of these rows."""
         new = self._read_new(*eval_set, trained)
         both = dict(trained.tables)
         for name, table in new.tables.items():
@@ -323,7 +371,7 @@ class Federated(BoostingParameters):
         return TrainingConfig.from_dict(values | {"objective": self._objective_name(classes)})
 
     def _open_matrix(self, X: Any, y: Any) -> tuple[Any, list[str], AnyArray]:
-        """One matrix as a frame, the names of its columns, and its labels, as scikit-learn checks them."""
+        """Validate one matrix with scikit-learn; return it as a frame, its column names and its labels."""
         matrix, target = validate_fit(self, X, y, frame=is_frame(X))
         if is_frame(matrix):
             return matrix, names_of(matrix), target
@@ -331,7 +379,7 @@ class Federated(BoostingParameters):
         return frame_of_matrix(matrix, names), names, target
 
     def _open_new_matrix(self, X: Any, names: Sequence[str]) -> Any:
-        """The same of new rows. A frame of other names goes by position, as a matrix; scikit-learn warns or refuses."""
+        """Validate new rows. A frame with other names is read by position, and scikit-learn warns or raises."""
         as_frame = is_frame(X) and names_of(X) == list(names)
         checked = validate_predict(self, X, frame=as_frame)
         return checked if as_frame else frame_of_matrix(checked, names)
@@ -353,14 +401,14 @@ def write_description(description: Description, folder: Path, model_sha256: str)
         "model_sha256": model_sha256,
         **asdict(description),
     }
-    # Only for its owner, as the shares are: it names columns.
+    # Readable by its owner only, like the shares: it names columns.
     handle = os.open(folder / FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         json.dump(content, file, indent=1)
 
 
 def read_description(folder: Path, model_sha256: str) -> Description:
-    """What `write_description` wrote. A model that no estimator wrote has a table per party and no more to say."""
+    """Read the file that `write_description` wrote; the default `Description` if there is none."""
     path = folder / FILE
     if not path.exists():
         return Description()
@@ -377,18 +425,18 @@ def read_description(folder: Path, model_sha256: str) -> Description:
         raise DamagedModel(f"{path} describes another model than the shares beside it", "save the estimator again")
     id, named = values.get("id"), values.get("named")
     if not isinstance(id, str | None) or not isinstance(named, bool):
-        raise UnreadableModel(f"{path} contradicts itself")
+        raise UnreadableModel(f"{path} has a wrong type for id or named")
     return Description(
         id, _items(values, "columns", (str,), path), named, _items(values, "classes", (str, int, float), path)
     )
 
 
 def _items(values: dict[str, Any], key: str, kinds: tuple[type, ...], path: Path) -> tuple[Any, ...] | None:
-    """A list of different values of one type, or None."""
+    """A list of distinct values of one type, or None."""
     items = values.get(key)
     if items is None:
         return None
     found = cast("list[object]", items) if isinstance(items, list) else [None]
     if len({type(item) for item in found}) != 1 or not isinstance(found[0], kinds) or len(set(found)) < len(found):
-        raise UnreadableModel(f"{path} has {key} that are not a list of different values of one type")
+        raise UnreadableModel(f"{path} has {key} that are not a list of distinct values of one type")
     return tuple(found)

@@ -1,4 +1,4 @@
-"""`HorizontalClassifier` and `HorizontalRegressor`: the same columns, rows in different hands."""
+"""`HorizontalClassifier` and `HorizontalRegressor`: estimators for horizontally partitioned data."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 
 from veilboost.data.table import PartyTable
 from veilboost.errors import InvalidParameter, MissingLabel, RowsDiffer, UnsupportedCombination
-from veilboost.estimators.base import BoostingParameters, Divided, Federated, check_count
+from veilboost.estimators.base import BoostingParameters, Federated, PartitionedData, check_count
+from veilboost.estimators.docstrings import completed
 from veilboost.estimators.inputs import (
     Tables,
     Wanted,
@@ -24,12 +25,12 @@ from veilboost.estimators.inputs import (
     named_labels,
     names_of,
 )
-from veilboost.estimators.kinds import Classifier, Regressor
+from veilboost.estimators.kinds import CLASSES, Classifier, Regressor
 from veilboost.estimators.sklearn_base import check_is_fitted
 from veilboost.party.simulation import SERVER, Simulation, simulate_training
 from veilboost.types import AnyArray, BoolArray, Float64Array, PartyName
 
-Shares = tuple[Tables, dict[PartyName, AnyArray]]  # everybody's rows and their labels
+TablesAndLabels = tuple[Tables, dict[PartyName, AnyArray]]  # of every participant
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -37,21 +38,21 @@ class HorizontalParameters(BoostingParameters):
     """
     Parameters
     ----------
-    protocol : str
-        How rows and labels are protected: `secagg` or `mal`.
-    participants : int
-        Among how many participants the rows of one matrix are dealt out, by `random_state`. Where fit is given a table
-        per participant, this is not used.
-    categorical : sequence
-        Columns to take as categories although they hold numbers (text always is categories).
-    options : mapping, optional
-        The protocol's own parameters, as `{"epsilon": 4}`.
-    n_jobs : int
-        How many threads each side uses.
-
-    All other parameters are those of `veilboost.config.TrainingConfig`, with XGBoost's names. A protocol may fix some:
-    `mal` has trees of depth 1 and buckets of equal width, `max_bin` of them (18 is usual), and neither weights nor
-    validation rows.
+    protocol : str, default='secagg'
+        The protocol, which determines how rows and labels are protected: 'secagg' or 'mal'. 'mal' uses trees of depth
+        1 and `max_bin` buckets of equal width (18 is usual), and supports neither sample weights nor `eval_set`.
+    participants : int, default=10
+        Number of participants among which the rows of a single matrix are partitioned at random, by `random_state`.
+        Ignored if X is a mapping of participant name to table.
+    categorical : sequence, default=()
+        Numeric columns to treat as categorical, by name or by position. Text columns are always categorical.
+    objective : str, default='auto'
+        The loss to minimise: 'auto', 'binary' or 'multiclass' for classifiers, 'auto', 'regression' or 'poisson' for
+        regressors. A callable is not supported.
+    options : mapping or None, default=None
+        Parameters of the protocol, for example `{"epsilon": 4}`.
+    n_jobs : int, default=1
+        Number of threads of the server and of each participant.
     """
 
     protocol: str = "secagg"
@@ -59,57 +60,57 @@ class HorizontalParameters(BoostingParameters):
 
 
 class Horizontal(Federated, HorizontalParameters):
-    """Rows in different hands."""
+    """Estimators for horizontally partitioned data."""
 
-    def _read(self, X: Any, y: Any, sample_weight: Any) -> Divided:
+    def _read(self, X: Any, y: Any, sample_weight: Any) -> PartitionedData:
         if callable(self.objective):
-            raise UnsupportedCombination("a user's own objective is for columns in different hands")
+            raise UnsupportedCombination("horizontal estimators take no callable objective", "choose one by name")
         if not is_by_party(X):
             if isinstance(y, str):
-                raise InvalidParameter("y is a name where X is one matrix", "give the labels as an array")
+                raise InvalidParameter("y is a column name, and X is a single matrix", "give the labels as an array")
             check_count("participants", self.participants)
             frame, names, target = self._open_matrix(X, y)
-            table, target = _weighed(self._load(frame), target, sample_weight)
-            return Divided(*self._dealt(table, target, self.participants), names)
+            table, target = _apply_weights(self._load(frame), target, sample_weight)
+            return PartitionedData(*self._partition(table, target, self.participants), names)
         tables, targets = self._tables_of(X, y)
         if sample_weight is not None and not is_by_party(sample_weight):
-            raise RowsDiffer("the weights are not one array for each participant", "give them as X is")
+            raise RowsDiffer("sample_weight has no array for each participant", "give a mapping with the keys of X")
         for name, table in tables.items():
             given = None if sample_weight is None else sample_weight.get(name)
-            tables[name], targets[name] = _weighed(table, targets[name], given)
+            tables[name], targets[name] = _apply_weights(table, targets[name], given)
         names = next(iter(tables.values())).names if tables else ()
         if tables and is_frame(next(iter(X.values()))):
             self.feature_names_in_ = np.array(names, dtype=object)
-        return Divided(tables, targets, names)
+        return PartitionedData(tables, targets, names)
 
-    def _read_new(self, X: Any, y: Any, trained: Divided) -> Divided:
+    def _read_new(self, X: Any, y: Any, trained: PartitionedData) -> PartitionedData:
         if is_by_party(X):
             tables, targets = self._tables_of(X, y)
         else:
             table, target = self._load(self._open_new_matrix(X, trained.names or ())), labels_of(y)
             if len(target) != table.rows:
                 raise RowsDiffer(f"there are {table.rows} validation rows but {len(target)} labels")
-            tables, targets = self._dealt(table, target, 1)
+            tables, targets = self._partition(table, target, 1)
         if not set(tables) <= set(trained.tables):
-            raise RowsDiffer("there are validation rows of one that has no rows", "name the participants alike")
-        return Divided(tables, targets, trained.names)
+            raise RowsDiffer("eval_set names a participant that has no training rows", "use the keys of X")
+        return PartitionedData(tables, targets, trained.names)
 
-    def _dealt(self, table: PartyTable, target: AnyArray, least: int) -> Shares:
+    def _partition(self, table: PartyTable, target: AnyArray, least: int) -> TablesAndLabels:
         count = self.participants
         if table.rows < least:
             raise RowsDiffer(f"{table.rows} rows are too few for {count} participants", "use fewer participants")
-        shares = np.array_split(np.random.default_rng((self.random_state, 2)).permutation(table.rows), count)
-        named = {f"participant{at}": rows for at, rows in enumerate(shares)}
+        blocks = np.array_split(np.random.default_rng((self.random_state, 2)).permutation(table.rows), count)
+        named = {f"participant{at}": rows for at, rows in enumerate(blocks)}
         return (
             {name: table.take(rows) for name, rows in named.items()},
             {name: target[rows] for name, rows in named.items()},
         )
 
-    def _tables_of(self, X: Mapping[PartyName, Any], y: Any) -> Shares:
-        """Tables and labels of participants that have their own."""
+    def _tables_of(self, X: Mapping[PartyName, Any], y: Any) -> TablesAndLabels:
+        """Tables and labels of participants that each have a table."""
         if y is None or (not isinstance(y, str) and not is_by_party(y)):
             raise MissingLabel(
-                "fit was called without every participant's labels", "give y as X is, or a column's name"
+                "fit was called without every participant's labels", "give y with the keys of X, or as a column name"
             )
         tables: Tables = {}
         labels: dict[PartyName, AnyArray] = {}
@@ -120,7 +121,7 @@ class Horizontal(Federated, HorizontalParameters):
                 continue
             tables[name] = self._load(frame_of(given, name, "x"))
             if name not in y:
-                raise MissingLabel(f"there are no labels of {name}", "give y as X is")
+                raise MissingLabel(f"there are no labels of {name}", "give y with the keys of X")
             labels[name] = labels_of(y[name])
             if len(labels[name]) != tables[name].rows:
                 raise RowsDiffer(f"{name} has {tables[name].rows} rows but {len(labels[name])} labels")
@@ -145,20 +146,68 @@ class Horizontal(Federated, HorizontalParameters):
 
 
 class HorizontalClassifier(Classifier, Horizontal):
-    __doc__ = f"""A boosted classifier over rows in different hands.
-    {HorizontalParameters.__doc__}"""
+    """Gradient-boosted trees for classification on horizontally partitioned data.
 
+    The participants hold different records with the same columns and labels; a server trains one model for all of
+    them. The estimator simulates the server and the participants in one process. To train with real parties, use
+    `Federation`.
+
+    See Also
+    --------
+    HorizontalRegressor : Regression on horizontally partitioned data.
+    VerticalClassifier : Classification on vertically partitioned data.
+    Federation : Training with real parties.
+
+    Examples
+    --------
+    Partition the rows of one matrix among four participants:
+
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from veilboost import HorizontalClassifier
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> model = HorizontalClassifier(participants=4, n_estimators=10, max_depth=3, max_bin=32)
+    >>> print(f"{model.fit(X[:400], y[:400]).score(X[400:], y[400:]):.2f}")
+    0.93
+
+    Give each participant its own table:
+
+    >>> tables, labels = {"north": X[:200], "south": X[200:400]}, {"north": y[:200], "south": y[200:400]}
+    >>> print(f"{model.fit(tables, labels).score(X[400:], y[400:]):.2f}")
+    0.93
+    """
+
+    __doc__ = completed(__doc__, HorizontalParameters, CLASSES)
     other = "HorizontalRegressor"
 
 
 class HorizontalRegressor(Regressor, Horizontal):
-    __doc__ = f"""A boosted regressor over rows in different hands.
-    {HorizontalParameters.__doc__}"""
+    """Gradient-boosted trees for regression on horizontally partitioned data.
 
+    The participants hold different records with the same columns and targets; a server trains one model for all of
+    them. The estimator simulates the server and the participants in one process. To train with real parties, use
+    `Federation`.
+
+    See Also
+    --------
+    HorizontalClassifier : Classification on horizontally partitioned data.
+    VerticalRegressor : Regression on vertically partitioned data.
+    Federation : Training with real parties.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from veilboost import HorizontalRegressor
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = HorizontalRegressor(participants=3, n_estimators=20, max_depth=2)
+    >>> print(f"{model.fit(X[:300], y[:300]).score(X[300:], y[300:]):.2f}")
+    0.45
+    """
+
+    __doc__ = completed(__doc__, HorizontalParameters)
     other = "HorizontalClassifier"
 
 
-def _weighed(table: PartyTable, target: AnyArray, sample_weight: Any) -> tuple[PartyTable, AnyArray]:
+def _apply_weights(table: PartyTable, target: AnyArray, sample_weight: Any) -> tuple[PartyTable, AnyArray]:
     weight = check_weights(sample_weight, table.rows, np.arange(table.rows))
     if weight is None:
         return table, target

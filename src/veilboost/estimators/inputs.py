@@ -1,6 +1,6 @@
-"""From what a caller hands over to one table per party.
+"""Convert the arguments of `fit` and `predict` to one table per party.
 
-A party's rows come as a frame (pandas, polars or pyarrow) or as a matrix, whose columns get names here.
+A party's rows are a frame (pandas, polars or pyarrow) or a matrix; the columns of a matrix are named here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Tables = dict[PartyName, PartyTable]
 
 
 def is_by_party(X: Any) -> TypeGuard[Mapping[PartyName, Any]]:
-    """Is this a table per party? (Some sparse matrices are mappings too, but have no party names.)"""
+    """Whether X is a mapping of party name to table. Some sparse matrices are mappings too; they have a `shape`."""
     return isinstance(X, Mapping) and not hasattr(cast(object, X), "shape")
 
 
@@ -35,7 +35,7 @@ def is_frame(X: Any) -> bool:
 
 
 def names_of(frame: Any) -> list[str]:
-    """A frame's column names; pyarrow's tables have `columns` as well, but these are the values."""
+    """A frame's column names. `columns` of a pyarrow table holds values, so `column_names` comes first."""
     return [str(name) for name in (frame.column_names if hasattr(frame, "column_names") else frame.columns)]
 
 
@@ -43,13 +43,13 @@ def names_of(frame: Any) -> list[str]:
 
 
 def frame_of(given: Any, party: PartyName, prefix: str) -> Any:
-    """A party's frame as it is, or its matrix as a frame whose columns are named by number."""
+    """Return a party's frame unchanged, or its matrix as a frame with numbered column names."""
     if is_frame(given):
         return given
     matrix = np.asarray(given)
     if matrix.ndim != 2:
         raise UnknownFormat(
-            f"{party} gives neither a frame nor a matrix", "give a row per person and a column per feature"
+            f"{party} gives neither a frame nor a matrix", "give one row per sample and one column per feature"
         )
     return frame_of_matrix(matrix, [f"{prefix}{at}" for at in range(matrix.shape[1])])
 
@@ -62,19 +62,19 @@ def _arrow_column(values: AnyArray, name: str) -> Any:
     try:
         return pyarrow().array(np.ascontiguousarray(values), from_pandas=True)  # NaN becomes missing, also among text
     except (ValueError, TypeError, NotImplementedError):
-        raise mixed(name, has_role=False) from None  # the reason quotes the value it stumbled over
+        raise mixed(name, has_role=False) from None  # `from None`: pyarrow's message quotes a value
 
 
 def assign_columns(parties: Parties, names: Sequence[str]) -> dict[PartyName, list[str]]:
-    """Which columns of one matrix belong to whom, by name or by position.
+    """Assign the columns of one matrix to parties, by name or by position.
 
-    A number of parties takes contiguous blocks, none of them empty: there are at most as many parties as columns.
+    A number of parties gives contiguous blocks. None is empty: there are at most as many parties as columns.
     """
     if isinstance(parties, Mapping):
         assigned = {party: find_columns(columns, names) for party, columns in parties.items()}
         every = [name for columns in assigned.values() for name in columns]
         if len(set(every)) != len(every):
-            raise InvalidParameter("a column belongs to two parties", "give every column to one party")
+            raise InvalidParameter("a column is assigned to two parties", "assign every column to one party")
         return assigned
     if isinstance(parties, bool) or not isinstance(cast(Any, parties), int | np.integer) or parties < 1:
         raise InvalidParameter(f"parties={parties!r} is neither a number of 1 or more nor a mapping")
@@ -84,12 +84,12 @@ def assign_columns(parties: Parties, names: Sequence[str]) -> dict[PartyName, li
 
 
 def find_columns(wanted: Sequence[Any], names: Sequence[str]) -> list[str]:
-    """Columns given by name or by position, by name."""
+    """The names of columns that are given by name or by position."""
     return [_find(column, names) for column in _listed(wanted)]
 
 
 def _listed(names: Sequence[Any]) -> Sequence[Any]:
-    """A bare text is one name, not a sequence of letters."""
+    """A single string is one name, not a sequence of letters."""
     return [names] if isinstance(names, str) else names
 
 
@@ -110,31 +110,31 @@ def _find(column: Any, names: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to take from a party's frame; no names of features: every column without another role."""
+    """The columns to read from a party's frame. `features=None` reads every column without another role."""
 
     features: tuple[str, ...] | None
     categorical: tuple[str, ...]
 
     @staticmethod
     def like(columns: Iterable[Column | ColumnInfo]) -> Wanted:
-        """The columns that training took, and nothing else: what else a frame holds, such as a label, is not read."""
+        """The columns used in training. Other columns of the frame, such as a label, are not read."""
         known = tuple(columns)
-        # Declared even where training found text: a few rows may hold nothing that tells text from numbers.
+        # Declared even where training found text: a few rows may look numeric.
         categorical = tuple(column.name for column in known if column.categories is not None)
         return Wanted(tuple(column.name for column in known), categorical)
 
 
 def everything(frames: Mapping[PartyName, Any], categorical: Sequence[Any]) -> dict[PartyName, Wanted]:
-    """All columns of all parties' frames; those declared categorical are named once, wherever they are."""
+    """All columns of all parties' frames, with the declared categorical columns assigned to their parties."""
     own = {party: names_of(frame) for party, frame in frames.items()}
     every = [name for names in own.values() for name in names]
-    # By name only: positions would count ids and labels, and depend on the order of the parties.
+    # By name only: positions would count id and label columns and depend on the order of the parties.
     declared = find_columns([str(name) for name in _listed(categorical)], every)
     return {party: Wanted(None, tuple(name for name in declared if name in names)) for party, names in own.items()}
 
 
 def load_frame(frame: Any, wanted: Wanted, id: str | None, label: str | None) -> PartyTable:
-    if wanted.features == () and label is None:  # an active party may hold labels and nothing else
+    if wanted.features == () and label is None:  # an active party may hold only labels
         if id is None:
             return PartyTable(np.arange(len(frame), dtype=np.int64), ())
         source = read_source(frame, Selection(id=id, features=()))
@@ -146,7 +146,7 @@ def load_frame(frame: Any, wanted: Wanted, id: str | None, label: str | None) ->
 
 
 def labels_of(y: Any) -> AnyArray:
-    """Labels in an array, checked as a label column is, in the type they came in."""
+    """Validate an array of labels like a label column, and keep its dtype."""
     given = np.asarray(y)
     if given.ndim != 1:
         raise RowsDiffer(f"the labels have {given.ndim} dimensions", "give one label per row")
@@ -155,7 +155,7 @@ def labels_of(y: Any) -> AnyArray:
 
 
 def named_labels(table: PartyTable) -> AnyArray:
-    """A table's labels as their owner wrote them: text, whole numbers or numbers."""
+    """A table's labels in their original form: text, integers or floats."""
     label = cast(Float64Array, table.label)
     if table.label_classes is not None:
         return np.asarray(table.label_classes)[label.astype(np.int64)]
@@ -164,7 +164,7 @@ def named_labels(table: PartyTable) -> AnyArray:
 
 
 def check_weights(sample_weight: Any, rows: int, kept: Int64Array) -> Float64Array | None:
-    """The weights of the kept ones among the active party's rows, or None; at least one is above 0."""
+    """The weights of the `kept` rows, or None. At least one must be positive."""
     if sample_weight is None:
         return None
     weight = np.asarray(sample_weight, dtype=np.float64)
@@ -174,13 +174,16 @@ def check_weights(sample_weight: Any, rows: int, kept: Int64Array) -> Float64Arr
     return weight[kept]
 
 
-# --- rows of the same people side by side, and columns in the terms that training knows ----------------------------
+# --- row alignment and category codes ---------------------------------------------------------------------
 
 
 def shared_rows(tables: Mapping[PartyName, PartyTable], active: PartyName, by_id: bool) -> tuple[Tables, Int64Array]:
-    """The people whom all parties know, in the order of their ids: training does not depend on how rows came in.
+    """Keep the records that all parties have, in the order of their ids, so that training ignores input order.
 
-    Beside the aligned tables stands which row of the active party each row was.
+    Returns
+    -------
+    tuple of tables and array
+        The aligned tables, and for each aligned row its index in the active party's input.
     """
     if not by_id:
         return _same_rows(tables, active), np.arange(tables[active].rows)
@@ -191,7 +194,7 @@ def shared_rows(tables: Mapping[PartyName, PartyTable], active: PartyName, by_id
 
 
 def rows_of_active(tables: Mapping[PartyName, PartyTable], active: PartyName, by_id: bool) -> Tables:
-    """All rows of the active party, in its order; every party must know them."""
+    """All rows of the active party, in its order. Every party must have them."""
     if not by_id:
         return _same_rows(tables, active)
     wanted = tables[active].ids
@@ -201,8 +204,8 @@ def rows_of_active(tables: Mapping[PartyName, PartyTable], active: PartyName, by
         unknown = ~np.isin(wanted, table.ids) if same_kind else np.ones(len(wanted), dtype=np.bool_)
         if unknown.any():
             raise RowsDiffer(
-                f"{int(unknown.sum())} of the {len(wanted)} rows of {active} are not known to {party}",
-                "predict for people whom every party knows",
+                f"{int(unknown.sum())} of the {len(wanted)} rows of {active} are not in the table of {party}",
+                "predict only for records that every party has",
             )
         order = np.argsort(table.ids, kind="stable")
         found[party] = table.take(order[np.searchsorted(table.ids, wanted, sorter=order)])
@@ -218,12 +221,12 @@ def _same_rows(tables: Mapping[PartyName, PartyTable], active: PartyName) -> Tab
 
 
 def with_seen_categories(table: PartyTable) -> PartyTable:
-    """The table without categories that none of its rows has: people who left it must leave no trace in a model."""
+    """Drop categories without rows: records that were removed must leave no trace in a model."""
     return replace(table, columns=tuple(_seen(column) for column in table.columns))
 
 
 def with_categories_of(table: PartyTable, trained: PartyTable) -> PartyTable:
-    """Rows to validate on as prediction will see them: a category that training does not know is missing."""
+    """Validation rows as prediction reads them: a category that is not in the training data is missing."""
     known = {column.name: column.categories for column in trained.columns}
     return replace(table, columns=tuple(_recoded(column, known[column.name]) for column in table.columns))
 
@@ -240,4 +243,4 @@ def _recoded(column: Column, categories: Sequence[str] | None) -> Column:
         return column
     code = {category: at for at, category in enumerate(categories)}
     table = np.array([code.get(category, -1) for category in column.categories] + [-1], dtype=np.int32)
-    return Column(column.name, table[column.values], tuple(categories))  # the last entry serves the missing code -1
+    return Column(column.name, table[column.values], tuple(categories))  # the last entry maps the missing code -1

@@ -1,4 +1,4 @@
-"""What labels and predictions are, for classes and for numbers, whoever holds rows or columns."""
+"""Labels and predictions of classifiers and regressors, for vertical and horizontal estimators alike."""
 
 from __future__ import annotations
 
@@ -14,14 +14,29 @@ from veilboost.estimators.sklearn_base import ClassifierMixin, RegressorMixin, k
 from veilboost.model.share import Skeleton
 from veilboost.types import AnyArray, Float64Array
 
+CLASSES = """    classes_ : ndarray of shape (n_classes,)
+        The class labels.
+"""
+
 
 class Classifier(ClassifierMixin, Federated):
-    """Which of several classes."""
+    """Methods of both classifiers."""
 
     classes_: AnyArray
 
     def predict_proba(self, X: Any) -> Float64Array:
-        """Probabilities, a column per class of `classes_`."""
+        """Predict class probabilities.
+
+        Parameters
+        ----------
+        X : matrix, frame, or mapping of party name to matrix or frame
+            The rows, in the form that `fit` was given. Horizontal estimators take one matrix or frame.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            Probabilities, in the order of `classes_`.
+        """
         margin = self._margins(X)
         if self._joined.skeleton.objective == "multiclass":
             return make_objective("multiclass", classes=len(margin)).predict(margin)
@@ -29,9 +44,20 @@ class Classifier(ClassifierMixin, Federated):
         return np.column_stack((1.0 - positive, positive))
 
     def predict(self, X: Any) -> AnyArray:
-        """The likeliest class of each row."""
-        likeliest = self.predict_proba(X).argmax(axis=1)
-        return self.classes_[likeliest]
+        """Predict the most probable class of each row.
+
+        Parameters
+        ----------
+        X : matrix, frame, or mapping of party name to matrix or frame
+            The rows, as in `predict_proba`.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Predicted classes.
+        """
+        most_probable = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[most_probable]
 
     def _find_classes(self, y: AnyArray) -> AnyArray | None:
         kind = kind_of_labels(y)
@@ -51,7 +77,7 @@ class Classifier(ClassifierMixin, Federated):
             return np.array([code[name] for name in y.tolist()], dtype=np.float64)
         except KeyError:
             raise LabelOutOfRange(
-                "a label is of a class that is not declared, or that training does not know",
+                "a label belongs to a class that is neither declared nor in the training labels",
                 "add it to classes, or drop such rows",
             ) from None
 
@@ -59,7 +85,7 @@ class Classifier(ClassifierMixin, Federated):
         found = 0 if classes is None else len(classes)
         if callable(self.objective):
             if found > 2:
-                raise UnsupportedCombination(f"a user's own objective is for two classes, and there are {found}")
+                raise UnsupportedCombination(f"a callable objective supports two classes, and the labels have {found}")
             return "binary"
         if self.objective == "auto":
             return "binary" if found == 2 else "multiclass"
@@ -84,7 +110,7 @@ class Classifier(ClassifierMixin, Federated):
 
 
 def _declared(classes: Sequence[Any], y: AnyArray) -> AnyArray:
-    """The declared classes in the type of the labels; a class is named by its value or by its text."""
+    """The declared classes in the dtype of the labels; each is given by its value or by its text."""
     known = {str(value): value for value in np.unique(y).tolist()}
     values = [known.get(str(value), value) for value in classes]
     try:
@@ -94,10 +120,21 @@ def _declared(classes: Sequence[Any], y: AnyArray) -> AnyArray:
 
 
 class Regressor(RegressorMixin, Federated):
-    """How much."""
+    """Methods of both regressors."""
 
     def predict(self, X: Any) -> Float64Array:
-        """The predicted value of each row."""
+        """Predict the value of each row.
+
+        Parameters
+        ----------
+        X : matrix, frame, or mapping of party name to matrix or frame
+            The rows, in the form that `fit` was given. Horizontal estimators take one matrix or frame.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Predicted values; with a callable `objective`, margins.
+        """
         margin = self._margins(X)
         return make_objective("poisson" if self._joined.skeleton.objective == "poisson" else "regression").predict(
             margin
@@ -105,7 +142,7 @@ class Regressor(RegressorMixin, Federated):
 
     def _find_classes(self, y: AnyArray) -> AnyArray | None:
         if getattr(self, "classes", None) is not None:
-            raise InvalidParameter("classes are for a classifier", f"use {self.other}, or leave classes out")
+            raise InvalidParameter("a regressor takes no classes", f"use {self.other}, or leave classes out")
         return None
 
     def _encode_labels(self, y: AnyArray, classes: AnyArray | None) -> Float64Array:

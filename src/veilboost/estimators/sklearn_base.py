@@ -1,4 +1,4 @@
-"""The one place where scikit-learn, which has no types, is touched."""
+"""The only module that imports scikit-learn, which has no type annotations."""
 # pyright: basic
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = [
 
 
 class BaseEstimator(_SkBase):
-    """scikit-learn's base, with missing values declared."""
+    """scikit-learn's base estimator, tagged to accept missing values."""
 
     n_features_in_: int
     feature_names_in_: AnyArray
@@ -42,13 +42,13 @@ def check_is_fitted(estimator: Any) -> None:
 
 
 def validate_fit(estimator: Any, X: Any, y: Any, *, frame: bool) -> tuple[Any, AnyArray]:
-    """scikit-learn's checks of one matrix and its labels, and a note of the columns' names and number.
+    """Run scikit-learn's checks on one matrix and its labels, and record the columns' names and number.
 
-    A frame stays as it is, because its columns need not be numbers.
+    A frame is returned unchanged, because its columns need not be numeric.
     """
     numeric = isinstance(estimator, RegressorMixin)
     if not frame:
-        # Infinite values are refused where the column's name is known.
+        # Infinite values are refused later, where the column's name is known.
         options: Any = {"dtype": np.float32, "ensure_all_finite": False, "y_numeric": numeric}
         return cast(Any, validate_data(estimator, X, y, **options))
     validate_data(estimator, X, y, skip_check_array=True)
@@ -57,12 +57,12 @@ def validate_fit(estimator: Any, X: Any, y: Any, *, frame: bool) -> tuple[Any, A
 
 
 def validate_predict(estimator: Any, X: Any, *, frame: bool) -> Any:
-    """The same for new rows; the columns must be those of fit."""
+    """Check new rows; their columns must be those of `fit`."""
     if frame:
         return validate_data(estimator, X, reset=False, skip_check_array=True)
     return validate_data(estimator, X, reset=False, dtype=np.float32, ensure_all_finite=False)
 
 
 def kind_of_labels(y: AnyArray) -> str:
-    """What scikit-learn takes labels for: binary, multiclass, continuous, ..."""
+    """The label type by scikit-learn's rules: binary, multiclass, continuous, ..."""
     return type_of_target(y, input_name="y")

@@ -1,4 +1,4 @@
-"""`VerticalClassifier` and `VerticalRegressor`: the same people, columns in different hands."""
+"""`VerticalClassifier` and `VerticalRegressor`: estimators for vertically partitioned data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from veilboost.errors import (
     RowsDiffer,
     UnsupportedCombination,
 )
-from veilboost.estimators.base import BoostingParameters, Description, Divided, Federated, class_names
+from veilboost.estimators.base import BoostingParameters, Description, Federated, PartitionedData, class_names
+from veilboost.estimators.docstrings import completed
 from veilboost.estimators.inputs import (
     Parties,
     Tables,
@@ -33,7 +34,7 @@ from veilboost.estimators.inputs import (
     rows_of_active,
     shared_rows,
 )
-from veilboost.estimators.kinds import Classifier, Regressor
+from veilboost.estimators.kinds import CLASSES, Classifier, Regressor
 from veilboost.estimators.sklearn_base import check_is_fitted
 from veilboost.model.joined import JoinedModel
 from veilboost.party.simulation import Simulation, simulate_prediction, simulate_training
@@ -43,39 +44,47 @@ from veilboost.types import AnyArray, BoolArray, Float64Array, PartyName
 
 Frames = dict[PartyName, Any]
 
+_ACTIVE = """    active_ : str
+        The active party, which holds the labels.
+"""
+
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class VerticalParameters(BoostingParameters):
     """
     Parameters
     ----------
-    protocol : str
-        How the parties' columns and the labels are protected; `veilboost protocols` lists the names.
-    parties : int or mapping of party name to columns
-        Who holds which columns of one matrix: so many parties in equal shares, the first one active; or the
-        columns of each, by name or position. Where fit is given a table per party, this is not used.
-    active : str, optional
-        The party with the labels; unset: the first one.
-    id : str, optional
-        The column to align rows by, where there is a table per party.
-    categorical : sequence
-        Columns to take as categories although they hold numbers (text always is categories).
-    objective : str or callable
-        The loss to minimise, or a user's own `(margin, y) -> (g, h)`.
-    classes : sequence, optional
-        The classes of a classifier, where they may not come from the labels: `sealed` needs them, unless `objective` is
-        "binary" and labels are 0 and 1. A label outside of them is refused; a class that no label has is fine.
-    options : mapping, optional
-        The protocol's own parameters, as `{"key_bits": 3072}`.
-    n_jobs : int
-        How many threads a party uses.
-    engine : str
-        Where parties compute: "local", "disk" or "disk:FOLDER" (rows in files), "ray" (workers on this machine) or
-        "ray://HOST:PORT" (a cluster).
-    workers : int, optional
-        How many workers the engine "ray" has; unset: one per core.
-
-    All other parameters are those of `veilboost.config.TrainingConfig`, with XGBoost's names.
+    protocol : str, default='plain'
+        The protocol, which determines how labels and columns are protected. `veilboost protocols` lists all names.
+        The default protects nothing.
+    parties : int or mapping of party name to columns, default=2
+        How to partition the columns of a single matrix: the number of parties, which get contiguous blocks of columns
+        of about equal size; or the columns of each party, by name or position. Ignored if X is a mapping of party
+        name to table.
+    active : str or None, default=None
+        The active party, which holds the labels. None means the first party.
+    id : str or None, default=None
+        The record-id column that aligns the rows, if X is a mapping of party name to table. None means that all tables
+        have the same rows in the same order.
+    categorical : sequence, default=()
+        Numeric columns to treat as categorical, by name (or by position, if X is a single matrix). Text columns are
+        always categorical.
+    objective : str or callable, default='auto'
+        The loss to minimise: 'auto', 'binary' or 'multiclass' for classifiers, 'auto', 'regression' or 'poisson' for
+        regressors. A callable `(margin, y) -> (g, h)` returns the first and second derivatives of a custom loss.
+    classes : sequence or None, default=None
+        The classes of a classifier, declared instead of taken from the labels. The protocol 'sealed' needs them,
+        unless `objective` is 'binary' and the labels are 0 and 1. A label outside the declared classes raises an error;
+        a declared class without labels is allowed.
+    options : mapping or None, default=None
+        Parameters of the protocol, for example `{"key_bits": 3072}`.
+    n_jobs : int, default=1
+        Number of threads of each party.
+    engine : str, default='local'
+        Where the parties compute: 'local', 'disk' or 'disk:FOLDER' (rows in files), 'ray' (worker processes on this
+        machine) or 'ray://HOST:PORT' (a Ray cluster).
+    workers : int or None, default=None
+        Number of workers of the engine 'ray'. None means one per core.
     """
 
     parties: Parties = 2
@@ -93,23 +102,23 @@ class VerticalParameters(BoostingParameters):
 
 
 class Vertical(Federated, VerticalParameters):
-    """Columns in different hands."""
+    """Estimators for vertically partitioned data."""
 
     @property
     def active_(self) -> PartyName:
-        """The party with the labels."""
+        """The active party, which holds the labels."""
         check_is_fitted(self)
         return next(party for party, share in self.shares_.items() if share.skeleton is not None)
 
     @classmethod
-    def _stored_parameters(cls, model: JoinedModel, told: Description) -> dict[str, Any]:
+    def _stored_parameters(cls, model: JoinedModel, description: Description) -> dict[str, Any]:
         return {
             "parties": {share.party: [info.name for info in share.columns] for share in model.shares},
             "active": next(share.party for share in model.shares if share.skeleton is not None),
-            "id": told.id,
+            "id": description.id,
         }
 
-    def _read(self, X: Any, y: Any, sample_weight: Any) -> Divided:
+    def _read(self, X: Any, y: Any, sample_weight: Any) -> PartitionedData:
         check_engine(self.engine, self.workers)
         frames, wanted, names, y = self._open(X, y)
         active = _choose_active(self.active, list(frames))
@@ -122,10 +131,10 @@ class Vertical(Federated, VerticalParameters):
             tables[active] = replace(tables[active], weight=weight)
             if not counts.all():
                 tables, target = {party: table.take(counts) for party, table in tables.items()}, target[counts]
-        return Divided(tables, {active: target}, names)
+        return PartitionedData(tables, {active: target}, names)
 
     def _open(self, X: Any, y: Any) -> tuple[Frames, dict[PartyName, Wanted], list[str] | None, Any]:
-        """A frame per party, what to take from each, the names of one matrix's columns, and the labels."""
+        """Each party's frame, the columns to read from it, the names of a single matrix's columns, and the labels."""
         if is_by_party(X):
             if y is None:
                 raise MissingLabel("fit was called without labels", "give y: an array, or a column's name")
@@ -133,7 +142,7 @@ class Vertical(Federated, VerticalParameters):
             return frames, everything(frames, self.categorical), None, y if isinstance(y, str) else labels_of(y)
         if isinstance(y, str) or self.id is not None:
             raise UnsupportedCombination(
-                "columns for ids and labels are named where there is a table per party",
+                "id and label columns can be named only if every party has its own table",
                 "give X as a mapping of party name to table, or y as an array and no id",
             )
         frame, names, target = self._open_matrix(X, y)
@@ -145,14 +154,14 @@ class Vertical(Federated, VerticalParameters):
         return dict.fromkeys(wanted, frame), wanted, names, target
 
     def _open_new(self, X: Any, parties: Sequence[PartyName], names: Sequence[str] | None) -> Frames:
-        """Frames of rows to predict or to validate on."""
+        """Each party's frame of rows for prediction or validation."""
         if is_by_party(X):
             absent = [party for party in parties if party not in X]
             if absent:
                 raise ForeignColumns(f"there are no rows of {', '.join(absent)}", "give every party's table")
             return _frames_of({party: X[party] for party in parties})
         if names is None:
-            raise ForeignColumns("the model was fitted on a table per party", "predict with such a mapping")
+            raise ForeignColumns("the model was fitted on a table per party", "give a mapping of party name to table")
         return dict.fromkeys(parties, self._open_new_matrix(X, names))
 
     def _load(
@@ -167,13 +176,13 @@ class Vertical(Federated, VerticalParameters):
             )
         return tables, target
 
-    def _read_new(self, X: Any, y: Any, trained: Divided) -> Divided:
+    def _read_new(self, X: Any, y: Any, trained: PartitionedData) -> PartitionedData:
         (active,) = trained.targets
         frames = self._open_new(X, list(trained.tables), trained.names)
         wanted = {party: Wanted.like(table.columns) for party, table in trained.tables.items()}
         tables, target = self._load(frames, wanted, active, y if isinstance(y, str) else labels_of(y))
         tables, origin = shared_rows(tables, active, self.id is not None)
-        return Divided(tables, {active: target[origin]}, trained.names)
+        return PartitionedData(tables, {active: target[origin]}, trained.names)
 
     def _train(
         self, tables: Tables, held_out: Mapping[PartyName, BoolArray] | None, classes: AnyArray | None
@@ -181,7 +190,7 @@ class Vertical(Federated, VerticalParameters):
         active = _choose_active(self.active, list(tables))
         config = self._config(classes)
         if self.objective == "auto" and classes is not None:
-            config = replace(config, objective="auto")  # what the labels decide is not declared
+            config = replace(config, objective="auto")  # decided from the labels, not declared
         loss = self.objective if callable(self.objective) else None
         declared = None if self.classes is None else class_names(classes)
         spec = protocol_named(self.protocol)
@@ -211,30 +220,80 @@ class Vertical(Federated, VerticalParameters):
 
 
 class VerticalClassifier(Classifier, Vertical):
-    __doc__ = f"""A boosted classifier over columns in different hands.
+    """Gradient-boosted trees for classification on vertically partitioned data.
 
-    A user's own `objective` is for two classes; its margin is read as log odds.
-    {VerticalParameters.__doc__}"""
+    The parties hold different columns of the same records; the active party also holds the labels. The estimator
+    simulates all parties in one process, with the same training messages as a federation of real parties. It aligns
+    records without private set intersection (PSI). To train with real parties, use `Federation`.
 
+    A callable `objective` supports two classes; the margin is interpreted as log odds.
+
+    See Also
+    --------
+    VerticalRegressor : Regression on vertically partitioned data.
+    HorizontalClassifier : Classification on horizontally partitioned data.
+    Federation : Training with real parties.
+
+    Examples
+    --------
+    Partition the columns of one matrix among three parties:
+
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from veilboost import VerticalClassifier, make_demo_data
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> model = VerticalClassifier(parties=3, n_estimators=10, max_depth=3).fit(X[:400], y[:400])
+    >>> print(f"{model.score(X[400:], y[400:]):.2f}")
+    0.95
+
+    Give each party its own table and align the records by an id column:
+
+    >>> tables = make_demo_data(customers=1000)
+    >>> model = VerticalClassifier(id="customer_id", n_estimators=10, max_depth=3).fit(tables, "default")
+    >>> model.active_, list(model.shares_)
+    ('bank', ['bank', 'shop', 'telecom'])
+    """
+
+    __doc__ = completed(__doc__, VerticalParameters, _ACTIVE + CLASSES)
     other = "VerticalRegressor"
 
 
 class VerticalRegressor(Regressor, Vertical):
-    __doc__ = f"""A boosted regressor over columns in different hands.
+    """Gradient-boosted trees for regression on vertically partitioned data.
 
-    With a user's own `objective`, predictions are margins.
-    {VerticalParameters.__doc__}"""
+    The parties hold different columns of the same records; the active party also holds the target. The estimator
+    simulates all parties in one process, with the same training messages as a federation of real parties. It aligns
+    records without private set intersection (PSI). To train with real parties, use `Federation`.
 
+    With a callable `objective`, predictions are margins.
+
+    See Also
+    --------
+    VerticalClassifier : Classification on vertically partitioned data.
+    HorizontalRegressor : Regression on horizontally partitioned data.
+    Federation : Training with real parties.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from veilboost import VerticalRegressor
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> parties = {"clinic": [0, 1, 2, 3], "laboratory": [4, 5, 6, 7, 8, 9]}
+    >>> model = VerticalRegressor(parties=parties, active="laboratory", n_estimators=20, max_depth=2)
+    >>> print(f"{model.fit(X[:300], y[:300]).score(X[300:], y[300:]):.2f}")
+    0.45
+    """
+
+    __doc__ = completed(__doc__, VerticalParameters, _ACTIVE)
     other = "VerticalClassifier"
 
 
 def _frames_of(X: Mapping[PartyName, Any]) -> Frames:
-    """A frame for every party; the columns of shop's matrix become shop.0, shop.1, ..."""
+    """A frame for each party; the columns of a matrix of `shop` become shop.0, shop.1, ..."""
     return {party: frame_of(given, party, f"{party}.") for party, given in X.items()}
 
 
 def _choose_active(active: PartyName | None, parties: Sequence[Any]) -> PartyName:
-    """The party that holds the labels: as asked, or the first."""
+    """The active party: the given one, or the first."""
     if not parties:
         raise EmptyTable("there is no party", "name the parties and their columns")
     if not all(isinstance(party, str) for party in parties):

@@ -1,1 +1,1 @@
-"""Runs on this machine: a problem, a federation trained on it, its baselines, and one summary of it all."""
+"""Experiments on this machine: a problem, a simulated federation, its baselines, and a summary."""

@@ -1,4 +1,4 @@
-"""A demonstration: three parties as processes on this machine, with certificates, tables, settings and a job."""
+"""The demo: three parties as processes on this machine, with certificates, tables, settings and a job."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ def party_file(folder: Path, party: PartyName) -> Path:
 
 
 def write_parties(folder: Path, protocol: str) -> tuple[PartyName, ...]:
-    """Write everything but the job; returns the parties, the active one first."""
+    """Write everything except the job; returns the parties, the active one first."""
     demo_data = make_demo_data()
     make_private_folder(folder)
     init_authority(folder / CERTS, "demo")
-    # People whom the bank meets only later: the others know them, but with nobody's label they are not trained on.
+    # Customers that join the bank later: the other parties have them, but without labels they are not used in training.
     later = np.isin(_ids(demo_data[ACTIVE]), _test_ids(demo_data))
     _write_rows(demo_data[ACTIVE], later, folder / NEW)
     for party, table in demo_data.items():
@@ -73,7 +73,7 @@ def write_parties(folder: Path, protocol: str) -> tuple[PartyName, ...]:
 
 
 def write_job(folder: Path, protocol: str, addresses: Mapping[PartyName, str]) -> Path:
-    """Write the job, now that it is known where the others listen."""
+    """Write the job with the addresses of the other parties."""
     others = {party: JobParty(address) for party, address in addresses.items()}
     job = Job(
         name=JOB,
@@ -112,7 +112,7 @@ def _ids(table: ArrowTable) -> AnyArray:
 
 
 def _test_ids(demo_data: Mapping[PartyName, ArrowTable]) -> AnyArray:
-    """A share of the people whom all parties know."""
+    """A share of the records that all parties have."""
     shared = reduce(np.intersect1d, map(_ids, demo_data.values()))
     return np.random.default_rng(0).choice(shared, round(TEST_SHARE * len(shared)), replace=False)
 
@@ -122,7 +122,7 @@ def _test_ids(demo_data: Mapping[PartyName, ArrowTable]) -> AnyArray:
 
 @contextmanager
 def ended_by_signals() -> Generator[None]:
-    """Let a request to end, or a closed terminal, end this process as Ctrl-C does: with everything put away."""
+    """Treat SIGTERM and SIGHUP like Ctrl-C, so that everything is cleaned up."""
     kinds = (signal.SIGTERM, signal.SIGHUP)
     before = [signal.signal(kind, _interrupt) for kind in kinds]
     try:
@@ -138,7 +138,7 @@ def _interrupt(*_: object) -> None:
 
 @contextmanager
 def serving(*configs: Path) -> Generator[list[str]]:
-    """Run `veilboost party serve` for each file; gives the addresses on which they listen."""
+    """Run `veilboost party serve` for each settings file; yields the addresses on which they listen."""
     with ExitStack() as running:
         started = [(config, running.enter_context(_process(config))) for config in configs]
         yield [_address(config, process) for config, process in started]
@@ -149,7 +149,7 @@ def _process(config: Path) -> Generator[subprocess.Popen[bytes]]:
     command = [sys.executable, "-m", "veilboost", "party", "serve", "--config", str(config), "--json"]
     with ExitStack() as files:
         log = files.enter_context(log_of(config).open("wb"))
-        # A session of its own: Ctrl-C is for us, and we stop it in our own time.
+        # Its own session: Ctrl-C reaches only this process, which then stops the party.
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, start_new_session=True
         )
@@ -171,20 +171,20 @@ def log_of(config: Path) -> Path:
 
 
 def _address(config: Path, process: subprocess.Popen[bytes]) -> str:
-    """What the process says when it listens, within a bounded time."""
+    """The address that the process prints when it listens; waits at most `START_SECONDS`."""
     line = b"" if process.stdout is None else _first_line(process.stdout)
     try:
         return str(json.loads(line)["address"])
     except (ValueError, KeyError, TypeError):
-        said = log_of(config).read_text(errors="replace").strip().splitlines()
-        why = said[-1] if said else "it said nothing"
-        raise PeerUnreachable(f"the party of {config} did not start ({why})", "its log lies beside the file") from None
+        lines = log_of(config).read_text(errors="replace").strip().splitlines()
+        why = lines[-1] if lines else "its log is empty"
+        raise PeerUnreachable(f"the party of {config} did not start ({why})", f"read {log_of(config)}") from None
 
 
 def _first_line(stream: IO[bytes]) -> bytes:
     with selectors.DefaultSelector() as selector:
         selector.register(stream, selectors.EVENT_READ)
-        # The line is written at once, so that when there is something there is all of it.
+        # The line is written at once, so it is never partial.
         return stream.readline() if selector.select(START_SECONDS) else b""
 
 
@@ -192,7 +192,7 @@ def _first_line(stream: IO[bytes]) -> bytes:
 
 
 def predict_new(folder: Path, federation: Federation) -> Float64Array:
-    """What the parties say of the new customers, in the order of their file."""
+    """The joint predictions for the new customers, in the order of their file."""
     return LivePredictor(federation.party, federation.run).predict(_table(folder / NEW, ACTIVE)).scores
 
 
@@ -201,7 +201,7 @@ def runs_of(folder: Path, parties: Sequence[PartyName]) -> dict[PartyName, Path]
 
 
 def measure(folder: Path, parties: Sequence[PartyName], scores: Float64Array) -> RunSummary:
-    """Only here are all files in one hand: this machine played every party."""
+    """Measure the run with the files of all parties, which only this machine has because it ran every party."""
     runs = runs_of(folder, parties)
     shares = {name: RunFolder(run).load_share() for name, run in runs.items()}
     model = join(shares)
@@ -213,7 +213,7 @@ def measure(folder: Path, parties: Sequence[PartyName], scores: Float64Array) ->
     def score(prediction: Float64Array) -> float:
         return metric.function(truth, prediction, None)
 
-    # Alone, the bank needs no alignment: it trains on all of its customers.
+    # The bank alone needs no alignment: it trains on all of its customers.
     alone = margins_alone(Problem(ACTIVE, {ACTIVE: own[ACTIVE]}, problem.test, None), TRAINING, threads=1)
     central = central_xgboost(problem, shares, TRAINING, loss, metric, 1)
     columns = {name: table.columns for name, table in problem.test.items()}
@@ -237,16 +237,16 @@ def measure(folder: Path, parties: Sequence[PartyName], scores: Float64Array) ->
 
 
 def save_result(folder: Path, done: RunSummary) -> None:
-    """What `veilboost report` makes a page of: the run folders of all parties, and what only this machine knows."""
+    """Save a result for `veilboost report`: the run folders of all parties, and the comparison."""
     facts = facts_of_runs(list(runs_of(folder, list(done.members)).values()))
     replace(
         facts,
-        title=f"A demonstration by {done.spec.name}: three parties over mutual TLS",
+        title=f"Demo with {done.spec.name}: three parties over mutual TLS",
         source="veilboost demo",
-        settings=dict(facts.settings) | {"rows tested on": done.rows_test},
+        settings=dict(facts.settings) | {"test rows": done.rows_test},
         quality=done.quality,
         curves=done.curves,
-        note="This machine played every party, so the page knows what all of them know.",
+        note="This machine ran every party, so the report shows the data of all of them.",
     ).save(folder)
 
 

@@ -1,6 +1,6 @@
-"""From what a person says of the data to a learning problem: aligned tables for training and for testing.
+"""Turn data options into a learning problem: aligned tables for training and for testing.
 
-Either one table, whose columns are dealt out, or one table per party.
+The input is one table, whose columns are partitioned, or one table per party.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Names = dict[PartyName, list[str]]
 
 @dataclass(frozen=True)
 class DataOptions:
-    """What a person said about tables and about which rows are kept from training, as said."""
+    """The options about tables and about rows held back from training, unparsed."""
 
     data: Sequence[str]
     dataset: str | None
@@ -83,16 +83,16 @@ def load_problem(options: DataOptions) -> Problem:
         train, test = _take(train, ~in_test), _take(train, in_test)
     held_out = None
     if validation_size is not None:
-        # Another stream than the split's, which would draw the same rows first again.
+        # A different stream than the test split's, which would draw the same rows first.
         held_out = draw_rows(train[active].rows, validation_size, (options.random_state, 1))
     return Problem(active, train, test, held_out)
 
 
 def labels(tables: Tables, active: PartyName) -> Float64Array:
-    """The active party's labels, which it must have."""
+    """The active party's labels; raises `MissingLabel` if it has none."""
     found = tables[active].label
     if found is None:
-        raise MissingLabel(f"no label column of the active party {active!r} is named", "name it with --label")
+        raise MissingLabel(f"the active party {active!r} has no label column", "name it with --label")
     return found
 
 
@@ -109,7 +109,7 @@ def draw_rows(rows: int, share: float, key: Sequence[int]) -> BoolArray:
     """A mask of a random share of rows, at least one and not all."""
     wanted = round(rows * share)
     if not 0 < wanted < rows:
-        raise EmptyTable(f"{rows} rows are too few to keep a share of {share:g} apart", "give more rows")
+        raise EmptyTable(f"{rows} rows are too few to hold back a share of {share:g}", "give more rows")
     mask = np.zeros(rows, dtype=np.bool_)
     mask[np.random.default_rng(key).permutation(rows)[:wanted]] = True
     return mask
@@ -126,7 +126,7 @@ def _take(tables: Tables, mask: BoolArray) -> Tables:
 
 
 def _same_classes(test: Tables, train: Tables, active: PartyName) -> Tables:
-    """The test labels as codes into the classes of training: a test file may lack one of them."""
+    """The test labels as codes into the training classes: a test file may lack a class."""
     classes, own = train[active].label_classes, test[active]
     if own.label is None or own.label_classes == classes:
         return test
@@ -136,7 +136,7 @@ def _same_classes(test: Tables, train: Tables, active: PartyName) -> Tables:
         )
     unknown = set(own.label_classes).difference(classes)
     if unknown:
-        raise LabelOutOfRange(f"the test labels hold classes that training does not know: {len(unknown)}")
+        raise LabelOutOfRange(f"the test labels hold {len(unknown)} classes that are not in the training labels")
     code = np.array([classes.index(name) for name in own.label_classes], dtype=np.float64)
     return {**test, active: replace(own, label=code[own.label.astype(np.intp)], label_classes=classes)}
 
@@ -157,15 +157,16 @@ def _load_tables(options: DataOptions) -> tuple[PartyName, Tables, Tables | None
     files, test_files = _files(options.data, "--data"), _files(options.test_data, "--test-data")
     if test_files and set(files) != set(test_files):
         raise UnsupportedCombination(
-            "--data and --test-data are not of the same parties", "give a test file for each file, named alike"
+            "--data and --test-data name different parties",
+            "give one test file for each data file, under the same name",
         )
     if None in files:
-        active, train = _deal(files[None], options)
+        active, train = _partition(files[None], options)
         columns = [column for own in train.values() for column in own.columns]
         if not test_files:
             return active, train, None
-        whole = _load(test_files[None], options, like=columns).sorted_by_id()
-        return active, train, _dealt(whole, active, {party: list(own.names) for party, own in train.items()})
+        test = _load(test_files[None], options, like=columns).sorted_by_id()
+        return active, train, _assign(test, active, {party: list(own.names) for party, own in train.items()})
     active, train = _gather({party: file for party, file in files.items() if party is not None}, options)
     if not test_files:
         return active, train, None
@@ -177,14 +178,14 @@ def _load_tables(options: DataOptions) -> tuple[PartyName, Tables, Tables | None
 
 
 def _files(values: Sequence[str], option: str) -> dict[PartyName | None, str]:
-    """Files by party; a single file may come without a name, and then has the key None."""
+    """Files by party; a single file without a party name has the key None."""
     files: dict[PartyName | None, str] = {}
     for value in values:
         match = None if Path(value).exists() else _NAMED.fullmatch(value)
         name, file = (None, value) if match is None else (match[1], match[2])
         if name in files or None in files or (name is None and files):
             raise InvalidParameter(
-                f"{option} is given several times without a party's name of its own each",
+                f"{option} is given several times without a distinct party name for each",
                 f"write {option} NAME=FILE for each party, or one {option} FILE",
             )
         files[name] = file
@@ -197,7 +198,7 @@ def _load_dataset(name: str, options: DataOptions) -> tuple[PartyName, Tables]:
     loaded = load_dataset(name)
     if isinstance(loaded, Mapping):
         return _gather(loaded, replace(options, id=options.id or ID, label=options.label or LABEL))
-    return _deal(loaded, replace(options, id=options.id or _DATASET_ID, label=options.label or _DATASET_LABEL))
+    return _partition(loaded, replace(options, id=options.id or _DATASET_ID, label=options.label or _DATASET_LABEL))
 
 
 def _load(
@@ -209,7 +210,7 @@ def _load(
     categorical: Sequence[str] = (),
     like: Sequence[Column] | None = None,
 ) -> PartyTable:
-    """One table; `like` names the columns that training took, whatever values they have here."""
+    """Load one table; `like` are the columns used in training, whatever values they have here."""
     constant: Any = options.constant
     if like is not None:
         constant, features = "keep", [column.name for column in like]
@@ -244,15 +245,15 @@ def _by_party(values: Sequence[str], option: str) -> Names:
     return shares
 
 
-# --- one table, whose columns are dealt out ---------------------------------------------------------------
+# --- one table, whose columns are partitioned -------------------------------------------------------------
 
 
-def _deal(source: object, options: DataOptions) -> tuple[PartyName, Tables]:
+def _partition(source: object, options: DataOptions) -> tuple[PartyName, Tables]:
     shares = _by_party(options.columns, "--columns")
     if shares and options.parties not in (None, len(shares)):
-        raise UnsupportedCombination(f"--columns names {len(shares)} parties and --parties says {options.parties}")
+        raise UnsupportedCombination(f"--columns names {len(shares)} parties and --parties is {options.parties}")
     if sum(names.count(REST) for names in shares.values()) > 1:
-        raise InvalidParameter("--columns gives the rest (*) twice", "give it to one party")
+        raise InvalidParameter("--columns assigns the rest (*) twice", "assign it to one party")
     named = [name for names in shares.values() for name in names if name != REST]
     check_roles(Selection(options.id, options.label, options.weight, tuple(named)))
     everything = not shares or any(REST in names for names in shares.values())
@@ -268,10 +269,10 @@ def _deal(source: object, options: DataOptions) -> tuple[PartyName, Tables]:
     if options.constant == "drop":
         shares = {party: [name for name in names if name in set(table.names)] for party, names in shares.items()}
     active = _active(options.active, shares)
-    return active, _dealt(table, active, shares)
+    return active, _assign(table, active, shares)
 
 
-def _dealt(table: PartyTable, active: PartyName, shares: Names) -> Tables:
+def _assign(table: PartyTable, active: PartyName, shares: Names) -> Tables:
     tables = {party: table.select(names) for party, names in shares.items()}
     return {party: own if party == active else own.without_label() for party, own in tables.items()}
 
@@ -293,7 +294,7 @@ def _blocks(names: Sequence[str], parties: int) -> Names:
 def _gather(sources: Mapping[PartyName, object], options: DataOptions) -> tuple[PartyName, Tables]:
     for option, given in (("--columns", bool(options.columns)), ("--parties", options.parties is not None)):
         if given:
-            raise UnsupportedCombination(f"{option} deals out one table, and here every party has its own")
+            raise UnsupportedCombination(f"{option} partitions one table, and here every party has its own")
     if options.id is None:
         raise MissingColumn("there is no id to align the parties' rows by", "name the id column with --id")
     active = _active(options.active, sources)

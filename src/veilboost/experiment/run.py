@@ -1,4 +1,4 @@
-"""A federation in one process: trained, tested, attacked, and measured against its baselines, XGBoost among them."""
+"""Train, test and audit a federation in one process, and compare it with baselines such as XGBoost."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from veilboost.wire.transcript import Exchange, by_type, turns
 if TYPE_CHECKING:
     from veilboost.audit.attack import Finding
 
-ALONE = "plain"  # nobody else takes part, so nothing needs protection
+ALONE = "plain"  # a party alone needs no protection
 TEST_ROWS, VALIDATION_ROWS = "test rows", "validation rows"
 _EVERY_CATEGORY = 1 << 20  # more than any column has
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How to run. Only rows are dealt out to `participants`; `engine` and `classes` are for divided columns."""
+    """Run options. `participants` is for horizontal protocols; `engine` and `classes` are for vertical ones."""
 
     threads: int = 1
     participants: int = 10
@@ -54,11 +54,11 @@ class RunOptions:
 
 
 @dataclass(frozen=True)
-class Division:
-    """Who has what of a problem, and the configuration as the protocol settles it.
+class Partition:
+    """The partition of a problem among parties, and the configuration as completed by the protocol.
 
-    `held_out` are the validation rows as a simulation takes them; `alone` is what one of the parties could train on by
-    itself, None if there is no other.
+    `held_out` are the validation rows in the form of `simulate_training`; `alone` is the problem of one party without
+    the others, None if there are no others.
     """
 
     driver: PartyName
@@ -69,16 +69,16 @@ class Division:
 
 
 def run(problem: Problem, spec: ProtocolSpec, config: TrainingConfig, options: RunOptions) -> RunSummary:
-    """Train and test; then, if asked, with all data in one hand and with one party's alone, and attack the run."""
+    """Train and test; optionally also with pooled data and with one party alone, and audit the run."""
     if options.classes is not None:
         problem = with_declared(problem, options.classes)
     began = time.perf_counter()
     divide = _by_columns if spec.setting == "vertical" else _by_rows
-    division = divide(problem, spec, config, options)
-    done = _simulate(division, spec, options)
+    partition = divide(problem, spec, config, options)
+    done = _simulate(partition, spec, options)
     fit_seconds = time.perf_counter() - began
-    peak_rss_mb = _peak_rss_mb()  # before baselines bring memory of their own
-    model, tables, alone_at = done.model, division.tables, division.alone
+    peak_rss_mb = _peak_rss_mb()  # before baselines use memory
+    model, tables, alone_at = done.model, partition.tables, partition.alone
     shares = done.shares if done.driver in done.shares else {problem.active: done.outcome.share}
     loss, test = model.skeleton.loss, problem.test[problem.active]
     metric = metric_named(loss.default_metric if config.eval_metric == "auto" else config.eval_metric)
@@ -89,11 +89,11 @@ def run(problem: Problem, spec: ProtocolSpec, config: TrainingConfig, options: R
     together = score(loss.predict(model.margins([c for table in problem.test.values() for c in table.columns])))
     xgboost, alone = None, None
     if options.baselines:
-        xgboost = central_xgboost(problem, shares, division.config, loss, metric, options.threads)
-        margin = None if alone_at is None else margins_alone(alone_at, division.config, options.threads)
+        xgboost = central_xgboost(problem, shares, partition.config, loss, metric, options.threads)
+        margin = None if alone_at is None else margins_alone(alone_at, partition.config, options.threads)
         if alone_at is None:
             alone = together
-        elif margin is not None and len(margin) == model.skeleton.trees_per_round:  # it knows all classes
+        elif margin is not None and len(margin) == model.skeleton.trees_per_round:  # it has all classes
             alone = score(loss.predict(margin))
     curves: dict[str, Sequence[tuple[float, float]]] = {}
     if options.curves:
@@ -130,7 +130,7 @@ def run(problem: Problem, spec: ProtocolSpec, config: TrainingConfig, options: R
         engine=done.engine,
         workers=done.workers,
         rounds=done.rounds,
-        busiest=_busiest(done, division),
+        busiest=_busiest(done, partition),
         exchanges=_received(done, spec),
         entries=done.transcripts[done.driver].entries,
         privacy={
@@ -138,35 +138,35 @@ def run(problem: Problem, spec: ProtocolSpec, config: TrainingConfig, options: R
             for name, account in done.accounts.items()
         },
         curves=curves,
-        findings=_findings(done, division, problem, spec.setting == "vertical") if options.audit else None,
+        findings=_findings(done, partition, problem, spec.setting == "vertical") if options.audit else None,
         dropped=done.outcome.dropped,
         reports=done.outcome.reports,
     )
 
 
 def margins_alone(problem: Problem, config: TrainingConfig, threads: int) -> Float64Array | None:
-    """What one party's model says of its test rows; None if it has no columns."""
+    """Margins of the test rows under one party's own model; None if the party has no columns."""
     if not problem.train[problem.active].columns:
         return None
     stops = config.early_stopping_rounds if problem.held_out is not None else None
-    config = replace(config, options={}, early_stopping_rounds=stops)  # the options are those of another protocol
+    config = replace(config, options={}, early_stopping_rounds=stops)  # options of another protocol
     spec, options = protocol_named(ALONE), RunOptions(threads)
     done = _simulate(_by_columns(problem, spec, config, options), spec, options)
     return done.model.margins(problem.test[problem.active].columns)
 
 
-def _simulate(division: Division, spec: ProtocolSpec, options: RunOptions) -> Simulation:
+def _simulate(partition: Partition, spec: ProtocolSpec, options: RunOptions) -> Simulation:
     key = None
     if options.audit:
         from veilboost.audit.sources import kept_key
 
-        key = kept_key(spec.name, division.config)
+        key = kept_key(spec.name, partition.config)
     return simulate_training(
-        division.tables,
-        division.driver,
+        partition.tables,
+        partition.driver,
         spec.name,
-        division.config,
-        held_out=division.held_out,
+        partition.config,
+        held_out=partition.held_out,
         threads=options.threads,
         watcher=options.watcher,
         classes=options.classes,
@@ -176,32 +176,30 @@ def _simulate(division: Division, spec: ProtocolSpec, options: RunOptions) -> Si
     )
 
 
-def _by_columns(problem: Problem, spec: ProtocolSpec, config: TrainingConfig, options: RunOptions) -> Division:
+def _by_columns(problem: Problem, spec: ProtocolSpec, config: TrainingConfig, options: RunOptions) -> Partition:
     if config.early_stopping_rounds is not None and problem.held_out is None:
-        raise UnsupportedCombination(
-            "--early-stopping-rounds needs validation rows", "keep some apart with --validation-size 0.2"
-        )
+        raise UnsupportedCombination("--early-stopping-rounds needs validation rows", "add --validation-size 0.2")
     active = problem.active
     own = replace(problem, train={active: problem.train[active]}, test={active: problem.test[active]})
     resolved = resolve(spec, config, problem.train[active], engine=options.engine.name, classes=options.classes)
     alone = None if len(problem.train) == 1 else own
-    return Division(active, problem.train, spec.settled(resolved.config), problem.held_out, alone)
+    return Partition(active, problem.train, spec.settled(resolved.config), problem.held_out, alone)
 
 
-def _by_rows(problem: Problem, spec: ProtocolSpec, config: TrainingConfig, options: RunOptions) -> Division:
-    table, watched = problem.train[problem.active], problem.held_out
+def _by_rows(problem: Problem, spec: ProtocolSpec, config: TrainingConfig, options: RunOptions) -> Partition:
+    table, validation = problem.train[problem.active], problem.held_out
     if config.objective == "auto":
         config = replace(config, objective=infer_objective(labels(problem.train, problem.active), table.label_classes))
     config = settle(spec, config)
-    shares = _dealt(table.rows, options.participants, config.random_state)
+    shares = _partition_rows(table.rows, options.participants, config.random_state)
     tables = {name: table.take(share) for name, share in shares.items()}
-    held_out = None if watched is None else {name: watched[share] for name, share in shares.items()}
+    held_out = None if validation is None else {name: validation[share] for name, share in shares.items()}
     first = replace(problem, train={problem.active: next(iter(tables.values()))}, held_out=None)
-    return Division(SERVER, tables, config, held_out, first)
+    return Partition(SERVER, tables, config, held_out, first)
 
 
-def _dealt(rows: int, participants: int, seed: int) -> dict[PartyName, Int64Array]:
-    """The rows in equal shares, drawn by the seed."""
+def _partition_rows(rows: int, participants: int, seed: int) -> dict[PartyName, Int64Array]:
+    """The rows of each participant: equal shares, drawn at random with this seed."""
     if participants < 1:
         raise InvalidParameter(f"--participants {participants} is less than 1")
     if participants > rows:
@@ -210,11 +208,11 @@ def _dealt(rows: int, participants: int, seed: int) -> dict[PartyName, Int64Arra
     return {f"participant{at}": np.sort(share) for at, share in enumerate(shares)}
 
 
-def _busiest(done: Simulation, division: Division) -> tuple[int, int]:
-    """Round trips and bytes: of the driver, if it has a table; else of the participant that has most of them."""
-    if division.driver in division.tables:
+def _busiest(done: Simulation, partition: Partition) -> tuple[int, int]:
+    """Round trips and bytes of the driver, if it has a table, otherwise of the busiest participant."""
+    if partition.driver in partition.tables:
         return done.rounds, done.bytes_sent
-    entries = [done.transcripts[name].entries for name in division.tables]
+    entries = [done.transcripts[name].entries for name in partition.tables]
     return max(map(turns, entries)) // 2, max(sum(each.size for each in own) for own in entries)
 
 
@@ -228,14 +226,14 @@ def _received(done: Simulation, spec: ProtocolSpec) -> list[Exchange]:
     ]
 
 
-def _findings(done: Simulation, division: Division, problem: Problem, vertical: bool) -> list[Finding]:
+def _findings(done: Simulation, partition: Partition, problem: Problem, vertical: bool) -> list[Finding]:
     from veilboost.audit.attacks import audit
     from veilboost.audit.sources import views_of_simulation
 
     held_out = problem.held_out if vertical else None
-    # Which rows a participant held out is not told apart.
+    # Validation rows of a participant are not separated from its training rows.
     fresh = problem.test if vertical or problem.held_out is None else None
-    return audit(*views_of_simulation(done, division.tables, held_out, fresh), seed=division.config.random_state)
+    return audit(*views_of_simulation(done, partition.tables, held_out, fresh), seed=partition.config.random_state)
 
 
 def _peak_rss_mb() -> float:
@@ -243,7 +241,7 @@ def _peak_rss_mb() -> float:
     return peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)
 
 
-# --- all data in one hand ------------------------------------------------------------------------------------------
+# --- pooled data ---------------------------------------------------------------------------------------------------
 
 
 def central_xgboost(
@@ -254,9 +252,9 @@ def central_xgboost(
     metric: Metric,
     threads: int,
 ) -> Baseline | None:
-    """XGBoost's `hist` on all columns in one hand; None where it is not installed, or has no such sampling on a CPU.
+    """XGBoost's `hist` on the pooled columns; None if it is not installed, or has no such sampling on a CPU.
 
-    `shares` tell how categories became codes, so that both see the same numbers.
+    `shares` define the category codes, so that both train on the same numbers.
     """
     if config.sampling == "goss":
         return None
@@ -276,12 +274,12 @@ def central_xgboost(
     data = xgboost.QuantileDMatrix(
         _matrix(problem.train, shares, fit), label, weight=weight, max_bin=config.max_bin, **about
     )
-    watched = None
+    validation = None
     if problem.held_out is not None:
         label, weight = _labels(problem, problem.held_out)
-        watched = xgboost.DMatrix(_matrix(problem.train, shares, problem.held_out), label, weight=weight, **about)
+        validation = xgboost.DMatrix(_matrix(problem.train, shares, problem.held_out), label, weight=weight, **about)
     booster = xgboost.Booster(
-        xgboost_parameters(config, objective, threads), [data] if watched is None else [data, watched]
+        xgboost_parameters(config, objective, threads), [data] if validation is None else [data, validation]
     )
     seconds, rounds, best_round, best_quality = 0.0, 0, 0, -np.inf
     for number in range(config.n_estimators):
@@ -289,15 +287,15 @@ def central_xgboost(
         booster.update(data, number)
         seconds += time.perf_counter() - start
         rounds += 1
-        if watched is None or config.early_stopping_rounds is None:
+        if validation is None or config.early_stopping_rounds is None:
             continue
-        value = metric.function(label, _prediction(booster, watched), weight)
+        value = metric.function(label, _prediction(booster, validation), weight)
         quality = value if metric.higher_is_better else -value
         if quality > best_quality:
             best_round, best_quality = number, quality
         elif number - best_round >= config.early_stopping_rounds:
             break
-    if watched is not None and config.early_stopping_rounds is not None:
+    if validation is not None and config.early_stopping_rounds is not None:
         booster = booster[: best_round + 1]
     fit_seconds = time.perf_counter() - began
     test = xgboost.DMatrix(_matrix(problem.test, shares, None), **about)
@@ -305,9 +303,9 @@ def central_xgboost(
 
 
 def xgboost_parameters(config: TrainingConfig, objective: Objective, threads: int) -> dict[str, Any]:
-    """Our parameters under XGBoost's names, which are mostly the same.
+    """The parameters under XGBoost's names, which are mostly the same.
 
-    First-order boosting, equal-width bins and local cuts have no counterpart: there XGBoost does what it always does.
+    First-order boosting, equal-width bins and local proposals have no counterpart: XGBoost uses its defaults there.
     """
     shared = (
         "max_depth", "learning_rate", "max_bin", "reg_lambda", "reg_alpha", "gamma", "min_child_weight",

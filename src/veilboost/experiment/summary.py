@@ -1,4 +1,4 @@
-"""One finished run, described once: for the console, as JSON, and as the facts of a page."""
+"""The summary of one finished run, for the console, as JSON and as the facts of a report."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from veilboost.audit.attack import Finding
     from veilboost.report.facts import Facts
 
-_POINTS = 60  # of a learning curve
-_DIVIDED = {"vertical": ("parties", "columns"), "horizontal": ("participants", "rows")}
+_POINTS = 60  # the most points of a learning curve
+_PARTITIONED = {"vertical": ("parties", "columns"), "horizontal": ("participants", "rows")}
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """XGBoost: predictions for the test rows; seconds where they were measured."""
+    """XGBoost on pooled data: predictions for the test rows, and seconds."""
 
     prediction: Float64Array
     fit_seconds: float
@@ -36,7 +36,7 @@ class Baseline:
 
 @dataclass(frozen=True)
 class Member:
-    """Who took part: its role, and what it trained on."""
+    """A party: its role, and the size of its training table."""
 
     role: str
     columns: int = 0
@@ -45,29 +45,29 @@ class Member:
 
 @dataclass(frozen=True)
 class RunSummary:
-    """One run, simulated or between daemons. What only a simulation measures has a default.
+    """One run, simulated or between daemons. Fields that only a simulation measures have defaults.
 
     Attributes
     ----------
     driver
         The active party, or the server.
     members
-        Everyone who sent or received, helpers too.
+        All parties that sent or received messages, including helpers.
     together, alone, central
-        The metric on the test rows: of the federation, of one party by itself, of XGBoost with all data in one hand.
-        None where it was not asked for or cannot be.
+        The metric on the test rows: of the federation, of one party alone, of XGBoost on pooled data. None if it was
+        not requested or is not possible.
     rounds
         How often the driver waited for answers.
     exchanges
-        What each party received.
+        The messages that each party received.
     entries
-        What the driver sent and received, message by message.
+        The messages that the driver sent and received, one by one.
     busiest
-        Round trips and bytes on the line of the party that has most of them, if each has a line of its own.
+        Round trips and bytes of the busiest party, if each party has its own connection.
     privacy
-        What `privacy.spending` says of each party.
+        The result of `privacy.spending` for each party.
     reports
-        What participants tell of how they protected their rows.
+        How participants report that they protected their rows.
     """
 
     spec: ProtocolSpec
@@ -101,17 +101,17 @@ class RunSummary:
 
     @property
     def statement(self) -> Statement:
-        """What the protocol claims of this model."""
+        """The protocol's claims about this model."""
         return self.spec.statement.given(self.model.skeleton.noise)
 
     @property
     def config(self) -> TrainingConfig:
-        """With what the protocol chose for itself."""
+        """The configuration, with the parameters that the protocol chose."""
         return self.model.skeleton.config
 
     @property
     def learned(self) -> dict[PartyName, list[str]]:
-        """What each party was shown."""
+        """The data revealed to each party."""
         return {name: shown_to(name, self.exchanges) for name in self.members}
 
     @property
@@ -124,18 +124,18 @@ class RunSummary:
 
     @property
     def owners(self) -> dict[PartyName, Member]:
-        """Those who have data."""
+        """The parties that hold data."""
         return {name: each for name, each in self.members.items() if each.rows}
 
     @property
     def rows_train(self) -> int:
-        """Validation rows among them."""
+        """Training rows, including validation rows."""
         counts = [each.rows for each in self.owners.values()]
         return counts[0] if self.spec.setting == "vertical" else sum(counts)
 
     @property
     def trees(self) -> int:
-        """Rounds that the model keeps."""
+        """Boosting rounds that the model keeps."""
         return len(self.model.trees) // self.model.skeleton.trees_per_round
 
     @property
@@ -153,18 +153,18 @@ class RunSummary:
 
     @property
     def quality(self) -> dict[str, float]:
-        """The metric by who had what."""
-        who, what = _DIVIDED[self.spec.setting]
+        """The metric of each model, by the data used."""
+        who, what = _PARTITIONED[self.spec.setting]
         lone = f"{self.driver} only" if self.driver in self.owners else "one participant"
         found = {
             f"alone, {lone}": self.alone,
             f"together, {len(self.owners)} {who}": self.together,
-            f"central XGBoost, all {what} in one hand": self.central,
+            f"central XGBoost, all {what} pooled": self.central,
         }
         return {title: value for title, value in found.items() if value is not None}
 
     def on_network(self, line: str) -> dict[str, Any]:
-        """What it would take on such lines: everything over the driver's one, or each other party over its own."""
+        """Estimated seconds on such a network: all traffic on the driver's line, or each other party on its own."""
         network, (round_trips, size) = Network.parse(line), self.busiest
         return {
             "network": line,
@@ -173,9 +173,9 @@ class RunSummary:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """The numbers of the run, as plain JSON can hold them."""
+        """The numbers of the run as JSON values."""
         metric = self.metric.name
-        told = {
+        numbers = {
             "protocol": self.spec.name,
             "objective": self.model.skeleton.objective,
             "rows_test": self.rows_test,
@@ -199,8 +199,8 @@ class RunSummary:
             "privacy": dict(self.privacy),
             "random_state": self.config.random_state,
         }
-        told |= self._by_columns() if self.spec.setting == "vertical" else self._by_rows()
-        return told | ({} if self.findings is None else {"findings": [found.to_dict() for found in self.findings]})
+        numbers |= self._by_columns() if self.spec.setting == "vertical" else self._by_rows()
+        return numbers | ({} if self.findings is None else {"findings": [found.to_dict() for found in self.findings]})
 
     def _by_columns(self) -> dict[str, Any]:
         bits = self.spec.security_bits
@@ -242,18 +242,18 @@ class RunSummary:
         }
 
     def facts(self) -> Facts:
-        """What a page tells of a simulation."""
+        """The facts for the report of a simulation."""
         from veilboost.report.facts import SIMULATED, Facts, course, kind_of, model_facts, training_facts
 
-        gone = course(self.driver, self.entries, kind_of(self.spec.messages))
+        steps = course(self.driver, self.entries, kind_of(self.spec.messages))
         return Facts(
             title=f"A simulated federation by {self.spec.name}",
             source=SIMULATED,
             protocol=self.spec.name,
             summary=self.spec.summary,
             settings={
-                "rows trained on": self.rows_train,
-                "rows tested on": self.rows_test,
+                "training rows": self.rows_train,
+                "test rows": self.rows_test,
                 "threads of each party": self.threads,
             }
             | training_facts(self.config),
@@ -264,15 +264,15 @@ class RunSummary:
             curves=self.curves,
             round_seconds=[result.seconds for result in self.history],
             cost={
-                "in all": (self.fit_seconds, "s"),
+                "total": (self.fit_seconds, "s"),
                 "training": (self.train_seconds, "s"),
                 "per tree": (self.seconds_per_tree, "s"),
                 "sent": (float(sum(self.bytes_sent.values())), "B"),
                 "messages": (float(self.messages), ""),
                 "peak memory": (self.peak_rss_mb, "MB"),
             },
-            steps=[step.to_dict() for step in gone.steps],
-            waiting=gone.waiting,
+            steps=[step.to_dict() for step in steps.steps],
+            waiting=steps.waiting,
             bytes_sent=self.bytes_sent,
             exchanges=[each.to_dict() for each in self.exchanges],
             learned=self.learned,
@@ -290,7 +290,7 @@ def learning_curve(
     weight: Float64Array | None,
     metric: Metric,
 ) -> list[tuple[float, float]]:
-    """The metric after some of the rounds, the last one among them."""
+    """The metric after some of the rounds, including the last."""
     rounds, loss = len(model.trees) // model.skeleton.trees_per_round, model.skeleton.loss
     every = max(1, math.ceil(rounds / _POINTS))
     return [

@@ -53,14 +53,46 @@ _KNOWN: dict[str, type[Objective]] = {
 
 
 def export_xgboost(joined: JoinedModel, path: str | os.PathLike[str]) -> None:
-    """Write a file for `xgboost.Booster(model_file=path)`; its name should end in `.json`."""
+    """Write a model file for `xgboost.Booster(model_file=path)`.
+
+    The file predicts what the model predicts, up to float32 sums. It holds the columns, thresholds and categories of
+    all parties: write it only if all owners consent.
+
+    Parameters
+    ----------
+    joined : JoinedModel
+        The shares of all parties, combined by `join`.
+    path : str or path-like
+        The file to write; its name should end in `.json`.
+
+    Raises
+    ------
+    NotExportable
+        If XGBoost has no objective for the model, or cannot hold its base score.
+
+    Examples
+    --------
+    >>> from veilboost import export_xgboost, join, load_model
+    >>> export_xgboost(join(load_model("model")), "model.json")  # doctest: +SKIP
+    """
     # XGBoost's reader takes UTF-8 and leaves JSON's backslash-u escapes as they stand.
     text = json.dumps(to_xgboost_json(joined), allow_nan=False, ensure_ascii=False)
     Path(path).write_text(text, encoding="utf-8")
 
 
 def to_xgboost_json(joined: JoinedModel) -> dict[str, Any]:
-    """The content of an XGBoost model file, where XGBoost has a name for the objective and can hold the base score."""
+    """The content of the file that `export_xgboost` writes, with the same exceptions.
+
+    Parameters
+    ----------
+    joined : JoinedModel
+        The shares of all parties, combined by `join`.
+
+    Returns
+    -------
+    dict
+        XGBoost's JSON model.
+    """
     if joined.skeleton.objective not in _KNOWN:
         raise NotExportable(f"XGBoost has no objective for {joined.skeleton.objective!r}")
     classes = joined.skeleton.trees_per_round

@@ -172,7 +172,32 @@ class JoinedModel:
 
 
 def join(shares: Mapping[PartyName, ModelShare]) -> JoinedModel:
-    """Put the shares of all parties together, which must come from the same training; exactly one has the skeleton."""
+    """Combine the model shares of all parties.
+
+    Parameters
+    ----------
+    shares : mapping of party name to ModelShare
+        The shares of all parties of one training run. Exactly one of them, the active party's, holds the skeleton of
+        the trees.
+
+    Returns
+    -------
+    JoinedModel
+        A model that one machine can run, hash and export.
+
+    Raises
+    ------
+    MissingShare
+        If a share is missing or comes from another training run.
+
+    Examples
+    --------
+    >>> from veilboost import VerticalClassifier, join, make_demo_data
+    >>> model = VerticalClassifier(id="customer_id", n_estimators=3, max_depth=2)
+    >>> joined = join(model.fit(make_demo_data(customers=500), "default").shares_)
+    >>> len(joined.trees)
+    3
+    """
     holders = [share.skeleton for share in shares.values() if share.skeleton is not None]
     if len(holders) != 1:
         raise MissingShare(

@@ -56,9 +56,19 @@ _Arrays: TypeAlias = dict[str, AnyArray]
 
 
 def save_model(shares: Mapping[PartyName, ModelShare], folder: StrPath) -> None:
-    """Write the shares of all parties, each into a folder of its own.
+    """Write the model shares of all parties, each into its own subfolder. Files are readable by their owner only.
 
-    Raises InvalidParameter if a party's name is empty or too long, or two names differ only in case.
+    Parameters
+    ----------
+    shares : mapping of party name to ModelShare
+        The shares to write, for example `shares_` of a fitted estimator.
+    folder : str or path-like
+        The folder to write.
+
+    Raises
+    ------
+    InvalidParameter
+        If a party's name is empty or too long, or two names differ only in case.
     """
     folders = {name: _folder_name(name) for name in shares}
     if len({name.casefold() for name in folders.values()}) < len(folders):
@@ -78,7 +88,25 @@ def load_shares(folder: StrPath) -> dict[PartyName, ModelShare]:
 
 
 def load_model(folder: StrPath) -> dict[PartyName, ModelShare]:
-    """Read what `save_model` wrote. Raises as `load_share`, and MissingShare where a party's folder lacks."""
+    """Read the model shares that `save_model` wrote.
+
+    Parameters
+    ----------
+    folder : str or path-like
+        A folder written by `save_model`, by an estimator's `save` or by `veilboost simulate --save`.
+
+    Returns
+    -------
+    dict of party name to ModelShare
+        The share of each party; `join` combines them.
+
+    Raises
+    ------
+    UnreadableModel, ModelVersion, DamagedModel
+        If a file is not a model, is of a newer format, or does not match its checksum.
+    MissingShare
+        If a party's subfolder is missing.
+    """
     shares: dict[PartyName, ModelShare] = {}
     for name in _texts(_read_json(Path(folder), _INDEX, _MODEL).get("parties"), "parties"):
         try:

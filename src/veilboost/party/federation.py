@@ -1,4 +1,4 @@
-"""A federation of real parties, driven from a notebook or a program."""
+"""Run a job with real parties from a notebook or a program."""
 
 from __future__ import annotations
 
@@ -36,17 +36,48 @@ _COORDINATORS: Mapping[Setting, type[Coordinator]] = {
 
 
 def coordinate(settings: PartySettings, job: Job, watch: Watch | None = None) -> Coordinator:
-    """What drives this job at its driver."""
+    """The coordinator that runs this job at its driver."""
     return _COORDINATORS[job.spec.setting](settings, job, watch)
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What the driver knows when a job has ended well. `traffic` is None where nothing was recorded.
+    """The result of a training job at its driver.
 
-    `rows` are those of the driver's own table, none at a server. `seconds` is of this run of the command, `rounds` of
-    all of the job. `ids` says whether they were hashed beforehand, where they are hashed at all. `dropped` are
-    participants that were lost on the way, `reports` is what the others tell of how they protected their rows.
+    Attributes
+    ----------
+    job : str
+        Name of the job.
+    protocol : str
+        Name of the protocol.
+    party : str
+        Name of the driver.
+    participants : list of str
+        The parties that hold data.
+    run : Path
+        The run folder at the driver.
+    rows : int
+        Rows of the driver's own table; 0 at a server.
+    rounds : int
+        Boosting rounds of the whole job, including rounds before a resume.
+    metric : str or None
+        Name of the validation metric.
+    validation : float or None
+        The metric after the last round; None without validation rows.
+    seconds : float
+        Duration of this call.
+    seconds_by_stage : dict of str to float
+        Duration of each stage of this call.
+    traffic : dict or None
+        Messages and bytes by peer; None if nothing was recorded.
+    resumed : bool
+        Whether this call resumed an interrupted run.
+    ids : str or None
+        Whether ids were hashed in advance; None if the alignment does not hash ids.
+    dropped : dict of str to str
+        Participants that dropped out, with the reason.
+    reports : dict of str to dict
+        How each remaining participant reports that it protected its rows.
     """
 
     job: str
@@ -71,24 +102,41 @@ class Trained:
 
 
 class Federation:
-    """A job between real parties, seen from the party that drives it: the active one, or the server.
+    """A job with real parties, run by its driver: the active party (vertical) or the server (horizontal).
 
-    The other parties run `veilboost party serve`.
+    The other parties run `veilboost party serve`. Each party reads its own settings file and applies its own policy.
 
     Parameters
     ----------
     job_file : str or Path
-        The job, as `veilboost init job` writes it.
+        The job file, as written by `veilboost init job`. All parties need the same job.
     party_file : str or Path
-        The settings of the party that drives, as `veilboost init party` writes them.
+        The settings file of the driver, as written by `veilboost init party`.
+
+    Attributes
+    ----------
+    job : Job
+        The job: parties, protocol, alignment and training parameters.
+    party : PartySettings
+        The settings of the driver.
+
+    See Also
+    --------
+    VerticalClassifier : Simulates vertical parties in one process.
+    HorizontalClassifier : Simulates horizontal parties in one process.
 
     Examples
     --------
+    The parties `shop` and `telecom` serve; the bank runs the job:
+
+    >>> from veilboost import Federation
     >>> federation = Federation("job.toml", "bank.toml")  # doctest: +SKIP
     >>> federation.check()  # doctest: +SKIP
     {'shop': None, 'telecom': None}
     >>> federation.train().rounds  # doctest: +SKIP
     60
+    >>> federation.predict("new_customers.csv").scores  # doctest: +SKIP
+    array([0.11, 0.42, 0.07])
     """
 
     def __init__(self, job_file: str | Path, party_file: str | Path) -> None:
@@ -100,25 +148,41 @@ class Federation:
 
     @property
     def run(self) -> RunFolder:
-        """The job's folder at this party; `UnknownRun` before the job was ever started."""
+        """The run folder of the job at this party. Raises `UnknownRun` before the first start."""
         return RunFolder.open(self.party.runs, self.job.name)
 
     def check(self) -> dict[PartyName, str | None]:
-        """Would every other party take part? None if so, else why not. Nothing is spent or kept."""
+        """Ask every other party whether it would take part. Spends no privacy budget and stores nothing.
+
+        Returns
+        -------
+        dict of party name to str or None
+            None for a party that would take part, otherwise its reason for refusing.
+        """
         with coordinate(self.party, self.job) as coordinator:
             return coordinator.check()
 
     def train(self, resume: bool = False, progress: bool = True, console: Console | None = None) -> Trained:
-        """Train with all parties, or go on with a run that was interrupted.
+        """Train with all parties, or resume an interrupted run.
 
         Parameters
         ----------
-        resume : bool
-            Go on from the last finished round of an interrupted run.
-        progress : bool
-            Show stage, rounds and whom the job waits for.
-        console : rich.console.Console, optional
-            Where to show it; by default on standard error, or in the notebook.
+        resume : bool, default=False
+            Resume an interrupted run after its last finished round.
+        progress : bool, default=True
+            Show the stage, the boosting rounds and the parties that the job waits for.
+        console : rich.console.Console, default=None
+            Where to show progress. None means standard error, or the output cell of a notebook.
+
+        Returns
+        -------
+        Trained
+            The result: run folder, rounds, validation metric, durations and traffic.
+
+        Raises
+        ------
+        VeilBoostError
+            If a party refuses, fails or cannot be reached. Its code and text name the cause and the remedy.
         """
         began = time.perf_counter()
         view = LiveView(self.job.training.n_estimators, console or _console(), shown=progress)
@@ -144,23 +208,32 @@ class Federation:
         )
 
     def predict(self, frame: Any) -> Prediction:
-        """Scores for new rows of this party: with all parties alive, or alone where it has the whole model.
+        """Predict new rows of this party.
+
+        A vertical model needs all parties to be reachable. A party that has the full model predicts alone.
 
         Parameters
         ----------
         frame : pandas or polars frame, pyarrow table, or path
-            The rows, with the id column and the columns trained on; others, the label too, do not matter.
+            The rows, with the record-id column and the columns used in training. Other columns, such as the label, are
+            ignored.
 
         Returns
         -------
         Prediction
-            `ids` and `scores` in the order of the rows; probabilities, or values of a regression.
+            `ids` and `scores` in the order of the rows. Scores are probabilities, or values for regression.
         """
         predictor = open_predictor(self.party, self.run.path)
         return predictor.predict(predictor.load(frame))
 
     def transcript(self) -> list[dict[str, Any]]:
-        """What crossed at this party: sender, receiver, message type, count, bytes, and what was revealed to whom."""
+        """The messages that this party sent and received.
+
+        Returns
+        -------
+        list of dict
+            Sender, receiver, message type, count, bytes, and what was revealed to whom.
+        """
         return [item.to_dict() for item in read_exchanges(self.run.path)[1]]
 
     def _traffic(self) -> dict[PartyName, dict[str, int]] | None:
@@ -180,9 +253,9 @@ TRAINING = "training"
 
 
 class LiveView:
-    """Draws progress where a person watches; elsewhere writes a line when a stage begins or a party is waited for.
+    """Draws live progress on a terminal or in a notebook; elsewhere prints a line per stage and per wait.
 
-    Use it as a context, and hand `watch` to the driver. `seconds` tells how long each stage took.
+    Use it as a context manager, and pass `watch` to the driver. `seconds` is the duration of each stage.
     """
 
     def __init__(self, rounds: int, console: Console, shown: bool = True) -> None:
@@ -216,7 +289,7 @@ class LiveView:
             self._live.stop()
         self._end_stage()
 
-    # --- what the driver tells --------------------------------------------------------------------------
+    # --- events of the driver ---------------------------------------------------------------------------
 
     def _on_stage(self, stage: str) -> None:
         self._end_stage()
@@ -239,7 +312,7 @@ class LiveView:
             self.seconds[self._stage] = self.seconds.get(self._stage, 0.0) + took
             self._stage = ""
 
-    # --- what a person sees -----------------------------------------------------------------------------
+    # --- output -----------------------------------------------------------------------------------------
 
     def _say(self, text: str) -> None:
         if self._shown and not self._drawn:

@@ -106,28 +106,61 @@ def simulate_training(
     engine: Engine = LOCAL,
     unsafe_noise_seed: int | None = None,
 ) -> Simulation:
-    """Train with all parties in one process: the same roles, the same messages, channels of memory between them.
+    """Train with all parties in one process: the same roles and messages as between machines, over memory channels.
 
     Parameters
     ----------
-    tables
-        Of a vertical protocol: aligned, in the job's order of parties. Of a horizontal one: the same columns, different
-        people.
-    driver
-        The active party; `SERVER` for a horizontal protocol.
-    held_out
-        Rows kept for validation: of the aligned rows, or of each participant's.
-    classes
-        The names of the label's classes, where they may not come from the labels.
-    record
-        "payload" keeps all messages in the transcripts, for the audit.
-    prepared
-        A Paillier key of the active party, made beforehand.
-    engine
-        Where all parties' own arithmetic runs.
-    unsafe_noise_seed
-        For tests that must repeat noise, masks and keys, which otherwise come from the operating system: anyone who
-        knows the number can take the noise off again, and the model says so.
+    tables : mapping of party name to PartyTable
+        Vertical protocols: aligned tables, in the job's order of parties. Horizontal protocols: tables with the same
+        columns and different records. `load_table` makes them.
+    driver : str
+        The active party; 'server' (`SERVER`) for a horizontal protocol.
+    protocol : str
+        Name of the protocol; `veilboost protocols` lists all names.
+    config : TrainingConfig
+        The parameters of boosting and of the protocol.
+    held_out : bool array, or mapping of participant name to bool array, default=None
+        Mask of the rows kept for validation: of the aligned rows (vertical), or of each participant's (horizontal).
+    threads : int, default=1
+        Number of threads of each party.
+    watcher : callable, default=None
+        Called after each boosting round.
+    custom_loss : callable, default=None
+        A loss `(margin, y) -> (g, h)` that replaces the objective (vertical only).
+    classes : sequence of str, default=None
+        The names of the label's classes, declared instead of taken from the labels (vertical only).
+    record : {'types', 'payload'}, default='types'
+        What the transcripts keep of each message; the audit needs 'payload'.
+    prepared : PreparedOwner, default=None
+        A Paillier key of the active party, generated in advance.
+    engine : Engine, default=LOCAL
+        Where the parties compute (vertical only).
+    unsafe_noise_seed : int, default=None
+        For tests that must repeat noise, masks and keys, which otherwise come from the operating system. Anyone who
+        knows this number can remove the noise; the model records that it was used.
+
+    Returns
+    -------
+    Simulation
+        The driver's outcome, each party's model share, transcript and privacy account, and the joined `model`.
+
+    Raises
+    ------
+    VeilBoostError
+        If a table, a parameter or the combination of protocol and parameters is invalid.
+
+    Examples
+    --------
+    >>> from veilboost import TrainingConfig, load_table, make_demo_data, simulate_training
+    >>> from veilboost.align.clear import align_by_id
+    >>> data = make_demo_data(customers=1000)
+    >>> tables = {
+    ...     party: load_table(frame, id="customer_id", label="default" if party == "bank" else None)
+    ...     for party, frame in data.items()
+    ... }
+    >>> run = simulate_training(align_by_id(tables), "bank", "plain", TrainingConfig(n_estimators=5, max_depth=3))
+    >>> len(run.model.trees)
+    5
     """
     spec = protocol_named(protocol)
     if spec.setting == "horizontal":

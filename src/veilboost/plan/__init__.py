@@ -1,1 +1,1 @@
-"""What a job would take: work counted in units, and what a unit costs on this machine."""
+"""Predict the cost of a job: its work in units, and the cost of a unit on this machine."""

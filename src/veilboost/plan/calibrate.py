@@ -1,4 +1,4 @@
-"""What a unit of work costs here: small runs, and costs of units that explain them best."""
+"""Measure the cost of units of work on this machine: run small jobs and fit unit costs to them."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from veilboost.wire.transcript import Transcript
 FILE = "plan.json"
 DRIVER = "active"
 _FORMAT = "veilboost-plan 4"
-# Jobs are run in turns, and the quickest run of each counts: the rest is noise, which comes and goes. Who takes part in
-# a turn, by seconds.
+# All jobs are run several times, and the fastest run of each counts: the rest is noise. In each turn, only jobs that
+# take fewer seconds than this are repeated.
 _TURNS = (float("inf"), 3.0, *3 * (0.5,), *8 * (0.1,))
-# A smallest run whose size is not declared: rows to begin with, until so many or so many seconds are reached.
+# The smallest run, if its size is not declared: initial rows, and the rows or seconds at which to stop growing.
 _FEW_ROWS, _MANY_ROWS, _MOMENT = 100, 2_000, 0.02
 Result = TypeVar("Result")
-_LEAST_SHARE = 0.1  # of a run's seconds: smaller parts of it are fitted no better than parts of this size
+_LEAST_SHARE = 0.1  # share of a run's seconds below which parts are not fitted more precisely
 
 
 def calibrate(
@@ -49,9 +49,9 @@ def calibrate(
     watch: Callable[[int, int], None] | None = None,
     known: Mapping[str, Calibration] | None = None,
 ) -> Calibration:
-    """Train some small jobs of different shapes, and fit. `watch` is told how many of how many are done.
+    """Train small jobs of different shapes, and fit unit costs. `watch` receives the numbers of finished and all runs.
 
-    A protocol whose first tree is another's is put together out of both; what of them is `known` is not measured again.
+    A protocol whose first tree uses another protocol combines both calibrations; those in `known` are not repeated.
     """
     declared = protocol_named(protocol).cost
     if isinstance(declared, InTurn):
@@ -71,12 +71,12 @@ def calibrate(
 
 
 def fit(protocol: str, runs: Sequence[Measured]) -> Calibration:
-    """UnitCosts that explain the runs with the smallest relative errors; no unit costs less than nothing."""
+    """Unit costs with the smallest relative errors on these runs; no cost is negative."""
     cost = cost_of(protocol)
     units = [units_of(cost, run.job) for run in runs]
     single = [units_of(cost, replace(run.job, trees=1)) for run in runs]
     least = [_LEAST_SHARE * run.seconds for run in runs]
-    # A message is at most what a whole tree sends one way.
+    # A message is at most as large as all messages of a tree in one direction.
     shapes = tuple(dict.fromkeys((*cost.sent, *cost.answered)))
     return Calibration(
         once_here=_solve(cost.once_here, units, [run.once_here for run in runs], least),
@@ -91,7 +91,7 @@ def fit(protocol: str, runs: Sequence[Measured]) -> Calibration:
 
 
 def in_turn(turns: InTurn, first: Calibration, later: Calibration) -> Calibration:
-    """The first tree, and all that is done once, as in one protocol, all other trees as in another."""
+    """The first tree and all one-time work from one protocol, all other trees from another."""
     of_all = cost_of(turns.first)
 
     def joined(name: str) -> UnitCosts:
@@ -104,7 +104,7 @@ def in_turn(turns: InTurn, first: Calibration, later: Calibration) -> Calibratio
 
 
 def _jobs(protocol: str) -> Iterator[PlannedJob]:
-    """Shapes in which rows, columns, levels, bins and trees differ, so that their costs can be told apart."""
+    """Shapes that differ in rows, columns, levels, bins and trees, so that their costs can be separated."""
     cost = cost_of(protocol)
     far = cost.reach
     if protocol_named(protocol).setting == "horizontal":
@@ -124,7 +124,7 @@ def _jobs(protocol: str) -> Iterator[PlannedJob]:
 
 
 def _scale(protocol: str, job: PlannedJob) -> int:
-    """Rows of the smallest run, of a protocol that does not declare them: as many as take a moment."""
+    """Rows of the smallest run of a protocol that does not declare them: as many as take `_MOMENT` seconds."""
     while job.rows < _MANY_ROWS and measure(protocol, job).seconds < _MOMENT:
         job = replace(job, rows=3 * job.rows)
     return job.rows
@@ -133,7 +133,7 @@ def _scale(protocol: str, job: PlannedJob) -> int:
 def _solve(
     names: Sequence[str], units: Sequence[Units], measured: Sequence[float], least: Sequence[float] = ()
 ) -> UnitCosts:
-    """`least`: what is less need not be met more closely than this."""
+    """Non-negative least squares of relative errors; errors are relative to at least `least`."""
     if not names:
         return {}
     optimize: Any = import_module("scipy.optimize")
@@ -145,11 +145,11 @@ def _solve(
     return dict(zip(names, found.tolist(), strict=True))
 
 
-# --- kept between commands ----------------------------------------------------------------------------------
+# --- cache --------------------------------------------------------------------------------------------------
 
 
 def cache_file() -> Path:
-    """Where calibrations are kept: the user's cache, as the system has it."""
+    """The file that stores calibrations, in the user's cache folder."""
     if sys.platform == "darwin":
         base = Path.home() / "Library" / "Caches"
     elif sys.platform == "win32":
@@ -160,41 +160,38 @@ def cache_file() -> Path:
 
 
 def load_calibrations(file: Path) -> dict[str, Calibration]:
-    """Those of this machine and release; none where there is no file, or it is of another."""
+    """The calibrations of this machine and release; empty if there is no file, or one of another machine or release."""
     try:
         kept: Any = json.loads(file.read_text(encoding="utf-8"))
-        if kept["format"] != _FORMAT or kept["of"] != _whose():
+        if kept["format"] != _FORMAT or kept["of"] != _origin():
             return {}
         return {str(name): Calibration(**costs) for name, costs in cast(dict[str, Any], kept["protocols"]).items()}
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, KeyError, TypeError):
-        raise UnreadableFile(
-            f"{file} is not a calibration", "remove it, and veilboost plan --calibrate again"
-        ) from None
+        raise UnreadableFile(f"{file} is not a calibration", "remove it, and run veilboost plan --calibrate") from None
 
 
 def save_calibrations(file: Path, found: Mapping[str, Calibration]) -> None:
     kept = {name: vars(each) for name, each in found.items()}
-    text = json.dumps({"format": _FORMAT, "of": _whose(), "protocols": kept}, indent=1)
+    text = json.dumps({"format": _FORMAT, "of": _origin(), "protocols": kept}, indent=1)
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_suffix(".partial")
     partial.write_text(text + "\n", encoding="utf-8")
     partial.replace(file)
 
 
-def _whose() -> dict[str, str]:
-    """A home folder may be shared between machines."""
+def _origin() -> dict[str, str]:
+    """Identifies this machine and release: machines may share a home folder."""
     return {"release": __version__, "machine": platform.node(), "processor": platform.machine()}
 
 
-# --- small runs on this machine, and what they took ----------------------------------------------------------------
+# --- measuring small runs ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Processor seconds of the driving side and of all others together, before the first round and in all rounds; and
-    what crossed."""
+    """CPU seconds of the driver (here) and of all others (there), before the first round and in rounds; and traffic."""
 
     job: PlannedJob
     once_here: float
@@ -212,9 +209,9 @@ class Measured:
 
 
 def measure(protocol: str, job: PlannedJob, seed: int = 0) -> Measured:
-    """Train such a job in this process on drawn numbers, one thread at each party.
+    """Train such a job in this process on random data, with one thread per party.
 
-    Seconds are the processor's, so a busy machine does not matter much.
+    Seconds are CPU seconds, so a busy machine matters little.
     """
     config = TrainingConfig(
         objective="binary",
@@ -243,15 +240,15 @@ def measure(protocol: str, job: PlannedJob, seed: int = 0) -> Measured:
 
 
 class Meter:
-    """Processor seconds of the driver and of the handlers that it waits for, before the first round and from there on.
+    """CPU seconds of the driver and of the handlers that it waits for, before the first round and after.
 
-    The clock is read beside the processor's time wherever a handler begins or ends: where others use the machine too,
-    a second of the clock is worth now more, now less.
+    Wall-clock and CPU time are read together wherever a handler starts or ends: on a shared machine, a second of
+    wall-clock time is worth a varying amount of CPU time.
     """
 
     def __init__(self) -> None:
-        self._stamps: list[tuple[float, float]] = []  # of the clock and of the processor: begin, end, begin, end ...
-        self._first: tuple[float, float] | None = None  # when the first round ended, and how long it was
+        self._stamps: list[tuple[float, float]] = []  # wall-clock and CPU time: begin, end, begin, end ...
+        self._first: tuple[float, float] | None = None  # when the first round ended, and its duration
         self._begin = self._now()
 
     def timed(self, handler: Handler) -> Handler:
@@ -262,7 +259,7 @@ class Meter:
         return handle
 
     def elsewhere(self, work: Callable[[], Result]) -> Result:
-        """Do what a real driver would have others do."""
+        """Time work that other parties do in a real federation."""
         self._stamps.append(self._now())
         done = work()
         self._stamps.append(self._now())
@@ -289,20 +286,20 @@ class Meter:
         return time.perf_counter(), time.process_time()
 
 
-Run = tuple[Mapping[PartyName, Transcript], PartyName, int]  # and who drove it, in how many exchanges
+Run = tuple[Mapping[PartyName, Transcript], PartyName, int]  # transcripts, driver and number of exchanges
 
 
 def _vertical(protocol: str, tables: Mapping[PartyName, PartyTable], config: TrainingConfig, meter: Meter) -> Run:
-    """As `simulate_training`, with a meter between the parties."""
+    """Like `simulate_training`, with a meter between the parties."""
     spec = protocol_named(protocol)
     transcripts = {name: Transcript(name) for name in tables}
     channels: dict[PartyName, Channel] = {}
     for name, table in tables.items():
         if name != DRIVER:
             opened = partial(PassiveSession, spec, name, table)
-            side = meter.elsewhere(opened).side
+            role = meter.elsewhere(opened).side
             channels[name] = MemoryChannel(
-                meter.timed(side.handle), Catalogue(spec.messages), transcripts[DRIVER], transcripts[name]
+                meter.timed(role.handle), Catalogue(spec.messages), transcripts[DRIVER], transcripts[name]
             )
     peers = Peers(channels)
     job = TrainingJob(spec, config, tuple(tables))
@@ -313,9 +310,9 @@ def _vertical(protocol: str, tables: Mapping[PartyName, PartyTable], config: Tra
 def _horizontal(protocol: str, tables: Mapping[PartyName, PartyTable], config: TrainingConfig, meter: Meter) -> Run:
     completed = settle(protocol_named(protocol, "horizontal"), config)
     opened = partial(HorizontalFederation, protocol, tables, completed, threads=1, watcher=meter.watch)
-    federation = meter.elsewhere(opened)  # participants look through their tables
-    for side in federation.participants.values():
-        setattr(side, "handle", meter.timed(side.handle))  # noqa: B010 - it is looked up when it is called
+    federation = meter.elsewhere(opened)  # participants read their tables
+    for role in federation.participants.values():
+        setattr(role, "handle", meter.timed(role.handle))  # noqa: B010 - looked up on every call
     found = federation.train()
     return found.transcripts, SERVER, found.rounds
 
@@ -323,12 +320,12 @@ def _horizontal(protocol: str, tables: Mapping[PartyName, PartyTable], config: T
 def _tables(job: PlannedJob, seed: int) -> dict[PartyName, PartyTable]:
     rng = np.random.default_rng(seed)
     if not job.participants:
-        whole = _drawn(rng, job.rows, sum(job.features))
-        label = _labels(rng, whole)
+        columns = _drawn(rng, job.rows, sum(job.features))
+        label = _labels(rng, columns)
         edges = np.cumsum([0, *job.features])
         names = [DRIVER, *(f"passive{at}" for at in range(1, len(job.features)))]
         ids = np.arange(job.rows)
-        tables = {name: PartyTable(ids.copy(), whole[edges[at] : edges[at + 1]]) for at, name in enumerate(names)}
+        tables = {name: PartyTable(ids.copy(), columns[edges[at] : edges[at + 1]]) for at, name in enumerate(names)}
         return tables | {DRIVER: PartyTable(ids, tables[DRIVER].columns, label)}
     shares = np.array_split(np.arange(job.rows), job.participants)
     found: dict[PartyName, PartyTable] = {}
@@ -343,6 +340,6 @@ def _drawn(rng: np.random.Generator, rows: int, columns: int) -> tuple[Column, .
 
 
 def _labels(rng: np.random.Generator, columns: tuple[Column, ...]) -> Any:
-    """They depend on every other column, so that trees split at every level and by both sides."""
+    """Labels that depend on every second column, so that trees split at every level and by all parties."""
     score = np.sum([each.values for each in columns[::2]], axis=0)
     return (score + rng.normal(scale=np.std(score), size=len(score)) > 0).astype(np.float64)

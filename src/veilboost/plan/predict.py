@@ -1,4 +1,4 @@
-"""The work of a job in units that depend on no machine, and from the costs of units its time, bytes and memory."""
+"""The work of a job in machine-independent units, and its time, bytes and memory from the costs of units."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from veilboost.protocols.registry import protocol_named
 from veilboost.wire.transcript import Network
 
 UnitCosts = Mapping[str, float]  # by unit
-FOR_EACH = ("cells", "slots_p", "crossed")  # common units of the active party that it does for every passive one apart
+FOR_EACH = ("cells", "slots_p", "crossed")  # units of work that the active party repeats for every passive party
 PROGRAM = 60e6  # bytes of the interpreter and its libraries
-CACHED_ROWS = 250_000  # about as many as a processor's caches hold the state of
-CLOSE_ROWS = 32_000  # a column of as many is no more than malloc keeps at hand
+CACHED_ROWS = 250_000  # about as many as fit into a processor's caches
+CLOSE_ROWS = 32_000  # rows of a column that malloc serves from memory it already has
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """UnitCosts of a protocol's units: seconds before the first round and in rounds, here and there; bytes sent and
-    answered, answers waited for, and the largest message."""
+    """Unit costs of a protocol: seconds before the first round and in rounds, at the driver (here) and others (there);
+    bytes sent and answered, round trips, and the largest message."""
 
     once_here: UnitCosts
     once_there: UnitCosts
@@ -54,10 +54,10 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a job would take. Seconds of others are those of the slowest: they work at the same time.
+    """The predicted cost of a job. The seconds of others are those of the slowest: they work in parallel.
 
-    `together` is what all parties would take one after the other in one process, as a simulation does, and
-    `memory_together` what that process would need.
+    `together` are the seconds of all parties one after the other in one process, as in a simulation, and
+    `memory_together` is the memory of that process.
     """
 
     protocol: str
@@ -86,7 +86,7 @@ class Prediction:
 
 
 def predict(protocol: str, job: PlannedJob, costs: Calibration, network: Network | None = None) -> Prediction:
-    """One thread at each party, each on a machine like this one."""
+    """Predict the cost with one thread per party, each on a machine like this one."""
     cost = cost_of(protocol)
     if job.participants:
         work = units_of(cost, job)
@@ -122,7 +122,7 @@ def predict(protocol: str, job: PlannedJob, costs: Calibration, network: Network
 
 
 def _for_all(cost: Cost, each: Sequence[Units]) -> Units:
-    """The active party's work with all passive ones: its own columns once, what it does for each of them for each."""
+    """The active party's work with all passive parties: its own columns once, and the work that it repeats for each."""
     first, apart = dict(each[0]), {*FOR_EACH, *cost.for_each}
     for name in first:
         if name == "table_p" or name.removeprefix("first_").removeprefix("later_") in apart:
@@ -139,7 +139,7 @@ def _cost(costs: UnitCosts, work: Units) -> float:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes that are needed at once: by the driver, by the other that needs most, by all in one process."""
+    """Peak bytes: of the driver, of the other party that needs most, of all parties in one process."""
 
     here: float
     others: float
@@ -147,7 +147,7 @@ class Memory:
 
 
 def memory_of(protocol: str, job: PlannedJob, message: float) -> Memory:
-    """`message`: the largest; a party that sends or reads it has its frame beside it."""
+    """Predict peak memory. `message` is the largest message; a party also holds its encoded frame."""
     needs, n, column = protocol_named(protocol).memory, float(job.rows), VALUE + BIN
     if job.participants:
         each = [needs(job, job.features[0])] * job.participants
@@ -175,7 +175,7 @@ def memory_of(protocol: str, job: PlannedJob, message: float) -> Memory:
 
 
 def cost_of(protocol: str) -> Cost:
-    """What a protocol declares; what the work of most is made of, where it declares nothing."""
+    """The units that a protocol declares, or the common ones if it declares none."""
     spec = protocol_named(protocol)
     if spec.cost is None:
         return VERTICAL_COST if spec.setting == "vertical" else HORIZONTAL_COST
@@ -204,7 +204,7 @@ def cost_of(protocol: str) -> Cost:
 
 
 def of_first(unit: str, cost: Cost) -> str:
-    """What is done once is done by the protocol of the first tree."""
+    """One-time work belongs to the protocol of the first tree."""
     return unit if unit in (*ONCE, *cost.once_here, *cost.once_there) else f"first_{unit}"
 
 
@@ -213,35 +213,35 @@ def of_later(unit: str) -> str:
 
 
 def units_of(cost: Cost, job: PlannedJob) -> Units:
-    """With one passive party; `predict` sees to others."""
+    """The units with one passive party; `predict` handles several."""
     return horizontal_units(job) if job.participants else vertical_units(cost, job, sum(job.passive))
 
 
 def vertical_units(cost: Cost, job: PlannedJob, passive: int) -> Units:
-    """The work between the active party and one passive one that has `passive` columns.
+    """The work between the active party and one passive party that has `passive` columns.
 
     start
         Once for the job.
     table_a, table_p, sorted_a, sorted_p, beyond_a, beyond_p
-        Values that each party bins, once; the comparisons that put every column in order for its cuts; and values of
-        rows that the processor's caches do not hold.
+        Values that each party bins, once; comparisons to sort every column for its cut points; and values of rows that
+        do not fit into the processor's caches.
     trees, levels
-        Times that something is done however many rows there are.
+        Work that does not depend on the number of rows.
     rows, row_levels, beyond
-        Rows whose gradients are computed; rows that are told where they went, level by level; those of them that the
-        processor's caches do not hold.
+        Rows whose gradients are computed; rows whose assignments are sent, level by level; those of them that do not
+        fit into the processor's caches.
     cells_a, cells_p, cells
-        Values that are added to a histogram, at either side; at the active party where it has everyone's bins.
+        Values that are added to a histogram, at either party; at the active party if it has all parties' bins.
     slots_a, slots_p
         Bins of all summed nodes.
     all_cells_a, all_cells_p, all_slots_a, all_slots_p
-        The same four where every node is summed, none derived from its sibling.
+        The same four if every node is summed and none is derived from its sibling.
     crossed
         A number for each row and candidate, at every level.
     first_..., later_...
-        The same of the first tree only, and of all others.
+        The same for the first tree only, and for all others.
 
-    Besides these a protocol has units of its own, see `Cost`.
+    A protocol can have further units, see `Cost`.
     """
     first, later = (_one_tree(cost, job, passive, is_first) for is_first in (True, False))
     n, others = float(job.rows), job.trees - 1
@@ -286,17 +286,17 @@ def _one_tree(cost: Cost, job: PlannedJob, passive: int, first: bool) -> Units:
 
 
 def horizontal_units(job: PlannedJob) -> Units:
-    """The work of all participants together, and of the server with them.
+    """The work of all participants and of the server.
 
     pairs
-        Participants with one another, once. extremes: columns of all participants.
+        Pairs of participants, once. extremes: columns of all participants.
     table
-        Values of all rows, once. sorted: comparisons that put them in order at each participant. beyond: those of
-        rows that do not stay in memory that is close. cells: values added to histograms.
+        Values of all rows, once. sorted: comparisons to sort them at each participant. beyond: values of rows that do
+        not fit into nearby memory. cells: values added to histograms.
     uploads, searches
-        Bins that a participant sends for all summed nodes; bins that are counted while cuts are looked for.
+        Bins that a participant sends for all summed nodes; bins that are counted in the quantile search.
     masks, pair_levels, pair_searches
-        What each participant does for every other one with these bins, and at each level.
+        The work of each participant for every other one on these bins, and at each level.
     """
     n, count, participants = float(job.rows), float(job.features[0]), float(job.participants)
     shape = tree_shape(job.rows, job.depth)

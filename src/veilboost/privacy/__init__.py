@@ -1,1 +1,1 @@
-"""What a protocol promises, what it released, and what that costs."""
+"""Privacy: a protocol's claims, its releases, and their cost."""

@@ -1,8 +1,7 @@
-"""What events cost together: an epsilon at a delta, by four ways of adding up.
+"""The cost of composed events: an epsilon at a delta, by four composition methods.
 
-Events are composed within one adjacency and one adversary: an epsilon says nothing about another change of the data,
-and parties that put together what they saw are asked for by `compose` over all of their events.
-All four are upper bounds; the least of them is the one to quote.
+Events are composed within one adjacency and one adversary: an epsilon holds for one kind of change of the data. For
+colluding parties, call `compose` with all of their events. All four methods give upper bounds; quote the smallest.
 """
 
 from __future__ import annotations
@@ -19,17 +18,18 @@ from veilboost.privacy.event import Adjacency, Event, ExactRelease, Exponential,
 from veilboost.types import Float64Array
 
 _Key = TypeVar("_Key")
-_ORDERS: Float64Array = 1.0 + np.geomspace(1e-3, 1e6, 4000)  # of Renyi divergence
-DEFAULT_DELTA = 1e-5  # of a policy that does not say, and of a job without a policy
-LARGEST_PLD = 2000.0  # an epsilon beyond it is no protection, and a distribution of losses not worth its memory
+_ORDERS: Float64Array = 1.0 + np.geomspace(1e-3, 1e6, 4000)  # orders of Renyi divergence
+DEFAULT_DELTA = 1e-5  # for policies without a delta, and for jobs without a policy
+LARGEST_PLD = 2000.0  # a larger epsilon is no protection, and a loss distribution not worth its memory
 
 
 @dataclass(frozen=True)
 class Composed:
-    """What one adversary's view costs under one adjacency, at `delta`.
+    """The cost of one adversary's view under one adjacency, at `delta`.
 
-    `releases` are with noise, `exact` without; an exact release has no finite epsilon whatever the noise beside it.
-    `basic`, `advanced`, `renyi` and `pld` (privacy loss distributions) are of the releases with noise alone.
+    `releases` counts releases with noise, `exact` those without; an exact release has no finite epsilon, whatever noise
+    other releases have. `basic`, `advanced`, `renyi` and `pld` (privacy loss distributions) cover only the releases
+    with noise.
     """
 
     delta: float
@@ -42,12 +42,12 @@ class Composed:
 
     @property
     def noised(self) -> float:
-        """The least bound for the releases with noise."""
+        """The smallest bound for the releases with noise."""
         return min(self.basic, self.advanced, self.renyi, self.pld)
 
     @property
     def epsilon(self) -> float:
-        """The least bound for everything that was seen."""
+        """The smallest bound for the whole view."""
         return math.inf if self.exact else self.noised
 
 
@@ -60,41 +60,41 @@ def by_adversary(events: Iterable[Event]) -> dict[tuple[Adjacency, str], list[Ev
 
 
 def compose(events: Iterable[Event], delta: float, *, convolve: bool = True) -> Composed:
-    """Compose events of one adjacency, one after the other, each possibly chosen by what came before.
+    """Compose events of one adjacency adaptively: each may depend on the earlier ones.
 
-    Without `convolve` the slow way, distributions of losses of unlike mechanisms, is left out.
+    `convolve=False` skips the slow method, loss distributions of different mechanisms.
     """
     if not 0 <= delta < 1:
         raise InvalidParameter(f"delta is {delta}", "give a number below 1, well below one over the rows")
     every = tuple(events)
     if len({event.adjacency for event in every}) > 1:
-        raise InvalidParameter("events of several adjacencies have no epsilon together", "compose each by itself")
+        raise InvalidParameter("events of several adjacencies have no common epsilon", "compose each separately")
     exact = sum(event.count for event in every if isinstance(event, ExactRelease))
     noised = [event for event in every if not isinstance(event, ExactRelease)]
     # Gaussians compose in closed form: squared Mahalanobis distances add up.
     distances = _counted((event.mahalanobis, event) for event in noised if isinstance(event, Gaussian))
-    together = math.sqrt(math.fsum(count * distance**2 for distance, count in distances.items()))
+    total_distance = math.sqrt(math.fsum(count * distance**2 for distance, count in distances.items()))
     others = _counted((_Cost.of(event), event) for event in noised if not isinstance(event, Gaussian))
     releases = sum(event.count for event in noised)
-    if delta == 0:  # only pure mechanisms have an epsilon there, and it adds up
-        pure = math.inf if together else _basic({}, others, delta)
+    if delta == 0:  # only pure mechanisms have a finite epsilon there, and epsilons add up
+        pure = math.inf if total_distance else _basic({}, others, delta)
         return Composed(delta, releases, exact, pure, math.inf, math.inf, math.inf)
     basic, advanced = _basic(distances, others, delta), _advanced(distances, others, delta)
-    renyi = _renyi(together, others, delta)
+    renyi = _renyi(total_distance, others, delta)
     if not others:
-        pld = gaussian_epsilon(together, delta)
+        pld = gaussian_epsilon(total_distance, delta)
     elif not convolve or min(basic, advanced, renyi) > LARGEST_PLD:
         pld = math.inf
     else:
         laplaces = [(cost.epsilon, count) for cost, count in others.items() if cost.law is Laplace]
         pures = [(cost.epsilon, count) for cost, count in others.items() if cost.law is not Laplace]
-        pld = convolved_epsilon(together, laplaces, pures, delta)
+        pld = convolved_epsilon(total_distance, laplaces, pures, delta)
     return Composed(delta, releases, exact, basic, advanced, renyi, pld)
 
 
 @dataclass(frozen=True)
 class _Cost:
-    """What a release without Gaussian noise costs: its pure epsilon, and the law of its losses."""
+    """The cost of a release without Gaussian noise: its pure epsilon, and the law of its losses."""
 
     law: type[Event]
     epsilon: float
@@ -105,12 +105,12 @@ class _Cost:
             return _Cost(Laplace, 1.0 / event.scale_over_sensitivity)
         if isinstance(event, Exponential):
             return _Cost(Exponential, event.epsilon)
-        # No mechanism of pure epsilon is worse than randomized response between two answers.
+        # The worst mechanism of a pure epsilon is randomized response between two answers.
         return _Cost(Pure, event.epsilon if isinstance(event, Pure) else math.inf)
 
 
 def _counted(pairs: Iterable[tuple[_Key, Event]]) -> dict[_Key, int]:
-    """Releases that cost the same, counted together: each cost is worked out once."""
+    """Count releases of the same cost, so that each cost is computed once."""
     counts: dict[_Key, int] = {}
     for key, event in pairs:
         counts[key] = counts.get(key, 0) + event.count
@@ -130,10 +130,10 @@ def gaussian_delta(mahalanobis: float, epsilon: float) -> float:
 
 
 def _log_phi(x: float) -> float:
-    """The logarithm of the normal distribution function, far into its tail."""
+    """The logarithm of the normal distribution function, accurate far into the tail."""
     if x > -30.0:
         return math.log(math.erfc(-x / math.sqrt(2.0)) / 2.0)
-    inverse = 1.0 / (x * x)  # the asymptotic series; what is left out is below 1e-11 of it
+    inverse = 1.0 / (x * x)  # the asymptotic series; its relative error is below 1e-11
     series = 1.0 - inverse * (1.0 - 3.0 * inverse * (1.0 - 5.0 * inverse * (1.0 - 7.0 * inverse)))
     return -x * x / 2.0 - math.log(-x * math.sqrt(2.0 * math.pi)) + math.log(series)
 
@@ -149,7 +149,7 @@ def gaussian_epsilon(mahalanobis: float, delta: float) -> float:
 
 
 def bisect(holds: Callable[[float], bool], low: float, high: float) -> float:
-    """Where `holds` turns from false (at `low`) to true (at `high`), on its true side."""
+    """The point where `holds` changes from false (at `low`) to true (at `high`); `holds` is true there."""
     for _ in range(200):
         middle = (low + high) / 2.0
         if not low < middle < high:
@@ -158,7 +158,7 @@ def bisect(holds: Callable[[float], bool], low: float, high: float) -> float:
     return high
 
 
-# --- four ways to add up ----------------------------------------------------------------------------------
+# --- four composition methods -----------------------------------------------------------------------------
 
 
 def _basic(distances: Mapping[float, int], others: Mapping[_Cost, int], delta: float) -> float:
@@ -167,11 +167,11 @@ def _basic(distances: Mapping[float, int], others: Mapping[_Cost, int], delta: f
 
 
 def _advanced(distances: Mapping[float, int], others: Mapping[_Cost, int], delta: float) -> float:
-    """Dwork, Rothblum and Vadhan, for unlike epsilons: sqrt(2 ln(1/d') sum e^2) + sum e (exp(e) - 1)."""
+    """Dwork, Rothblum and Vadhan, for different epsilons: sqrt(2 ln(1/d') sum e^2) + sum e (exp(e) - 1)."""
     spare = delta / 2.0 if distances else delta
     each = _each(distances, others, delta - spare)
     if any(epsilon > 100.0 for epsilon, _ in each):
-        return math.inf  # of no use there, and the exponential would overflow
+        return math.inf  # useless there, and the exponential would overflow
     squares = math.fsum(count * epsilon**2 for epsilon, count in each)
     drift = math.fsum(count * epsilon * math.expm1(epsilon) for epsilon, count in each)
     return math.sqrt(2.0 * math.log(1.0 / spare) * squares) + drift
@@ -183,9 +183,9 @@ def _each(distances: Mapping[float, int], others: Mapping[_Cost, int], delta: fl
     return gaussians + [(cost.epsilon, count) for cost, count in others.items()]
 
 
-def _renyi(together: float, others: Mapping[_Cost, int], delta: float) -> float:
+def _renyi(total_distance: float, others: Mapping[_Cost, int], delta: float) -> float:
     """Renyi divergences add up order by order; the best order gives epsilon."""
-    total = _ORDERS * together**2 / 2.0
+    total = _ORDERS * total_distance**2 / 2.0
     for cost, count in others.items():
         total = total + count * _divergence(cost)
     # Canonne, Kamath and Steinke 2020, Proposition 12.
@@ -208,19 +208,19 @@ def _divergence(cost: _Cost) -> Float64Array:
 
 # --- distributions of privacy losses -------------------------------------------------------------------------------
 #
-# The typed face of `dp_accounting`, loaded only when it is needed. The distributions are composed by hand: its own
-# event accountants know no Gaussian beside randomized response, and where a record is replaced they double a Gaussian's
-# sensitivity, which our events state already.
+# A typed wrapper of `dp_accounting`, imported on first use. The distributions are composed by hand: its own event
+# accountants do not support a Gaussian with randomized response, and for replaced records they double a Gaussian's
+# sensitivity, which our events already state.
 
 
-_INTERVAL = 1e-4  # the grid of losses; coarser where they are so many that a finer one would not fit
+_INTERVAL = 1e-4  # the grid of losses; coarser if a finer one would not fit into memory
 _CELLS = 8e6
 
 
 def convolved_epsilon(
     mahalanobis: float, laplaces: Sequence[tuple[float, int]], pures: Sequence[tuple[float, int]], delta: float
 ) -> float:
-    """Epsilon at `delta` of a Gaussian (0: none) beside Laplace and other pure mechanisms: (epsilon, count) each."""
+    """Epsilon at `delta` of a Gaussian (0: none) with Laplace and other pure mechanisms, (epsilon, count) each."""
     from dp_accounting.pld import privacy_loss_distribution  # pyright: ignore[reportMissingTypeStubs]
     from dp_accounting.pld.common import DifferentialPrivacyParameters  # pyright: ignore[reportMissingTypeStubs]
 
@@ -232,22 +232,22 @@ def convolved_epsilon(
         parts.append(losses.from_gaussian_mechanism(1.0 / mahalanobis, **grid))
     for epsilon, count in laplaces:
         parts.append(losses.from_laplace_mechanism(1.0 / epsilon, **grid).self_compose(count))
-    for epsilon, count in pures:  # no mechanism of pure epsilon is worse than the one of these two points
+    for epsilon, count in pures:  # the worst mechanism of a pure epsilon
         two_points: Any = losses.from_privacy_parameters(DifferentialPrivacyParameters(epsilon, 0.0), **grid)
         parts.append(two_points.self_compose(count))
-    whole = parts[0]
+    composed = parts[0]
     for part in parts[1:]:
-        whole = whole.compose(part)
-    return cast(float, whole.get_epsilon_for_delta(delta))
+        composed = composed.compose(part)
+    return cast(float, composed.get_epsilon_for_delta(delta))
 
 
-# --- what was spent, by the papers' own formulas and composed: both are data for people to read --------------------
+# --- spending, by the papers' own formulas and composed, for reports -----------------------------------------------
 
 
 def spending(events: Iterable[Event], delta: float) -> dict[str, Any]:
-    """`paper`: what the paper claims for each kind of release, by itself. `composed`: what each adversary's view costs.
+    """The spending of events: `paper` is the paper's claim for each kind of release, `composed` the cost of each view.
 
-    An infinite epsilon is a float; whoever writes JSON turns it into null. `exact_releases` says then why.
+    An infinite epsilon is a float, which JSON writers replace by null; `exact_releases` then gives the reason.
     """
     every = tuple(events)
     return {"delta": delta, "paper": _claims(every), "composed": _composed(every, delta)}

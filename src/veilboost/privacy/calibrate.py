@@ -1,4 +1,4 @@
-"""From a budget to noise: how much each mechanism needs so that all releases together cost no more."""
+"""Calibration: the noise of each mechanism such that all releases stay within a budget."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from veilboost.privacy.mechanism import check_epsilon
 
 @dataclass(frozen=True)
 class CalibrationRequest:
-    """What is to be protected how well, in a job of this size. A protocol's `calibrate` answers with its options.
+    """Privacy budgets for a job of this size. A protocol's `calibrate` returns matching options.
 
     `epsilon_active` and `delta_active` are the active party's budget (its labels), `epsilon_passive` and
-    `delta_passive` a passive party's (its features); None where there is none. `guess` is a probability with which a
-    label may be guessed from one release, for protocols that are calibrated by it. `features` and `bins` are of the
-    passive party. `options` are those of the protocol that are given by hand.
+    `delta_passive` a passive party's (its features); None means no budget. `guess` is the probability with which a
+    label may be guessed from one release, for protocols that are calibrated by it. `features` and `bins` are those of
+    the passive party. `options` are protocol options set by the user.
     """
 
     rows: int
@@ -39,14 +39,16 @@ class CalibrationRequest:
         for name in ("rows", "features", "bins", "trees", "depth"):
             if getattr(self, name) < 1:
                 raise InvalidParameter(f"{name} is {getattr(self, name)}", "give a number of at least 1")
-        for side in ("active", "passive"):
-            epsilon, delta = getattr(self, f"epsilon_{side}"), getattr(self, f"delta_{side}")
+        for role in ("active", "passive"):
+            epsilon, delta = getattr(self, f"epsilon_{role}"), getattr(self, f"delta_{role}")
             if epsilon is not None:
-                check_epsilon(epsilon, f"the {side} party's epsilon")
+                check_epsilon(epsilon, f"the {role} party's epsilon")
             if delta is not None:
-                check_delta(delta, f"the {side} party's delta")
+                check_delta(delta, f"the {role} party's delta")
         if self.epsilon_active is None and self.epsilon_passive is None and self.guess is None:
-            raise InvalidParameter("no budget is given", "give an epsilon for the active party, a passive one or both")
+            raise InvalidParameter(
+                "no budget is given", "give an epsilon for the active party, a passive party or both"
+            )
 
 
 def check_delta(delta: float, name: str = "delta") -> None:
@@ -55,7 +57,7 @@ def check_delta(delta: float, name: str = "delta") -> None:
 
 
 def gaussian_sigma(epsilon: float, delta: float, sensitivity: float = 1.0, releases: int = 1) -> float:
-    """The least sigma by the analytic Gaussian (Balle and Wang, 2018); k releases need sqrt(k) times as much."""
+    """The smallest sigma by the analytic Gaussian (Balle and Wang, 2018); k releases need sqrt(k) times as much."""
     check_epsilon(epsilon)
     check_delta(delta)
     few = 1.0
@@ -71,17 +73,17 @@ def gaussian_sigma(epsilon: float, delta: float, sensitivity: float = 1.0, relea
 def local_epsilon(epsilon: float, releases: int = 1, delta: float | None = None) -> float:
     """The epsilon of each of `releases` draws of Duchi, piecewise, hybrid or randomized response.
 
-    Without a delta epsilons add up; with one, the best of basic, advanced and Renyi composition counts.
+    Without a delta, epsilons add up; with one, the best of basic, advanced and Renyi composition is used.
     """
-    return _each(epsilon, releases, delta, lambda each, count: Duchi(each, **_ASKED, count=count))
+    return _each(epsilon, releases, delta, lambda each, count: Duchi(each, **_FIELDS, count=count))
 
 
 def exponential_epsilon(epsilon: float, releases: int = 1, delta: float | None = None) -> float:
     """The epsilon of each of `releases` private selections, which compose better than other pure mechanisms."""
-    return _each(epsilon, releases, delta, lambda each, count: Exponential(each, **_ASKED, count=count))
+    return _each(epsilon, releases, delta, lambda each, count: Exponential(each, **_FIELDS, count=count))
 
 
-_ASKED: dict[str, Any] = {
+_FIELDS: dict[str, Any] = {
     "what": "calibration",
     "adjacency": Adjacency.LABEL,
     "adversary": "",
@@ -97,7 +99,7 @@ def _each(epsilon: float, releases: int, delta: float | None, event: Callable[[f
     if delta is None:
         return epsilon / releases
     check_delta(delta)
-    # The plain share is always allowed; twice the whole is more than delta could ever pay for, or hardly less.
+    # An equal share is always allowed; twice the budget is more than delta allows, or hardly less.
     low, high = epsilon / releases, 2.0 * epsilon
 
     def too_much(each: float) -> bool:

@@ -1,9 +1,9 @@
 """Integer noise, sampled exactly: discrete Laplace and discrete Gaussian (Canonne, Kamath and Steinke, 2020).
 
-Floating-point noise has holes that tell the value it was added to; integer noise on a fixed-point grid has none. Both
-samplers rest on one question: is a uniform real number U below exp(-x)? Floats answer it for nearly all draws at once;
-where they cannot be sure, exact arithmetic decides, with as many further bits of U as that takes. So the result has
-the stated law exactly, at the speed of arrays.
+Floating-point noise has gaps that reveal the value it was added to; integer noise on a fixed-point grid has none. Both
+samplers need to decide whether a uniform real number U is below exp(-x). Floats decide this for nearly all draws at
+once; for the rest, exact arithmetic decides, with as many further bits of U as necessary. So the result has exactly the
+stated distribution, at the speed of arrays.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from veilboost.fixedpoint import from_ordered, to_ordered
 from veilboost.privacy.mechanism import Generator, words
 from veilboost.types import Float32Array, Float64Array, Int64Array
 
-LARGEST_SCALE = 2.0**40  # beyond it floats decide too little
+LARGEST_SCALE = 2.0**40  # beyond it floats decide too few draws
 _WORD = 64
-_AT_ONCE = 1 << 16  # draws: what they take stays in the caches
+_AT_ONCE = 1 << 16  # draws whose memory fits into the caches
 
 
 def discrete_laplace(generator: Generator, scale: float, count: int) -> Int64Array:
     """Integers with P(x) proportional to exp(-|x| / scale)."""
     _check(scale)
-    return _in_turns(lambda some: _laplace(generator, scale, some), count)
+    return _in_chunks(lambda some: _laplace(generator, scale, some), count)
 
 
 def _laplace(generator: Generator, scale: float, count: int) -> Int64Array:
@@ -46,7 +46,7 @@ def _laplace(generator: Generator, scale: float, count: int) -> Int64Array:
 def discrete_gaussian(generator: Generator, sigma: float, count: int) -> Int64Array:
     """Integers with P(x) proportional to exp(-x^2 / (2 sigma^2)). The variance is at most sigma^2."""
     _check(sigma)
-    return _in_turns(lambda some: _gaussian(generator, sigma, some), count)
+    return _in_chunks(lambda some: _gaussian(generator, sigma, some), count)
 
 
 def _gaussian(generator: Generator, sigma: float, count: int) -> Int64Array:
@@ -61,7 +61,7 @@ def _gaussian(generator: Generator, sigma: float, count: int) -> Int64Array:
         coin = words(generator, missing.size)
         chance, tossed = np.exp(-exponent), coin.astype(np.float64) * 2.0**-_WORD
         kept = tossed < chance
-        # Rounding moves the exponent by less than 2^-38: |x| stays below 50 sigma, and sigma^2 cancels nothing else.
+        # Rounding changes the exponent by less than 2^-38: |x| stays below 50 sigma, and sigma^2 cancels nothing else.
         for place in np.flatnonzero(np.abs(tossed - chance) < 2.0**-34):
             exact = (abs(int(proposed[place])) - square / proposal) ** 2 / (2 * square)
             kept[place] = _Uniform(int(coin[place]), generator).is_below_exp(exact)
@@ -71,14 +71,14 @@ def _gaussian(generator: Generator, sigma: float, count: int) -> Int64Array:
 
 
 def _geometric(generator: Generator, scale: float, count: int) -> Int64Array:
-    """Integers from 0 with P(at least k) = exp(-k / scale): the whole part of -scale ln U."""
+    """Integers from 0 with P(at least k) = exp(-k / scale): the integer part of -scale ln U."""
     coin = words(generator, count)
     middle: Float64Array = coin.astype(np.float64) + 0.5
     real = scale * (_WORD * math.log(2.0) - np.log(middle))
     size = np.floor(real)
-    # How far the 64 known bits of U and the rounding of the logarithm may move it.
-    doubt = scale * (1.0 / middle + 2.0**-45)
-    for place in np.flatnonzero(np.abs(real - np.rint(real)) <= doubt):
+    # The error from the 64 known bits of U and from rounding the logarithm.
+    error = scale * (1.0 / middle + 2.0**-45)
+    for place in np.flatnonzero(np.abs(real - np.rint(real)) <= error):
         size[place] = _exact_geometric(int(coin[place]), Fraction(scale), generator)
     return size.astype(np.int64)
 
@@ -94,14 +94,14 @@ def _exact_geometric(word: int, scale: Fraction, generator: Generator) -> int:
 
 
 class _Uniform:
-    """A uniform real number of which as many bits are known as were needed so far."""
+    """A uniform real number; its bits are drawn as they are needed."""
 
     def __init__(self, word: int, generator: Generator) -> None:
         self._value, self._bits = word, _WORD
         self._generator = generator
 
     def minus_log(self) -> float:
-        """About -ln U, with bits enough to be near it."""
+        """Approximately -ln U."""
         self._extend()
         return self._bits * math.log(2.0) - math.log(self._value or 1)
 
@@ -125,7 +125,7 @@ class _Uniform:
         self._bits += _WORD
 
 
-def _in_turns(draw: Callable[[int], Int64Array], count: int) -> Int64Array:
+def _in_chunks(draw: Callable[[int], Int64Array], count: int) -> Int64Array:
     drawn = np.empty(count, dtype=np.int64)
     for first in range(0, count, _AT_ONCE):
         drawn[first : first + _AT_ONCE] = draw(min(_AT_ONCE, count - first))
@@ -137,24 +137,24 @@ def _check(scale: float) -> None:
         raise InvalidParameter(f"the scale of integer noise is {scale}", "give a number above 0, up to 2^40")
 
 
-LEVELS = 20  # sign, 8 bits of exponent and 11 of mantissa: cuts are good to one part in 2048
-TABLES = LEVELS + 1  # with the count of all values that are not missing
+LEVELS = 20  # sign, 8 bits of exponent and 11 of mantissa: cut points are precise to one part in 2048
+TABLES = LEVELS + 1  # one more for the count of all values that are not missing
 
 
 def cell_counts(values: Float32Array) -> Int64Array:
-    """How many values that are not missing lie in each cell of the last level; for pieces of a column they add up."""
+    """The number of non-missing values in each cell of the last level; counts of parts of a column add up."""
     cells = to_ordered(values[~np.isnan(values)]) >> np.uint32(32 - LEVELS)
     return np.bincount(cells, minlength=1 << LEVELS)
 
 
 def noisy_cuts(generator: Generator, counts: Int64Array, bins: int, sigma: float) -> Float32Array:
-    """Cuts near the quantiles k / bins of a column, from its `cell_counts`; `sigma` is the noise of every count.
+    """Cut points near the quantiles k / bins of a column, from its `cell_counts`; `sigma` is the noise of every count.
 
-    They are found by descending a tree of counts that halves the range of float32 in the order of its bits, and so does
-    not depend on the data. A level is one table of counts; one person's value leaves one cell and enters another: an L2
-    distance of sqrt 2. Where several quantiles fall between the same two cuts, or nowhere, there are fewer.
+    The search descends a tree of counts that halves the range of float32 in the order of its bits, so the tree does not
+    depend on the data. A level is one table of counts; changing one person's value moves it from one cell to another,
+    an L2 distance of sqrt 2. If several quantiles fall into the same cell, or into none, there are fewer cut points.
     """
-    below = np.concatenate(([0], counts.cumsum()))  # how many values lie in cells before each
+    below = np.concatenate(([0], counts.cumsum()))  # the number of values in the cells before each
     total = int(below[-1]) + int(discrete_gaussian(generator, sigma, 1)[0])
     rank = np.arange(1, bins) * (max(total, 1) / bins)
     start, before = np.zeros(bins - 1, dtype=np.int64), np.zeros(bins - 1)

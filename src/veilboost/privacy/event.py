@@ -1,7 +1,7 @@
-"""What was released, as facts: one event per draw of noise that leaves its party.
+"""Privacy events: one event per draw of noise that leaves its party.
 
-An event says by which mechanism, with which noise, about whose data and to whom. It computes nothing: accountants
-read events, and nothing else turns noise into an epsilon.
+An event records the mechanism, the noise, whose data it concerns and who receives it. It computes nothing: only
+accountants turn events into an epsilon.
 """
 
 from __future__ import annotations
@@ -17,32 +17,36 @@ from veilboost.errors import InvalidParameter
 
 
 class Adjacency(StrEnum):
-    """Which change of the data the noise is to hide; without it an epsilon means nothing."""
+    """The change of the data that the noise hides. An epsilon has no meaning without it."""
 
-    LABEL = "label"  # one person's label is another
-    ACTIVE_RECORD = "active record"  # one person's label and active features are others
-    PASSIVE_RECORD = "passive record"  # one person's passive features are others
-    SAME_SIDES = "passive record, same sides"  # the same, and they lie on the same sides of all cuts that win
-    RECORD = "record"  # one person's whole row is another, where participants hold rows
+    LABEL = "label"  # one person's label changes
+    ACTIVE_RECORD = "active record"  # one person's label and active features change
+    PASSIVE_RECORD = "passive record"  # one person's passive features change
+    SAME_ASSIGNMENTS = "passive record, same assignments"  # and no left/right assignment of a winning split changes
+    RECORD = "record"  # one person's whole row changes (horizontally partitioned data)
     VECTOR = "vector"  # everything may change: local privacy of whole vectors
+
+    @classmethod
+    def _missing_(cls, value: object) -> Adjacency | None:
+        return cls.SAME_ASSIGNMENTS if value == "passive record, same sides" else None  # in ledgers of release 0.1.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """A release. Equal events are the same release, told again; whatever differs is another release."""
+    """A release. Equal events are the same release, reported again; an event that differs is another release."""
 
     kind: ClassVar[str] = ""
 
-    what: str  # was released, in words
+    what: str  # what was released, in words
     adjacency: Adjacency  # the change that the stated noise hides
     adversary: str  # who sees the release, e.g. "passive parties"
     protocol: str
     release: str  # a name that no other release of the job has, e.g. "round 3 level 2 gradients"
-    # A digest of what the noise was drawn for (of the request, never of the secret), where one release name may be
-    # asked for with different content. Other content is other noise and is counted again.
+    # A digest of the request that the noise was drawn for (never of the secret), if one release name can be requested
+    # with different content. Different content gets different noise and is counted again.
     content: str = ""
-    count: int = 1  # so many identical releases on the same data, composed one after the other
-    # What the paper's own formula claims for this release (for all `count` of them), where there is a paper.
+    count: int = 1  # number of identical releases on the same data, composed sequentially
+    # The claim of the paper's own formula for this release (for all `count` of them), if there is a paper.
     paper_epsilon: float | None = None
     paper_delta: float | None = None
 
@@ -55,11 +59,11 @@ class Event:
                 raise InvalidParameter(f"{name} of {self.release} is {value}", "give a finite number of at least 0")
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON can hold it; `event_from_dict` reads it back."""
+        """The event as JSON values; `event_from_dict` reads them back."""
         return {"kind": self.kind, **asdict(self), "adjacency": str(self.adjacency)}
 
     def canonical(self) -> str:
-        """The one spelling of this event, for digests and for telling releases apart."""
+        """The canonical text of this event, for digests and for comparing releases."""
         return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
@@ -112,14 +116,14 @@ class Duchi(Pure):
 
 @dataclass(frozen=True)
 class Piecewise(Pure):
-    """One value in [-1, 1] becomes one of an interval, likelier near the value (Wang et al.)."""
+    """One value in [-1, 1] becomes one of an interval, more likely near the value (Wang et al.)."""
 
     kind: ClassVar[str] = "piecewise"
 
 
 @dataclass(frozen=True)
 class Hybrid(Pure):
-    """Piecewise or Duchi by the toss of a coin (Wang et al.)."""
+    """Piecewise or Duchi, chosen at random (Wang et al.)."""
 
     kind: ClassVar[str] = "hybrid"
 
@@ -139,29 +143,29 @@ class RandomizedResponse(Pure):
 
 @dataclass(frozen=True)
 class Exponential(Pure):
-    """One of several candidates is selected, likelier the more useful it is (exponential mechanism)."""
+    """One of several candidates is selected, more likely the higher its utility (exponential mechanism)."""
 
     kind: ClassVar[str] = "exponential"
 
 
 @dataclass(frozen=True)
 class ExactRelease(Event):
-    """The value itself is shown: no noise, no finite epsilon."""
+    """The value itself is released: no noise, no finite epsilon."""
 
     kind: ClassVar[str] = "exact"
-    rows: int | None = None  # of how many rows; None where that does not apply
-    bins: int | None = None  # for how many bins of columns
-    # Whether an owner's limits on epsilon count it as infinite. What a protocol without noise shows is not counted: the
-    # policy judges such a protocol by its status.
+    rows: int | None = None  # number of rows concerned; None if not applicable
+    bins: int | None = None  # number of bins of columns concerned
+    # Whether an owner's limits on epsilon count it as infinite. Releases of a protocol without noise are not counted:
+    # the policy judges such a protocol by its status.
     counted: bool = True
 
     def to_dict(self) -> dict[str, Any]:
-        """Without what is not said, so that what earlier releases wrote is spelled as it was."""
+        """Without default values, so that events of earlier versions keep their canonical text."""
         fields = super().to_dict()
-        return {name: value for name, value in fields.items() if (name, value) not in _NOT_SAID}
+        return {name: value for name, value in fields.items() if (name, value) not in _OMITTED}
 
 
-_NOT_SAID: tuple[tuple[str, Any], ...] = (("rows", None), ("bins", None), ("counted", True))
+_OMITTED: tuple[tuple[str, Any], ...] = (("rows", None), ("bins", None), ("counted", True))
 
 
 KINDS: Mapping[str, type[Event]] = {
@@ -171,41 +175,41 @@ KINDS: Mapping[str, type[Event]] = {
 
 
 def event_from_dict(fields: Mapping[str, Any]) -> Event:
-    """What `to_dict` wrote."""
+    """Read an event that `to_dict` wrote."""
     rest = dict(fields)
     try:
         cls = KINDS[rest.pop("kind")]
         rest["adjacency"] = Adjacency(rest["adjacency"])
         return cls(**rest)
     except (KeyError, TypeError, ValueError) as problem:
-        raise InvalidParameter("this is not a privacy event", "read what `to_dict` wrote") from problem
+        raise InvalidParameter("this is not a privacy event", "give the output of `Event.to_dict`") from problem
 
 
-# --- where releases are booked: every draw of noise is spent here before the release leaves its party --------------
+# --- accounts: every draw of noise is booked before the release leaves its party ------------------------------------
 
 
 class Account(Protocol):
-    """One party's book for one job."""
+    """One party's account for one job."""
 
     def spend(self, *events: Event) -> None:
-        """Book releases, before they leave.
+        """Book releases before they leave.
 
         The same event again (a retry, a resumed job) is the same release and costs nothing: its noise is drawn from
-        the same key. An event that differs in anything, under the same release name too, is booked beside it: what
-        was seen twice is counted twice.
+        the same key. An event that differs in any field, even under the same release name, is booked in addition:
+        what was revealed twice is counted twice.
         """
         ...
 
 
 class MemoryAccount:
-    """A book in memory, for simulations and tests."""
+    """An account in memory, for simulations and tests."""
 
     def __init__(self) -> None:
         self._events: dict[Event, None] = {}  # in order, each once
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """What was spent, in order."""
+        """The booked events, in order."""
         return tuple(self._events)
 
     def spend(self, *events: Event) -> None:

@@ -1,9 +1,9 @@
-"""A party's privacy ledger: every release of its data, over all jobs, in one file that only grows.
+"""A party's privacy ledger: every release of its data, over all jobs, in one append-only file.
 
-SQLite, so that jobs at the same time do not harm each other. Rows can be added and nothing else: triggers refuse the
-rest, and each row carries a hash over itself and the row before, so that what was edited, reordered or cut out in
-spite of them is found. That rows at the end are missing no chain can tell; a small file beside the ledger remembers
-how far it went, and an export states the last hash for whoever wants to remember it elsewhere.
+The file is an SQLite database, so that concurrent jobs are safe. Triggers refuse everything except appending rows. Each
+row has a hash of itself and the previous row, which detects edited, reordered or removed rows. A chain cannot detect
+missing rows at the end: a small file beside the ledger stores its head, and an export states the last hash, which an
+auditor can keep elsewhere.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from veilboost.privacy.event import Adjacency, Event, ExactRelease, event_from_d
 
 Entry = Literal["spent", "reserved", "closed"]
 FIRST = "0" * 64  # the hash before the first row
-_PATIENCE = 60.0  # seconds to wait for another job's transaction
+_LOCK_TIMEOUT = 60.0  # seconds to wait for another job's transaction
 _TABLES = (
     """CREATE TABLE IF NOT EXISTS ledger (number INTEGER PRIMARY KEY, at REAL NOT NULL, job TEXT NOT NULL,
        entry TEXT NOT NULL, body TEXT NOT NULL, hash TEXT NOT NULL)""",
@@ -43,7 +43,7 @@ _LAST = "SELECT number, hash FROM ledger ORDER BY number DESC LIMIT 1"
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the ledger. The body is an event, or what was reserved."""
+    """One row of the ledger. The body is an event or a reservation."""
 
     number: int
     at: float
@@ -59,7 +59,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Head:
-    """How far a ledger goes: the number of rows, and the last hash."""
+    """The head of a ledger: the number of rows, and the last hash."""
 
     rows: int
     hash: str
@@ -67,10 +67,10 @@ class Head:
 
 @dataclass(frozen=True)
 class JobTotal:
-    """What one job cost: the epsilon of what was spent, and what is still set aside for it.
+    """The cost of one job: the epsilon of its releases, and the epsilon still reserved for it.
 
-    `epsilon` is what limits count: infinite where a protocol with noise also shows something exactly. `bounded` is the
-    epsilon of what left with noise alone; `exact` counts what left without.
+    Limits apply to `epsilon`: it is infinite if a protocol with noise also releases something exactly. `bounded` is the
+    epsilon of the releases with noise alone; `exact` counts those without.
     """
 
     job: str
@@ -87,7 +87,7 @@ class JobTotal:
 
 @dataclass(frozen=True)
 class ExactTotal:
-    """One kind of value that left without noise: to whom, by which protocol, of how many rows and bins at most."""
+    """One kind of value released without noise: receiver, protocol, and the largest numbers of rows and bins."""
 
     to: str
     protocol: str
@@ -111,7 +111,7 @@ class Ledger:
     # --- writing ----------------------------------------------------------------------------------------
 
     def append(self, job: str, *events: Event) -> bool:
-        """Book releases; False if this job has booked the very same before (a retry), which costs nothing."""
+        """Book releases; False if this job has already booked the same events (a retry), which costs nothing."""
         new = False
         with self._writing() as connection:
             for body in [event.canonical() for event in events]:
@@ -124,23 +124,23 @@ class Ledger:
         return new
 
     def reserve(self, job: str, epsilon: float, delta: float, approve: Callable[[], None]) -> int:
-        """Set epsilon aside for a job that is about to start, if `approve` does not raise.
+        """Reserve epsilon for a job that is about to start, unless `approve` raises.
 
-        Both happen in one transaction, so that what `approve` reads here of other jobs still holds: two jobs cannot
-        take the same epsilon. A job that reserves again replaces what it reserved before. Returns the row's number.
+        Both happen in one transaction, so that two jobs cannot take the same epsilon. A new reservation of a job
+        replaces its previous one. Returns the row's number.
         """
         if not epsilon >= 0:
             raise InvalidParameter(f"a job would reserve an epsilon of {epsilon}", "plan a number of at least 0")
         with self._writing() as connection:
             approve()
-            # JSON has no infinity; `float` reads a text as well.
+            # JSON has no infinity; `float` also reads text.
             body = json.dumps({"epsilon": str(float(epsilon)), "delta": delta})
             return self._add(connection, job, "reserved", body)
 
     def close(self, job: str, reservation: int | None = None) -> None:
-        """A job has ended: what it spent counts from now on, not what was set aside for it.
+        """Close a job: from now on its releases count, not its reservation.
 
-        Only if `reservation` is still its last one, where it is given: the job may have been taken up again since.
+        If `reservation` is given, the job is closed only if this is its last one: it may have been resumed since.
         """
         with self._writing() as connection:
             last = connection.execute(
@@ -153,7 +153,7 @@ class Ledger:
     def _add(self, connection: sqlite3.Connection, job: str, entry: Entry, body: str) -> int:
         last = connection.execute(_LAST).fetchone()
         number, previous = last or (0, FIRST)
-        self._check_reach(number)
+        self._check_end(number)
         row = Row(number + 1, time.time(), job, entry, body, "")
         values = (row.number, row.at, job, entry, body, row.hashed_after(previous))
         connection.execute("INSERT INTO ledger VALUES (?, ?, ?, ?, ?, ?)", values)
@@ -166,7 +166,7 @@ class Ledger:
             if not self.path.exists() or self.path.stat().st_size == 0:
                 return ()
             where = f"{self.path.resolve().as_uri()}?mode=ro"
-            with closing(sqlite3.connect(where, uri=True, timeout=_PATIENCE)) as connection:
+            with closing(sqlite3.connect(where, uri=True, timeout=_LOCK_TIMEOUT)) as connection:
                 return tuple(Row(*values) for values in connection.execute("SELECT * FROM ledger ORDER BY number"))
 
     def events(self, job: str | None = None) -> tuple[Event, ...]:
@@ -174,11 +174,11 @@ class Ledger:
         return tuple(event for owner, event in _spent(self.rows()) if job in (None, owner))
 
     def reserved(self) -> Mapping[str, float]:
-        """What is set aside for jobs that have not ended."""
+        """The epsilon reserved for jobs that have not ended."""
         return {job: epsilon for job, epsilon in _reserved(self.rows()).items() if epsilon}
 
     def totals(self, delta: float, adjacency: Adjacency | None = None) -> tuple[JobTotal, ...]:
-        """What each job cost, at `delta` each; the worst adjacency where none is named."""
+        """The cost of each job, at `delta` each; of the worst adjacency if none is given."""
         rows = self.rows()
         events: dict[str, list[Event]] = {row.job: [] for row in rows}
         for job, event in _spent(rows):
@@ -198,11 +198,11 @@ class Ledger:
         )
 
     def spent(self, delta: float, adjacency: Adjacency | None = None, besides: str | None = None) -> float:
-        """What all jobs (but one) cost together, spent or set aside: their epsilons added, at `delta` each."""
+        """The sum of the epsilons of all jobs (except one), spent or reserved, at `delta` each."""
         return sum(total.counted for total in self.totals(delta, adjacency) if total.job != besides)
 
     def bounded(self, delta: float, adversary: str) -> float:
-        """What left with noise to one receiver: the epsilons of all jobs added, at `delta` each."""
+        """Releases with noise to one receiver: the sum of the epsilons of all jobs, at `delta` each."""
         seen: dict[str, list[Event]] = {}
         for job, event in _spent(self.rows()):
             if event.adversary == adversary and not isinstance(event, ExactRelease):
@@ -210,7 +210,7 @@ class Ledger:
         return sum(worst_epsilon(events, delta) for events in seen.values())
 
     def exact(self) -> tuple[ExactTotal, ...]:
-        """What left without noise, by receiver and kind, over all jobs."""
+        """Releases without noise, by receiver and kind, over all jobs."""
         found: dict[tuple[str, str, str], list[tuple[str, ExactRelease]]] = {}
         for job, event in _spent(self.rows()):
             if isinstance(event, ExactRelease):
@@ -227,28 +227,28 @@ class Ledger:
         )
 
     def verify(self) -> Head:
-        """The head of a ledger that is whole; `DamagedLedger` where a row was changed, moved, removed or put in."""
+        """The head of an intact ledger; raises `DamagedLedger` if a row was changed, moved, removed or inserted."""
         previous = FIRST
         rows = self.rows()
-        remembered = self._remembered()
+        stored = self._stored_head()
         for number, row in enumerate(rows, start=1):
             if row.number != number or row.hash != row.hashed_after(previous):
                 raise DamagedLedger(f"{self.path}: row {number} is not what was written")
             previous = row.hash
-            if remembered is not None and remembered.rows == number and remembered.hash != row.hash:
-                raise DamagedLedger(f"{self.path}: row {number} is not the one that was remembered")
-        self._check_reach(len(rows))
+            if stored is not None and stored.rows == number and stored.hash != row.hash:
+                raise DamagedLedger(f"{self.path}: row {number} does not match the stored head")
+        self._check_end(len(rows))
         return Head(len(rows), previous)
 
     def export(self) -> dict[str, Any]:
-        """The whole ledger as JSON, verified, with its head for an auditor to remember."""
+        """The whole ledger as JSON, verified, with its head for an auditor to keep."""
         head = self.verify()
         rows = [{**vars(row), "body": json.loads(row.body)} for row in self.rows()]
         return {"head": vars(head), "rows": rows}
 
     # --- the file ---------------------------------------------------------------------------------------
 
-    def _remembered(self) -> Head | None:
+    def _stored_head(self) -> Head | None:
         try:
             return Head(**json.loads(self._head_file.read_text()))
         except FileNotFoundError:
@@ -256,25 +256,25 @@ class Ledger:
         except (OSError, ValueError, TypeError) as error:
             raise DamagedLedger(f"{self._head_file} is not readable") from error
 
-    def _check_reach(self, rows: int) -> None:
-        """A crash may leave the remembered head behind the ledger, never before it."""
-        remembered = self._remembered()
-        if remembered is not None and remembered.rows > rows:
-            raise DamagedLedger(f"{self.path}: {remembered.rows - rows} rows at the end are missing")
+    def _check_end(self, rows: int) -> None:
+        """A crash may leave the stored head behind the ledger, never ahead of it."""
+        stored = self._stored_head()
+        if stored is not None and stored.rows > rows:
+            raise DamagedLedger(f"{self.path}: {stored.rows - rows} rows at the end are missing")
 
     @contextmanager
     def _writing(self) -> Generator[sqlite3.Connection]:
-        """One transaction, alone; how far the ledger goes is remembered once that is on the disk."""
+        """One exclusive transaction; the head is stored once the transaction is on disk."""
         with _coded(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self.path.touch(mode=0o600)
-            with closing(sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None)) as connection:
+            with closing(sqlite3.connect(self.path, timeout=_LOCK_TIMEOUT, isolation_level=None)) as connection:
                 connection.execute("PRAGMA synchronous = FULL")
-                with _alone(connection):
+                with _exclusive(connection):
                     for statement in _TABLES:
                         connection.execute(statement)
                     yield connection
-                with _alone(connection):  # so that of two jobs the later one writes last
+                with _exclusive(connection):  # so that the later of two jobs writes last
                     last = connection.execute(_LAST).fetchone()
                     if last is not None:
                         partial = self._head_file.with_name(self._head_file.name + ".partial")
@@ -291,7 +291,7 @@ def _coded(path: Path) -> Generator[None]:
 
 
 @contextmanager
-def _alone(connection: sqlite3.Connection) -> Generator[None]:
+def _exclusive(connection: sqlite3.Connection) -> Generator[None]:
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -302,7 +302,7 @@ def _alone(connection: sqlite3.Connection) -> Generator[None]:
 
 
 def _reserved(rows: Iterable[Row]) -> dict[str, float]:
-    """What is set aside for each job that has not ended."""
+    """The epsilon reserved for each job that has not ended."""
     found: dict[str, float] = {}
     for row in rows:
         if row.entry != "spent":
@@ -316,7 +316,7 @@ def _spent(rows: Iterable[Row]) -> Iterator[tuple[str, Event]]:
 
 
 def worst_epsilon(events: Sequence[Event], delta: float, *, convolve: bool = True) -> float:
-    """The epsilon of all events that limits count, whoever saw them, under the adjacency where it is largest."""
+    """The epsilon of all counted events for all receivers, under the adjacency where it is largest."""
     counted = [event for event in events if not (isinstance(event, ExactRelease) and not event.counted)]
     kinds = {event.adjacency for event in counted}
     costs = (compose([e for e in counted if e.adjacency is kind], delta, convolve=convolve) for kind in kinds)

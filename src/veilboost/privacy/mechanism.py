@@ -1,4 +1,4 @@
-"""Noise, vectorised, from a generator that is handed in. `tests/variances.py` has each mechanism's variance.
+"""Vectorised noise mechanisms. The caller passes the generator; `tests/variances.py` has each mechanism's variance.
 
 The mechanisms for single values (Duchi, piecewise, hybrid; Wang et al., ICDE 2019) take numbers in [-1, 1]; callers
 scale by a range that does not depend on the data, and scale back. Integers for exact grids are in `discrete`.
@@ -26,7 +26,7 @@ class Generator(Protocol):
     def bytes(self, count: int, /) -> bytes: ...
 
 
-# --- what everything is made of ---------------------------------------------------------------------------
+# --- uniform randomness -----------------------------------------------------------------------------------
 
 
 def words(generator: Generator, count: int) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
@@ -35,12 +35,12 @@ def words(generator: Generator, count: int) -> np.ndarray[tuple[int], np.dtype[n
 
 
 def uniform(generator: Generator, count: int) -> Float64Array:
-    """Uniform numbers in (0, 1): odd multiples of 2^-53, so that neither end occurs and both tails are alike."""
+    """Uniform numbers in (0, 1): odd multiples of 2^-53, so that neither end occurs and both tails are equal."""
     return ((words(generator, count) >> np.uint64(11)) | np.uint64(1)).astype(np.float64) * 2.0**-53
 
 
 def integers_below(generator: Generator, bound: int, count: int) -> Int64Array:
-    """Uniform integers in [0, bound), exactly: words beyond the last whole multiple of `bound` are drawn again."""
+    """Uniform integers in [0, bound), exactly: words beyond the last multiple of `bound` are drawn again."""
     if not 1 <= bound <= 2**32:
         raise InvalidParameter(f"integers below {bound}", "choose a bound from 1 to 2^32")
     last = np.uint64((2**64 // bound) * bound - 1)
@@ -81,7 +81,7 @@ def duchi_bound(epsilon: float) -> float:
 
 
 def piecewise(generator: Generator, values: Float64Array, epsilon: float) -> Float64Array:
-    """A point of [-C, C], C = (e^(eps/2) + 1) / (e^(eps/2) - 1), likelier in an interval around the value."""
+    """A point of [-C, C], C = (e^(eps/2) + 1) / (e^(eps/2) - 1), more likely in an interval around the value."""
     _check(values, epsilon)
     flat = values.reshape(-1)
     bound = duchi_bound(epsilon / 2.0)
@@ -105,14 +105,14 @@ def hybrid(generator: Generator, values: Float64Array, epsilon: float) -> Float6
 
 
 def piecewise_share(epsilon: float) -> float:
-    """How often the hybrid takes the piecewise mechanism."""
+    """The probability of the piecewise mechanism in the hybrid."""
     return 0.0 if epsilon <= HYBRID_FROM else -math.expm1(-epsilon / 2.0)
 
 
 def _check(values: Float64Array, epsilon: float) -> None:
     check_epsilon(epsilon)
-    if not bool(np.all(np.abs(values) <= 1.0)):  # not-a-number does not pass either
-        raise InvalidParameter("a value outside of [-1, 1] was to be perturbed", "clip and scale it first")
+    if not bool(np.all(np.abs(values) <= 1.0)):  # NaN fails too
+        raise InvalidParameter("a value to perturb is outside [-1, 1]", "clip and scale it first")
 
 
 def check_epsilon(epsilon: float, name: str = "epsilon") -> None:
@@ -120,11 +120,11 @@ def check_epsilon(epsilon: float, name: str = "epsilon") -> None:
         raise InvalidParameter(f"{name} is {epsilon}", "give a finite number above 0")
 
 
-# --- one of several ---------------------------------------------------------------------------------------
+# --- selection --------------------------------------------------------------------------------------------
 
 
 def randomized_response(generator: Generator, values: Int64Array, categories: int, epsilon: float) -> Int64Array:
-    """A category is kept with probability e^eps / (e^eps + k - 1), else becomes any other with equal chances."""
+    """A category is kept with probability e^eps / (e^eps + k - 1), otherwise replaced by another at random."""
     check_epsilon(epsilon)
     if categories < 2 or (values.size and not 0 <= int(values.min()) <= int(values.max()) < categories):
         raise InvalidParameter(
@@ -144,13 +144,13 @@ def keep_probability(categories: int, epsilon: float) -> float:
 def exponential(generator: Generator, utilities: Float64Array, epsilon: float, sensitivity: float) -> Int64Array:
     """Select along the last axis with probability proportional to exp(eps u / (2 Delta)): argmax of u with Gumbels.
 
-    A candidate that may not win has utility minus infinity; one at least must be finite in every row.
+    A candidate that may not win has utility -inf; every row needs at least one finite utility.
     """
     check_epsilon(epsilon)
     if not 0 < sensitivity < math.inf:
         raise InvalidParameter(f"the sensitivity of a utility is {sensitivity}", "give a finite number above 0")
     best = np.max(utilities, axis=-1) if utilities.shape[-1:] != (0,) else np.array(-math.inf)
     if not bool(np.all(np.isfinite(best))):
-        raise InvalidParameter("there is nothing to select from", "give a finite utility to one candidate at least")
+        raise InvalidParameter("there is nothing to select from", "give at least one candidate a finite utility")
     gumbel = -np.log(-np.log(uniform(generator, utilities.size))).reshape(utilities.shape)
     return np.argmax(utilities * (epsilon / (2.0 * sensitivity)) + gumbel, axis=-1)

@@ -1,4 +1,4 @@
-"""Who is protected from whom, how well, and by what evidence: a protocol's claim, as data."""
+"""A protocol's claims as data: whose data is protected from whom, how well, and on what evidence."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from enum import StrEnum
 
 
 class Status(StrEnum):
-    """How a protocol stands for one victim."""
+    """How well a protocol protects one victim's data."""
 
-    SOUND = "sound"  # proved, under named assumptions
+    SOUND = "sound"  # proved under stated assumptions
     HEURISTIC = "heuristic"  # no attack known at the stated sizes
     BROKEN = "broken"  # an attack in the test suite succeeds
     UNPROTECTED = "unprotected"  # no protection is claimed
 
 
 class Noise(StrEnum):
-    """Where the noise, masks and keys of a run came from."""
+    """The source of the noise, masks and keys of a run."""
 
     SYSTEM = "system"  # the operating system's generator
     REPRODUCIBLE = "reproducible"  # a number that a test chose
-    UNKNOWN = "unknown"  # an earlier release may have derived them from the seed that is stored in the model
+    UNKNOWN = "unknown"  # an earlier release may have derived them from the seed stored in the model
 
     @property
     def warning(self) -> str | None:
-        """Why a model of this kind is not protected; None where it is."""
+        """Why a model with such noise is not protected; None if it is."""
         return _WARNINGS.get(self)
 
 
@@ -37,9 +37,9 @@ _WARNINGS = {
 
 @dataclass(frozen=True)
 class Protection:
-    """What happens to one victim's data against one adversary.
+    """The protection of one victim's data against one adversary.
 
-    `needs_secrets`: it rests on noise, masks or keys, and is void where others can compute them.
+    `needs_secrets`: the protection relies on noise, masks or keys, and is void if others can compute them.
     """
 
     victim: str
@@ -50,23 +50,23 @@ class Protection:
     needs_secrets: bool = True
 
     def to_dict(self) -> dict[str, str]:
-        """What a reader is shown."""
+        """The fields for readers."""
         return {item.name: str(getattr(self, item.name)) for item in fields(self) if item.name != "needs_secrets"}
 
     @property
     def subject(self) -> str:
-        """What `data` is about: all before its first comma. What follows says under which circumstances."""
+        """The subject of `data`: the text before its first comma. The rest states the circumstances."""
         return self.data.split(",")[0]
 
 
 @dataclass(frozen=True)
 class Statement:
-    """All that a protocol claims."""
+    """All claims of a protocol."""
 
     protections: tuple[Protection, ...]
 
     def given(self, noise: Noise) -> Statement:
-        """The statement of one model: what rests on secrets is unprotected where these may be known."""
+        """The statement for one model: protections that need secrets are void if the secrets may be known."""
         why = noise.warning
         if why is None:
             return self
@@ -80,7 +80,7 @@ class Statement:
         )
 
     def worst_for(self, victim: str, subject: str | None = None) -> Status:
-        """The weakest status among this victim's protections; of one subject, if it is named."""
+        """The weakest status among this victim's protections, or among those of one subject."""
         order = (Status.SOUND, Status.HEURISTIC, Status.BROKEN, Status.UNPROTECTED)
         return max(
             (p.status for p in self.protections if p.victim == victim and subject in (None, p.subject)),
@@ -94,7 +94,7 @@ class Statement:
 
     @property
     def unprotected(self) -> tuple[Protection, ...]:
-        """What is not protected."""
+        """The claims with status broken or unprotected."""
         return tuple(each for each in self.protections if each.status in (Status.BROKEN, Status.UNPROTECTED))
 
     def to_list(self) -> list[dict[str, str]]:
@@ -102,5 +102,5 @@ class Statement:
 
     @property
     def directions(self) -> tuple[tuple[str, str], ...]:
-        """Each victim with each subject, once."""
+        """Each pair of victim and subject, once."""
         return tuple(dict.fromkeys((p.victim, p.subject) for p in self.protections))

@@ -1,1 +1,1 @@
-"""Plots and pages: what runs and reproductions gave, for people to read without any other tool."""
+"""Charts and HTML reports of runs and reproductions, readable without other tools."""

@@ -1,4 +1,4 @@
-"""What a page tells of a run, as plain data kept in one JSON file: its parties, its steps, its model."""
+"""The content of a run's report as plain data in one JSON file: its parties, its steps, its model."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SIMULATED = "veilboost simulate"
 _DEFAULTS = ("curves", "round_seconds", "steps", "waiting", "findings", "model", "note")
 Kind = Literal["alignment", "round", "level", "end", "other"]
 ALIGNING, SETTING_UP, OPENING, ENDING = "aligning rows", "setting up", "opening rounds", "ending"
-KIND = "total_gain"  # of all kinds the one that adds up: shares of parties are sums of those of columns
+KIND = "total_gain"  # the kind of importance that adds up: a party's share is the sum over its columns
 
 
 @dataclass(frozen=True)
@@ -41,27 +41,27 @@ class Facts:
     Attributes
     ----------
     settings
-        What was run, by names for people.
+        The settings of the run, by display name.
     parties
-        Role, columns and rows of each party, as far as they are known.
+        Role, columns and rows of each party, if known.
     quality
-        The metric by who had what: alone, together, all columns in one hand.
+        The metric of each model: one party alone, the federation, pooled data.
     curves
-        Points (round, metric) by which rows they were measured on.
+        Points (round, metric) by the rows they were measured on.
     cost
-        Totals, by names for people: (number, unit), a unit of s, B, MB or none.
+        Totals by display name: (number, unit), with the unit s, B, MB or none.
     steps
-        Where time and bytes went: step, seconds, and bytes sent by each party.
+        Step, seconds, and bytes sent by each party.
     waiting
-        Seconds that the driving party waited for each other one.
+        Seconds that the driver waited for each other party.
     exchanges
-        What crossed, as `Exchange.to_dict`.
+        The messages exchanged, as `Exchange.to_dict`.
     privacy
-        What `privacy.spending` says of each party.
+        The result of `privacy.spending` for each party.
     findings
-        What an audit found, as `Finding.to_dict`; None where none was made.
+        The findings of an audit, as `Finding.to_dict`; None without an audit.
     model
-        Shape, and importance by party and column; None where it is not known.
+        Shape, and importance by party and column; None if unknown.
     note
         What is missing, and how to get it.
     """
@@ -98,7 +98,7 @@ class Facts:
 
 
 def load_facts(file: Path) -> Facts:
-    """Read what `Facts.save` wrote; refuse what cannot be read, or what something else wrote."""
+    """Read a file that `Facts.save` wrote; raises `UnreadableFile` for anything else."""
     try:
         found: Any = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -117,12 +117,12 @@ def load_facts(file: Path) -> Facts:
     return facts
 
 
-# --- where time and bytes went: a transcript cut into alignment, setting up, rounds and levels --------------------
+# --- time and bytes: a transcript divided into alignment, setup, rounds and levels --------------------------------
 
 
 @dataclass
 class Step:
-    """`seconds` run from its first message to the first of another step, added up over all rounds."""
+    """A step of a run. `seconds` count from its first message to the first of another step, summed over all rounds."""
 
     name: str
     seconds: float = 0.0
@@ -135,14 +135,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Course:
-    """The steps of a run in the order in which they first came, and how long the driver waited for each party."""
+    """The steps of a run in order of first occurrence, and how long the driver waited for each party."""
 
     steps: list[Step]
     waiting: dict[PartyName, float]
 
 
 def kind_of(messages: Iterable[type[Message]], alignment: Iterable[type[Message]] = ()) -> Callable[[str], Kind]:
-    """What a message's name says of where in a run it stands."""
+    """A function that maps a message's name to its kind of step."""
     kinds: dict[str, Kind] = {message.type_name(): "alignment" for message in alignment}
     for message in messages:
         if issubclass(message, BeginRound):
@@ -155,21 +155,21 @@ def kind_of(messages: Iterable[type[Message]], alignment: Iterable[type[Message]
 
 
 def course(owner: PartyName, entries: Iterable[Entry], kind: Callable[[str], Kind], asks: Direction = "sent") -> Course:
-    """Cut one party's transcript into steps.
+    """Divide one party's transcript into steps.
 
     Levels are counted, not read: every statistics request to a party is its next level. In protocols without
-    levels (rows in different hands) each type of request is a step of its own.
+    levels (horizontal ones) each type of request is its own step.
 
     Parameters
     ----------
     asks
-        Which messages are requests: those that `owner` sent, if it drives the run, or those that it received.
+        Which messages are requests: those that `owner` sent, if it is the driver, or those that it received.
     """
     found: dict[str, Step] = {}
     waiting: dict[PartyName, float] = {}
     level: dict[PartyName, int] = {}
     at: dict[PartyName, str] = {}
-    asked: dict[PartyName, float] = {}
+    requested: dict[PartyName, float] = {}
     every = list(entries)
     leveled = any(kind(entry.message) in {"round", "level"} for entry in every)
     last: Entry | None = None
@@ -181,11 +181,11 @@ def course(owner: PartyName, entries: Iterable[Entry], kind: Callable[[str], Kin
         if entry.direction == asks:
             current = _step(entry, kind(entry.message), level, at.get(entry.peer), leveled)
             at[entry.peer] = current
-            asked[entry.peer] = entry.when
+            requested[entry.peer] = entry.when
         else:
             current = at.get(entry.peer, current)
-            if entry.peer in asked and asks == "sent":
-                waiting[entry.peer] = waiting.get(entry.peer, 0.0) + max(entry.when - asked.pop(entry.peer), 0.0)
+            if entry.peer in requested and asks == "sent":
+                waiting[entry.peer] = waiting.get(entry.peer, 0.0) + max(entry.when - requested.pop(entry.peer), 0.0)
         step = found.setdefault(current, Step(current))
         step.requests += entry.direction == asks
         sender = owner if entry.direction == "sent" else entry.peer
@@ -212,14 +212,14 @@ def _step(entry: Entry, kind: Kind, level: dict[PartyName, int], current: str | 
 
 
 def _ordered(steps: list[Step]) -> list[Step]:
-    """Levels by depth: a shallow first tree must not put level 2 behind what came later."""
+    """Sort levels by depth: a shallow first tree must not move level 2 behind later steps."""
     levels = sorted((step for step in steps if step.name.startswith("level ")), key=lambda s: int(s.name[6:]))
     queue = iter(levels)
     return [next(queue) if step.name.startswith("level ") else step for step in steps]
 
 
 def training_facts(config: TrainingConfig) -> dict[str, Any]:
-    """The parameters that people ask for first, and the protocol's own."""
+    """The main parameters of boosting, and those of the protocol."""
     names = (
         "objective",
         "n_estimators",
@@ -237,7 +237,7 @@ def training_facts(config: TrainingConfig) -> dict[str, Any]:
 
 
 def model_facts(joined: JoinedModel) -> dict[str, Any]:
-    """All shares are at hand."""
+    """Facts about a model whose shares are all available."""
     about = describe(joined)
     return {
         **{name: about[name] for name in ("trees", "depth", "leaves", "sha256", "splits")},
@@ -247,7 +247,7 @@ def model_facts(joined: JoinedModel) -> dict[str, Any]:
 
 
 def share_facts(shares: Mapping[PartyName, ModelShare]) -> dict[str, Any] | None:
-    """As much as the shares at hand tell: everything, the shape of trees, or how often own columns split."""
+    """Facts from the available shares: everything, the shape of the trees, or how often columns split."""
     if not shares:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Pages of HTML from the templates beside this file: what a run gave, and what an audit found."""
+"""HTML pages from the templates in this package: the report of a run, and the findings of an audit."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from veilboost.report.plots import bar_chart, line_chart
 from veilboost.report.values import alike, bytes_text, epsilon_text, seconds_text
 
 TEMPLATES = Path(__file__).parent / "templates"
-_WIDE = 460  # of a chart: two stand side by side, and one is readable on a phone
-_MANY = 25  # more columns than these are not drawn
+_WIDE = 460  # width of a chart: two fit side by side, and one is readable on a phone
+_MANY = 25  # the most columns in a chart
 _NAMES = {"auc": "AUC", "aucpr": "AUC of precision and recall", "logloss": "log loss", "rmse": "RMSE", "mae": "MAE"}
 
 
 def render(template: str, folder: Path = TEMPLATES, **given: Any) -> str:
-    """One file of HTML. Text is escaped; what is already HTML or SVG comes as `markupsafe.Markup`.
+    """Render one HTML file. Text is escaped; HTML and SVG must be `markupsafe.Markup`.
 
     A `folder` may hold templates that extend those of this package.
     """
@@ -40,12 +40,12 @@ def _environment(folder: Path) -> Any:
 
 
 def audit_page(protocol: str, findings: Sequence[Mapping[str, Any]], protections: Sequence[Mapping[str, Any]]) -> str:
-    """What attacks found (`Finding.to_dict`) beside what the protocol claims (`Protection.to_dict`)."""
+    """The findings of attacks (`Finding.to_dict`) and the claims of the protocol (`Protection.to_dict`)."""
     return render("audit.html", protocol=protocol, findings=findings, protections=protections)
 
 
 def run_page(facts: Facts) -> str:
-    """How good, how fast, how many bytes, what was spent, who learned what, what attacks found."""
+    """The report of a run: quality, time, bytes, privacy budget, data revealed to each party, attack results."""
     facts = replace(facts, metric=_NAMES.get(facts.metric, facts.metric))
     direction = "higher is better" if facts.higher_is_better else "lower is better"
     sent = _sent(facts)
@@ -63,8 +63,8 @@ def run_page(facts: Facts) -> str:
             (s["step"], seconds_text(s["seconds"]), s["requests"], *(bytes_text(of.get(n, 0)) for n in senders))
             for s, of in steps
         ],
-        spent=alike({name: told for name, told in facts.privacy.items() if told["composed"]}),
-        silent=[name for name, told in facts.privacy.items() if not told["composed"]],
+        spent=alike({name: spent for name, spent in facts.privacy.items() if spent["composed"]}),
+        without_noise=[name for name, spent in facts.privacy.items() if not spent["composed"]],
         learned=alike(facts.learned),
         exchanges=_grouped(facts.exchanges),
     )
@@ -81,7 +81,7 @@ def _quality_charts(facts: Facts, direction: str) -> list[str]:
     if len(facts.quality) > 1:
         drawings.append(
             bar_chart(
-                f"{facts.metric} by who took part",
+                f"{facts.metric} by data used",
                 f"{facts.metric}, {direction}",
                 {who: {facts.metric: value} for who, value in facts.quality.items()},
                 start=min([0.5 if facts.metric == "AUC" else 0.0, *facts.quality.values()]),
@@ -91,7 +91,7 @@ def _quality_charts(facts: Facts, direction: str) -> list[str]:
         )
     if facts.curves:
         points = {f"together, on {name}": [(x, y) for x, y in each] for name, each in facts.curves.items()}
-        # Levels of the same measure: what the joint model ends at is the curve itself.
+        # Baselines of the same metric; the curve itself shows the joint model.
         levels = {who: value for who, value in facts.quality.items() if not who.startswith("together")}
         title = f"Learning curve: {facts.metric} on {' and on '.join(facts.curves)}"
         label = f"{facts.metric} ({direction})"
@@ -111,7 +111,7 @@ def _cost_charts(facts: Facts, sent: Mapping[str, Mapping[str, float]]) -> list[
     if facts.waiting:
         longest = sorted(facts.waiting.items(), key=lambda item: -item[1])[:_MANY]
         waited = {name: {"seconds": value} for name, value in longest}
-        drawings.append(bar_chart("How long the driving party waited for each", "seconds", waited, width=_WIDE))
+        drawings.append(bar_chart("Time that the driver waited for each party", "seconds", waited, width=_WIDE))
     return drawings
 
 
@@ -130,9 +130,9 @@ def _model_charts(model: Mapping[str, Any]) -> list[str]:
 
 
 def _sent(facts: Facts, most: int = 4) -> dict[str, dict[str, float]]:
-    """Bytes by step and sender, the driving party first.
+    """Bytes by step and sender, the driver first.
 
-    Where parties are many, all others count as one: bars of ten participants would say nothing.
+    With many parties, all others count as one, so that the chart stays readable.
     """
     drivers = [name for name, each in facts.parties.items() if each["role"] in {"active", "server"}]
     names = list(dict.fromkeys([*drivers, *facts.parties]))
@@ -148,7 +148,7 @@ def _sent(facts: Facts, most: int = 4) -> dict[str, dict[str, float]]:
 
 
 def _grouped(exchanges: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Messages of one kind to or from several like parties on one line."""
+    """Combine messages of one type to or from several parties into one line."""
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for each in exchanges:
         what = tuple(str(item["what"]) for item in each["reveals"])

@@ -1,7 +1,7 @@
 """Charts as SVG text, without a plotting library: lines, bars, several charts on one sheet, and their axes.
 
-Each is a file by itself and can stand within a page; each has a title and, for those who do not see it, a description
-with its numbers. What is not a finite number is left out.
+Each chart is a complete file and can be embedded in a page. Each has a title and a description with its numbers for
+screen readers. Values that are not finite are left out.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import NamedTuple
 from veilboost.report import svg
 
 Point = tuple[float, float]
-_MANY = 40  # more points than these are drawn without marks
-_FINEST = 1e-6  # of the largest value: what an axis can name
+_MANY = 40  # the most points that are drawn with marks
+_FINEST = 1e-6  # the finest step of an axis, relative to the largest value
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 _SUFFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
@@ -47,9 +47,9 @@ def line_chart(
     across
         Levels that do not depend on x (baselines): dashed lines over the whole width.
     order
-        All names of a sheet of charts, which gives a name the same look in each of them; the legend is the sheet's.
+        All names of a sheet of charts, so that a name looks the same in each chart; the sheet has the legend.
     reach
-        Values that the y axis holds too, so that several charts have the same one.
+        Values that the y axis includes, so that several charts have the same axis.
     """
     lines = {name: _finite(points, log_x, log_y) for name, points in series.items()}
     levels = {name: y for name, y in (across or {}).items() if math.isfinite(y) and not (log_y and y <= 0)}
@@ -73,9 +73,9 @@ def line_chart(
         parts.append(svg.stroke(names.index(name), [(xs.start, y), (xs.end, y)], dashed=True))
     if not every and not levels:
         parts.append(svg.text(left + 12, height / 2, "no points", fill=svg.GREY))
-    told = [_line_told(name, points) for name, points in lines.items()]
-    told += [f"{name}: {number_text(y)} throughout." for name, y in levels.items()]
-    return svg.drawing(parts, width, height, title, f"{y_label} over {x_label}. {' '.join(told)}")
+    words = [_line_text(name, points) for name, points in lines.items()]
+    words += [f"{name}: {number_text(y)} throughout." for name, y in levels.items()]
+    return svg.drawing(parts, width, height, title, f"{y_label} over {x_label}. {' '.join(words)}")
 
 
 def bar_chart(
@@ -89,7 +89,7 @@ def bar_chart(
     digits: int | None = None,
     width: float = 560,
 ) -> str:
-    """Lying bars: a group for each outer name, in it a bar for each inner name (a series, with its colour).
+    """Horizontal bars: a group for each outer name, with a bar for each inner name (a series, with its colour).
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def bar_chart(
     start
         Where bars begin (0.5 for an AUC); with `log` they begin at the left edge.
     digits
-        Digits after the point of the numbers at the bars' ends; as many as are telling where it is None.
+        Decimal places of the numbers at the ends of bars; None chooses automatically.
     """
     kinds = list(dict.fromkeys(name for group in bars.values() for name in group))
     flat = [_bar(group, name, value, errors, digits) for group, of in bars.items() for name, value in of.items()]
@@ -109,7 +109,7 @@ def bar_chart(
     keys, top = svg.legend(kinds, width, top, "box")
     parts += keys
     ends = [each.value + each.error for each in flat] + ([each.value for each in flat] if log else [start])
-    room = max((svg.width_of(each.told) for each in flat), default=0.0) + 12
+    room = max((svg.width_of(each.label) for each in flat), default=0.0) + 12
     xs = fit(ends, left, width - room, log=log, margin=0.0 if not log else 0.1)
     zero, thick, y = xs.start if log else xs.place(start), (18 if len(kinds) < 4 else 14), top + 10.0
     for group, lines in zip(bars, named, strict=True):
@@ -124,8 +124,8 @@ def bar_chart(
         y += tall + 10
     parts.append(svg.tag("line", x1=xs.start, x2=xs.start, y1=top + 4, y2=y - 4, stroke=svg.GREY, class_="axis"))
     parts.append(svg.text((left + width) / 2, y + 14, x_label, anchor="middle", fill=svg.GREY))
-    told = "; ".join(f"{each.group}{f', {each.name}' if len(kinds) > 1 else ''}: {each.told}" for each in flat)
-    return svg.drawing(parts, width, y + 24, title, f"{x_label}. {told}.")
+    words = "; ".join(f"{each.group}{f', {each.name}' if len(kinds) > 1 else ''}: {each.label}" for each in flat)
+    return svg.drawing(parts, width, y + 24, title, f"{x_label}. {words}.")
 
 
 def sheet(
@@ -156,7 +156,7 @@ class _Bar(NamedTuple):
     name: str
     value: float
     error: float
-    told: str
+    label: str
 
 
 def _bar(
@@ -164,8 +164,8 @@ def _bar(
 ) -> _Bar:
     error = (errors or {}).get(group, {}).get(name, 0.0)
     error = error if math.isfinite(error) else 0.0
-    told = [number_text(each) if digits is None else f"{each:.{digits}f}" for each in (value, error)]
-    return _Bar(group, name, value, error, " ± ".join(told if error else told[:1]))
+    numbers = [number_text(each) if digits is None else f"{each:.{digits}f}" for each in (value, error)]
+    return _Bar(group, name, value, error, " ± ".join(numbers if error else numbers[:1]))
 
 
 def _drawn_bar(each: _Bar, at: int, xs: Scale, zero: float, y: float, thick: float) -> list[str]:
@@ -180,7 +180,7 @@ def _drawn_bar(each: _Bar, at: int, xs: Scale, zero: float, y: float, thick: flo
         parts.append(
             svg.tag("line", x1=low, x2=tip, y1=middle, y2=middle, stroke=svg.INK, stroke_width=1.5, class_="axis")
         )
-    return [*parts, svg.text(max(tip, zero) + 6, middle + 4, each.told)]
+    return [*parts, svg.text(max(tip, zero) + 6, middle + 4, each.label)]
 
 
 def _axes(xs: Scale, ys: Scale, x_label: str, y_label: str) -> list[str]:
@@ -211,18 +211,18 @@ def _finite(points: Sequence[Point], log_x: bool, log_y: bool) -> list[Point]:
     ]
 
 
-def _line_told(name: str, points: Sequence[Point]) -> str:
-    """A line in words: every point where they are few, else the first, the last, the lowest and the highest."""
+def _line_text(name: str, points: Sequence[Point]) -> str:
+    """A line in words: all points if there are few, otherwise the first, last, lowest and highest."""
     if not points:
         return f"{name}: no points."
     if len(points) > 12:
         picked = {points[0], points[-1], min(points, key=lambda p: p[1]), max(points, key=lambda p: p[1])}
         points = [point for point in points if point in picked]
-    told = ", ".join(f"{number_text(y)} at {number_text(x)}" for x, y in dict.fromkeys(points))
-    return f"{name}: {told}."
+    listed = ", ".join(f"{number_text(y)} at {number_text(x)}" for x, y in dict.fromkeys(points))
+    return f"{name}: {listed}."
 
 
-# --- axes: where a number stands on one, and which numbers it names ------------------------------------------------
+# --- axes: positions of numbers, and tick labels --------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -245,7 +245,7 @@ class Scale:
 
     @property
     def labels(self) -> list[tuple[float, str]]:
-        """The numbers that an axis names, and how."""
+        """The ticks of an axis with their labels."""
         found = self.ticks
         if self.log:
             return [(value, number_text(value)) for value in found]
@@ -254,24 +254,24 @@ class Scale:
 
 
 def fit(values: Iterable[float], start: float, end: float, *, log: bool = False, margin: float = 0.04) -> Scale:
-    """A scale that holds all values with some room."""
+    """A scale that includes all values with a margin."""
     found = [value for value in values if math.isfinite(value) and not (log and value <= 0)]
     low, high = (min(found), max(found)) if found else (1.0, 10.0)
     if log:
         room = (high / low) ** margin if high > low else 3.0
         return Scale(low / room, high * room, start, end, log=True)
     largest = max(abs(low), abs(high))
-    # Values that differ by less than an axis can name stand in its middle.
+    # Values that differ by less than the finest step are drawn in the middle.
     room = (high - low) * margin if high - low > largest * _FINEST else largest * 0.1 or 1.0
     return Scale(low - room, high + room, start, end)
 
 
 def number_text(value: float, step: float | None = None) -> str:
-    """A number as short as it can be told apart from its neighbours `step` away."""
+    """A number, as short as possible to differ from its neighbours `step` away."""
     if value == 0:
         return "0"
     for size, suffix in _SUFFIXES:
-        # Thousands below ten thousand are read more easily in full.
+        # Numbers below ten thousand are easier to read in full.
         if abs(value) >= max(size, 1e4):
             return f"{value / size:.{_digits(step / size) if step else 3}{'f' if step else 'g'}}{suffix}"
     if step is None:

@@ -1,4 +1,4 @@
-"""From what a folder holds to a page: a result, or the run folders of one or more parties of a job."""
+"""Reports from folders: a saved result, or the run folders of one or more parties of a job."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _KEYS = ("attack", "adversary", "victim", "data", "metric", "value", "low", "hig
 
 
 def facts_of_runs(folders: Sequence[Path], findings: Sequence[Mapping[str, Any]] | None = None) -> Facts:
-    """One job, from the folders of one or more of its parties; refuses folders of different jobs, or of none."""
+    """The facts of one job from run folders of one or more parties; raises `UnknownRun` if they do not match."""
     runs = _by_party(folders)
     job = load_job(next(iter(runs.values())).path / "job.toml")
     spec, roles = job.spec, {name: job.role_of(name) for name in job.parties}
@@ -80,7 +80,7 @@ def facts_of_runs(folders: Sequence[Path], findings: Sequence[Mapping[str, Any]]
         bytes_sent=sent,
         exchanges=[each.to_dict() for each in every],
         learned={name: shown_to(name, every) for name in roles},
-        privacy={name: told for name, run in runs.items() if (told := _spent(run)) is not None},
+        privacy={name: spent for name, run in runs.items() if (spent := _spent(run)) is not None},
         protections=[each.to_dict() for each in spec.statement.given(noise).protections],
         findings=findings,
         model=share_facts(shares),
@@ -95,19 +95,21 @@ def _by_party(folders: Sequence[Path]) -> dict[PartyName, RunFolder]:
         run = RunFolder(folder)
         party = run.status.get("party")
         if not isinstance(party, str):
-            raise UnknownRun(f"{folder} is not the folder of a run")
+            raise UnknownRun(f"{folder} is not a run folder")
         sessions.add(str(run.status.get("session")))
         if party in runs or len(sessions) > 1:
-            raise UnknownRun("these folders are of different runs", "name the folders of one job, one for each party")
+            raise UnknownRun(
+                "these folders belong to different runs", "name the run folders of one job, one for each party"
+            )
         runs[party] = run
     return dict(sorted(runs.items(), key=lambda item: item[1].status.get("role") not in _DRIVERS))
 
 
 def _exchanges(runs: Iterable[RunFolder]) -> list[Exchange]:
-    """What crossed. Both ends of a conversation wrote it down: once is enough."""
+    """The messages exchanged. Sender and receiver both record a message; it counts once."""
     found: dict[tuple[PartyName, PartyName, str], Exchange] = {}
     for run in runs:
-        with suppress(UnreadableFile):  # the job said record = "none"
+        with suppress(UnreadableFile):  # the job has record = "none"
             for each in read_exchanges(run.path)[1]:
                 found.setdefault((each.sender, each.receiver, each.message), each)
     return list(found.values())
@@ -125,7 +127,7 @@ def _course(run: RunFolder, job: Job) -> Course:
 
 
 def _metrics(run: RunFolder) -> list[dict[str, Any]]:
-    """Round by round; a round that was trained again after an interruption counts once."""
+    """The metrics of each round; a round that was repeated after an interruption counts once."""
     try:
         lines = (run.path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
         found = [json.loads(line) for line in lines]
@@ -149,7 +151,7 @@ def _spent(run: RunFolder) -> dict[str, Any] | None:
     try:
         kept = run.ledger
         return spending([event_from_dict(fields) for fields in kept["events"]], float(kept["delta"]))
-    except UnknownRun:  # the job has not ended, or this party keeps no ledger
+    except UnknownRun:  # the job has not finished, or this party keeps no ledger
         return None
     except (VeilBoostError, KeyError, TypeError, ValueError) as error:
         raise UnknownRun(
@@ -160,20 +162,22 @@ def _spent(run: RunFolder) -> dict[str, Any] | None:
 def _note(
     missing: Sequence[PartyName], measured: Sequence[Any], runs: Mapping[PartyName, RunFolder], noise: Noise
 ) -> str:
-    told = [] if noise.warning is None else [f"The model is not protected: {noise.warning}."]
+    notes = [] if noise.warning is None else [f"The model is not protected: {noise.warning}."]
     if missing:
-        told.append(
-            f"Made from what {', '.join(runs)} wrote down. What only {', '.join(missing)} saw is not in it: "
-            "name their run folders too, where their owners agree."
+        notes.append(
+            f"Made from the records of {', '.join(runs)}. Messages that only {', '.join(missing)} recorded are "
+            "missing: name their run folders too, if their owners agree."
         )
     if not measured:
-        told.append("The job kept no rows for validation, so there is no learning curve: set validation = 0.2 in it.")
-    return " ".join(told)
+        notes.append(
+            "The job has no validation rows, so there is no learning curve: set validation = 0.2 in the job file."
+        )
+    return " ".join(notes)
 
 
 @dataclass(frozen=True)
 class Report:
-    """A page, and what it says as plain data."""
+    """A page and its content as plain data."""
 
     title: str
     html: str
@@ -181,9 +185,9 @@ class Report:
 
 
 def make_report(paths: Sequence[Path], audit: Path | None = None) -> Report:
-    """Look at what the paths hold: run folders of one job, a folder that holds them, or a result.
+    """Make a report from run folders of one job, a folder that holds them, or a saved result.
 
-    `audit` is what `veilboost audit --json` printed for this run; by default audit.json beside it, where there is one.
+    `audit` is the output of `veilboost audit --json` for this run; by default audit.json in the first path, if present.
     """
     from veilboost.report.pages import run_page
 
@@ -198,14 +202,14 @@ def make_report(paths: Sequence[Path], audit: Path | None = None) -> Report:
 
 
 def _runs_in(path: Path) -> list[Path]:
-    """A run's folder itself, or the runs one or two folders below."""
+    """The run folder itself, or the run folders one or two levels below."""
     if (path / _STATUS).exists():
         return [path]
     found = sorted({file.parent for pattern in ("*", "*/*") for file in path.glob(f"{pattern}/{_STATUS}")})
     if not found:
         raise UnknownRun(
             f"{path} holds neither a run nor a result",
-            "name a run's folder, or what demo --folder or simulate --out wrote",
+            "name a run folder, or a folder that demo --folder or simulate --out wrote",
         )
     names = {run.name for run in found}
     if len(names) > 1:
@@ -217,7 +221,7 @@ def _findings(audit: Path | None, beside: Path) -> list[Mapping[str, Any]] | Non
     file = beside / AUDIT if audit is None else audit
     if audit is None and not file.is_file():
         return None
-    refusal = UnreadableFile(f"{file} is not what an audit found", "veilboost audit --json prints it")
+    refusal = UnreadableFile(f"{file} holds no audit findings", "write it with veilboost audit --json")
     try:
         found: Any = json.loads(file.read_text(encoding="utf-8"))
         listed: list[Mapping[str, Any]] = [{**each, "verdict": str(each["verdict"])} for each in found["findings"]]

@@ -1,7 +1,7 @@
-"""What every drawing shares: elements, colours, and a frame with a title and a text alternative.
+"""Building blocks of all drawings: elements, colours, and a frame with a title and a text alternative.
 
-Colours stand in attributes, so that a file is right by itself; classes stand beside them, so that a page in the dark
-can choose others (`templates/style.css`).
+Attributes set colours, so that a file works by itself; classes let a page in dark mode choose others
+(`templates/style.css`).
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from html import escape
 
-# Told apart by people who see few colours, and at least 3 : 1 against white. Dashes and marks differ as well.
+# Safe for colour-blind readers, with a contrast of at least 3 : 1 against white. Dashes and marks differ as well.
 COLOURS = ("#1b6ca8", "#c2410c", "#2e7d32", "#7b3fa0", "#9a6700", "#00707d", "#b0185a", "#4d4d4d")
 INK, GREY, GRID, PAPER = "#1a1a1a", "#555555", "#dddddd", "#ffffff"
 FONT, TITLE = 12, 14
-_WIDTH_OF_A_LETTER = 0.58  # of the font's size; of DejaVu Sans, which is wide
+_WIDTH_OF_A_LETTER = 0.58  # relative to the font size, for DejaVu Sans, which is wide
 
 
 def tag(name: str, content: str = "", /, **attributes: object) -> str:
@@ -34,12 +34,12 @@ def text(
 
 
 def width_of(words: str, size: float = FONT) -> float:
-    """About how wide words are drawn."""
+    """The approximate width of text."""
     return len(words) * size * _WIDTH_OF_A_LETTER
 
 
 def wrapped(words: str, width: float, size: float = FONT) -> list[str]:
-    """Lines that are at most so wide, where words allow it."""
+    """Wrap text into lines of at most this width, if words allow it."""
     lines: list[str] = []
     for word in words.split():
         if lines and width_of(f"{lines[-1]} {word}", size) <= width:
@@ -50,7 +50,7 @@ def wrapped(words: str, width: float, size: float = FONT) -> list[str]:
 
 
 def drawing(parts: Sequence[str], width: float, height: float, title: str, description: str) -> str:
-    """A whole file, which can also stand within a page."""
+    """A complete SVG file, which can also be embedded in a page."""
     content = "\n".join(parts)
     own = "g" + hashlib.sha256(f"{title}{description}{content}".encode()).hexdigest()[:10]
     return (
@@ -66,12 +66,12 @@ def size_of(svg: str) -> tuple[float, float]:
     """Width and height of a drawing."""
     found = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
     if found is None:
-        raise ValueError("not one of our drawings")
+        raise ValueError("not a drawing of this module")
     return float(found[1]), float(found[2])
 
 
 def heading(title: str, width: float) -> tuple[list[str], float]:
-    """The title's lines at the top, and where they end."""
+    """The lines of the title, and the y coordinate below them."""
     lines = wrapped(title, width - 24, TITLE)
     parts = [text(12, 20 + 18 * at, line, size=TITLE, bold=True) for at, line in enumerate(lines)]
     return parts, 8 + 18.0 * len(lines)
@@ -80,7 +80,7 @@ def heading(title: str, width: float) -> tuple[list[str], float]:
 def legend(
     names: Sequence[str], width: float, y: float, key: str, dashed: Collection[str] = (), levels: Collection[str] = ()
 ) -> tuple[list[str], float]:
-    """Names with their keys in rows below `y`; `key` is "line" or "box". Nothing where one name says it all.
+    """Names with their keys in rows below `y`; `key` is "line" or "box". Empty for a single name.
 
     Lines of `dashed` names are dashed; those of `levels` too, without marks.
     """
@@ -103,7 +103,7 @@ def legend(
 
 
 def filled(at: int) -> dict[str, str]:
-    """How an area of series `at` looks."""
+    """Fill attributes of series `at`."""
     return {"fill": COLOURS[at % len(COLOURS)], "class_": f"f{at % len(COLOURS)}"}
 
 

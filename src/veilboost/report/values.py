@@ -1,4 +1,4 @@
-"""Sizes and times as people read them, and values as JSON can hold them."""
+"""Readable sizes and times, and values that JSON can represent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, cast
 
 
 def bytes_text(size: float) -> str:
-    """`1.5 MB`: thousands, as disks and networks count."""
+    """`1.5 MB`, with decimal units."""
     if size < 1000:
         return f"{size:.0f} B"
     for unit in ("kB", "MB", "GB"):
@@ -35,24 +35,24 @@ def seconds_text(seconds: float) -> str:
 
 
 def epsilon_text(epsilon: float | None) -> str:
-    """A privacy loss; what JSON could not hold is infinite."""
+    """A privacy loss; None, which JSON has for infinity, is infinite."""
     return "infinite" if epsilon is None or math.isinf(epsilon) else f"{epsilon:.4g}"
 
 
-def alike(told: Mapping[str, Any]) -> list[tuple[list[str], Any]]:
-    """Parties of whom the same is told, and what: participants mostly spend and learn the same."""
+def alike(by_party: Mapping[str, Any]) -> list[tuple[list[str], Any]]:
+    """Group parties with equal values: participants mostly spend and learn the same."""
     groups: list[tuple[list[str], Any]] = []
-    for name, what in told.items():
-        names = next((names for names, known in groups if known == what), None)
+    for name, value in by_party.items():
+        names = next((names for names, known in groups if known == value), None)
         if names is None:
-            groups.append(([name], what))
+            groups.append(([name], value))
         else:
             names.append(name)
     return groups
 
 
 def plain(value: Any) -> Any:
-    """The same with text as keys and lists for tuples; what JSON has no number for (NaN, infinity) becomes None."""
+    """The value with string keys, lists for tuples, and None for NaN and infinity, which JSON cannot represent."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):

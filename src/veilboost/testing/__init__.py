@@ -1,4 +1,4 @@
-"""What tests of protocols need, ours and those of other packages; it needs pytest."""
+"""Test support for protocols, built-in and of other packages; needs pytest."""
 
 import pytest
 

@@ -1,9 +1,9 @@
-"""What every protocol must keep, whatever it protects: test classes that a protocol's own tests derive from.
+"""Requirements of every protocol: test classes that a protocol's own tests derive from.
 
     class TestCoarse(VerticalContract):
         spec = SPEC
 
-The protocol must be registered: as a built-in one, or by its package's entry point.
+The protocol must be registered, as a built-in one or through its package's entry point.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from veilboost.wire.channel import Channel, Handler, MemoryChannel, Peers
 from veilboost.wire.message import Catalogue, Message
 from veilboost.wire.transcript import Transcript
 
-VERTICAL_SCENES: Mapping[str, Mapping[str, Any]] = {
+VERTICAL_CASES: Mapping[str, Mapping[str, Any]] = {
     "binary": {"objective": "binary"},
     "multiclass": {"objective": "multiclass"},
     "regression": {"objective": "regression"},
@@ -61,7 +61,7 @@ VERTICAL_SCENES: Mapping[str, Mapping[str, Any]] = {
     "ordinal": {"objective": "binary", "categories": "ordinal"},
     "first order": {"objective": "binary", "order": "first"},
 }
-HORIZONTAL_SCENES = ("binary", "multiclass", "regression")
+HORIZONTAL_CASES = ("binary", "multiclass", "regression")
 HELD_OUT = np.arange(150) >= 120
 
 Tables = dict[PartyName, PartyTable]
@@ -70,7 +70,7 @@ Tables = dict[PartyName, PartyTable]
 def vertical_problem(
     name: str, spec: ProtocolSpec, options: Mapping[str, Any], parties: int = 3
 ) -> tuple[Tables, TrainingConfig]:
-    """Tables and parameters, with categories as the protocol takes them.
+    """Tables and parameters, with categories in the form that the protocol supports.
 
     Raises
     ------
@@ -78,7 +78,7 @@ def vertical_problem(
         If the protocol does not train such a job.
     """
     config = spec.settled(
-        TrainingConfig(n_estimators=3, max_depth=3, max_bin=8, options=dict(options), **VERTICAL_SCENES[name])
+        TrainingConfig(n_estimators=3, max_depth=3, max_bin=8, options=dict(options), **VERTICAL_CASES[name])
     )
     validate(ResolvedJob(spec, config))
     columns = make_columns(21, rows=150, numeric=4, categorical=2, missing=0.1)
@@ -86,7 +86,7 @@ def vertical_problem(
 
 
 def declared_classes(table: PartyTable, config: TrainingConfig, spec: ProtocolSpec) -> tuple[str, ...] | None:
-    """The classes of numbered labels, where the protocol wants them declared."""
+    """The classes of integer labels, if the protocol needs them declared."""
     if config.objective != "multiclass" or not spec.declared_classes or table.label is None:
         return None
     return tuple(str(code) for code in range(int(table.label.max()) + 1))
@@ -94,9 +94,9 @@ def declared_classes(table: PartyTable, config: TrainingConfig, spec: ProtocolSp
 
 def horizontal_tables(name: str = "binary", rows: int = 240, participants: int = 3) -> Tables:
     columns = make_columns(5, rows=rows, numeric=3, categorical=1, missing=0.1)
-    whole = PartyTable(np.arange(rows), tuple(columns), make_labels(5, columns, name))
+    pooled = PartyTable(np.arange(rows), tuple(columns), make_labels(5, columns, name))
     parts = np.array_split(np.arange(rows), participants)
-    return {f"p{at}": whole.take(part) for at, part in enumerate(parts)}
+    return {f"p{at}": pooled.take(part) for at, part in enumerate(parts)}
 
 
 def horizontal_config(name: str = "binary", options: Mapping[str, Any] | None = None) -> TrainingConfig:
@@ -115,11 +115,11 @@ def sha(run: Simulation) -> str:
 
 
 class _Contract:
-    """What a protocol of any setting must keep."""
+    """Requirements of protocols of any setting."""
 
     spec: ClassVar[ProtocolSpec]
 
-    def test_statuses_fit_attacks_that_there_are(self) -> None:
+    def test_statuses_match_existing_attacks(self) -> None:
         statement = self.spec.statement
         for each in self.spec.evidence:
             assert (each.victim, each.subject) in statement.directions
@@ -131,10 +131,10 @@ class _Contract:
 
 
 class VerticalContract(_Contract):
-    """What every vertical protocol must keep.
+    """Requirements of every vertical protocol.
 
-    `options` make a small job quick. `quiet`: with them its noise is off, and it must give the model of `plain`.
-    `unsent` are declared messages that a small run does not send; `exchanges` how often a level waits for answers.
+    `options` make a small job fast. `quiet`: they turn noise off, and the model must be that of `plain`. `unsent` are
+    declared messages that a small run does not send; `exchanges` is how often a level waits for answers.
     """
 
     options: ClassVar[Mapping[str, Any]] = {}
@@ -152,7 +152,7 @@ class VerticalContract(_Contract):
         options.setdefault("classes", declared_classes(tables["p0"], config, self.spec))
         return simulate_training(tables, "p0", self.spec.name, config, **options)
 
-    @pytest.mark.parametrize("name", VERTICAL_SCENES)
+    @pytest.mark.parametrize("name", VERTICAL_CASES)
     def test_an_exact_protocol_and_one_with_its_noise_off_equal_plain(self, name: str) -> None:
         if not self.spec.exact and not self.quiet:
             pytest.skip("not exact")
@@ -162,13 +162,13 @@ class VerticalContract(_Contract):
 
     def test_rows_on_disk_give_the_same_model(self, tmp_path: Path) -> None:
         if "disk" not in self.spec.engines:
-            pytest.skip("it runs on the engine local alone")
+            pytest.skip("it runs only on the local engine")
         tables, config = self.problem("binary")
         with open_engine(f"disk:{tmp_path}") as engine:
             run = self.train(tables, config, engine=engine, unsafe_noise_seed=0)
         assert sha(run) == sha(self.train(tables, config, unsafe_noise_seed=0))
 
-    def test_only_declared_messages_travel_and_all_declared_ones_do(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_all_declared_messages_and_no_others_are_sent(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(row_groups, "ASSIGNMENTS_AT_ONCE", 16)
         tables, config = self.problem("binary")
         run = self.train(tables, config)
@@ -177,18 +177,18 @@ class VerticalContract(_Contract):
         assert not sent & unsent
         assert sent | unsent == {message.type_name() for message in self.spec.messages}
 
-    def test_an_interrupted_job_goes_on_to_the_same_model(self) -> None:
-        """A keeper that loses the run after two rounds, and then a fresh start of all sides."""
+    def test_a_resumed_job_gives_the_same_model(self) -> None:
+        """Interrupt the run after two rounds, then restart all parties."""
         tables, config = self.problem("multiclass")
         expected = sha(self.train(tables, config, unsafe_noise_seed=0))
         first = _Keeper(None, stops=True)
         records = self._resumed(tables, config, first, {})
-        parts = self._resumed(tables, config, _Keeper(first.progress), records)
-        assert join({name: parts[name] for name in tables}).sha256() == expected
+        shares = self._resumed(tables, config, _Keeper(first.progress), records)
+        assert join({name: shares[name] for name in tables}).sha256() == expected
 
     def _resumed(self, tables: Tables, config: TrainingConfig, keeper: _Keeper, records: Mapping[str, Any]) -> Any:
-        """Train with what is kept: the parts of the model, or the passive parties' records where it is interrupted."""
-        keys = {name: JobRandomness(unsafe_key(0, name)) for name in tables}  # kept with the job, as a run folder does
+        """Train from the saved progress; returns the model shares, or the passive parties' records if interrupted."""
+        keys = {name: JobRandomness(unsafe_key(0, name)) for name in tables}  # stored with the job, as in a run folder
         sessions = {
             name: PassiveSession(self.spec, name, table, randomness=keys[name])
             for name, table in tables.items()
@@ -212,8 +212,8 @@ class VerticalContract(_Contract):
         return {"p0": outcome.share} | {name: session.share() for name, session in sessions.items()}
 
     @pytest.mark.parametrize("name", ["binary", "multiclass", "sampled"])
-    def test_messages_that_become_bytes_change_nothing(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Handed over in memory or written and read as between processes: the same model, the same bytes."""
+    def test_encoding_messages_changes_nothing(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Passed in memory, or encoded and decoded as between processes: the same model, the same bytes."""
         tables, config = self.problem(name)
         direct = self.train(tables, config, held_out=HELD_OUT, unsafe_noise_seed=0)
         monkeypatch.setattr(simulation_module, "MemoryChannel", functools.partial(MemoryChannel, coded=True))
@@ -235,26 +235,26 @@ class VerticalContract(_Contract):
             received += sum(entry.size for entry in transcript.entries if entry.direction == "received")
             peers = {entry.peer for entry in transcript.entries}
             assert peers == ({"p1", "p2"} if transcript.owner == "p0" else {"p0"}), (
-                "passive parties never talk directly"
+                "passive parties never exchange messages"
             )
         assert sent == received == run.bytes_sent > 0
 
-    def test_a_level_costs_as_many_exchanges_as_it_says(self) -> None:
+    def test_a_level_costs_the_declared_number_of_exchanges(self) -> None:
         tables, config = self.problem("binary")
         run = self.train(tables, config)
         # Opening and closing the job, opening each round, and statistics and splits of each level.
         assert run.rounds <= 2 + config.n_estimators * (1 + self.exchanges * config.max_depth)
 
-    def test_every_message_says_what_it_reveals_and_to_whom(self) -> None:
+    def test_every_message_declares_what_it_reveals_and_to_whom(self) -> None:
         prose = " ".join(leakage_of(self.spec).split())
         for message in self.spec.messages:
             assert "reveals" in vars(message), f"{message.type_name()} must set reveals itself"
             assert message.type_name() in prose
             for item in message.reveals:
                 assert item.to in set(Role)
-                assert item.what in prose, f"LEAKAGE.md does not tell: {item.what}"
+                assert item.what in prose, f"LEAKAGE.md does not state: {item.what}"
 
-    def test_the_statement_covers_both_sides(self) -> None:
+    def test_the_statement_covers_both_roles(self) -> None:
         for victim in (Role.ACTIVE, Role.PASSIVE):
             assert self.spec.statement.worst_for(victim) in set(Status)
         for protection in self.spec.statement.protections:
@@ -264,7 +264,7 @@ class VerticalContract(_Contract):
     def test_a_damaged_request_is_refused_and_leaves_no_trace(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         refused: set[tuple[str, int]] = set()
 
-        class Meddling(MemoryChannel):
+        class TamperingChannel(MemoryChannel):
             def send(self, message: Message) -> Any:
                 for at, wrong in enumerate(_damaged(message)):
                     with pytest.raises(VeilBoostError) as caught:
@@ -275,19 +275,19 @@ class VerticalContract(_Contract):
 
         tables, config = self.problem(name)
         expected = sha(self.train(tables, config, unsafe_noise_seed=0))
-        monkeypatch.setattr(simulation_module, "MemoryChannel", Meddling)
+        monkeypatch.setattr(simulation_module, "MemoryChannel", TamperingChannel)
         assert sha(self.train(tables, config, unsafe_noise_seed=0)) == expected
         assert len({kind for kind, _ in refused}) >= 3
 
     def test_requests_out_of_turn_are_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         seen: list[tuple[Handler, Message]] = []
 
-        class Listening(MemoryChannel):
+        class RecordingChannel(MemoryChannel):
             def send(self, message: Message) -> Any:
                 seen.append((self._handler, message))
                 return super().send(message)
 
-        monkeypatch.setattr(simulation_module, "MemoryChannel", Listening)
+        monkeypatch.setattr(simulation_module, "MemoryChannel", RecordingChannel)
         tables, config = self.problem("binary", parties=2)
         self.train(tables, config)
         handler = seen[0][0]
@@ -305,7 +305,7 @@ class _Interrupted(Exception):
 
 
 class _Keeper:
-    """Keeps a run's progress, and stops it after two rounds where `stops` is True."""
+    """Saves a run's progress, and interrupts it after two rounds if `stops` is True."""
 
     def __init__(self, kept: Any, stops: bool = False) -> None:
         self.progress, self._stops = kept, stops
@@ -323,7 +323,7 @@ class _Keeper:
 
 
 def _damaged(message: Any) -> Iterator[Any]:
-    """Copies of a request that are wrong in a way the receiver can see."""
+    """Copies of a request with errors that the receiver can detect."""
     for item in dataclasses.fields(message):
         value: Any = getattr(message, item.name)
         if hasattr(value, "ndim") and value.size and item.name not in ("build", "columns"):
@@ -340,7 +340,7 @@ def _damaged(message: Any) -> Iterator[Any]:
 
 
 class HorizontalContract(_Contract):
-    """What every horizontal protocol must keep; `unsent` are declared messages that a small run does not send."""
+    """Requirements of every horizontal protocol; `unsent` are declared messages that a small run does not send."""
 
     options: ClassVar[Mapping[str, Any]] = {}
     unsent: ClassVar[frozenset[str]] = frozenset()
@@ -348,24 +348,24 @@ class HorizontalContract(_Contract):
     def config(self, name: str = "binary") -> TrainingConfig:
         return horizontal_config(name, self.options)
 
-    @pytest.mark.parametrize("name", HORIZONTAL_SCENES)
+    @pytest.mark.parametrize("name", HORIZONTAL_CASES)
     def test_every_participant_ends_with_the_servers_model(self, name: str) -> None:
         run = HorizontalFederation(self.spec.name, horizontal_tables(name), self.config(name), coded=True).train()
         assert len(run.model.trees) == 4 * run.model.skeleton.trees_per_round
         own = run.outcome.share
         assert own.skeleton is not None
-        for part in run.shares.values():
-            assert part is not None
-            assert part.skeleton is not None
-            assert np.array_equal(part.records.threshold, own.records.threshold)
-            assert part.skeleton.config == own.skeleton.config
+        for share in run.shares.values():
+            assert share is not None
+            assert share.skeleton is not None
+            assert np.array_equal(share.records.threshold, own.records.threshold)
+            assert share.skeleton.config == own.skeleton.config
 
-    def test_only_declared_messages_travel_and_all_declared_ones_do(self) -> None:
+    def test_all_declared_messages_and_no_others_are_sent(self) -> None:
         run = simulate_training(horizontal_tables(), SERVER, self.spec.name, self.config())
         sent = {entry.message for transcript in run.transcripts.values() for entry in transcript.entries}
         assert sent | self.unsent == {message.type_name() for message in self.spec.messages}
 
-    def test_messages_reach_whom_their_classes_say(self) -> None:
+    def test_messages_reach_the_declared_receivers(self) -> None:
         run = simulate_training(horizontal_tables(), SERVER, self.spec.name, self.config())
         reveals = {message.type_name(): {item.to for item in message.reveals} for message in self.spec.messages}
         roles = {name: name if name in self.spec.roles else "participant" for name in run.transcripts}
@@ -374,12 +374,12 @@ class HorizontalContract(_Contract):
                 if entry.direction == "received":
                     assert reveals[entry.message] <= {roles[name]}, entry.message
 
-    def test_the_ledger_knows_what_left(self) -> None:
+    def test_the_ledger_books_what_was_sent(self) -> None:
         run = simulate_training(horizontal_tables(), SERVER, self.spec.name, self.config())
         assert all(account.events for account in run.accounts.values())
         assert all(event.protocol == self.spec.name for account in run.accounts.values() for event in account.events)
 
-    def test_it_claims_no_engine_that_horizontal_jobs_do_not_have(self) -> None:
+    def test_it_declares_only_engines_of_horizontal_jobs(self) -> None:
         assert self.spec.engines == ("local",)
 
     def test_a_seed_repeats_a_run(self) -> None:
@@ -399,12 +399,12 @@ class HorizontalContract(_Contract):
         with pytest.raises(InvalidParameter):
             simulate_training(tables, SERVER, self.spec.name, replace(config, options={"no_such": 1}))
 
-    def test_different_columns_and_kinds_are_refused_before_any_row_leaves(self) -> None:
-        parts = horizontal_tables()
-        first, *rest = parts["p1"].columns
-        other = Column(first.name, np.zeros(parts["p1"].rows, dtype=np.int32), ("x",))
+    def test_different_columns_and_kinds_are_refused_before_any_row_is_sent(self) -> None:
+        tables = horizontal_tables()
+        first, *rest = tables["p1"].columns
+        other = Column(first.name, np.zeros(tables["p1"].rows, dtype=np.int32), ("x",))
         for column, error in [(replace(first, name="other"), MissingColumn), (other, MixedTypes)]:
-            changed = {**parts, "p1": replace(parts["p1"], columns=(column, *rest))}
+            changed = {**tables, "p1": replace(tables["p1"], columns=(column, *rest))}
             federation = HorizontalFederation(self.spec.name, changed, self.config())
             with pytest.raises(error, match=r"p1|numbers"):
                 federation.train()
@@ -419,13 +419,13 @@ class HorizontalContract(_Contract):
         with pytest.raises(UnexpectedMessage, match="p1 introduced itself"):
             federation.train()
 
-    def test_the_statement_speaks_for_participants_and_the_page_repeats_it(self) -> None:
+    def test_the_statement_covers_participants_and_the_page_repeats_it(self) -> None:
         assert self.spec.statement.worst_for("participant") in tuple(Status)
         text = leakage_of(self.spec)
         for message in self.spec.messages:
             assert f"`{message.type_name()}`" in text, f"{message.type_name()} is not named"
             for item in message.reveals:
-                assert f'"{item.what}"' in text, f"not in its own words: {item.what}"
+                assert f'"{item.what}"' in text, f"not quoted: {item.what}"
         for protection in self.spec.statement.protections:
             assert f"**{protection.status}**" in text
             assert protection.why in text

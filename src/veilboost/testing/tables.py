@@ -1,4 +1,4 @@
-"""Small tables for tests, made from a seed."""
+"""Small tables for tests, generated from a seed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from veilboost.types import AnyArray, Column
 def make_columns(
     seed: int, rows: int, numeric: int = 4, categorical: int = 0, missing: float = 0.0, distinct: int | None = None
 ) -> list[Column]:
-    """Columns n0, n1, ... and c0, c1, ...; `distinct` limits the values of the numeric ones, which makes ties."""
+    """Columns n0, n1, ... and c0, c1, ...; `distinct` limits the number of numeric values, which creates ties."""
     rng = np.random.default_rng(seed)
     columns: list[Column] = []
     for k in range(numeric):
@@ -47,7 +47,7 @@ def make_labels(seed: int, columns: Sequence[Column], objective: str = "binary",
 def split_among(
     columns: Sequence[Column], label: AnyArray, parties: int, weight: AnyArray | None = None
 ) -> dict[str, PartyTable]:
-    """Contiguous blocks of columns; the first party is the active one. With more parties than columns it has none."""
+    """Partition columns into contiguous blocks; the first party is active, and may have no columns."""
     ids = np.arange(len(label))
     blocks = np.array_split(np.arange(len(columns)), parties)
     tables = {f"p{k}": PartyTable(ids, tuple(columns[int(at)] for at in block)) for k, block in enumerate(blocks)}

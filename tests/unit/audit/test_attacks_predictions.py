@@ -10,7 +10,7 @@ import pytest
 from support import split_among
 from veilboost.audit.attack import Attack, Finding
 from veilboost.audit.attacks import (
-    _chances,
+    _applicable,
     attack,
     membership,
     membership_horizontal,
@@ -46,7 +46,7 @@ def cut(tables: dict[str, PartyTable], at: int) -> tuple[dict[str, PartyTable], 
 
 def found_by(how: Attack, views: dict[str, View], truth: Truth) -> list[Finding]:
     """What one attack finds in an audit."""
-    chances = [(view, victim) for each, view, victim in _chances(views, truth) if each is how]
+    chances = [(view, victim) for each, view, victim in _applicable(views, truth) if each is how]
     found = [attack(how, view, truth, victim, np.random.default_rng(0)) for view, victim in chances]
     return [finding for finding in found if finding is not None]
 
@@ -71,7 +71,7 @@ def test_passive_parties_that_pool_their_views_find_labels() -> None:
     assert (found.adversary, found.victim) == ("p1 and p2", "p0")
     assert found.succeeded
     assert found.outcome.value > 0.7
-    assert "beside the best party by itself" in found.outcome.sentence
+    assert "compared with the best single party" in found.outcome.sentence
 
 
 def test_one_passive_party_has_nobody_to_pool_with() -> None:
@@ -123,18 +123,18 @@ def test_scores_tell_who_was_trained_on_where_a_model_is_overfitted(
 ) -> None:
     inside, outside = cut(people(1000, 2, noise=2.0), 500)
     (found,) = audited(membership, inside, config, protocol, outside)
-    assert (found.adversary, found.adversary_role, found.victim) == ("whoever asks", "user", "p0")
+    assert (found.adversary, found.adversary_role, found.victim) == ("a user", "user", "p0")
     assert least <= found.outcome.value <= most
     assert found.succeeded == (least > 0.5)
 
 
-def test_rows_held_out_for_validation_stand_for_strangers() -> None:
+def test_rows_held_out_for_validation_count_as_untrained() -> None:
     tables = people(1000, 2, noise=2.0)
     held_out = np.arange(1000) >= 500
     run = simulate_training(tables, "p0", "plain", OVERFITTED, record="payload", held_out=held_out)
     views, truth = views_of_simulation(run, tables, held_out)
     (found,) = found_by(membership, views, truth)
-    assert "500 trained rows from 500 others" in found.outcome.sentence
+    assert "500 training rows from 500 others" in found.outcome.sentence
     assert found.outcome.value > 0.8
 
 
@@ -160,7 +160,7 @@ def test_a_participants_rows_are_told_from_others_by_an_overfitted_model() -> No
     assert all(finding.succeeded for finding in found)
 
 
-def test_without_strangers_or_without_all_parts_nothing_is_asked() -> None:
+def test_without_untrained_rows_or_without_all_shares_there_is_no_finding() -> None:
     tables, fresh = cut(people(600, 2), 300)
     run = simulate_training(tables, "p0", "plain", CONFIG, record="payload")
     views, truth = views_of_simulation(run, tables, fresh=fresh)
@@ -192,8 +192,8 @@ def test_scores_of_many_trees_give_few_sides() -> None:
 
 def test_scores_of_other_rows_give_no_side(monkeypatch: pytest.MonkeyPatch) -> None:
     """So it is the score that tells, not the own columns or the shape of the trees."""
-    told = predictions._sums_told
-    monkeypatch.setattr(predictions, "_sums_told", lambda *given: np.roll(told(*given), 1))
+    from_scores = predictions._sums_from_scores
+    monkeypatch.setattr(predictions, "_sums_from_scores", lambda *given: np.roll(from_scores(*given), 1))
     inside, outside = cut(people(1000, 2), 700)
     (found,) = audited(path_restriction, inside, CONFIG, fresh=outside)
     assert not found.above_chance
@@ -203,7 +203,7 @@ def test_all_combinations_that_add_up_are_listed() -> None:
     weights = [np.array([0.0, 1.0, 2.0]), np.array([0.0, 1.0]), np.array([0.0, 4.0])]
     chances = [np.full(len(each), 1 / len(each)) for each in weights]
     for total, leaves in ((7.0, [[2], [1], [1]]), (2.0, [[1, 2], [0, 1], [0]])):  # 2 = 2 + 0 + 0 = 1 + 1 + 0
-        likely = predictions._listed(weights, chances, total)
+        likely = predictions._enumerated(weights, chances, total)
         assert likely is not None
         assert [np.flatnonzero(each).tolist() for each in likely] == leaves
-    assert predictions._listed(weights, chances, 0.5) is None
+    assert predictions._enumerated(weights, chances, 0.5) is None

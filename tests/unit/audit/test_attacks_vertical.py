@@ -24,7 +24,7 @@ from veilboost.audit.attacks import (
 )
 from veilboost.audit.replay import foreign_assignments
 from veilboost.audit.sources import views_of_simulation
-from veilboost.audit.view import TOGETHER, Truth, View
+from veilboost.audit.view import POOLED, Truth, View
 from veilboost.config import TrainingConfig
 from veilboost.party.simulation import simulate_training
 
@@ -50,7 +50,7 @@ def found(how: object, protocol: str, by: str, on: str, **changes: object):
 def test_names_are_unique_and_roles_are_known() -> None:
     attacks = all_attacks().values()
     assert len({how.name for how in attacks}) == len(attacks)
-    roles = {"active", "passive", "server", "participant", "comparer", "authority", "csp", "user", TOGETHER}
+    roles = {"active", "passive", "server", "participant", "comparer", "authority", "csp", "user", POOLED}
     assert {how.adversary for how in attacks} | {how.victim for how in attacks} <= roles
 
 

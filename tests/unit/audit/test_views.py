@@ -39,7 +39,7 @@ def audited(protocol: str = "plain", parties: int = 2, **changes: object) -> tup
 def test_a_simulation_that_kept_nothing_has_no_views() -> None:
     columns = make_columns(3, 60, 4)
     tables = split_among(columns, make_labels(3, columns), 2)
-    with pytest.raises(UnreadableFile, match="not kept"):
+    with pytest.raises(UnreadableFile, match="not recorded"):
         views_of_simulation(train(tables, CONFIG), tables)
 
 
@@ -65,7 +65,7 @@ def test_both_ends_replay_the_same_rows(subsample: float) -> None:
         assert one.number == other.number
         for level, same in zip(one.levels, other.levels, strict=True):
             assert np.array_equal(level.fit.rows, same.fit.rows)
-            assert np.array_equal(level.follow.rows, same.follow.rows)
+            assert np.array_equal(level.routed.rows, same.routed.rows)
             assert np.array_equal(level.build.counts, same.build.counts)
 
 
@@ -155,7 +155,7 @@ def test_paillier_sums_open_with_the_own_key_and_not_without() -> None:
             assert blind.read(level, one.opening) is None
     seen = histograms(views["p0"], truth, "p1", np.random.default_rng(0))
     assert seen is not None
-    assert seen.cuts  # handles mean something in the order that was seen
+    assert seen.splits  # handles mean something in the order that was seen
 
 
 def test_shuffled_columns_are_linked_over_rounds() -> None:

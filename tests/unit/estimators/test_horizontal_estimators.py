@@ -94,7 +94,7 @@ def test_what_cannot_be_is_refused() -> None:
         HorizontalClassifier(participants=0).fit(np.eye(4), [0, 1, 0, 1])
     with pytest.raises(RowsDiffer):
         HorizontalClassifier(participants=5).fit(np.eye(4), [0, 1, 0, 1])
-    with pytest.raises(UnsupportedCombination, match="own objective"):
+    with pytest.raises(UnsupportedCombination, match="callable objective"):
         HorizontalClassifier(participants=2, objective=lambda margin, y: (margin, y)).fit(np.eye(4), [0, 1, 0, 1])
     with pytest.raises(NotFittedError):
         HorizontalRegressor().predict(np.eye(4))

@@ -14,17 +14,20 @@ NAMES = {
     "Federation",
     "HorizontalClassifier",
     "HorizontalRegressor",
+    "TrainingConfig",
     "VeilBoostError",
     "VerticalClassifier",
     "VerticalRegressor",
     "__version__",
     "export_xgboost",
     "join",
+    "list_datasets",
     "load_dataset",
     "load_model",
     "load_table",
     "make_demo_data",
     "save_model",
+    "simulate_training",
 }
 
 

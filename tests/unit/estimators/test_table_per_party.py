@@ -53,7 +53,7 @@ def test_predictions_come_in_the_order_of_the_active_party(bank, shop, known) ->
 
 def test_predict_refuses_rows_that_a_party_does_not_know(bank, shop, known) -> None:
     fitted = by_id().fit({"bank": bank, "shop": shop}, "late")
-    with pytest.raises(ValueError, match=r"^VB-1202: 30 of the 200 rows of bank are not known to shop"):
+    with pytest.raises(ValueError, match=r"^VB-1202: 30 of the 200 rows of bank are not in the table of shop"):
         fitted.predict({"bank": bank, "shop": shop})
     with pytest.raises(ValueError, match=r"^VB-1202: 170 of the 170"):
         fitted.predict({"bank": known, "shop": shop.assign(customer_id=shop["customer_id"] + 5000)})

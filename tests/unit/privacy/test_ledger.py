@@ -121,7 +121,7 @@ def test_a_whole_chain_made_anew_is_found_by_the_remembered_head(ledger, tmp_pat
     for at in range(5):
         forged.append("credit/1", event(f"round {at}", 0.001))
     forged.path.replace(ledger.path)
-    with pytest.raises(DamagedLedger, match="remembered"):
+    with pytest.raises(DamagedLedger, match="stored head"):
         ledger.verify()
 
 

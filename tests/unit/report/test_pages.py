@@ -78,9 +78,9 @@ def test_a_page_holds_every_part_of_a_run() -> None:
     text = page.text
     for told in (
         "AUC, together, 2 parties 0.8125", "1.50 s", "2.0 kB", "12 345", "level 0", "infinite", "gradients",
-        "without noise, to passive parties: sums; the rest alone would cost 1.5", "Nothing with noise left shop",
+        "without noise, to passive parties: sums; the rest alone would cost 1.5", "shop: no release with noise",
         "which rows", "in clear", "labels from sums", "succeeded", "shop#1", "sha256 of the model: abc",
-        "not known", "Learning curve: AUC on test rows", "does not protect: labels of the active side (unprotected)",
+        "not known", "Learning curve: AUC on test rows", "does not protect: labels of the active party (unprotected)",
     ):  # fmt: skip
         assert told in text, told
 
@@ -93,9 +93,9 @@ def test_what_is_not_known_is_said() -> None:
     text = outline(run_page(bare)).text
     for told in (
         "Nothing was measured",
-        "No ledger is at hand",
-        "was not attacked",
-        "No part of the model",
+        "No ledger is available",
+        "was not audited",
+        "No model share",
         "kept no rows",
     ):
         assert told in text
@@ -129,7 +129,7 @@ def test_facts_come_back_as_they_were_saved(tmp_path: Path) -> None:
 
 def test_what_an_audit_found_is_joined(tmp_path: Path) -> None:
     facts(findings=None).save(tmp_path)
-    assert "was not attacked" in make_report([tmp_path]).html
+    assert "was not audited" in make_report([tmp_path]).html
     (tmp_path / "audit.json").write_text(json.dumps({"findings": [FINDING]}))
     assert "nearly all labels" in make_report([tmp_path]).html
     (tmp_path / "other.json").write_text(json.dumps({"findings": [{"attack": "x"}]}))

@@ -1,6 +1,6 @@
-"""All attacks, a module for each family, and the audit, which runs every one that applies to a party's view.
+"""All attacks, one module per family, and the audit, which runs every attack that applies to a party's view.
 
-Attacks of other packages come by the entry point `veilboost.attacks`.
+Other packages add attacks through the entry point `veilboost.attacks`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from veilboost.audit.attacks.nodes import (
 from veilboost.audit.attacks.noise import seeded_keys
 from veilboost.audit.attacks.predictions import membership, membership_horizontal, path_restriction
 from veilboost.audit.attacks.smm import smm1_columns, smm1_labels, smm2_columns, smm2_program, smm2_stacking
-from veilboost.audit.view import ASKER, TOGETHER, Truth, View, without_messages
+from veilboost.audit.view import POOLED, USER, Truth, View, without_messages
 from veilboost.protocols.spec import Evidence
 from veilboost.types import PartyName
 
@@ -85,16 +85,16 @@ BUILT_IN = (
 
 @cache
 def all_attacks() -> dict[str, Attack]:
-    """Key to attack, ours first."""
+    """Attacks by key, built-in ones first."""
     found = {each.key: each for each in BUILT_IN}
     for entry in entry_points(group="veilboost.attacks"):
-        brought: Attack = entry.load()
-        found.setdefault(brought.key, brought)
+        other: Attack = entry.load()
+        found.setdefault(other.key, other)
     return found
 
 
 def name_of(evidence: Evidence) -> str:
-    """What people call the attack that decides; its key, where nobody brought it."""
+    """The name of the attack that decides a status; its key if the attack is not installed."""
     if evidence.attack is None:
         return "lower bound on epsilon"
     found = all_attacks().get(evidence.attack)
@@ -102,7 +102,7 @@ def name_of(evidence: Evidence) -> str:
 
 
 def attack(how: Attack, view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Finding | None:
-    """One attack from one view on one victim; None where the view holds nothing to use."""
+    """Run one attack from one view on one victim; None if the view holds nothing that the attack can use."""
     began = time.perf_counter()
     outcome = how.run(view, truth, victim, rng)
     if outcome is None:
@@ -121,9 +121,9 @@ def attack(how: Attack, view: View, truth: Truth, victim: PartyName, rng: np.ran
 
 
 def audit(views: Mapping[PartyName, View], truth: Truth, seed: int = 0) -> list[Finding]:
-    """All attacks, from all views, on all whose truth is known."""
+    """Run all attacks, from all views, on all victims whose true data is known."""
     found: list[Finding] = []
-    for number, (how, view, victim) in enumerate(_chances(views, truth)):
+    for number, (how, view, victim) in enumerate(_applicable(views, truth)):
         finding = attack(how, view, truth, victim, np.random.default_rng((seed, number)))
         if finding is not None:
             found.append(finding)
@@ -131,27 +131,27 @@ def audit(views: Mapping[PartyName, View], truth: Truth, seed: int = 0) -> list[
 
 
 def combined(runs: Iterable[Sequence[Finding]]) -> list[Finding]:
-    """The findings of several runs of the same job, each attack once with an interval over the runs."""
-    together: defaultdict[tuple[str, str, str], list[Finding]] = defaultdict(list)
+    """Combine the findings of several runs of one job: each attack once, with an interval over the runs."""
+    by_attack: defaultdict[tuple[str, str, str], list[Finding]] = defaultdict(list)
     for findings in runs:
         for finding in findings:
-            together[finding.attack, finding.adversary, finding.victim].append(finding)
-    return [over_runs(findings) for findings in together.values()]
+            by_attack[finding.attack, finding.adversary, finding.victim].append(finding)
+    return [over_runs(findings) for findings in by_attack.values()]
 
 
-def _chances(views: Mapping[PartyName, View], truth: Truth) -> Iterator[tuple[Attack, View, PartyName]]:
+def _applicable(views: Mapping[PartyName, View], truth: Truth) -> Iterator[tuple[Attack, View, PartyName]]:
     for how in all_attacks().values():
-        for view in (*views.values(), *_others(views)):
+        for view in (*views.values(), *_extra_views(views)):
             if how.applies(view):
                 for victim, role in truth.roles.items():
                     if role == how.victim and victim != view.party and victim in truth.tables:
                         yield how, view, victim
 
 
-def _others(views: Mapping[PartyName, View]) -> Iterator[View]:
-    """Passive parties that put their views together, and whoever asks for scores."""
+def _extra_views(views: Mapping[PartyName, View]) -> Iterator[View]:
+    """The pooled view of all passive parties, and the view of a user who requests predictions."""
     like = next(iter(views.values()))
     passive = [view for view in views.values() if view.role == "passive"]
     if len(passive) > 1:
-        yield without_messages(" and ".join(view.party for view in passive), TOGETHER, like, passive)
-    yield without_messages("whoever asks", ASKER, like)
+        yield without_messages(" and ".join(view.party for view in passive), POOLED, like, passive)
+    yield without_messages("a user", USER, like)

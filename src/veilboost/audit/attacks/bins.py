@@ -1,4 +1,4 @@
-"""Which rows lie in which bin, from sums per node and bin that an active party read, whatever they travelled under."""
+"""Bins of rows, from the sums per node and bin that an active party decrypts or receives in the clear."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from veilboost.types import BoolArray, Float64Array, Int32Array, Int64Array, Par
 
 MOST_EQUATIONS, MOST_CELLS, COLUMNS = 1500, 30_000_000, 2
 PROGRAM_SIZE = 5_000  # rows times bins that linear programs are solved for
-LINKING, PASSES = 400, 3  # nodes of the nearest rounds that tell which column is which, and how often all are asked
+LINKING, PASSES = 400, 3  # nodes of the nearest rounds that identify columns, and passes over all rounds
 
 
 @declare("bins from sums", "active", "passive", "features", (ClearSums, PaillierSums, LatticeSums))
 def histogram_bins(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
-    """Which rows lie in which bin, from exact sums per bin over many nodes and trees.
+    """The bin of each row, from exact sums per bin over many nodes and trees.
 
-    Every sum is an equation about the rows of a bin, with coefficients that the active party knows: its own gradients.
-    The solution nearest to the prior names many bins; where rows are few, a linear program with every row in [0, 1]
-    names all of them (a vector of zeros and ones is determined by half as many equations as rows, Mangasarian and
-    Recht). The sides of winning cuts, which every protocol tells, narrow the bins down before; the baseline is what
-    they give alone.
+    Each sum is an equation about the rows of a bin, whose coefficients the active party knows: its own gradients. The
+    solution nearest to the prior identifies many bins. With few rows, a linear program with every row in [0, 1]
+    identifies all of them (half as many equations as rows determine a vector of zeros and ones, Mangasarian and Recht).
+    The left/right assignments of winning splits, which every protocol reveals, narrow the bins down first; the baseline
+    uses only these.
     """
     seen = histograms(view, truth, victim, rng)
     block = truth.block(victim)
     if seen is None or block.shared is None:
         return None
-    nodes = _chosen(seen, view.rows)
+    nodes = _select(seen, view.rows)
     coefficients, known = equations(nodes, view.rows)
     fit = np.unique(np.concatenate([node.rows for node in nodes]))
     hits: list[BoolArray] = []
@@ -51,30 +51,30 @@ def histogram_bins(view: View, truth: Truth, victim: PartyName, rng: np.random.G
         low, high = int(seen.layout.offsets[column]), int(seen.layout.offsets[column + 1])
         possible = seen.possible(column, view.rows)[fit]
         guess = _solve(coefficients[:, fit], known[:, low:high], possible).argmax(axis=1)
-        # Columns of the same shape stand in an order that the active party is not told: it finds the bins of one of
-        # them, and is scored by the one it comes nearest to.
+        # The order of columns of the same shape is hidden from the active party: it finds the bins of one of them and
+        # is scored by the nearest one.
         alike = np.flatnonzero(seen.layout.widths == seen.layout.widths[column])
         own = block.shared.bins[0][fit][:, alike].astype(np.int64)
         nearest = own[:, int((own == guess[:, None]).mean(axis=0).argmax())]
         hits.append(nearest == guess)
-        by_sides = possible[np.arange(len(fit)), nearest] / possible.sum(axis=1)
-        chances.append(max(float(by_sides.mean()), float(np.bincount(nearest).max() / len(fit))))
+        by_assignments = possible[np.arange(len(fit)), nearest] / possible.sum(axis=1)
+        chances.append(max(float(by_assignments.mean()), float(np.bincount(nearest).max() / len(fit))))
     rate, chance, each = float(np.mean(hits)), float(np.mean(chances)), len(fit) / max(len(coefficients), 1)
     sentence = (
-        f"{rate:.3f} of rows are put into their true bin from {len(coefficients)} equations about {len(fit)} rows "
-        f"({each:.2g} rows to an equation); the sides of winning cuts alone give {chance:.3f}"
+        f"{rate:.3f} of rows are assigned to their true bin from {len(coefficients)} equations about {len(fit)} rows "
+        f"({each:.2g} rows per equation); the left/right assignments of winning splits alone give {chance:.3f}"
     )
     return share_right("bins right", np.concatenate(hits), chance, sentence, clusters=len(fit))
 
 
-def _chosen(seen: Histograms, rows: int) -> list[Summed]:
-    """The smallest nodes tell most about each of their rows; no more of them than fit into memory."""
+def _select(seen: Histograms, rows: int) -> list[Summed]:
+    """The smallest nodes, which reveal most about each row, as many as fit into memory."""
     most = max(1, min(MOST_EQUATIONS, MOST_CELLS // max(rows, 1)) // 2)
     return sorted(seen.nodes, key=lambda node: len(node.rows))[:most]
 
 
 def _solve(a: Float64Array, known: Float64Array, possible: BoolArray) -> Float64Array:
-    """How much each row (rows, bins) belongs to each bin of one column; nothing where it cannot."""
+    """The weight (rows, bins) of each bin of one column for each row; -inf for impossible bins."""
     guess = least_solution(a, known, possible / possible.sum(axis=1, keepdims=True))
     if guess.size <= PROGRAM_SIZE:
         for each in range(known.shape[1]):
@@ -84,12 +84,12 @@ def _solve(a: Float64Array, known: Float64Array, possible: BoolArray) -> Float64
     return np.where(possible, guess, -np.inf)
 
 
-# --- the sums, column by column over rounds --------------------------------------------------------------------------
+# --- sums of all rounds, with columns matched across rounds ----------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Summed:
-    """Sums of one node: its rows with their (g, h), and (slots, 2) that the passive party's bins add up to."""
+    """Sums of one node: its rows with their (g, h), and the sums (slots, 2) per bin of the passive party."""
 
     round: int
     depth: int
@@ -99,8 +99,8 @@ class Summed:
 
 
 @dataclass(frozen=True)
-class Cut:
-    """A winning cut: rows of a node whose bin of a column is at most `place`, and rows whose bin is above."""
+class WinningSplit:
+    """A winning split: rows of a node whose bin of a column is at most `place` go left, the others right."""
 
     column: int
     place: int
@@ -110,29 +110,29 @@ class Cut:
 
 @dataclass(frozen=True)
 class Histograms:
-    """All nodes that were summed, and the winning cuts, whose sides every protocol tells.
+    """All nodes with sums, and the winning splits, whose left/right assignments every protocol reveals.
 
-    Columns of later rounds stand where those of the first round stood.
+    The columns of later rounds are in the order of the first round.
     """
 
     layout: BinLayout
     nodes: Sequence[Summed]
-    cuts: Sequence[Cut]
+    splits: Sequence[WinningSplit]
 
     def possible(self, column: int, rows: int) -> BoolArray:
-        """(rows, bins) that the sides of winning cuts alone leave open."""
-        open_: BoolArray = np.ones((rows, int(self.layout.widths[column])), dtype=np.bool_)
-        for cut in self.cuts:
-            if cut.column == column:
-                open_[cut.left, cut.place + 1 :] = False
-                open_[cut.right, : cut.place + 1] = False
-        # Where a column was taken for another one nothing may be left: then nothing is known.
-        open_[~open_.any(axis=1)] = True
-        return open_
+        """The bins (rows, bins) that are consistent with the assignments of winning splits."""
+        possible: BoolArray = np.ones((rows, int(self.layout.widths[column])), dtype=np.bool_)
+        for split in self.splits:
+            if split.column == column:
+                possible[split.left, split.place + 1 :] = False
+                possible[split.right, : split.place + 1] = False
+        # A column that was matched wrongly may leave no bin: then nothing is known.
+        possible[~possible.any(axis=1)] = True
+        return possible
 
 
 def histograms(view: View, truth: Truth, peer: PartyName, rng: np.random.Generator) -> Histograms | None:
-    """What the active party read of one passive party; None where it read no sums per bin."""
+    """The sums that the active party read of one passive party; None if it read no sums per bin."""
     offered = view.received(ColumnsOffered, peer)
     gradients = own_gradients(view)
     if not offered or gradients is None or view.config.colsample_bytree < 1.0 or view.config.proposal != "global":
@@ -140,7 +140,7 @@ def histograms(view: View, truth: Truth, peer: PartyName, rng: np.random.Generat
     layout = BinLayout(offered[0].offsets, offered[0].missing, offered[0].kind)
     if view.sums.counts:
         gradients = [np.stack((each[..., 0], np.ones_like(each[..., 1])), axis=-1) for each in gradients]
-    reader, again = SumsReader(view, layout), _SumsAgain(truth.block(peer), len(gradients), rng)
+    reader, recomputed = SumsReader(view, layout), _RecomputedSums(truth.block(peer), len(gradients), rng)
     noised = view.sums.noise_bits(view.config) > 0
     by_round: list[list[Summed]] = []
     played = rounds(view, peer)[: len(gradients)]
@@ -149,9 +149,9 @@ def histograms(view: View, truth: Truth, peer: PartyName, rng: np.random.Generat
         for depth, level in enumerate(one.levels):
             sums = reader.read(level, one.opening)
             if sums is None and not noised:
-                sums = again.make(one.number, level, gradients[one.number])
+                sums = recomputed.make(one.number, level, gradients[one.number])
             if sums is None:
-                break  # `elxgb` sums its first tree only
+                break  # `elxgb` has sums of its first tree only
             build = level.build
             for k in range(build.nodes):
                 rows = build.rows[build.begin[k] : build.end[k]]
@@ -160,16 +160,18 @@ def histograms(view: View, truth: Truth, peer: PartyName, rng: np.random.Generat
         if not found:
             break
         by_round.append(found)
-    # Columns change places every round where sums are encrypted.
+    # Encrypted sums come with a new column order in every round.
     in_order = bool(view.received(ClearSums, peer))
     moved = _unmoved(layout, by_round) if in_order else _relinked(layout, by_round, view.rows)
     nodes = [replace(node, sums=node.sums[moved[k]]) for k, found in enumerate(by_round) for node in found]
-    cuts = [cut for k, order in enumerate(moved) for level in played[k].levels for cut in _cuts(layout, level, order)]
-    return Histograms(layout, nodes, [] if again.used else cuts) if nodes else None
+    splits = [
+        split for k, order in enumerate(moved) for level in played[k].levels for split in _splits(layout, level, order)
+    ]
+    return Histograms(layout, nodes, [] if recomputed.used else splits) if nodes else None
 
 
 def equations(nodes: Sequence[Summed], rows: int) -> tuple[Float64Array, Float64Array]:
-    """Coefficients (equations, rows) and right sides (equations, slots), each equation scaled to length 1."""
+    """Coefficients (equations, rows) and right-hand sides (equations, slots), each equation scaled to norm 1."""
     left: list[Float64Array] = []
     right: list[Float64Array] = []
     for node in nodes:
@@ -185,19 +187,19 @@ def equations(nodes: Sequence[Summed], rows: int) -> tuple[Float64Array, Float64
 
 
 def least_solution(a: Float64Array, known: Float64Array, prior: Float64Array) -> Float64Array:
-    """Of all (rows, slots) that solve the equations the one nearest to the prior, (slots) or (rows, slots)."""
-    gram = a @ a.T + 1e-6 * np.eye(len(a))  # equations have length 1: the ridge only helps repeated ones
+    """The solution (rows, slots) of the equations that is nearest to the prior, (slots) or (rows, slots)."""
+    gram = a @ a.T + 1e-6 * np.eye(len(a))  # equations have norm 1: the ridge matters only for repeated ones
     start = np.broadcast_to(prior, (a.shape[1], known.shape[1]))
     return start + a.T @ np.asarray(np.linalg.solve(gram, known - a @ start), dtype=np.float64)
 
 
 def prior_of(layout: BinLayout) -> Float64Array:
-    """The chance of each slot when nothing is known: quantile bins hold about the same."""
+    """The prior probability of each slot: quantile bins hold about the same number of rows."""
     return np.repeat(1.0 / layout.widths, layout.widths)
 
 
 class SumsReader:
-    """Reads a level's answer as the active party did, with its own key where it needs one."""
+    """Reads a level's answer as the active party did, with its own key if necessary."""
 
     def __init__(self, view: View, layout: BinLayout) -> None:
         self._layout, self._rows = layout, view.rows
@@ -208,15 +210,15 @@ class SumsReader:
         self._owner = view.secret.owner if isinstance(view.secret, PreparedRandomness) else None
 
     def read(self, level: ReplayedLevel, opening: BeginRound) -> Int64Array | None:
-        """(nodes of the level that were summed, slots, 2); None where the view cannot open the answer."""
+        """The sums (summed nodes of the level, slots, 2); None if the view cannot decrypt the answer."""
         answer, request = level.answer, level.request
         if isinstance(answer, ClearSums):
             return answer.sums
         if isinstance(answer, LatticeSums) and isinstance(request, LatticeRequest) and self._key is not None:
-            # Where a level's ciphertexts come in several messages, each is answered for its own blocks.
-            told = [each for each in level.messages if isinstance(each, LatticeSums)]
+            # If a level's ciphertexts come in several messages, each has an answer for its own blocks.
+            answers = [each for each in level.messages if isinstance(each, LatticeSums)]
             by_block = self._key.decrypt(
-                EncryptedSums(np.concatenate([e.sums for e in told]), np.concatenate([e.masks for e in told])),
+                EncryptedSums(np.concatenate([e.sums for e in answers]), np.concatenate([e.masks for e in answers])),
                 request.run,
                 self._layout.slots,
                 Sizes(request.log_delta - 2),
@@ -236,11 +238,11 @@ class SumsReader:
         return None
 
 
-class _SumsAgain:
-    """The active party's key ends with its job; then the exact sums that it decrypted are made again.
+class _RecomputedSums:
+    """Recomputes the exact sums that the active party decrypted, for views without its key, which ends with the job.
 
-    That what it decrypted are the exact sums, columns in an order of the round's own, is what the protocol's tests say.
-    The order is another one here, so the handles of winning cuts mean nothing in it and cuts are not used.
+    The protocol's tests show that the decrypted sums are exact, with a new column order in every round. The order drawn
+    here differs, so the handles of winning splits have no meaning in it and splits are not used.
     """
 
     used = False
@@ -256,17 +258,17 @@ class _SumsAgain:
         return self._block.histogram(self._block.shared, gradients, level.build)[:, self._shown[number]]
 
 
-def _cuts(layout: BinLayout, level: ReplayedLevel, moved: Int64Array) -> Iterator[Cut]:
-    """The winning cuts of a level in columns of numbers without missing values; of tied handles the first counts."""
+def _splits(layout: BinLayout, level: ReplayedLevel, moved: Int64Array) -> Iterator[WinningSplit]:
+    """The winning splits of a level on numeric columns without missing values; the first of tied handles counts."""
     if level.split_request is None:
         return
     first = np.empty_like(moved)
     first[moved] = np.arange(len(moved))
     handles = level.split_request.handles[level.split_request.starts[:-1]]
     column, place, _ = layout.locate((2 * first[handles >> 1]).astype(np.int32))
-    for k, (_, _, left, right) in enumerate(level.sides()):
+    for k, (_, _, left, right) in enumerate(level.assignments()):
         if not layout.missing[column[k]] and not layout.kind[column[k]]:
-            yield Cut(int(column[k]), int(place[k]), left, right)
+            yield WinningSplit(int(column[k]), int(place[k]), left, right)
 
 
 def _unmoved(layout: BinLayout, by_round: Sequence[Sequence[Summed]]) -> list[Int64Array]:
@@ -274,10 +276,10 @@ def _unmoved(layout: BinLayout, by_round: Sequence[Sequence[Summed]]) -> list[In
 
 
 def _relinked(layout: BinLayout, by_round: Sequence[Sequence[Summed]], rows: int) -> list[Int64Array]:
-    """For each round, which slot stands for each slot of the first: columns that look alike change places every round.
+    """For each round, the slot that corresponds to each slot of the first round.
 
-    What the rounds before tell predicts a round's sums; of all ways to pair columns of the same shape the one is taken
-    that comes nearest to them. Then all is done again with what all other rounds tell.
+    Columns of the same shape are permuted in every round. The previous rounds predict a round's sums; columns of the
+    same shape are paired to be nearest to the prediction. Further passes predict from all other rounds.
     """
     moved = _unmoved(layout, by_round)
     if layout.features < 2:
@@ -297,7 +299,7 @@ def _relinked(layout: BinLayout, by_round: Sequence[Sequence[Summed]], rows: int
 
 
 def _paired(layout: BinLayout, shapes: Int64Array, then: Float64Array, now: Float64Array) -> Int64Array:
-    """The slots of `now` that stand for those of `then`, both (equations, slots)."""
+    """The slots of `now` that correspond to those of `then`, both (equations, slots)."""
     moved: Int64Array = np.arange(layout.slots, dtype=np.int64)
     for shape in np.unique(shapes, axis=0):
         alike = np.flatnonzero((shapes == shape).all(axis=1))

@@ -1,4 +1,4 @@
-"""Labels from gradients, noisy or recovered: what whoever has a round's gradients reads off them."""
+"""Labels from the gradients of a round, noisy or recovered."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from veilboost.types import Float64Array, Int32Array, PartyName
 NOISY = (LdpRound, LdpRequest, NoisyRound)
 
 
-def tells_classes(view: View) -> bool:
-    """May the job's labels be classes, so that signs of gradients tell them? A passive party need not know more."""
+def may_have_classes(view: View) -> bool:
+    """Whether the labels may be classes, so that the signs of gradients reveal them."""
     return view.config.objective in ("auto", "binary", "multiclass")
 
 
-def tells_two_classes(view: View, played: ReplayedRound) -> bool:
-    return tells_classes(view) and played.trees == 1
+def may_have_two_classes(view: View, played: ReplayedRound) -> bool:
+    return may_have_classes(view) and played.trees == 1
 
 
 def labels_of(gradients: Float64Array) -> Float64Array:
@@ -33,31 +33,31 @@ def labels_of(gradients: Float64Array) -> Float64Array:
 
 
 def scored(truth: Truth, victim: PartyName, rows: Int32Array, guess: Float64Array, sentence: str) -> Outcome | None:
-    """How many labels of these rows a guess has right; None where they are no classes after all."""
+    """Score guessed labels of these rows; None if the labels are not classes after all."""
     labels = truth.labels(victim)[rows]
     if len(np.unique(labels)) > max(2, len(np.unique(guess))):
         return None
     return balanced_accuracy(labels, guess, sentence)
 
 
-@declare("noisy gradients added up", "passive", "active", "labels", NOISY)
+@declare("sum of noisy gradients", "passive", "active", "labels", NOISY)
 def noisy_gradients(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
-    """Labels from noisy gradients added up over all levels and trees: noise averages out, labels do not."""
+    """Labels from the sum of noisy gradients over all levels and trees: noise averages out, labels do not."""
     releases = list(_released(view, victim))
-    sentence = f"{len(releases)} noisy gradients of each row added up give {{value:.3f}} balanced accuracy of labels"
+    sentence = f"{len(releases)} noisy gradients of each row, summed, give {{value:.3f}} balanced accuracy of labels"
     return _by_sign(truth, victim, np.sum(releases, axis=0), sentence) if releases else None
 
 
 @declare("sign of one tree's noisy gradient", "passive", "active", "labels", NOISY)
 def gradient_signs(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
-    """How often a tree's noisy gradient gives the label away by its sign (the guess probability of ELXGB, Table 5)."""
+    """Labels from the sign of one tree's noisy gradient (the guess probability of ELXGB, Table 5)."""
     first = next(_released(view, victim), None)
     sentence = "one noisy gradient gives {value:.3f} balanced accuracy"
     return None if first is None else _by_sign(truth, victim, first, sentence)
 
 
 def _released(view: View, peer: PartyName) -> Iterator[Float64Array]:
-    """Every release of one tree's gradients: a number a row, 0 where the row was not released."""
+    """Every release of one tree's gradients: one number per row, 0 if the row was not released."""
     for seen in view.messages:
         message = seen.message
         if seen.direction != "received" or seen.peer != peer or not isinstance(message, NOISY):

@@ -1,4 +1,4 @@
-"""`masked`: labels, from noised gradients and the masks put on them; and who is left of a cut, from the masks alone."""
+"""Attacks on `masked`: labels from masked gradients, and left/right assignments from the masks alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from veilboost.audit.attack import Outcome, declare, wilson
-from veilboost.audit.attacks.gradients import labels_of, scored, tells_classes, tells_two_classes
+from veilboost.audit.attacks.gradients import labels_of, may_have_classes, may_have_two_classes, scored
 from veilboost.audit.replay import ReplayedLevel, ReplayedRound, rounds
 from veilboost.audit.solvers import five_layers, least_squares
 from veilboost.audit.view import Truth, View
@@ -21,18 +21,18 @@ from veilboost.protocols.vertical.messages import ColumnsOffered
 from veilboost.types import BoolArray, Float64Array, Int32Array, Int64Array, PartyName
 
 _PASSES = 20
-# What the network learns from: made-up queries, each with coefficients of its own, and examples of all of them.
+# Training data of the network: synthetic queries, each with its own coefficients, and examples of all of them.
 _QUERIES, _EXAMPLES, _LEARNED_FROM = 40, 4_000, 8
-_SURE = 5.0  # of the standard errors of a level
-# Of the likelihood: guesses that are kept, and how much is looked at.
+_SURE = 5.0  # standard errors of a level
+# Likelihood: guesses kept in the beam, and the amount of data used.
 _BEAM, _ROWS, _TREES, _COLUMNS = 64, 300, 100, 2
-# Of the search: how many sets are all tried, candidates, exchanges of rows, and rows that may come in.
+# Search: number of sets up to which all are tried, candidates, exchanges of rows, rows considered per exchange.
 _ALL_SETS, _CANDIDATES, _EXCHANGES, _OUTSIDE = 200_000, 12, 600, 500
 
 
 @dataclass(frozen=True)
 class MaskedNode:
-    """A node's candidates as both parties saw them: B (candidates, W, rows) and <g>, <h> (candidates, kinds, rows)."""
+    """A node's candidates in both parties' views: B (candidates, W, rows) and <g>, <h> (candidates, kinds, rows)."""
 
     tree: int
     rows: Int32Array
@@ -41,7 +41,7 @@ class MaskedNode:
 
 
 def masked_node(level: ReplayedLevel, place: int, width: int, most: int | None = None) -> MaskedNode | None:
-    """The node at a place of those asked for, with its first `most` candidates of `width` noise vectors each."""
+    """The requested node at `place`, with its first `most` candidates of `width` noise vectors each."""
     build = level.build
     rows = build.rows[build.begin[place] : build.end[place]]
     masks: list[Float64Array] = []
@@ -78,9 +78,9 @@ def _from_root(
     gradients: Callable[[MaskedNode], Float64Array],
     sentence: str,
 ) -> Outcome | None:
-    """Labels by the gradients that a function finds in the first candidates of a round's roots."""
+    """Labels by the gradients that `gradients` recovers from the first candidates of a round's roots."""
     played = rounds(view, victim)
-    if not tells_classes(view) or not played or not played[tree].levels:
+    if not may_have_classes(view) or not played or not played[tree].levels:
         return None
     width, root = MaskedOptions.from_dict(view.config.options).vectors, played[tree].levels[0]
     nodes = [masked_node(root, place, width, candidates) for place in range(root.build.nodes)]
@@ -92,18 +92,17 @@ def _from_root(
 
 @declare("projection off the masks", "passive", "active", "labels", (Masks,))
 def masked_projection(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
-    """One candidate's noised gradients without what lies in the span of its masks.
+    """One candidate's masked gradients, projected off the span of its masks.
 
-    The passive party made the masks B. Of <g> = g + Bc it does not know the W numbers c, which least squares finds but
-    for the small part of g that lies along B. In the first tree g has two values, and fitting them as well finds c
-    exactly.
+    The passive party made the masks B. In <g> = g + Bc it does not know the W numbers c. Least squares finds them up to
+    the small component of g along B. In the first tree g has two values, and fitting these too finds c exactly.
     """
-    sentence = "one candidate of the first root without the span of its masks gives {value:.3f} of the labels"
+    sentence = "one candidate of the first root, projected off its masks, gives {value:.3f} of the labels"
     return _from_root(view, truth, victim, 0, 1, _two_values, sentence)
 
 
 def _two_values(node: MaskedNode) -> Float64Array:
-    """Gradients from the first candidate: projected, then fitted to two values until nothing changes."""
+    """Gradients from the first candidate: projected, then fitted to two values until convergence."""
     noise, noised = node.masks[0].T, node.vectors[0, 0]
     found = noised - noise @ least_squares(noise, noised)
     below: BoolArray = found < 0
@@ -123,8 +122,8 @@ def _two_values(node: MaskedNode) -> Float64Array:
 def masked_sphere(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
     """`masked` with one noise vector: c lies on a sphere, which in one dimension is two points.
 
-    sum c^2 = C and W = 1 leave c = 1 and c = -1 (C is 1 here): one of the two differences is the gradients, the other
-    one is far too large.
+    sum c^2 = C and W = 1 give c = 1 or c = -1 (here C is 1): one of the two differences equals the gradients, the other
+    is far too large.
     """
     if MaskedOptions.from_dict(view.config.options).vectors != 1:
         return None
@@ -139,13 +138,13 @@ def _smaller(node: MaskedNode) -> Float64Array:
 
 @declare("stacking two candidates' masks", "passive", "active", "labels", (Masks,))
 def masked_stacking(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
-    """Two candidates of one node mask the same gradients, and that gives them exactly.
+    """Two candidates of one node mask the same gradients, which reveals them exactly.
 
-    g + B1 c1 and g + B2 c2 differ by B1 c1 - B2 c2, in which g does not occur: least squares finds c1 and c2, and what
-    is left of the first vector is g. No tree, loss or noise is different, as long as a node has twice W rows.
+    g + B1 c1 and g + B2 c2 differ by B1 c1 - B2 c2, which does not contain g: least squares finds c1 and c2, and the
+    first vector minus B1 c1 is g. This works in every tree, for every loss and noise, if a node has at least 2 W rows.
     """
     sentence = "two candidates of the last tree's root give its gradients, and {value:.3f} of the labels by their signs"
-    return _from_root(view, truth, victim, -1, 2, gradients_of, sentence)  # in the last tree they take all values
+    return _from_root(view, truth, victim, -1, 2, gradients_of, sentence)  # in the last tree gradients take all values
 
 
 def gradients_of(node: MaskedNode, kind: int = 0) -> Float64Array:
@@ -158,14 +157,14 @@ def gradients_of(node: MaskedNode, kind: int = 0) -> Float64Array:
 
 @declare("network of five layers", "passive", "active", "labels", (Masks,))
 def masked_network(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
-    """The attacker of its own paper, a network of five layers (MaskedXGBoost, section 6.5 and figure 6).
+    """The attack of the protocol's own paper, a network of five layers (MaskedXGBoost, section 6.5 and figure 6).
 
-    The passive party makes up gradients, puts them under its own masks as the active party would, and trains a network
-    to tell labels from a row's noised gradient, noised hessian and noise. It fails where one network is to fit all
-    queries, as c is different in each: its failure says nothing about the other attacks on the same messages.
+    The passive party generates gradients, masks them as the active party would, and trains a network to predict labels
+    from a row's masked gradient, masked hessian and noise. One network for all queries fails, because c differs in each
+    query. This failure says nothing about the other attacks on the same messages.
     """
     played = rounds(view, victim)
-    if not played or not tells_two_classes(view, played[0]) or not played[0].levels:
+    if not played or not may_have_two_classes(view, played[0]) or not played[0].levels:
         return None
     root = played[0].levels[0]
     node = masked_node(root, 0, MaskedOptions.from_dict(view.config.options).vectors, _LEARNED_FROM)
@@ -173,9 +172,9 @@ def masked_network(view: View, truth: Truth, victim: PartyName, rng: np.random.G
         return None
     network = _trained(node, rng)
     real = np.stack([_inputs(node.masks[k], node.vectors[k]) for k in range(len(node.masks))])
-    chances = np.mean([network.predict_proba(each)[:, 1] for each in real], axis=0)
-    sentence = "a network trained on made-up gradients under the same masks gets {value:.3f} of the labels"
-    return scored(truth, victim, played[0].fit, (chances > 0.5).astype(np.float64), sentence)
+    probability = np.mean([network.predict_proba(each)[:, 1] for each in real], axis=0)
+    sentence = "a network trained on synthetic gradients under the same masks gives {value:.3f} of the labels"
+    return scored(truth, victim, played[0].fit, (probability > 0.5).astype(np.float64), sentence)
 
 
 def _trained(node: MaskedNode, rng: np.random.Generator) -> Any:
@@ -185,7 +184,7 @@ def _trained(node: MaskedNode, rng: np.random.Generator) -> Any:
     for query in range(_QUERIES):
         masks = node.masks[query % len(node.masks)]
         label: Float64Array = (rng.random(int(masks.shape[1])) < 0.5).astype(np.float64)
-        values = np.stack((0.5 - label, np.full(len(label), 0.25)))  # a first tree that starts from even odds
+        values = np.stack((0.5 - label, np.full(len(label), 0.25)))  # a first tree with base score 0.5
         by = rng.normal(size=(2, len(masks)))
         by /= np.sqrt((by**2).sum(axis=1, keepdims=True))
         rows = rng.permutation(len(label))[:each]
@@ -195,18 +194,18 @@ def _trained(node: MaskedNode, rng: np.random.Generator) -> Any:
 
 
 def _inputs(masks: Float64Array, vectors: Float64Array) -> Float64Array:
-    """A row's noised gradient and hessian and its entries of the noise vectors."""
+    """Each row's masked gradient and hessian and its entries of the noise vectors."""
     return np.concatenate((vectors, masks)).T
 
 
-# --- who is left of a cut, from the masks of roots that stand on the same rows -------------------------------------
+# --- left/right assignments, from the masks of roots with the same rows --------------------------------------------
 
 
 @dataclass(frozen=True)
 class RootMasks:
-    """Masks (candidates, noise vectors of all trees, rows) of the roots that stand on the same rows.
+    """Masks (candidates, noise vectors of all trees, rows) of the roots that have the same rows.
 
-    `level` is the mean square of each candidate's noise, over all of its rows, and `error` how far it may be off.
+    `level` is the mean square of each candidate's noise over all rows, and `error` its relative standard error.
     """
 
     masks: Float64Array
@@ -216,9 +215,9 @@ class RootMasks:
 
     @staticmethod
     def of(view: View, peer: PartyName, trees: int, rows: int | None = None) -> RootMasks | None:
-        """The masks of up to so many trees' roots, cut off after so many rows.
+        """The masks of the roots of up to `trees` trees, truncated to `rows` rows.
 
-        A root has the same rows and so the same candidates in every tree: each tree adds W vectors to each.
+        A root has the same rows, and so the same candidates, in every tree: each tree adds W vectors to each candidate.
         """
         options = MaskedOptions.from_dict(view.config.options)
         played = [one for one in rounds(view, peer) if one.levels and one.opening.all_columns]
@@ -240,10 +239,11 @@ class RootMasks:
 
 
 def features_of(view: View, peer: PartyName, roots: RootMasks) -> list[Int64Array]:
-    """Which candidates belong to one column, as far as the active party can tell: those of a column are nested.
+    """Group candidates by column, as far as the active party can; the candidates of a column are nested.
 
-    It knows how many bins each column has. Where the numbers do not add up, because cuts were left out, noise whose
-    scale follows the number of rows left tells: it grows from cut to cut, and falls where the next column begins.
+    The active party knows the number of bins of each column. If the numbers do not add up, because candidates were left
+    out, the noise helps: its scale follows the number of rows on the left, so it grows from candidate to candidate and
+    drops where the next column begins.
     """
     offered, candidates = view.received(ColumnsOffered, peer), len(roots.masks)
     every = np.arange(candidates)
@@ -259,7 +259,7 @@ def features_of(view: View, peer: PartyName, roots: RootMasks) -> list[Int64Arra
 
 
 def true_vectors(view: View, truth: Truth, victim: PartyName, root: ReplayedRound) -> BoolArray | None:
-    """The splitting vectors (candidates, rows) of a root."""
+    """The true left/right assignments (candidates, rows) of a root."""
     block = truth.block(victim)
     if block.shared is None:
         return None
@@ -274,7 +274,7 @@ def true_vectors(view: View, truth: Truth, victim: PartyName, root: ReplayedRoun
 
 
 def balanced_bits(true: BoolArray, guess: BoolArray) -> Float64Array:
-    """For each candidate (rows of both arrays), the mean of the shares of its ones and of its zeros that are right."""
+    """For each candidate (row of both arrays), the balanced accuracy over ones and zeros."""
     ones = (true & guess).sum(axis=1) / true.sum(axis=1)
     zeros = (~true & ~guess).sum(axis=1) / (~true).sum(axis=1)
     return (ones + zeros) / 2
@@ -282,43 +282,43 @@ def balanced_bits(true: BoolArray, guess: BoolArray) -> Float64Array:
 
 def _bits_right(true: BoolArray, guess: BoolArray, sentence: str) -> Outcome:
     value = float(balanced_bits(true, guess).mean())
-    interval = wilson(value, true.shape[1])  # a row's sides of all cuts follow from its one bin
+    interval = wilson(value, true.shape[1])  # one bin determines all assignments of a row
     return Outcome("balanced bit accuracy", value, 0.5, *interval, sentence.format(value=value))
 
 
 @declare("likelihood of the masks", "active", "passive", "features", (Masks,))
 def masked_split_likelihood(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
-    """Who is left of a cut, by the likelihood of the masks made for it.
+    """Left/right assignments of a candidate split, by the likelihood of its masks.
 
-    Among the rows that go left, each row's noise leans on that of the one before; the others' noise stands alone. A
-    filter that walks along the rows keeps, for every noise vector, what it knows of the last draw on the left, and a
-    beam of the likeliest guesses so far. All cuts of a column are guessed together: they are nested, so a row has one
-    of as many bins as there are cuts plus one, and its bin decides on which side of each cut it is. The root has the
-    same rows in every tree, so every tree adds noise vectors for the same cuts.
+    Among the rows that go left, the noise of each row depends on that of the row before; the noise of the other rows is
+    independent. A filter over the rows keeps, for every noise vector, a posterior of the last draw on the left, and a
+    beam of the most likely guesses. All candidates of a column are guessed together: they are nested, so a row has one
+    of (candidates + 1) bins, which determines all its assignments. The root has the same rows in every tree, so every
+    tree adds noise vectors for the same candidates.
     """
     roots = RootMasks.of(view, victim, _TREES, _ROWS)
     if roots is None:
         return None
     columns = features_of(view, victim, roots)
-    picked = sorted(columns, key=len)[-_COLUMNS:]  # cuts of a column help each other
+    picked = sorted(columns, key=len)[-_COLUMNS:]  # candidates of a column support each other
     some = np.concatenate(picked)
-    ratio = Noise.of(view.config, view.rows, 1).ratio  # everybody computes it from the job's parameters
-    # The filter may start at any row: the first ones are enough to tell whether it works.
+    ratio = Noise.of(view.config, view.rows, 1).ratio  # public: it follows from the job's parameters
+    # The filter may start at any row: the first rows are enough to measure it.
     guess = np.concatenate([nested_cuts(roots.masks[each], ratio) for each in picked])
     true = true_vectors(view, truth, victim, roots.rounds[0])
     if true is None or len(true) != len(roots.masks):
         return None
     part = true[some, :_ROWS]
     both = part.any(axis=1) & ~part.all(axis=1)
-    sentence = f"{roots.masks.shape[1]} noise vectors for each cut give {{value:.3f}} of who is left of it"
+    sentence = f"{roots.masks.shape[1]} noise vectors per candidate give {{value:.3f}} of its left/right assignments"
     return _bits_right(part[both], guess[both], sentence)
 
 
 def nested_cuts(masks: Float64Array, ratio: float) -> BoolArray:
-    """The likeliest sides (cuts, rows), True for left, of nested cuts from their masks (cuts, noise vectors, rows)."""
+    """The most likely assignments (cuts, rows), True for left, from the masks (cuts, noise vectors, rows)."""
     cuts, vectors, rows = (int(size) for size in masks.shape)
-    beam = max(_BEAM, 2 * (cuts + 1))  # fewer guesses than bins, and one row's bins push all others out
-    # Entries of both sides have the variance sigma2^2 (2 ratio + 1): it tells the scale, whatever the budget was.
+    beam = max(_BEAM, 2 * (cuts + 1))  # with fewer guesses than bins, one row's bins would push all others out
+    # Left and right entries have the variance sigma2^2 (2 ratio + 1), which gives the scale for any budget.
     spread = (masks**2).mean(axis=(1, 2)) / (2.0 * ratio + 1.0)  # sigma2^2 of each cut
     sigma2 = np.sqrt(spread)
     both = sigma2 * np.sqrt(4.0 * ratio + 1.0)
@@ -348,23 +348,22 @@ def nested_cuts(masks: Float64Array, ratio: float) -> BoolArray:
         variance = np.where(left, (1.0 - own**2 / expected)[parent], variance[parent])
         score = every[keep]
         chosen.append((parent, left))
-    sides = np.empty((cuts, rows), dtype=np.bool_)
+    assignments = np.empty((cuts, rows), dtype=np.bool_)
     at = int(score.argmax())
     for row in range(rows - 1, -1, -1):
         parent, left = chosen[row]
-        sides[:, row] = left[at]
+        assignments[:, row] = left[at]
         at = int(parent[at])
-    return sides
+    return assignments
 
 
 @declare("search for the smallest sum", "active", "passive", "features", (Masks,))
 def masked_split_search(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
-    """The search of its own paper for the splitting vector (MaskedXGBoost, section 6.6).
+    """The search of the protocol's own paper for the splitting vector (MaskedXGBoost, section 6.6).
 
-    Active noise sums to 0, so among all sets of as many rows as the candidate sends left the true one has a small sum.
-    The paper tries all sets and lets the attacker know their size. All sets are tried where they are few, otherwise
-    rows change places while that makes the sum smaller; there are then very many sets with a sum near 0, and the first
-    one is no better than any.
+    Active noise sums to 0, so among all sets of the right size the true one has a small sum. The paper tries all sets
+    and assumes that the attacker knows the size. If there are few sets, all are tried; otherwise rows are exchanged
+    while the sum decreases. Then very many sets have a sum near 0, and the first one is no better than any other.
     """
     roots = RootMasks.of(view, victim, trees=1)
     if roots is None:
@@ -373,14 +372,14 @@ def masked_split_search(view: View, truth: Truth, victim: PartyName, rng: np.ran
     if true is None or len(true) != len(roots.masks):
         return None
     some = rng.permutation(len(true))[:_CANDIDATES]
-    # The paper lets the attacker know how many rows go left; nothing else is taken from the truth before scoring.
+    # As in the paper, the attacker knows how many rows go left; it takes nothing else from the true data.
     guess = np.stack([smallest_sum(roots.masks[k], int(true[k].sum()), rng) for k in some])
-    sentence = "the set of rows whose noise sums to least gives {value:.3f} of who is left of a cut"
+    sentence = "the set of rows with the smallest sum of noise gives {value:.3f} of the left/right assignments"
     return _bits_right(true[some], guess, sentence)
 
 
 def smallest_sum(masks: Float64Array, size: int, rng: np.random.Generator) -> BoolArray:
-    """The set of `size` rows with the smallest sum of noise (over all noise vectors, in squares)."""
+    """The set of `size` rows with the smallest sum of noise (squared, over all noise vectors)."""
     rows = masks.shape[1]
     best = np.zeros(rows, dtype=np.bool_)
     if math.comb(rows, size) <= _ALL_SETS:
@@ -391,7 +390,7 @@ def smallest_sum(masks: Float64Array, size: int, rng: np.random.Generator) -> Bo
     best[rng.permutation(rows)[:size]] = True
     total = masks[:, best].sum(axis=1)
     for _ in range(_EXCHANGES):
-        # The best of some rows to come in for one row that leaves.
+        # Replace one random row by the best of some rows outside.
         leaving = rng.choice(np.flatnonzero(best))
         outside = rng.choice(np.flatnonzero(~best), min(_OUTSIDE, rows - size), replace=False)
         sums = total[:, None] - masks[:, leaving, None] + masks[:, outside]

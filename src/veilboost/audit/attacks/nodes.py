@@ -1,4 +1,4 @@
-"""What rows by node tell: labels from which rows stand together, the order of values from the sides of cuts."""
+"""Attacks on the rows of nodes: labels from rows that share nodes, order of values from left/right assignments."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ import numpy as np
 from veilboost.audit.attack import Outcome, balanced_accuracy, declare, share_right
 from veilboost.audit.replay import ReplayedRound, assignments_of, foreign_assignments, rounds
 from veilboost.audit.solvers import forest_guess, logistic
-from veilboost.audit.view import TOGETHER, Truth, View
+from veilboost.audit.view import POOLED, Truth, View
 from veilboost.protocols.federboost.messages import Buckets, BucketSplits
 from veilboost.types import Column, Float64Array, Int32Array, Int64Array, PartyName
 
-KNOWN = 40  # labels that the attacker knows beforehand
-COLUMNS_COUNT = 0.5  # a standard deviation of a column, where a node counts 1
+KNOWN = 40  # labels that the attacker knows in advance
+COLUMN_SCALE = 0.5  # weight of one standard deviation of a column; a node has weight 1
 
 
-@declare("labels from rows that stand together", "passive", "active", "labels")
+@declare("labels from rows that share a node", "passive", "active", "labels")
 def instance_clusters(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
-    """Labels from which rows stand together: every vertical protocol that grows trees over parties tells it.
+    """Labels from rows that share a node, which every vertical protocol that grows trees over parties reveals.
 
     Rows that share nodes in many trees tend to share labels. A passive party that knows the labels of a few rows (they
-    may be its customers too) learns from them what it means to stand in each node, by a logistic regression over nodes,
-    and guesses all other labels. What the same few labels and its own columns give without any run is the baseline.
+    may be its customers too) fits a logistic regression over nodes to them and guesses all other labels. The baseline
+    uses the same labels and the party's own columns without any run.
     """
     played = rounds(view, victim)
     nodes = [rows for one in played for rows in _nodes(one)]
     return labels_from_groups(nodes, f"{len(played)} rounds", [view], truth, victim, rng)
 
 
-@declare("labels from rows that stand together, pooled", TOGETHER, "active", "labels")
+@declare("labels from rows that share a node, pooled", POOLED, "active", "labels")
 def pooled_clusters(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
-    """Labels from the views of all passive parties put together: their nodes, and their columns beside them.
+    """Labels from the pooled views of all passive parties: their nodes and their columns.
 
-    All are told the same nodes but for the last level of a tree, whose sides each knows where the cut is its own. What
-    the columns of all and the same known labels give without any run is the baseline.
+    All receive the same nodes except in the last level of a tree, where each knows the assignments of its own splits.
+    The baseline uses the columns of all passive parties and the same known labels without any run.
     """
-    seed = int(rng.integers(1 << 32))  # all know the same labels
+    seed = int(rng.integers(1 << 32))  # the same known labels for all
 
     def reached(members: Sequence[View]) -> Outcome | None:
         played = [one for member in members for one in rounds(member, victim)]
@@ -47,12 +47,12 @@ def pooled_clusters(view: View, truth: Truth, victim: PartyName, rng: np.random.
         what = f"{len(nodes)} groups of rows and {len(members)} parties' columns"
         return labels_from_groups([*nodes.values()], what, members, truth, victim, np.random.default_rng(seed), True)
 
-    together = reached(view.members)
+    pooled = reached(view.members)
     singles = [found.value for found in (reached([member]) for member in view.members) if found is not None]
-    if together is None or not singles:
+    if pooled is None or not singles:
         return None
-    gain = together.value - max(singles)
-    return replace(together, sentence=f"{together.sentence}; {gain:+.3f} beside the best party by itself")
+    gain = pooled.value - max(singles)
+    return replace(pooled, sentence=f"{pooled.sentence}; {gain:+.3f} compared with the best single party")
 
 
 def labels_from_groups(
@@ -64,9 +64,9 @@ def labels_from_groups(
     rng: np.random.Generator,
     with_columns: bool = False,
 ) -> Outcome | None:
-    """Labels from groups of rows and a few known labels, and from the own columns too where these are to be used.
+    """Labels from groups of rows and a few known labels; `with_columns` also uses the adversaries' own columns.
 
-    None where there is nothing to learn from.
+    None if there is nothing to learn from.
     """
     labels, rows = truth.labels(victim), views[0].rows
     classes = np.unique(labels)
@@ -81,7 +81,7 @@ def labels_from_groups(
     alone = balanced_accuracy(labels[others], forest_guess(columns[known], labels[known], columns[others]), "").value
     scaled = columns[:, :0].astype(np.float64)
     if with_columns:
-        scaled = COLUMNS_COUNT * (columns - columns.mean(axis=0)) / (columns.std(axis=0) + 1e-9)
+        scaled = COLUMN_SCALE * (columns - columns.mean(axis=0)) / (columns.std(axis=0) + 1e-9)
         by_columns = _by_nodes([], rows, known, labels[known], scaled)
         alone = max(alone, balanced_accuracy(labels[others], by_columns[others], "").value)
     guess = _by_nodes(groups, rows, known, labels[known], scaled)
@@ -91,7 +91,7 @@ def labels_from_groups(
     )
     found = balanced_accuracy(labels[others], guess[others], sentence)
     baseline = max(alone, found.baseline)
-    # Labels are partly chance, so not all of them can be had: a quarter of the way counts as success.
+    # Labels are partly random, so not all can be recovered: a quarter of the way counts as success.
     return replace(found, baseline=baseline, bar=baseline + (1 - baseline) / 4)
 
 
@@ -103,12 +103,12 @@ def _known_rows(labels: Float64Array, classes: Float64Array, rng: np.random.Gene
 
 
 def _nodes(one: ReplayedRound) -> Iterator[Int32Array]:
-    """The rows of every node of a round that is known to this party; of the last level those it split itself."""
+    """The rows of every node of a round that this party knows; in the last level, of the nodes it split itself."""
     for level in one.levels:
-        for groups in (level.fit, level.follow):
+        for groups in (level.fit, level.routed):
             for begin, end in zip(groups.begin.tolist(), groups.end.tolist(), strict=True):
                 yield groups.rows[begin:end]
-        for _, _, left, right in level.sides():
+        for _, _, left, right in level.assignments():
             yield left
             yield right
 
@@ -129,21 +129,21 @@ def _by_nodes(
     return classes[(score[0] > 0).astype(np.int64) if len(score) == 1 else score.argmax(axis=0)]
 
 
-MOST_CUTS, LEAST_SHARED = 200, 20
+MOST_SPLITS, LEAST_SHARED = 200, 20
 
 
 @dataclass
 class _Chain:
-    """Cuts that could be of one column: for each row the sum of its sides, and the cuts themselves."""
+    """Splits that may be on one column: the sum of each row's directions (-1 left, 1 right), and the splits."""
 
     score: Float64Array
-    cuts: list[Int32Array] = field(default_factory=list[Int32Array])
+    splits: list[Int32Array] = field(default_factory=list[Int32Array])
 
-    def shared(self, side: Int32Array) -> int:
-        """How many rows of the cut stood at one of these cuts; -1 where one contradicts it."""
+    def shared(self, direction: Int32Array) -> int:
+        """The number of rows that a split shares with these splits; -1 if it contradicts one of them."""
         seen = 0
-        for cut in self.cuts:
-            here, there = side[cut != 0], cut[cut != 0]
+        for split in self.splits:
+            here, there = direction[split != 0], split[split != 0]
             both = int(np.count_nonzero(here))
             if np.any((here < 0) & (there > 0)) and np.any((here > 0) & (there < 0)):
                 return -1
@@ -151,50 +151,52 @@ class _Chain:
         return seen
 
 
-@declare("order of values from winning cuts", "active", "passive", "features")
+@declare("order of values from winning splits", "active", "passive", "features")
 def feature_order(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
-    """The order of a column's values, from the sides of winning cuts: told row by row by every protocol that splits
-    nodes.
+    """The order of a column's values, from the left/right assignments of winning splits.
 
-    A cut says that all rows on its left have smaller values than those on its right. Two cuts of one column never
-    contradict each other, two of different columns nearly always do: so cuts are sorted into columns without knowing
-    which handle belongs to which, and the cuts of one column are added up to an order of its rows.
+    Every protocol that splits nodes reveals these assignments row by row. Rows on the left of a split have smaller
+    values than rows on the right. Two splits on one column never contradict each other, two on different columns nearly
+    always do. The attack groups splits into columns without knowing their handles, and sums the splits of a column to
+    an order of its rows.
     """
     return order_from(assignments_of(view, victim).values(), view.rows, truth.tables[victim].columns)
 
 
-def order_from(sides: Iterable[tuple[Int32Array, Int32Array]], rows: int, columns: Sequence[Column]) -> Outcome | None:
-    """How well cuts, each its left and its right rows, order some column; None where there are none."""
-    found = sorted(sides, key=lambda pair: -len(pair[0]) - len(pair[1]))[:MOST_CUTS]
+def order_from(
+    assignments: Iterable[tuple[Int32Array, Int32Array]], rows: int, columns: Sequence[Column]
+) -> Outcome | None:
+    """How well splits, each with its left and right rows, order some column; None if there are no splits."""
+    found = sorted(assignments, key=lambda pair: -len(pair[0]) - len(pair[1]))[:MOST_SPLITS]
     if not found or not columns:
         return None
     chains: list[_Chain] = []
     for left, right in found:
-        side = np.zeros(rows, dtype=np.int32)
-        side[left], side[right] = -1, 1
-        shared = [chain.shared(side) for chain in chains]
+        direction = np.zeros(rows, dtype=np.int32)
+        direction[left], direction[right] = -1, 1
+        shared = [chain.shared(direction) for chain in chains]
         best = int(np.argmax(shared)) if shared else 0
         if not shared or shared[best] < LEAST_SHARED:
-            if np.count_nonzero(side) < rows / 4:
+            if np.count_nonzero(direction) < rows / 4:
                 continue  # too small to start a column of its own
             chains.append(_Chain(np.zeros(rows)))
             best = -1
-        chains[best].cuts.append(side)
-        chains[best].score += side
+        chains[best].splits.append(direction)
+        chains[best].score += direction
     values = [column.values.astype(np.float64) for column in columns]
-    reached = [max(_likeness(chain.score, column) for chain in chains) for column in values] if chains else [0.0]
+    reached = [max(_correlation(chain.score, column) for chain in chains) for column in values] if chains else [0.0]
     value = float(np.max(reached))
     error = 1.96 / np.sqrt(max(rows - 3, 1))  # of a rank correlation, Fisher
     low, high = (float(np.tanh(np.arctanh(min(value, 0.999999)) + sign * error)) for sign in (-1, 1))
     sentence = (
-        f"{len(found)} winning cuts order the rows of one column with rank correlation {value:.3f}, "
+        f"{len(found)} winning splits order the rows of one column with rank correlation {value:.3f}, "
         f"and of the average column with {float(np.mean(reached)):.3f}"
     )
     return Outcome("rank correlation", value, 0.0, max(low, 0.0), high, sentence)
 
 
-def _likeness(score: Float64Array, column: Float64Array) -> float:
-    """Spearman's correlation without its sign: the direction of an order is one bit."""
+def _correlation(score: Float64Array, column: Float64Array) -> float:
+    """The absolute value of Spearman's correlation: the direction of an order is one bit."""
     there = np.isfinite(column)
     if np.ptp(score[there]) == 0 or np.ptp(column[there]) == 0:
         return 0.0
@@ -204,43 +206,43 @@ def _likeness(score: Float64Array, column: Float64Array) -> float:
 
 
 def _ranks(values: Float64Array) -> Float64Array:
-    """Ranks, equal values in the middle of theirs."""
+    """Ranks; equal values get their mean rank."""
     _, at, count = np.unique(values, return_inverse=True, return_counts=True)
     return (np.cumsum(count) - (count + 1) / 2)[at]
 
 
 @declare("order of the active party's values", "passive", "active", "features")
 def active_order(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
-    """The order of the active party's own values, from the sides of its cuts: every passive party keeps rows by node
-    too.
+    """The order of the active party's values, from the left/right assignments of its splits.
 
-    A passive party is not told whose a cut is. With two parties it is the active one's if it is not its own; with more
-    the cuts of all others come together, and sort themselves into columns.
+    Every passive party receives these assignments because it tracks the rows of each node. It does not receive the
+    owner of a split. With two parties, a split that is not its own is the active party's; with more parties, the splits
+    of all others are mixed, and the attack groups them into columns.
     """
     return order_from(foreign_assignments(view, victim), view.rows, truth.tables[victim].columns)
 
 
-@declare("labels from own cuts that won", "passive", "active", "labels", (BucketSplits,))
+@declare("labels from own winning splits", "passive", "active", "labels", (BucketSplits,))
 def own_cuts(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
-    """Labels from which of one's own cuts won: all that a passive party of `federboost` is told about them.
+    """Labels from the passive party's own splits that won, which is all that `federboost` reveals to it about labels.
 
-    Cuts that the active party chose part the labels. The owner knows on which side of each of them its rows lie, and
-    learns from a few known labels what that means, as it would from nodes if it were told any.
+    The splits that the active party chose separate the labels. The owner knows the left/right assignments of its rows
+    and learns from a few known labels what they mean, as `instance_clusters` does with nodes.
     """
     if view.share is None or view.own is None:
         return None
     records, values = view.share.records, view.share.matrix(view.own.columns, view.rows)
     every = np.arange(view.rows, dtype=np.int32)
-    sides = [
+    splits = [
         records.goes_left(values, np.full(view.rows, at, dtype=np.int32), every) for at in range(len(records.tree))
     ]
-    groups = list(chain.from_iterable((every[left], every[~left]) for left in sides))
-    return labels_from_groups(groups, f"{len(sides)} own cuts that won", [view], truth, victim, rng)
+    groups = list(chain.from_iterable((every[left], every[~left]) for left in splits))
+    return labels_from_groups(groups, f"{len(splits)} own winning splits", [view], truth, victim, rng)
 
 
 @declare("buckets as reported", "active", "passive", "features", (Buckets,))
 def reported_buckets(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
-    """Buckets as they were reported: randomized response tells the true one more often than any other."""
+    """Buckets as reported: randomized response reports the true bucket more often than any other."""
     reported, block = view.received(Buckets, victim), truth.block(victim)
     if not reported or block.shared is None or block.layout.features == 0:
         return None

@@ -1,7 +1,7 @@
-"""Keys that follow from what others have: from the seed of a job or a model, or that lie in a run folder.
+"""Keys that others can derive or find: from the seed of a job or a model, or in a run folder.
 
-`seeded_keys` is an attack from a passive party's view. `strip_noise` is none: with what a model of `sealed` or a folder
-holds it takes the noise off the model, and is called by itself.
+`seeded_keys` is an attack from a passive party's view. `strip_noise` is not in the list of attacks and is called
+directly: it removes the noise of a `sealed` model with keys derived from the model or found in a folder.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from veilboost.audit.attack import Outcome, declare
-from veilboost.audit.attacks.gradients import labels_of, scored, tells_classes
+from veilboost.audit.attacks.gradients import labels_of, may_have_classes, scored
 from veilboost.audit.view import Truth, View
 from veilboost.crypto.csprng import KEY_BYTES, JobRandomness, unsafe_key
 from veilboost.crypto.fingerprint import content_digest
@@ -26,9 +26,9 @@ from veilboost.protocols.lattice.messages import LatticeRequest, LatticeRound
 from veilboost.protocols.sealed import parameters
 from veilboost.types import Float64Array, Int64Array, PartyName
 
-MOST_ROWS = 256  # whose gradients are decrypted one by one
-MOST_GUESSES = 20_000  # of the counts of a level's leaves: some ten seconds
-WINDOW = 5.5  # deviations of the noise; both leaves of a stump lie within it but for 8e-8
+MOST_ROWS = 256  # rows whose gradients are decrypted one by one
+MOST_GUESSES = 20_000  # guesses of the counts of a level's leaves: about ten seconds
+WINDOW = 5.5  # standard deviations of the noise; both leaves of a stump lie within, except with probability 8e-8
 
 
 def _keys_of(seed: int, party: PartyName) -> dict[str, bytes]:
@@ -40,18 +40,18 @@ def _keys_of(seed: int, party: PartyName) -> dict[str, bytes]:
 
 @declare("keys from the job's seed", "passive", "active", "labels", (LatticeRound,))
 def seeded_keys(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
-    """Labels from decrypted gradients, where the active party's key follows from the seed, which everybody knows.
+    """Labels from decrypted gradients, if the active party's key is derived from the seed, which all parties know.
 
-    The public key tells which one is right. Rows are put into a bin each, so that the sums are theirs.
+    The public key identifies the right key. Each row gets its own bin, so that sums are values of single rows.
     """
     openings, requests = view.received(LatticeRound, victim), view.received(LatticeRequest, victim)
-    if not openings or not requests or not tells_classes(view):
+    if not openings or not requests or not may_have_classes(view):
         return None
     opening, request = openings[0], requests[0]
     if len(opening.fit) or len(request.build) != 1 or len(request.run) != 1:  # not all rows, or several trees or blocks
         return None
     read, seed = np.arange(min(view.rows, MOST_ROWS), dtype=np.int32), opening.key_seed.tobytes()
-    guess, how = np.zeros(len(read)), "no key that follows from the seed is the active party's"
+    guess, how = np.zeros(len(read)), "no key derived from the seed is the active party's"
     for name, key in _keys_of(view.config.random_state, victim).items():
         secret = SecretKey(JobRandomness(key).for_request("lattice key"))
         if secret.public_seed != seed:
@@ -62,17 +62,17 @@ def seeded_keys(view: View, truth: Truth, victim: PartyName, rng: np.random.Gene
         sizes, sent = Sizes(request.log_delta - 2), Ciphertext(request.seed.tobytes(), request.ciphertext)
         sums = PublicKey(seed, opening.key).sum(sent, blocks, [bins], start, start, slots, sizes, 1)
         values = secret.decrypt(sums, request.run, len(read) + 1, sizes, 1)[0, : len(read), 0]
-        guess, how = labels_of(values[None].astype(np.float64)), f"{name}, opens the ciphertexts of gradients"
+        guess, how = labels_of(values[None].astype(np.float64)), f"{name}, decrypts the gradients"
     return scored(truth, victim, read, guess, f"{how}: {{value:.3f}} balanced accuracy of {len(read)} labels")
 
 
 def strip_noise(share: ModelShare, folder: Path | None = None) -> Outcome | None:
-    """Take the noise off the leaves of the first tree: it succeeds where all counts of positives come out whole.
+    """Remove the noise from the leaves of the first tree; this succeeds if all counts of positives are integers.
 
-    Keys are those that a seed in the model gives, in the way of release 0.1.0 and in that of `unsafe_noise_seed`, and
-    every file beneath `folder` that has a key's size. A key may have drawn noise by place, as in release 0.1.0, or by
-    content: then counts are guessed, and right ones give the noise that is there. By chance two leaves come out whole
-    with a probability below 1e-6. More than `MOST_GUESSES` are not tried. None where the model has no such leaves.
+    The keys are those derived from the seed in the model, as in release 0.1.0 and as by `unsafe_noise_seed`, and every
+    file in `folder` of a key's size. A key may have drawn noise by position, as in release 0.1.0, or by content: then
+    counts are guessed, and right guesses reproduce the noise. Two leaves give integers by chance with a probability
+    below 1e-6. At most `MOST_GUESSES` guesses are tried. None if the model has no such leaves.
     """
     skeleton = share.skeleton
     if skeleton is None or skeleton.protocol != "sealed" or skeleton.trees_per_round != 1 or not skeleton.trees:
@@ -85,18 +85,18 @@ def strip_noise(share: ModelShare, folder: Path | None = None) -> Outcome | None
         return None
     few = leaves.guesses <= MOST_GUESSES
     for name, key in keys.items():
-        found = leaves.by_place(JobRandomness(key))
+        found = leaves.by_position(JobRandomness(key))
         if found is None and few:
             found = leaves.by_content(JobRandomness(key))
         if found is not None:
-            told = ", ".join(f"{k} of {n}" for k, n in zip(found.tolist(), leaves.rows.tolist(), strict=True))
-            return Outcome("leaves stripped", 1.0, 0.0, 1.0, 1.0, f"{name} gives the positives of all leaves: {told}")
-    left = "" if few else f"; noise by content was not tried, there are {leaves.guesses:.0e} counts to guess"
-    return Outcome("leaves stripped", 0.0, 0.0, 0.0, 0.0, f"none of {len(keys)} keys takes the noise off{left}")
+            counts = ", ".join(f"{k} of {n}" for k, n in zip(found.tolist(), leaves.rows.tolist(), strict=True))
+            return Outcome("leaves stripped", 1.0, 0.0, 1.0, 1.0, f"{name} gives the positives of all leaves: {counts}")
+    left = "" if few else f"; noise by content was not tried: {leaves.guesses:.0e} combinations of counts"
+    return Outcome("leaves stripped", 0.0, 0.0, 0.0, 0.0, f"none of {len(keys)} keys removes the noise{left}")
 
 
 class _Leaves:
-    """The leaves of the first tree, where every g is 1/2 or -1/2 and every h 1/4."""
+    """The leaves of the first tree, where every g is 1/2 or -1/2 and every h is 1/4."""
 
     def __init__(self, skeleton: Skeleton) -> None:
         tree, config = skeleton.trees[0], skeleton.config
@@ -110,11 +110,11 @@ class _Leaves:
             *skeleton.loss.bounds(1.0, np.zeros(1), np.zeros(1)), 1.0, config.gradient_bits
         )
         self.rows = np.rint(4.0 * cover).astype(np.int64)
-        # The sums of g with their noise, and how far a weight of single precision leaves them open.
+        # The noisy sums of g, and their uncertainty, because weights have single precision.
         self._sums: Float64Array = (
             -tree.weight[leaves].astype(np.float64) / config.learning_rate * (cover + config.reg_lambda)
         )
-        self._open = np.abs(self._sums) * 2.0**-23 + 4.0 * self._scale.g_unit
+        self._uncertainty = np.abs(self._sums) * 2.0**-23 + 4.0 * self._scale.g_unit
         noise = parameters.label_noise(parameters.options_of(config), config.n_estimators, config.max_depth)
         self._sigma, self._event = noise.leaf_sigma, repr(parameters.leaf_event(noise, 0, 2))
         centre, reach = self.rows / 2.0 - self._sums, WINDOW * self._sigma
@@ -126,18 +126,18 @@ class _Leaves:
         widths = np.maximum(self._high - self._low + 1, 1)
         return sum(math.prod(widths[level].tolist()) for level in self._levels)
 
-    def by_place(self, key: JobRandomness) -> Int64Array | None:
-        """The positives of all leaves, if noise was drawn for the round and the place of the level."""
+    def by_position(self, key: JobRandomness) -> Int64Array | None:
+        """The positives of all leaves, if noise was drawn by round and level."""
         noise = np.empty(len(self.rows))
         for number, level in enumerate(self._levels):
             noise[level] = self._drawn(key, ("leaves", 0, number), len(level))
         exact = self.rows / 2.0 - (self._sums - noise)
         found = np.rint(exact)
-        fits = (np.abs(exact - found) <= self._open) & (found >= 0) & (found <= self.rows)
+        fits = (np.abs(exact - found) <= self._uncertainty) & (found >= 0) & (found <= self.rows)
         return found.astype(np.int64) if fits.all() else None
 
     def by_content(self, key: JobRandomness) -> Int64Array | None:
-        """The positives of all leaves, if noise was drawn for the sums that it hides."""
+        """The positives of all leaves, if noise was drawn by the sums that it hides."""
         found, closed = np.empty(len(self.rows), dtype=np.int64), b""
         for level in self._levels:
             for guess in itertools.product(*(range(self._low[leaf], self._high[leaf] + 1) for leaf in level)):
@@ -145,7 +145,7 @@ class _Leaves:
                 exact = np.stack((g / self._scale.g_unit, rows / 4.0 / self._scale.h_unit), axis=1).astype(np.int64)
                 digest = content_digest(key, self._event, closed, exact)
                 noise = self._drawn(key, ("leaves", digest), len(level))
-                if (np.abs(g + noise - self._sums[level]) <= self._open[level]).all():
+                if (np.abs(g + noise - self._sums[level]) <= self._uncertainty[level]).all():
                     found[level], closed = guess, digest
                     break
             else:

@@ -1,4 +1,4 @@
-"""What a model's scores tell whoever asks for them: which rows were trained on, and what others hold of a row."""
+"""Attacks on a model's scores: which rows were used in training, and other parties' values of a row."""
 
 from __future__ import annotations
 
@@ -8,75 +8,77 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from veilboost.audit.attack import Z95, Outcome, declare, share_right
-from veilboost.audit.view import ASKER, Truth, View
+from veilboost.audit.view import USER, Truth, View
 from veilboost.boost.grower import LEAF, Tree
 from veilboost.boost.metrics import auc, ks
 from veilboost.data.table import PartyTable
 from veilboost.model.share import ModelShare, Skeleton
 from veilboost.types import AnyArray, BoolArray, Float64Array, Int64Array, PartyName
 
-ASKED = 200  # rows whose scores are looked into
-MOST_SUMS = 1 << 16  # that half of the trees may give one row; beyond, they are not listed
-EXACT = 1e-9  # to which a sum of leaf weights follows from a score
+SCORED = 200  # rows whose scores are attacked
+MOST_SUMS = 1 << 16  # possible sums of half of the trees for one row; beyond that, they are not enumerated
+EXACT = 1e-9  # precision of a sum of leaf weights derived from a score
 FALSE_ALARMS = 0.01
 
-Assignments = Mapping[tuple[int, int], AnyArray]  # at each node (tree, node): how likely each row goes left
+Assignments = Mapping[tuple[int, int], AnyArray]  # for each node (tree, node): the probability that each row goes left
 
 
-@declare("membership from scores", ASKER, "active", "who was trained on")
+@declare("membership from scores", USER, "active", "membership in the training data")
 def membership(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
-    """Whether a row was trained on, from its score and its label: a model fits its own rows better than others.
+    """Whether a row was used in training, from its score and its label: a model fits its training rows better.
 
-    The smaller the loss, the more likely a row was trained on (Yeom et al. 2018). The value is the area under the ROC
-    curve, rows of the training against rows that were kept from it. Knowing nothing gives 0.5.
+    The smaller the loss, the more likely a row was used in training (Yeom et al. 2018). The value is the area under the
+    ROC curve, training rows against rows that were held back. A blind guess gives 0.5.
     """
-    skeleton = _whole(truth)
+    skeleton = _full_skeleton(truth)
     if skeleton is None:
         return None
-    # A model of a horizontal job is in one hand, and every participant has all of its columns.
+    # The model of a horizontal job is a single share, and every participant has all of its columns.
     inside = {name: truth.tables.get(name, truth.tables[victim]) for name in truth.shares}
     if truth.held_out is not None:
         fitted = np.flatnonzero(~truth.held_out)
         inside = {name: table.take(fitted) for name, table in inside.items()}
-    losses = [_losses(skeleton, truth.shares, tables) for tables in (inside, truth.strangers)]
+    losses = [_losses(skeleton, truth.shares, tables) for tables in (inside, truth.untrained)]
     member = np.repeat([1.0, 0.0], [len(each) for each in losses])
     value = auc(member, -np.concatenate(losses))
     bar = np.quantile(losses[1], FALSE_ALARMS)
     sentence = (
-        f"the loss tells {len(losses[0])} trained rows from {len(losses[1])} others with AUC {value:.3f}, advantage "
-        f"{ks(member, -np.concatenate(losses)):.3f}; at {FALSE_ALARMS:.0%} false alarms it finds "
-        f"{float(np.mean(losses[0] < bar)):.3f} of the trained"
+        f"the loss separates {len(losses[0])} training rows from {len(losses[1])} others with AUC {value:.3f}, "
+        f"advantage {ks(member, -np.concatenate(losses)):.3f}; at {FALSE_ALARMS:.0%} false alarms it finds "
+        f"{float(np.mean(losses[0] < bar)):.3f} of the training rows"
     )
     error = Z95 * _auc_error(value, len(losses[0]), len(losses[1]))
     return Outcome("AUC", value, 0.5, max(value - error, 0.0), min(value + error, 1.0), sentence)
 
 
-@declare("membership of a participant's rows from scores", ASKER, "participant", "who was trained on")
+@declare("membership of a participant's rows from scores", USER, "participant", "membership in the training data")
 def membership_horizontal(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
-    """`membership`, of one participant's rows."""
+    """`membership` for one participant's rows."""
     return membership.run(view, truth, victim, rng)
 
 
-@declare("sides of cuts from scores", "active", "passive", "features")
+@declare("path restriction from scores", "active", "passive", "features")
 def path_restriction(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
-    """On which side of a passive party's cuts a row lies, from its score, the own columns and the trees' shape.
+    """A row's left/right assignments at a passive party's splits, from its score, the own columns and the tree shapes.
 
-    The own columns leave a few leaves of each tree; of their combinations only those count whose weights add up to the
-    score (path restriction, Luo et al. 2021). They are listed where they are few enough; elsewhere the weights of all
-    other trees count as normal noise. The value is over the victim's cuts on the rows' true paths, for rows that were
-    not trained on; the baseline guesses the side that most of the training went to. In joint prediction the active
-    party is told these sides anyway: this is for scores without paths, as in secure inference.
+    The own columns leave a few possible leaves in each tree; only combinations whose weights add up to the score remain
+    (path restriction, Luo et al. 2021). They are enumerated if they are few; otherwise the weights of all other trees
+    count as normal noise. The value is over the victim's splits on the true paths of rows that were not used in
+    training; the baseline guesses the child that most training rows went to. In joint prediction the active party
+    receives these assignments anyway: the attack matters for scores without paths, as in secure inference.
     """
-    skeleton = _whole(truth)
+    skeleton = _full_skeleton(truth)
     if skeleton is None or view.share is None or not skeleton.trees or skeleton.trees_per_round > 1:
         return None
-    some = rng.permutation(next(iter(truth.strangers.values())).rows)[:ASKED]
-    tables = {name: table.take(some) for name, table in truth.strangers.items()}
+    some = rng.permutation(next(iter(truth.untrained.values())).rows)[:SCORED]
+    tables = {name: table.take(some) for name, table in truth.untrained.items()}
     true, own = _assignments(truth.shares, tables), _assignments({view.party: view.share}, tables)
-    paths, prior = ([_reach(tree, at, way, len(some)) for at, tree in enumerate(skeleton.trees)] for way in (true, own))
+    paths, prior = (
+        [_reach(tree, at, known, len(some)) for at, tree in enumerate(skeleton.trees)] for known in (true, own)
+    )
     hits, usual, sure = list[bool](), list[bool](), list[bool]()
-    for row, total in enumerate(_sums_told(skeleton, paths).tolist()):
-        leaves, listed = _leaves_of(skeleton.trees, [each[:, row] for each in prior], total)
+    for row, total in enumerate(_sums_from_scores(skeleton, paths).tolist()):
+        leaves, complete = _leaves_of(skeleton.trees, [each[:, row] for each in prior], total)
         for number, tree in enumerate(skeleton.trees):
             for node in reversed(np.flatnonzero(tree.left != LEAF).tolist()):  # children before their parents
                 at = tree.left[node]
@@ -86,25 +88,25 @@ def path_restriction(view: View, truth: Truth, victim: PartyName, rng: np.random
                     went, mostly = bool(true[number, node][row]), _share_left(tree, node) > 0.5
                     hits.append((left > right if left != right else mostly) == went)
                     usual.append(mostly == went)
-                    sure.append(listed and min(left, right) == 0.0)
+                    sure.append(complete and min(left, right) == 0.0)
     if not hits:
         return None
     right, baseline = np.array(hits), float(np.mean(usual))
     sentence = (
-        f"the scores of {len(some)} rows give {float(right.mean()):.3f} of the sides of the cuts they met, and leave "
-        f"only one side for {float(np.mean(sure)):.3f}; the more common side is right for {baseline:.3f}"
+        f"the scores of {len(some)} rows give {float(right.mean()):.3f} of the left/right assignments on their paths, "
+        f"and determine {float(np.mean(sure)):.3f} of them; the more common child is right for {baseline:.3f}"
     )
-    return share_right("sides right", right, baseline, sentence, len(some))
+    return share_right("assignments right", right, baseline, sentence, len(some))
 
 
-# --- answers of the model -----------------------------------------------------------------------------------------
+# --- scores of the model ------------------------------------------------------------------------------------------
 
 
-def _whole(truth: Truth) -> Skeleton | None:
-    """The skeleton, where the model's shares are all there and rows that were not trained on can be asked for."""
+def _full_skeleton(truth: Truth) -> Skeleton | None:
+    """The skeleton, if all model shares and rows that were not used in training are available."""
     found = next((share.skeleton for share in truth.shares.values() if share.skeleton is not None), None)
-    whole = found is not None and set(found.parties) == set(truth.shares) == set(truth.strangers)
-    return found if whole else None
+    complete = found is not None and set(found.parties) == set(truth.shares) == set(truth.untrained)
+    return found if complete else None
 
 
 def _assignments(
@@ -120,17 +122,17 @@ def _assignments(
 
 
 def _share_left(tree: Tree, node: int) -> float:
-    """Of the training, as the trees' shape tells it."""
+    """The share of training rows that went left, from the covers in the skeleton."""
     left, right = np.maximum(tree.cover[tree.left[node] :][:2], 0.0) + 1.0
     return float(left / (left + right))
 
 
-def _reach(tree: Tree, number: int, sides: Assignments, rows: int) -> Float64Array:
-    """How likely each row comes to each node, (nodes, rows); where a side is not known by the share of the training."""
+def _reach(tree: Tree, number: int, assignments: Assignments, rows: int) -> Float64Array:
+    """The probability (nodes, rows) that a row reaches a node; unknown assignments count with the training share."""
     reach = np.zeros((tree.nodes, rows))
     reach[0] = 1.0
     for node in np.flatnonzero(tree.left != LEAF).tolist():  # parents come before their children
-        left, at = sides.get((number, node), _share_left(tree, node)), tree.left[node]
+        left, at = assignments.get((number, node), _share_left(tree, node)), tree.left[node]
         reach[at], reach[at + 1] = reach[node] * left, reach[node] * (1.0 - left)
     return reach
 
@@ -139,9 +141,9 @@ def _losses(
     skeleton: Skeleton, shares: Mapping[PartyName, ModelShare], tables: Mapping[PartyName, PartyTable]
 ) -> Float64Array:
     label = next(table.label for table in tables.values() if table.label is not None)
-    sides = _assignments(shares, tables)
+    assignments = _assignments(shares, tables)
     score = _scores(
-        skeleton, (_reach(tree, at, sides, len(label)) for at, tree in enumerate(skeleton.trees)), len(label)
+        skeleton, (_reach(tree, at, assignments, len(label)) for at, tree in enumerate(skeleton.trees)), len(label)
     )
     if skeleton.objective == "multiclass":
         return -np.log(score[np.arange(len(label)), label.astype(np.int64)] + 1e-300)
@@ -151,18 +153,18 @@ def _losses(
 
 
 def _scores(skeleton: Skeleton, paths: Iterable[Float64Array], rows: int) -> Float64Array:
-    """What the model answers for rows that take these paths."""
+    """The scores of rows that take these paths."""
     margin = np.repeat(skeleton.base_margin[:, None], rows, axis=1)
     for number, (tree, path) in enumerate(zip(skeleton.trees, paths, strict=True)):
         margin[number % skeleton.trees_per_round] += np.where(tree.left == LEAF, tree.weight, 0.0) @ path
     return skeleton.loss.predict(margin)
 
 
-def _sums_told(skeleton: Skeleton, paths: Sequence[Float64Array]) -> Float64Array:
+def _sums_from_scores(skeleton: Skeleton, paths: Sequence[Float64Array]) -> Float64Array:
     """The sums of leaf weights that follow from the scores of these rows."""
     score = _scores(skeleton, paths, paths[0].shape[1])
     if skeleton.objective == "binary":
-        score = np.clip(score, 1e-300, 1.0 - 2.0**-53)  # a score that is rounded to 0 or 1 says no more than that
+        score = np.clip(score, 1e-300, 1.0 - 2.0**-53)  # a score that is rounded to 0 or 1 reveals only that
         score = np.log(score) - np.log1p(-score)
     elif skeleton.objective == "poisson":
         score = np.log(score)
@@ -180,12 +182,12 @@ def _auc_error(value: float, members: int, others: int) -> float:
 
 
 def _leaves_of(trees: Sequence[Tree], prior: Sequence[Float64Array], total: float) -> tuple[list[Float64Array], bool]:
-    """How likely a row is in each leaf of each tree, (nodes,) each, and whether all that add up were listed."""
+    """The probability of each leaf of each tree for a row, and whether all combinations were enumerated."""
     leaves = [np.flatnonzero((tree.left == LEAF) & (p > 0)) for tree, p in zip(trees, prior, strict=True)]
     weights = [tree.weight[at].astype(np.float64) for tree, at in zip(trees, leaves, strict=True)]
     chances = [p[at] for p, at in zip(prior, leaves, strict=True)]
-    likely = _listed(weights, chances, total)
-    listed = likely is not None
+    likely = _enumerated(weights, chances, total)
+    complete = likely is not None
     if likely is None:
         mean = [float(w @ p) for w, p in zip(weights, chances, strict=True)]
         spread = [float((w - m) ** 2 @ p) for w, p, m in zip(weights, chances, mean, strict=True)]
@@ -196,13 +198,13 @@ def _leaves_of(trees: Sequence[Tree], prior: Sequence[Float64Array], total: floa
     found = [np.zeros(tree.nodes) for tree in trees]
     for nodes, at, p in zip(found, leaves, likely, strict=True):
         nodes[at] = p
-    return found, listed
+    return found, complete
 
 
-def _listed(
+def _enumerated(
     weights: Sequence[Float64Array], chances: Sequence[Float64Array], total: float
 ) -> list[Float64Array] | None:
-    """How likely each leaf is, from all combinations that give the total; None where there are too many, or none."""
+    """The probability of each leaf, from all combinations with this total; None if there are too many, or none."""
     bits: Float64Array = np.cumsum(np.log2([len(each) for each in weights]))
     middle = int(np.count_nonzero(bits < bits[-1] / 2))
     halves = [(weights[:middle], chances[:middle]), (weights[middle:], chances[middle:])]
@@ -210,7 +212,7 @@ def _listed(
         return None
     (one, p, first), (two, q, second) = (_combined(*half) for half in halves)
     order = np.argsort(two)
-    begin, end = (np.searchsorted(two[order], total - one + way * EXACT) for way in (-1, 1))
+    begin, end = (np.searchsorted(two[order], total - one + sign * EXACT) for sign in (-1, 1))
     count = end - begin
     if not 0 < count.sum() <= MOST_SUMS * 16:
         return None
@@ -224,7 +226,7 @@ def _listed(
 def _combined(
     weights: Sequence[Float64Array], chances: Sequence[Float64Array]
 ) -> tuple[Float64Array, Float64Array, Int64Array]:
-    """All combinations of a leaf of each tree: sums, how likely they are, and the leaves (trees, combinations)."""
+    """All combinations of one leaf per tree: sums, probabilities and leaves (trees, combinations)."""
     total, chance, picked = np.zeros(1), np.ones(1), np.empty((0, 1), dtype=np.int64)
     for weight, p in zip(weights, chances, strict=True):
         picked = np.vstack([picked.repeat(len(weight), axis=1), np.tile(np.arange(len(weight)), len(total))])

@@ -1,4 +1,4 @@
-"""`smm1` and `smm2`: columns and labels behind kernel vectors, from masked columns and masked gradients."""
+"""Attacks on `smm1` and `smm2`: columns and labels, from columns and gradients masked by kernel vectors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from veilboost.audit.attack import Outcome, declare, share_right, wilson
-from veilboost.audit.attacks.gradients import labels_of, scored, tells_classes, tells_two_classes
+from veilboost.audit.attacks.gradients import labels_of, may_have_classes, may_have_two_classes, scored
 from veilboost.audit.replay import ReplayedLevel, rounds
 from veilboost.audit.solvers import between, conjugate_gradients, two_valued, used_vectors
 from veilboost.audit.view import Truth, View
@@ -18,18 +18,18 @@ from veilboost.protocols.vertical.messages import ColumnsOffered
 from veilboost.protocols.vertical.smm import KernelOptions, blocks_of
 from veilboost.types import AnyArray, BoolArray, Float64Array, Int32Array, Int64Array, PartyName
 
-_COLUMNS, _ROWS, _CORNER_ROWS = 3, 4_000, 1_000  # how much is looked at
-KNOWN = 20  # rows whose labels the attacker knows beforehand
+_COLUMNS, _ROWS, _CORNER_ROWS = 3, 4_000, 1_000  # the amount of data used
+KNOWN = 20  # labels that the attacker knows in advance
 _STEPS, _EXACT = 2_000, 1e-11  # of conjugate gradients
-_TRIES, _WHOLE = 12, 1e-6  # corners that are looked for, and what counts as whole
+_TRIES, _INTEGER = 12, 1e-6  # corners to search for, and the tolerance for integers
 
 
 @declare("masked columns by linear programming", "active", "passive", "features", (Smm1Request,))
 def smm1_columns(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
-    """The active party takes its own kernel vectors off the masked columns and reads who is in which bin.
+    """The active party removes its own kernel vectors from the masked columns and reads the bins of rows.
 
-    A masked column is (I - ZZ')m, m a column of zeros and ones. Z are those of the vectors sent that are orthogonal to
-    all masked columns; what is left is a two-valued vector behind a projector.
+    A masked column is (I - ZZ')m, where m is a column of zeros and ones. Z are the sent vectors that are orthogonal to
+    all masked columns; this leaves a two-valued vector behind a projector.
     """
     offered = view.received(ColumnsOffered, victim)
     played = [one for one in rounds(view, victim) if one.levels and one.levels[0].messages]
@@ -44,7 +44,7 @@ def smm1_columns(view: View, truth: Truth, victim: PartyName, rng: np.random.Gen
     if not found or block.shared is None:
         return None
     true = block.shared.bins[0][played[0].fit].astype(np.int64)
-    # Columns are shown in a secret order: each is scored as the one it resembles most.
+    # Columns are sent in a secret order: each guess is scored by the most similar column.
     hits = [max((guess == column for column in true.T), key=lambda each: int(each.sum())) for guess in found]
     common = float(np.mean([np.bincount(column).max() / len(column) for column in true.T]))
     sentence = f"masked columns of the first root give {float(np.mean(hits)):.3f} of the bins"
@@ -54,12 +54,12 @@ def smm1_columns(view: View, truth: Truth, victim: PartyName, rng: np.random.Gen
 def _bins(
     root: ReplayedLevel, offsets: Int64Array, options: KernelOptions, rng: np.random.Generator
 ) -> list[Int64Array] | None:
-    """The bin of every row by some of the columns shown."""
+    """The bin of every row in some of the columns."""
     request, answer = root.request, root.answer
     if not isinstance(request, Smm1Request) or not isinstance(answer, Smm1Response):
         return None
     rows = int(root.build.counts[0])
-    # Where halves were sent the first one masks the same columns, by fewer conditions.
+    # If halves were sent, the first one masks the same columns with fewer conditions.
     vectors = options.count(rows, 1 if request.halves[0] else 2)
     kernel = request.kernel[: rows * vectors].reshape(rows, vectors)
     slots = answer.slots[answer.starts[0] : answer.starts[1]].astype(np.int64)
@@ -77,21 +77,20 @@ def _bins(
 
 
 def _of_column(seen: Float64Array, hidden: Float64Array, bins: Int64Array, rng: np.random.Generator) -> Int64Array:
-    """The last bin that has rows is not sent: it is whoever is in no other."""
+    """The last bin with rows is not sent: it holds the rows that are in no other bin."""
     inside, _ = two_valued(seen, hidden, 0.0, 1.0, rng)
     return np.where(inside.any(axis=1), bins[inside.argmax(axis=1)] if inside.shape[1] else bins[-1], bins[-1])
 
 
 @declare("kernel vectors with some labels known", "passive", "active", "labels", (Smm1Request,))
 def smm1_labels(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
-    """Labels from the kernel vectors, for a passive party that knows some labels already.
+    """Labels from the kernel vectors, for a passive party that knows some labels in advance.
 
-    In the first tree all hessians are equal, and gradients are p - y: vectors orthogonal to both are orthogonal to y.
-    That alone is also true of many other vectors between 0 and 1; known labels are what singles y out, where the
-    vectors are many enough.
+    In the first tree all hessians are equal and gradients are p - y: vectors orthogonal to both are orthogonal to y.
+    Many other vectors between 0 and 1 satisfy this too; with enough kernel vectors, known labels single out y.
     """
     played = rounds(view, victim)
-    if not played or not tells_two_classes(view, played[0]) or not played[0].levels:
+    if not played or not may_have_two_classes(view, played[0]) or not played[0].levels:
         return None
     root = played[0].levels[0]
     request, rows = root.request, int(root.build.counts[0])
@@ -101,8 +100,8 @@ def smm1_labels(view: View, truth: Truth, victim: PartyName, rng: np.random.Gene
     kernel = request.kernel[: rows * vectors].reshape(rows, vectors)
     labels = truth.labels(victim)[played[0].fit]
     known = rng.permutation(rows) < KNOWN
-    told = -kernel[known].T @ labels[known]  # what the other rows have to bring the products back to 0
-    found = between(rng.normal(size=rows - KNOWN), kernel[~known].T, told, np.ones(rows - KNOWN))
+    target = -kernel[known].T @ labels[known]  # products of the other rows, so that all sums are 0
+    found = between(rng.normal(size=rows - KNOWN), kernel[~known].T, target, np.ones(rows - KNOWN))
     guess = np.zeros(rows - KNOWN) if found is None else (found > 0.5).astype(np.float64)
     sentence = f"{vectors} kernel vectors and {KNOWN} known labels give {{value:.3f}} of the other labels"
     return scored(truth, victim, played[0].fit[~known], guess, sentence)
@@ -110,7 +109,7 @@ def smm1_labels(view: View, truth: Truth, victim: PartyName, rng: np.random.Gene
 
 @dataclass(frozen=True)
 class MaskedBlock:
-    """(I - ZZ') times the gradients and hessians (rows, 2) of a node's rows, and Z: those of the sender's vectors."""
+    """(I - ZZ') times the gradients and hessians (rows, 2) of a node's rows, and Z, a subset of the sent vectors."""
 
     place: int
     tree: int
@@ -140,13 +139,13 @@ def masked_blocks(level: ReplayedLevel, options: Smm2Options) -> list[MaskedBloc
 
 @declare("one masked answer by linear programming", "passive", "active", "labels", (Smm2Kernels,))
 def smm2_program(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
-    """One masked answer about the first root, and linear programming.
+    """Labels from one masked answer about the first root, by linear programming.
 
-    In the first tree hessians are all p(1 - p), so the node's exact sum of them tells p, and gradients are p or p - 1:
-    a two-valued vector behind a projector that the passive party made itself.
+    In the first tree all hessians are p(1 - p), so their exact sum reveals p, and gradients are p or p - 1: a
+    two-valued vector behind a projector that the passive party made itself.
     """
     played = rounds(view, victim)
-    if not played or not tells_two_classes(view, played[0]) or not played[0].levels:
+    if not played or not may_have_two_classes(view, played[0]) or not played[0].levels:
         return None
     opening = played[0].opening
     blocks = masked_blocks(played[0].levels[0], Smm2Options.from_dict(view.config.options))
@@ -158,7 +157,7 @@ def smm2_program(view: View, truth: Truth, victim: PartyName, rng: np.random.Gen
 
 
 def first_labels(block: MaskedBlock, opening: Smm2Round, rng: np.random.Generator) -> BoolArray:
-    """Labels of a block of the first tree: for both p that fit the sum of hessians, and the one that fits all else."""
+    """Labels of a block of the first tree, for the p that fits; two values of p match the sum of hessians."""
     gradients = block.seen[:, :1] / 2.0**opening.g_exponent
     spread = float(block.totals[1]) / 2.0**opening.h_exponent / len(block.rows)  # p(1 - p)
     step = float(np.sqrt(max(0.25 - spread, 0.0)))
@@ -173,13 +172,13 @@ def first_labels(block: MaskedBlock, opening: Smm2Round, rng: np.random.Generato
 
 @declare("stacking the answers of a tree", "passive", "active", "labels", (Smm2Kernels,))
 def smm2_stacking(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
-    """The answers about one tree, taken together.
+    """Labels from all answers about one tree.
 
-    Every block of every level tells n - r' numbers about the same gradients, under another mask. Once they add up to as
-    many as there are rows, one system of linear equations gives every gradient and hessian: in any tree, for any loss.
+    Every block of every level reveals n - r' numbers about the same gradients, under a different mask. Once there are
+    as many numbers as rows, one linear system gives every gradient and hessian, in any tree and for any loss.
     """
     played = rounds(view, victim)
-    if not tells_classes(view) or not played or not played[-1].levels:
+    if not may_have_classes(view) or not played or not played[-1].levels:
         return None
     last = played[-1]
     options = Smm2Options.from_dict(view.config.options)
@@ -194,9 +193,9 @@ def smm2_stacking(view: View, truth: Truth, victim: PartyName, rng: np.random.Ge
 
 
 def stacked(blocks: Sequence[MaskedBlock], rows: int, kind: int) -> Float64Array:
-    """Least squares for the gradients (kind 0) or hessians (kind 1) of all rows, 0 for rows of no block.
+    """Least squares for the gradients (kind 0) or hessians (kind 1) of all rows, 0 for rows without a block.
 
-    The sum over blocks of |P (x - seen)|^2 is least where (sum of P) x = sum of seen, each on its own rows.
+    The sum over blocks of |P (x - seen)|^2 is smallest where (sum of P) x = sum of seen, each on its own rows.
     """
 
     def sums(x: Float64Array) -> Float64Array:
@@ -214,11 +213,11 @@ def stacked(blocks: Sequence[MaskedBlock], rows: int, kind: int) -> Float64Array
 
 @declare("corners orthogonal to the kernel vectors", "active", "passive", "features", (Smm2Kernels,))
 def smm2_columns(view: View, truth: Truth, victim: PartyName, rng: np.random.Generator) -> Outcome | None:
-    """The active party looks for split columns among all vectors that are orthogonal to the kernel vectors.
+    """The active party searches for split columns among all vectors that are orthogonal to the kernel vectors.
 
-    Columns of zeros and ones that are orthogonal to all vectors sent are corners of a polytope. With nearly as many
-    vectors as rows there are few corners, and most are split columns or unions of bins; with few vectors there are very
-    many, and nothing tells which are true.
+    Columns of zeros and ones that are orthogonal to all sent vectors are corners of a polytope. With nearly as many
+    vectors as rows there are few corners, and most are split columns or unions of bins. With few vectors there are very
+    many corners, and nothing identifies the true ones.
     """
     played = [one for one in rounds(view, victim) if one.levels]
     if not played:
@@ -244,7 +243,7 @@ def smm2_columns(view: View, truth: Truth, victim: PartyName, rng: np.random.Gen
         low if hits.any() else 0.0,
         high,
         f"{int(hits.sum())} of {_TRIES} corners of what {vectors} kernel vectors allow are unions of true bins",
-        bar=0.05,  # every such corner shows sides of a column; a lucky one or two are not yet an attack
+        bar=0.05,  # every such corner reveals assignments of a column; one or two may be luck
     )
 
 
@@ -252,11 +251,11 @@ def _corner(kernel: Float64Array, rng: np.random.Generator) -> BoolArray | None:
     """A corner of {x orthogonal to the vectors, all entries between 0 and 1}, if all its entries are 0 or 1."""
     rows, vectors = (int(size) for size in kernel.shape)
     x = between(rng.normal(size=rows), kernel.T, np.zeros(vectors), np.ones(rows))
-    return x > 0.5 if x is not None and float(np.minimum(x, 1.0 - x).max()) < _WHOLE else None
+    return x > 0.5 if x is not None and float(np.minimum(x, 1.0 - x).max()) < _INTEGER else None
 
 
 def union_of_bins(corner: BoolArray, bins: AnyArray) -> bool:
-    """Is it the same for all rows of a bin, for all bins of some column, and not the same for all rows?"""
+    """Whether a corner is constant on every bin of some column, and not constant on all rows."""
     if not 0 < int(corner.sum()) < len(corner):
         return False
     for own in bins.T:

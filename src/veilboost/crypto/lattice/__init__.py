@@ -1,1 +1,1 @@
-"""Packed ring-LWE encryption of sums: exact, additive, and fast enough not to be noticed."""
+"""Packed ring-LWE encryption of sums: exact, additive and fast."""

@@ -1,6 +1,6 @@
-"""The lattice scheme as a protocol uses it: sizes, keys, ciphertexts of whole levels, and their sums.
+"""The interface of the lattice scheme: sizes, keys, ciphertexts of whole levels, and their sums.
 
-Every number of the ring and of the noise stands here with its reason (ADR 0020).
+This module defines all parameters of the ring and of the noise, with their reasons (ADR 0020).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from veilboost.types import AnyArray, Int32Array, Int64Array, UInt8Array, UInt64
 DEGREE = 4096  # N: ring Z_q[X] / (X^N + 1)
 PRIMES = (1125899906826241, 1125899906629633)  # the largest below 2^50 that are 1 modulo 2N; q is their product
 ROOTS = (1094367314627419, 967006076000656)  # of order 2N
-# Classical. For N = 4096 and a ternary secret log2 q may be 106 (Bossuat and others, "Security Guidelines for
+# Classical security. For N = 4096 and a ternary secret log2 q may be 106 (Bossuat and others, "Security Guidelines for
 # Implementing Homomorphic Encryption", 2024); ours is 100.
 SECURITY_BITS = 128
 RESIDUE_BITS = 50
@@ -31,18 +31,18 @@ POLYNOMIAL_BYTES = DEGREE * RESIDUE_BITS // 8  # one polynomial modulo one prime
 SEED_BYTES = 32
 ERROR_COINS = 21  # centred binomial errors
 ERROR_SIGMA = math.sqrt(ERROR_COINS / 2)  # 3.24
-FLOOD_BITS = 40  # statistical distance of a node's answer from one that depends on nothing but the sums: 2^-40
+FLOOD_BITS = 40  # statistical distance of a node's answer from one that depends only on the sums: 2^-40
 LEAST_RUN, MOST_RUN = 64, DEGREE
 MOST_LOG_FLOOD = 62  # a flood is a signed number of 64 bits
 
 _TERNARY_VARIANCE = 2 / 3
-_LEAST_LOG_FLOOD = 57  # below it the rounding of the modulus switch, 2^56.9 at eight sigma, would not fit beside it
+_LEAST_LOG_FLOOD = 57  # smaller floods leave no room for the rounding of the modulus switch, 2^56.9 at eight sigma
 
 
 @dataclass(frozen=True, order=True)
 class Sizes:
-    """Messages are scaled by 2^log_delta, wanted coefficients flooded by 2^log_flood; sums of size up to
-    `largest_sum` come back exactly."""
+    """Messages are scaled by 2^log_delta and result coefficients flooded by 2^log_flood; sums of magnitude up to
+    `largest_sum` are decrypted exactly."""
 
     log_flood: int
 
@@ -56,30 +56,30 @@ class Sizes:
         return (PRIMES[0] * PRIMES[1] // 2 >> self.log_delta) - 1
 
     def rows_per_block(self, value_bits: int) -> int:
-        """How many rows of values up to 2^value_bits may be summed together."""
+        """How many rows of values up to 2^value_bits one sum can hold."""
         return self.largest_sum >> value_bits
 
 
 def sizes_for(rows: int, slots: int, features: int, families: int = 2) -> Sizes:
-    """How much flooding a block of so many rows needs, and what room it leaves.
+    """The flooding that a block of this many rows needs.
 
-    The noise of a wanted coefficient is a sum of errors over the hits of its tile (rows that fall into it, once for
+    The noise of a result coefficient is a sum of errors over the hits of its tile (rows that fall into it, once for
     each feature), of u times the key's error and of the mask's error times s. Uniform noise in [-B, B) hides a value x
-    up to a statistical distance of |x| / 2B; a block's values together: families * slots * E|x| / 2B. All tiles have
-    rows * features hits together; roots are concave, so the sum is largest where they are spread evenly over slots.
+    up to a statistical distance of |x| / 2B; for all values of a block: families * slots * E|x| / 2B. All tiles have
+    rows * features hits in total; roots are concave, so the sum is largest if hits are spread evenly over slots.
     """
     hits = rows * features * min(1.0, DEGREE / LEAST_RUN / max(slots, 1))
     deviation = ERROR_SIGMA * math.sqrt(hits + 2 * DEGREE * _TERNARY_VARIANCE)
-    together = families * slots * deviation * math.sqrt(2 / math.pi)
-    needed = math.ceil(FLOOD_BITS + math.log2(max(together, 1.0)) - 1)
+    total = families * slots * deviation * math.sqrt(2 / math.pi)
+    needed = math.ceil(FLOOD_BITS + math.log2(max(total, 1.0)) - 1)
     return Sizes(max(needed, _LEAST_LOG_FLOOD))
 
 
 def sizes_for_job(rows: int, value_bits: int, slots: int, features: int) -> Sizes | None:
-    """The least flooding that hides the sums of a job of so many rows, whose values are at most 2^value_bits in size.
+    """The smallest flooding that hides the sums of a job with this many rows and values of at most 2^value_bits.
 
-    More flooding leaves less room for sums, so that a block has fewer rows and needs less of it. None where there is no
-    room for even one run of rows.
+    More flooding leaves less room for sums, so a block has fewer rows and needs less flooding. None if there is no room
+    even for one run of rows.
     """
     for log_flood in range(_LEAST_LOG_FLOOD, MOST_LOG_FLOOD + 1):
         sizes = Sizes(log_flood)
@@ -90,22 +90,22 @@ def sizes_for_job(rows: int, value_bits: int, slots: int, features: int) -> Size
 
 
 def run_length(rows: int, slots: int) -> int:
-    """Rows in one ciphertext: more rows mean fewer ciphertexts in and more tiles out, least in all near here."""
+    """Rows per ciphertext: more rows mean fewer ciphertexts in and more tiles out; this is near the minimum."""
     best = math.sqrt(2 * DEGREE * max(rows, 1) / max(slots, 1))
     return min(MOST_RUN, max(LEAST_RUN, 1 << round(math.log2(max(best, 1.0)))))
 
 
 ENGINE_VARIABLE = "VEILBOOST_LATTICE_ENGINE"
-FAMILIES = 2  # g and h: one mask serves both, each has a secret of its own
+FAMILIES = 2  # g and h: they share a mask, each has its own secret
 RUN_BYTES = FAMILIES * len(PRIMES) * POLYNOMIAL_BYTES
 KEY_BYTES = RUN_BYTES
 _NOTHING = np.empty((0, FAMILIES, 0), dtype=np.int64)  # to add to sums
-SPAN_ROWS = 1 << 16  # blocks that are worked on together have no more rows than this, unless it is one block
+SPAN_ROWS = 1 << 16  # the most rows of a span, unless it is a single block
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """Rows that are summed together: block k holds rows[begin[k]:end[k]], cut into runs of run[k] rows."""
+    """Blocks of rows to sum: block k holds rows[begin[k]:end[k]], divided into runs of run[k] rows."""
 
     rows: Int32Array
     begin: Int64Array
@@ -116,9 +116,9 @@ class Blocks:
         return int((-((self.begin - self.end) // self.run)).sum()) * RUN_BYTES
 
     def spans(self) -> list[slice]:
-        """Consecutive blocks that are encrypted and summed together, each span under a seed of its own.
+        """Consecutive blocks that are encrypted and summed as one unit of work, each span under its own seed.
 
-        Both parties cut alike. A span is a piece of work that stands by itself, whoever does it.
+        Both parties derive the same spans.
         """
         edges, room = [0], SPAN_ROWS
         for block, rows in enumerate((self.end - self.begin).tolist()):
@@ -129,12 +129,12 @@ class Blocks:
         return [slice(low, high) for low, high in itertools.pairwise([*edges, len(self.run)])]
 
     def edges(self, spans: Sequence[slice]) -> list[int]:
-        """Where the rows of consecutive spans begin, and where those of the last end."""
+        """The first row of each of these consecutive spans, and the end of the last."""
         ends = [int(self.end[span.stop - 1]) for span in spans if span.stop]
         return [int(self.begin[spans[0].start]) if ends else 0, *ends]
 
     def at(self, span: slice, rows: Int32Array) -> Blocks:
-        """The blocks of a span by themselves; `rows` are theirs."""
+        """The blocks of one span; `rows` are its rows."""
         first = self.begin[span.start] if len(self.begin) else 0
         return Blocks(rows, self.begin[span] - first, self.end[span] - first, self.run[span])
 
@@ -142,20 +142,20 @@ class Blocks:
         return int((-(-slots * self.run.astype(np.int64) // DEGREE)).sum()) * POLYNOMIAL_BYTES
 
     def check(self) -> None:
-        """Refuse runs that are not a power of two within bounds: they come from a peer."""
+        """Check that runs, which come from a peer, are powers of two within bounds."""
         run = self.run
         if ((run < LEAST_RUN) | (run > MOST_RUN) | (run & (run - 1) != 0)).any() or (self.begin > self.end).any():
-            raise MalformedMessage("a block of rows is cut into runs of an impossible length")
+            raise MalformedMessage("a block of rows has runs of an invalid length")
 
 
 def span_seed(seed: bytes, span: int) -> bytes:
-    """The seed of a span from that of all; the first has that one itself."""
+    """The seed of a span, derived from the common seed; the first span uses the common seed itself."""
     return seed if not span else hashlib.blake2b(span.to_bytes(8, "little"), key=seed, digest_size=SEED_BYTES).digest()
 
 
 @dataclass(frozen=True)
 class Ciphertext:
-    """The encrypted values of all blocks; the seed gives the half that need not travel."""
+    """The encrypted values of all blocks; the seed replaces the half that is not sent."""
 
     seed: bytes
     packed: UInt8Array
@@ -163,16 +163,16 @@ class Ciphertext:
 
 @dataclass(frozen=True)
 class EncryptedSums:
-    """Per block: the wanted coefficients (blocks, families, slots), and the tiles' masks end to end."""
+    """Per block: the result coefficients (blocks, families, slots), and the concatenated masks of the tiles."""
 
     sums: UInt64Array
     masks: UInt8Array
 
 
 def chosen_engine() -> str:
-    """The version of the kernel that `ENGINE_VARIABLE` names; by default the fastest that this processor runs.
+    """The version of the kernel that `ENGINE_VARIABLE` names; by default the fastest that this processor supports.
 
-    All write the same bytes for the same input.
+    All versions write the same bytes for the same input.
     """
     name, known = os.environ.get(ENGINE_VARIABLE, "auto"), _native.lattice_engines()
     if name != "auto" and name not in known:
@@ -181,7 +181,7 @@ def chosen_engine() -> str:
 
 
 class SecretKey:
-    """The owner's key: encrypts values and decrypts sums. The owner's own workers may have it too."""
+    """The owner's key: encrypts values and decrypts sums. The owner's workers may have it too."""
 
     def __init__(self, randomness: Csprng, engine: str | None = None) -> None:
         self._key, self.public_seed = randomness.bytes(SEED_BYTES), randomness.bytes(SEED_BYTES)
@@ -208,9 +208,9 @@ class SecretKey:
         randomness: Csprng,
         threads: int,
     ) -> Ciphertext:
-        """Values (groups, rows, 2), of which each block takes those of its group.
+        """Encrypt values (groups, rows, 2); each block uses those of its group.
 
-        Never hand in the same randomness with other values: the difference of two ciphertexts would show.
+        Never reuse randomness with different values: it would reveal the difference of two plaintexts.
         """
         seed, noise = randomness.bytes(SEED_BYTES), randomness.bytes(SEED_BYTES)
         return Ciphertext(seed, self.encrypt_with(seed, noise, values, group, blocks, sizes, threads))
@@ -225,7 +225,7 @@ class SecretKey:
         sizes: Sizes,
         threads: int,
     ) -> UInt8Array:
-        """The ciphertexts under a public seed and a secret one, which both serve once."""
+        """The ciphertexts under a public and a secret seed; use each seed only once."""
         packed = np.empty(blocks.ciphertext_bytes(), dtype=np.uint8)
         self._engine.encrypt(
             values,
@@ -246,7 +246,7 @@ class SecretKey:
         """The sums (blocks, slots, 2), exactly."""
         blocks = Blocks(run, np.zeros(len(run), dtype=np.int64), np.zeros(len(run), dtype=np.int64), run)
         if answer.sums.shape != (len(run), FAMILIES, slots) or len(answer.masks) != blocks.mask_bytes(slots):
-            raise MalformedMessage("there are encrypted sums of other nodes or bins")
+            raise MalformedMessage("the encrypted sums are of other nodes or bins")
         out = np.empty((len(run), slots, FAMILIES), dtype=np.int64)
         if not self._engine.decrypt(answer.sums, answer.masks, run, sizes.log_delta, out, threads):
             raise MalformedMessage("an encrypted sum is out of range")
@@ -254,7 +254,7 @@ class SecretKey:
 
 
 class PublicKey:
-    """The key as its receiver holds it. The uniform half comes from the seed and is never taken from the peer."""
+    """The receiver's key. Its uniform half is derived from the seed, never taken from the peer."""
 
     def __init__(self, seed: bytes, part: UInt8Array, engine: str | None = None) -> None:
         if len(seed) != SEED_BYTES or part.shape != (KEY_BYTES,):
@@ -284,12 +284,12 @@ class PublicKey:
         """Encrypted sums per block and slot, re-randomised and flooded.
 
         Block k takes its bins from `bins[matrix[k]]` (rows, features); feature f has `widths[f]` slots from
-        `starts[f]` on. Masks and noise come from the seed `noise`, which serves once; without it the system draws one.
-        `added` (blocks, families, slots) is added to the sums at the messages' own scale before they are flooded, so
-        that the answer tells nothing but the new sums.
+        `starts[f]` on. Masks and noise come from the seed `noise`; use it only once. Without it, the system draws one.
+        `added` (blocks, families, slots) is added to the sums at the scale of the messages before flooding, so that the
+        answer reveals only the new sums.
         """
         if len(ciphertext.seed) != SEED_BYTES or len(ciphertext.packed) != blocks.ciphertext_bytes():
-            raise MalformedMessage("there are ciphertexts of another number of rows")
+            raise MalformedMessage("the ciphertexts are of another number of rows")
         slots = int(widths.sum())
         sums = np.empty((len(blocks.run), FAMILIES, slots), dtype=np.uint64)
         masks = np.empty(blocks.mask_bytes(slots), dtype=np.uint8)

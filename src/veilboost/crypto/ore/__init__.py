@@ -1,1 +1,1 @@
-"""Order-revealing encryption: ciphertexts whose order one party can tell and whose values it cannot."""
+"""Order-revealing encryption: a party with the comparison key learns the order of values, not the values."""

@@ -1,10 +1,10 @@
-"""What every order-revealing scheme has in common: two keys, `encrypt` with both, `compare` with one.
+"""The interface of order-revealing schemes: two keys, `encrypt` with both, `compare` with one.
 
-The master key makes ciphertexts, the comparison key compares them and does nothing else. Whoever holds the master key
-and sees a ciphertext finds its value by encrypting guesses and comparing, so ciphertexts travel to the holder of the
-comparison key only, and who holds both keys must not see ciphertexts of others.
+The master key makes ciphertexts; the comparison key only compares them. A holder of the master key that sees a
+ciphertext can find its value by encrypting guesses and comparing. So ciphertexts are sent only to the holder of the
+comparison key, and a holder of both keys must not see ciphertexts of others.
 
-No scheme here can decrypt. A value that is to be read again travels beside its ciphertext, see `seal_value`.
+No scheme here can decrypt. A value that must be read again is sent beside its ciphertext, see `seal_value`.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ SEAL_BYTES = NONCE_BYTES + 16
 
 @dataclass(frozen=True, repr=False)
 class OreKeys:
-    """What who encrypts holds. The comparison key alone goes to who compares."""
+    """The keys of a party that encrypts. A party that compares gets only the comparison key."""
 
     master: bytes
     comparison: bytes
 
     def for_purpose(self, *purpose: str | int) -> OreKeys:
-        """Keys of one purpose: what is encrypted for another purpose cannot be compared with it."""
+        """Keys of one purpose: ciphertexts of different purposes cannot be compared."""
         return OreKeys(derive(self.master, *purpose), derive(self.comparison, *purpose))
 
 
@@ -46,16 +46,16 @@ def keygen(random: Csprng) -> OreKeys:
 
 
 def derive(key: bytes, *purpose: str | int) -> bytes:
-    """A key of its own for every list of words."""
+    """A separate key for every list of words."""
     spelled = b"".join(len(text).to_bytes(4, "big") + text for text in (str(word).encode() for word in purpose))
     return hmac.digest(key, b"veilboost ore" + spelled, "sha256")
 
 
 class OreScheme(ABC):
-    """One scheme for whole numbers of `bits` bits."""
+    """One scheme for integers of `bits` bits."""
 
-    name: ClassVar[str]  # as options spell it
-    leakage: ClassVar[str]  # what the holder of the comparison key learns of ciphertexts of one purpose, beside order
+    name: ClassVar[str]  # the name in options
+    leakage: ClassVar[str]  # what the holder of the comparison key learns of ciphertexts of one purpose, besides order
 
     def __init__(self, bits: int = 64) -> None:
         if bits not in (16, 32, 64):
@@ -73,18 +73,18 @@ class OreScheme(ABC):
 
     @abstractmethod
     def compare(self, comparison: bytes, first: bytes, second: bytes) -> int:
-        """-1, 0 or 1 as the first value is below, equal to or above the second. Refuses ciphertexts of another key."""
+        """-1, 0 or 1 if the first value is below, equal to or above the second. Refuses ciphertexts of another key."""
 
     def first_difference(self, comparison: bytes, first: bytes, second: bytes) -> range:
-        """Among which bits, from the highest on, the first is in which the values differ: what comparing tells besides.
+        """The range of bits, from the highest on, that contains the first difference: what comparing reveals besides.
 
-        Nothing more than all of them unless a scheme tells more; none where it shows that the values are equal.
+        All bits, unless a scheme reveals more; an empty range if it reveals that the values are equal.
         """
         return range(self.bits)
 
     def _check_value(self, value: int) -> None:
         if not 0 <= value < 1 << self.bits:
-            raise InvalidParameter(f"a value does not fit {self.bits} bits", "map it to a whole number of that size")
+            raise InvalidParameter(f"a value does not fit {self.bits} bits", "map it to an integer of that size")
 
     def _check_size(self, *ciphertexts: bytes) -> None:
         if any(len(ciphertext) != self.size for ciphertext in ciphertexts):
@@ -92,20 +92,20 @@ class OreScheme(ABC):
 
 
 def seal(key: bytes, content: bytes, random: Csprng, about: bytes = b"") -> bytes:
-    """Encrypt and authenticate `content`, and authenticate what it is about."""
+    """Encrypt and authenticate `content`, and authenticate `about`."""
     nonce = random.bytes(NONCE_BYTES)
     return nonce + ChaCha20Poly1305(key).encrypt(nonce, content, about)
 
 
 def unseal(key: bytes, sealed: bytes, about: bytes = b"") -> bytes:
-    """What `seal` sealed with the same key and about the same."""
+    """Decrypt what `seal` encrypted with the same key and the same `about`."""
     try:
         return ChaCha20Poly1305(key).decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], about)
     except (InvalidTag, ValueError):
         raise MalformedMessage("a sealed value was changed, or made with another key") from None
 
 
-# --- a number beside its ciphertext, sealed for those who hold the master key --------------------------------------
+# --- a number beside its ciphertext, sealed for holders of the master key -------------------------------------------
 
 
 _DOUBLE = struct.Struct("<d")
@@ -113,16 +113,16 @@ SEALED_BYTES = _DOUBLE.size + SEAL_BYTES
 
 
 def seal_value(keys: OreKeys, value: float, random: Csprng) -> bytes:
-    """The keys are those of one purpose: a sealed value cannot be passed off as that of another."""
+    """Seal a value under the keys of one purpose; it cannot be used as a value of another."""
     return seal(derive(keys.master, "value"), _DOUBLE.pack(value), random)
 
 
 def read_value(keys: OreKeys, sealed: bytes) -> float:
-    """What was sealed, or `MalformedMessage` where it was changed or belongs to another purpose."""
+    """The sealed value; raises `MalformedMessage` if it was changed or belongs to another purpose."""
     return float(_DOUBLE.unpack(unseal(derive(keys.master, "value"), sealed))[0])
 
 
-# --- real numbers as whole numbers in the same order ---------------------------------------------------------------
+# --- real numbers as integers in the same order --------------------------------------------------------------------
 
 
 _SIGN = 1 << 63
@@ -130,11 +130,11 @@ _ALL = (1 << 64) - 1
 
 
 def to_ordered(value: float) -> int:
-    """A float64 as 64 bits without a sign: x < y exactly where to_ordered(x) < to_ordered(y). Zero has no sign."""
+    """A float64 as an unsigned 64-bit integer: x < y if and only if to_ordered(x) < to_ordered(y). Zero has no sign."""
     if not abs(value) < float("inf"):
         raise InfiniteValues("an extreme is infinite or not a number")
     (bits,) = struct.unpack("<Q", struct.pack("<d", value + 0.0))  # -0.0 + 0.0 is 0.0
-    # Positive numbers rise with their bits, negative ones fall: turn those around and put the others above them.
+    # Positive numbers increase with their bits, negative ones decrease: flip those and put the others above them.
     return bits ^ _ALL if bits & _SIGN else bits | _SIGN
 
 
@@ -154,12 +154,12 @@ _DIGITS = (np.arange(_LARGEST + 1)[:, None] // _PLACES % 3).astype(np.uint8)
 
 
 def packed_size(count: int) -> int:
-    """Bytes of so many trits."""
+    """Bytes of `count` trits."""
     return -(-count // _PER_BYTE)
 
 
 def pack_trits(trits: UInt8Array) -> bytes:
-    """The trits of one list, or of several of equal length, one after the other: (lists, trits)."""
+    """Pack one list of trits, or several of equal length (lists, trits), one after the other."""
     count = trits.shape[-1]
     padded = np.zeros((*trits.shape[:-1], packed_size(count) * _PER_BYTE), dtype=np.uint8)
     padded[..., :count] = trits
@@ -169,5 +169,5 @@ def pack_trits(trits: UInt8Array) -> bytes:
 def unpack_trits(packed: bytes, count: int) -> UInt8Array:
     codes = np.frombuffer(packed, np.uint8)
     if len(codes) != packed_size(count) or int(codes.max(initial=0)) > _LARGEST:
-        raise MalformedMessage("a list of trits is not what it should be")
+        raise MalformedMessage("a list of trits has a wrong length or value")
     return _DIGITS[codes].reshape(-1)[:count]

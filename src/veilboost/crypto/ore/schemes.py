@@ -29,10 +29,10 @@ _BLOCK = 16
 
 
 class Clww(OreScheme):
-    """CLWW (Chenette, Lewi, Weis, Wu 2016): one trit per bit. The baseline: tiny, fast, and it tells the most.
+    """CLWW (Chenette, Lewi, Weis, Wu 2016): one trit per bit. The baseline: small, fast, and it reveals the most.
 
-    u_i = F(k, i, b_1 .. b_{i-1}) + b_i mod 3. Two values agree in u up to the first bit in which they differ, and there
-    the larger one is one ahead. Comparison needs no key by itself, so the trits are sealed under the comparison key.
+    u_i = F(k, i, b_1 .. b_{i-1}) + b_i mod 3. Two values agree in u up to the first bit in which they differ; there the
+    larger one is one ahead. Comparing needs no key, so the trits are sealed under the comparison key.
     """
 
     name = "clww"
@@ -73,14 +73,14 @@ class Clww(OreScheme):
 
 SLOTS = 256
 SECRET_BYTES = 16
-_EQUAL, _ABOVE, _BELOW = 0, 1, 2  # of a left value against a right one
+_EQUAL, _ABOVE, _BELOW = 0, 1, 2  # of a left value compared with a right one
 # _COMPARED[y, x]: how x compares with y.
 _COMPARED = np.array([_ABOVE, _EQUAL, _BELOW], dtype=np.uint8)[
     1 - np.sign(np.arange(SLOTS) - np.arange(SLOTS)[:, None])
 ]
 _ANSWER = {_EQUAL: 0, _ABOVE: 1, _BELOW: -1}
 _RIGHT_BLOCK = packed_size(SLOTS)
-# The inputs of a block's pseudo-random function, but for its number and prefix: 256 for the slots' secrets and 256 for
+# The inputs of a block's pseudo-random function, without its number and prefix: 256 for the slots' secrets and 256 for
 # the order of the permutation.
 _INPUTS = np.zeros((2 * SLOTS, SECRET_BYTES), dtype=np.uint8)
 _INPUTS[:, 0], _INPUTS[:, 1] = np.arange(2 * SLOTS) % SLOTS, np.arange(2 * SLOTS) // SLOTS
@@ -89,15 +89,14 @@ _INPUTS[:, 0], _INPUTS[:, 1] = np.arange(2 * SLOTS) % SLOTS, np.arange(2 * SLOTS
 class LewiWu(OreScheme):
     """Lewi and Wu 2016 with blocks of 8 bits: the default.
 
-    A block's value x is hidden among its 256 possible ones by a secret permutation p that depends on the blocks before
-    it.
+    A secret permutation p that depends on the preceding blocks hides a block's value x among its 256 possible values.
 
         left   for every block: the slot p(x), and the slot's secret F(k, prefix, p(x))
         right  for every block and slot j: trit CMP(p^-1(j), y) + H(F(k, prefix, j), r) mod 3, with a fresh r
 
-    The left half opens one trit of each block of a right half, which is the comparison of the two blocks as long as the
-    blocks before them are equal. Two left halves do not compare, and a right half alone tells nothing. Both are sealed
-    under the comparison key, so that nobody without it compares anything.
+    The left half opens one trit of each block of a right half, which is the comparison of the two blocks if all
+    preceding blocks are equal. Two left halves cannot be compared, and a right half alone reveals nothing. Both are
+    sealed under the comparison key, so that nobody can compare without it.
     """
 
     name = "lewi_wu"
@@ -139,7 +138,7 @@ class LewiWu(OreScheme):
         return range(8 * block, 8 * block + 8 if answer else self.bits)
 
     def _compared(self, comparison: bytes, first: bytes, second: bytes) -> tuple[int, int]:
-        """The first block in which the values differ, and how."""
+        """The first block in which the values differ, and their order."""
         self._check_size(first, second)
         left, right = unseal(comparison, first), unseal(comparison, second)
         halves = np.frombuffer(left, np.uint8, self.blocks * (1 + SECRET_BYTES)).reshape(self.blocks, -1)
@@ -156,7 +155,7 @@ class LewiWu(OreScheme):
 
 
 def _aes(key: bytes, blocks: bytes) -> bytes:
-    """AES on every block by itself: a pseudo-random function as long as no input comes twice."""
+    """AES on every block separately: a pseudo-random function if no input occurs twice."""
     return Cipher(algorithms.AES(key), modes.ECB()).encryptor().update(blocks)  # noqa: S305
 
 
@@ -173,7 +172,7 @@ _PARTS = 7  # G0, G1, Y0, Y1, z0, z1, hidden xi
 
 
 class _Bit(NamedTuple):
-    """One bit of a ciphertext, with its challenge opened. Names as in the paper; y0 and y1 are Y^ there."""
+    """One bit of a ciphertext, with its challenge opened. Names as in the paper, which writes Y^ for y0 and y1."""
 
     g0: bytes
     g1: bytes
@@ -187,14 +186,14 @@ class _Bit(NamedTuple):
 class Pore(OreScheme):
     """Parameter-hiding order-revealing encryption without pairings (Peng, Chen, Wang, He, Huang; PKC 2024).
 
-    The fidelity option of MAL. Every bit is encoded as CLWW does, and the codes are carried in pairs of Schnorr
-    responses with randomness of their own for each bit; bits are shuffled. Who holds the comparison key tests a pair of
-    bits of two ciphertexts for "the one code is the other plus one", which holds only at the first differing bit, and
-    sees neither where it is nor whether earlier bits agree. Randomness per bit is essential: with one draw per
-    ciphertext, ratios of differences of responses give the position away without any key.
+    The fidelity option of MAL. Every bit is encoded as in CLWW, and the codes are embedded in pairs of Schnorr
+    responses with separate randomness for each bit; bits are shuffled. The holder of the comparison key tests a pair of
+    bits of two ciphertexts for "one code is the other plus one", which holds only at the first differing bit, and
+    learns neither its position nor whether earlier bits agree. Randomness per bit is essential: with one draw per
+    ciphertext, ratios of differences of responses reveal the position without any key.
 
     The group is the prime-order subgroup of edwards25519, by libsodium. A comparison tests up to n^2 pairs of bits,
-    each by eight multiplications: seconds for 64 bits.
+    with eight multiplications each: seconds for 64 bits.
     """
 
     name = "pore"
@@ -218,11 +217,16 @@ class Pore(OreScheme):
             u0, u1 = _code_hash(hash_key, code), _code_hash(hash_key, code + 1)
             r0, r1 = _scalar(random.bytes(64)), _scalar(random.bytes(64))
             w0, w1 = _base(r0 * u0 % ORDER), _base(r1 * u1 % ORDER)
-            xi = _scalar(hashlib.sha512(b"challenge" + _spell(u0) + w0 + _spell(u1) + w1).digest())
+            xi = _scalar(hashlib.sha512(b"challenge" + _scalar_bytes(u0) + w0 + _scalar_bytes(u1) + w1).digest())
             z0, z1 = (r0 * u0 - xi * x0) % ORDER, (r1 * u1 - xi * x1) % ORDER
-            # r0 belongs to G1 and Y1, r1 to G0 and Y0: responses of the same kind can then not be tested.
+            # r0 belongs to G1 and Y1, r1 to G0 and Y0, so that responses of the same kind cannot be tested.
             points = (_base(r1), _base(r0), _times(big_y0, r1), _times(big_y1, r0))
-            pieces += [*points, _spell(z0), _spell(z1), _xor(_spell(xi), _pad(keys.comparison, z0, z1))]
+            pieces += [
+                *points,
+                _scalar_bytes(z0),
+                _scalar_bytes(z1),
+                _xor(_scalar_bytes(xi), _pad(keys.comparison, z0, z1)),
+            ]
         return b"".join(pieces)
 
     def compare(self, comparison: bytes, first: bytes, second: bytes) -> int:
@@ -243,13 +247,13 @@ class Pore(OreScheme):
             z0, z1 = (int.from_bytes(part, "little") for part in parts[4:6])
             xi = int.from_bytes(_xor(parts[6], _pad(comparison, z0, z1)), "little")
             if max(z0, z1, xi) >= ORDER:
-                raise MalformedMessage("a ciphertext is not one of this comparison key")
+                raise MalformedMessage("a ciphertext does not belong to this comparison key")
             bits.append(_Bit(parts[0], parts[1], parts[2], parts[3], z0, z1, xi))
         return bits
 
 
 def _scalar(uniform: bytes) -> int:
-    """64 uniform bytes as a scalar that is not zero."""
+    """A nonzero scalar from 64 uniform bytes."""
     return int.from_bytes(uniform, "little") % (ORDER - 1) + 1
 
 
@@ -258,11 +262,11 @@ def _code_hash(key: bytes, code: int) -> int:
 
 
 def _pad(comparison: bytes, z0: int, z1: int) -> bytes:
-    """What hides a challenge from everybody without the comparison key."""
-    return hmac.digest(comparison, b"challenge" + _spell(z0) + _spell(z1), "sha256")
+    """The pad that hides a challenge from everybody without the comparison key."""
+    return hmac.digest(comparison, b"challenge" + _scalar_bytes(z0) + _scalar_bytes(z1), "sha256")
 
 
-def _spell(scalar: int) -> bytes:
+def _scalar_bytes(scalar: int) -> bytes:
     return scalar.to_bytes(_SHARE, "little")
 
 
@@ -271,14 +275,14 @@ def _xor(one: bytes, other: bytes) -> bytes:
 
 
 def _base(scalar: int) -> bytes:
-    return bindings.crypto_scalarmult_ed25519_base_noclamp(_spell(scalar))
+    return bindings.crypto_scalarmult_ed25519_base_noclamp(_scalar_bytes(scalar))
 
 
 def _times(point: bytes, scalar: int) -> bytes:
     try:
-        return bindings.crypto_scalarmult_ed25519_noclamp(_spell(scalar), point)
+        return bindings.crypto_scalarmult_ed25519_noclamp(_scalar_bytes(scalar), point)
     except exceptions.RuntimeError:
-        raise MalformedMessage("a ciphertext holds what is no point of the group") from None
+        raise MalformedMessage("a ciphertext holds a value that is not a point of the group") from None
 
 
 def _sum(first: bytes, by: int, second: bytes, times: int) -> bytes:

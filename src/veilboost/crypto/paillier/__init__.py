@@ -1,1 +1,1 @@
-"""Paillier's additive encryption (EUROCRYPT 1999), arranged for sums of many small numbers."""
+"""Paillier's additive encryption (EUROCRYPT 1999), optimised for sums of many small numbers."""

@@ -1,4 +1,4 @@
-"""What anyone can do with ciphertexts who has the public key: add, subtract, shift, pack, sum, and make them anew."""
+"""Operations on ciphertexts with the public key: add, subtract, shift, pack, sum and re-randomise."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ def add(key: PublicKey, left: Sequence[int], right: Sequence[int]) -> list[int]:
 
 
 def subtract(key: PublicKey, left: Sequence[int], right: Sequence[int]) -> list[int]:
-    """Encryptions of the differences: a histogram's sibling from its parent, for one inversion in all."""
+    """Encryptions of the differences, such as a histogram's sibling from its parent, with one inversion in total."""
     return add(key, left, inverses(right, key.square))
 
 
 def compress(key: PublicKey, ciphertexts: Sequence[int], width: int, capacity: int, threads: int = 1) -> list[int]:
-    """`capacity` plaintexts in one: that of ciphertext k is shifted by `width` bits times k modulo `capacity`.
+    """Pack `capacity` plaintexts into one: that of ciphertext k is shifted by `width` bits times k modulo `capacity`.
 
-    SecureBoost+, split-info compressing: c <- c^(2^width) * next. All packages take a step together.
+    SecureBoost+, split-info compressing: c <- c^(2^width) * next. All packages advance together.
     """
     square, shift = key.square, big(1) << width
     packages = [ciphertexts[at : at + capacity] for at in range(0, len(ciphertexts), capacity)]
     done = [big(1)] * len(packages)
     for place in range(capacity - 1, -1, -1):
-        # Only the last package may be short of members.
+        # Only the last package may have fewer members.
         busy = len(packages) if packages and place < len(packages[-1]) else len(packages) - 1
         if place < capacity - 1:
             done[:busy] = powers(done[:busy], shift, square, threads)
@@ -59,11 +59,11 @@ def compress(key: PublicKey, ciphertexts: Sequence[int], width: int, capacity: i
 
 
 class Blinder:
-    """Makes ciphertexts anew: the same plaintexts, and otherwise independent of what went into them.
+    """Re-randomises ciphertexts: the same plaintexts, and otherwise independent of the input.
 
     Its masks are n-th residues from bases drawn here, never taken from the key's owner: one base with an exponent
-    longer than the group's order, and a few independent ones so that not even the class of a product modulo the
-    first one's powers is left over.
+    longer than the group's order, and a few independent bases, so that not even the class of a product modulo the
+    powers of the first base is preserved.
     """
 
     def __init__(self, key: PublicKey, draws: int, randomness: Csprng) -> None:
@@ -86,12 +86,12 @@ def _residue(key: PublicKey, randomness: Csprng) -> int:
 
 # --- sums by label -------------------------------------------------------------------------------------------------
 #
-# Encrypted sums per label, for many labellings of the same ciphertexts, with as few multiplications as we know how.
+# Encrypted sums per label, for many labellings of the same ciphertexts, with few multiplications.
 #
-# Every labelling by itself would cost a multiplication per ciphertext. But ciphertexts that have the same labels in all
-# of several labellings can be multiplied once for all of them. So the labellings are halved again and again, and at
-# each half those that agree in all of it are merged first: a merge of k costs k - 1 multiplications and saves as many
-# in each of the two halves below. It never costs more, and for 12 columns of 32 bins about half as much.
+# Each labelling alone would cost one multiplication per ciphertext. But ciphertexts that have the same labels in
+# several labellings can be multiplied once for all of them. So the labellings are halved recursively, and in each half
+# ciphertexts that agree in all of its labellings are merged first: a merge of k costs k - 1 multiplications and saves
+# as many in each of the two halves below. It never costs more, and for 12 columns of 32 bins about half as much.
 
 
 _MOST_CODE = 1 << 62
@@ -100,7 +100,7 @@ _MOST_CODE = 1 << 62
 def sums_by_label(key: PublicKey, values: Halves, labels: AnyArray, widths: Sequence[int]) -> list[int]:
     """Sums of the ciphertexts with each label of each labelling; empty ones are the trivial encryption of 0.
 
-    `labels` is (ciphertexts, labellings), labelling f has labels 0 .. widths[f] - 1; results lie end to end.
+    `labels` is (ciphertexts, labellings), labelling f has labels 0 .. widths[f] - 1; results are concatenated.
     """
     offsets = [0, *itertools.accumulate(widths)]
     sums = [big(1)] * offsets[-1]
@@ -122,7 +122,7 @@ def sums_by_label(key: PublicKey, values: Halves, labels: AnyArray, widths: Sequ
 
 
 def _merge(items: Halves, labels: AnyArray, widths: Sequence[int], square: int) -> tuple[Halves, AnyArray]:
-    """Items with the same labels throughout become one."""
+    """Merge items that have the same labels in all labellings."""
     codes = _codes(labels, widths)
     order = np.argsort(codes, kind="stable")
     starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
@@ -134,7 +134,7 @@ def _merge(items: Halves, labels: AnyArray, widths: Sequence[int], square: int) 
     at: list[int] = order.tolist()
     for low, high in itertools.pairwise([*starts.tolist(), len(at)]):
         product, total = xs[at[low]], ts[at[low]]
-        for k in at[low + 1 : high]:  # the hot loop: one addition of ciphertexts each
+        for k in at[low + 1 : high]:  # hot loop: one addition of ciphertexts each
             product = product * xs[k] % square
             total += ts[k]
         x.append(product)
@@ -143,7 +143,7 @@ def _merge(items: Halves, labels: AnyArray, widths: Sequence[int], square: int) 
 
 
 def _codes(labels: AnyArray, widths: Sequence[int]) -> Int64Array:
-    """One number per row, equal where all labels are."""
+    """One number per row; rows with equal labels have equal numbers."""
     codes = labels[:, 0].astype(np.int64)
     room = widths[0]
     for column, width in enumerate(widths[1:], start=1):
@@ -159,9 +159,9 @@ def _codes(labels: AnyArray, widths: Sequence[int]) -> Int64Array:
 #
 # Two signed numbers in one plaintext, and many such plaintexts in one.
 #
-# A pair (a, b) is a * 2^low + b, a signed integer. Sums of pairs stay pairs of sums as long as each sum fits its field,
-# so nothing has to be known about how many were added: signs are restored by adding half a field to each field after
-# decryption. (SecureBoost+ adds an offset to every g instead, and then needs the number of rows in every bin.)
+# A pair (a, b) is a * 2^low + b, a signed integer. Sums of pairs are pairs of sums if each sum fits its field, so the
+# number of summands need not be known: adding half a field to each field after decryption restores the signs.
+# (SecureBoost+ adds an offset to every g instead, and then needs the number of rows in every bin.)
 
 
 MOST_BITS = 64  # sums are int64
@@ -190,7 +190,7 @@ class PairPacking:
         return 1 <= self.high <= MOST_BITS and 1 <= self.low <= MOST_BITS and self.capacity(key_bits) >= 1
 
     def capacity(self, key_bits: int) -> int:
-        """Pairs per plaintext: all fields together stay below 2^(bits - 1), and so below n."""
+        """Pairs per plaintext: all fields together are below 2^(bits - 1), and so below n."""
         return (key_bits - 1) // self.width
 
     def pack(self, pairs: Int32Array) -> list[int]:
@@ -209,7 +209,7 @@ class PairPacking:
             ones = ((1 << (self.width * members)) - 1) // field
             rest = int((plaintext + half * ones) % n)
             if rest >> (self.width * members):
-                raise MalformedMessage("a plaintext holds more than it should")
+                raise MalformedMessage("a plaintext exceeds its fields")
             for _ in range(members):
                 part = rest & field
                 pairs.append(((part >> self.low) - high_half, (part & low) - low_half))

@@ -1,7 +1,7 @@
-"""GMP's integers behind types, units in two halves, and random residues from tables.
+"""Typed GMP integers, units in two halves, and random residues from tables.
 
-A `mpz` behaves as an `int` and is typed as one. Everything long is done by `powers`, which lets other threads run;
-single products are too short for that to pay.
+An `mpz` behaves like an `int` and is typed as one. Long computations use `powers`, which lets other threads run; single
+products are too short to benefit.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _powers_of_list: Callable[[list[int], int, int], list[int]] = _gmp.powmod_base_l
 
 
 def is_prime(value: int) -> bool:
-    """But for a chance below 4^-40 in a composite, for any choice of it."""
+    """Whether a number is prime; a composite passes with probability below 4^-40, however it was chosen."""
     return bool(_gmp.is_prime(value, 40))
 
 
@@ -50,7 +50,7 @@ def powers(bases: Sequence[int], exponent: int, modulus: int, threads: int = 1) 
 
 
 def inverses(values: Sequence[int], modulus: int) -> list[int]:
-    """The inverse of each, by a single inversion (Montgomery's trick); ZeroDivisionError where one has none."""
+    """The inverse of each value, with a single inversion (Montgomery's trick); `ZeroDivisionError` if one has none."""
     prefix = [big(1)]
     for value in values:
         prefix.append(prefix[-1] * value % modulus)
@@ -81,7 +81,7 @@ def to_bytes(values: Sequence[int], width: int) -> UInt8Array:
 # Units modulo m^2 in two halves: c = x * (1 + m*t), where x = c mod m and t are half as long as c.
 #
 # Since (1 + m*s)(1 + m*t) = 1 + m*(s + t) modulo m^2, a product of many units is the product of their x, each half as
-# long as the modulus, and a sum of their t. That costs about six tenths of multiplying the units themselves.
+# long as the modulus, and a sum of their t. That costs about 60 % of multiplying the units themselves.
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Halves:
 
 
 def halve(units: Sequence[int], root: int) -> Halves:
-    """Take units apart; refuses what is not a unit."""
+    """Split units into halves; raises `MalformedMessage` for a value that is not a unit."""
     split = [_quotient_and_rest(unit, root) for unit in units]
     x = [low for _, low in split]
     try:
@@ -110,16 +110,16 @@ def join(x: int, t: int, root: int, square: int) -> int:
 
 # --- random residues from tables -----------------------------------------------------------------------------------
 #
-# Random m-th residues modulo m^2 from tables, for a few microseconds per factor instead of an exponentiation.
+# Random m-th residues modulo m^2 from tables, at a few microseconds per factor instead of an exponentiation.
 #
-# The table has a row of powers for each of several bases; a residue is the product of one entry of each row, taken at
-# random. This is the fixed-base idea of Damgard, Jurik and Nielsen (2010), but exponents are as long as the group's
-# order plus `MARGIN` bits, so that residues are uniform and not only assumed to look so.
+# The table has a row of powers for each of several bases; a residue is the product of one random entry of each row.
+# This is the fixed-base idea of Damgard, Jurik and Nielsen (2010), but exponents are as long as the group's order plus
+# `MARGIN` bits, so that residues are uniform and not only assumed to look uniform.
 
 
 MARGIN = 64
-MOST_WINDOW = 10  # a row of 1024 powers: about 90 MB in all for the owner of a 2048-bit key
-_TABLE_COST = 8  # an entry of the table costs as much as so many multiplications of a draw
+MOST_WINDOW = 10  # a row of 1024 powers: about 90 MB in total for the owner of a 2048-bit key
+_TABLE_COST = 8  # cost of a table entry, in multiplications of a draw
 _CHUNK = 1024
 
 
@@ -137,12 +137,12 @@ class ResidueTable:
             self._rows.append(halve(row, root))
 
     def draw(self, count: int, randomness: Csprng) -> Iterator[tuple[int, int]]:
-        """So many independent residues, in two halves (see `halves`)."""
+        """`count` independent residues, in two halves (see `Halves`)."""
         for done in range(0, count, _CHUNK):
             yield from self._draw_chunk(min(_CHUNK, count - done), randomness)
 
     def _draw_chunk(self, count: int, randomness: Csprng) -> Iterator[tuple[int, int]]:
-        # Row after row for the whole chunk: a row stays in the processor's cache, the table does not.
+        # Row by row for the whole chunk: a row fits into the processor's cache, the table does not.
         square = self._square
         drawn = np.frombuffer(randomness.bytes(2 * count * len(self._rows)), dtype="<u2")
         digits = (drawn & ((1 << self._window) - 1)).reshape(len(self._rows), count)
@@ -156,7 +156,7 @@ class ResidueTable:
 
 
 def window_for(bits: int, draws: int, most: int = MOST_WINDOW) -> int:
-    """The window that makes the table and `draws` draws of `bits` bits cheapest together."""
+    """The window that minimises the total cost of the table and `draws` draws of `bits` bits."""
     return min(range(1, most + 1), key=lambda window: -(-bits // window) * (draws + (_TABLE_COST << window)))
 
 

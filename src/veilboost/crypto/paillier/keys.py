@@ -1,6 +1,6 @@
-"""Keys: two secret primes, and their product for everyone.
+"""Paillier keys: two secret primes and their public product.
 
-The owner of the primes encrypts quickly and decrypts: both work modulo p^2 and q^2 and join the results.
+The owner of the primes encrypts faster and decrypts: both work modulo p^2 and q^2 and combine the results.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from veilboost.errors import InvalidParameter, MalformedMessage
 from veilboost.types import UInt8Array
 
 KEY_BITS = (2048, 3072)
-INSECURE_KEY_BITS = (512, 1024)  # the papers' sizes: for comparisons, not for anyone's data
+INSECURE_KEY_BITS = (512, 1024)  # the papers' sizes: for comparisons, never for real data
 _SMALL_FACTORS = 1 << 16
 
 
@@ -64,16 +64,16 @@ class PublicKey:
         return to_bytes(ciphertexts, self.width)
 
     def read(self, rows: UInt8Array) -> list[int]:
-        """Ciphertexts that came from outside, each in (0, n^2). That they are units remains to be seen (`halve`)."""
+        """Read ciphertexts of a peer, each in (0, n^2). `halve` checks that they are units."""
         if rows.ndim != 2 or rows.shape[1] != self.width:
-            raise MalformedMessage("ciphertexts have another width than the key's")
+            raise MalformedMessage("ciphertexts have another width than the key")
         found = from_bytes(rows)
         if found and not 0 < min(found) <= max(found) < self.square:
             raise MalformedMessage("a ciphertext is zero or not below the square of the modulus")
         return found
 
     def read_units(self, rows: UInt8Array) -> list[int]:
-        """As `read`, and each has no factor in common with the modulus."""
+        """Like `read`; also checks that each is coprime to the modulus."""
         found = self.read(rows)
         product = big(1)
         for value in found:
@@ -85,7 +85,7 @@ class PublicKey:
 
 @dataclass(frozen=True)
 class PrivateKey:
-    """The primes. Whoever has them decrypts."""
+    """The primes, which allow decryption."""
 
     p: int
     q: int
@@ -95,17 +95,17 @@ class PrivateKey:
         return PublicKey(self.p * self.q)
 
     def __repr__(self) -> str:
-        return "PrivateKey(...)"  # never the primes, wherever it is printed
+        return "PrivateKey(...)"  # never print the primes
 
 
 def check_key_bits(bits: int, allow_insecure: bool) -> None:
-    """Refuse sizes that do not protect, unless they are asked for in so many words."""
+    """Refuse insecure sizes, unless they are explicitly allowed."""
     if bits in KEY_BITS or (allow_insecure and bits in INSECURE_KEY_BITS):
         return
     if bits in INSECURE_KEY_BITS:
         raise InvalidParameter(
             f"key_bits={bits} can be factored and protects nobody",
-            "take 2048 or more; to compare with published figures set allow_insecure_key",
+            "use 2048 or 3072; to compare with published figures, set allow_insecure_key",
         )
     raise InvalidParameter(f"key_bits={bits} is not one of {', '.join(map(str, INSECURE_KEY_BITS + KEY_BITS))}")
 
@@ -130,23 +130,23 @@ def _prime(bits: int, randomness: Csprng) -> int:
 
 
 def check_public_key(written: UInt8Array, bits: int) -> PublicKey:
-    """The key that came from outside, or a refusal.
+    """Read and check a peer's key.
 
-    Two large primes cannot be told from two with a weakness that their owner chose; a modulus that is even, short,
-    prime, a power, or has a small factor can, and would let the answers' masks fall off.
+    A weakness that the owner chose in two large primes cannot be detected. A modulus that is even, short, prime, a
+    power, or has a small factor can be detected; it would remove the masks of answers.
     """
     if written.shape != (bits // 8,):
-        raise MalformedMessage("the public key has another size than was agreed")
+        raise MalformedMessage("the public key does not have the agreed size")
     n = from_bytes(np.ascontiguousarray(written)[None])[0]
     if n.bit_length() != bits or n % 2 == 0:
-        raise MalformedMessage("the public key is even or shorter than was agreed")
+        raise MalformedMessage("the public key is even or shorter than agreed")
     if is_prime(n) or is_perfect_power(n) or common_divisor(n, factorial_of_primes(_SMALL_FACTORS)) != 1:
         raise MalformedMessage("the public key is not a product of two large primes")
     return PublicKey(n)
 
 
 class Owner:
-    """Holds the key and the tables for `draws` encryptions (more are possible, and cost no more)."""
+    """Holds the key and tables sized for `draws` encryptions; more are possible at the same cost."""
 
     def __init__(self, key: PrivateKey, draws: int, randomness: Csprng) -> None:
         self.public = key.public
@@ -156,7 +156,7 @@ class Owner:
         self._back = power(key.q, -1, key.p)
 
     def encrypt(self, plaintexts: Sequence[int], randomness: Csprng) -> list[int]:
-        """(1 + m*n) * u with u a uniform n-th residue; plaintexts are taken modulo n, so they may be negative."""
+        """(1 + m*n) * u with u a uniform n-th residue; plaintexts are reduced modulo n, so they may be negative."""
         p, q = self._p, self._q
         return [
             _crt(cp, cq, p.square, q.square, self._back_square)
@@ -179,7 +179,7 @@ class PrimeFactor:
         self.prime = prime
         self.square = prime * prime
         self._other = other
-        # c^(p-1) = 1 - m*other*p modulo p^2, so m is what follows the 1, times this.
+        # c^(p-1) = 1 - m*other*p modulo p^2, so m is (that - 1) / p times this.
         self._scale = power(-other, -1, prime)
         bits = prime.bit_length() + MARGIN
         window = window_for(bits, draws)
@@ -200,10 +200,10 @@ class PrimeFactor:
 
 
 def _generator(prime: int, randomness: Csprng) -> int:
-    """A p-th residue modulo p^2 that generates them all, but for a chance of about 2^-19.
+    """A p-th residue modulo p^2 that generates all of them, except with probability about 2^-19.
 
-    It is no power of any prime below 2^16 that divides p - 1; a larger one could make its group smaller, with a
-    chance of one over itself, and divides p - 1 with another such chance.
+    It is not a power of any prime below 2^16 that divides p - 1. A larger prime r could make its group smaller with
+    probability 1 / r, and divides p - 1 with probability about 1 / r.
     """
     order = prime - 1
     small = _small_prime_factors(order)
@@ -231,33 +231,33 @@ def _crt(at_p: int, at_q: int, p: int, q: int, q_inverse: int) -> int:
     return at_q + q * ((at_p - at_q) * q_inverse % p)
 
 
-# --- encryptions of zero made beforehand: one multiplication each makes an encryption of anything ------------------
+# --- encryptions of zero made in advance: one multiplication turns each into an encryption of any value ------------
 
 
-_LATER_DRAWS = 100_000  # decides only how large a table of masks pays
+_LATER_DRAWS = 100_000  # determines only the size of the table of masks
 
 
 class PreparedOwner(Owner):
-    """An owner with a stock of encryptions of zero. Each is used once; when they are gone, it encrypts as usual.
+    """An owner with a stock of encryptions of zero. Each is used once; then it encrypts as usual.
 
-    (1 + m*n) times an encryption of zero is an encryption of m, as fresh as the zero was. So what is kept says nothing
-    of what will be encrypted, and need not know it: neither labels nor common rows.
+    (1 + m*n) times an encryption of zero is an encryption of m, as fresh as the zero was. So the stock does not depend
+    on the values to encrypt, neither on labels nor on aligned rows, and reveals nothing about them.
     """
 
     def __init__(self, key: PrivateKey, zeros: list[int], randomness: Csprng) -> None:
         super().__init__(key, 1, randomness)
         self._key, self._zeros = key, zeros
-        self._later: Owner | None = None  # with tables, which take their time, where the stock does not suffice
+        self._later: Owner | None = None  # with tables, built only if the stock is used up
 
     @staticmethod
     def prepare(key: PrivateKey, count: int, randomness: Csprng) -> PreparedOwner:
-        """Make so many: the slow part of encrypting as many numbers."""
+        """Make `count` encryptions of zero: the slow part of encrypting as many numbers."""
         made = PreparedOwner(key, [], randomness)
         made._zeros = Owner(key, count, randomness).encrypt([0] * count, randomness)
         return made
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy, as another process gets it, has no stock: two numbers under one zero would show their difference."""
+        """A copy for another process has no stock: two numbers under one zero would reveal their difference."""
         return {**self.__dict__, "_zeros": []}
 
     @property
@@ -285,14 +285,14 @@ class PreparedOwner(Owner):
     def from_bytes(content: bytes) -> PreparedOwner:
         bits, body = int.from_bytes(content[:4], "little"), np.frombuffer(content, dtype=np.uint8)[4:]
         if bits not in KEY_BITS + INSECURE_KEY_BITS or len(body) < bits // 8 or (len(body) - bits // 8) % (bits // 4):
-            raise MalformedMessage("what was prepared cannot be read", "prepare the job again")
+            raise MalformedMessage("the prepared key cannot be read", "prepare the job again")
         p, q = from_bytes(body[: bits // 8].reshape(2, -1))
         key = PrivateKey(p, q)
         return PreparedOwner(key, key.public.read(body[bits // 8 :].reshape(-1, bits // 4)), Csprng())
 
 
 class PreparedRandomness(JobRandomness):
-    """The randomness of a job of which part was drawn beforehand: a key pair and its stock."""
+    """The randomness of a job with a key pair and a stock prepared in advance."""
 
     def __init__(self, key: bytes | None, owner: PreparedOwner) -> None:
         super().__init__(key)

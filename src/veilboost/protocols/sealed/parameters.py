@@ -123,7 +123,7 @@ _OF_LABELS: dict[str, Any] = {
     "protocol": "sealed",
 }
 _OF_FEATURES: dict[str, Any] = {
-    "adjacency": Adjacency.SAME_SIDES,
+    "adjacency": Adjacency.SAME_ASSIGNMENTS,
     "adversary": "the active party",
     "protocol": "sealed",
 }
