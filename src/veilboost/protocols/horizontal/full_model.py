@@ -28,7 +28,9 @@ class TrainedModel(Message):
     """Server to participant: the whole model."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals("the model: column, cut or categories of every split, covers, gains, leaf weights", "participant"),
+        Reveals(
+            "the model: column, threshold or categories of every split, covers, gains, leaf weights", "participant"
+        ),
     )
     about: str
     sizes: Annotated[Int32Array, ArraySpec("int32", 1)]

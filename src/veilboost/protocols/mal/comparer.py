@@ -103,7 +103,7 @@ class MalComparer(HelperRole):
         for column in range(columns):
             there = [each for each in lists if each.present[column]]
             present[column] = bool(there)
-            for side, name in enumerate(messages.SIDES):
+            for side, name in enumerate(messages.EXTREMES):
                 if there:
                     key = derive(answer.comparison.tobytes(), column, name)
                     values[column, side] = self._winner(key, there, column, side).values[column, side]
@@ -113,7 +113,7 @@ class MalComparer(HelperRole):
         self, key: bytes, lists: list[messages.EncryptedExtremes], column: int, side: int
     ) -> messages.EncryptedExtremes:
         """MAL Alg. 1, lines 7 and 8: one comparison for each further participant."""
-        best, wanted = lists[0], -1 if messages.SIDES[side] == "low" else 1
+        best, wanted = lists[0], -1 if messages.EXTREMES[side] == "low" else 1
         for other in lists[1:]:
             first, second = (each.ciphertexts[column, side].tobytes() for each in (other, best))
             if self._scheme.compare(key, first, second) == wanted:

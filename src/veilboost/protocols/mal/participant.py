@@ -168,7 +168,7 @@ class Extremes:
         random = Pool(randomness.for_request("mal", "extremes", keys.master, self.values.tobytes()))
         for at in np.flatnonzero(self._present).tolist():
             for side, value in enumerate(self.values[at].tolist()):
-                own = keys.for_purpose(at, messages.SIDES[side])
+                own = keys.for_purpose(at, messages.EXTREMES[side])
                 ciphertexts[at, side] = np.frombuffer(self._scheme.encrypt(own, self._ordered(value), random), np.uint8)
                 sealed[at, side] = np.frombuffer(seal_value(own, value, random), np.uint8)
         return messages.EncryptedExtremes(ciphertexts, sealed, self._present.astype(np.uint8), participants)
@@ -185,7 +185,7 @@ class Extremes:
         for at in np.flatnonzero(answer.present).tolist():
             for side in range(2):
                 sealed = answer.values[at, side].tobytes()
-                found[at, side] = read_value(keys.for_purpose(at, messages.SIDES[side]), sealed)
+                found[at, side] = read_value(keys.for_purpose(at, messages.EXTREMES[side]), sealed)
         for at in np.flatnonzero(self._present | (answer.present != 0)).tolist():
             self._check(found[at].tolist(), self.values[at].tolist() if self._present[at] else None)
         return found
