@@ -172,7 +172,7 @@ def score(
 def first_order(
     sums: Int64Array, layout: BinLayout, totals: Int64Array, scale: Scale, config: TrainingConfig
 ) -> Float64Array:
-    """FedXGBoost eq. (12): -G_L G_R / lambda of every handle, minus infinity where a side has too few rows."""
+    """FedXGBoost eq. (12): -G_L G_R / lambda of every handle, minus infinity if a child has too few rows."""
     g, count = sums[..., 0] * scale.g_unit, sums[..., 1] * scale.h_unit
     all_g, all_count = totals[:, :1] * scale.g_unit, totals[:, 1:] * scale.h_unit
     gain = np.full((len(sums), layout.slots, 2), -np.inf)

@@ -19,7 +19,7 @@ Floats = Annotated[Float64Array, ArraySpec("float64", 1)]
 
 @dataclass(frozen=True)
 class Smm2Round(BeginRound):
-    """Active to passive: a round starts; gradients lie on a grid of 2^-g_exponent, hessians of 2^-h_exponent."""
+    """Active to passive: a round starts; gradients are on a grid of 2^-g_exponent, hessians of 2^-h_exponent."""
 
     reveals = (
         *BeginRound.reveals,
