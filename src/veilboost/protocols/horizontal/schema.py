@@ -119,7 +119,9 @@ def unify(schemas: Mapping[PartyName, Schema], objective: str) -> Schema:
             raise MissingColumn(f"{party} has other columns than {parties[0]}, or in another order", SAME)
         for info, known in zip(own.columns, first.columns, strict=True):
             if (info.categories is None) != (known.categories is None):
-                raise MixedTypes(f"column {info.name!r} is numeric at one participant and categorical at another", SAME)
+                raise MixedTypes(
+                    f"column {info.name!r} holds numbers at one participant and categories at another", SAME
+                )
         if (own.classes is None) != (first.classes is None):
             raise LabelOutOfRange(
                 "labels are text at one participant and numbers at another", "use the same type at all participants"
