@@ -11,7 +11,7 @@ from veilboost.crypto.csprng import Csprng
 from veilboost.protocols.smm1.active import MaskedNode
 from veilboost.protocols.smm1.passive import SplitColumns
 from veilboost.protocols.smm2.messages import Smm2Options
-from veilboost.protocols.smm2.passive import Room, bin_sums, blocks_of_node, secure_kernel
+from veilboost.protocols.smm2.passive import Buffer, bin_sums, blocks_of_node, secure_kernel
 from veilboost.protocols.vertical.smm import (
     _DRAWN,
     UNIT,
@@ -135,10 +135,10 @@ def test_smm2_sums_are_exact_and_no_row_is_bare(seed, rows, features, width, dec
     pairs = gradients(rng, rows, "general")
     totals = pairs.astype(np.int64).sum(axis=0)
     options = Smm2Options(decoys=decoys)
-    left, room = [], Room()
+    left, buffer = [], Buffer()
     for block in blocks_of_node(0, bins, options.columns(rows)):
         assert len(block.cuts) == 1 or block.width <= options.columns(rows)
-        for part, kernel in secure_kernel(block, options, source(seed), room):
+        for part, kernel in secure_kernel(block, options, source(seed), buffer):
             assert kernel.shape == (rows, options.count(rows, 2))
             if rows > 2:
                 check_kernel(kernel)
@@ -193,15 +193,15 @@ def test_sums_between_the_points_of_the_grid_are_refused():
 
 
 def test_what_the_last_block_left_is_not_in_the_next():
-    room = Room()
-    room.zeros(6, 5)[:] = 7.0
-    assert not room.zeros(4, 5).any()
-    assert not room.zeros(7, 9).any()
+    buffer = Buffer()
+    buffer.zeros(6, 5)[:] = 7.0
+    assert not buffer.zeros(4, 5).any()
+    assert not buffer.zeros(7, 9).any()
     bins = np.arange(40, dtype=np.uint8)[:, None] % 8
     (block,) = blocks_of_node(0, bins, 20)
-    room.zeros(40, 99)[:] = np.nan
+    buffer.zeros(40, 99)[:] = np.nan
     options = Smm2Options()
-    (_, after), (_, fresh) = (secure_kernel(block, options, source(3), each)[0] for each in (room, Room()))
+    (_, after), (_, fresh) = (secure_kernel(block, options, source(3), each)[0] for each in (buffer, Buffer()))
     assert np.array_equal(after, fresh)
 
 

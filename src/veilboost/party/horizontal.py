@@ -129,7 +129,7 @@ class HorizontalSession(TrainingSession):
                     self.job.helpers,
                     self._helpers(self.job),
                     self._config,
-                    patience=self.settings.limits.wait_seconds,
+                    wait_seconds=self.settings.limits.wait_seconds,
                 )
             )
         return Accepted(__version__, aligned=False)
@@ -157,7 +157,7 @@ class HorizontalSession(TrainingSession):
                 held_out=drawn_rows(table.ids, self.job.validation, self._config.random_state)
                 if self.job.validation
                 else None,
-                voucher=CertificateSigner(
+                signer=CertificateSigner(
                     own_identity(self.settings), self.settings.policy, revoked_at(self.settings), self._session
                 ),
             )

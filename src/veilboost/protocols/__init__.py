@@ -1,1 +1,1 @@
-"""The protocols: one folder each, all driven level by level through messages."""
+"""The protocols, one package each. All exchange messages level by level."""

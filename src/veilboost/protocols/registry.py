@@ -1,4 +1,4 @@
-"""The explicit list of protocols, and those that other packages bring by the entry point `veilboost.protocols`."""
+"""The built-in protocols, and those that other packages register under the entry point `veilboost.protocols`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BUILT_IN: tuple[ProtocolSpec, ...] = tuple(import_module(f"{__package__}.{name}.
 
 @cache
 def all_protocols() -> dict[str, ProtocolSpec]:
-    """Name to spec, ours first."""
+    """Map names to specs, built-in protocols first."""
     found = {spec.name: spec for spec in BUILT_IN}
     for entry in entry_points(group="veilboost.protocols"):
         spec: ProtocolSpec = entry.load()
@@ -24,15 +24,15 @@ def all_protocols() -> dict[str, ProtocolSpec]:
 
 
 def protocols_of(setting: Setting) -> dict[str, ProtocolSpec]:
-    """Name to spec of those for one setting."""
+    """Map names to specs, for the protocols of one setting."""
     return {name: spec for name, spec in all_protocols().items() if spec.setting == setting}
 
 
 def protocol_named(name: str, setting: Setting | None = None) -> ProtocolSpec:
-    """The protocol of this name, and of this setting where a caller has tables of one; or `UnknownProtocol`."""
+    """Return the protocol of this name; raise `UnknownProtocol` if there is none or if its setting differs."""
     spec = all_protocols().get(name)
     if spec is None:
         raise UnknownProtocol(f"there is no protocol {name!r}")
     if setting is not None and spec.setting != setting:
-        raise UnknownProtocol(f"{name} is {spec.setting}, and this job is {setting}")
+        raise UnknownProtocol(f"{name} is a {spec.setting} protocol, but this job is {setting}")
     return spec

@@ -1,4 +1,4 @@
-"""What a protocol is: one description for vertical and horizontal protocols alike."""
+"""`ProtocolSpec`: the description of a protocol, the same for vertical and horizontal protocols."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ if TYPE_CHECKING:
     from veilboost.privacy.calibrate import CalibrationRequest
 
 Setting = Literal["vertical", "horizontal"]
-RoleFactory = Callable[[Any], Any]  # a context of `vertical.roles` or `horizontal.roles` to the role
-PlannedReleases = Callable[..., Sequence[Event]]  # of a config, rows, a role and columns, before the job starts
+RoleFactory = Callable[[Any], Any]  # takes a context of `vertical.roles` or `horizontal.roles`, returns the role
+PlannedReleases = Callable[..., Sequence[Event]]  # takes a config, rows, a role and columns, before the job starts
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """The attack that a status rests on, and whether it succeeds at default parameters and the size in question.
+    """The attack that supports a status, and whether it succeeds at default parameters and the stated size.
 
-    `subject` is what the statement calls it, `attack` a name of `audit.attacks` or an entry point `veilboost.attacks`;
-    None: `audit.lower_bound` measures a proved epsilon from below. `applies`: the run holds what the attack could use.
+    `subject` is the subject of the protection in the statement. `attack` is a name in `audit.attacks` or of an entry
+    point `veilboost.attacks`; if it is None, `audit.lower_bound` measures a proved epsilon from below. `applies` is
+    False if a run contains nothing that the attack could use.
     """
 
     victim: str
@@ -40,9 +41,9 @@ class Evidence:
 
 @dataclass(frozen=True)
 class BinSums:
-    """What attacks need to know of the sums per bin that an active party reads.
+    """Properties of the sums per bin that the active party reads, for attacks on them.
 
-    `counts`: in place of the hessian rows are counted. `noise_bits`: by how many bits noise widens a sum.
+    `counts`: the second sum is a row count instead of a hessian. `noise_bits`: number of bits that noise adds to a sum.
     """
 
     counts: bool = False
@@ -51,9 +52,10 @@ class BinSums:
 
 @dataclass(frozen=True)
 class Precomputation:
-    """The slow part of a driver's encryption, which `veilboost prepare` does before a job that `applies`.
+    """The slow part of the driver's encryption, which `veilboost prepare` can compute before a job.
 
-    `make` does it for so many values, and gives what is kept until then; `load` adds that to the job's randomness.
+    `applies` reports whether a configuration can use it. `make` precomputes the given number of values and returns
+    bytes to store; `load` adds the stored bytes to the randomness of the job.
     """
 
     applies: Callable[[TrainingConfig], bool]
@@ -63,25 +65,61 @@ class Precomputation:
 
 @dataclass(frozen=True)
 class ProtocolSpec:
-    """A protocol: its name, what it claims, and how to make its roles.
+    """A protocol: its name, its claims and the factories of its roles.
 
-    `roles` maps every role's name to what makes it. `driver` is the role that drives the job, `helpers` are those
-    without a table; the one that is left, `data_role`, holds tables and answers. `exact`: the model equals that of
-    `plain` bit for bit under the same parameters, without noise and on pooled rows where the setting is horizontal.
-    `options` are the protocol's own parameters; `fixed` are training parameters that it does not leave open; `refuse`
-    raises where a configuration does not fit it. `plan` tells what a job will release, before it starts; `calibrate`
-    turns budgets into options; `delta_option` names the option with the delta of all releases of a role's data
-    together, if there is one; `exact_messages` are those that show values without noise in rounds from `first` on,
-    which the roles book, besides what a protocol books itself; `complete` fills in what depends on the number of rows;
-    `security_bits` is the strength of its encryption, where it encrypts; `sets`: it can send sets of categories left;
-    `engines` are those that a party's own arithmetic may run on: all of them, unless a role looks at all rows at once;
-    `declared_classes`: its claims hold only for a classification whose classes do not come from the labels;
-    `counts_rows`: whoever chooses splits knows how many rows a node has, and can honour `min_node_rows`.
-
-    `cost` and `memory` are what `veilboost plan` predicts from; without a `cost` it takes units that all protocols of
-    the setting have. `relative_cost` is the seconds of a tree over those of `plain` (`bench/costs.py` measures it).
-    `evidence` names the attacks that the statuses rest on, `sums` says what attacks on sums per bin read, `precompute`
-    what can be done before a job.
+    Attributes
+    ----------
+    name, summary, source
+        The name, a one-line description and the publication.
+    statement
+        The claims: which data are protected against whom, and how well.
+    messages
+        All message classes that the protocol sends.
+    roles
+        Maps the name of each role to its factory. `driver` is the role that drives the job and `helpers` are the roles
+        without a table. The remaining role, `data_role`, holds tables and answers requests.
+    setting
+        "vertical" or "horizontal".
+    exact
+        The model equals that of `plain` bit for bit under the same parameters, without noise, and on pooled rows if
+        the setting is horizontal.
+    options
+        The class of the protocol's own parameters.
+    fixed
+        Training parameters that the protocol sets itself.
+    refuse
+        Raises if a configuration does not fit the protocol.
+    plan
+        Lists what a job will release, before it starts.
+    calibrate
+        Turns privacy budgets into options.
+    delta_option
+        Returns the name of the option that holds the delta of all releases of a role's data together, if there is one.
+    exact_messages
+        Messages that contain values without noise in rounds from `first` on. The roles book them in the ledger, in
+        addition to what the protocol books itself.
+    complete
+        Fills in parameters that depend on the number of rows.
+    security_bits
+        Strength of the encryption, if the protocol encrypts.
+    sets
+        Whether a split can send a set of categories left.
+    engines
+        Engines that can run a party's own arithmetic: all, unless a role needs all rows at once.
+    declared_classes
+        The claims hold only for a classification whose classes are not taken from the labels.
+    counts_rows
+        The party that chooses splits knows the number of rows of a node, so it can enforce `min_node_rows`.
+    cost, memory
+        Inputs of `veilboost plan`. Without a `cost`, `plan` uses units that all protocols of the setting have.
+    relative_cost
+        Seconds per tree relative to `plain` (measured by `bench/costs.py`).
+    evidence
+        The attacks that support the statuses.
+    sums
+        Properties of the sums per bin, for attacks on them.
+    precompute
+        Work that can be done before a job.
     """
 
     name: str
@@ -116,7 +154,7 @@ class ProtocolSpec:
 
     @property
     def data_role(self) -> Role:
-        """The role of the parties that hold tables and answer."""
+        """The role of the parties that hold tables and answer requests."""
         (name,) = (name for name in self.roles if name != self.driver and name not in self.helpers)
         return Role(name)
 
@@ -126,19 +164,19 @@ class ProtocolSpec:
         return (self.driver, self.data_role) if self.setting == "vertical" else (self.data_role,)
 
     def settled(self, config: TrainingConfig) -> TrainingConfig:
-        """The configuration with what follows from the protocol alone."""
+        """Return the configuration with the parameters that the protocol determines by itself."""
         config = replace(config, **self.fixed)
         if config.categories != "auto":
             return config
         return replace(config, categories="sets" if self.sets else "onehot")
 
     def completed(self, config: TrainingConfig, rows: int) -> TrainingConfig:
-        """The configuration with what the protocol chooses for so many rows; all parties choose alike."""
+        """Return the configuration that the protocol chooses for this number of rows; all parties choose the same."""
         config = self.settled(config)
         return config if self.complete is None else self.complete(config, rows)
 
     def delta(self, config: TrainingConfig, role: Role) -> float | None:
-        """The delta for which a job's noise on this role's data is made; None where no option says so."""
+        """Return the delta that a job's noise on this role's data is calibrated for; None if no option sets it."""
         name = self.delta_option(config, role)
         return None if name is None else float(getattr(self.options.from_dict(config.options), name))
 
@@ -146,30 +184,31 @@ class ProtocolSpec:
 of_active = partial(Protection, victim="active", adversary="every passive party")
 of_passive = partial(Protection, victim="passive", adversary="the active party")
 
-ROWS_TOGETHER = of_active(
-    data="labels, by which rows are together",
+SHARED_NODES = of_active(
+    data="labels, through rows that share a node",
     status=Status.BROKEN,
-    why="every node's rows are told in the clear, and rows of a leaf have similar labels: a party that "
+    why="the rows of every node are sent in the clear, and rows of one leaf have similar labels: a party that "
     "knows a few labels infers most others",
     needs_secrets=False,
 )
 
-OWN_SIDES = of_active(
-    data="features, by the sides of its winning cuts",
+OWN_ASSIGNMENTS = of_active(
+    data="features, through the left/right assignments of its winning splits",
     status=Status.UNPROTECTED,
-    why="on which side of each winning cut of the active party's own columns a row lies is told to all who keep rows "
-    "by node, but for the last level of a tree: the order of its values shows; columns, cuts and values do not",
+    why="every party that keeps rows by node receives the left/right assignment of each row at each winning split on "
+    "the active party's own columns, except at the last level of a tree: this reveals the order of the values, but not "
+    "columns, thresholds or values",
 )
 
 EXACT_SUMS_OF_FEW_ROWS = of_passive(
     data="features, few rows",
     status=Status.BROKEN,
-    why="with ten rows or fewer to every sum of one bin, over all nodes and trees, linear programming and the "
-    "sides of winning cuts recover most rows' bins",
+    why="with ten rows or fewer for every sum of one bin, over all nodes and trees, linear programming and the "
+    "left/right assignments of winning splits recover the bins of most rows",
     needs_secrets=False,
 )
 
-# What these statuses rest on.
+# Evidence for these statuses.
 OWN_FEATURES = Evidence("active", "features", "active_order", True)
 LABELS_BY_NODES = Evidence("active", "labels", "instance_clusters", True)
 FEATURES_BY_SUMS = Evidence("passive", "features", "histogram_bins", True)

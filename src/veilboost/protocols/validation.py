@@ -1,4 +1,4 @@
-"""The one check that every job passes, whoever starts it: an estimator, a simulation, a driver or a daemon."""
+"""The validation of every job, whether an estimator, a simulation, a driver or a daemon starts it."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from veilboost.protocols.spec import ProtocolSpec
 from veilboost.types import AnyArray, Float64Array
 
 CLASSIFICATIONS = ("binary", "multiclass")  # their gradients are at most 1, whatever the labels
-_ZERO_ONE = (None, ("0", "1"), ("0.0", "1.0"))  # names of the classes 0 and 1; None where they are numbers
+_ZERO_ONE = (None, ("0", "1"), ("0.0", "1.0"))  # names of the classes 0 and 1; None if labels are numbers
 
 
 @dataclass(frozen=True)
 class ResolvedJob:
-    """A job with everything decided that its claims depend on.
+    """A job with all decisions made that its claims depend on.
 
-    `classes` are the class names at the party that holds the labels, and `declared` says that they do not come from the
-    labels. `table` is the label party's, with labels as training takes them. Other parties have neither.
+    `classes` are the class names at the active party; `declared` means that they were not taken from the labels.
+    `table` is the active party's table, with labels encoded for training. Other parties have neither.
     """
 
     spec: ProtocolSpec
@@ -48,7 +48,7 @@ class ResolvedJob:
 
     @property
     def kinds(self) -> int:
-        """How many classes there are; of numbers it says nothing."""
+        """The number of classes; meaningless for regression."""
         return len(self.classes) if self.classes is not None else int(seen_values(self.labels).max(initial=0)) + 1
 
 
@@ -61,10 +61,10 @@ def resolve(
     custom_loss: CustomLoss | None = None,
     classes: Sequence[str] | None = None,
 ) -> ResolvedJob:
-    """Decide what the labels of the active party's `table` decide, and check the job.
+    """Resolve what depends on the labels of the active party's `table`, and validate the job.
 
-    `classes` are those that its owner declares, in the order of their trees. One that no label has is fine; a label
-    outside of them is refused.
+    `classes` are the classes that its owner declares, in the order of their trees. A class without a label is allowed;
+    a label outside the classes is refused.
     """
     if table.label is None:
         raise MissingLabel("the active party has no label")
@@ -77,7 +77,7 @@ def resolve(
             check_labels(labels, objective, found)
         elif objective not in CLASSIFICATIONS or (objective == "binary") != (len(classes) == 2):
             raise UnsupportedCombination(
-                f"{len(classes)} classes are declared, and objective is {objective!r}",
+                f"{len(classes)} classes are declared, but objective is {objective!r}",
                 'set objective to "binary" for two classes and to "multiclass" for more, or leave it at "auto"',
             )
     declared = classes is not None or (config.objective == "binary" and found in _ZERO_ONE)
@@ -88,7 +88,7 @@ def resolve(
 
 
 def validate(job: ResolvedJob) -> None:
-    """Refuse what the protocol, the engine or the protocol's claims do not allow."""
+    """Raise if the protocol, the engine or the protocol's claims do not allow the job."""
     spec, config = job.spec, job.config
     check_config(spec, config)
     check_job(job.engine, spec.name, spec.engines, config, job.custom_loss is not None)
@@ -97,52 +97,55 @@ def validate(job: ResolvedJob) -> None:
 
 
 def check_config(spec: ProtocolSpec, config: TrainingConfig) -> None:
-    """Refuse parameters that the protocol cannot do."""
+    """Raise if the protocol does not support these parameters."""
     spec.options.from_dict(config.options)
     if config.min_node_rows > 1 and not spec.counts_rows:
         raise UnsupportedCombination(
-            f"nobody in {spec.name} knows how many rows a node has: the server sees sums of all participants alone",
-            "leave min_node_rows at 1, or use another protocol",
+            f"min_node_rows is {config.min_node_rows}, but in {spec.name} no party knows the number of rows of a node: "
+            "the server receives only sums over all participants",
+            "set min_node_rows to 1, or use another protocol",
         )
     if spec.refuse is not None:
         spec.refuse(config)
 
 
 def settle(spec: ProtocolSpec, config: TrainingConfig) -> TrainingConfig:
-    """The parameters with those that the protocol fixes; what it cannot do is refused here, before any work."""
+    """Return the parameters with those that the protocol fixes; raise, before any work, if it does not support them."""
     config = spec.settled(config)
     check_config(spec, config)
     return config
 
 
 def _check_claims(job: ResolvedJob) -> None:
-    """The claim is about one label's influence: the loss must bound it, and the labels may not choose the trees."""
+    """The claim limits the influence of one label: the loss must bound it, and labels may not choose the trees."""
     name, objective = job.spec.name, job.config.objective
     if job.custom_loss is not None:
         raise UnsupportedCombination(
-            f"{name} needs a loss whose gradients are at most 1, and of a custom objective nobody knows that",
+            f"{name} needs a loss whose gradients are at most 1, which is unknown for a custom objective",
             'set objective to "binary" or "multiclass", or use the protocol lattice',
         )
     if objective == "auto":
         raise UnsupportedCombination(
-            f'{name} needs to know the loss before labels are seen, and objective is "auto"',
+            f'{name} needs to know the loss before it reads labels, but objective is "auto"',
             'set objective to "binary" or "multiclass" under [training]',
         )
     if objective not in CLASSIFICATIONS:
         raise UnsupportedCombination(
-            f"{name} predicts classes, because other labels have no bound, and objective is {objective!r}",
-            "predict classes, or use the protocol lattice",
+            f"{name} supports only classification, because other labels have no bound; objective is {objective!r}",
+            'set objective to "binary" or "multiclass", or use the protocol lattice',
         )
     if not job.declared:
         raise UnsupportedCombination(
-            f"{name} needs declared classes: which there are would otherwise tell of labels", _line(job)
+            f"{name} needs declared classes: classes taken from the labels would reveal labels", _line(job)
         )
     if objective == "multiclass" and job.table is not None and job.kinds < 3:
-        raise UnsupportedCombination(f"{name} takes two classes as one tree a round", 'set objective to "binary"')
+        raise UnsupportedCombination(
+            f"{name} grows one tree per round for two classes", 'set objective to "binary" instead of "multiclass"'
+        )
 
 
 def _line(job: ResolvedJob) -> str:
-    """What to add. It names the owner's classes, and only its own process shows it."""
+    """Return the line to add. It names the owner's classes, so only the owner's own process shows it."""
     if job.config.objective == "binary" and job.classes in _ZERO_ONE:
         return 'add objective = "binary" (in a job under [training]; to simulate: --objective binary)'
     names = job.classes or tuple(str(code) for code in range(job.kinds))
@@ -150,10 +153,12 @@ def _line(job: ResolvedJob) -> str:
 
 
 def with_classes(table: PartyTable, classes: Sequence[str]) -> PartyTable:
-    """The table with its labels as codes of the declared classes."""
+    """Return the table with its labels encoded by the declared classes."""
     names = tuple(classes)
     if len(names) < 2 or len(set(names)) < len(names):
-        raise InvalidParameter("fewer than two classes are declared, or one twice", "name every class once")
+        raise InvalidParameter(
+            "fewer than two classes are declared, or one is declared twice", "declare at least two classes, each once"
+        )
     if table.label is None or table.label_classes == names:
         return table
     check_label_present(seen_values(table.label), None)
@@ -161,14 +166,15 @@ def with_classes(table: PartyTable, classes: Sequence[str]) -> PartyTable:
         try:
             values = np.array([float(name) for name in names])
         except ValueError:
-            raise LabelOutOfRange("the labels are numbers, and declared classes are not") from None
+            raise LabelOutOfRange("the labels are numbers, but the declared classes are not") from None
     else:
         position = {name: code for code, name in enumerate(table.label_classes)}
         values = np.array([position.get(name, -1.0 - at) for at, name in enumerate(names)], dtype=np.float64)
     unknown = len(np.setdiff1d(np.unique(seen_values(table.label)), values))
     if unknown:
         raise LabelOutOfRange(
-            f"the labels hold values outside the declared classes: {unknown}", "add them to classes, or drop these rows"
+            f"the labels contain {unknown} values outside the declared classes",
+            "add them to classes, or drop these rows",
         )
     return replace(table, label=per_row(partial(_coded, values), table.label), label_classes=names)
 

@@ -111,7 +111,7 @@ def test_pieces_that_do_not_fit_are_refused_and_change_nothing(monkeypatch, shor
             if isinstance(message, SplitRequest):  # a second one, for other nodes of the same level
                 answer = super().send(message)
                 other = dataclasses.replace(message, position=message.position + np.int32(1), node=message.node + 1)
-                with pytest.raises(UnexpectedMessage, match="was split here already"):
+                with pytest.raises(UnexpectedMessage, match="was already split here"):
                     self._handler(other)
                 refused.append("SplitRequest")
                 return answer

@@ -23,23 +23,23 @@ OPTIONS = {
     "sealed": {"least_rows": 5},
     "masked": {},
 }
-SUMS, SIDES = "sums of gradients", "on which side of the winning cut"
+SUMS, ASSIGNMENTS = "sums of gradients", "the left/right assignment"
 ROUNDS = 3
 
 
 @pytest.mark.parametrize(
     ("protocol", "active", "passive"),
     [
-        ("plain", ["gradient and hessian of every row", "rows are together"], [SUMS, SIDES]),
-        ("lattice", ["rows are together"], [SUMS, SIDES]),
-        ("paillier", ["rows are together"], [SUMS, SIDES]),
-        ("smm1", ["rows are together", "vectors orthogonal"], [SUMS, "which bin", SIDES]),
-        ("smm2", ["rows are together", "under a mask"], ["vectors orthogonal", "loss reduction", SIDES]),
-        ("masked", ["rows are together", "gradients under masks"], ["noise vectors", SIDES]),
-        ("ldp", ["rows are together"], ["best candidate", SIDES]),
-        ("elxgb", ["rows are together"], [SUMS, "best gain", SIDES]),
+        ("plain", ["gradient and hessian of every row", "rows share a node"], [SUMS, ASSIGNMENTS]),
+        ("lattice", ["rows share a node"], [SUMS, ASSIGNMENTS]),
+        ("paillier", ["rows share a node"], [SUMS, ASSIGNMENTS]),
+        ("smm1", ["rows share a node", "vectors orthogonal"], [SUMS, "which bin", ASSIGNMENTS]),
+        ("smm2", ["rows share a node", "under a mask"], ["vectors orthogonal", "loss reduction", ASSIGNMENTS]),
+        ("masked", ["rows share a node", "gradients under masks"], ["noise vectors", ASSIGNMENTS]),
+        ("ldp", ["rows share a node"], ["best candidate", ASSIGNMENTS]),
+        ("elxgb", ["rows share a node"], [SUMS, "best gain", ASSIGNMENTS]),
         ("federboost", ["split which node"], []),
-        ("sealed", [], [SUMS, SIDES]),
+        ("sealed", [], [SUMS, ASSIGNMENTS]),
     ],
 )
 def test_every_protocol_books_what_it_shows(protocol: str, active: list[str], passive: list[str]) -> None:

@@ -19,8 +19,8 @@ from veilboost.errors import (
 from veilboost.model.joined import join
 from veilboost.party.simulation import SERVER, simulate_training
 from veilboost.protocols.horizontal.full_model import from_message, to_message
-from veilboost.protocols.horizontal.roles import ask_those_there
-from veilboost.protocols.horizontal.schema import Schema, describe, table_in_terms_of, unify
+from veilboost.protocols.horizontal.roles import ask_reachable
+from veilboost.protocols.horizontal.schema import Schema, describe, encoded_table, unify
 from veilboost.protocols.mal.messages import KeysRequest
 from veilboost.types import Column
 from veilboost.wire.channel import Peers
@@ -51,7 +51,7 @@ def test_who_is_gone_is_noted_and_the_others_are_heard():
     gone = PeerUnreachable("gone")
     peers = Peers({"a": Way(Done()), "b": Way(at_send=gone), "c": Way(at_wait=gone), "d": Way(Done())})
     dropped = {}
-    answers = ask_those_there(peers, dict.fromkeys("abcd", Done()), dropped, Done)
+    answers = ask_reachable(peers, dict.fromkeys("abcd", Done()), dropped, Done)
     assert set(answers) == {"a", "d"}
     assert set(dropped) == {"b", "c"}
     assert peers.rounds == 1
@@ -60,7 +60,7 @@ def test_who_is_gone_is_noted_and_the_others_are_heard():
 def test_a_refusal_and_a_strange_answer_are_no_losses():
     for way, error in ((Way(at_wait=PeerRefused("no")), PeerRefused), (Way(KeysRequest()), UnexpectedMessage)):
         with pytest.raises(error):
-            ask_those_there(Peers({"a": way}), {"a": Done()}, {}, Done)
+            ask_reachable(Peers({"a": way}), {"a": Done()}, {}, Done)
 
 
 # --- descriptions ---------------------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ def test_descriptions_come_back_and_are_put_together():
         (Column("n", np.ones(1, dtype=np.float32)), Column("c", np.array([0], dtype=np.int32), ("x",))),
         np.ones(1),
     )
-    columns, _ = table_in_terms_of(table, both)
+    columns, _ = encoded_table(table, both)
     assert columns[1].values.tolist() == [1]
 
 

@@ -538,7 +538,7 @@ def extremes_of(federation, name, group):
 def test_a_comparer_answers_when_all_are_there_and_does_not_block_meanwhile():
     federation = HorizontalFederation("mal", dealt(whole(), [300, 300]), config_of())
     comparer, group = federation.helpers["comparer"], ("p0", "p1")
-    comparer._context = replace(comparer._context, patience=60.0)
+    comparer._context = replace(comparer._context, wait_seconds=60.0)
     found = []
     promise = comparer.handle("p0", extremes_of(federation, "p0", group))
     waiting = threading.Thread(target=lambda: found.append(promise()))
@@ -556,7 +556,7 @@ def test_a_comparer_tells_everybody_the_same_about_who_is_missing():
     late = comparer.handle("p2", extremes_of(federation, "p2", group))()
     assert early == [ExtremesMissing(("p1", "p2"))] * 2  # p1 came after p0 had lost its patience
     assert late == early[0]
-    comparer._context = replace(comparer._context, patience=60.0)
+    comparer._context = replace(comparer._context, wait_seconds=60.0)
     promise = comparer.handle("p0", extremes_of(federation, "p0", ("p0", "p1")))
     comparer.close()  # the job is over: nobody waits out the time limit
     assert promise() == ExtremesMissing(("p1",))
@@ -566,14 +566,14 @@ def test_a_comparer_that_names_nobody_new_or_tells_some_is_found_out():
     def pretend(comparer, party, answer):
         return ExtremesMissing(()) if party == "p0" else answer
 
-    with pytest.raises(MalformedMessage, match="different things"):
+    with pytest.raises(MalformedMessage, match="different answers"):
         with_comparer(pretend).train()
 
 
 def test_held_back_rows_are_not_rows():
     federation = HorizontalFederation("mal", dealt(whole(), [300, 300]), config_of())
     bent(federation.participants["p0"], lambda _, answer: RowsHeldBack(("stranger",)))
-    with pytest.raises(MalformedMessage, match="different things"):
+    with pytest.raises(MalformedMessage, match="different answers"):
         federation.train()
 
 

@@ -234,7 +234,7 @@ def test_bytes_are_those_of_appendix_f(monkeypatch):
         ({"delta_pp": 2.0}, "delta_pp"),
         ({"eps_pp": -0.5}, "eps_pp"),
         ({"eps_pp": 0.5}, "above 0.6931"),
-        ({"eps_pp": 1.0, "noise_vectors": 2}, "noise_vectors=1, or give an eps_pp above 1.3863"),
+        ({"eps_pp": 1.0, "noise_vectors": 2}, "noise_vectors=1, or set eps_pp above 1.3863"),
         ({"sigma2": 0.0, "sigma1": 1.0}, "sigma2"),
         ({"noise_vectors": 0}, "noise_vectors"),
         ({"scale": "other"}, "scale"),
@@ -250,7 +250,7 @@ def test_impossible_options_are_refused_at_the_door(options, says):
     ("options", "parameters", "says"),
     [
         ({"eps_ap": 4.0}, {"categories": "sets"}, "categories"),
-        ({"sigma1": 1.0}, {}, "together"),
+        ({"sigma1": 1.0}, {}, "sigma1 and sigma2"),
         ({"eps_ap": 4.0}, {"objective": "regression"}, "clip"),
         ({"eps_ap": 4.0}, {"objective": "poisson"}, "clip"),
         ({"eps_ap": 4.0}, {"sampling": "goss"}, "goss"),

@@ -218,7 +218,7 @@ def test_a_round_takes_the_rows_that_the_job_samples_and_no_others(monkeypatch):
         for fit in right:
             opened(config, kept).handle(beginning(None if fit is None else fit.astype(bool)))
         for fit in wrong:
-            with pytest.raises(MalformedMessage, match="samples"):
+            with pytest.raises(MalformedMessage, match="the job's sample"):
                 opened(config, kept).handle(beginning(fit))
 
 

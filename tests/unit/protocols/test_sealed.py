@@ -209,7 +209,7 @@ def test_the_same_ciphertexts_for_other_rows_meet_other_noise_and_are_booked_aga
     for message in (ResumeTraining(0), opening, request):
         side.handle(message)
     assert len(cells()) == 1, "the same request again is the same release"
-    side.cipher.hears_samples = False  # other rows are refused already; the noise must not rely on it
+    side.cipher.receives_samples = False  # other rows are refused already; the noise must not rely on it
     rows = np.unpackbits(opening.fit, count=600)
     moved = np.packbits(np.roll(rows, 1))  # as many rows, but others
     for message in (ResumeTraining(0), dataclasses.replace(opening, fit=moved), request):

@@ -299,9 +299,9 @@ def test_what_it_cannot_do_is_refused_at_the_door(changes):
 
 
 def test_rows_of_a_node_are_not_counted_so_their_least_number_is_refused():
-    with pytest.raises(UnsupportedCombination, match="how many rows a node has") as refused:
+    with pytest.raises(UnsupportedCombination, match="the number of rows of a node") as refused:
         settle(SPEC, config_of(min_node_rows=2))
-    assert "leave min_node_rows at 1" in str(refused.value)
+    assert "set min_node_rows to 1" in str(refused.value)
     settle(SPEC, config_of(min_node_rows=1))
 
 
@@ -480,7 +480,7 @@ def test_a_public_key_that_its_owner_does_not_vouch_for_is_refused():
 
     federation = HorizontalFederation("secagg", dealt(whole(), [150, 150]), config_of())
     for side in federation.participants.values():
-        side._context = replace(side._context, voucher=Strict())
+        side._context = replace(side._context, signer=Strict())
     told = {name: side.introduce() for name, side in federation.participants.items()}
     federation.server._context = replace(federation.server._context, introductions=told)
     swapped = replace(told["p1"], public=told["p1"].public ^ np.uint8(1))

@@ -1,4 +1,4 @@
-"""The label side of `elxgb`: HENS grows the first tree, DPNS the others (ELXGB section 6.2)."""
+"""The active role of `elxgb`: HENS grows the first tree, DPNS the others (ELXGB section 6.2)."""
 
 from __future__ import annotations
 
@@ -47,15 +47,16 @@ def elxgb_active(context: roles.ActiveContext) -> VerticalActive:
 
 
 class DpnsCipher(roles.StatisticsCipher):
-    """DPNS (ELXGB Algorithm 2): noisy gradients go out, best gains come back.
+    """DPNS (ELXGB Algorithm 2): sends noisy gradients and receives best gains.
 
-    Perturbs once per tree, for all alike, and scores its own columns by the same noisy gradients, so that which split
-    wins follows from what passive parties were given. Leaf weights come from the true gradients, the paper's cache.
+    It adds noise once per tree, the same for all parties, and scores its own columns by the same noisy gradients, so
+    that the winning split depends only on what passive parties received. Leaf weights are computed from the true
+    gradients, the paper's cache.
     """
 
     def __init__(self, context: roles.ActiveContext) -> None:
         super().__init__(context)
-        self.derives_siblings = False  # the passive side scores, so it must be asked for every open node
+        self.derives_siblings = False  # the passive party scores, so every open node is requested
         self._options = ElxgbOptions.from_dict(self.config.options)
         self._ranges = ranges_of(self.config, self._options, context.trees_per_round)
 
@@ -63,7 +64,7 @@ class DpnsCipher(roles.StatisticsCipher):
         clean, scale = start.gradients, start.scale
         perturbation = None
         if self._options.mechanism != "none":
-            # Algorithm 3 gives each number noise for (epsilon, delta) of its own, not a share of a joint budget.
+            # In Algorithm 3 each number has its own (epsilon, delta), not a share of a joint budget.
             each = multiplier(self._options) / math.sqrt(self._ranges.channels)
             options = replace(self._options, noise_multiplier=each)
             perturbation = Perturbation(options, self._ranges, self.config.gradient_bits)
@@ -83,17 +84,17 @@ class DpnsCipher(roles.StatisticsCipher):
         return current, replace(level, totals=level.fit.totals(current.start.gradients))
 
     def read(self, current: roles.ActiveRound, level: Level, waiting: roles.Waiting) -> roles.Statistics:
-        """Alg. 2, lines 8 to 10. The owner knows which candidate it meant: a handle of 0 asks for its best."""
+        """Alg. 2, lines 8 to 10. Only the owner knows its best candidate: handle 0 stands for it."""
         answers = self.context.peers.collect(waiting, LocalGains)
         for name, answer in answers.items():
             if answer.gain.shape != (len(level.open),) or np.isnan(answer.gain).any():
-                raise MalformedMessage(f"{name} scored other nodes, or with something that is no number")
+                raise MalformedMessage(f"{name} sent scores of other nodes, or scores that are not numbers")
         best = np.zeros(len(level.open), dtype=np.int32)
         return {name: Candidates(best, answer.gain) for name, answer in answers.items()}
 
 
 class NoisyLeaves(roles.Leaves):
-    """Leaf sums with noise for the whole range of one person's gradient and hessian."""
+    """Leaf sums with noise for the whole range of one row's gradient and hessian."""
 
     def __init__(self, context: roles.ActiveContext) -> None:
         super().__init__(context)
@@ -106,56 +107,56 @@ class NoisyLeaves(roles.Leaves):
 
     def weights(self, current: roles.ActiveRound, level: Level, leaves: Int64Array, scale: Scale) -> Float64Array:
         noisy, randomness, ranges = level.totals[leaves], self.context.randomness, self._ranges
-        # Of these leaves and of all that were closed before them.
+        # The digest covers these leaves and all earlier ones.
         law = repr((self._event, ranges, scale))
         self._closed = content_digest(randomness, law, self._closed, self._start.gradients, noisy)
         generator = randomness.for_request("elxgb leaves", self._start.number, self._closed)
         for at, (width, unit) in enumerate(((2.0 * ranges.g, scale.g_unit), (ranges.h or 0.0, scale.h_unit))):
             if width:
                 noisy[:, at] += discrete_gaussian(generator, multiplier(self._options) * width / unit, len(noisy))
-        np.maximum(noisy[:, 1], 0, out=noisy[:, 1])  # hessians sum to no less, whatever the noise says
+        np.maximum(noisy[:, 1], 0, out=noisy[:, 1])  # sums of hessians are not negative
         return leaf_weights(noisy, scale, self.config)
 
     def end_round(self) -> None:
-        """The leaves of a round are disjoint: one release, whichever levels close them."""
+        """The leaves of a round are disjoint, so they are one release."""
         self.context.account.spend(replace(self._event, content=self._closed.hex()))
 
 
 class LateParties(UserWarning):
-    """Parties that a level went on without."""
+    """A level went on without late parties."""
 
 
 class ClockedPeers(Peers):
-    """Peers of whom each is asked for statistics by a thread of its own; for all else, everybody is waited for.
+    """Peers that are requested for statistics in one thread each, with a time limit; other requests wait for all peers.
 
-    What a late party is asked next waits until it has answered: it follows the trees, and may be in time again.
+    The next request to a late party waits until it has answered, so the party stays in step and may be on time again.
     """
 
     def __init__(self, peers: Peers, seconds: float) -> None:
         super().__init__({})
         self._peers = peers
         self._seconds = seconds
-        self._workers = {name: ThreadPoolExecutor(1, f"asking {name}") for name in peers.names}
-        self._last: dict[PartyName, Future[Message]] = {}  # of those whose last request was for statistics
+        self._workers = {name: ThreadPoolExecutor(1, f"request to {name}") for name in peers.names}
+        self._last: dict[PartyName, Future[Message]] = {}  # of peers whose last request was for statistics
 
     @property
     def names(self) -> tuple[PartyName, ...]:
         return self._peers.names
 
     def send(self, messages: Mapping[PartyName, Message]) -> Mapping[PartyName, Pending]:
-        direct = {name: asked for name, asked in messages.items() if not isinstance(asked, StatisticsRequest)}
+        direct = {name: request for name, request in messages.items() if not isinstance(request, StatisticsRequest)}
         for name in direct:
             if name in self._last:
-                self._last.pop(name).result()  # what it refused while nobody waited comes to light here
+                self._last.pop(name).result()  # raises the error of a late answer
         pending: dict[PartyName, Pending] = dict(self._peers.send(direct))
-        for name, asked in messages.items():
+        for name, request in messages.items():
             if name not in direct:
-                self._last[name] = self._workers[name].submit(self._ask, name, asked)
+                self._last[name] = self._workers[name].submit(self._ask, name, request)
                 pending[name] = self._last[name].result
         return pending
 
-    def _ask(self, name: PartyName, asked: Message) -> Message:
-        return self._peers.send({name: asked})[name]()
+    def _ask(self, name: PartyName, request: Message) -> Message:
+        return self._peers.send({name: request})[name]()
 
     def collect(self, pending: Mapping[PartyName, Pending], kind: type[Answer]) -> dict[PartyName, Answer]:
         running = {name: self._last[name] for name in pending if name in self._last}
@@ -173,6 +174,6 @@ class ClockedPeers(Peers):
                 continue
             answer = future.result()
             if not isinstance(answer, kind):
-                raise UnexpectedMessage(f"{name} answered {answer.type_name()} where {kind.type_name()} was expected")
+                raise UnexpectedMessage(f"{name} answered {answer.type_name()} instead of {kind.type_name()}")
             answers[name] = answer
         return answers

@@ -1,4 +1,4 @@
-"""What `elxgb` sends for its later trees, beside the common messages and those of encryption."""
+"""Messages of `elxgb` for its later trees, in addition to the common messages and those of encryption."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class NoisyRound(BeginRound):
 
 @dataclass(frozen=True)
 class LocalGains(Message):
-    """Passive to active: the best gain of every node asked for. By which candidate, stays with its owner."""
+    """Passive to active: the best gain of every requested node. The passive party keeps the candidate to itself."""
 
     reveals = (
         Reveals(

@@ -1,4 +1,4 @@
-"""The parameters of `elxgb`, and what they cost: a budget, or how well a label may be guessed, becomes noise."""
+"""Parameters of `elxgb`, their privacy cost, and the noise for a budget or for a probability of guessing a label."""
 
 from __future__ import annotations
 
@@ -22,42 +22,46 @@ from veilboost.types import Role
 
 @dataclass(frozen=True)
 class ElxgbOptions(perturb.NoiseOptions, PaillierOptions):
-    """How the first tree is encrypted and how later gradients are perturbed. Defaults are the paper's, but the key."""
+    """Encryption of the first tree and noise on later gradients. All defaults except the key are the paper's."""
 
     backend: str = param("paillier", "encryption of the first tree", choices=("paillier", "lattice"))
     mechanism: str = param("gaussian", "noise on the gradients of later trees", choices=("gaussian", "none"))
-    epsilon: float = param(10.0, "what one release of one number of a person costs", low=0, low_open=True)
+    epsilon: float = param(10.0, "epsilon of one release of one number of a record", low=0, low_open=True)
     delta: float = param(
         1e-4,
-        "delta of one number of one person, as in the paper; totals are composed at the policy's delta",
+        "delta of one number of a record, as in the paper; totals are composed at the policy's delta",
         low=0,
         high=1,
         low_open=True,
     )
-    noise_multiplier: float = param(0.0, "sigma over the range of a number; 0: from epsilon and delta", low=0)
-    clip: float = param(0.5, "gradients are cut off at plus and minus this before noise", low=0, low_open=True)
-    private_leaves: bool = param(False, "noise on the sums that leaf weights are made of too")
+    noise_multiplier: float = param(
+        0.0, "sigma divided by the range of a number; 0: computed from epsilon and delta", low=0
+    )
+    clip: float = param(0.5, "gradients are clipped to plus and minus this before noise", low=0, low_open=True)
+    private_leaves: bool = param(False, "also add noise to the sums from which leaf weights are computed")
     clock: float = param(
-        0.0, "seconds to wait for others after a level's first answer, then go on without them; 0: wait for all", low=0
+        0.0,
+        "seconds to wait for other parties after a level's first answer, before going on without them; 0: wait for all",
+        low=0,
     )
 
 
 def ranges_of(config: TrainingConfig, options: ElxgbOptions, trees_per_round: int = 1) -> perturb.Ranges:
-    """What noise must hide: gradients within the clipping, hessians within theirs or the loss's range."""
+    """The ranges that noise must hide: clipped gradients, and hessians within their clipping or the loss's range."""
     _, h = perturb.loss_ranges(config, trees_per_round)
-    # Hessians of 1 (first-order boosting, squared error) tell nothing and are not sent.
+    # Hessians of 1 (first-order boosting, squared error) reveal nothing and are not sent.
     sent = config.order == "second" and config.objective != "regression"
     return perturb.Ranges(options.clip, (options.clip_hessian or h) if sent else None)
 
 
 def leaf_ranges(config: TrainingConfig, trees_per_round: int = 1) -> perturb.Ranges:
-    """As `ranges_of`, of what leaf sums are made of: gradients that nothing was cut off from."""
+    """As `ranges_of`, for leaf sums: gradients without clipping."""
     g, h = perturb.loss_ranges(config, trees_per_round)
     return perturb.Ranges(g, h if config.order == "second" else None)
 
 
 def refuse(config: TrainingConfig) -> None:
-    """What `elxgb` cannot do, before anything is sent or spent."""
+    """Raise for unsupported parameters, before anything is sent or spent."""
     options = ElxgbOptions.from_dict(config.options)
     if config.categories == "sets":
         raise UnsupportedCombination(
@@ -65,31 +69,31 @@ def refuse(config: TrainingConfig) -> None:
             "set categories to ordinal or onehot",
         )
     if options.backend == "lattice" and options.key_bits != ElxgbOptions.key_bits:
-        raise UnsupportedCombination("key_bits is for backend='paillier'", "leave it out")
+        raise UnsupportedCombination("key_bits applies only to backend='paillier'", "remove key_bits")
     if options.mechanism == "none":
         return
     perturb.refuse_void_noise(config, options, "elxgb")
     if ranges_of(config, options).h == 0:
         raise InvalidParameter(
-            f"hessians of objective {config.objective!r} have no bound, and noise must hide all of their range",
-            "set clip_hessian to where they may be cut off",
+            f"hessians of objective {config.objective!r} have no bound, but noise must hide their whole range",
+            "set clip_hessian to a bound above 0",
         )
     if options.private_leaves:
         if leaf_ranges(config).g == 0:
             raise UnsupportedCombination(
-                "private_leaves needs gradients with a bound", "use it for classification, or leave it off"
+                "private_leaves needs bounded gradients", "use a classification objective, or set private_leaves=False"
             )
         perturb.refuse_true_sums(config)
 
 
-_NOISY = "gradients and hessians of a tree, with noise that hides all of their ranges"
+_NOISY = "gradients and hessians of a tree, with noise that hides their whole ranges"
 _CLEAN = "gradients and hessians of a tree, without noise"
-_LEAVES = "sums of the leaves of a tree, with noise, of which later gradients are made"
+_LEAVES = "noisy sums of the leaves of a tree, from which later gradients are computed"
 _common = partial(perturb.released_to_passive, "elxgb")
 
 
 def gradient_event(options: ElxgbOptions, ranges: perturb.Ranges, vectors: int, release: str) -> Event:
-    """The release of `vectors` noisy vectors, one for each tree; both numbers of a person have own noise (Alg. 3)."""
+    """The release of `vectors` noisy vectors, one per tree; both numbers of a record have their own noise (Alg. 3)."""
     if options.mechanism == "none":
         return ExactRelease(**_common(_CLEAN, release), count=vectors)
     common = _common(_NOISY, release)
@@ -99,7 +103,7 @@ def gradient_event(options: ElxgbOptions, ranges: perturb.Ranges, vectors: int, 
 
 
 def leaf_event(options: ElxgbOptions, ranges: perturb.Ranges, vectors: int, release: str) -> Event:
-    """Leaf sums with noise: a person stands in one leaf of each tree."""
+    """Leaf sums with noise: a record is in one leaf of each tree."""
     return Gaussian(mahalanobis=_distance(options, ranges), count=vectors, **_common(_LEAVES, release))
 
 
@@ -108,37 +112,39 @@ def _distance(options: ElxgbOptions, ranges: perturb.Ranges) -> float:
 
 
 def plan(config: TrainingConfig, rows: int, role: Role, columns: int = 1) -> Sequence[Event]:
-    """What a whole job releases, for one tree per round: with K classes, K times as much."""
+    """The releases of a whole job with one tree per round; with K classes there are K times as many."""
     options = ElxgbOptions.from_dict(config.options)
     later = config.n_estimators - 1
     if role is not Role.ACTIVE or not later:
         return ()
     events = [gradient_event(options, ranges_of(config, options), later, "all later trees")]
     if options.private_leaves and options.mechanism != "none":
-        # The last tree's leaves shape no gradients that anybody sees.
+        # No gradients that are sent depend on the leaves of the last tree.
         events.append(leaf_event(options, leaf_ranges(config), later, "leaves of all trees but the last"))
     return events
 
 
 def guess_probability(noise_multiplier: float, trees: int = 1) -> float:
-    """How often the sign of a gradient of size C, or of the sum over trees, shows through the noise: 1 - eq. (7)."""
+    """Probability that the noisy sign of a gradient of size C, or of the sum over trees, is right: 1 - eq. (7)."""
     return NormalDist().cdf(math.sqrt(trees) / (2.0 * noise_multiplier))
 
 
 def calibrate(request: CalibrationRequest) -> Mapping[str, Any]:
-    """Options that keep the active party's budget over all later trees, or let labels be guessed no better per tree."""
+    """Options that keep the active party's budget over all later trees, or that bound the label guess per tree."""
     options = ElxgbOptions.from_dict({**request.options, "mechanism": "gaussian"})
     channels, later = 2, max(request.trees - 1, 1)
     releases = later * (2 if options.private_leaves else 1)
     delta = DEFAULT_DELTA if request.delta_active is None else request.delta_active  # of all releases together
     if request.guess is not None:
         if not 0.5 < request.guess < 1:
-            raise InvalidParameter(f"a guess is right with probability {request.guess}", "give one between 0.5 and 1")
+            raise InvalidParameter(
+                f"guess, the probability of a right guess, is {request.guess}", "give a value between 0.5 and 1"
+            )
         found = 1.0 / (2.0 * NormalDist().inv_cdf(request.guess))
     elif request.epsilon_active is not None:
         found = gaussian_sigma(request.epsilon_active, delta, releases=releases * channels)
     else:
-        raise InvalidParameter("elxgb protects the active party's labels", "give its epsilon, or a guess")
+        raise InvalidParameter("elxgb protects the active party's labels", "give the active party's epsilon or a guess")
     return {
         "options": {**request.options, "mechanism": "gaussian", "noise_multiplier": found},
         "noise": {"sigma_g": 2.0 * options.clip * found, "sigma_h": (options.clip_hessian or 0.25) * found},

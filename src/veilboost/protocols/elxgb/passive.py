@@ -1,4 +1,4 @@
-"""The feature side of `elxgb`: encrypted sums for the first tree, best gains from noisy gradients for the others."""
+"""The passive role of `elxgb`: encrypted sums for the first tree, best gains from noisy gradients for the others."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _HENS: dict[str, Callable[[PassiveContext], PassiveCipher]] = {
 
 
 class ElxgbPassiveCipher(PassiveCipher):
-    """The first tree by the encryption that the job names; later trees by own scores of noisy gradients."""
+    """The first tree uses the encryption that the job names; for later trees the party scores noisy gradients."""
 
     shuffles = True
 
     def __init__(self, context: PassiveContext) -> None:
         super().__init__(context)
         self._noisy: Int32Array | None = None
-        self._best: dict[int, int] = {}  # position in the level -> the handle of its best candidate, as shown
+        self._best: dict[int, int] = {}  # position in the level -> the handle of its best candidate, in the order sent
 
     def begin_training(self, job: PassiveJob) -> None:
         super().begin_training(job)
@@ -43,7 +43,7 @@ class ElxgbPassiveCipher(PassiveCipher):
 
     def open_round(self, message: BeginRound) -> None:
         if (message.number == 0) == isinstance(message, NoisyRound):
-            raise UnexpectedMessage("the first tree comes encrypted, the others with noise")
+            raise UnexpectedMessage("the gradients of the first tree must be encrypted, those of later trees noisy")
         if isinstance(message, NoisyRound):
             scale, rows = checked_scale(message.g_exponent, message.h_exponent), self.context.rows
             self._noisy = checked_pairs(message.gradients, scale, self.job.trees_per_round, rows)
@@ -56,17 +56,17 @@ class ElxgbPassiveCipher(PassiveCipher):
         if self._noisy is None:
             return self._hens.answer(message, state, build)
         if type(message) is not StatisticsRequest:
-            raise UnexpectedMessage("a request for encrypted sums of a tree that has noise")
+            raise UnexpectedMessage("encrypted sums were requested for a tree with noisy gradients")
         # Alg. 2, line 7: the local maximum by eq. (3), from sums of noisy gradients.
         sums, totals = state.block.histogram(state.bins, self._noisy, build), build.totals(self._noisy)
         layout, config = state.block.layout, self.job.config
         best = candidates_from_sums(sums, layout, totals, self._scale, config, self.context.threads)
-        place = np.argsort(state.shuffle.slots)  # where each slot of ours stands in this round's order
+        place = np.argsort(state.shuffle.slots)  # position of each own slot in this round's order
         handles: list[int] = best.best_handle.tolist() if len(place) else []
-        shown = (2 * int(place[handle >> 1]) + (handle & 1) for handle in handles)
-        self._best = dict(zip(message.build.tolist(), shown, strict=bool(handles)))
+        sent = (2 * int(place[handle >> 1]) + (handle & 1) for handle in handles)
+        self._best = dict(zip(message.build.tolist(), sent, strict=bool(handles)))
         return LocalGains(best.best_gain)
 
     def chosen(self, message: SplitRequest) -> SplitRequest:
-        """Alg. 2, line 14: the active party asks for the split it was offered."""
+        """Alg. 2, line 14: the active party requests the split that it was offered."""
         return message if self._noisy is None else own_best(message, self._best)

@@ -1,4 +1,4 @@
-"""What `elxgb` is and claims."""
+"""The spec of `elxgb`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _by_paillier(config: TrainingConfig) -> bool:
 
 
 def _exact_messages(config: TrainingConfig, first: int) -> Sequence[type[Message]]:
-    """The first tree is summed under encryption; of the others, best gains are told."""
+    """The first tree is summed under encryption; for later trees the passive party sends its best gains."""
     if first:
         return StatisticsRequest, LocalGains, SplitAnswer
     if _by_paillier(config):
@@ -38,31 +38,31 @@ def _exact_messages(config: TrainingConfig, first: int) -> Sequence[type[Message
 
 SPEC = spec.ProtocolSpec(
     name="elxgb",
-    summary="the first tree on encrypted gradients, later trees on noisy ones; leaf weights from true gradients",
+    summary="trains the first tree on encrypted gradients and later trees on noisy gradients",
     source="ELXGB (Xu et al.), Algorithms 1 to 3",
     statement=Statement(
         (
             spec.of_active(
                 data="gradients of the first tree",
                 status=Status.SOUND,
-                why="under Paillier encryption with a key of 2048 bits or more, or ring-LWE encryption at 128 bits, "
-                "for parties that follow the protocol",
+                why="Paillier encryption with a key of 2048 bits or more, or ring-LWE encryption at 128 bits, against "
+                "parties that follow the protocol",
             ),
             spec.of_active(
-                data="labels, by noisy gradients of later trees",
+                data="labels, through noisy gradients of later trees",
                 status=Status.BROKEN,
-                why="at the published epsilon of 10 for every number the noisy gradients of four trees, added up, tell "
-                "most labels; releases add up over trees, and without private_leaves leaf weights made of true "
-                "gradients tell later releases more than is counted",
+                why="at the published epsilon of 10 per number the sum of the noisy gradients of four trees reveals "
+                "most labels; releases compose over trees, and without private_leaves leaf weights are computed from "
+                "true gradients, so later releases reveal more than the ledger counts",
             ),
-            spec.ROWS_TOGETHER,
-            spec.OWN_SIDES,
+            spec.SHARED_NODES,
+            spec.OWN_ASSIGNMENTS,
             spec.of_passive(
                 data="features, many rows",
                 status=Status.HEURISTIC,
-                why="exact sums per bin of the first tree, one gain a node of later ones, and the sides of every "
-                "winning cut are sent; with thirty rows or more to every sum of one bin our attacks left most bins "
-                "open",
+                why="the passive party sends exact sums per bin for the first tree, one gain per node for later trees, "
+                "and the left/right assignments of every winning split; with thirty rows or more for every sum of one "
+                "bin our attacks left most bins unrecovered",
                 needs_secrets=False,
             ),
             spec.EXACT_SUMS_OF_FEW_ROWS,

@@ -1,1 +1,1 @@
-"""`federboost`: buckets leave their owner once, each under randomized response; all trees grow at the active party."""
+"""`federboost`: passive parties send randomized buckets once, and the active party grows all trees alone."""

@@ -1,4 +1,4 @@
-"""The label side of `federboost`: gets all buckets once and grows the trees alone."""
+"""The active role of `federboost`: receives all buckets once and grows the trees alone."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _KINDS = {code: kind for kind, code in KIND_CODES.items()}
 
 
 class FederBoostCipher(roles.StatisticsCipher):
-    """Sums and routes by the buckets it was given; the owners only hear which of their candidates won."""
+    """Sums and routes by the received buckets; the owners are only informed which of their candidates won."""
 
     def begin_training(self, layouts: Mapping[PartyName, BinLayout]) -> None:
         answers = self.context.peers.ask(dict.fromkeys(self.context.peers.names, BucketsRequest()), Buckets)
-        self._given = {name: self._block_of(name, layouts[name], answer.buckets) for name, answer in answers.items()}
+        self._received = {name: self._block_of(name, layouts[name], answer.buckets) for name, answer in answers.items()}
 
     def _block_of(self, name: PartyName, layout: BinLayout, buckets: AnyArray) -> ColumnBlock:
-        """Columns of which only the buckets are known: no values, no cuts."""
+        """Return columns with known buckets but without values and cut points."""
         if layout.has_sets or buckets.shape != (self.context.rows, layout.features):
             raise MalformedMessage(f"{name} sent buckets of other rows or columns")
         if (buckets >= layout.widths).any():
-            raise MalformedMessage(f"{name} sent a bucket that is not there")
+            raise MalformedMessage(f"{name} sent a bucket that does not exist")
         narrow = buckets.astype(np.uint8 if layout.widest <= 256 else np.uint16)
         unknown = (np.empty(0, dtype=np.float32),) * layout.features
         return ColumnBlock(
@@ -52,7 +52,7 @@ class FederBoostCipher(roles.StatisticsCipher):
 
     def openings(self, current: roles.ActiveRound, openings: roles.Openings) -> roles.Openings:
         self._blocks = {
-            name: self._given[name] if opening.all_columns else self._given[name].subset(opening.columns)
+            name: self._received[name] if opening.all_columns else self._received[name].subset(opening.columns)
             for name, opening in openings.items()
         }
         return {name: BucketRound(**vars(replace(each, fit=_NO_BITS))) for name, each in openings.items()}
@@ -70,12 +70,12 @@ class FederBoostCipher(roles.StatisticsCipher):
     def route(
         self, current: roles.ActiveRound, level: Level, requests: Mapping[PartyName, SplitRequest]
     ) -> Mapping[PartyName, tuple[Assignments, Assignments]]:
-        told = {name: BucketSplits(each.tree, each.node, each.handles) for name, each in requests.items()}
-        self.context.peers.ask(told, Done)
-        sides: dict[PartyName, tuple[Assignments, Assignments]] = {}
+        won = {name: BucketSplits(each.tree, each.node, each.handles) for name, each in requests.items()}
+        self.context.peers.ask(won, Done)
+        assignments: dict[PartyName, tuple[Assignments, Assignments]] = {}
         for name, request in requests.items():
             block, positions = self._blocks[name], request.position.astype(np.int64)
             bins, splits = block.level_bins(level.fit, level.follow), block.splits_of(request.handles, [])
             fit, follow = (block.route(bins, rows.of(positions), splits) for rows in (level.fit, level.follow))
-            sides[name] = fit, follow
-        return sides
+            assignments[name] = fit, follow
+        return assignments

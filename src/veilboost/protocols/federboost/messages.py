@@ -1,4 +1,4 @@
-"""What `federboost` sends beside the common messages."""
+"""Messages of `federboost`, in addition to the common messages."""
 
 from __future__ import annotations
 
@@ -23,15 +23,13 @@ class BucketsRequest(Message):
 class Buckets(Message):
     """Passive to active: the bucket of every row in every column, (rows, columns), under randomized response."""
 
-    reveals = (
-        Reveals("for every row and column the bucket of its value, or by randomized response another one", "active"),
-    )
+    reveals = (Reveals("the bucket of every row in every column, after randomized response", "active"),)
     buckets: Annotated[NDArray[np.uint16], ArraySpec("uint16", 2)]
 
 
 @dataclass(frozen=True)
 class BucketRound(BeginRound):
-    """Active to passive: a round starts. Which rows it samples nobody else needs to know: `fit` is empty."""
+    """Active to passive: a round starts. `fit` is empty, because passive parties do not need the sampled rows."""
 
     reveals = (Reveals("which columns the round samples", "passive"),)
 
@@ -40,7 +38,9 @@ class BucketRound(BeginRound):
 class BucketSplits(Message):
     """Active to passive: node `node[i]` of tree `tree[i]` splits by your candidate `handles[i]`; keep its threshold."""
 
-    reveals = (Reveals("which of its columns and buckets split which node of which tree", "passive", exact=True),)
+    reveals = (
+        Reveals("which of the receiver's columns and buckets split which node of which tree", "passive", exact=True),
+    )
     tree: Ints
     node: Ints
     handles: Ints

@@ -1,4 +1,4 @@
-"""The feature side of `federboost`: shows its buckets once, under noise, and keeps thresholds."""
+"""The passive role of `federboost`: sends its randomized buckets once, and keeps thresholds."""
 
 from __future__ import annotations
 
@@ -23,59 +23,59 @@ from veilboost.wire.message import Done, Message
 
 
 class FederBoostPassiveCipher(PassiveCipher):
-    """Perturbs every value's bucket once per job, and never sums or routes anything during training."""
+    """Randomizes the bucket of every value once per job, and does not sum or route anything during training."""
 
-    hears_samples = False
+    receives_samples = False
 
     def open_round(self, message: BeginRound) -> None:
-        """A round brings nothing but its number and columns."""
+        """A round has only a number and columns."""
         if not isinstance(message, BucketRound) or len(message.fit):
             raise UnexpectedMessage("a round of another protocol")
 
     def answer(self, message: StatisticsRequest, state: RoundState, build: RowGroups) -> Message:
-        raise UnexpectedMessage("no sums are made here: the active party has the buckets")
+        raise UnexpectedMessage("federboost does not sum at passive parties: the active party has the buckets")
 
     def other(self, message: Message, state: RoundState | None) -> Message:
         if self.job.block.shared is None:
-            raise UnexpectedMessage("buckets are made once, and this job makes them at every node")
+            raise UnexpectedMessage("federboost computes buckets once, but this job computes them at every node")
         if isinstance(message, BucketsRequest):
             return self._buckets(self.job.block)
         if isinstance(message, BucketSplits):
             if state is None:
-                raise UnexpectedMessage("a split came outside a round")
+                raise UnexpectedMessage("a split arrived outside a round")
             return self._keep(message, state)
         return super().other(message, state)
 
     def _buckets(self, block: ColumnBlock) -> Buckets:
-        """All rows of all columns. Missing values have a bucket of their own, which is perturbed like the others."""
+        """The buckets of all rows and columns. Missing values have a bucket of their own, treated like the others."""
         options = FederBoostOptions.from_dict(self.job.config.options)
         true = block.shared_bins.bins[0]
-        # Drawn once per job: who asks again, or resumes the job, sees the same. Other buckets draw another noise.
+        # Drawn once per job: a repeated request or a resumed job gets the same. Other buckets get other noise.
         digest = content_digest(self.context.randomness, repr(options), block.layout.widths, true)
-        shown = true.astype(np.uint16)
+        sent = true.astype(np.uint16)
         for column, width in enumerate(block.layout.widths.tolist()):
             if width == 1:
-                continue  # a single bucket tells nothing
-            # One event per column: a person stands in all of them, so a record costs the sum.
+                continue  # a single bucket reveals nothing
+            # One event per column: a record has a value in each of them, so it costs the sum.
             self.context.account.spend(bucket_event(options, width, f"column {column} buckets", digest.hex()))
             if options.mechanism == "response":
                 randomness = self.context.randomness.for_request("federboost", column, digest)
                 values = true[:, column].astype(np.int64)
-                shown[:, column] = randomized_response(randomness, values, width, options.epsilon)
-        return Buckets(shown)
+                sent[:, column] = randomized_response(randomness, values, width, options.epsilon)
+        return Buckets(sent)
 
     def _keep(self, message: BucketSplits, state: RoundState) -> Done:
-        """The splits as values: what prediction routes by, from the true values."""
+        """Store the splits with thresholds of true values, by which prediction routes."""
         count, first = len(message.tree), state.number * self.job.trees_per_round
         if not count or len(message.node) != count or len(message.handles) != count:
             raise MalformedMessage("a split's arrays are empty or have different lengths")
         if (message.handles < 0).any() or (message.handles >= 2 * state.block.layout.slots).any():
-            raise MalformedMessage("a split names a candidate that is not there")
+            raise MalformedMessage("a split names a candidate that does not exist")
         if (message.tree < first).any() or (message.tree >= first + self.job.trees_per_round).any():
             raise MalformedMessage("a split names a tree of another round")
         keys = list(zip(message.tree.tolist(), message.node.tolist(), strict=True))
         if len(set(keys)) != count or any(key in self.job.rules for key in keys) or int(message.node.min()) < 0:
-            raise MalformedMessage("a node is split already, or named twice")
+            raise MalformedMessage("a node is already split, or named twice")
         splits = state.block.splits_of(message.handles, [])
         rules = state.block.rules_of(splits, state.block.shared_bins, np.zeros(count, dtype=np.int64))
         self.job.rules.note(keys, rules, state.columns)
@@ -84,11 +84,11 @@ class FederBoostPassiveCipher(PassiveCipher):
 
 @dataclass(frozen=True)
 class FederBoostOptions(ProtocolOptions):
-    """How buckets are perturbed."""
+    """The noise on buckets."""
 
-    mechanism: str = param("response", "randomized response, or buckets as they are", choices=("response", "none"))
+    mechanism: str = param("response", "randomized response, or true buckets (none)", choices=("response", "none"))
     epsilon: float = param(
-        4.0, "what the bucket of one value costs; a person of d columns spends d times as much", low=0, low_open=True
+        4.0, "epsilon of the bucket of one value; a record of d columns costs d times as much", low=0, low_open=True
     )
 
 

@@ -1,4 +1,4 @@
-"""What `federboost` is and claims."""
+"""The spec of `federboost`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from veilboost.privacy.calibrate import CalibrationRequest, local_epsilon
 from veilboost.privacy.event import Adjacency, Event
 from veilboost.privacy.mechanism import keep_probability
 from veilboost.privacy.statement import Statement, Status
-from veilboost.protocols.cost import BIN, COMMON_A, COMMON_P, SIDES, Cost, Needs, PlannedJob, Room
+from veilboost.protocols.cost import ASSIGNMENTS, BIN, COMMON_A, COMMON_P, Cost, Needs, PlannedJob, Room
 from veilboost.protocols.federboost.active import FederBoostCipher
 from veilboost.protocols.federboost.messages import BucketRound, Buckets, BucketSplits, BucketsRequest
 from veilboost.protocols.federboost.passive import FederBoostOptions, FederBoostPassiveCipher, bucket_event
@@ -23,21 +23,23 @@ from veilboost.types import Role
 
 
 def _refuse(config: TrainingConfig) -> None:
-    """What `federboost` cannot do, before anything is sent or spent."""
+    """Raise for unsupported parameters, before anything is sent or spent."""
     if config.categories == "sets":
-        raise UnsupportedCombination("federboost takes no sets of categories", "set categories to ordinal or onehot")
+        raise UnsupportedCombination(
+            "federboost does not support categories='sets'", "set categories to ordinal or onehot"
+        )
     if config.proposal == "local":
-        raise UnsupportedCombination("federboost makes its buckets once", "set proposal to global")
+        raise UnsupportedCombination("federboost computes its buckets once per job", "set proposal to global")
 
 
 def _memory(job: PlannedJob, columns: int) -> Needs:
-    """All bins are at the active party; they are sent as numbers of two bytes."""
+    """The active party keeps all bins; they are sent as two-byte numbers."""
     cells = float(job.rows) * columns
     return Needs(Room(cells * BIN), Room(0.0, 2 * cells), for_each=True)
 
 
 def plan(config: TrainingConfig, rows: int, role: Role, columns: int = 1) -> Sequence[Event]:
-    """What a passive party releases: the buckets of each of its columns, once."""
+    """A passive party releases the buckets of each of its columns once."""
     if role is not Role.PASSIVE:
         return ()
     options = FederBoostOptions.from_dict(config.options)
@@ -45,7 +47,7 @@ def plan(config: TrainingConfig, rows: int, role: Role, columns: int = 1) -> Seq
 
 
 def calibrate(request: CalibrationRequest) -> Mapping[str, Any]:
-    """The epsilon of each value so that all columns of a person keep to the passive party's budget."""
+    """Return the epsilon per value for which all columns of a record stay within the passive party's budget."""
     if request.epsilon_passive is None:
         raise InvalidParameter("federboost protects a passive party's features", "give a passive party's epsilon")
     epsilon = local_epsilon(request.epsilon_passive, request.features, request.delta_passive)
@@ -59,29 +61,30 @@ def calibrate(request: CalibrationRequest) -> Mapping[str, Any]:
 
 SPEC = ProtocolSpec(
     name="federboost",
-    summary="perturbed buckets leave their owner once; the active party grows all trees alone",
+    summary="passive parties send randomized buckets of their values once; the active party trains alone on them",
     source="FederBoost, vertical (Tian et al.)",
     statement=Statement(
         (
             of_active(
                 data="labels",
                 status=Status.HEURISTIC,
-                why="no gradient, sum or side of a row is sent; which columns and cuts split best is told as it is",
+                why="no gradient, sum or left/right assignment is sent; the owner of a winning split learns its column "
+                "and bucket without noise",
                 needs_secrets=False,
             ),
             of_active(
                 data="features",
                 status=Status.HEURISTIC,
-                why="no side of a row and nothing of its own columns is sent; that a passive party's cut wins a node "
-                "depends on them",
+                why="no left/right assignment and nothing about its own columns is sent; whether a passive party's "
+                "split wins a node depends on them",
                 needs_secrets=False,
             ),
             of_passive(
                 data="features",
                 status=Status.HEURISTIC,
-                why="each value's bucket is locally private at epsilon, a person's record at the sum over its columns, "
-                "given the cuts; the cuts are quantiles of all rows, and that a change of one value may move "
-                "them is not counted",
+                why="given the cut points, each bucket is epsilon-locally private, and a record costs the sum over its "
+                "columns; the cut points are quantiles of all rows, and the ledger does not count that a change of "
+                "one value may move them",
             ),
         )
     ),
@@ -97,7 +100,7 @@ SPEC = ProtocolSpec(
     cost=Cost(
         here=(*COMMON_A, "cells", "slots_p"),
         there=COMMON_P,
-        answered=(*SIDES, "table_p"),
+        answered=(*ASSIGNMENTS, "table_p"),
         scale=20_000,
         reach=60,
         once_here=("start", "table_a", "sorted_a", "beyond_a", "table_p"),

@@ -1,1 +1,1 @@
-"""What the roles of horizontal protocols share."""
+"""Code that the roles of horizontal protocols share."""

@@ -1,4 +1,4 @@
-"""A model that one hand holds whole, as horizontal training ends with: on the wire, and over given cuts."""
+"""The complete model of horizontal training: as a message, and column blocks with given cut points."""
 
 from __future__ import annotations
 
@@ -20,15 +20,17 @@ from veilboost.types import BoolArray, Column, ColumnKind, Float32Array, Float64
 from veilboost.wire.message import ArraySpec, Message, Reveals
 
 _KINDS = {"ordinal": ColumnKind.NUMERIC, "onehot": ColumnKind.ONEHOT, "sets": ColumnKind.SETS}
-HOLDER = "model"  # the one part of such a model; whoever took part has a copy
+HOLDER = "model"  # owner of the only share of such a model; the server and every participant have a copy
 
 
 @dataclass(frozen=True)
 class TrainedModel(Message):
-    """Server to participant: the whole model."""
+    """Server to participant: the complete model."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals("the model: column, cut or categories of every split, covers, gains, leaf weights", "participant"),
+        Reveals(
+            "the model: column, threshold or categories of every split, covers, gains, leaf weights", "participant"
+        ),
     )
     about: str
     sizes: Annotated[Int32Array, ArraySpec("int32", 1)]
@@ -44,10 +46,10 @@ class TrainedModel(Message):
     left_sets: Annotated[UInt8Array, ArraySpec("uint8", 2)]
 
 
-def make_whole(
+def full_model(
     protocol: str, schema: Schema, trees: Sequence[Tree], base: Float64Array, records: SplitRecords, config: Any
 ) -> ModelShare:
-    """The share of a model whose columns are all in one hand."""
+    """Return a model as a single share that owns all columns."""
     skeleton = Skeleton(
         protocol=protocol,
         objective=schema.objective,
@@ -89,7 +91,7 @@ def to_message(share: ModelShare) -> TrainedModel:
 
 
 def from_message(message: TrainedModel) -> ModelShare:
-    """The model that a server sent, or `MalformedMessage` where its pieces do not fit together."""
+    """Return the model that a server sent; raise `MalformedMessage` if it is inconsistent."""
     try:
         about = cast("dict[str, Any]", json.loads(message.about))
         columns = tuple(
@@ -104,7 +106,7 @@ def from_message(message: TrainedModel) -> ModelShare:
             raise ValueError("trees")
         objective, protocol = str(about["objective"]), str(about["protocol"])
     except (ValueError, TypeError, KeyError, IndexError, RecursionError, VeilBoostError) as error:
-        raise MalformedMessage("a model whose pieces do not fit together arrived") from error
+        raise MalformedMessage("the received model is inconsistent") from error
     skeleton = Skeleton(protocol, objective, classes, (HOLDER,), per_round, trees, message.base_margin, config)
     return ModelShare(HOLDER, columns, records, skeleton)
 
@@ -119,7 +121,7 @@ def _trees(message: TrainedModel) -> tuple[Tree, ...]:
     inner = np.flatnonzero(left != LEAF)
     first = np.repeat(begin, sizes)[inner]
     child = first + left[inner]
-    # Children stand behind their parents and are nobody else's: no walk down a tree can run in circles.
+    # Children come after their parents and have only one: no walk down a tree can loop.
     if (child <= inner).any() or (child + 1 >= np.repeat(begin + sizes, sizes)[inner]).any():
         raise ValueError("children")
     parents = np.bincount(np.concatenate((child, child + 1)), minlength=len(left))
@@ -171,7 +173,7 @@ def block_with_cuts(
     config: TrainingConfig,
     threads: int,
 ) -> ColumnBlock:
-    """Columns binned by cuts that all participants share; categories have one bin each, whatever `cuts` says."""
+    """Bin columns by the cut points that all participants share; each category has its own bin, whatever `cuts` is."""
     kinds, categories = kinds_of(columns, config)
     edges = [
         given if kind is ColumnKind.NUMERIC else category_cuts(count)
@@ -181,10 +183,10 @@ def block_with_cuts(
     return ColumnBlock.with_cuts(values, rows, kinds, categories, edges, missing, config, threads)
 
 
-def bare_block(
+def block_of_bins(
     schema: Schema, cuts: Sequence[Float32Array], config: TrainingConfig, bins: Any, threads: int
 ) -> ColumnBlock:
-    """Columns of which only the cuts and, for these rows, the bins are known: what a server has."""
+    """Return columns without values, as a server has them: only cut points and, for these rows, bins."""
     kinds = [ColumnKind.NUMERIC if info.categories is None else _KINDS[config.categories] for info in schema.columns]
     return ColumnBlock(
         rows=len(bins),

@@ -1,10 +1,10 @@
-"""The roles of a horizontal job: the same columns, different people.
+"""The roles of a job on horizontally partitioned data: the same columns, different rows.
 
-A server drives and has no table. Participants hold rows with labels. When one agrees to a job it introduces itself: a
-message about its columns, no row yet. Then it answers requests, a message in and a message out. Helpers (a comparer, an
-authority) answer too; every participant reaches them by channels of its own, because what it sends them is not for the
-server. An answer that depends on what others send is a promise: it is there when it is called for. None of the sides
-holds a socket, so the same code runs in a test, a simulation and a daemon.
+The server drives the job and has no table. Participants hold rows with labels. A participant that joins a job sends an
+introduction, which describes its columns and contains no row. Then it answers requests. Helpers (a comparer, an
+authority) also answer requests; every participant has its own channels to them, because the server must not see what
+it sends them. An answer that depends on other parties is a callable that waits for them. No role holds a connection, so
+the same code runs in a test, a simulation and a daemon.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from veilboost.wire.channel import Peers, Pending, Reply
 from veilboost.wire.message import Message
 
 Introduction = TypeVar("Introduction", bound=Message)
-LOST = (PeerUnreachable, StaleSession, PeerBroken)  # how a peer that was there before is found to be gone
+LOST = (PeerUnreachable, StaleSession, PeerBroken)  # errors that mean that a peer was lost
 
 
 @dataclass(frozen=True)
 class ServerContext:
-    """What a server is given: its ways to the participants, and what each told of itself when it agreed to the job."""
+    """The inputs of a server: its channels to the participants, and the introduction of each."""
 
     party: PartyName
     participants: Peers
@@ -42,19 +42,19 @@ class ServerContext:
 
 
 class Signer(Protocol):
-    """Evidence that a party said something, for others who hear it from a third one."""
+    """Signs content, and verifies signatures of others on content that a third party forwards."""
 
     def sign(self, content: bytes) -> str:
-        """Evidence that this party says `content`."""
+        """Return evidence that `content` is from this party."""
         ...
 
     def check(self, party: PartyName, content: bytes, evidence: str) -> None:
-        """Return if `party` said so; raise a coded error otherwise."""
+        """Return if `content` is from `party`; raise a coded error otherwise."""
         ...
 
 
 class Trusting:
-    """Between the sides of one process, where nobody stands in the middle."""
+    """No signatures, for roles in one process, where no third party forwards messages."""
 
     def sign(self, content: bytes) -> str:
         return ""
@@ -65,7 +65,7 @@ class Trusting:
 
 @dataclass(frozen=True)
 class ParticipantContext:
-    """What a participant is given: its own rows, its own ways to the helpers, and the job that its owner agreed to."""
+    """The inputs of a participant: its rows, its channels to the helpers, and the job that its owner agreed to."""
 
     party: PartyName
     table: PartyTable
@@ -74,82 +74,84 @@ class ParticipantContext:
     threads: int = 1
     randomness: JobRandomness = field(default_factory=JobRandomness)
     account: Account = field(default_factory=MemoryAccount)
-    voucher: Signer = field(default_factory=Trusting)
-    held_out: BoolArray | None = None  # rows that are only watched, for validation
+    signer: Signer = field(default_factory=Trusting)
+    held_out: BoolArray | None = None  # rows for validation only
 
 
 @dataclass(frozen=True)
 class HelperContext:
-    """What a helper is given: who drives, who takes part, who the other helpers are, and its own ways to these.
+    """The inputs of a helper: the server, the participants, the other helpers, and its channels to these.
 
-    `patience` is how many seconds it may wait for a participant that others wait for; none where all have spoken when
-    it is asked, as in one process.
+    `wait_seconds` is how long it may wait for a participant that others depend on; 0 if all participants have sent
+    their messages before the helper answers, as in one process.
     """
 
     server: PartyName
     participants: tuple[PartyName, ...]
     helpers: Mapping[str, PartyName]
-    ways: Peers
+    channels: Peers
     config: TrainingConfig
     random: Csprng = field(default_factory=Csprng)
-    patience: float = 0.0
+    wait_seconds: float = 0.0
 
 
 class ServerRole(ABC):
-    """The side that drives."""
+    """The role that drives the job."""
 
     @abstractmethod
     def train(self) -> TrainingOutcome:
-        """The whole job, from the first message to the model at every participant."""
+        """Run the whole job, from the first message to the model at every participant."""
 
 
 class ParticipantRole(ABC):
-    """A side with rows."""
+    """The role of a party with rows."""
 
     @abstractmethod
     def introduce(self) -> Message:
-        """What it tells the server of its columns when it agrees to the job."""
+        """Return the description of its columns for the server, when it joins the job."""
 
     @abstractmethod
     def handle(self, message: Message) -> Reply:
-        """Answer a request of the server, or raise a coded error and stay as before."""
+        """Answer a request of the server, or raise a coded error and keep the state unchanged."""
 
     @property
     @abstractmethod
     def share(self) -> ModelShare | None:
-        """The model, once the job has ended."""
+        """The model, after the job has ended."""
 
 
 class HelperRole(ABC):
-    """A third party. Who asks is what the channel says, not what a message claims."""
+    """The role of a third party. The channel identifies the sender of a request, not the message."""
 
     @abstractmethod
     def handle(self, party: PartyName, message: Message) -> Reply:
-        """Answer a party's request, or raise a coded error and stay as before."""
+        """Answer a party's request, or raise a coded error and keep the state unchanged."""
 
     def close(self) -> None:  # noqa: B027 - most have nothing to end
-        """The job is over: nobody need wait any more."""
+        """End all waiting: the job has ended."""
 
 
 def refuse_sampling(config: TrainingConfig, protocol: str) -> None:
-    """Rows are in many hands and nobody numbers them, so a sample could not be that of pooled rows."""
+    """Raise for row sampling: rows have no common numbers, so a sample would differ from that of pooled data."""
     if config.weighted_bins:
-        raise UnsupportedCombination(f"{protocol} counts every row alike when it looks for cuts", "leave weights out")
+        raise UnsupportedCombination(f"{protocol} does not support weighted_bins", "set weighted_bins to False")
     if config.subsample < 1.0 or config.sampling != "uniform":
-        raise UnsupportedCombination(f"{protocol} takes every row of every participant", "leave row sampling out")
+        raise UnsupportedCombination(
+            f"{protocol} does not support row sampling", "set subsample to 1 and sampling to uniform"
+        )
 
 
 def introduction(found: Message, kind: type[Introduction], party: PartyName) -> Introduction:
-    """What a participant told of itself, which must be of this protocol's kind."""
+    """Return a participant's introduction; raise if it is not of this protocol."""
     if not isinstance(found, kind):
-        raise UnexpectedMessage(f"{party} introduced itself by {found.type_name()}, not {kind.type_name()}")
+        raise UnexpectedMessage(f"{party} introduced itself with {found.type_name()} instead of {kind.type_name()}")
     return found
 
 
-def ask_those_there(
+def ask_reachable(
     peers: Peers, messages: Mapping[PartyName, Message], dropped: dict[PartyName, str], *kinds: type[Message]
 ) -> dict[PartyName, Any]:
-    """Ask all at once; a peer that is gone is noted in `dropped` with the reason, a refusal is raised."""
+    """Send all requests at once; add lost peers to `dropped` with the reason, and raise if a peer refuses."""
     pending: dict[PartyName, Pending] = {}
     answers: dict[PartyName, Any] = {}
     for name, message in messages.items():
@@ -166,6 +168,6 @@ def ask_those_there(
             continue
         if not isinstance(answer, kinds):
             expected = " or ".join(kind.type_name() for kind in kinds)
-            raise UnexpectedMessage(f"{name} answered {answer.type_name()} where {expected} was expected")
+            raise UnexpectedMessage(f"{name} answered {answer.type_name()} instead of {expected}")
         answers[name] = answer
     return answers

@@ -1,4 +1,4 @@
-"""The columns and labels of participants with the same columns: described by each, made one by the server."""
+"""Schemas of horizontally partitioned data: each participant describes its table, the server combines them."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from veilboost.errors import LabelOutOfRange, MalformedMessage, MissingColumn, M
 from veilboost.model.share import ColumnInfo
 from veilboost.types import Column, Float64Array, PartyName
 
-SAME = "give every participant the same columns, by the same names and of the same kinds"
+SAME = "give every participant the same columns, with the same names, order and types"
 
 
 @dataclass(frozen=True)
 class Schema:
-    """Columns in order, which of them have missing values, and what the labels are.
+    """Columns in order, which of them have missing values, and the type of the labels.
 
     Attributes
     ----------
     classes
-        Names of the label's classes where it is text, else None.
+        Names of the label's classes if it is text, else None.
     objective
-        The loss that the labels ask for.
+        The loss that the labels imply.
     kinds
-        How many classes there are, where the labels are classes.
+        The number of classes, if the labels are classes.
     """
 
     columns: tuple[ColumnInfo, ...]
@@ -67,9 +67,9 @@ class Schema:
             classes = None if values["classes"] is None else _texts(values["classes"])
             made = cls(columns, missing, classes, str(values["objective"]), int(values["kinds"]))
         except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise MalformedMessage("a description of columns cannot be read") from error
+            raise MalformedMessage("a schema cannot be read") from error
         if len(missing) != len(columns) or len(set(names)) != len(names) or made.kinds < 1:
-            raise MalformedMessage("a description of columns contradicts itself")
+            raise MalformedMessage("a schema is inconsistent")
         return made
 
 
@@ -80,7 +80,7 @@ def _texts(values: Any) -> tuple[str, ...]:
 
 
 def describe(table: PartyTable, objective: str) -> Schema:
-    """What a participant tells of its own table: names, kinds and categories, never a value of a row."""
+    """Return the schema of a participant's table: names, types and categories, never a value of a row."""
     if table.label is None:
         raise MissingLabel("a participant has no labels", "name the label column in its [data] section")
     found = infer_objective(table.label, table.label_classes) if objective == "auto" else objective
@@ -101,14 +101,14 @@ def has_missing(column: Column) -> bool:
 
 
 def unify(schemas: Mapping[PartyName, Schema], objective: str) -> Schema:
-    """One description for all. Columns must be the same; categories and classes are put together, sorted.
+    """Combine schemas. Columns must be the same; the union of categories and classes is sorted.
 
     Raises
     ------
     MissingColumn, MixedTypes
-        The columns differ, in name, order or kind.
+        The columns differ in name, order or type.
     LabelOutOfRange
-        The labels are text here and numbers there, or ask for different losses.
+        The labels are text at one participant and numbers at another, or imply different losses.
     """
     parties = list(schemas)
     first = schemas[parties[0]]
@@ -119,9 +119,13 @@ def unify(schemas: Mapping[PartyName, Schema], objective: str) -> Schema:
             raise MissingColumn(f"{party} has other columns than {parties[0]}, or in another order", SAME)
         for info, known in zip(own.columns, first.columns, strict=True):
             if (info.categories is None) != (known.categories is None):
-                raise MixedTypes(f"column {info.name!r} is numbers at one participant and categories at another", SAME)
+                raise MixedTypes(
+                    f"column {info.name!r} holds numbers at one participant and categories at another", SAME
+                )
         if (own.classes is None) != (first.classes is None):
-            raise LabelOutOfRange("labels are text at one participant and numbers at another", "write them alike")
+            raise LabelOutOfRange(
+                "labels are text at one participant and numbers at another", "use the same type at all participants"
+            )
     everyone = list(schemas.values())
     classes = None
     if first.classes is not None:
@@ -153,15 +157,15 @@ def _objective(schemas: Sequence[Schema], wanted: str, kinds: int, classes: tupl
     found = {schema.objective for schema in schemas}
     if len(found) == 1:
         return found.pop()
-    raise LabelOutOfRange("the participants' labels ask for different losses", "set objective")
+    raise LabelOutOfRange("the participants' labels imply different losses", "set objective under [training]")
 
 
-def table_in_terms_of(table: PartyTable, schema: Schema) -> tuple[tuple[Column, ...], Float64Array]:
-    """A participant's columns and labels in the codes that all share."""
+def encoded_table(table: PartyTable, schema: Schema) -> tuple[tuple[Column, ...], Float64Array]:
+    """Return a participant's columns and labels in the codes of the common schema."""
     own = {column.name: column for column in table.columns}
     columns = tuple(_recoded(own[info.name], info.categories) for info in schema.columns if info.name in own)
     if len(columns) != len(schema.columns) or table.label is None:
-        raise MalformedMessage("the job is about other columns than this participant has")
+        raise MalformedMessage("the job has other columns than this participant")
     label = table.label
     if table.label_classes is not None and schema.classes is not None:
         label = _codes(table.label_classes, schema.classes).astype(np.float64)[label.astype(np.int64)]
@@ -170,15 +174,15 @@ def table_in_terms_of(table: PartyTable, schema: Schema) -> tuple[tuple[Column, 
 
 def _recoded(column: Column, categories: tuple[str, ...] | None) -> Column:
     if (column.categories is None) != (categories is None):
-        raise MalformedMessage("the job takes a column for another kind than this participant has")
+        raise MalformedMessage("a column of the job has another type than that of this participant")
     if column.categories is None or categories is None:
         return column
     codes = np.append(_codes(column.categories, categories), -1).astype(np.int32)
-    return Column(column.name, codes[column.values], categories)  # the last entry serves the missing code -1
+    return Column(column.name, codes[column.values], categories)  # the last entry is for the missing code -1
 
 
 def _codes(own: Sequence[str], shared: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     place = {name: at for at, name in enumerate(shared)}
     if not set(own) <= set(place):
-        raise MalformedMessage("the job leaves out categories that this participant has")
+        raise MalformedMessage("the job omits categories of this participant")
     return np.array([place[name] for name in own], dtype=np.int64)

@@ -1,4 +1,4 @@
-"""The label side of lattice encryption: packs and encrypts every node's rows, and decrypts the sums."""
+"""The active role of lattice encryption: packs and encrypts the rows of every node, and decrypts the sums."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from veilboost.protocols.vertical import roles
 from veilboost.types import Int32Array, Int64Array, PartyName, UInt8Array
 from veilboost.wire.message import own_pages
 
-BYTES_AT_ONCE = 1 << 24  # a message's ciphertexts, about as many as 150,000 rows need
-_ROWS_AT_ONCE = 1 << 20  # whose values are looked at together
+BYTES_AT_ONCE = 1 << 24  # of ciphertexts per message, about as many as 150,000 rows need
+_ROWS_AT_ONCE = 1 << 20  # rows that are hashed at once
 _NO_ROWS = np.empty(0, dtype=np.int32)
 
 
 class LatticeCipher(roles.StatisticsCipher):
-    """Encrypts once per level, for all passive parties alike: the widest of them decides the tiles' shape.
+    """Encrypts once per level, the same for all passive parties: the widest party determines the shape of the tiles.
 
-    Where it `streams` it sends a few spans of ciphertexts at a time. In a sum, `noise_bits` are left free for noise;
-    `check_sizes` refuses sizes without room for what a party of so many columns adds.
+    If it `streams`, it sends a few spans of ciphertexts at a time. `noise_bits` of a sum are reserved for noise;
+    `check_sizes` raises if the sizes leave no room for the noise of a party with this many columns.
     """
 
     shuffled = True
@@ -55,9 +55,9 @@ class LatticeCipher(roles.StatisticsCipher):
         super().__init__(context)
         self._streams, self._noise_bits, self._check_sizes = streams, noise_bits, check_sizes
         self.checks_totals = not noise_bits
-        # From the job's own key, so that a job that goes on after an interruption encrypts as before.
+        # Derived from the job's own key, so that a resumed job encrypts as before.
         self._key = SecretKey(context.randomness.for_request("lattice key"))
-        self.block_node = _NO_ROWS  # the node of each block of the level; none where nobody is asked
+        self.block_node = _NO_ROWS  # the node of each block of the level; empty if there are no requests
 
     def shown(self, start: Round) -> Round:
         content = hashlib.blake2b(digest_size=32)
@@ -81,7 +81,7 @@ class LatticeCipher(roles.StatisticsCipher):
         sizes = sizes_for_job(self.context.rows, bits, slots, features)
         if sizes is None:
             raise UnsupportedCombination(
-                "gradients are too large, or bins too many, to be summed under encryption",
+                "gradients are too large, or there are too many bins, for sums under encryption",
                 "lower gradient_bits, max_bin or the largest weight",
             )
         if self._check_sizes is not None:
@@ -113,7 +113,7 @@ class LatticeCipher(roles.StatisticsCipher):
     def _encrypt(
         self, current: roles.ActiveRound, build: RowGroups, blocks: Blocks, group: Int32Array, seed: bytes, noise: bytes
     ) -> tuple[deque[tuple[slice, int]], Iterator[UInt8Array]]:
-        """Start to encrypt the level: its spans with their bytes, and their ciphertexts as they are made."""
+        """Start to encrypt the level; return its spans with their bytes, and an iterator of their ciphertexts."""
         spans = blocks.spans()
 
         def piece(number: int) -> Callable[..., UInt8Array]:
@@ -126,14 +126,14 @@ class LatticeCipher(roles.StatisticsCipher):
         return deque(zip(spans, sizes, strict=True)), parts
 
     def _next_ciphertexts(self) -> UInt8Array:
-        """Those of the next spans, all or, where they stream, a few; `self._told` are their blocks, if any."""
+        """Ciphertexts of the next spans, all or, if they stream, a few; `self._sent` is the range of their blocks."""
         waiting, parts = self._parts
         taken, size = list[slice](), 0
         while waiting and (not self._streams or size < BYTES_AT_ONCE):
             span, own = waiting.popleft()
             taken.append(span)
             size += own
-        self._told = slice(taken[0].start, taken[-1].stop) if taken else None
+        self._sent = slice(taken[0].start, taken[-1].stop) if taken else None
         if len(taken) == 1:
             return next(parts)
         packed, filled = own_pages(size), 0
@@ -143,9 +143,9 @@ class LatticeCipher(roles.StatisticsCipher):
         return packed
 
     def _digest(self, build: RowGroups, blocks: Blocks, group: Int32Array) -> bytes:
-        """Of all that is encrypted: other values, or the same in other places, never meet the same randomness."""
+        """Digest of everything encrypted: other values, or the same at other positions, get other randomness."""
         digest = hashlib.blake2b(self._gradient_digest, digest_size=32)
-        # All but the rows have one entry a block, and the digest of the rows ends before them: nothing runs together.
+        # Rows are hashed separately and the other arrays have one entry per block, so the encoding is unambiguous.
         rows = hashlib.blake2b(digest_size=32)
         for chunk in build.chunks():
             rows.update(chunk.tobytes())
@@ -158,27 +158,27 @@ class LatticeCipher(roles.StatisticsCipher):
     def read(self, current: roles.ActiveRound, level: Level, waiting: roles.Waiting) -> roles.Statistics:
         sums: dict[PartyName, Int64Array] = {}
         while waiting:
-            told = self._told or slice(0)
+            sent = self._sent or slice(0)
             answers = self.context.peers.collect(waiting, messages.LatticeSums)
             waiting = self._send_more(answers)  # peers sum these while we decrypt
             for name in list(answers):
                 slots = current.layouts[name].slots
-                by_block = self._decrypt(answers.pop(name), told, slots)
-                if len(by_block) == len(self.block_node) == len(level.build):  # a block for each node
+                by_block = self._decrypt(answers.pop(name), sent, slots)
+                if len(by_block) == len(self.block_node) == len(level.build):  # one block per node
                     sums[name] = by_block
                     continue
                 if name not in sums:
                     sums[name] = np.zeros((len(level.build), slots, 2), dtype=np.int64)
-                np.add.at(sums[name], self.block_node[told], by_block)
+                np.add.at(sums[name], self.block_node[sent], by_block)
         return sums
 
     def _decrypt(self, answer: messages.LatticeSums, blocks: slice, slots: int) -> Int64Array:
-        """A party's sums of some of the level's blocks."""
+        """Decrypt a party's sums of some of the level's blocks."""
         encrypted = EncryptedSums(answer.sums, answer.masks)
         return self._key.decrypt(encrypted, self._run[blocks], slots, self._sizes, self.context.threads)
 
     def _send_more(self, names: Iterable[PartyName]) -> roles.Waiting:
-        """The level's next ciphertexts, if any are left. Nothing here keeps them once they are sent."""
+        """Send the level's next ciphertexts, if any are left. They are not kept here."""
         more = self._next_ciphertexts()
         return self.context.peers.send(dict.fromkeys(names, messages.LatticeMore(more))) if len(more) else {}
 
@@ -194,5 +194,5 @@ def encrypt_rows(
     rows: Int32Array,
     gradients: Int32Array,
 ) -> UInt8Array:
-    """The ciphertexts of a span of blocks, from their rows."""
+    """Encrypt the rows of a span of blocks."""
     return key.encrypt_with(seed, noise, gradients, group, replace(blocks, rows=rows), sizes, threads)

@@ -1,7 +1,7 @@
-"""What is sent where sums are made under lattice encryption, and how a level's rows are cut into blocks for it.
+"""Messages for sums under lattice encryption, and the division of a level's rows into blocks.
 
-Both parties compute the blocks from the same public numbers, so that a request has no say in it: the rows of the job,
-the bound on gradients that the job's parameters give, and the scale of the ciphertexts.
+Both parties compute the blocks from the same public numbers: the rows of the job, the bound on gradients that the job's
+parameters give, and the scale of the ciphertexts. So a request cannot influence them.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from veilboost.protocols.vertical.messages import BeginRound, Ints, StatisticsRe
 from veilboost.types import Int32Array, Int64Array, UInt8Array, UInt64Array
 from veilboost.wire.message import ArraySpec, Message, Reveals
 
-_ENCRYPTED = Reveals("encrypted gradients: nothing, as long as ring-LWE is hard", "passive")
+_ENCRYPTED = Reveals("encrypted gradients: nothing, assuming that ring-LWE is hard", "passive")
 Bytes = Annotated[UInt8Array, ArraySpec("uint8", 1)]
 
 
 @dataclass(frozen=True)
 class LatticeRound(BeginRound):
-    """Active to passive: a round starts, with the public key its ciphertexts are under."""
+    """Active to passive: a round starts, with the public key of its ciphertexts."""
 
     reveals = (
         *BeginRound.reveals,
-        Reveals("a public key: nothing of the gradients, as long as ring-LWE is hard", "passive"),
+        Reveals("a public key: nothing about the gradients, assuming that ring-LWE is hard", "passive"),
     )
     key_seed: Bytes
     key: Bytes
@@ -40,9 +40,9 @@ class LatticeRound(BeginRound):
 class LatticeRequest(StatisticsRequest):
     """Active to passive: a level's request, with the encrypted (g, h) of the rows of the nodes to sum.
 
-    The rows of the nodes, in their order, are cut into blocks (see `cut_into_blocks`); block k lies in ciphertexts of
-    `run[k]` rows each. Consecutive blocks are a span with a seed of its own (see `crypto.lattice.keys`). Of very many
-    spans only the first are here; `LatticeMore` bring the others.
+    The rows of the nodes, in order, are divided into blocks (see `cut_into_blocks`); block k is in ciphertexts of
+    `run[k]` rows each. Consecutive blocks form a span with a seed of its own (see `crypto.lattice.keys`). If there are
+    very many spans, the request holds only the first; `LatticeMore` messages hold the others.
     """
 
     reveals = (*StatisticsRequest.reveals, _ENCRYPTED)
@@ -54,7 +54,7 @@ class LatticeRequest(StatisticsRequest):
 
 @dataclass(frozen=True)
 class LatticeMore(Message):
-    """Active to passive: ciphertexts of the spans of a level that follow those told so far."""
+    """Active to passive: ciphertexts of the next spans of a level."""
 
     reveals = (_ENCRYPTED,)
     ciphertext: Bytes
@@ -64,7 +64,7 @@ class LatticeMore(Message):
 class LatticeSums(Message):
     """Passive to active: sums of (g, h) per block and bin under the active party's key, re-randomised and flooded.
 
-    Of the blocks whose ciphertexts came with the request.
+    They cover the blocks whose ciphertexts came with the request.
     """
 
     reveals = (
@@ -74,26 +74,26 @@ class LatticeSums(Message):
             exact=True,
             per_bin=True,
         ),
-        Reveals("the same for each range of row numbers, where a node is cut into several blocks", "active"),
+        Reveals("the same for each range of row numbers, if a node is divided into several blocks", "active"),
     )
     sums: Annotated[UInt64Array, ArraySpec("uint64", 3)]
     masks: Bytes
 
 
 def value_bits(config: TrainingConfig, weight_bits: int) -> int:
-    """The power of two that no gradient on the grid exceeds, whatever the data: see `fixedpoint.choose_scale`."""
+    """The power of two that bounds every gradient on the grid, for any data: see `fixedpoint.choose_scale`."""
     return min(config.gradient_bits + weight_bits + math.ceil(math.log2(amplification(config))), MAX_BITS)
 
 
 def cut_into_blocks(build: RowGroups, rows: int, most: int) -> tuple[Int32Array, Int64Array]:
-    """The node of each block, and its rows, at most `most`. Blocks follow each other as the rows of the nodes do.
+    """Return the node of each block and its number of rows, at most `most`, in the order of the nodes' rows.
 
-    A node of more rows is cut at fixed row numbers: the job's `rows` numbers are halved, and the halves again, until
-    none holds more than `most` rows of the node. So a row that leaves a node leaves the places of all others alone.
+    A node with more rows is divided at fixed row numbers: the range of the job's `rows` is halved recursively until no
+    half holds more than `most` rows of the node. So a row that leaves a node does not move the others.
     """
     node, count = np.arange(build.nodes, dtype=np.int32), build.counts
     low, high = np.zeros(build.nodes, dtype=np.int64), np.full(build.nodes, rows, dtype=np.int64)
-    below = low  # how many rows of the node come before the block
+    below = low  # rows of the node before the block
     while (large := count > most).any():
         middle = (low[large] + high[large]) // 2
         left = build.counts_below(node[large], middle) - below[large]

@@ -1,4 +1,4 @@
-"""The feature side of lattice encryption: multiplies ciphertexts by its bins."""
+"""The passive role of lattice encryption: multiplies ciphertexts by its bins."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _NO_BYTES = np.empty(0, dtype=np.uint8)
 
 @dataclass(frozen=True)
 class Incoming:
-    """A level's ciphertexts, checked: those of the spans `first` to `last`, of which the seed is that of all."""
+    """Validated ciphertexts of a level: those of the spans `first` to `last`, with the seed of all spans."""
 
     ciphertext: Ciphertext
     rows: RowGroups
@@ -53,9 +53,9 @@ Noise: TypeAlias = Callable[[Incoming, RoundState], Int64Array | None]
 
 
 class LatticePassiveCipher(PassiveCipher):
-    """Answers levels with encrypted sums; where it `streams`, every message with some of a level's ciphertexts.
+    """Answers levels with encrypted sums; if it `streams`, every message with some of a level's ciphertexts.
 
-    `noise` is added to a level's sums, (blocks, families, slots), None for nothing; `noise_bits` bits are kept for it.
+    `noise` returns the noise on a level's sums, (blocks, families, slots), or None; `noise_bits` are reserved for it.
     """
 
     shuffles = True
@@ -84,14 +84,14 @@ class LatticePassiveCipher(PassiveCipher):
             return super().other(message, state)
         old = self._incoming
         if state is None or old is None or old.last == len(old.blocks.spans()):
-            raise UnexpectedMessage("ciphertexts came where none were missing")
+            raise UnexpectedMessage("ciphertexts arrived although none were missing")
         last = self._last_span(old.blocks, old.last, message.ciphertext)
         ciphertext = Ciphertext(old.ciphertext.seed, message.ciphertext)
         return self._answered(replace(old, ciphertext=ciphertext, first=old.last, last=last), state)
 
     def _answered(self, incoming: Incoming, state: RoundState) -> messages.LatticeSums:
         sums = self._sums(incoming, state)
-        if self._streams:  # more may follow; what was summed is not kept until then
+        if self._streams:  # more may follow; the summed ciphertexts are not kept
             self._incoming = replace(incoming, ciphertext=Ciphertext(incoming.ciphertext.seed, _NO_BYTES))
         return sums
 
@@ -100,11 +100,11 @@ class LatticePassiveCipher(PassiveCipher):
             raise UnexpectedMessage("a request of another protocol")
         layout, rows, sizes = state.block.layout, self.context.rows, Sizes(message.log_delta - 2)
         if not 0 <= sizes.log_flood <= MOST_LOG_FLOOD:
-            raise MalformedMessage("the values are scaled so that there is no room to flood the sums")
-        # Sums of few rows tell more: how finely nodes are cut follows from public bounds, not from the request.
+            raise MalformedMessage("the scale of the values leaves no room to flood the sums")
+        # Sums of few rows reveal more, so public bounds and not the request determine the blocks of a node.
         most = sizes.rows_per_block(messages.value_bits(self.job.config, self.job.weight_bits) + self._noise_bits)
         if most < min(rows, LEAST_RUN) or sizes_for(min(rows, most), layout.slots, layout.features) > sizes:
-            raise MalformedMessage("the values are scaled so that there is no room to flood the sums")
+            raise MalformedMessage("the scale of the values leaves no room to flood the sums")
         node, count = messages.cut_into_blocks(build, rows, most)
         if len(message.run) != len(node):
             raise MalformedMessage("the ciphertexts are of other blocks of rows")
@@ -112,25 +112,25 @@ class LatticePassiveCipher(PassiveCipher):
         blocks = Blocks(_NO_ROWS, end - count, end, message.run)
         blocks.check()
         if len(message.seed) != SEED_BYTES:
-            raise MalformedMessage("a seed has another size")
+            raise MalformedMessage("a seed has the wrong size")
         ciphertext = Ciphertext(message.seed.tobytes(), message.ciphertext)
         last = self._last_span(blocks, 0, message.ciphertext)
         return Incoming(ciphertext, build, blocks, node, sizes, 0, last)
 
     def _last_span(self, blocks: Blocks, first: int, ciphertext: UInt8Array) -> int:
-        """The span after those that the ciphertexts of a message fill: all, unless they stream."""
+        """The end of the spans in a message: that of all spans, unless they stream."""
         spans, left = blocks.spans(), len(ciphertext)
         last = first
         while last < len(spans) and (left or not self._streams or last == first):
             left -= blocks.at(spans[last], _NO_ROWS).ciphertext_bytes()
             last += 1
         if left:
-            raise MalformedMessage("there are ciphertexts of another number of rows")
+            raise MalformedMessage("the ciphertexts are of another number of rows")
         return last
 
     def _sums(self, incoming: Incoming, state: RoundState) -> messages.LatticeSums:
         if self._key is None:
-            raise UnexpectedMessage("a level came before its round")
+            raise UnexpectedMessage("a level arrived before its round")
         added = None if self._noise is None else self._noise(incoming, state)
         build, bins, layout = incoming.rows, state.bins, state.block.layout
         matrix = np.zeros(len(incoming.node), dtype=np.int32) if len(bins.bins) == 1 else build.group[incoming.node]
@@ -142,7 +142,7 @@ class LatticePassiveCipher(PassiveCipher):
             last_byte = first_byte + own.ciphertext_bytes()
             packed = incoming.ciphertext.packed[first_byte:last_byte]
             part = Ciphertext(span_seed(incoming.ciphertext.seed, number), packed)
-            flood = Csprng().bytes(SEED_BYTES)  # drawn here: work that runs twice floods alike
+            flood = Csprng().bytes(SEED_BYTES)  # drawn here, so that work that runs twice uses the same flood
             pieces.append(
                 partial(
                     sum_rows, key, part, own, matrix[span], starts, layout.widths, sizes, flood,
@@ -178,5 +178,5 @@ def sum_rows(
     rows: Int32Array,
     *bins: AnyArray,
 ) -> EncryptedSums:
-    """Encrypted sums of a span of blocks, from the bins of their rows."""
+    """Return the encrypted sums of a span of blocks, from the bins of their rows."""
     return key.sum(ciphertext, replace(blocks, rows=rows), bins, matrix, starts, widths, sizes, threads, flood, added)

@@ -1,4 +1,4 @@
-"""What `lattice` is and claims; its work in polynomials and the memory of its widest level, which `sealed` shares."""
+"""The spec of `lattice`; its cost in polynomials and the memory of its widest level, which `sealed` shares."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from veilboost.protocols.vertical.passive import passive_by
 
 
 def level_polynomials(shape: cost.Shape, slots: int, features: int) -> Iterator[tuple[float, cost.Units]]:
-    """Of each level its rows, polynomials that are encrypted (runs) and that come back (tiles), and their products."""
+    """Yield for each level its rows, the polynomials encrypted (runs) and returned (tiles), and their products."""
     sizes = sizes_for_job(int(max(shape.built_rows, default=1.0)), DEFAULTS.gradient_bits, slots, features)
     for built, rows in zip(shape.built, shape.built_rows, strict=True):
         node = max(1.0, rows / built)
         most = node if sizes is None else sizes.rows_per_block(DEFAULTS.gradient_bits)
-        pieces = 1 << max(0, math.ceil(math.log2(node / most)))  # halves of halves
+        pieces = 1 << max(0, math.ceil(math.log2(node / most)))  # nodes are halved repeatedly
         block, count = node / pieces, built * pieces
         run = run_length(int(block), slots)
         runs, tiles = math.ceil(block / run), math.ceil(slots * run / DEGREE)
@@ -39,22 +39,23 @@ def tree_units(job: cost.PlannedJob, columns: int, shape: cost.Shape, first: boo
 COST = cost.Cost(
     here=(*cost.COMMON_A, "slots_p", "runs", "tiles"),
     there=(*cost.COMMON_P, "cells_p", "runs", "tiles", "products"),
-    sent=(*cost.SIDES, "runs"),
-    answered=(*cost.SIDES, "tiles", "slots_p"),
+    sent=(*cost.ASSIGNMENTS, "runs"),
+    answered=(*cost.ASSIGNMENTS, "tiles", "slots_p"),
     scale=4_000,
-    # Of a message of streamed ciphertexts the last span is whole, and a row takes up to 100 bytes.
+    # A message of streamed ciphertexts ends with a complete span, and a row takes up to 100 bytes.
     most_bytes=lambda rows: BYTES_AT_ONCE + 100.0 * SPAN_ROWS,
     tree_units=tree_units,
     for_each=("tiles",),
-    for_most=("runs",),  # rows are encrypted once, in runs for whoever has most columns
+    for_most=("runs",),  # rows are encrypted once, in runs for the party with most columns
 )
 
 
 def memory(job: cost.PlannedJob, columns: int, streams: bool = True) -> cost.Needs:
-    """The widest level: ciphertexts and masks, each as they are made and as they are sent; and of a span the
-    ciphertexts as they are multiplied, three families of two residues, with the bin of every cell.
+    """The memory of the widest level.
 
-    Where a level streams a message has so many bytes, and the rest of its last span.
+    Ciphertexts and masks exist twice, as computed and as sent. In addition one span of ciphertexts is loaded for
+    multiplication, three families of two residues, with the bin of every cell. If a level streams, a message has a
+    fixed number of bytes plus the rest of its last span.
     """
     slots = max(1, columns * job.bins)
     here = there = 0.0
@@ -68,32 +69,32 @@ def memory(job: cost.PlannedJob, columns: int, streams: bool = True) -> cost.Nee
         loaded = span * (3 * 2 * 8 * DEGREE * units["runs"] + 4 * columns * rows)
         here = max(here, 2 * ciphertexts + masks)
         there = max(there, 2 * ciphertexts + 2 * masks + loaded)
-    # Beside a passive party that multiplies ciphertexts, the active one in the same process still has them.
+    # An active party in the same process keeps the ciphertexts while a passive party multiplies them.
     return cost.Needs(cost.Room(0.0, here), cost.Room(0.0, there), held=True)
 
 
 SPEC = spec.ProtocolSpec(
     name="lattice",
-    summary="gradients under packed ring-LWE encryption; the passive parties sum ciphertexts, exactly",
-    source="VeilBoost; packing as ELXGB section 10 asks for",
+    summary="passive parties sum gradients under packed ring-LWE encryption; the model equals the unencrypted one",
+    source="VeilBoost; packing as suggested in ELXGB, section 10",
     exact=True,
     statement=Statement(
         (
             spec.of_active(
-                data="gradients on the way",
-                adversary="every passive party, following the protocol",
+                data="gradients in transit",
+                adversary="every semi-honest passive party",
                 status=Status.SOUND,
                 why="ring-LWE at 128 bits: N = 4096, log2 q = 100, ternary secrets",
             ),
-            spec.ROWS_TOGETHER,
-            spec.OWN_SIDES,
+            spec.SHARED_NODES,
+            spec.OWN_ASSIGNMENTS,
             spec.of_passive(
                 data="features, many rows",
-                adversary="the active party, following the protocol",
+                adversary="a semi-honest active party",
                 status=Status.HEURISTIC,
-                why="nothing but exact sums is shown (masks re-randomised, noise flooded to 2^-40 a block of rows) and "
-                "the sides of every winning cut; with thirty rows or more to every sum of one bin our attacks left "
-                "most bins open",
+                why="the active party learns only exact sums (masks re-randomised, noise flooded to 2^-40 per block of "
+                "rows) and the left/right assignments of every winning split; with thirty rows or more for every sum "
+                "of one bin our attacks left most bins unrecovered",
             ),
             spec.EXACT_SUMS_OF_FEW_ROWS,
         )

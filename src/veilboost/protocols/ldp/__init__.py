@@ -1,1 +1,1 @@
-"""`ldp`: every person's gradient gets noise of its own before it leaves the active party."""
+"""`ldp`: the active party adds noise to the gradient of every row before it sends them."""

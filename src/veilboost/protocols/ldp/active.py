@@ -1,4 +1,4 @@
-"""The label side of `ldp`: noisy gradients go out, best candidates come back."""
+"""The active role of `ldp`: sends noisy gradients and receives best candidates."""
 
 from __future__ import annotations
 
@@ -24,11 +24,14 @@ _NO_TOTALS = np.empty((0, 0), dtype=np.int64)
 
 
 class LdpCipher(roles.StatisticsCipher):
-    """Perturbs once per tree, or at every level; scores own columns by what was sent, so that winners tell no more."""
+    """Adds noise once per tree, or at every level.
+
+    It scores its own columns by the noisy gradients that it sends, so that winning splits reveal nothing more.
+    """
 
     def __init__(self, context: roles.ActiveContext) -> None:
         super().__init__(context)
-        self.derives_siblings = False  # the passive side scores, so it must be asked for every open node
+        self.derives_siblings = False  # the passive party scores, so every open node is requested
         self._options = LdpOptions.from_dict(self.config.options)
         self._ranges = ranges_of(self.config, self._options, context.trees_per_round)
         self._perturbation = Perturbation(self._options, self._ranges, self.config.gradient_bits)
@@ -62,18 +65,18 @@ class LdpCipher(roles.StatisticsCipher):
 
     def enter(self, current: roles.ActiveRound, level: Level) -> tuple[roles.ActiveRound, Level]:
         start, name = current.start, f"round {current.start.number} level {level.depth}"
-        self._told = _NO_TOTALS
-        if self._options.per_node:  # FedXGBoost Alg. 6, line 1: M(g) for the users of this very node
+        self._sent_totals = _NO_TOTALS
+        if self._options.per_node:  # FedXGBoost Alg. 6, line 1: M(g) for the users of this node
             released, own = np.zeros(self._clean.shape[:2], dtype=np.bool_), level.fit.of(level.open)
             for tree, begin, end in zip(own.group.tolist(), own.begin.tolist(), own.end.tolist(), strict=True):
                 released[tree, own.rows[begin:end]] = True
             start = self._release(start, name, released)
         totals = level.fit.totals(start.gradients)
-        if self._options.paper_form:  # Alg. 6, lines 1 and 2: G is exact, and sent
+        if self._options.paper_form:  # Alg. 6, lines 1 and 2: the exact G is sent
             channels = self._clean.shape[2]
             totals[:, :channels] = level.fit.totals(with_counts(self._clean, start.scale))[:, :channels]
-            self._told = totals[level.build, :channels]
-            content = content_digest(self.context.randomness, level.build, self._told)
+            self._sent_totals = totals[level.build, :channels]
+            content = content_digest(self.context.randomness, level.build, self._sent_totals)
             self.context.account.spend(totals_event(f"{name} sums", content.hex()))
         return replace(current, start=start), replace(level, totals=totals)
 
@@ -81,8 +84,8 @@ class LdpCipher(roles.StatisticsCipher):
         gradients = self._sent if self._options.per_node else _NOTHING
         return self.context.peers.send(
             {
-                name: LdpRequest(**vars(asked), gradients=gradients, totals=self._told)
-                for name, asked in requests.items()
+                name: LdpRequest(**vars(request), gradients=gradients, totals=self._sent_totals)
+                for name, request in requests.items()
             }
         )
 
@@ -92,15 +95,15 @@ class LdpCipher(roles.StatisticsCipher):
             most = max(2 * current.layouts[name].slots, 1)
             nodes = (len(level.open),)
             if answer.handle.shape != nodes or answer.gain.shape != nodes:
-                raise MalformedMessage(f"{name} scored other nodes")
+                raise MalformedMessage(f"{name} sent scores of other nodes")
             if (answer.handle < 0).any() or (answer.handle >= most).any() or np.isnan(answer.gain).any():
-                raise MalformedMessage(f"{name} offers a candidate that is not there, or a score that is no number")
+                raise MalformedMessage(f"{name} sent a candidate that does not exist, or a score that is not a number")
             offers[name] = Candidates(answer.handle, answer.gain)
         return offers
 
 
 class LdpSelector(roles.Selector):
-    """Scores own columns as the passive parties score theirs."""
+    """Scores its own columns as passive parties score theirs."""
 
     def score(
         self, current: roles.ActiveRound, sums: Int64Array, layout: BinLayout, totals: Int64Array, shuffled: bool
@@ -113,7 +116,7 @@ class NoisyLeaves(roles.Leaves):
 
     def weights(self, current: roles.ActiveRound, level: Level, leaves: Int64Array, scale: Scale) -> Float64Array:
         totals = level.fit.of(leaves).totals(current.start.gradients)
-        np.maximum(totals[:, 1], 0, out=totals[:, 1])  # hessians sum to no less, whatever the noise says
+        np.maximum(totals[:, 1], 0, out=totals[:, 1])  # sums of hessians are not negative
         return leaf_weights(totals, current.start.scale, self.config)
 
 

@@ -1,11 +1,11 @@
-"""What `ldp` sends beside the common messages."""
+"""Messages of `ldp`, in addition to the common messages."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Annotated
 
-from veilboost.protocols.vertical.messages import TOGETHER, BeginRound, Ints, StatisticsRequest
+from veilboost.protocols.vertical.messages import SHARED_NODES, BeginRound, Ints, StatisticsRequest
 from veilboost.types import Float64Array, Int32Array, Int64Array
 from veilboost.wire.message import ArraySpec, Message, Reveals
 
@@ -16,12 +16,12 @@ NoisyGradients = Annotated[Int32Array, ArraySpec("int32", 3)]
 class LdpRound(BeginRound):
     """Active to passive: the round's noisy gradients, (trees, rows, 1 or 2), on a grid of 2^-exponent.
 
-    Empty where every level brings its own.
+    Empty if every level has its own.
     """
 
     reveals = (
         *BeginRound.reveals,
-        Reveals("gradient and, for a second-order score, hessian of every sampled row, with noise", "passive"),
+        Reveals("the gradient and, with score='second', the hessian of every sampled row, with noise", "passive"),
     )
     g_exponent: int
     h_exponent: int
@@ -30,10 +30,13 @@ class LdpRound(BeginRound):
 
 @dataclass(frozen=True)
 class LdpRequest(StatisticsRequest):
-    """Active to passive: a level to score. `gradients` and `totals` (nodes, 1 or 2) are empty unless asked for."""
+    """Active to passive: a level to score.
+
+    `gradients` is empty without `per_node`, `totals` (nodes, 1 or 2) without `paper_form`.
+    """
 
     reveals = (
-        TOGETHER,
+        SHARED_NODES,
         Reveals("with per_node, gradients and hessians of the level's rows with fresh noise", "passive"),
         Reveals("with paper_form, exact sums of gradients and hessians of every node", "passive"),
     )

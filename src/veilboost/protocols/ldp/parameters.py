@@ -1,4 +1,4 @@
-"""The parameters of `ldp`, what they cannot be combined with and what they cost; how both sides score noisy sums."""
+"""Parameters of `ldp`, their limits and privacy cost, and the scoring of noisy sums that both roles share."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ class LdpOptions(perturb.NoiseOptions):
 
     score: str = param(
         "second",
-        "from sums of gradients and hessians, or from gradients alone (FedXGBoost eq. 12)",
+        "score splits by sums of gradients and hessians, or by gradients alone (FedXGBoost eq. 12)",
         choices=("second", "first"),
     )
     per_node: bool = param(False, "fresh noise at every level, as published, instead of once per tree")
-    paper_form: bool = param(False, "as published: exact sums of each node are sent, right sums are what is left")
+    paper_form: bool = param(False, "as published: send exact sums of each node, and derive right sums from them")
 
 
 def ranges_of(config: TrainingConfig, options: LdpOptions, trees_per_round: int = 1) -> perturb.Ranges:
-    """The ranges that noise must hide: of the loss, or what values are clipped to."""
+    """The ranges that noise must hide: the clipping, or the range of the loss."""
     g, h = perturb.loss_ranges(config, trees_per_round)
-    # Hessians of 1 (first-order boosting, squared error) tell nothing and cost nothing.
+    # Hessians of 1 (first-order boosting, squared error) reveal nothing and cost nothing.
     sent = options.score == "second" and config.order == "second" and config.objective != "regression"
     return perturb.Ranges(options.clip or g, (options.clip_hessian or h) if sent else None)
 
 
 def refuse(config: TrainingConfig) -> None:
-    """What `ldp` cannot do, before anything is sent or spent."""
+    """Raise for unsupported parameters, before anything is sent or spent."""
     options = LdpOptions.from_dict(config.options)
     if config.categories == "sets":
         raise UnsupportedCombination(
@@ -56,32 +56,32 @@ def refuse(config: TrainingConfig) -> None:
     if options.private_leaves:
         if options.per_node or options.paper_form:
             raise UnsupportedCombination(
-                "private_leaves goes with noise once per tree and no exact sums", "leave per_node and paper_form off"
+                "private_leaves excludes per_node and paper_form", "set per_node and paper_form to False"
             )
         perturb.refuse_true_sums(config)
     if options.mechanism == "none":
         return
     if options.noise_multiplier and options.mechanism != "gaussian":
-        raise UnsupportedCombination("noise_multiplier is for mechanism='gaussian'", "set epsilon instead")
+        raise UnsupportedCombination("noise_multiplier applies only to mechanism='gaussian'", "set epsilon instead")
     perturb.refuse_void_noise(config, options, "ldp")
     ranges = ranges_of(config, options)
     if ranges.g == 0 or ranges.h == 0:
         raise InvalidParameter(
-            f"gradients of objective {config.objective!r} have no bound, and noise must hide all of their range",
-            "set clip (and clip_hessian, for poisson) to where gradients may be cut off",
+            f"gradients of objective {config.objective!r} have no bound, but noise must hide their whole range",
+            "set clip (and clip_hessian, for poisson) to a bound above 0",
         )
 
 
 _PURE = {"duchi": Duchi, "piecewise": Piecewise, "hybrid": Hybrid}
-_ONE = "gradients, with noise that hides all of their range"
-_BOTH = "gradients and hessians, with noise that hides all of their ranges"
+_ONE = "gradients, with noise that hides their whole range"
+_BOTH = "gradients and hessians, with noise that hides their whole ranges"
 _common = partial(perturb.released_to_passive, "ldp")
 
 
 def gradient_event(options: LdpOptions, ranges: perturb.Ranges, vectors: int, release: str) -> Event:
-    """The release of `vectors` noisy vectors, in all of which a person stands (one per tree that grows).
+    """The release of `vectors` noisy vectors (one per tree), each of which contains every record.
 
-    Of gradient and hessian of a row, pure epsilons are counted one by one; a Gaussian release holds both.
+    Pure epsilons of the gradient and the hessian of a row are counted separately; a Gaussian release covers both.
     """
     if options.mechanism == "none":
         exact = _common("gradients and hessians, without noise", release)
@@ -106,7 +106,7 @@ def totals_event(release: str, content: str = "") -> Event:
 
 
 def plan(config: TrainingConfig, rows: int, role: Role, columns: int = 1) -> Sequence[Event]:
-    """What a whole job releases, for one tree per round: with K classes, K times as much."""
+    """The releases of a whole job with one tree per round; with K classes there are K times as many."""
     options = LdpOptions.from_dict(config.options)
     if role is not Role.ACTIVE:
         return ()
@@ -117,12 +117,14 @@ def plan(config: TrainingConfig, rows: int, role: Role, columns: int = 1) -> Seq
 
 
 def calibrate(request: CalibrationRequest) -> Mapping[str, Any]:
-    """Options whose releases together keep to the active party's budget, and the noise that follows."""
+    """Return options whose releases together stay within the active party's budget, and the resulting noise."""
     options = LdpOptions.from_dict(request.options)
     if request.epsilon_active is None:
         raise InvalidParameter("ldp protects the active party's labels", "give the active party's epsilon")
     if options.mechanism == "none" or options.paper_form:
-        raise InvalidParameter("exact releases have no finite epsilon", "choose a mechanism, without paper_form")
+        raise InvalidParameter(
+            "exact releases have no finite epsilon", "choose a mechanism other than none, and leave paper_form off"
+        )
     config = TrainingConfig(
         objective="binary",
         n_estimators=request.trees,
@@ -154,11 +156,12 @@ def score(
 ) -> Candidates:
     """The best candidate of each node from noisy bin sums (nodes, slots, 2) and node totals (nodes, 2).
 
-    Totals of the same noisy values leave the right-hand noise independent of the left one's, as FedXGBoost's appendix A
-    wants it. With exact ones (Algorithm 6, line 8) it is minus the left one, and the product gains +Var(G_L)/lambda.
+    With totals of the same noisy values the noise on the right is independent of that on the left, as FedXGBoost's
+    appendix A requires. With exact totals (Algorithm 6, line 8) it is minus the noise on the left, and the product
+    gains +Var(G_L)/lambda.
     """
     if LdpOptions.from_dict(config.options).score == "second":
-        # A side whose noisy hessians sum to less than they should is no candidate.
+        # A split with a child whose noisy hessian sum is too small is no candidate.
         return candidates_from_sums(sums, layout, totals, scale, config, threads)
     gain = first_order(sums, layout, totals, scale, config)
     handle = gain.argmax(axis=1) if layout.slots else np.zeros(len(sums), dtype=np.int64)
@@ -169,7 +172,7 @@ def score(
 def first_order(
     sums: Int64Array, layout: BinLayout, totals: Int64Array, scale: Scale, config: TrainingConfig
 ) -> Float64Array:
-    """FedXGBoost eq. (12): -G_L G_R / lambda of every handle, minus infinity where a side has too few rows."""
+    """FedXGBoost eq. (12): -G_L G_R / lambda of every handle, minus infinity if a child has too few rows."""
     g, count = sums[..., 0] * scale.g_unit, sums[..., 1] * scale.h_unit
     all_g, all_count = totals[:, :1] * scale.g_unit, totals[:, 1:] * scale.h_unit
     gain = np.full((len(sums), layout.slots, 2), -np.inf)

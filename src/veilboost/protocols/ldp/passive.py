@@ -1,4 +1,4 @@
-"""The feature side of `ldp`: sums noisy gradients, scores its candidates, and offers the best of each node."""
+"""The passive role of `ldp`: sums noisy gradients, scores its candidates, and sends the best of each node."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class LdpPassiveCipher(PassiveCipher):
         if not self._options.per_node:
             self._gradients = self._pairs(message.gradients, scale)
         elif message.gradients.size:
-            raise MalformedMessage("gradients came with the round where every level brings its own")
+            raise MalformedMessage("gradients arrived with the round, but every level has its own")
         self._channels, self._scale = message.gradients.shape[2], scale
 
     def answer(self, message: StatisticsRequest, state: RoundState, build: RowGroups) -> LdpScores:
@@ -37,15 +37,15 @@ class LdpPassiveCipher(PassiveCipher):
         if self._options.per_node:
             gradients, channels = self._pairs(message.gradients, self._scale), message.gradients.shape[2]
         elif message.gradients.size:
-            raise MalformedMessage("gradients came with a level where the round has brought them")
+            raise MalformedMessage("gradients arrived with a level, but the round has them already")
         else:
             gradients, channels = self._gradients, self._channels
         if message.totals.shape != ((build.nodes, channels) if self._options.paper_form else (0, 0)):
-            raise MalformedMessage("the sums are of other nodes, or were not to be sent")
+            raise MalformedMessage("the sums are of other nodes, or were not expected")
         block = state.block
         sums = block.histogram(state.bins, gradients, build)  # Alg. 6, line 5: noisy left-hand sums
         totals = build.totals(gradients)
-        if self._options.paper_form:  # line 8: what is left of the exact sum
+        if self._options.paper_form:  # line 8: the exact sum minus the left sum
             totals[:, :channels] = message.totals
         best = score(sums, block.layout, totals, self._scale, self.job.config, self.context.threads)
         return LdpScores(best.best_handle, best.best_gain)

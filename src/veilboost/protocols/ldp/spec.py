@@ -1,10 +1,10 @@
-"""What `ldp` is and claims."""
+"""The spec of `ldp`."""
 
 from __future__ import annotations
 
 from veilboost.privacy.statement import Statement, Status
 from veilboost.protocols import spec
-from veilboost.protocols.cost import ALL_NODES_A, COMMON_P, GRADIENTS, SIDES, Cost, Needs, PlannedJob, Room
+from veilboost.protocols.cost import ALL_NODES_A, ASSIGNMENTS, COMMON_P, GRADIENTS, Cost, Needs, PlannedJob, Room
 from veilboost.protocols.ldp.active import ldp_active
 from veilboost.protocols.ldp.messages import LdpRequest, LdpRound, LdpScores
 from veilboost.protocols.ldp.parameters import LdpOptions, calibrate, plan, refuse
@@ -12,7 +12,7 @@ from veilboost.protocols.ldp.passive import LdpPassiveCipher
 from veilboost.protocols.vertical.messages import LIFECYCLE, SplitAnswer
 from veilboost.protocols.vertical.passive import passive_by
 
-_NOISE = 40  # bytes while integer noise is added: what was drawn, values on the grid, sums, those within bounds
+_NOISE = 40  # bytes while integer noise is added: noise, values on the grid, sums, clipped sums
 
 
 def memory(job: PlannedJob, columns: int) -> Needs:
@@ -21,22 +21,24 @@ def memory(job: PlannedJob, columns: int) -> Needs:
 
 SPEC = spec.ProtocolSpec(
     name="ldp",
-    summary="every person's gradient gets noise before it leaves; passive parties score noisy sums",
+    summary="adds local differential privacy noise to every gradient; passive parties score splits on noisy sums",
     source="XGBoost-LDP (a baseline of MaskedXGBoost), FedXGBoost-LDP (Algorithm 6)",
     statement=Statement(
         (
             spec.of_active(
                 data="labels",
                 status=Status.HEURISTIC,
-                why="each release is differentially private for the label of a person, and releases add up over trees; "
-                "but without private_leaves leaf weights come from true gradients, so later releases tell more "
-                "about labels than is counted; with paper_form exact sums are sent and nothing is claimed",
+                why="each release is differentially private with respect to one label, and releases compose over "
+                "trees; but without private_leaves leaf weights are computed from true gradients, so later releases "
+                "reveal more about labels than the ledger counts; with paper_form exact sums are sent and nothing is "
+                "claimed",
             ),
-            spec.OWN_SIDES,
+            spec.OWN_ASSIGNMENTS,
             spec.of_passive(
                 data="features",
                 status=Status.UNPROTECTED,
-                why="the best candidate of every node, its score and the sides of winning cuts are sent without noise",
+                why="the best candidate of every node, its score and the left/right assignments of winning splits are "
+                "sent without noise",
             ),
         )
     ),
@@ -51,7 +53,7 @@ SPEC = spec.ProtocolSpec(
     cost=Cost(
         here=ALL_NODES_A,
         there=(*COMMON_P, "all_cells_p", "all_slots_p"),
-        answered=SIDES,
+        answered=ASSIGNMENTS,
         scale=20_000,
         reach=60,
     ),

@@ -1,4 +1,4 @@
-"""The authority of `mal`: makes the keys of a session and hands out to each what is its to have."""
+"""The authority of `mal`: makes the keys of a session and sends each party those it may have."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from veilboost.wire.message import Message
 
 
 class MalAuthority(HelperRole):
-    """Knows both keys, and sees no ciphertext."""
+    """Knows both keys, and receives no ciphertext."""
 
     def __init__(self, context: HelperContext) -> None:
         self._context = context
@@ -25,4 +25,4 @@ class MalAuthority(HelperRole):
             return SessionKeys(master, comparison)
         if isinstance(message, ComparisonKeyRequest) and party == self._context.helpers["comparer"]:
             return ComparisonKey(comparison)
-        raise UnexpectedMessage(f"{message.type_name()} is not for {party} to ask of the authority")
+        raise UnexpectedMessage(f"{party} may not send {message.type_name()} to the authority")

@@ -1,7 +1,7 @@
-"""The comparer of `mal`: orders encrypted extremes, column by column, and gives back the sealed winners.
+"""The comparer of `mal`: orders encrypted extremes column by column, and returns the encrypted global extremes.
 
-A participant sends its extremes and gets those of all in one exchange: the answer waits until everybody's are there. If
-that takes longer than the comparer's patience, nothing is compared, and all are told who is missing.
+A participant sends its extremes and receives the global ones in one exchange: the answer waits until all participants
+have sent theirs. If that takes longer than `wait_seconds`, nothing is compared, and all learn who is missing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Group = tuple[PartyName, ...]
 
 
 class MalComparer(HelperRole):
-    """Takes one list of extremes from each participant; compares once, for one group of participants."""
+    """Accepts one list of extremes from each participant, and compares once, for one group of participants."""
 
     def __init__(self, context: HelperContext) -> None:
         self._context = context
@@ -37,12 +37,12 @@ class MalComparer(HelperRole):
 
     def handle(self, party: PartyName, message: Message) -> Reply:
         if party not in self._context.participants:
-            raise UnexpectedMessage("only the participants of this job are served")
+            raise UnexpectedMessage("the comparer answers only participants of this job")
         if not isinstance(message, messages.EncryptedExtremes):
             raise UnexpectedMessage(f"{message.type_name()} is not a request to the comparer")
         group = message.participants
         if party not in group or len(set(group)) != len(group) or not set(group) <= set(self._context.participants):
-            raise MalformedMessage("extremes are sent for a group that is not of this job")
+            raise MalformedMessage("the extremes are for a group that is not of this job")
         with self._arrived:
             self._take(party, message)
             self._arrived.notify_all()
@@ -56,24 +56,24 @@ class MalComparer(HelperRole):
     def _take(self, party: PartyName, message: messages.EncryptedExtremes) -> None:
         known = self._submitted.get(party)
         if known is not None and not np.array_equal(known.ciphertexts, message.ciphertexts):
-            # A second list would let a participant find out others' extremes by trial.
-            raise UnexpectedMessage("this participant has sent its extremes already")
+            # With a second list a participant could find the extremes of others by trial.
+            raise UnexpectedMessage("this participant has already sent its extremes")
         compared = [group for group, answer in self._answers.items() if isinstance(answer, messages.GlobalExtremes)]
         if compared and compared != [message.participants]:
-            # The extremes of several groups would tell who brought which.
-            raise UnexpectedMessage("the extremes of another group of participants were compared")
+            # The extremes of several groups would reveal whose they are.
+            raise UnexpectedMessage("the extremes of another group of participants were already compared")
         columns = len(message.present)
         if message.ciphertexts.shape != (columns, 2, self._scheme.size):
-            raise MalformedMessage("extremes are not of the order-revealing encryption that the job names")
+            raise MalformedMessage("the extremes do not use the order-revealing encryption of the job")
         if message.values.shape != (columns, 2, SEALED_BYTES) or int(message.present.max(initial=0)) > 1:
-            raise MalformedMessage("sealed extremes have another size")
+            raise MalformedMessage("encrypted extremes have the wrong size")
         self._submitted[party] = message
 
     def _answer(self, group: Group) -> Message:
-        """What all of a group are told: the same to each, whoever comes first or last."""
+        """Return the answer to a group: the same for every participant."""
         with self._arrived:
             self._arrived.wait_for(
-                lambda: self._closed or group in self._answers or not self._missing(group), self._context.patience
+                lambda: self._closed or group in self._answers or not self._missing(group), self._context.wait_seconds
             )
             if group not in self._answers:
                 missing = self._missing(group)
@@ -81,41 +81,41 @@ class MalComparer(HelperRole):
             return self._answers[group]
 
     def _missing(self, group: Group) -> tuple[PartyName, ...]:
-        """Those that have sent nothing for this very group."""
+        """Participants that have sent nothing for exactly this group."""
         return tuple(
             name for name in group if name not in self._submitted or self._submitted[name].participants != group
         )
 
     def _compare(self, group: Group) -> messages.GlobalExtremes:
-        answer = self._context.ways.ask({"authority": messages.ComparisonKeyRequest()}, messages.ComparisonKey)[
+        answer = self._context.channels.ask({"authority": messages.ComparisonKeyRequest()}, messages.ComparisonKey)[
             "authority"
         ]
         if len(answer.comparison) != KEY_BYTES:
-            raise MalformedMessage("the authority's key has another size")
+            raise MalformedMessage("the authority's key has the wrong size")
         lists = [self._submitted[party] for party in group]
         columns = len(lists[0].present)
         if any(len(each.present) != columns for each in lists):
             raise MalformedMessage(
-                "the participants have different numbers of numeric columns", "give all the same columns"
+                "the participants have different numbers of numeric columns", "give all participants the same columns"
             )
         values = np.zeros((columns, 2, SEALED_BYTES), dtype=np.uint8)
         present = np.zeros(columns, dtype=np.uint8)
         for column in range(columns):
-            there = [each for each in lists if each.present[column]]
-            present[column] = bool(there)
-            for side, name in enumerate(messages.SIDES):
-                if there:
+            available = [each for each in lists if each.present[column]]
+            present[column] = bool(available)
+            for end, name in enumerate(messages.EXTREMES):
+                if available:
                     key = derive(answer.comparison.tobytes(), column, name)
-                    values[column, side] = self._winner(key, there, column, side).values[column, side]
+                    values[column, end] = self._winner(key, available, column, end).values[column, end]
         return messages.GlobalExtremes(values, present)
 
     def _winner(
-        self, key: bytes, lists: list[messages.EncryptedExtremes], column: int, side: int
+        self, key: bytes, lists: list[messages.EncryptedExtremes], column: int, end: int
     ) -> messages.EncryptedExtremes:
         """MAL Alg. 1, lines 7 and 8: one comparison for each further participant."""
-        best, wanted = lists[0], -1 if messages.SIDES[side] == "low" else 1
+        best, wanted = lists[0], -1 if messages.EXTREMES[end] == "low" else 1
         for other in lists[1:]:
-            first, second = (each.ciphertexts[column, side].tobytes() for each in (other, best))
+            first, second = (each.ciphertexts[column, end].tobytes() for each in (other, best))
             if self._scheme.compare(key, first, second) == wanted:
                 best = other
         return best

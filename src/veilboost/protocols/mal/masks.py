@@ -1,13 +1,13 @@
-"""Masks on labels that cancel in every bucket (MAL section 3.4), and whether they hide anything.
+"""Masks on labels that cancel in every bucket (MAL section 3.4), and a check of how much they hide.
 
-Let S be the 0/1 matrix of buckets by rows. A mask m cancels in every bucket where S m = 0, so masks are random vectors
-less their projection onto the rows of S: m = (I - S^+ S) x. The paper's Algorithm 2 solves a homogeneous system for the
-same space of masks; the projection needs no unknowns and is linear in the number of rows.
+Let S be the 0/1 matrix of buckets by rows. A mask m cancels in every bucket if S m = 0, so masks are random vectors
+minus their projection onto the rows of S: m = (I - S^+ S) x. The paper's Algorithm 2 solves a homogeneous system for
+the same space of masks; the projection needs no unknowns and is linear in the number of rows.
 
-What the server then knows of the labels y is S y, that is the projection S^+ S y. Row i's *leverage* is (S^+ S)_ii: the
-share of its label that the sums determine by themselves. At 1 the mask is zero and the label stands in the clear. The
-leverages add up to the rank of S, so a limit on them limits the number of equations per label too: from about half the
-number of rows on, linear programming finds all 0/1 labels.
+The server then knows S y of the labels y, that is the projection S^+ S y. The *leverage* of row i is (S^+ S)_ii: the
+share of its label that the sums determine. At 1 the mask is zero and the label is sent in the clear. The leverages add
+up to the rank of S, so a limit on them also limits the number of equations per label: from about half the number of
+rows on, linear programming finds all 0/1 labels.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from veilboost.errors import EmptyTable, UnsupportedCombination
 from veilboost.types import BoolArray, Float64Array, Int64Array, UInt8Array
 
 _SMALL_BLOCK = 48
-_MISSED = 1e-7  # how far an inverse may be off
+_MISSED = 1e-7  # allowed error of an inverse
 _TOLERANCE = 1e-9  # of a leverage, and of eigenvalues relative to the largest
 
 
 class BucketSpace:
-    """The span of the bucket indicators of some rows. Slots number all buckets of all columns."""
+    """The span of the bucket indicators of some rows. Slots enumerate all buckets of all columns."""
 
     def __init__(self, buckets: UInt8Array, widths: Int64Array) -> None:
         self._offsets = np.concatenate(([0], np.cumsum(widths)))
@@ -37,7 +37,7 @@ class BucketSpace:
         self._inverse, self.rank = self._invert()
 
     def _gram(self) -> Float64Array:
-        """S S': how many rows two buckets share."""
+        """S S': the number of rows that two buckets share."""
         gram = np.zeros((self._count, self._count))
         for f, buckets in enumerate(self._buckets):
             first, end = self._offsets[f], self._offsets[f + 1]
@@ -47,15 +47,15 @@ class BucketSpace:
                 if width not in lines:
                     lines[width] = buckets * width
                 pair = lines[width] + self._buckets[other]
-                together = np.bincount(pair, minlength=int(end - first) * width).reshape(-1, width)
-                gram[first:end, begin : begin + width] = together
-                gram[begin : begin + width, first:end] = together.T
+                shared = np.bincount(pair, minlength=int(end - first) * width).reshape(-1, width)
+                gram[first:end, begin : begin + width] = shared
+                gram[begin : begin + width, first:end] = shared.T
         return gram
 
     def _invert(self) -> tuple[Float64Array, int]:
         """A generalised inverse of S S', and the rank of S.
 
-        The buckets of every column add up to all rows, so one of each further column can be left out. What is left
+        The buckets of every column add up to all rows, so one bucket of each further column can be omitted. The rest
         usually has full rank.
         """
         gram = self._gram()
@@ -68,9 +68,9 @@ class BucketSpace:
         small = gram[np.ix_(place, place)]
         inverse = np.zeros_like(gram)
         try:
-            solved = _inverse(small)  # fails where the rank is not full, or gives what is no inverse
+            solved = _inverse(small)  # fails if the rank is not full, or returns no inverse
             largest_error = np.abs(solved).max(initial=0.0) * len(small) * np.finfo(float).eps * counts.max()
-            probe = np.random.default_rng(0).normal(size=len(small))  # public: it only looks at the arithmetic
+            probe = np.random.default_rng(0).normal(size=len(small))  # public: it only tests the arithmetic
             missed = np.abs(small @ (solved @ probe) - probe).max(initial=0.0)
             if not (largest_error <= _TOLERANCE and missed <= _MISSED):
                 raise np.linalg.LinAlgError
@@ -91,7 +91,7 @@ class BucketSpace:
         return total
 
     def off(self, values: Float64Array) -> Float64Array:
-        """The part of the values that cancels in every bucket. The second pass takes away what rounding left."""
+        """The component of the values that cancels in every bucket. The second pass removes rounding errors."""
         for _ in range(2):
             at_slot = self._inverse @ self.sums(values)
             values = values - sum(at_slot[slots] for slots in self._slots)
@@ -110,10 +110,10 @@ class BucketSpace:
 
 
 def _inverse(matrix: Float64Array) -> Float64Array:
-    """The inverse of a positive definite matrix, block by block: products of matrices are what runs fastest.
+    """The inverse of a positive definite matrix, block by block, because products of matrices are fastest.
 
-    A matrix is positive definite where its first block and the other's Schur complement are, so `LinAlgError` from a
-    small block tells that this one is not.
+    A matrix is positive definite if its first block and the Schur complement of the other are, so `LinAlgError` from a
+    small block means that the matrix is not.
     """
     size = len(matrix)
     if size <= _SMALL_BLOCK:
@@ -133,7 +133,7 @@ def _inverse(matrix: Float64Array) -> Float64Array:
 
 @dataclass(frozen=True)
 class Guarded:
-    """Rows that are fit to be masked, and what was done to them; only the policy "allow" leaves `exposed` ones."""
+    """Rows that masks can hide, and how they were changed; only the policy "allow" leaves `exposed` rows."""
 
     buckets: UInt8Array
     kept: BoolArray
@@ -143,7 +143,7 @@ class Guarded:
     exposed: int
 
     def report(self) -> dict[str, Any]:
-        """What may be told: all of it follows from the buckets that are sent."""
+        """Return the facts that may be sent: all of them follow from the buckets that are sent."""
         return {
             "rows": int(self.kept.sum()),
             "rank": self.space.rank,
@@ -155,7 +155,7 @@ class Guarded:
 
 
 def guard_rows(buckets: UInt8Array, widths: Int64Array, policy: str, limit: float) -> Guarded:
-    """Make sure that no row's leverage is above the limit: refuse, merge buckets or drop rows, as the policy says."""
+    """Ensure that no row's leverage exceeds the limit: refuse, merge buckets or drop rows, according to the policy."""
     everyone = np.ones(len(buckets), dtype=np.bool_)
     found = _measured(buckets, everyone, widths, limit)
     if not found.exposed or policy == "allow":
@@ -164,7 +164,7 @@ def guard_rows(buckets: UInt8Array, widths: Int64Array, policy: str, limit: floa
         raise UnsupportedCombination(
             f"masks cannot hide {found.exposed} of {len(buckets)} labels: the bucket sums determine more than "
             f"{limit:g} of each (rank {found.space.rank})",
-            "use fewer buckets, more rows, or the guard merge or drop",
+            "lower max_bin, use more rows, or set guard to merge or drop",
         )
     return _merged(found, widths, limit) if policy == "merge" else _dropped(found, widths, limit)
 
@@ -177,7 +177,7 @@ def _measured(buckets: UInt8Array, kept: BoolArray, widths: Int64Array, limit: f
 
 
 def _merged(found: Guarded, widths: Int64Array, limit: float) -> Guarded:
-    """Merge neighbouring buckets until each holds enough rows; how many are enough is found by trying."""
+    """Merge neighbouring buckets until each holds enough rows, with increasing thresholds."""
     rows, least = len(found.buckets), 2
     while least <= 2 * rows:
         buckets = np.stack([_coarser(found.buckets[:, f], int(widths[f]), least) for f in range(len(widths))], axis=1)
@@ -189,7 +189,7 @@ def _merged(found: Guarded, widths: Int64Array, limit: float) -> Guarded:
 
 
 def _coarser(column: UInt8Array, width: int, least: int) -> UInt8Array:
-    """Runs of neighbouring buckets become one bucket, the fullest of the run, so that each holds `least` rows."""
+    """Merge runs of neighbouring buckets into the fullest of each run, so that each holds `least` rows."""
     counts = np.bincount(column, minlength=width)
     group = np.zeros(width, dtype=np.int64)
     held, number = 0, 0
@@ -199,7 +199,7 @@ def _coarser(column: UInt8Array, width: int, least: int) -> UInt8Array:
         if held >= least:
             held, number = 0, number + 1
     if held:
-        group[group == number] = max(number - 1, 0)  # what is left over joins the last run that is full
+        group[group == number] = max(number - 1, 0)  # the rest joins the last full run
     home = np.arange(width)
     for run in range(number + 1):
         members = np.flatnonzero(group == run)
@@ -209,7 +209,7 @@ def _coarser(column: UInt8Array, width: int, least: int) -> UInt8Array:
 
 
 def _dropped(found: Guarded, widths: Int64Array, limit: float) -> Guarded:
-    """Leave out the rows above the limit, again and again: without them, others stand more alone."""
+    """Drop rows above the limit repeatedly: without them the leverage of other rows grows."""
     kept, buckets = found.kept.copy(), found.buckets
     while found.exposed:
         stays = found.space.leverage() <= limit + _TOLERANCE
@@ -222,6 +222,4 @@ def _dropped(found: Guarded, widths: Int64Array, limit: float) -> Guarded:
 
 
 def _too_few(rows: int) -> EmptyTable:
-    return EmptyTable(
-        f"no mask can hide the labels of {rows} rows", "give the participant more rows, or use fewer buckets"
-    )
+    return EmptyTable(f"no mask can hide the labels of {rows} rows", "give the participant more rows, or lower max_bin")

@@ -1,4 +1,4 @@
-"""What `mal` sends. Two rounds carry data: extremes and ranges with the comparer, rows and model with the server."""
+"""Messages of `mal`. Two exchanges carry data: extremes with the comparer, rows and model with the server."""
 
 from __future__ import annotations
 
@@ -11,20 +11,18 @@ from veilboost.wire.message import ArraySpec, Message, Reveals
 
 @dataclass(frozen=True)
 class MalColumns(Message):
-    """Participant to server, with its word that it takes part: its columns' and labels' names and kinds."""
+    """Participant to server, when it joins: the names and types of its columns and labels."""
 
     reveals = (
-        Reveals(
-            "names and kinds of columns, the categories that it knows, and which columns have missing values", "server"
-        ),
-        Reveals("the classes of its labels, and which loss they ask for", "server"),
+        Reveals("names and types of columns, known categories, and which columns have missing values", "server"),
+        Reveals("the classes of its labels, and the loss that they imply", "server"),
     )
     schema: str
 
 
 @dataclass(frozen=True)
 class KeysRequest(Message):
-    """Participant to authority: the keys of this session."""
+    """Participant to authority: send the keys of this session."""
 
     reveals = ()
 
@@ -40,14 +38,14 @@ class SessionKeys(Message):
 
 @dataclass(frozen=True)
 class ComparisonKeyRequest(Message):
-    """Comparer to authority: the comparison key of this session."""
+    """Comparer to authority: send the comparison key of this session."""
 
     reveals = ()
 
 
 @dataclass(frozen=True)
 class ComparisonKey(Message):
-    """Authority to comparer: the comparison key alone."""
+    """Authority to comparer: only the comparison key."""
 
     reveals = (Reveals("the key that compares extremes in this session", "comparer"),)
     comparison: Annotated[UInt8Array, ArraySpec("uint8", 1)]
@@ -57,16 +55,18 @@ class ComparisonKey(Message):
 class EncryptedExtremes(Message):
     """Participant to comparer: lowest and highest value of every numeric column, (columns, 2, bytes).
 
-    `ciphertexts` can be compared, `values` are sealed for the other participants; `present` is 0 where a column holds
-    no value. The answer is over all of `participants`, once each of them has sent its own.
+    `ciphertexts` can be compared, `values` are encrypted for the other participants; `present` is 0 if a column has no
+    value. The answer covers all of `participants`; the comparer sends it when each of them has sent its own extremes.
     """
 
     reveals = (
         Reveals(
-            "the order of the participants' lowest and highest values, column by column, and whose each is", "comparer"
+            "for each column, the order of the participants' lowest and highest values, and whose they are", "comparer"
         ),
-        Reveals("of two such values, what the chosen order-revealing encryption tells beside their order", "comparer"),
-        Reveals("how many numeric columns there are, and which hold no value at a participant", "comparer"),
+        Reveals(
+            "what the chosen order-revealing encryption reveals about two such values besides their order", "comparer"
+        ),
+        Reveals("the number of numeric columns, and which of them have no value at a participant", "comparer"),
         Reveals("which participants train together", "comparer"),
     )
     ciphertexts: Annotated[UInt8Array, ArraySpec("uint8", 3)]
@@ -77,7 +77,7 @@ class EncryptedExtremes(Message):
 
 @dataclass(frozen=True)
 class GlobalExtremes(Message):
-    """Comparer to participant: the sealed lowest and highest value of all, (columns, 2, bytes)."""
+    """Comparer to participant: the encrypted global lowest and highest values, (columns, 2, bytes)."""
 
     reveals = (
         Reveals("the exact lowest and highest value of every numeric column over all participants", "participant"),
@@ -88,27 +88,27 @@ class GlobalExtremes(Message):
 
 @dataclass(frozen=True)
 class ExtremesMissing(Message):
-    """Comparer to participant: nothing was compared, for these participants have sent no extremes in time."""
+    """Comparer to participant: nothing was compared, because these participants sent no extremes in time."""
 
-    reveals = (Reveals("which participants the comparer has not heard from", "participant"),)
+    reveals = (Reveals("from which participants the comparer received no extremes", "participant"),)
     missing: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class RowsHeldBack(Message):
-    """Participant to server: no rows, for the comparer has not heard from these participants."""
+    """Participant to server: no rows, because the comparer received no extremes from these participants."""
 
-    reveals = (Reveals("which participants the comparer has not heard from", "server"),)
+    reveals = (Reveals("from which participants the comparer received no extremes", "server"),)
     missing: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class RowsRequest(Message):
-    """Server to participant: what all participants' columns are together; send your rows."""
+    """Server to participant: the combined schema of all participants; send your rows."""
 
     reveals = (
         Reveals(
-            "who takes part, and the categories, classes and missing values of all participants together", "participant"
+            "who takes part, and the combined categories, classes and missing values of all participants", "participant"
         ),
     )
     schema: str
@@ -120,13 +120,13 @@ class MaskedRows(Message):
     """Participant to server: every row's buckets (rows, columns), its masked labels (classes, rows), and the ranges."""
 
     reveals = (
-        Reveals("the bucket of every row in every column, after randomized response where epsilon is set", "server"),
+        Reveals("the bucket of every row in every column, after randomized response if epsilon is set", "server"),
         Reveals(
-            "labels under masks: the exact sum of labels in every bucket, and what follows from all these sums",
+            "labels under masks: the exact sum of labels in every bucket, and whatever follows from these sums",
             "server",
         ),
         Reveals("the exact lowest and highest value of every numeric column over all participants", "server"),
-        Reveals("how many rows a participant has, and how it guarded them", "server"),
+        Reveals("the number of rows of a participant, and how it guarded them", "server"),
     )
     buckets: Annotated[UInt8Array, ArraySpec("uint8", 2)]
     labels: Annotated[Float64Array, ArraySpec("float64", 2)]
@@ -150,4 +150,4 @@ MESSAGES: tuple[type[Message], ...] = (
 )
 
 
-SIDES = ("low", "high")  # each has keys of its own, as every column has
+EXTREMES = ("low", "high")  # each has its own keys, and so has every column

@@ -1,4 +1,4 @@
-"""The parameters of `mal`, and what leaves a participant under them, as privacy events. `max_bin` is its buckets."""
+"""Parameters of `mal`, and the releases of a participant as privacy events. `max_bin` is the number of buckets."""
 
 from __future__ import annotations
 
@@ -23,51 +23,54 @@ from veilboost.protocols.horizontal.schema import Schema
 from veilboost.protocols.mal.stumps import LOSSES
 from veilboost.types import Float32Array, Float64Array, Role, UInt8Array
 
-MOST_SLOTS = 256  # buckets travel as bytes
+MOST_SLOTS = 256  # buckets are sent as bytes
 FIXED = {"max_depth": 1, "binning": "width", "proposal": "global"}
 
 
 @dataclass(frozen=True)
 class MalOptions(ProtocolOptions):
-    """Noise on buckets, masks on labels, and how extremes are compared."""
+    """Noise on buckets, masks on labels, and the comparison of extremes."""
 
     epsilon: float = param(
-        4.0, "privacy of one column's bucket by randomized response; 0: no noise, buckets as they are", low=0
+        4.0, "epsilon of randomized response on one column's bucket; 0: no noise, true buckets", low=0
     )
     mask_scale: float = param(10.0, "size of the label masks, in units of the labels' spread", low=0, low_open=True)
     guard: str = param(
         "merge",
-        "rows whose label the masks cannot hide: merge their buckets, drop them, refuse the job, or allow it",
+        "what to do with rows whose label the masks cannot hide: merge their buckets, drop them, refuse the job, or "
+        "allow it",
         choices=("merge", "drop", "refuse", "allow"),
     )
     max_leverage: float = param(
-        0.3, "most of a label that the bucket sums may determine by themselves", low=0, high=0.99, low_open=True
+        0.3, "largest share of a label that the bucket sums may determine", low=0, high=0.99, low_open=True
     )
     ore: str = param("lewi_wu", "order-revealing encryption of extremes", choices=SCHEMES)
     ore_bits: int = param(64, "bits of an extreme that are compared: 64, or to save time 32 or 16", low=16, high=64)
     largest: float = param(
-        3e38, "agreed range: no value of a numeric column may be larger in size", low=0, high=sys.float_info.max
+        3e38, "agreed bound on the absolute value of numeric columns", low=0, high=sys.float_info.max
     )
-    least_participants: int = param(1, "participants that must be left for a model to be trained", low=1, high=100_000)
+    least_participants: int = param(1, "participants that must remain for a model to be trained", low=1, high=100_000)
 
 
 def refuse(config: TrainingConfig) -> None:
-    """What masks that cancel per bucket cannot do."""
+    """Raise for parameters that masks which cancel per bucket do not support."""
     options = MalOptions.from_dict(config.options)
     scheme_named(options.ore, options.ore_bits)
     if config.objective not in ("auto", *LOSSES):
         raise UnsupportedCombination(
-            f"mal needs hessians without labels, and objective {config.objective!r} has others",
-            f"use {', '.join(LOSSES)}",
+            f"mal needs hessians that do not depend on labels, unlike those of objective {config.objective!r}",
+            f"set objective to one of {', '.join(LOSSES)}",
         )
     if config.max_bin > MOST_SLOTS - 1:
-        raise UnsupportedCombination(f"mal has at most {MOST_SLOTS - 1} buckets", "lower max_bin")
+        raise UnsupportedCombination(
+            f"mal has at most {MOST_SLOTS - 1} buckets", f"set max_bin to at most {MOST_SLOTS - 1}"
+        )
     refuse_sampling(config, "mal")
     if config.scale_pos_weight != 1.0:
-        raise UnsupportedCombination("mal takes every row alike", "leave scale_pos_weight out")
+        raise UnsupportedCombination("mal does not support scale_pos_weight", "remove scale_pos_weight")
     if config.early_stopping_rounds is not None:
         raise UnsupportedCombination(
-            "mal has no validation rows, and early_stopping_rounds needs them", "set n_estimators alone"
+            "mal has no validation rows, which early_stopping_rounds needs", "set n_estimators instead"
         )
 
 
@@ -76,7 +79,7 @@ def _about(what: str, release: str, adjacency: Adjacency, adversary: str = "the 
 
 
 def bucket_event(column: int, categories: int, epsilon: float, content: str = "", rows: int | None = None) -> Event:
-    """One column's buckets. A record has one in every column, so its epsilon is that of all columns together."""
+    """The buckets of one column. A record has one in every column, so its epsilon is the sum over all columns."""
     about = _about("the bucket of every row in one column", f"buckets of column {column}", Adjacency.RECORD)
     if epsilon == 0:
         return ExactRelease(**about, content=content, rows=rows, bins=categories)
@@ -85,19 +88,19 @@ def bucket_event(column: int, categories: int, epsilon: float, content: str = ""
 
 
 def label_event(content: str = "", rows: int | None = None, bins: int | None = None) -> Event:
-    """Masks cancel in the sums, so no noise covers these."""
+    """Sums of labels. Masks cancel in them, so no noise protects them."""
     about = _about("the sum of labels in every bucket", "masked labels", Adjacency.LABEL)
     return ExactRelease(**about, content=content, rows=rows, bins=bins)
 
 
 def extremes_event(content: str = "") -> Event:
-    """The ends of columns, which no noise covers."""
-    what = "lowest and highest values, where they are this participant's"
-    return ExactRelease(**_about(what, "extremes", Adjacency.RECORD, "everybody who takes part"), content=content)
+    """The lowest and highest values of columns, without noise."""
+    what = "global lowest and highest values, if they are this participant's"
+    return ExactRelease(**_about(what, "extremes", Adjacency.RECORD, "everyone who takes part"), content=content)
 
 
 def plan(config: TrainingConfig, rows: int, role: Role, columns: int = 1) -> Sequence[Event]:
-    """What a participant would release of so many columns."""
+    """The releases of a participant with this number of columns."""
     epsilon = MalOptions.from_dict(config.options).epsilon
     buckets = (bucket_event(column, config.max_bin, epsilon) for column in range(columns))
     return (*buckets, label_event(), extremes_event())
@@ -106,7 +109,7 @@ def plan(config: TrainingConfig, rows: int, role: Role, columns: int = 1) -> Seq
 def perturb(
     buckets: UInt8Array, widths: Sequence[int], epsilon: float, randomness: JobRandomness, content: bytes
 ) -> UInt8Array:
-    """MAL Alg. 1, line 15: a bucket stays with probability e^eps / (e^eps + q - 1). The same rows draw alike."""
+    """MAL Alg. 1, line 15: a bucket stays with probability e^eps / (e^eps + q - 1). The same rows get equal noise."""
     if epsilon == 0:
         return buckets
     noisy = buckets.copy()
@@ -118,12 +121,12 @@ def perturb(
 
 
 def numeric_columns(schema: Schema) -> list[int]:
-    """Those that have a lowest and a highest value; categories have one bucket each instead."""
+    """Indices of the columns with a lowest and a highest value; each category has a bucket of its own instead."""
     return [at for at, info in enumerate(schema.columns) if info.categories is None]
 
 
 def cuts_of(schema: Schema, low: Float64Array, high: Float64Array, buckets: int) -> Sequence[Float32Array]:
-    """Cuts of all columns; a numeric column without any value (its low is NaN) has none."""
+    """Cut points of all columns; a numeric column without any value (its low is NaN) has none."""
     cuts: list[Float32Array] = []
     place = 0
     for info in schema.columns:

@@ -1,4 +1,4 @@
-"""A participant of `mal`: finds the ranges with the others, buckets and perturbs its rows, masks its labels."""
+"""The participant of `mal`: finds the ranges with the others, randomizes its buckets, masks its labels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from veilboost.model.share import ModelShare
 from veilboost.privacy.mechanism import gaussian
 from veilboost.protocols.horizontal.full_model import TrainedModel, block_with_cuts, from_message
 from veilboost.protocols.horizontal.roles import ParticipantContext, ParticipantRole
-from veilboost.protocols.horizontal.schema import Schema, describe, table_in_terms_of
+from veilboost.protocols.horizontal.schema import Schema, describe, encoded_table
 from veilboost.protocols.mal import messages, parameters
 from veilboost.protocols.mal.masks import BucketSpace, guard_rows
 from veilboost.types import Column, Float64Array, PartyName
@@ -28,13 +28,15 @@ from veilboost.wire.message import Done, Message
 
 
 class MalParticipant(ParticipantRole):
-    """Answers the server; sends the comparer its extremes, and asks the authority for keys, by channels of its own."""
+    """Answers the server; over its own channels it sends extremes to the comparer and gets keys from the authority."""
 
     def __init__(self, context: ParticipantContext) -> None:
         if context.table.weight is not None:
-            raise UnsupportedCombination("mal takes every row alike", "leave sample weights out")
+            raise UnsupportedCombination("mal does not support sample weights", "remove the sample-weight column")
         if context.held_out is not None:
-            raise UnsupportedCombination("mal has no validation rows", "leave them out, or use secagg")
+            raise UnsupportedCombination(
+                "mal does not support validation rows", "remove the share of validation rows, or use secagg"
+            )
         self._context = context
         self._options = parameters.MalOptions.from_dict(context.config.options)
         self._schema = describe(context.table, context.config.objective)
@@ -42,11 +44,11 @@ class MalParticipant(ParticipantRole):
         self._extremes = Extremes(numeric, self._options)
         self._keys: OreKeys | None = None
         self._answered: tuple[messages.RowsRequest, messages.MaskedRows] | None = None
-        self._part: ModelShare | None = None
+        self._share: ModelShare | None = None
 
     @property
     def share(self) -> ModelShare | None:
-        return self._part
+        return self._share
 
     def introduce(self) -> messages.MalColumns:
         return messages.MalColumns(self._schema.to_json())
@@ -59,21 +61,21 @@ class MalParticipant(ParticipantRole):
         raise UnexpectedMessage(f"{message.type_name()} is not a request to a participant")
 
     def _send_rows(self, request: messages.RowsRequest) -> Reply:
-        """Extremes to the comparer; when all have sent theirs and the ranges are back, the rows."""
+        """Send extremes to the comparer, and the rows when it has returned the ranges."""
         if self._answered is not None:
             if request != self._answered[0]:
-                # Other ranges would be other noise about the same rows.
-                raise UnexpectedMessage("rows are asked for again, in other terms")
+                # Other ranges would give new noise on the same rows.
+                raise UnexpectedMessage("rows were requested again with other terms")
             return self._answered[1]
         if self._context.party not in request.participants:
-            raise UnexpectedMessage("rows are asked for a job without this participant")
+            raise UnexpectedMessage("rows were requested for a group without this participant")
         if len(set(request.participants)) != len(request.participants):
             raise MalformedMessage("a participant is named twice")
         schema = Schema.from_json(request.schema)
         if self._keys is None:
             self._keys = self._ask_for_keys()
-        shown = content_digest(self._context.randomness, self._extremes.values)
-        self._context.account.spend(parameters.extremes_event(shown.hex()))
+        digest = content_digest(self._context.randomness, self._extremes.values)
+        self._context.account.spend(parameters.extremes_event(digest.hex()))
         sent = self._extremes.encrypted(self._keys, self._context.randomness, request.participants)
         pending = self._context.helpers.send({"comparer": sent})["comparer"]
         return lambda: self._rows_once_compared(request, schema, pending())
@@ -81,7 +83,7 @@ class MalParticipant(ParticipantRole):
     def _ask_for_keys(self) -> OreKeys:
         answer = self._context.helpers.ask({"authority": messages.KeysRequest()}, messages.SessionKeys)["authority"]
         if len(answer.master) != KEY_BYTES or len(answer.comparison) != KEY_BYTES:
-            raise MalformedMessage("the authority's keys have another size")
+            raise MalformedMessage("the authority's keys have the wrong size")
         return OreKeys(answer.master.tobytes(), answer.comparison.tobytes())
 
     def _rows_once_compared(self, request: messages.RowsRequest, schema: Schema, answer: Message) -> Message:
@@ -95,7 +97,7 @@ class MalParticipant(ParticipantRole):
 
     def _masked(self, schema: Schema, ranges: Float64Array) -> messages.MaskedRows:
         config, options, context = self._context.config, self._options, self._context
-        columns, label = table_in_terms_of(context.table, schema)
+        columns, label = encoded_table(context.table, schema)
         cuts = parameters.cuts_of(schema, ranges[:, 0], ranges[:, 1], config.max_bin)
         block = block_with_cuts(columns, len(label), cuts, schema.missing, config, context.threads)
         if block.layout.widest > parameters.MOST_SLOTS:
@@ -106,13 +108,15 @@ class MalParticipant(ParticipantRole):
         buckets = block.shared_bins.bins[0]
         content = content_digest(context.randomness, repr(options), widths, buckets, label)
         noisy = parameters.perturb(buckets, widths.tolist(), options.epsilon, context.randomness, content)
-        with blas_threads(1):  # the matrices are small: threads would only wait for each other
+        with blas_threads(1):  # the matrices are too small for several threads
             guarded = guard_rows(noisy, widths, options.guard, options.max_leverage)
             labels = _label_rows(schema, label)[:, guarded.kept]
             masks = self._masks(guarded.space, labels, content)
-        shown, told = enumerate(widths.tolist()), (content.hex(), context.table.rows)
-        events = [parameters.bucket_event(at, width, options.epsilon, *told) for at, width in shown if width > 1]
-        context.account.spend(*events, parameters.label_event(*told, int(widths.sum())))
+        columns_sent, release = enumerate(widths.tolist()), (content.hex(), context.table.rows)
+        events = [
+            parameters.bucket_event(at, width, options.epsilon, *release) for at, width in columns_sent if width > 1
+        ]
+        context.account.spend(*events, parameters.label_event(*release, int(widths.sum())))
         return messages.MaskedRows(
             guarded.buckets, labels + masks, ranges[:, 0], ranges[:, 1], json.dumps(guarded.report())
         )
@@ -125,23 +129,26 @@ class MalParticipant(ParticipantRole):
 
     def _keep(self, message: TrainedModel) -> Done:
         if self._answered is None:
-            raise UnexpectedMessage("a model came before rows were asked for")
-        self._part = from_message(message)
+            raise UnexpectedMessage("a model arrived before rows were requested")
+        self._share = from_message(message)
         return Done()
 
 
 def _label_rows(schema: Schema, label: Float64Array) -> Float64Array:
-    """Labels as sums need them: numbers (1, rows), or one row of zeros and ones per class."""
+    """Return labels for sums: numbers (1, rows), or one row of zeros and ones per class."""
     if schema.objective != "multiclass":
         if schema.objective == "binary" and not np.isin(label, (0.0, 1.0)).all():
-            raise MalformedMessage("the job takes labels for 0 and 1 that are not")
+            raise MalformedMessage("the job needs labels 0 and 1, but this participant has others")
         return label[None, :]
     check_labels(np.arange(schema.kinds, dtype=np.float64), "multiclass")
     return (label[None, :] == np.arange(schema.kinds)[:, None]).astype(np.float64)
 
 
 class Extremes:
-    """Lowest and highest values of numeric columns, encrypted to be compared, sealed for others; NaN where none is."""
+    """Lowest and highest values of numeric columns, encrypted for comparison and for other participants.
+
+    Columns without a value have NaN.
+    """
 
     def __init__(self, columns: Sequence[Column], options: parameters.MalOptions) -> None:
         self._options = options
@@ -154,38 +161,39 @@ class Extremes:
         self._present = ~np.isnan(self.values[:, 0])
         if bool((np.abs(self.values[self._present]) > options.largest).any()):
             raise InvalidParameter(
-                "a value is outside the range that the participants agreed on (largest)",
-                "look for a wrong value, or agree on a larger range",
+                f"the absolute value of a number exceeds the agreed bound (largest={options.largest:g})",
+                "correct the value, or agree on a larger value of the option largest",
             )
 
     def encrypted(
         self, keys: OreKeys, randomness: JobRandomness, participants: tuple[PartyName, ...]
     ) -> messages.EncryptedExtremes:
-        """The same ciphertexts whenever they are asked for, whoever takes part."""
+        """Return the encrypted extremes: the same ciphertexts for every request and every group."""
         count = len(self.values)
         ciphertexts = np.zeros((count, 2, self._scheme.size), dtype=np.uint8)
         sealed = np.zeros((count, 2, SEALED_BYTES), dtype=np.uint8)
         random = Pool(randomness.for_request("mal", "extremes", keys.master, self.values.tobytes()))
         for at in np.flatnonzero(self._present).tolist():
-            for side, value in enumerate(self.values[at].tolist()):
-                own = keys.for_purpose(at, messages.SIDES[side])
-                ciphertexts[at, side] = np.frombuffer(self._scheme.encrypt(own, self._ordered(value), random), np.uint8)
-                sealed[at, side] = np.frombuffer(seal_value(own, value, random), np.uint8)
+            for end, value in enumerate(self.values[at].tolist()):
+                own = keys.for_purpose(at, messages.EXTREMES[end])
+                ciphertexts[at, end] = np.frombuffer(self._scheme.encrypt(own, self._ordered(value), random), np.uint8)
+                sealed[at, end] = np.frombuffer(seal_value(own, value, random), np.uint8)
         return messages.EncryptedExtremes(ciphertexts, sealed, self._present.astype(np.uint8), participants)
 
     def within(self, keys: OreKeys, answer: messages.GlobalExtremes) -> Float64Array:
-        """The extremes of all, (columns, 2), which must enclose the own ones.
+        """Return the global extremes, (columns, 2), which must enclose this participant's own.
 
-        The comparer cannot seal a value: it can only give back a wrong participant's, and whose lies beyond it sees so.
+        The comparer cannot encrypt a value: it can only return that of a wrong participant, which a participant with a
+        more extreme value detects.
         """
         shape = (*self.values.shape, SEALED_BYTES)
         if answer.values.shape != shape or answer.present.shape != self._present.shape:
             raise MalformedMessage("the comparer answered for other columns")
         found = np.full(self.values.shape, np.nan)
         for at in np.flatnonzero(answer.present).tolist():
-            for side in range(2):
-                sealed = answer.values[at, side].tobytes()
-                found[at, side] = read_value(keys.for_purpose(at, messages.SIDES[side]), sealed)
+            for end in range(2):
+                sealed = answer.values[at, end].tobytes()
+                found[at, end] = read_value(keys.for_purpose(at, messages.EXTREMES[end]), sealed)
         for at in np.flatnonzero(self._present | (answer.present != 0)).tolist():
             self._check(found[at].tolist(), self.values[at].tolist() if self._present[at] else None)
         return found
@@ -193,7 +201,7 @@ class Extremes:
     def _check(self, found: list[float], own: list[float] | None) -> None:
         inconsistent = MalformedMessage(
             "the comparer's answer contradicts this participant's own values",
-            "do not train on this: ask whoever runs the comparer",
+            "stop the job and contact the operator of the comparer",
         )
         if any(math.isnan(value) for value in found):
             raise inconsistent
@@ -202,8 +210,8 @@ class Extremes:
             raise inconsistent
         if max(abs(value) for value in found) > self._options.largest:
             raise InvalidParameter(
-                "an extreme of another participant is outside the range that all agreed on (largest)",
-                "ask the participants for wrong values, or agree on a larger range",
+                f"an extreme of another participant exceeds the agreed bound (largest={self._options.largest:g})",
+                "ask the participants to check their values, or agree on a larger value of the option largest",
             )
 
     def _ordered(self, value: float) -> int:

@@ -1,4 +1,4 @@
-"""The server of `mal`: collects masked rows once, trains trees of depth 1 on them, and gives the model to all."""
+"""The server of `mal`: collects masked rows once, trains trees of depth 1 on them, and sends the model to all."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from veilboost.boost.columns import ColumnBlock
 from veilboost.boost.objective import Objective, objective_of
 from veilboost.errors import EmptyTable, LabelOutOfRange, MalformedMessage, PeerUnreachable
 from veilboost.model.share import SplitRecords, TrainingOutcome
-from veilboost.protocols.horizontal.full_model import bare_block, make_whole, to_message
-from veilboost.protocols.horizontal.roles import ServerContext, ServerRole, ask_those_there, introduction
+from veilboost.protocols.horizontal.full_model import block_of_bins, full_model, to_message
+from veilboost.protocols.horizontal.roles import ServerContext, ServerRole, ask_reachable, introduction
 from veilboost.protocols.horizontal.schema import Schema, unify
 from veilboost.protocols.mal import messages
 from veilboost.protocols.mal.parameters import MalOptions, cuts_of, numeric_columns
@@ -21,11 +21,11 @@ from veilboost.protocols.mal.stumps import Stumps, sums_by_slot
 from veilboost.types import AnyArray, Float64Array, PartyName
 from veilboost.wire.message import Done, Message
 
-_ROUNDING = 1e-4  # how far from a whole number a sum of 0/1 labels may lie, its masks added up
+_ROUNDING = 1e-4  # allowed deviation of a sum of masked 0/1 labels from an integer
 
 
 class MalServer(ServerRole):
-    """Two requests to every participant: its rows, and here is the model. Who is lost on the way is left out."""
+    """Sends every participant two requests: one for its rows, one with the model. Lost participants are omitted."""
 
     def __init__(self, context: ServerContext) -> None:
         self._context = context
@@ -34,30 +34,30 @@ class MalServer(ServerRole):
 
     def train(self) -> TrainingOutcome:
         context, config = self._context, self._context.config
-        told = {name: introduction(each, messages.MalColumns, name) for name, each in context.introductions.items()}
-        schema = unify({name: Schema.from_json(each.schema) for name, each in told.items()}, config.objective)
+        joined = {name: introduction(each, messages.MalColumns, name) for name, each in context.introductions.items()}
+        schema = unify({name: Schema.from_json(each.schema) for name, each in joined.items()}, config.objective)
         rows = self._collect(schema)
         block, label_sums, reports = self._pool(schema, rows)
         objective = objective_of(schema.objective, config, max(2, schema.kinds))
         base = self._base(objective, block, label_sums)
         grown = Stumps(block, label_sums, base, objective, config, context.threads)
         grown.train(context.watcher)
-        share = make_whole("mal", schema, grown.trees, base, SplitRecords.of(grown.rules), config)
+        share = full_model("mal", schema, grown.trees, base, SplitRecords.of(grown.rules), config)
         self._ask(rows, to_message(share), Done)
         return TrainingOutcome(share, grown.history, reports, self._dropped)
 
     def _base(self, objective: Objective, block: ColumnBlock, label_sums: Float64Array) -> Float64Array:
-        """The margin before the first tree: labels add up over the buckets of the first column."""
+        """Return the margin before the first tree, from the sum of labels over the buckets of the first column."""
         start = 0.0
         if objective.name != "multiclass":
             start = float(label_sums[0, : block.layout.offsets[1]].sum()) / block.rows
         return objective.base_margin(np.array([start]), None, self._context.config.base_score)
 
     def _ask(self, names: Iterable[PartyName], message: Message, *kinds: type[Message]) -> dict[PartyName, Any]:
-        return ask_those_there(self._context.participants, dict.fromkeys(names, message), self._dropped, *kinds)
+        return ask_reachable(self._context.participants, dict.fromkeys(names, message), self._dropped, *kinds)
 
     def _collect(self, schema: Schema) -> dict[PartyName, messages.MaskedRows]:
-        """Everybody's rows. Where the comparer waited for somebody in vain, once more without those."""
+        """Collect the rows of all participants. If the comparer misses some, repeat without them."""
         group = self._context.participants.names
         while True:
             self._check_left(group)
@@ -73,30 +73,30 @@ class MalServer(ServerRole):
             left = tuple(name for name in group if name not in self._dropped)
             if left == group or len(held_back) < len(answers):
                 raise MalformedMessage(
-                    "the comparer told participants different things",
-                    "do not train on this: ask whoever runs the comparer",
+                    "the comparer sent participants different answers",
+                    "stop the job and contact the operator of the comparer",
                 )
             group = left
 
     def _check_left(self, left: Sized) -> None:
         if len(left) < self._options.least_participants or not left:
             raise PeerUnreachable(
-                f"{len(left)} participants are left, and the job needs {max(1, self._options.least_participants)}",
+                f"{len(left)} participants are left, but the job needs {max(1, self._options.least_participants)}",
                 "; ".join(self._dropped.values()) or "start more participants",
             )
 
     def _pool(
         self, schema: Schema, rows: Mapping[PartyName, messages.MaskedRows]
     ) -> tuple[ColumnBlock, Float64Array, dict[PartyName, dict[str, Any]]]:
-        """All rows together, the sums of their labels per bucket, and what participants report."""
+        """Return all rows, the sums of their labels per bucket, and the reports of participants."""
         first = next(iter(rows.values()))
         numeric = len(numeric_columns(schema))
         for name, each in rows.items():
             ends = (each.low, first.low), (each.high, first.high)
             if len(each.low) != numeric or not all(np.array_equal(*pair, equal_nan=True) for pair in ends):
                 raise MalformedMessage(
-                    f"{name} was told other ranges than the other participants",
-                    "do not train on this: ask whoever runs the comparer",
+                    f"{name} received other ranges than the other participants",
+                    "stop the job and contact the operator of the comparer",
                 )
         whole = self._block(schema, first, np.concatenate([each.buckets for each in rows.values()]))
         widths = whole.layout.widths
@@ -115,11 +115,11 @@ class MalServer(ServerRole):
     def _block(self, schema: Schema, ranges: messages.MaskedRows, buckets: AnyArray) -> ColumnBlock:
         config = self._context.config
         cuts = cuts_of(schema, ranges.low, ranges.high, config.max_bin)
-        return bare_block(schema, cuts, config, buckets, self._context.threads)
+        return block_of_bins(schema, cuts, config, buckets, self._context.threads)
 
 
 def _checked_sums(name: PartyName, schema: Schema, block: ColumnBlock, sums: Float64Array) -> Float64Array:
-    """The sums as whole numbers, which those of zeros and ones are; here masks that do not cancel are found out."""
+    """Round sums of zeros and ones to integers; raise if the masks of a participant do not cancel."""
     if schema.objective == "regression":
         return sums
     whole = np.rint(sums)

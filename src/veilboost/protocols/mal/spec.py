@@ -1,4 +1,4 @@
-"""What `mal` is and claims."""
+"""The spec of `mal`."""
 
 from __future__ import annotations
 
@@ -21,40 +21,41 @@ _of_participant = partial(Protection, victim="participant", adversary="the serve
 SPEC = ProtocolSpec(
     name="mal",
     setting="horizontal",
-    summary="rows by bucket under randomized response, labels under masks that cancel, trees of depth 1, two rounds",
+    summary="participants send randomized buckets and masked labels once; the server trains trees of depth 1",
     source="MAL (Zha, Lin, Huang, Liu)",
     statement=Statement(
         (
             _of_participant(
                 data="labels",
                 status=Status.BROKEN,
-                why="sums of labels per bucket are equations about single labels: with few rows for each equation "
-                "linear programming finds all labels, and with more rows still most of them",
+                why="sums of labels per bucket are equations in the individual labels: with few rows per equation "
+                "linear programming recovers all labels, and with more rows still most of them",
             ),
             _of_participant(
                 data="features, many buckets",
                 status=Status.HEURISTIC,
-                why="each column's bucket has epsilon-local privacy, a record of d columns only d times epsilon; of "
-                "64 buckets at epsilon 4 fewer than half of those sent are the true ones",
+                why="the bucket of each column is epsilon-locally private, a record of d columns only at d times "
+                "epsilon; with 64 buckets at epsilon 4 fewer than half of the buckets sent are the true ones",
             ),
             _of_participant(
                 data="features, few buckets",
                 status=Status.BROKEN,
-                why="of fewer than some forty buckets at epsilon 4 most of those sent are the true ones: 78 of 100 "
-                "where there are 16",
+                why="with fewer than about forty buckets at epsilon 4 most of the buckets sent are the true ones: 78 "
+                "of 100 with 16 buckets",
             ),
             _of_participant(
                 data="lowest and highest values",
                 adversary="the comparer",
                 status=Status.HEURISTIC,
-                why="the comparer orders ciphertexts and learns whose extreme is larger, and by the default encryption "
-                "the first byte in which two differ; with any one participant's help it reads them all",
+                why="the comparer orders ciphertexts and learns whose extreme is larger and, with the default "
+                "encryption, the first byte in which two extremes differ; if it colludes with any participant, it "
+                "reads all extremes",
             ),
             _of_participant(
-                data="the lowest and highest value of all",
+                data="the global lowest and highest value",
                 adversary="the server and every participant",
                 status=Status.UNPROTECTED,
-                why="the two ends of every column are somebody's exact values, and everybody is told them",
+                why="the two ends of every column are exact values of some participant, and everyone receives them",
             ),
         )
     ),
@@ -78,13 +79,13 @@ SPEC = ProtocolSpec(
         once_there=("participants", "extremes", "rows", "table", "sorted"),
         options={"guard": "allow"},
     ),
-    # The server has everyone's bins, one by one and in pairs, and grows the trees.
+    # The server keeps the bins of all participants, singly and in pairs, and grows the trees.
     memory=lambda job, columns: Needs(here=Room(job.rows * 4.0 * columns, job.rows * 40.0)),
     relative_cost=3,
     evidence=(
         Evidence("participant", "labels", "mal_labels", True),
         Evidence("participant", "features", "mal_buckets", True),
         Evidence("participant", "lowest and highest values", "mal_extremes", False),
-        Evidence("participant", "the lowest and highest value of all", "mal_ends", True),
+        Evidence("participant", "the global lowest and highest value", "mal_ends", True),
     ),
 )

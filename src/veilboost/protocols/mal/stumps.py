@@ -1,9 +1,9 @@
-"""Boosted trees of depth 1 from rows' bins and sums of their labels: single labels are never needed.
+"""Boosted trees of depth 1 from the bins of rows and sums of labels, without individual labels.
 
-The gradients of the losses here are an increasing function of the margin less the label, and their hessians do not
-depend on the label. So a bin's sum of gradients is the sum of what its rows' margins give, less the sum of its rows'
-labels, and the latter is the same in every round. One split a tree needs no level loop: `boost/grower.py` would take
-twice as long for a thousand rows.
+The gradients of these losses are an increasing function of the margin minus the label, and their hessians do not
+depend on the label. So the sum of gradients of a bin is a sum over the margins of its rows minus the sum of their
+labels, which is the same in every round. One split per tree needs no level loop: `boost/grower.py` would take twice as
+long for a thousand rows.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from veilboost.fixedpoint import MAX_BITS, Scale, choose_scale, to_fixed
 from veilboost.types import AnyArray, BoolArray, Float32Array, Float64Array, Int32Array, Int64Array
 
 LOSSES = ("binary", "multiclass", "regression")
-MOST_CELLS = 1 << 10  # of a pair: all pairs' words together should stay in the first cache
-MOST_BITS = 22  # of gradients: with more, words overflow after so few rows that nothing is won
+MOST_CELLS = 1 << 10  # of a pair, so that the words of all pairs stay in the first-level cache
+MOST_BITS = 22  # of gradients; with more, words overflow after too few rows to gain anything
 
 
 class Stumps:
-    """Trees of one split each (or none), their rules by (tree, node 0), and how training went.
+    """Trees of one split each (or none), their rules by (tree, node 0), and the training history.
 
-    They are boosted from the bins of `block` and the margin `base` (K,) before the first tree; `label_sums` (K, slots)
-    has of every slot the sum of its labels, or how many of its rows are of each class.
+    They are boosted from the bins of `block` and the margin `base` (K,) before the first tree. `label_sums` (K, slots)
+    holds the sum of labels of every slot, or the number of its rows in each class.
     """
 
     def __init__(
@@ -55,9 +55,9 @@ class Stumps:
         self._label_size = float((np.abs(label_sums) / np.maximum(counts, 1)).max(initial=0.0))
         self._gradients = np.empty((*self._margin.shape, 2), dtype=np.int32)
         self._roots = RowGroups.root(np.arange(block.rows, dtype=np.int32), len(base))
-        # A label that is no class, and for numbers is zero: what is left of g is what the margin alone gives.
+        # With a label of no class, or zero for numbers, g depends on the margin alone.
         self._unlabelled = np.full(block.rows, -1.0 if objective.name == "multiclass" else 0.0)
-        # What is left of g is then a probability: never negative.
+        # This g is a probability, so it is never negative.
         quick = objective.name in ("binary", "multiclass") and config.gradient_bits <= MOST_BITS
         self._pairs = (
             ColumnPairs(block, block.shared_bins.bins[0]) if quick and config.colsample_bytree == 1.0 else None
@@ -66,14 +66,14 @@ class Stumps:
     def train(self, watcher: Watcher | None = None) -> None:
         """Boost `config.n_estimators` rounds."""
         for number in range(self._config.n_estimators):
-            began = time.perf_counter()
+            started = time.perf_counter()
             self._grow(sample_columns([self._block.layout.features], number, self._config)[0])
-            self.history.append(RoundResult(number, time.perf_counter() - began, None))
+            self.history.append(RoundResult(number, time.perf_counter() - started, None))
             if watcher is not None:
                 watcher(self.history[-1])
 
     def _grow(self, columns: Int32Array | None) -> None:
-        """One round: MAL Alg. 3, lines 3 to 12, for every class."""
+        """Grow one round: MAL Alg. 3, lines 3 to 12, for every class."""
         config, scale = self._config, self._update_gradients()
         block, label_sums, trees = self._block, self._label_sums, self.trees
         if columns is not None:
@@ -105,11 +105,11 @@ class Stumps:
             begin, width = int(block.layout.offsets[feature]), int(block.layout.widths[feature])
             left = split.left[0, :width] == 1
             at_left = sums[tree, begin : begin + width][left].sum(axis=0)
-            sides = np.stack((at_left, whole[tree] - at_left))
-            weight = self._weights(sides, scale)
+            children = np.stack((at_left, whole[tree] - at_left))
+            weight = self._weights(children, scale)
             rule = block.rules_of(split, bins, np.zeros(1, dtype=np.int64))[0]
             self.rules[len(trees), 0] = in_all_columns(rule, columns)
-            trees.append(_stump(weight, gain, cover, sides[:, 1] * scale.h_unit))
+            trees.append(_stump(weight, gain, cover, children[:, 1] * scale.h_unit))
             self._move(bins.bins[0], feature, left, weight, tree)
 
     def _weights(self, totals: Int64Array, scale: Scale) -> Float32Array:
@@ -121,7 +121,7 @@ class Stumps:
         kernel(bins, feature, step, self._margin[tree], self._threads)
 
     def _update_gradients(self) -> Scale:
-        """What the margins alone give of g, and h, on the grid."""
+        """Update h and the part of g that depends on the margins alone, on the grid."""
         objective = self._objective
         if objective.name == "binary" and objective.order == "second":
             scale = choose_scale(1.0, 0.25, 1.0, self._config.gradient_bits)
@@ -132,7 +132,7 @@ class Stumps:
         g, h = objective.gradients(self._margin, self._unlabelled, None)
         g_bound, h_bound = objective.bounds(1.0, g, h)
         bits = self._config.gradient_bits
-        if objective.name == "regression":  # margins alone say little about the size of labels
+        if objective.name == "regression":  # margins alone do not bound the labels
             g_bound, bits = max(g_bound, self._label_size), MAX_BITS
         scale = choose_scale(g_bound, h_bound, 1.0, bits)
         self._gradients = to_fixed(g, h, scale)
@@ -140,7 +140,7 @@ class Stumps:
 
 
 class ColumnPairs:
-    """Columns taken two at a time, where every round sums all rows: half the additions, to the same sums."""
+    """Pairs of columns, for rounds that sum all rows: half as many additions for the same sums."""
 
     def __init__(self, block: ColumnBlock, bins: AnyArray) -> None:
         widths: list[int] = block.layout.widths.tolist()
@@ -149,13 +149,13 @@ class ColumnPairs:
         cells: list[AnyArray] = []
         at = 0
         while at < len(widths):
-            together = at + 1 < len(widths) and widths[at] * widths[at + 1] <= MOST_CELLS
+            paired = at + 1 < len(widths) and widths[at] * widths[at + 1] <= MOST_CELLS
             own = bins[:, at].astype(np.uint16)
-            if (own >= widths[at]).any() or (together and (bins[:, at + 1] >= widths[at + 1]).any()):
-                raise IndexError("a row lies in a bin that its column has not")
-            cells.append(own * np.uint16(widths[at + 1]) + bins[:, at + 1] if together else own)
-            found.append((widths[at], widths[at + 1] if together else 0))
-            at += 2 if together else 1
+            if (own >= widths[at]).any() or (paired and (bins[:, at + 1] >= widths[at + 1]).any()):
+                raise IndexError("a row is in a bin that its column does not have")
+            cells.append(own * np.uint16(widths[at + 1]) + bins[:, at + 1] if paired else own)
+            found.append((widths[at], widths[at + 1] if paired else 0))
+            at += 2 if paired else 1
         self._cells = np.stack(cells, axis=1).astype(np.uint16)
         self._widths = np.array(found, dtype=np.int32)
 
@@ -168,12 +168,12 @@ class ColumnPairs:
 
 
 def _columns(block: ColumnBlock) -> Iterator[tuple[AnyArray, int]]:
-    """Every column's bins, and how many there are."""
+    """The bins of every column, and their number."""
     return zip(block.shared_bins.bins[0].T, block.layout.widths.tolist(), strict=True)
 
 
 def sums_by_slot(block: ColumnBlock, values: Float64Array) -> Float64Array:
-    """Sums of (K, rows) values over the rows of every slot: (K, slots)."""
+    """Return the sums (K, slots) of values (K, rows) over the rows of every slot."""
     sums = np.empty((len(values), block.layout.slots))
     for at, row in enumerate(values):
         sums[at] = np.concatenate([np.bincount(column, row, width) for column, width in _columns(block)])

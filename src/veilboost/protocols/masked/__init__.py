@@ -1,1 +1,1 @@
-"""`masked`: MaskedXGBoost. Gradients hidden by noise that mostly lies in the null space of the splitting vectors."""
+"""`masked`: MaskedXGBoost. Gradients are masked by noise mostly in the null space of the split vectors."""

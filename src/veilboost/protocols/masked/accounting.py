@@ -1,10 +1,10 @@
-"""What `masked` releases, as privacy events, and from budgets to the numbers a person wants to see before a job.
+"""The releases of `masked` as privacy events, and the noise that results from budgets.
 
-Events say what is true of each release, and what the paper's formulas claim.
+Events hold the true cost of each release, and what the paper's formulas claim.
 
-Against the passive party that made the masks no noise counts: it projects off their span, and vectors under two masks
-together give the gradients exactly. So that release is booked as exact, with the paper's claim beside it; as Gaussian
-it is booked only against somebody who sees the vectors and not the masks.
+The noise does not count against the passive party that made the masks: it projects off their span, and vectors under
+two masks together give the gradients exactly. So that release is booked as exact, with the paper's claim beside it. It
+is booked as Gaussian only against an outsider that sees the vectors but not the masks.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from veilboost.protocols.masked.theorems import advanced_share, epsilon_of, kapp
 from veilboost.types import Role
 
 _SUMS = "exact sums of gradients and hessians of every node of a level"
-_STACKED = "gradients under masks, to the party that made them: projection and stacking off span(B) show them"
+_STACKED = "gradients under masks, to the party that made them: projection and stacking off span(B) reveal them"
 _NOISED = "gradients and hessians under masks, one vector for each candidate"
-OUTSIDER = "somebody who sees the noised vectors and not the masks"
+OUTSIDER = "an outsider who sees the noised vectors but not the masks"
 _EVERYONE = ""
 
 
@@ -50,33 +50,37 @@ def vectors_events(
     count: int = 1,
     first: bool = True,
 ) -> list[Event]:
-    """The noised vectors of a level, or of one message of those that it takes, of which the first carries the claim.
+    """The noised vectors of a level, or of one of its messages, of which the first holds the paper's claim.
 
-    `rows`: of the largest node. `candidates`: of one; nodes in several messages count as if a person stood in each.
+    `rows`: of the largest node. `candidates`: of one node; nodes in several messages count as if each contained the
+    record.
     """
-    told = {"release": f"round {number} level {depth} vectors to {maker}", "content": content, "count": count}
+    release = {"release": f"round {number} level {depth} vectors to {maker}", "content": content, "count": count}
     claim = _claim(noise, config, rows, count) if first else {}
-    exact = ExactRelease(**_about(_STACKED, Adjacency.LABEL, maker, **told, **claim))
+    exact = ExactRelease(**_about(_STACKED, Adjacency.LABEL, maker, **release, **claim))
     if noise.options.noise_off:
         return [exact]
     label = noise.options.budget == "label"
-    vectors = candidates * (1 if label or config.order == "first" else 2)  # a label moves no hessian of its own
-    about = _about(_NOISED, Adjacency.LABEL if label else Adjacency.VECTOR, OUTSIDER, **told)
+    vectors = candidates * (1 if label or config.order == "first" else 2)  # a label does not change its own hessian
+    about = _about(_NOISED, Adjacency.LABEL if label else Adjacency.VECTOR, OUTSIDER, **release)
     return [exact, Gaussian(math.sqrt(noise.energy_of(rows) * vectors), **about)]
 
 
 def masks_event(noise: Noise, number: int, depth: int, candidates: int, content: str = "", count: int = 1) -> Event:
-    """The masks of a level: Theorem 3 bounds what one mask tells about one bit, nothing bounds a person's record."""
-    what = f"noise vectors for up to {candidates} candidates of each node; their law depends on who is left of a cut"
-    told = {"release": f"round {number} level {depth} masks", "content": content, "count": count}
+    """The masks of a level: Theorem 3 bounds what one mask reveals about one bit; a record has no bound."""
+    what = (
+        f"noise vectors for up to {candidates} candidates of each node; their distribution depends on which rows are "
+        "left of a split"
+    )
+    release = {"release": f"round {number} level {depth} masks", "content": content, "count": count}
     claim = {"paper_epsilon": noise.options.eps_pp * count, "paper_delta": noise.delta_pp * count}
     unclaimed = noise.options.noise_off or noise.options.by_hand
-    about = _about(what, Adjacency.PASSIVE_RECORD, "the active party", **told, **({} if unclaimed else claim))
+    about = _about(what, Adjacency.PASSIVE_RECORD, "the active party", **release, **({} if unclaimed else claim))
     return ExactRelease(**about)
 
 
 def _claim(noise: Noise, config: TrainingConfig, rows: int, count: int) -> dict[str, Any]:
-    """Theorem 2's epsilon and delta of one step, for all `count` of them by basic composition."""
+    """Theorem 2's epsilon and delta for `count` steps, by basic composition."""
     options = noise.options
     if noise.options.noise_off or options.budget == "label":
         return {}
@@ -89,7 +93,7 @@ def _claim(noise: Noise, config: TrainingConfig, rows: int, count: int) -> dict[
 
 
 def plan(config: TrainingConfig, rows: int, role: Role, columns: int = 1) -> Sequence[Event]:
-    """What a party of this role would release over the whole job, to or by one passive party of so many columns."""
+    """The releases of a party of this role over the whole job, to or by one passive party with this many columns."""
     noise = Noise.of(config, rows, config.max_bin * columns)
     levels = config.n_estimators * config.max_depth
     if role == Role.PASSIVE:
@@ -99,12 +103,12 @@ def plan(config: TrainingConfig, rows: int, role: Role, columns: int = 1) -> Seq
 
 
 def numbers_per_node(rows: int, candidates: int, vectors: int) -> int:
-    """How many numbers a node's split costs: (l W + 2 l) n + l (appendix F)."""
+    """The numbers sent for the split of a node: (l W + 2 l) n + l (appendix F)."""
     return (candidates * vectors + 2 * candidates) * rows + candidates
 
 
 def calibrate(request: CalibrationRequest) -> Mapping[str, Any]:
-    """The noise at the root of a job's first tree, for a candidate that sends half of the rows left."""
+    """Return the noise at the root of a job's first tree, for a candidate that sends half of the rows left."""
     budgets = {
         "eps_ap": request.epsilon_active,
         "delta_ap": request.delta_active,
@@ -124,7 +128,7 @@ def calibrate(request: CalibrationRequest) -> Mapping[str, Any]:
     half = max(request.rows // 2, 1)
     sigma2 = float(noise.sigma2([half], request.rows)[0])
     spread = kappa(half, sigma2)
-    # The first root of a balanced binary job, and a cut that divides the labels three to one on either side.
+    # The first root of a balanced binary job, and a split that divides the labels three to one in each child.
     left, right = (0.25 * half, 0.25 * half), (-0.25 * half, 0.25 * half)
     score = 0.5 * sum(g * g / (h + config.reg_lambda) for g, h in (left, right))
     off_by = {

@@ -1,7 +1,7 @@
-"""The label side of `masked`: puts gradients under the masks it is sent, after a look at the masks.
+"""The active role of `masked`: validates the received masks and adds them to the gradients.
 
-The paper says that a passive party that deviates harms only itself (appendix G). Not so: under masks of zeros the
-gradients would travel in the clear.
+The paper claims that a malicious passive party harms only itself (appendix G). This is wrong: under masks of zeros the
+gradients would be sent in the clear.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from veilboost.protocols.vertical import roles
 from veilboost.types import Float32Array, Float64Array, Int32Array, Int64Array, PartyName
 from veilboost.wire.message import Message
 
-_NEARLY_BARE = 0.1  # of the noise that a row should have at least
-_DEPENDENT = 1e-12  # of the largest eigenvalue: float32 vectors that are multiples of each other lie below
+_NEARLY_BARE = 0.1  # of the least noise that a row should have
+_DEPENDENT = 1e-12  # of the largest eigenvalue; float32 vectors that are multiples of each other are below it
 
 
 class MaskedCipher(roles.StatisticsCipher):
@@ -38,7 +38,7 @@ class MaskedCipher(roles.StatisticsCipher):
     def __init__(self, context: roles.ActiveContext, length: float = 1.0) -> None:
         super().__init__(context)
         self._length = length
-        self.derives_siblings = False  # every node has masks of its own; sums never come here
+        self.derives_siblings = False  # every node has its own masks, and sums are not sent here
         self._options = MaskedOptions.from_dict(self.config.options)
 
     def begin_training(self, layouts: Mapping[PartyName, BinLayout]) -> None:
@@ -52,12 +52,12 @@ class MaskedCipher(roles.StatisticsCipher):
         self._pairs = self._bounded(start)
         self._units = np.array([start.scale.g_unit, start.scale.h_unit])
         h = self._pairs[:, np.asarray(start.fit), 1]
-        # Remark 2: hessians that are all 1 need not travel.
+        # Remark 2: hessians that are all 1 need not be sent.
         self._sends_hessians = self.config.order == "second" or bool((h * start.scale.h_unit != 1.0).any())
         return replace(start, gradients=self.context.block.placed(self._pairs))
 
     def _bounded(self, start: Round) -> Int32Array:
-        """Gradients within the range that noise is measured by (section 5.2): clipped, or refused."""
+        """Gradients within the range that noise is scaled to (section 5.2): clipped, or refused."""
         gradients = np.asarray(start.gradients)
         if self._options.noise_off and self._options.clip is None:
             return gradients
@@ -67,42 +67,42 @@ class MaskedCipher(roles.StatisticsCipher):
             return np.clip(gradients, -np.array(limits), limits).astype(np.int32)
         if (np.abs(gradients).reshape(-1, 2).max(axis=0, initial=0) > limits).any():
             raise GradientRange(
-                f"a gradient is larger than {most:g}, which noise is measured by",
-                "set the option clip of masked; weights and losses without a range need it",
+                f"a gradient is larger than {most:g}, the bound that noise is scaled to",
+                "set the option clip of masked; it is required for weights and for unbounded losses",
             )
         return gradients
 
     def enter(self, current: roles.ActiveRound, level: Level) -> tuple[roles.ActiveRound, Level]:
-        # Of gradients as they are used here, which may be clipped.
+        # Totals of the gradients used here, which may be clipped.
         return current, replace(level, totals=level.fit.totals(current.start.gradients))
 
     def ask(self, current: roles.ActiveRound, level: Level, requests: roles.Requests) -> roles.Waiting:
         totals = level.totals[level.build].astype(np.float64) * self._units
-        told = content_digest(self.context.randomness, level.build, totals).hex()
+        content = content_digest(self.context.randomness, level.build, totals).hex()
         for name in requests:
-            self.context.account.spend(sums_event(name, current.start.number, level.depth, told))
+            self.context.account.spend(sums_event(name, current.start.number, level.depth, content))
         return self.context.peers.send(
             {name: MaskedLevel(**vars(request), totals=totals) for name, request in requests.items()}
         )
 
     def read(self, current: roles.ActiveRound, level: Level, waiting: roles.Waiting) -> roles.Statistics:
-        """Answer masks by noised vectors until every party has told its best scores."""
+        """Answer masks with noised vectors until every party has sent its best scores."""
         self._place, self._rows = (current.start.number, level.depth), level.fit.of(level.build)
-        own = self._rows  # which gradients stand in which node
+        own = self._rows  # the rows of each node
         self._content = content_digest(self.context.randomness, own.begin, own.end, own.group, own.rows, self._pairs)
         offers: dict[PartyName, Candidates] = {}
-        asked = dict.fromkeys(waiting, 0)
+        numbers = dict.fromkeys(waiting, 0)
         seen = {name: np.zeros(own.nodes, dtype=np.int64) for name in waiting}
         while waiting:
             answers: dict[PartyName, Message] = {}
             for name, answer in self.context.peers.collect(waiting, Message).items():
                 if isinstance(answer, Masks):
-                    answers[name] = self._noised(name, answer, asked[name], seen[name])
-                    asked[name] += 1
+                    answers[name] = self._noised(name, answer, numbers[name], seen[name])
+                    numbers[name] += 1
                 elif isinstance(answer, BestGains):
                     offers[name] = _offer(level, name, answer)
                 else:
-                    raise UnexpectedMessage(f"{name} answered {answer.type_name()} where masks or scores were expected")
+                    raise UnexpectedMessage(f"{name} answered {answer.type_name()} instead of masks or scores")
             waiting = self.context.peers.send(answers)
         return offers
 
@@ -110,7 +110,7 @@ class MaskedCipher(roles.StatisticsCipher):
         """Algorithm 2 for the candidates of one message."""
         noise, rows, nodes = self._noise[name], self._rows, answer.nodes
         if answer.number != number or not len(nodes) or int(nodes.min()) < 0 or int(nodes.max()) >= rows.nodes:
-            raise MalformedMessage(f"{name} sent masks out of order, or for nodes that are not there")
+            raise MalformedMessage(f"{name} sent masks out of order, or for nodes that do not exist")
         np.add.at(seen, nodes, 1)
         if (nodes[1:] < nodes[:-1]).any() or int(seen.max()) > noise.candidates:
             raise MalformedMessage(f"{name} sent masks for more candidates than it has")
@@ -118,7 +118,7 @@ class MaskedCipher(roles.StatisticsCipher):
         if answer.masks.size != noise.vectors * int(counts.sum()):
             raise MalformedMessage(f"{name} sent masks of another shape")
         kinds = 2 if self._sends_hessians else 1
-        # The same masks for other gradients meet other coefficients, and other masks for the same gradients too.
+        # Other gradients under the same masks, and other masks for the same gradients, get other coefficients.
         content = content_digest(self.context.randomness, self._content, kinds, number, nodes, answer.masks)
         size = int(rows.counts.max()), int(np.bincount(nodes).max())
         for event in vectors_events(noise, self.config, name, *self._place, *size, content.hex(), first=number == 0):
@@ -157,7 +157,7 @@ class MaskedCipher(roles.StatisticsCipher):
 def _offer(level: Level, name: PartyName, answer: BestGains) -> Candidates:
     if len(answer.gains) != len(level.build) or not (answer.gains < np.inf).all():
         raise MalformedMessage(f"{name} sent scores for other nodes, or scores that are not numbers")
-    # The party keeps which of its candidates is best (Alg. 3, line 15): here it is always number 0.
+    # Only the owner knows its best candidate (Alg. 3, line 15): handle 0 stands for it.
     gains = answer.gains[level.build.searchsorted(level.open)]
     return Candidates(np.zeros(len(gains), dtype=np.int32), gains)
 
@@ -169,7 +169,7 @@ def _runs(nodes: Int32Array) -> list[tuple[int, int, int]]:
 
 
 def check_masks(name: PartyName, grams: Float64Array, rows: int, noise: Noise) -> None:
-    """Refuse masks that are not numbers, too small or dependent; `grams` (candidates, W, W) has their products."""
+    """Refuse masks that are not numbers, too small or dependent; `grams` (candidates, W, W) are their Gram matrices."""
     if not np.isfinite(grams).all():
         raise MalformedMessage(f"{name} sent a mask that is not a finite number")
     if noise.options.noise_off:
@@ -177,22 +177,22 @@ def check_masks(name: PartyName, grams: Float64Array, rows: int, noise: Noise) -
     lengths = np.diagonal(grams, axis1=1, axis2=2)
     if float(lengths.min()) < noise.least_norm(rows):
         raise MalformedMessage(
-            f"{name} sent masks that are smaller than what was agreed on, and gradients would show under them",
-            "stop the job and ask that party; its masks do not follow the protocol",
+            f"{name} sent masks that are smaller than agreed, which would reveal gradients",
+            f"stop the job and contact {name}: its masks do not follow the protocol",
         )
     if noise.vectors > 1:
         spread = np.linalg.eigvalsh(grams)
         if (spread[:, -min(noise.vectors, rows)] <= _DEPENDENT * spread[:, -1]).any():
             raise MalformedMessage(
                 f"{name} sent noise vectors that are multiples of each other",
-                "stop the job and ask that party; its masks do not follow the protocol",
+                f"stop the job and contact {name}: its masks do not follow the protocol",
             )
 
 
 def check_cover(name: PartyName, masks: Float32Array, noise: Noise) -> None:
-    """Refuse masks (candidates, W, rows) that leave too many rows nearly bare, as one that lies on a few rows alone.
+    """Refuse masks (candidates, W, rows) that leave too many rows nearly unmasked.
 
-    All entries of an honest mask are normal with the same deviation, so few are small.
+    All entries of an honest mask are normal with the same standard deviation, so few are small.
     """
     rows = masks.shape[2]
     most = most_nearly_bare(rows)
@@ -202,16 +202,17 @@ def check_cover(name: PartyName, masks: Float32Array, noise: Noise) -> None:
     bare = np.count_nonzero(np.abs(masks) < _NEARLY_BARE * float(least), axis=2)
     if int(bare.max(initial=0)) > most:
         raise MalformedMessage(
-            f"{name} sent masks that leave {int(bare.max())} of {rows} rows nearly bare, and gradients would show",
-            "stop the job and ask that party; its masks do not follow the protocol",
+            f"{name} sent masks that leave {int(bare.max())} of {rows} rows nearly unmasked, which would reveal "
+            "gradients",
+            f"stop the job and contact {name}: its masks do not follow the protocol",
         )
 
 
 @cache
 def most_nearly_bare(rows: int) -> int:
-    """More entries of an honest mask are not that small, but for one mask in 10^15: P <= exp(-n/2 KL(q, p)).
+    """The most small entries of an honest mask, except for one mask in 10^15: P <= exp(-n/2 KL(q, p)).
 
-    An entry depends on its two neighbours, so a bound for independent ones holds for half as many (Janson 2004).
+    An entry depends on its two neighbours, so a bound for independent entries holds for half as many (Janson 2004).
     """
     chance = math.erf(_NEARLY_BARE / math.sqrt(2.0))
     needed = -math.log(REFUSED_ONCE_IN) / max((rows - 1) / 2.0, 1.0)

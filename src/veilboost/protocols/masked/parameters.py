@@ -1,4 +1,4 @@
-"""The parameters of `masked`, and what both sides compute alike from them (MaskedXGBoost, step S1).
+"""Parameters of `masked`, and what both roles compute from them (MaskedXGBoost, step S1).
 
 C is 1 throughout: only C sigma2^2 and sigma1^2 / sigma2^2 matter. The ratio comes from the passive party's budget
 (Theorem 3), the scale from the active party's (Theorem 2).
@@ -22,15 +22,16 @@ from veilboost.privacy.calibrate import gaussian_sigma
 from veilboost.protocols.masked import theorems
 from veilboost.types import BoolArray, ColumnKind, Float32Array, Float64Array, Int64Array
 
-_SIZES = (4, 5, 6, 8, 16, 64)  # small active sets tell most; beyond 64 the eigenvalues no longer change
-REFUSED_ONCE_IN = 1e-15  # how rarely an honest mask may be taken for one that is too small
+_SIZES = (4, 5, 6, 8, 16, 64)  # small active sets reveal most; beyond 64 the eigenvalues no longer change
+REFUSED_ONCE_IN = 1e-15  # probability that an honest mask is refused as too small
 
 
 @dataclass(frozen=True)
 class Noise:
-    """The noise of a job with a passive party that has at most `candidates` at a node.
+    """The noise of a job with a passive party that has at most `candidates` candidates at a node.
 
-    `ratio`: sigma1^2 / sigma2^2. `mu`: the largest change of a gradient. `energy`: the most v' Sigma^-1 v of a vector.
+    `ratio`: sigma1^2 / sigma2^2. `mu`: the largest change of a gradient. `energy`: the largest v' Sigma^-1 v of a
+    vector.
     """
 
     options: MaskedOptions
@@ -42,18 +43,18 @@ class Noise:
 
     @property
     def law(self) -> str:
-        """All that the masks' size follows from."""
+        """Everything that determines the size of the masks."""
         return repr((self.options.sigma1, self.options.sigma2, self.ratio, self.mu, self.energy, self.vectors))
 
     @staticmethod
     def of(config: TrainingConfig, rows: int, candidates: int, trees_per_round: int = 1) -> Noise:
-        """For a job of so many rows with a passive party that has at most so many candidates at a node."""
+        """Return the noise for this number of rows and a passive party with at most `candidates` at a node."""
         options = MaskedOptions.from_dict(config.options)
         reach = gradient_bound(config, options)
         if options.formulas == "printed" and options.clip is None:
             mu = theorems.PAPER_MU
         elif options.budget == "label" and options.clip is None:
-            mu = reach  # a label that flips moves its gradient by one
+            mu = reach  # flipping a label changes its gradient by one
         else:
             mu = 2.0 * reach
         delta_pp = options.delta_pp if options.delta_pp is not None else min(1.0 / rows, 0.5)
@@ -66,7 +67,7 @@ class Noise:
         ratio = theorems.largest_ratio(options.eps_pp, delta_pp, options.vectors, sizes, printed)
         epsilon, delta = options.eps_ap, options.delta_ap
         if options.budget == "label":
-            # A label is in the vectors of every candidate, level and tree, of two classes where there are several.
+            # A label is in the vectors of every candidate, level and tree, with several classes in those of two.
             releases = candidates * config.max_depth * config.n_estimators * min(trees_per_round, 2)
             energy = 1.0 / gaussian_sigma(epsilon, delta, releases=releases) ** 2
         else:
@@ -81,17 +82,17 @@ class Noise:
 
     @property
     def least_active(self) -> int:
-        """Candidates that send fewer rows left are left out: their masks would show who these are."""
+        """Candidates that send fewer rows left are omitted: their masks would reveal these rows."""
         return 1 if self.options.noise_off else theorems.LEAST_ACTIVE
 
     def energy_of(self, rows: int) -> float:
-        """What v' Sigma^-1 v may be for one vector of a node: as the budget says, or by the noise chosen by hand."""
+        """The largest v' Sigma^-1 v of one vector of a node, from the budget or from noise set by hand."""
         if not self.options.by_hand:
             return self.energy
         return theorems.energy_of(rows, 0, self.mu, self.options.sigma1 or 0.0, self.options.sigma2 or 0.0)
 
     def sigma2(self, n_active: ArrayLike, n_rows: int) -> Float64Array:
-        """sigma2 for candidates that send so many of a node's rows left."""
+        """sigma2 for candidates that send `n_active` of a node's rows left."""
         active = np.asarray(n_active, dtype=np.float64)
         if self.options.by_hand:
             return np.full(active.shape, self.options.sigma2 or 0.0)
@@ -107,7 +108,7 @@ class Noise:
         return self.mu * np.sqrt((active + (n_rows - active) / (2.0 * self.ratio + 1.0)) / self.energy)
 
     def factors(self, n_active: ArrayLike, n_rows: int) -> Float32Array:
-        """What unit normals are multiplied by, (candidates, 3): own and before of active entries, own of inactive ones.
+        """Factors of unit normals, (candidates, 3): own and before of active entries, own of inactive entries.
 
         own * e_k - before * e_{k-1} around a circle has variance own^2 + before^2 and covariance -own * before between
         neighbours; with own - before = sigma2 and own + before = sqrt(4 sigma1^2 + sigma2^2) that is eq. (12), the law
@@ -124,7 +125,7 @@ class Noise:
         return np.stack(((both + sigma2) / 2.0, (both - sigma2) / 2.0, alone), axis=-1).astype(np.float32)
 
     def least_norm(self, n_rows: int) -> float:
-        """Below this squared length no honest noise vector of a node lies, but for one in 10^15."""
+        """The squared length below which at most one in 10^15 honest noise vectors of a node lies."""
         sigma2 = float(self.sigma2(np.array([min(theorems.LEAST_ACTIVE, n_rows), n_rows]), n_rows).min())
         # |b|^2 is at least chi-square of n degrees times the least eigenvalue of the covariance, sigma2^2. With
         # P(chi2_n < n q) <= (q e^(1-q))^(n/2), the q that makes this small:
@@ -137,18 +138,18 @@ class Noise:
 
 
 def gradient_bound(config: TrainingConfig, options: MaskedOptions) -> float:
-    """The largest |g| that noise is measured by. An objective that is still open counts as classification."""
+    """The largest |g| that noise is scaled to. An undecided objective ("auto") counts as classification."""
     return options.clip if options.clip is not None else max(1.0, config.scale_pos_weight)
 
 
 def layout_bound(layout: BinLayout) -> int:
-    """The most candidates a node can have: every bin of values, in two directions where values are missing."""
+    """The most candidates that a node can have: one per bin of values, two if the column has missing values."""
     missing = layout.missing.astype(np.int64)
     return int(((layout.widths - missing) * (1 + missing)).sum())
 
 
 # Section 6.2: 60 trees of depth 6, advanced composition over T * D steps, delta_AP = 1e-3, eps_PP = 1, delta_PP = 1/n
-# (the last three are the defaults below). Theorem 3 then leaves W = 1. `eps_ap` is what the paper varies.
+# (the last three are the defaults below). Theorem 3 then allows only W = 1. The paper varies `eps_ap`.
 PAPER_SETTING: Mapping[str, Any] = {
     "n_estimators": 60,
     "max_depth": 6,
@@ -158,10 +159,10 @@ PAPER_SETTING: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class MaskedOptions(ProtocolOptions):
-    """How much noise masks carry: from budgets by Theorems 2 and 3, or by hand."""
+    """The noise of the masks: from budgets by Theorems 2 and 3, or set by hand."""
 
     eps_ap: float = param(
-        4.0, "the active party's epsilon (Theorem 2), for what `budget` says", low=0, high=500, low_open=True
+        4.0, "the active party's epsilon (Theorem 2), for the scope given by budget", low=0, high=500, low_open=True
     )
     delta_ap: float = param(
         1e-3,
@@ -172,29 +173,34 @@ class MaskedOptions(ProtocolOptions):
     )
     eps_pp: float = param(1.0, "a passive party's epsilon for one mask (Theorem 3)", low=0, high=500, low_open=True)
     delta_pp: float | None = param(
-        None, "a passive party's delta for one mask; unset: one over the rows", low=0, low_open=True, high=0.999
+        None, "a passive party's delta for one mask; unset: 1 / rows", low=0, low_open=True, high=0.999
     )
     budget: str = param(
         "release",
-        "what eps_ap pays for: one noised vector, all T * D steps by advanced composition, or one person's label "
-        "over the whole job",
+        "scope of eps_ap: one noised vector, all T * D steps by advanced composition, or one label over the whole job",
         choices=("release", "composed", "label"),
     )
     scale: str = param(
         "adaptive",
-        "noise for the rows that a candidate sends left (a mask's scale then tells their number), or for all rows",
+        "noise for the rows that a candidate sends left (the scale of a mask then reveals their number), or for all "
+        "rows",
         choices=("adaptive", "worst"),
     )
     noise_vectors: int | None = param(None, "noise vectors of a mask (W); unset: as the budget allows", low=1, high=64)
     formulas: str = param(
-        "corrected", "Theorem 3 and the range of gradients corrected, or as printed", choices=("corrected", "printed")
+        "corrected",
+        "use Theorem 3 and the range of gradients corrected, or as printed in the paper",
+        choices=("corrected", "printed"),
     )
     sigma1: float | None = param(None, "by hand: noise that cancels in sums; 0 with sigma2=0 turns noise off", low=0)
     sigma2: float | None = param(None, "by hand: noise that stays in sums", low=0)
     clip: float | None = param(
-        None, "gradients and hessians are cut off here; needed where the loss has no range", low=0, low_open=True
+        None,
+        "bound that gradients and hessians are clipped to; required if the loss is unbounded",
+        low=0,
+        low_open=True,
     )
-    chunk_megabytes: float = param(8.0, "how much of the masks travels in one message", low=0.001, high=1024)
+    chunk_megabytes: float = param(8.0, "megabytes of masks in one message", low=0.001, high=1024)
 
     @property
     def by_hand(self) -> bool:
@@ -211,50 +217,53 @@ class MaskedOptions(ProtocolOptions):
 
 
 def refuse(config: TrainingConfig) -> None:
-    """What `masked` cannot do, before anything is sent or spent."""
+    """Raise for unsupported parameters, before anything is sent or spent."""
     options = MaskedOptions.from_dict(config.options)
     if config.categories == "sets":
         raise UnsupportedCombination(
             "masked has no sums per category to order sets by", "set categories to ordinal or onehot"
         )
     if (options.sigma1 is None) != (options.sigma2 is None):
-        raise UnsupportedCombination("sigma1 and sigma2 are given together", "give both, or neither and budgets")
+        raise UnsupportedCombination(
+            "only one of sigma1 and sigma2 is given", "give both, or neither to compute them from budgets"
+        )
     if options.noise_off:
         return
     if options.by_hand:
         if options.sigma2 == 0:
             raise InvalidParameter(
-                "sigma2=0 shows every splitting vector to the active party",
-                "give a sigma2 above 0, or sigma1=0 as well to turn noise off",
+                "sigma2=0 reveals every split vector to the active party",
+                "set sigma2 above 0, or set sigma1=0 as well to turn noise off",
             )
     else:
         check_passive_budget(options)
     if config.sampling == "goss":
         raise UnsupportedCombination(
-            "goss tells passive parties who has a large gradient, which masked is to hide", "use sampling='uniform'"
+            "goss reveals to passive parties which rows have large gradients, which masked must hide",
+            "use sampling='uniform'",
         )
     if config.objective in ("regression", "poisson") and options.clip is None:
         raise UnsupportedCombination(
-            f"the gradients of {config.objective} have no range that noise could be measured by",
-            "set the option clip to the largest gradient that is to count",
+            f"the gradients of {config.objective} have no bound that noise could be scaled to",
+            "set the option clip to a bound on the gradients",
         )
 
 
 def check_passive_budget(options: MaskedOptions) -> None:
-    """Theorem 3 speaks only of eps_PP > W ln 2."""
+    """Theorem 3 holds only for eps_PP > W ln 2."""
     least = options.vectors * math.log(2.0)
     if options.eps_pp > least:
         return
     most = math.ceil(options.eps_pp / math.log(2.0)) - 1
-    fewer = f"take noise_vectors={most}, or " if most else ""
+    fewer = f"set noise_vectors={most}, or " if most else ""
     raise InvalidParameter(
         f"eps_pp={options.eps_pp:g} is not above W ln 2 = {least:.4f} (W = {options.vectors})",
-        f"{fewer}give an eps_pp above {least:.4f}",
+        f"{fewer}set eps_pp above {least:.4f}",
     )
 
 
 def left_of(bins: Int64Array, layout: BinLayout) -> Int64Array:
-    """What each candidate (slot and direction of missing values) sends left, (nodes, slots, 2), from sums per bin."""
+    """Sums that each candidate (slot and direction of missing values) sends left, (nodes, slots, 2)."""
     left = np.zeros((*bins.shape, 2), dtype=np.int64)
     for values, absent, onehot in _features(layout):
         sent = bins[:, values] if onehot else bins[:, values].cumsum(axis=1)
@@ -265,13 +274,13 @@ def left_of(bins: Int64Array, layout: BinLayout) -> Int64Array:
 
 
 def rows_left(counts: Int64Array, layout: BinLayout) -> Int64Array:
-    """Rows that each candidate sends left, from rows per bin; 0 where it is none, or splits as an earlier one does."""
+    """Rows that each candidate sends left, from rows per bin; 0 if it is invalid or repeats an earlier candidate."""
     left = left_of(counts, layout)
     for values, absent, onehot in _features(layout):
         empty: BoolArray = counts[:, values] == 0
         left[:, values, 0][empty] = 0
         if absent is not None:
-            # An empty bin with missing values left is the split "missing or not", which the first one offers.
+            # An empty bin with missing values left is the split "missing or not", which the first bin offers.
             again = empty.copy()
             again[:, 0] = False
             if onehot:
@@ -281,7 +290,7 @@ def rows_left(counts: Int64Array, layout: BinLayout) -> Int64Array:
 
 
 def _features(layout: BinLayout) -> Iterator[tuple[slice, int | None, bool]]:
-    """Each feature's slots of values, its slot of missing values, and whether one bin stands against the rest."""
+    """Yield each feature's slots of values, its slot of missing values, and whether it splits one bin from the rest."""
     for feature in range(layout.features):
         start, end = int(layout.offsets[feature]), int(layout.offsets[feature + 1])
         values = end - int(layout.missing[feature])

@@ -1,6 +1,7 @@
-"""The feature side of `masked`: makes masks, scores what comes back under them, and keeps which split won.
+"""The passive role of `masked`: makes masks, scores the answers under them, and keeps its best splits.
 
-Masks of a level go out chunk by chunk. Only one chunk exists at a time; of the others the best score is kept.
+The masks of a level are sent chunk by chunk. Only one chunk exists at a time; of the others only the best score is
+kept.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from veilboost.wire.message import Message
 
 @dataclass(frozen=True)
 class Run:
-    """Consecutive candidates of one node; the first is number `first` of the level."""
+    """Consecutive candidates of one node; the first has number `first` in the level."""
 
     node: int
     rows: Int32Array
@@ -45,7 +46,7 @@ _NOTHING: Sequence[Run] = ()
 
 
 class LevelMasks:
-    """The candidates of a level's nodes, and how far their scoring has come."""
+    """The candidates of a level's nodes, and the progress of their scoring."""
 
     def __init__(
         self, cipher: MaskedPassiveCipher, state: RoundState, build: RowGroups, totals: Float64Array, key: bytes
@@ -64,7 +65,7 @@ class LevelMasks:
         self._number = -1
 
     def next(self) -> Masks | BestGains:
-        """The masks of the next chunk, or the outcome where there is none."""
+        """Return the masks of the next chunk, or the best scores if there is none."""
         self._sent = next(self._chunks, _NOTHING)
         self._number += 1
         if not self._sent:
@@ -83,17 +84,17 @@ class LevelMasks:
         return Masks(self._number, nodes, masks)
 
     def take(self, message: NoisedVectors) -> None:
-        """Score the chunk that was sent last; a message that does not fit is refused before anything changes."""
+        """Score the last chunk sent; an invalid message is refused before any state changes."""
         if message.number != self._number:
-            raise MalformedMessage("noised vectors came for other masks than the last")
+            raise MalformedMessage("the noised vectors are not for the last masks")
         if not message.hessians and self._config.order != "first":
             raise MalformedMessage("noised hessians are missing")
         kinds = 2 if message.hessians else 1
         if message.vectors.size != sum(kinds * len(run.handles) * len(run.rows) for run in self._sent):
-            raise MalformedMessage("there are noised vectors for another number of candidates or rows")
+            raise MalformedMessage("the noised vectors are for another number of candidates or rows")
         scored = list(self._scored(message.vectors, kinds))
         for run, gains in scored:
-            top = int(gains.argmax())  # the first of equal ones: the lowest column, then the lowest cut
+            top = int(gains.argmax())  # the first of equal gains: the lowest column, then the lowest threshold
             if gains[top] > self._gains[run.node]:
                 self._gains[run.node] = gains[top]
                 self.best[run.node] = run.handles[top]
@@ -114,7 +115,7 @@ class LevelMasks:
             yield run, noisy_gains(sums, self._totals[run.node], self._config)
 
     def _runs(self) -> Iterator[Sequence[Run]]:
-        """The level's candidates in chunks, each at most so many numbers in either direction, but at least one."""
+        """Yield the level's candidates in chunks of limited size in either direction, at least one per chunk."""
         room = int(self._noise.options.chunk_megabytes * 2**20) // 4
         chunk: list[Run] = []
         free, first = room, 0
@@ -139,7 +140,7 @@ class LevelMasks:
 
 
 class MaskedPassiveCipher(PassiveCipher):
-    """MaskedXGBoost at the passive party: Algorithm 1, and its lines of Algorithm 3."""
+    """MaskedXGBoost at the passive party: Algorithm 1, and the passive party's lines of Algorithm 3."""
 
     def begin_training(self, job: PassiveJob) -> None:
         super().begin_training(job)
@@ -152,9 +153,9 @@ class MaskedPassiveCipher(PassiveCipher):
 
     def answer(self, message: StatisticsRequest, state: RoundState, build: RowGroups) -> Message:
         if self._level is not None:
-            raise UnexpectedMessage("the level before is not scored yet")
+            raise UnexpectedMessage("the previous level is not scored yet")
         totals = checked_totals(message, build)
-        # The same bins of the same rows in the same nodes draw the same masks again; any others draw others.
+        # The same bins of the same rows in the same nodes get the same masks; anything else gets others.
         own = (state.bins.of_node(build, node) for node in range(build.nodes))
         columns = b"" if state.columns is None else state.columns
         content = content_digest(
@@ -175,12 +176,12 @@ class MaskedPassiveCipher(PassiveCipher):
 
     @cached_property
     def ones(self) -> Int32Array:
-        """What makes a histogram count rows."""
+        """Values with which a histogram counts rows."""
         return self.job.block.placed(np.ones((self.job.trees_per_round, self.context.rows, 2), dtype=np.int32))
 
     def _next(self, level: LevelMasks) -> Message:
         answer = level.next()
-        self._level = level if isinstance(answer, Masks) else None  # whose noised vectors are still to come
+        self._level = level if isinstance(answer, Masks) else None  # its noised vectors have not arrived yet
         if self._level is None:
             self._best = dict(zip(self._build.tolist(), level.best.tolist(), strict=True))
         return answer
@@ -192,19 +193,19 @@ class MaskedPassiveCipher(PassiveCipher):
 
 
 def checked_totals(message: StatisticsRequest, build: RowGroups) -> Float64Array:
-    """The sums (G, H) of the nodes of a level's request."""
+    """Return the sums (G, H) of the nodes of a level's request."""
     if not isinstance(message, MaskedLevel):
         raise UnexpectedMessage("a level of another protocol")
     if message.totals.shape != (build.nodes, 2) or not np.isfinite(message.totals).all():
-        raise MalformedMessage("the sums of the level's nodes do not fit its nodes")
+        raise MalformedMessage("the sums of the level's nodes have the wrong shape, or are not finite")
     return message.totals
 
 
 def noisy_gains(left: Float64Array, total: Float64Array, config: TrainingConfig) -> Float64Array:
     """Scores of candidates from their left sums (candidates, 2) and the node's (G, H): Alg. 3, lines 9 and 10.
 
-    As elsewhere the score has no factor 1/2. Minus infinity where a child has too little hessian. So noisy ones below 0
-    or above H are out: a score that divided by what the border leaves would beat all others.
+    As elsewhere the score has no factor 1/2. It is minus infinity if a child has too little hessian. This excludes
+    noisy hessians below 0 or above H: dividing by a value near 0 would give a score that beats all others.
     """
     g, h = left[:, 0], left[:, 1]
     other_g, other_h = total[0] - g, total[1] - h
@@ -216,7 +217,7 @@ def noisy_gains(left: Float64Array, total: Float64Array, config: TrainingConfig)
 
 
 def _score(g: Float64Array, h: Float64Array, config: TrainingConfig) -> Float64Array:
-    """The kernel's formula, operation by operation, so that equal sums have equal scores."""
+    """The formula of the native kernel, with the same operations, so that equal sums have equal scores."""
     denominator = h + config.reg_lambda
     shrunk = np.sign(g) * np.maximum(np.abs(g) - config.reg_alpha, 0.0) if config.reg_alpha else g
     usable = denominator > 0

@@ -1,14 +1,14 @@
 """MaskedXGBoost's three theorems.
 
-Theorem 1: how far a noisy score may lie from the true one. A candidate's noisy left sums are g_L + x and h_L + y, its
+Theorem 1: the error of a noisy score. A candidate's noisy left sums are g_L + x and h_L + y, its
 right sums g_R - x and h_R - y, with x and y normal of standard deviation kappa = sqrt(n_A C) sigma2 (the paper's
 statement prints sqrt(n_A) C; appendix B has it right).
 
-Theorem 2: how much noise the published guarantee for the active party's vectors asks for. It assumes that whoever
-receives a noised vector does not know the masks. The passive party made them: see `LEAKAGE.md`.
+Theorem 2: the noise that the published guarantee for the active party's vectors requires. It assumes that the receiver
+of a noised vector does not know the masks. But the passive party made them: see `LEAKAGE.md`.
 
-Theorem 3: what a mask tells about one bit of the splitting vector it was made for. A noise vector is normal with the
-covariance of eqs. (12) and (13), which depends on the splitting vector. When one entry leaves the active set, three
+Theorem 3: what a mask reveals about one bit of its split vector. A noise vector is normal with the
+covariance of eqs. (12) and (13), which depends on the split vector. When one entry leaves the active set, three
 eigenvalues k of Sigma_2^-1 Sigma_1 - I are not 0, and the privacy loss is -1/2 sum ln(1 + k) + 1/2 sum k y^2. So delta
 is computed, not bounded: in both directions (the paper's "similarly" for the other one does not hold) and with the true
 ratio of determinants.
@@ -25,7 +25,7 @@ from veilboost.types import AnyArray, Float64Array
 
 Pair = tuple[float, float]  # g and h
 _GRID = 2001
-_REACH = 10.0  # standard deviations; what lies beyond is far below any bound of interest
+_REACH = 10.0  # standard deviations; the rest is far below any bound of interest
 _ANGLES = 24
 PAPER_MU = 2.0 * math.e / (math.e + 1.0)  # section 5.2; holds for margins in [0, 1] only
 LEAST_ACTIVE = 3  # a smaller active set has no circulant noise; with one entry the active noise is 0 there
@@ -43,17 +43,17 @@ def kappa(n_active: float, sigma2: float, c: float = 1.0) -> float:
 def score_error_bound(
     alpha: float, kappa: float, left: Pair, right: Pair, reg_lambda: float, vectors: int | None = None
 ) -> float:
-    """U(alpha, kappa): at least the probability that the noisy score (eq. 8, with its factor 1/2) is off by alpha.
+    """U(alpha, kappa): a bound on the probability that the noisy score (eq. 8, with its factor 1/2) is off by alpha.
 
-    `left` and `right` are the true (g, h) of the children. The published integral takes the noises of g and h as
-    independent. They share masks, so with `vectors` given their correlation is the inner product of two directions.
+    `left` and `right` are the true (g, h) of the children. The published integral assumes independent noise on g and h.
+    They share masks, so with `vectors` given their correlation is the inner product of two directions.
     """
     if kappa == 0.0:
         return 0.0
     bound = 0.0
     for correlation in _correlations(vectors):
         for g, h in (left, right):
-            bound += _side(alpha, kappa, g, h + reg_lambda, correlation) / len(_correlations(vectors))
+            bound += _child_error(alpha, kappa, g, h + reg_lambda, correlation) / len(_correlations(vectors))
     return min(bound, 1.0)
 
 
@@ -70,10 +70,10 @@ def _correlations(vectors: int | None) -> list[float]:
     return np.cos(np.interp(middles, mass / mass[-1], theta)).tolist()
 
 
-def _side(alpha: float, kappa: float, g: float, h: float, correlation: float) -> float:
-    """Pr(|X^2 / Y - C| >= alpha) of one child: eq. (17) where alpha <= C, eq. (18) where it is larger."""
+def _child_error(alpha: float, kappa: float, g: float, h: float, correlation: float) -> float:
+    """Pr(|X^2 / Y - C| >= alpha) of one child: eq. (17) if alpha <= C, otherwise eq. (18)."""
     score = g * g / h
-    t = h + kappa * np.linspace(-_REACH, _REACH, _GRID)  # where Y may be
+    t = h + kappa * np.linspace(-_REACH, _REACH, _GRID)  # the values of Y
     density = np.exp(-0.5 * ((t - h) / kappa) ** 2)
     weight = density / density.sum()
     mean = g + correlation * (t - h)
@@ -88,7 +88,7 @@ def _side(alpha: float, kappa: float, g: float, h: float, correlation: float) ->
     above = np.where(positive, 1.0 - square_below((score + alpha) * t), 0.0)
     low = score - alpha
     below = np.where(positive & (low >= 0), square_below(low * t), 0.0)
-    # With a negative denominator the quotient is below 0: always too far where alpha <= C, else only past C - alpha.
+    # With a negative denominator the quotient is negative: always too far if alpha <= C, else only beyond C - alpha.
     turned = np.where(positive, 0.0, 1.0 if low >= 0 else 1.0 - square_below(low * t))
     return float((weight * (above + below + turned)).sum())
 
@@ -101,7 +101,7 @@ def _normal_cdf(x: Float64Array) -> Float64Array:
 
 
 def energy_allowed(epsilon: float, delta: float) -> float:
-    """The right side of Theorem 2: the most that v' Sigma^-1 v may be for a change v of the released vector.
+    """The right-hand side of Theorem 2: the largest v' Sigma^-1 v for a change v of the released vector.
 
     It solves exp(-(epsilon - s/2)^2 / (2s)) = delta; the last line of the paper's proof prints s/2 for epsilon - s/2.
     """
@@ -111,17 +111,17 @@ def energy_allowed(epsilon: float, delta: float) -> float:
 
 
 def epsilon_of(energy: float, delta: float) -> float:
-    """The epsilon that the theorem gives for an energy: `energy_allowed` the other way round."""
+    """The epsilon that the theorem gives for an energy: the inverse of `energy_allowed`."""
     return energy / 2.0 + math.sqrt(2.0 * energy * -math.log(delta))
 
 
 def energy_of(n_active: float, n_inactive: float, mu: float, sigma1: float, sigma2: float, c: float = 1.0) -> float:
-    """The left side of Theorem 2: a bound on v' Sigma^-1 v where every entry of v may be as large as mu."""
+    """The left-hand side of Theorem 2: a bound on v' Sigma^-1 v if every entry of v is at most mu."""
     return n_inactive * mu**2 / (c * (2.0 * sigma1**2 + sigma2**2)) + n_active * mu**2 / (c * sigma2**2)
 
 
 def label_energy(n_active: int, change: float, sigma1: float, sigma2: float) -> float:
-    """v' Sigma^-1 v where one entry changes: the larger of an inactive entry's and an active one's.
+    """v' Sigma^-1 v if one entry changes: the larger of the values for an inactive and an active entry.
 
     For the circulant block of eq. (12) with x + 1/x = 2 + sigma2^2 / sigma1^2, an entry of the diagonal of its inverse
     is 1 / (sigma2 sqrt(sigma2^2 + 4 sigma1^2)) * (1 + x^n) / (1 - x^n), 0 < x < 1.
@@ -137,7 +137,7 @@ def label_energy(n_active: int, change: float, sigma1: float, sigma2: float) -> 
 
 
 def advanced_share(epsilon: float, delta: float, steps: int) -> tuple[float, float]:
-    """What each of `steps` releases may cost by advanced composition (section 2.3), half of delta kept for it."""
+    """The budget of each of `steps` releases by advanced composition (section 2.3), which takes half of delta."""
     spare = delta / 2.0
 
     def total(each: float) -> float:
@@ -161,7 +161,7 @@ def circulant_means(ratio: float, n: int) -> tuple[float, float, float]:
 
 
 def loss_eigenvalues(ratio: float, n: int) -> Float64Array:
-    """k1, k2, k3 of Theorem 3, where the set of n active entries loses one."""
+    """k1, k2, k3 of Theorem 3, when the set of n active entries loses one."""
     a, b, c = circulant_means(ratio, n)
     # k2 = a - c (its eigenvector is [1, 0, -1], not [1, 0, 1] as printed); the others have this sum and product.
     total, product = 4.0 * b - a - c, 2.0 * (2.0 * b * b - a * a - a * c)
@@ -176,7 +176,7 @@ def printed_delta(epsilon: float, ratio: float, n: int, vectors: int) -> float:
 
 
 def mask_delta(epsilon: float, ratio: float, n: int, vectors: int) -> float:
-    """The least delta for which W noise vectors are (epsilon, delta)-private for one bit: the larger direction's."""
+    """The least delta for which W noise vectors are (epsilon, delta)-private for one bit, in both directions."""
     k = loss_eigenvalues(ratio, n)
     shift = -0.5 * vectors * float(np.log1p(k).sum())
     leaving = _delta(epsilon, shift, k, k / (1.0 + k), vectors)
@@ -185,7 +185,7 @@ def mask_delta(epsilon: float, ratio: float, n: int, vectors: int) -> float:
 
 
 def _delta(epsilon: float, shift: float, own: Float64Array, other: Float64Array, vectors: int) -> float:
-    """P(L > epsilon) - e^epsilon Q(L > epsilon): the loss has weights `own` under its own law, `other` under Q."""
+    """P(L > epsilon) - e^epsilon Q(L > epsilon): the loss has weights `own` under P and `other` under Q."""
     above = chi_square_tail(own, vectors, epsilon - shift)
     return max(0.0, above - math.exp(epsilon) * chi_square_tail(other, vectors, epsilon - shift))
 
@@ -208,11 +208,11 @@ def largest_ratio(epsilon: float, delta: float, vectors: int, sizes: tuple[int, 
 
 
 def chi_square_tail(weights: Float64Array, degrees: int, x: float) -> float:
-    """P(1/2 sum_i weights_i X_i > x) for independent chi-square X_i of so many degrees.
+    """P(1/2 sum_i weights_i X_i > x) for independent chi-square X_i with `degrees` degrees of freedom.
 
-    The inverse Laplace integral of E exp(sX) / s. The path crosses the real axis at the least value of the integrand,
-    between 0 and the first singularity, and bends around that singularity, so that the integrand dies out like a
-    Gaussian and the trapezoid rule is exact to many digits.
+    This is the inverse Laplace integral of E exp(sX) / s. The path crosses the real axis at the minimum of the
+    integrand, between 0 and the first singularity, and bends around that singularity, so that the integrand decays like
+    a Gaussian and the trapezoidal rule is exact to many digits.
     """
     if x <= 0.0:
         return 1.0 if x == 0.0 and not (weights < 0).any() else 1.0 - chi_square_tail(-weights, degrees, -x)
@@ -232,7 +232,7 @@ def chi_square_tail(weights: Float64Array, degrees: int, x: float) -> float:
     start = (low + high) / 2.0
     curvature = float((0.5 * degrees * (weights / (1.0 - start * weights)) ** 2).sum()) + 1.0 / start**2
     width = 1.0 / math.sqrt(curvature)
-    # s = start + i u + u^2 / (2 width'): a parabola open to the right, past the cut that starts at 1 / top.
+    # s = start + i u + u^2 / (2 width'): a parabola open to the right, past the branch cut that starts at 1 / top.
     bend = 0.5 / max(start, 1.0 / top - start, width)
     reach = math.sqrt(40.0 / (x * bend)) + 40.0 * width
     u = np.linspace(0.0, reach, _CONTOUR)

@@ -1,1 +1,1 @@
-"""`paillier`: gradients under additive encryption, summed by the passive parties (SecureBoost, SecureBoost+)."""
+"""`paillier`: passive parties sum gradients under additive encryption (SecureBoost, SecureBoost+)."""

@@ -1,4 +1,4 @@
-"""The label side of `paillier`: encrypts the gradients once a round and decrypts sums."""
+"""The active role of `paillier`: encrypts the gradients once per round and decrypts sums."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from veilboost.types import BoolArray, Int32Array, Int64Array, PartyName, UInt8A
 
 
 class PaillierCipher(roles.StatisticsCipher):
-    """Owns the key, which lives for one run. A second version of a ciphertext tells no more than the first."""
+    """Owns the key, which is used for one run. A second encryption of a value reveals no more than the first."""
 
     shuffled = checks_totals = True
 
@@ -29,7 +29,10 @@ class PaillierCipher(roles.StatisticsCipher):
         if isinstance(context.randomness, PreparedRandomness):
             self._owner: Owner = context.randomness.owner
             if self._owner.public.bits != options.key_bits:
-                raise InvalidParameter("the key that was prepared has other key_bits than the job", "prepare again")
+                raise InvalidParameter(
+                    f"the prepared key has {self._owner.public.bits} bits, but the job has key_bits={options.key_bits}",
+                    "run veilboost prepare again",
+                )
             return
         key = generate_key(options.key_bits, Csprng(), options.allow_insecure_key)
         draws = context.rows * context.trees_per_round * context.config.n_estimators
@@ -43,7 +46,9 @@ class PaillierCipher(roles.StatisticsCipher):
         pairs = start.gradients[:, fit]
         packing = self._packing = PairPacking.for_sums(pairs, pairs.shape[1])
         if not packing.fits(public.bits):
-            raise GradientRange("sums of the gradients of so many rows do not fit 64 bits", "take fewer gradient_bits")
+            raise GradientRange(
+                "sums of the gradients do not fit 64 bits for this number of rows", "lower gradient_bits"
+            )
         encrypted = np.asarray(per_row(partial(encrypt_rows, self._owner, packing), start.gradients, fit))
         content: dict[str, Any] = {
             "modulus": public.to_bytes(),
@@ -61,7 +66,7 @@ class PaillierCipher(roles.StatisticsCipher):
         }
 
     def decrypt(self, name: PartyName, answer: PaillierSums, nodes: int, slots: int) -> Int64Array:
-        """The sums in a party's answer: (nodes, slots, 2)."""
+        """Decrypt the sums of a party's answer, (nodes, slots, 2)."""
         public, count = self._owner.public, nodes * slots
         if len(answer.packages) != -(-count // self._packing.capacity(public.bits)):
             raise MalformedMessage(f"{name} sent sums for other nodes or bins")
@@ -70,7 +75,7 @@ class PaillierCipher(roles.StatisticsCipher):
 
 
 def encrypt_rows(owner: Owner, packing: PairPacking, gradients: Int32Array, fit: BoolArray) -> UInt8Array:
-    """Ciphertexts (trees, fit rows, bytes) of gradients (trees, rows, 2)."""
+    """Encrypt gradients (trees, rows, 2) to ciphertexts (trees, fit rows, bytes)."""
     pairs = gradients[:, fit]
     encrypted = owner.encrypt(packing.pack(pairs.reshape(-1, 2)), Csprng())
     return owner.public.write(encrypted).reshape(*pairs.shape[:2], owner.public.width)

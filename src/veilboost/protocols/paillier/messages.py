@@ -1,4 +1,4 @@
-"""What `paillier` sends beside the common messages, and the parameters of the key that it is under."""
+"""Messages of `paillier`, in addition to the common messages, and the parameters of its key."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from veilboost.wire.message import ArraySpec, Message, Reveals
 class PaillierRound(BeginRound):
     """Active to passive: the public key, and a ciphertext for every tree and fit row, (trees, fit rows, bytes).
 
-    Fit rows stand in ascending order. A plaintext is a pair of signed fields, g high and h low (see
+    Fit rows are in ascending order. A plaintext is a pair of signed fields, g high and h low (see
     `crypto.paillier.ciphertexts`); numbers are little-endian.
     """
 
     reveals = (
         *BeginRound.reveals,
-        Reveals("how many bits sums of all gradients and of all hessians could need", "passive"),
+        Reveals("how many bits the sums of all gradients and of all hessians may need", "passive"),
     )
     modulus: Annotated[UInt8Array, ArraySpec("uint8", 1)]
     g_bits: int
@@ -33,7 +33,7 @@ class PaillierRound(BeginRound):
 
 @dataclass(frozen=True)
 class PaillierSums(Message):
-    """Passive to active: sums of (g, h) per node and bin, node after node, as many to a ciphertext as fit."""
+    """Passive to active: sums of (g, h) per node and bin, node by node, packed into as few ciphertexts as possible."""
 
     reveals = (EXACT_SUMS,)
     packages: Annotated[UInt8Array, ArraySpec("uint8", 2)]
@@ -41,12 +41,12 @@ class PaillierSums(Message):
 
 @dataclass(frozen=True)
 class PaillierOptions(ProtocolOptions):
-    """How large the key is."""
+    """The size of the key."""
 
     key_bits: int = param(
         2048, "bits of the modulus: 2048 or 3072; 512 or 1024 only with allow_insecure_key", low=512, high=3072
     )
-    allow_insecure_key: bool = param(False, "allow the short keys of published experiments, which protect nobody")
+    allow_insecure_key: bool = param(False, "allow the short keys of published experiments, which protect nothing")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -54,6 +54,6 @@ class PaillierOptions(ProtocolOptions):
 
 
 def options_of(config: TrainingConfig) -> PaillierOptions:
-    """The key's parameters, among whatever else a protocol's options hold."""
+    """Return the parameters of the key, from the options of any protocol that has them."""
     known = PaillierOptions.names()
     return PaillierOptions.from_dict({name: value for name, value in config.options.items() if name in known})

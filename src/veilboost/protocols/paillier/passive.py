@@ -1,4 +1,4 @@
-"""The feature side of `paillier`: multiplies ciphertexts per node and bin, packs the products and makes them anew."""
+"""The passive role of `paillier`: multiplies ciphertexts per node and bin, packs and re-randomises the products."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from veilboost.types import AnyArray, BoolArray, Int32Array, UInt8Array
 
 
 class PaillierPassiveCipher(PassiveCipher):
-    """Keeps the round's ciphertexts and answers with packed sums under fresh randomness."""
+    """Stores the round's ciphertexts and answers with packed sums under fresh randomness."""
 
     shuffles = True
 
@@ -36,7 +36,7 @@ class PaillierPassiveCipher(PassiveCipher):
         if not isinstance(message, PaillierRound):
             raise UnexpectedMessage("a round of another protocol")
         options = options_of(self.job.config)
-        # A job that is taken up again has a new key; every new one is looked at before it is used.
+        # A resumed job has a new key; every new key is checked before it is used.
         key = self._key
         if key is None or not np.array_equal(key.to_bytes(), message.modulus):
             key = check_public_key(message.modulus, options.key_bits)
@@ -49,7 +49,7 @@ class PaillierPassiveCipher(PassiveCipher):
         if message.ciphertexts.shape != (self.job.trees_per_round, np.count_nonzero(fit), key.width):
             raise MalformedMessage("the ciphertexts are of another number of rows or classes, or another key")
         every = message.ciphertexts
-        if not fit.all():  # a place for every row, so that rows and ciphertexts are cut into shards alike
+        if not fit.all():  # one entry per row, so that rows and ciphertexts have the same shards
             every = np.zeros((len(every), len(fit), key.width), dtype=np.uint8)
             every[:, fit] = message.ciphertexts
         ciphertexts = per_row(partial(read_rows, key), self.job.block.placed(every), fit)
@@ -60,7 +60,7 @@ class PaillierPassiveCipher(PassiveCipher):
 
     def answer(self, message: StatisticsRequest, state: RoundState, build: RowGroups) -> PaillierSums:
         if self._key is None:
-            raise UnexpectedMessage("there are no ciphertexts yet")
+            raise UnexpectedMessage("no ciphertexts have arrived yet")
         by_node = build.folded(
             partial(sums_of_nodes, self._key, state.block.layout.widths.tolist()),
             [self._ciphertexts, *state.bins.bins],
@@ -73,7 +73,7 @@ class PaillierPassiveCipher(PassiveCipher):
         return PaillierSums(self._key.write(self._blinder.blind(packages, Csprng())))
 
     def _expected_answers(self, packing: PairPacking, key: PublicKey) -> int:
-        """About how many packages the job will ask for; decides only how large a table pays."""
+        """The approximate number of packages of the job; it determines only the size of a table."""
         config = self.job.config
         nodes = min(1 << (config.max_depth - 1), self.context.rows)
         slots = len(self.context.columns) * config.max_bin
@@ -83,7 +83,7 @@ class PaillierPassiveCipher(PassiveCipher):
 
 @dataclass(frozen=True)
 class RowCiphertexts:
-    """The ciphertexts of every tree's fit rows; row r has number `place[r]` among them."""
+    """The ciphertexts of the fit rows of every tree; row r has index `place[r]` among them."""
 
     trees: list[Halves]
     place: Int32Array
@@ -91,7 +91,7 @@ class RowCiphertexts:
 
 
 def read_rows(key: PublicKey, ciphertexts: UInt8Array, fit: BoolArray) -> RowCiphertexts:
-    """Ciphertexts (trees, rows, bytes), of which those of fit rows are looked at."""
+    """Read ciphertexts (trees, rows, bytes) of fit rows."""
     place = (fit.cumsum() - 1).astype(np.int32)
     return RowCiphertexts([halve(key.read(tree[fit]), key.n) for tree in ciphertexts], place, ciphertexts.shape)
 
@@ -99,7 +99,7 @@ def read_rows(key: PublicKey, ciphertexts: UInt8Array, fit: BoolArray) -> RowCip
 def sums_of_nodes(
     key: PublicKey, widths: Sequence[int], build: RowGroups, ciphertexts: RowCiphertexts, *bins: AnyArray
 ) -> list[list[int]]:
-    """SecureBoost Alg. 1 (encrypted statistics per bin), without running totals: these the active party makes."""
+    """SecureBoost Alg. 1 (encrypted statistics per bin), without cumulative sums: the active party computes these."""
     sums: list[list[int]] = []
     for node, tree in enumerate(map(int, build.group)):
         rows, every = build.rows[build.begin[node] : build.end[node]], ciphertexts.trees[tree]
@@ -110,7 +110,7 @@ def sums_of_nodes(
 
 
 def multiplied(square: int, *parts: list[list[int]]) -> list[list[int]]:
-    """Sums over several batches of rows: ciphertexts are added by multiplying."""
+    """Combine sums of several batches of rows: ciphertexts are added by multiplication."""
     return [
         [functools.reduce(lambda a, b: a * b % square, cells) for cells in zip(*nodes, strict=True)]
         for nodes in zip(*parts, strict=True)

@@ -1,4 +1,4 @@
-"""What `paillier` is and claims; its work, counted in operations on ciphertexts; what can be done before a job."""
+"""The spec of `paillier`; its cost in operations on ciphertexts, and the work that can be done before a job."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from veilboost.crypto.paillier.integers import MARGIN, window_for
 from veilboost.crypto.paillier.keys import PreparedOwner, PreparedRandomness, generate_key
 from veilboost.privacy.statement import Statement, Status
 from veilboost.protocols import spec
-from veilboost.protocols.cost import SIDES, Cost, Needs, PlannedJob, Room, Shape, Units
+from veilboost.protocols.cost import ASSIGNMENTS, Cost, Needs, PlannedJob, Room, Shape, Units
 from veilboost.protocols.paillier.active import PaillierCipher
 from veilboost.protocols.paillier.messages import PaillierOptions, PaillierRound, PaillierSums, options_of
 from veilboost.protocols.paillier.passive import PaillierPassiveCipher
@@ -20,7 +20,7 @@ from veilboost.protocols.vertical.passive import passive_by
 
 _KEY_BITS = PaillierOptions().key_bits
 _OWNER, _OTHER = _KEY_BITS // 2 + MARGIN, _KEY_BITS + MARGIN  # bits of an exponent: modulo a prime's square, modulo n^2
-_MOST_WINDOW, _INDEPENDENT = 8, 32  # of the masks that make packages anew
+_MOST_WINDOW, _INDEPENDENT = 8, 32  # of the masks that re-randomise packages
 _POWER, _ENTRY, _HALF = 1.2, 2.2, 0.7  # multiplications for a bit of an exponent, an entry, a factor in halves
 _GRADIENT_BITS = 21  # with its sign
 _CIPHERTEXT = 512  # bytes, of a 2048-bit key
@@ -28,9 +28,11 @@ _HALVES = 620  # of a ciphertext taken apart, as two integers
 
 
 def tree_units(job: PlannedJob, columns: int, shape: Shape, first: bool) -> Units:
-    """Of one tree: `factors` are entries of the table that encryptions are products of; `added` counts additions, once
-    for all columns in which ciphertexts have the same labels; `multiplied` are multiplications modulo n^2 that pack
-    sums and make packages anew, in the first tree those for its table too; `packages` go back and are decrypted.
+    """Count the operations of one tree.
+
+    `factors`: table entries that are multiplied into encryptions. `added`: additions, counted once for all columns in
+    which ciphertexts have the same bins. `multiplied`: multiplications modulo n^2 that pack sums and re-randomise
+    packages, in the first tree also those for its table. `packages`: ciphertexts that are returned and decrypted.
     """
     slots = columns * job.bins
     pair, capacity = _pair(job.rows)
@@ -49,16 +51,16 @@ def tree_units(job: PlannedJob, columns: int, shape: Shape, first: bool) -> Unit
 
 
 def job_units(job: PlannedJob) -> Units:
-    """Entries of the table that the owner of the key encrypts with."""
+    """Entries of the table with which the key owner encrypts."""
     window = window_for(_OWNER, job.rows * job.trees)
     return {"entries": 2.0 * _digits(_OWNER, window) * 2**window}
 
 
-# Beside what is done with ciphertexts nothing else counts.
+# Operations on ciphertexts dominate; everything else is negligible.
 COST = Cost(
     here=("rows", "factors", "packages"),
     there=("rows", "added", "multiplied"),
-    answered=(*SIDES, "packages"),
+    answered=(*ASSIGNMENTS, "packages"),
     scale=100,
     reach=40,
     most_trees=2,
@@ -72,7 +74,7 @@ COST = Cost(
 
 
 def memory(job: PlannedJob, columns: int) -> Needs:
-    """Tables of powers in halves, ciphertexts as bytes and as integers."""
+    """Tables of powers modulo the two factors, and ciphertexts as bytes and as integers."""
     n = float(job.rows)
     own = _HALVES / 2 * job_units(job)["entries"]  # modulo the primes, whose squares are half as long
     other = _HALVES * _packing_table(job.rows, job.trees, job.depth, columns * job.bins)[1]
@@ -83,14 +85,14 @@ def memory(job: PlannedJob, columns: int) -> Needs:
 
 
 def _packing_table(rows: int, trees: int, depth: int, slots: int) -> tuple[int, float]:
-    """Bases and entries of the table that makes packages anew."""
+    """Bases and entries of the table that re-randomises packages."""
     window = window_for(_OTHER, 2 ** (depth - 1) * slots * trees // _pair(rows)[1], _MOST_WINDOW)
     bases = _digits(_OTHER, window) + _INDEPENDENT
     return bases, float(bases * 2**window)
 
 
 def _pair(rows: int) -> tuple[int, int]:
-    """Bits of a sum of pairs, and how many go into a package."""
+    """Bits of a sum of pairs, and the number of sums per package."""
     bits = 2 * (_GRADIENT_BITS + math.ceil(math.log2(rows)))
     return bits, (_KEY_BITS - 1) // bits
 
@@ -100,7 +102,7 @@ def _digits(bits: int, window: int) -> int:
 
 
 def _added(items: float, features: int, bins: int) -> float:
-    """As `sums_by_label` halves the columns again and again, and at each half merges what agrees in all of it."""
+    """Additions of `sums_by_label`, which halves the columns repeatedly and merges rows that agree in a half."""
     if not features:
         return 0.0
     codes = float(bins) ** min(features, 12)
@@ -111,12 +113,12 @@ def _added(items: float, features: int, bins: int) -> float:
 
 
 def security_bits(config: TrainingConfig) -> int:
-    """What factoring the modulus costs, as NIST SP 800-57 rates it; short keys as in the literature."""
+    """The cost of factoring the modulus according to NIST SP 800-57; for short keys according to the literature."""
     return {512: 57, 1024: 80, 2048: 112, 3072: 128}[options_of(config).key_bits]
 
 
 def _make(config: TrainingConfig, values: int) -> bytes:
-    """A key, and so many encryptions of zero under it."""
+    """Make a key and this number of encryptions of zero under it."""
     options = options_of(config)
     key = generate_key(options.key_bits, Csprng(), options.allow_insecure_key)
     return PreparedOwner.prepare(key, values, Csprng()).to_bytes()
@@ -131,7 +133,7 @@ PRECOMPUTATION = spec.Precomputation(applies=lambda config: True, make=_make, lo
 
 SPEC = spec.ProtocolSpec(
     name="paillier",
-    summary="gradients under additive encryption, summed by the passive parties; exact",
+    summary="passive parties sum gradients under Paillier encryption; the model equals the unencrypted one",
     source="SecureBoost (Cheng et al.), SecureBoost+ (Chen et al.), the papers' HE-XGBoost",
     exact=True,
     statement=Statement(
@@ -139,16 +141,16 @@ SPEC = spec.ProtocolSpec(
             spec.of_active(
                 data="gradients",
                 status=Status.SOUND,
-                why="under Paillier encryption with a key of 2048 bits or more, if nobody can decide composite "
-                "residuosity; for parties that follow the protocol",
+                why="Paillier encryption with a key of 2048 bits or more, under the decisional composite residuosity "
+                "assumption, against parties that follow the protocol",
             ),
-            spec.ROWS_TOGETHER,
-            spec.OWN_SIDES,
+            spec.SHARED_NODES,
+            spec.OWN_ASSIGNMENTS,
             spec.of_passive(
                 data="features, many rows",
                 status=Status.HEURISTIC,
-                why="exact sums per bin and the sides of every winning cut are sent; with thirty rows or more to every "
-                "sum of one bin our attacks left most bins open",
+                why="exact sums per bin and the left/right assignments of every winning split are sent; with thirty "
+                "rows or more for every sum of one bin our attacks left most bins unrecovered",
                 needs_secrets=False,
             ),
             spec.EXACT_SUMS_OF_FEW_ROWS,

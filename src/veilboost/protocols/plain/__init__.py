@@ -1,1 +1,1 @@
-"""`plain`: the reference that protects nobody and that every exact protocol must equal."""
+"""`plain`: the reference, which protects nothing and whose model every exact protocol reproduces."""

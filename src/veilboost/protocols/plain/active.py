@@ -1,4 +1,4 @@
-"""The label side of `plain`: gradients go out, sums come back."""
+"""The active role of `plain`: sends gradients and receives sums."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from veilboost.wire.message import Done
 
 
 class PlainCipher(roles.StatisticsCipher):
-    """Sends the gradients once a round and takes sums."""
+    """Sends the gradients once per round and reads the returned sums."""
 
     def openings(self, current: roles.ActiveRound, openings: roles.Openings) -> roles.Openings:
         self._pieces = pieces_of(current.start.gradients, ROWS_AT_ONCE)

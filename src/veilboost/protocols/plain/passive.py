@@ -1,4 +1,4 @@
-"""The feature side of `plain`: sums gradients per node and bin."""
+"""The passive role of `plain`: sums gradients per node and bin."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from veilboost.wire.message import Done, Message
 
 
 class PlainPassiveCipher(PassiveCipher):
-    """Keeps the round's gradients and answers with exact sums."""
+    """Stores the round's gradients and answers with exact sums."""
 
     def open_round(self, message: BeginRound) -> None:
         if not isinstance(message, PlainRound):
@@ -27,7 +27,7 @@ class PlainPassiveCipher(PassiveCipher):
         if not isinstance(message, MoreGradients):
             return super().other(message, state)
         if state is None or state.summed or self._filler.complete:
-            raise UnexpectedMessage("gradients came where none were missing")
+            raise UnexpectedMessage("gradients arrived although none were missing")
         self._take(self._filler, message.gradients)
         return Done()
 
@@ -42,5 +42,5 @@ class PlainPassiveCipher(PassiveCipher):
 
     def answer(self, message: StatisticsRequest, state: RoundState, build: RowGroups) -> PlainSums:
         if not self._filler.complete:
-            raise UnexpectedMessage("a level came before all gradients")
+            raise UnexpectedMessage("a level arrived before all gradients")
         return PlainSums(state.block.histogram(state.bins, self._gradients, build))

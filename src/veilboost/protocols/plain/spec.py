@@ -1,4 +1,4 @@
-"""What `plain` is and claims: nothing but being the reference."""
+"""The spec of `plain`, the reference. It protects nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from veilboost.protocols.vertical.passive import passive_by
 
 SPEC = spec.ProtocolSpec(
     name="plain",
-    summary="gradients and sums in the clear: the reference that every exact protocol must equal",
+    summary="sends gradients and sums in the clear; the reference whose model every exact protocol reproduces",
     source="reference",
     exact=True,
     statement=Statement(
@@ -24,11 +24,12 @@ SPEC = spec.ProtocolSpec(
                 status=Status.UNPROTECTED,
                 why="gradients are sent in the clear; in the first round their signs are the labels",
             ),
-            spec.OWN_SIDES,
+            spec.OWN_ASSIGNMENTS,
             spec.of_passive(
                 data="features",
                 status=Status.UNPROTECTED,
-                why="exact sums per bin and the sides of every winning cut are sent; raw values and cuts are not",
+                why="exact sums per bin and the left/right assignments of every winning split are sent; raw values and "
+                "thresholds are not",
             ),
         )
     ),

@@ -1,1 +1,1 @@
-"""`sealed`: exact sums stay encrypted until noise is in them, splits and leaves are chosen privately."""
+"""`sealed`: noise is added to sums under encryption, and splits and leaves are differentially private."""

@@ -1,4 +1,4 @@
-"""The label side of `sealed`: encrypts (g, 1), selects splits privately, and puts noise into leaves."""
+"""The active role of `sealed`: encrypts (g, 1), selects splits privately, and adds noise to leaves."""
 
 from __future__ import annotations
 
@@ -27,11 +27,14 @@ LEAST_SHARE = 1 / 20  # of a node's rows, for each child
 
 
 def sealed_active(context: roles.ActiveContext) -> VerticalActive:
-    """Everything that leaves here, or enters the model, depends on labels only through paid releases."""
+    """Make the role. What it sends, and the model, depend on labels only through accounted releases."""
     if not context.bounded or context.trees_per_round == 2:
-        raise UnsupportedCombination("sealed: gradients must be at most 1, as those of binary or multiclass are")
+        raise UnsupportedCombination("sealed: gradients must be at most 1", 'set objective to "binary" or "multiclass"')
     if context.largest_weight > 1.0:
-        raise UnsupportedCombination("sealed: a row that weighs more than 1 moves more than the noise hides")
+        raise UnsupportedCombination(
+            "sealed: a row with a weight above 1 changes sums by more than the noise hides",
+            "scale the sample weights to at most 1",
+        )
     config, classes = context.config, _classes(context)
     noise = parameters.label_noise(parameters.options_of(config), config.n_estimators, config.max_depth, classes)
     selector, leaves = PrivateSelector(context, noise), PrivateLeaves(context, noise)
@@ -43,7 +46,7 @@ def _classes(context: roles.ActiveContext) -> int:
 
 
 class SealedCipher(roles.StatisticsCipher):
-    """That of `lattice`, with counts in place of hessians and room for the noise of passive parties."""
+    """The cipher of `lattice`, with counts instead of hessians and room for the noise of passive parties."""
 
     def __init__(self, context: roles.ActiveContext) -> None:
         super().__init__(context)
@@ -51,7 +54,7 @@ class SealedCipher(roles.StatisticsCipher):
         refuse = partial(parameters.refuse_noise, context.config, self._classes)
         self._lattice = LatticeCipher(context, noise_bits=parameters.noise_bits(self._options), check_sizes=refuse)
         self.checks_totals = self._lattice.checks_totals
-        self._draws = 0  # of noise, at most, in a cell of a level: a node's blocks, and its ancestors' if it is derived
+        self._draws = 0  # most noise draws in a cell: the blocks of a node, and of its ancestors if it is derived
 
     def shown(self, start: Round) -> Round:
         self._draws = 0
@@ -76,7 +79,7 @@ class SealedCipher(roles.StatisticsCipher):
         return self._lattice.read(current, level, waiting)
 
     def tolerance(self, current: roles.ActiveRound, name: PartyName, bins: Int64Array) -> Int64Array | int:
-        """Eight deviations of the noise in so many cells: an honest party exceeds them once in 10^15 sums."""
+        """Eight standard deviations of the noise in this many cells: honest parties exceed them in 1 of 10^15 sums."""
         if self._options.eps_features == 0:
             return 0
         sigmas = parameters.cell_sigmas(self.config, self._classes, current.layouts[name].features)
@@ -84,18 +87,18 @@ class SealedCipher(roles.StatisticsCipher):
 
 
 class PrivateSelector(roles.Selector):
-    """Scores by counts in place of hessians, and selects by the exponential mechanism."""
+    """Scores with counts instead of hessians, and selects by the exponential mechanism."""
 
     def __init__(self, context: roles.ActiveContext, noise: parameters.LabelNoise) -> None:
         super().__init__(context)
         self._options, self._noise, self._classes = parameters.options_of(context.config), noise, _classes(context)
-        # Children of fewer rows are no candidates.
+        # Splits with a smaller child are no candidates.
         self._scoring = replace(context.config, min_child_weight=float(self._options.least_rows))
 
     def score(
         self, current: roles.ActiveRound, sums: Int64Array, layout: BinLayout, totals: Int64Array, shuffled: bool
     ) -> Candidates:
-        """Gains of all candidates; ties are not named, they would tell of labels."""
+        """Return the gains of all candidates. Ties are not named, because they would reveal labels."""
         offer = candidates_from_sums(
             sums, layout, totals, current.start.scale, self._scoring, self.context.threads, keep_gains=True
         )
@@ -104,14 +107,14 @@ class PrivateSelector(roles.Selector):
         return replace(offer, gain=np.where(enough, _gains(offer, len(sums)), -np.inf))
 
     def _least(self, rows: Int64Array) -> Float64Array:
-        """The least rows of a child of a node of so many: the more there are, the less one label moves the utility."""
+        """The least rows of a child of a node with `rows` rows; with more rows one label changes the utility less."""
         return np.maximum(self._options.least_rows, LEAST_SHARE * rows)
 
     def select(self, current: roles.ActiveRound, level: Level, offers: Sequence[Candidates]) -> Choices:
         gains = np.concatenate([_gains(offer, len(level.open)) for offer in offers], axis=1)
         first = np.cumsum([0, *(_gains(offer, len(level.open)).shape[1] for offer in offers)])
         g, n = _counted_totals(level)[level.open].T * np.array([[current.start.scale.g_unit], [1.0]])
-        # What XGBoost calls gain is G_L^2/(n_L+lambda) + G_R^2/(n_R+lambda) less the same of the node.
+        # XGBoost's gain is G_L^2/(n_L+lambda) + G_R^2/(n_R+lambda) minus the same term of the node.
         utility = gains + (g * g / (n + self.config.reg_lambda))[:, None]
         able = np.isfinite(utility).any(axis=1)
         nodes = np.flatnonzero(able)
@@ -125,7 +128,7 @@ class PrivateSelector(roles.Selector):
         else:
             sensitivity = np.full(len(n), 2.0)
         utility = utility / sensitivity[:, None]
-        # Other answers of a peer, after a resume, are other utilities: they meet other noise and are booked again.
+        # If a peer answers differently after a resume, the utilities differ: they get new noise and are booked again.
         event = parameters.selection_event(self._noise, current.start.number, level.depth, self._classes)
         digest = content_digest(self.context.randomness, repr(event), utility)
         self.context.account.spend(replace(event, content=digest.hex()))
@@ -133,12 +136,12 @@ class PrivateSelector(roles.Selector):
         chosen = exponential(generator, utility[nodes], self._noise.selection, sensitivity=1.0)
         owner = (first.searchsorted(chosen, side="right") - 1).astype(np.int32)
         handle = (chosen - first[owner]).astype(np.int32)
-        # A gain would be a release of its own: the model has none.
+        # A gain would be another release, so the model has none.
         return Choices(level.open[nodes], owner, np.zeros(len(nodes)), handle)
 
 
 class PrivateLeaves(roles.Leaves):
-    """Noise in the gradient sums of leaves."""
+    """Adds noise to the gradient sums of leaves."""
 
     def __init__(self, context: roles.ActiveContext, noise: parameters.LabelNoise) -> None:
         super().__init__(context)
@@ -149,14 +152,14 @@ class PrivateLeaves(roles.Leaves):
 
     def weights(self, current: roles.ActiveRound, level: Level, leaves: Int64Array, scale: Scale) -> Float64Array:
         noisy = level.totals[leaves]
-        # Of these leaves, and of all that earlier levels closed.
+        # The digest covers these leaves and those of earlier levels.
         self._closed = content_digest(self.context.randomness, repr(self._event), self._closed, noisy)
         generator = self.context.randomness.for_request("leaves", self._closed)
         noisy[:, 0] += discrete_gaussian(generator, self._noise.leaf_sigma / scale.g_unit, len(noisy))
         return leaf_weights(noisy, scale, self.config)
 
     def end_round(self) -> None:
-        """A person is in one leaf of a tree, whichever level it is on: the leaves of a round are one release."""
+        """A record is in one leaf of a tree, at whatever level: the leaves of a round are one release."""
         self.context.account.spend(replace(self._event, content=self._closed.hex()))
 
 
@@ -170,7 +173,7 @@ def _gains(offer: Candidates, nodes: int) -> Float64Array:
 
 
 def _left_counts(counts: Int64Array, layout: BinLayout) -> Int64Array:
-    """How many rows each candidate sends left, (nodes, handles), from the rows in each bin; no column has sets."""
+    """The rows that each candidate sends left, (nodes, handles), from the rows per bin; no column has sets."""
     slot = np.arange(layout.slots)
     feature = np.repeat(np.arange(layout.features), layout.widths)
     first = np.where(layout.kind[feature] == KIND_CODES[ColumnKind.ONEHOT], slot, layout.offsets[feature])
@@ -182,7 +185,7 @@ def _left_counts(counts: Int64Array, layout: BinLayout) -> Int64Array:
 
 
 def _counted(gradients: Int32Array) -> Int32Array:
-    """(g, 1) in place of (g, h)."""
+    """Return (g, 1) instead of (g, h)."""
     pairs = gradients.copy()
     pairs[..., 1] = 1
     return pairs

@@ -1,12 +1,12 @@
-"""What `sealed` can be told, what it fills in for itself, what it releases, and from budgets to noise.
+"""Parameters of `sealed`, their automatic values, its releases, and the noise for a budget.
 
-Labels (adjacency: one person's label is another), against all that passive parties and the model's users see:
-one private selection per level of each tree, of epsilon `selection`; one noisy sum per leaf, of deviation `leaf_sigma`
-in units of a gradient. The nodes of a level are disjoint in rows, so a person pays for one of each. With several
-classes a label is in two trees of every round, that of its old class and that of its new one.
+Labels (adjacency: one label is replaced), against everything that passive parties and users of the model receive: one
+private selection per level of each tree, of epsilon `selection`; one noisy sum per leaf, of standard deviation
+`leaf_sigma` in units of a gradient. The nodes of a level are disjoint in rows, so a record pays for one of each. With
+several classes a label is in two trees of every round, that of its old class and that of its new one.
 
-Passive features (one person's are others, which lie on the same side of every winning cut), against the active party:
-discrete Gaussian noise in every cell.
+Passive features (adjacency: the features of one record are replaced by others with the same left/right assignment at
+every winning split), against the active party: discrete Gaussian noise in every cell.
 """
 
 from __future__ import annotations
@@ -30,39 +30,39 @@ from veilboost.types import Role
 
 @dataclass(frozen=True)
 class SealedOptions(ProtocolOptions):
-    """Budgets and how they are used."""
+    """Privacy budgets and their use."""
 
     eps: float = param(
         1.0,
-        "label epsilon of everything that passive parties and the model's users see",
+        "label epsilon of everything that passive parties and users of the model receive",
         low=0,
         low_open=True,
         high=1000,
     )
     delta: float = param(
         DEFAULT_DELTA,
-        "label delta; between parties it is that of the active party's policy, and need not be given",
+        "label delta; in a job between parties it is taken from the active party's policy and can be left out",
         low=0,
         low_open=True,
         high=0.1,
     )
     eps_features: float = param(
-        0.0, "epsilon of the passive statistics that the active party sees; 0: exact sums", low=0, high=1000
+        0.0, "epsilon of the passive statistics that the active party receives; 0: exact sums", low=0, high=1000
     )
     delta_features: float = param(
         DEFAULT_DELTA,
-        "delta of the passive statistics; between parties it must be that of the passive parties' policies",
+        "delta of the passive statistics; in a job between parties it must equal that of the passive parties' policies",
         low=0,
         low_open=True,
         high=0.1,
     )
     utility: str = param(
-        "root", "what private selection prefers by: the root of the gain, or the gain", choices=("root", "square")
+        "root", "utility of private selection: the square root of the gain, or the gain", choices=("root", "square")
     )
     selection_share: float = param(
         0.5, "share of the label budget for selecting splits; the rest is for leaves", low=0.01, high=0.99
     )
-    least_rows: int = param(0, "least rows of a child; 0: chosen for the number of rows", low=0)
+    least_rows: int = param(0, "least rows of a child; 0: chosen from the number of rows", low=0)
 
 
 def options_of(config: TrainingConfig) -> SealedOptions:
@@ -70,29 +70,38 @@ def options_of(config: TrainingConfig) -> SealedOptions:
 
 
 def delta_option(config: TrainingConfig, role: Role) -> str | None:
-    """Which option is the delta of a role's data; statistics without noise have none."""
+    """The option that holds the delta of a role's data; statistics without noise have none."""
     if role is Role.ACTIVE:
         return "delta"
     return "delta_features" if options_of(config).eps_features > 0 else None
 
 
 def refuse(config: TrainingConfig) -> None:
-    """Whatever would let a label out beside the paid ways (the proof names each)."""
+    """Raise for parameters that would reveal labels outside the accounted releases (the proof names each)."""
     problems = [
-        (config.categories == "sets", "categories='sets' orders categories by their labels; use onehot or ordinal"),
-        (config.early_stopping_rounds is not None, "early stopping looks at labels"),
-        (config.gamma > 0, "gamma stops by a gain that is not private"),
-        (config.scale_pos_weight != 1.0, "scale_pos_weight gives labels away by the hessians"),
-        (config.sampling == "goss", "goss samples rows by their gradients"),
-        (config.base_score not in {None, 0.5}, "base_score is 0.5, because the share of a class is not free"),
-        (config.reg_lambda < 0.5, "reg_lambda is at least 0.5, for the sensitivity of the gain"),
-        (config.max_delta_step > 0 or config.reg_alpha > 0, "reg_alpha and max_delta_step are not part of the proof"),
+        (
+            config.categories == "sets",
+            "categories='sets' orders categories by their labels; set categories to onehot or ordinal",
+        ),
+        (config.early_stopping_rounds is not None, "early stopping uses labels; remove early_stopping_rounds"),
+        (config.gamma > 0, "gamma compares with a gain that is not private; set gamma to 0"),
+        (config.scale_pos_weight != 1.0, "scale_pos_weight reveals labels through the hessians; set it to 1"),
+        (config.sampling == "goss", "goss samples rows by their gradients; set sampling to uniform"),
+        (
+            config.base_score not in {None, 0.5},
+            "base_score must be 0.5: the share of a class would cost budget",
+        ),
+        (config.reg_lambda < 0.5, "reg_lambda must be at least 0.5, to bound the sensitivity of the gain"),
+        (
+            config.max_delta_step > 0 or config.reg_alpha > 0,
+            "the proof does not cover reg_alpha and max_delta_step; set both to 0",
+        ),
     ]
     if options_of(config).eps_features > 0:
         problems += [
-            (config.proposal == "local", "with eps_features cuts are found once: proposal='global'"),
-            (config.binning == "width", "with eps_features cuts are noisy quantiles: binning='quantile'"),
-            (config.weighted_bins, "with eps_features cuts count no weights"),
+            (config.proposal == "local", "with eps_features cut points are computed once; set proposal to global"),
+            (config.binning == "width", "with eps_features cut points are noisy quantiles; set binning to quantile"),
+            (config.weighted_bins, "with eps_features cut points ignore weights; turn weighted_bins off"),
         ]
     for found, problem in problems:
         if found:
@@ -100,9 +109,9 @@ def refuse(config: TrainingConfig) -> None:
 
 
 def completed(config: TrainingConfig, rows: int) -> TrainingConfig:
-    """Fill in what was left at its default: trees, depth and rate for the budget and the rows, and base_score."""
+    """Replace defaults: trees, depth and learning rate for the budget and the rows, and base_score."""
     options = options_of(config)
-    # What was measured on 24000 rows holds for the same product of both; noise in the cells wants fewer trees still.
+    # Measured on 24000 rows; the product of epsilon and rows decides. Noise in the cells needs even fewer trees.
     weakest = options.eps if options.eps_features == 0 else min(options.eps, options.eps_features / 8)
     signal = weakest * rows / 24_000
     trees, depth, rate = (10, 3, 0.5) if signal < 1.5 else (20, 4, 0.3) if signal < 3 else (40, 5, 0.2)
@@ -119,7 +128,7 @@ def completed(config: TrainingConfig, rows: int) -> TrainingConfig:
 
 _OF_LABELS: dict[str, Any] = {
     "adjacency": Adjacency.LABEL,
-    "adversary": "passive parties, and whoever gets the model",
+    "adversary": "passive parties, and everyone who receives the model",
     "protocol": "sealed",
 }
 _OF_FEATURES: dict[str, Any] = {
@@ -128,20 +137,20 @@ _OF_FEATURES: dict[str, Any] = {
     "protocol": "sealed",
 }
 _EXACT_CELLS = "exact sums of gradients and counts per bin (eps_features is off)"
-_SIDES = "on which side of each winning cut of a passive column a row lies"
+_ASSIGNMENTS = "the left/right assignment of each row at each winning split on a passive column"
 
 
 @dataclass(frozen=True)
 class LabelNoise:
-    """The noise that a label budget buys."""
+    """The noise for a label budget."""
 
     selection: float  # epsilon of one private selection
-    leaf_sigma: float  # deviation of a leaf's sum, of which one label moves 1
+    leaf_sigma: float  # standard deviation of a leaf's sum, which one label changes by 1
 
 
 @cache
 def label_noise(options: SealedOptions, trees: int, depth: int, classes: int = 2) -> LabelNoise:
-    """Shares the budget: rho = T D eps0^2 / 8 + T / (2 sigma^2) in zCDP, as much of it as (eps, delta) allows."""
+    """Divide the budget: rho = T D eps0^2 / 8 + T / (2 sigma^2) in zCDP, the largest that (eps, delta) allows."""
 
     def noise(rho: float) -> LabelNoise:
         tree_count = trees * _trees_per_label(classes)
@@ -162,7 +171,7 @@ def label_noise(options: SealedOptions, trees: int, depth: int, classes: int = 2
     return noise(math.nextafter(bisect(too_much, 0.0, high), 0.0) if high > 1e-6 else high / 2)
 
 
-CUTS_SHARE = 0.1  # of the features' budget: for the cuts of bins; the rest is for the cells
+CUTS_SHARE = 0.1  # of the features' budget, for the cut points of bins; the rest is for the cells
 
 
 def _features_budget(options: SealedOptions) -> float:
@@ -171,27 +180,27 @@ def _features_budget(options: SealedOptions) -> float:
 
 
 def feature_multiplier(options: SealedOptions, trees: int, depth: int, classes: int = 2) -> float:
-    """Deviation of a cell's noise over the L2 sensitivity of a level: all levels together keep to their share."""
-    # Two tables a level, of gradients and of counts, each with a Mahalanobis distance of 1 / multiplier.
+    """Standard deviation of a cell's noise over the L2 sensitivity of a level; all levels stay within their share."""
+    # Two tables per level, of gradients and of counts, each with a Mahalanobis distance of 1 / multiplier.
     levels = trees * depth * (1 if classes == 2 else classes)
     return math.sqrt(2.0 * levels / ((1.0 - CUTS_SHARE) * _features_budget(options)))
 
 
 def cuts_sigma(options: SealedOptions, columns: int) -> float:
-    """Deviation of every count by which cuts are found: `TABLES` tables a column, each of L2 sensitivity sqrt 2."""
+    """Noise deviation of the counts that give cut points: `TABLES` tables per column, each of L2 sensitivity sqrt 2."""
     return math.sqrt(2.0 * TABLES * columns / (CUTS_SHARE * _features_budget(options)))
 
 
 def cuts_event(options: SealedOptions, columns: int, number: int) -> Gaussian:
-    """The cuts of one of so many columns."""
-    what, distance = "the cuts of a column, by noisy counts", math.sqrt(2.0) / cuts_sigma(options, columns)
+    """The release of the cut points of one of `columns` columns."""
+    what, distance = "the cut points of a column, from noisy counts", math.sqrt(2.0) / cuts_sigma(options, columns)
     return Gaussian(distance, what=what, release=f"cuts of column {number}", count=TABLES, **_OF_FEATURES)
 
 
 def cell_sigmas(config: TrainingConfig, classes: int, features: int) -> tuple[float, float]:
-    """The deviation of the noise in a cell of gradient sums, on the fixed-point grid, and in one of counts.
+    """Standard deviations of the noise in a cell of gradient sums, on the fixed-point grid, and in a cell of counts.
 
-    A record moves between two bins of each column, in the node where it stays: an L2 distance of sqrt(2 d).
+    A record moves between two bins of each column and stays in its node: an L2 distance of sqrt(2 d).
     """
     multiplier = feature_multiplier(options_of(config), config.n_estimators, config.max_depth, classes)
     of_counts = multiplier * math.sqrt(2.0 * features)
@@ -199,12 +208,12 @@ def cell_sigmas(config: TrainingConfig, classes: int, features: int) -> tuple[fl
 
 
 def noise_bits(options: SealedOptions) -> int:
-    """Half of the room for sums under encryption is kept for noise, where there is any."""
+    """With noise, half of the range of encrypted sums is reserved for it."""
     return 1 if options.eps_features > 0 else 0
 
 
 def refuse_noise(config: TrainingConfig, classes: int, sizes: Sizes, features: int) -> None:
-    """Refuse noise that would not fit beside the sums: twelve deviations, which are never met."""
+    """Raise if the noise does not fit beside the sums: twelve standard deviations, which never occur."""
     if options_of(config).eps_features > 0:
         largest = 12 * max(cell_sigmas(config, classes, features))
         if largest > sizes.largest_sum // 2:
@@ -217,19 +226,19 @@ def refuse_noise(config: TrainingConfig, classes: int, sizes: Sizes, features: i
 
 def selection_event(noise: LabelNoise, round_number: int, depth: int, classes: int) -> Exponential:
     what, release = (
-        "the split of every node of a level, privately selected",
+        "the privately selected split of every node of a level",
         f"round {round_number} level {depth} splits",
     )
     return Exponential(noise.selection, what=what, release=release, count=_trees_per_label(classes), **_OF_LABELS)
 
 
 def leaf_event(noise: LabelNoise, round_number: int, classes: int) -> Gaussian:
-    what, release = "the sums of gradients of leaves, with noise", f"round {round_number} leaves"
+    what, release = "noisy sums of gradients of leaves", f"round {round_number} leaves"
     return Gaussian(1.0 / noise.leaf_sigma, what=what, release=release, count=_trees_per_label(classes), **_OF_LABELS)
 
 
 def cells_event(multiplier: float, round_number: int, depth: int, classes: int) -> Gaussian:
-    what, release = "sums of gradients and counts per bin, with noise", f"round {round_number} level {depth} cells"
+    what, release = "noisy sums of gradients and counts per bin", f"round {round_number} level {depth} cells"
     count = 1 if classes == 2 else classes
     return Gaussian(math.sqrt(2.0) / multiplier, what=what, release=release, count=count, **_OF_FEATURES)
 
@@ -240,22 +249,22 @@ def _exact_event(what: str, release: str) -> ExactRelease:
 
 
 def plan(config: TrainingConfig, rows: int, role: Role, columns: int = 1) -> Sequence[Event]:
-    """What a party of this role would release in the whole job; of sides and leaves, all that there may be."""
+    """The releases of a party of this role in the whole job, with the most assignments and leaves possible."""
     config = completed(config, rows)
     options, trees, depth = options_of(config), config.n_estimators, config.max_depth
     classes = 3 if config.objective == "multiclass" else 2
     if role is Role.ACTIVE:
         return _label_events(label_noise(options, trees, depth, classes), trees, depth, classes)
     levels = [(number, level) for number in range(trees) for level in range(depth)]
-    sides = [_exact_event(_SIDES, f"round {number} level {level} sides") for number, level in levels]
+    assignments = [_exact_event(_ASSIGNMENTS, f"round {number} level {level} assignments") for number, level in levels]
     if options.eps_features == 0:
         return [
             *(_exact_event(_EXACT_CELLS, f"round {number} level {level} cells") for number, level in levels),
-            *sides,
+            *assignments,
         ]
     multiplier = feature_multiplier(options, trees, depth, classes)
     cells = [cells_event(multiplier, number, level, classes) for number, level in levels]
-    return [*(cuts_event(options, columns, number) for number in range(columns)), *cells, *sides]
+    return [*(cuts_event(options, columns, number) for number in range(columns)), *cells, *assignments]
 
 
 def _trees_per_label(classes: int) -> int:
@@ -263,6 +272,6 @@ def _trees_per_label(classes: int) -> int:
 
 
 def _label_events(noise: LabelNoise, trees: int, depth: int, classes: int) -> list[Event]:
-    """A person is in one leaf of a tree, whatever level it is on."""
+    """A record is in one leaf of a tree, at whatever level."""
     splits = [selection_event(noise, number, level, classes) for number in range(trees) for level in range(depth)]
     return [*splits, *(leaf_event(noise, number, classes) for number in range(trees))]

@@ -1,4 +1,4 @@
-"""The feature side of `sealed`: as in `lattice`, with noise in every cell before it leaves, where it is asked for."""
+"""The passive role of `sealed`: as in `lattice`, and with `eps_features` it adds noise to every cell."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from veilboost.wire.message import Message
 
 
 class SealedPassiveCipher(PassiveCipher):
-    """Noise inside the ciphertext: the active party never sees an exact histogram."""
+    """Adds noise inside the ciphertexts, so that with `eps_features` the active party never sees exact histograms."""
 
     shuffles = True
 
@@ -30,7 +30,7 @@ class SealedPassiveCipher(PassiveCipher):
         options = parameters.options_of(config)
         if options.eps_features == 0:
             return None
-        # Quantiles of the data would tell of the person whom the noise in the cells hides.
+        # Exact quantiles would reveal the record that the noise in the cells hides.
         columns = len(self.context.columns)
         sigma = parameters.cuts_sigma(options, columns)
         self._cuts = b""
@@ -59,17 +59,17 @@ class SealedPassiveCipher(PassiveCipher):
         return self._lattice.answer(message, state, build)
 
     def noise(self, incoming: Incoming, state: RoundState) -> Int64Array | None:
-        """What is added to a level's sums, (blocks, families, slots); None for nothing."""
+        """Return the noise on a level's sums, (blocks, families, slots); None if there is none."""
         if self._options.eps_features == 0:
             return None
         config, layout, trees = self.job.config, state.block.layout, self.job.trees_per_round
         classes = 2 if trees == 1 else trees
         parameters.refuse_noise(config, classes, incoming.sizes, layout.features)
-        # The same request again meets the same noise; another meets other noise, which is booked beside the first.
+        # A repeated request gets the same noise; any other gets new noise, which is booked as well.
         multiplier = parameters.feature_multiplier(self._options, config.n_estimators, config.max_depth, classes)
         event = parameters.cells_event(multiplier, state.number, state.depth, classes)
         blocks, rows = incoming.blocks, (incoming.rows.listed(), incoming.blocks.begin, incoming.blocks.end)
-        # Of all that the answer's exact sums depend on: ciphertexts, rows, columns and their cuts.
+        # The digest covers everything that the exact sums depend on: ciphertexts, rows, columns and their cut points.
         encrypted = incoming.ciphertext.packed, incoming.ciphertext.seed, incoming.sizes.log_delta
         columns = b"" if state.columns is None else state.columns
         digest = content_digest(

@@ -1,4 +1,4 @@
-"""What `sealed` is and claims."""
+"""The spec of `sealed`."""
 
 from __future__ import annotations
 
@@ -17,13 +17,21 @@ from veilboost.protocols.lattice.spec import COST, memory
 from veilboost.protocols.sealed import parameters
 from veilboost.protocols.sealed.active import sealed_active
 from veilboost.protocols.sealed.passive import SealedPassiveCipher
-from veilboost.protocols.spec import OWN_FEATURES, OWN_SIDES, BinSums, Evidence, ProtocolSpec, of_active, of_passive
+from veilboost.protocols.spec import (
+    OWN_ASSIGNMENTS,
+    OWN_FEATURES,
+    BinSums,
+    Evidence,
+    ProtocolSpec,
+    of_active,
+    of_passive,
+)
 from veilboost.protocols.vertical.messages import LIFECYCLE, SplitAnswer
 from veilboost.protocols.vertical.passive import passive_by
 
 
 def calibrate(request: CalibrationRequest) -> Mapping[str, Any]:
-    """Trees, depth, rate and noise for the budgets asked for."""
+    """Return trees, depth, learning rate and noise for the given budgets."""
     budgets = {
         "eps": request.epsilon_active,
         "delta": request.delta_active,
@@ -51,36 +59,37 @@ def calibrate(request: CalibrationRequest) -> Mapping[str, Any]:
 
 SPEC = ProtocolSpec(
     name="sealed",
-    summary="lattice encryption, private selection of splits, private leaves, noise inside the ciphertexts",
+    summary="trains under lattice encryption and selects splits and leaves with differential privacy",
     source="VeilBoost",
     statement=Statement(
         (
             of_active(
                 data="labels",
-                adversary="every passive party, and whoever gets the model",
+                adversary="every passive party, and everyone who receives the model",
                 status=Status.SOUND,
-                why="(eps, delta) differential privacy of all they see, one label replaced: private selection, noisy "
-                "leaves, everything else encrypted or free of labels; ring-LWE at 128 bits",
+                why="(eps, delta)-differential privacy of everything they receive, with one label replaced: private "
+                "selection, noisy leaves, everything else encrypted or independent of labels; ring-LWE at 128 bits",
             ),
-            OWN_SIDES,
+            OWN_ASSIGNMENTS,
             of_passive(
                 data="statistics of features, with eps_features on",
-                adversary="the active party, following the protocol",
+                adversary="a semi-honest active party",
                 status=Status.SOUND,
-                why="(eps_features, delta_features) differential privacy of cuts and sums, one record replaced by one "
-                "on the same sides of all winning cuts: noisy quantiles, discrete Gaussian noise inside the "
-                "ciphertexts; the schema (columns, kinds, categories, which have missing values) is public",
+                why="(eps_features, delta_features)-differential privacy of cut points and sums, with one record "
+                "replaced by one that has the same left/right assignment at all winning splits: noisy quantiles, "
+                "discrete Gaussian noise inside the ciphertexts; the schema (columns, types, categories, which have "
+                "missing values) is public",
             ),
             of_passive(
                 data="statistics of features, with eps_features off",
                 status=Status.UNPROTECTED,
-                why="exact sums, as in lattice; eps_features is off unless it is given",
+                why="exact sums, as in lattice; eps_features is off by default",
             ),
             of_passive(
-                data="sides of winning cuts",
+                data="left/right assignments of winning splits",
                 status=Status.UNPROTECTED,
-                why="on which side of each winning cut of its columns a row lies is told exactly, as in every protocol "
-                "that keeps rows together; the ledger counts these bits",
+                why="the left/right assignment of each row at each winning split on its columns is sent exactly, as in "
+                "every protocol that keeps rows by node; the ledger counts these bits",
             ),
         )
     ),
@@ -91,7 +100,7 @@ SPEC = ProtocolSpec(
     plan=parameters.plan,
     calibrate=calibrate,
     delta_option=parameters.delta_option,
-    # Which rows are together follows from private selections, which are booked as such.
+    # Which rows share a node follows from private selections, which are booked as such.
     exact_messages=lambda config, first: (
         (LatticeSums, SplitAnswer) if parameters.options_of(config).eps_features == 0 else (SplitAnswer,)
     ),
@@ -99,7 +108,7 @@ SPEC = ProtocolSpec(
     security_bits=lambda config: SECURITY_BITS,
     sets=False,
     declared_classes=True,
-    # Ciphertexts of a level go in one message, and noise is drawn for every bin.
+    # The ciphertexts of a level are sent in one message, and noise is drawn for every bin.
     cost=replace(
         COST,
         there=(*COST.there, "slots_p"),
@@ -112,7 +121,7 @@ SPEC = ProtocolSpec(
         Evidence("active", "labels", None, False),
         OWN_FEATURES,
         Evidence("passive", "statistics of features", "histogram_bins", True),
-        Evidence("passive", "sides of winning cuts", "feature_order", True),
+        Evidence("passive", "left/right assignments of winning splits", "feature_order", True),
     ),
     sums=BinSums(counts=True, noise_bits=lambda config: parameters.noise_bits(parameters.options_of(config))),
 )

@@ -1,1 +1,1 @@
-"""`secagg`: horizontal training on histograms that are summed under pairwise masks."""
+"""`secagg`: horizontal training on histograms that are summed under pairwise masks (secure aggregation)."""

@@ -1,4 +1,4 @@
-"""What a participant of `secagg` releases: sums that no noise covers, though only together with everybody's."""
+"""The releases of a participant of `secagg`: sums without noise, but only summed over all participants."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _METRIC = "the metric of validation rows"
 
 
 def releases(
-    config: TrainingConfig, watched: bool, rows: int | None = None, columns: int = 0, content: str = ""
+    config: TrainingConfig, validates: bool, rows: int | None = None, columns: int = 0, content: str = ""
 ) -> Sequence[Event]:
-    """All of a job; `watched`: rows are kept for validation. Sums and the metric leave in every round.
+    """All releases of a job; sums and, if it `validates` on held-out rows, the metric are released in every round.
 
     `content` is the digest of the participant's table.
     """
-    every_round = (_SUMS, *((_METRIC,) if watched else ()))
+    every_round = (_SUMS, *((_METRIC,) if validates else ()))
     return [
         ExactRelease(
-            what=f"{what}, added up over all participants",
+            what=f"{what}, summed over all participants",
             adjacency=Adjacency.RECORD,
             adversary="the server",
             protocol="secagg",
@@ -38,5 +38,5 @@ def releases(
 
 
 def plan(config: TrainingConfig, rows: int, role: Role, columns: int = 1) -> Sequence[Event]:
-    """What a participant would release, of however many columns; which rows are kept apart is not known yet."""
-    return releases(config, watched=True)
+    """The releases of a participant, for any number of columns; the rows held out are not known yet."""
+    return releases(config, validates=True)

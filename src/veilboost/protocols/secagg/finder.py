@@ -1,4 +1,4 @@
-"""How `secagg` finds splits: from sums of all participants, of whose rows and gradients the server has none."""
+"""The split finder of `secagg`: uses sums over all participants; the server has no rows and no gradients."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Ask: TypeAlias = Callable[[Message, type[Any]], Mapping[PartyName, Any]]
 
 @dataclass(frozen=True)
 class SummedNodes(RowGroups):
-    """Nodes without rows. How many rows a node has is not known: its hessians stand for them, two at least."""
+    """Nodes without rows. The number of rows is unknown; the sum of hessians, at least two, replaces it."""
 
     sums: Int64Array
 
@@ -41,7 +41,7 @@ class SummedNodes(RowGroups):
         return SummedNodes.make(self.group[nodes], self.sums[nodes])
 
     def split(self, left: Assignments) -> SummedNodes:
-        """The children; `left` are the sums of the left ones, as `SecaggFinder.split` gives them."""
+        """Return the children; `left` are the sums of the left children, from `SecaggFinder.split`."""
         sums = np.empty((2 * self.nodes, 2), dtype=np.int64)
         sums[0::2], sums[1::2] = left, self.sums - left
         return SummedNodes.make(self.group.repeat(2), sums)
@@ -50,11 +50,11 @@ class SummedNodes(RowGroups):
         return self.sums
 
     def add_to(self, margin: Float64Array, weight: Float32Array) -> None:
-        """Nothing: the rows are elsewhere, and are told by messages."""
+        """Do nothing: participants hold the rows, and receive the weights by messages."""
 
 
-class Told(NamedTuple):
-    """What participants are told of a level, in the order of a request's fields."""
+class PendingResult(NamedTuple):
+    """The result of a level to send to participants, in the order of the fields of `LevelResult`."""
 
     leaves: Int32Array = _NO_INTS
     weights: Float32Array = _NO_WEIGHTS
@@ -66,9 +66,9 @@ class Told(NamedTuple):
 
 
 class SecaggFinder(SplitFinder):
-    """Asks for the sums of a level, and tells with the next request what became of it.
+    """Requests the sums of a level, and sends its result with the next request.
 
-    `block` has the cuts of the columns that take part in the round, and no rows.
+    `block` has the cut points of the sampled columns, and no rows.
     """
 
     def __init__(
@@ -76,9 +76,9 @@ class SecaggFinder(SplitFinder):
     ) -> None:
         self._ask, self._threads = ask, threads
         self._all, self._block, self._trees = block, block, objective.trees_per_round
-        # As in `plain`: what Poisson limits its leaves to belongs to the loss.
+        # As in `plain`: for Poisson the loss sets max_delta_step.
         self._config = replace(config, max_delta_step=objective.max_delta_step)
-        self._unsent, self._depth = Told(), 0
+        self._unsent, self._depth = PendingResult(), 0
         self.rules: dict[tuple[int, int], Rule] = {}
 
     @property
@@ -86,14 +86,14 @@ class SecaggFinder(SplitFinder):
         return True
 
     def round(self, number: int, scale: Scale, columns: Int32Array | None) -> Round:
-        """What `grow` starts from: no rows, and roots whose sums `begin_round` asks for."""
+        """Return the start of `grow`: no rows, and roots whose sums `begin_round` requests."""
         nothing = np.empty((self._trees, 0, 2), dtype=np.int32)
         return Round(number, nothing, scale, cast(Int32Array, self), _NO_INTS, [columns])
 
-    def take_unsent(self) -> Told:
-        """What was not told yet; it counts as told."""
-        told, self._unsent = self._unsent, Told()
-        return told
+    def take_unsent(self) -> PendingResult:
+        """Return the result that was not sent yet, and mark it as sent."""
+        unsent, self._unsent = self._unsent, PendingResult()
+        return unsent
 
     def begin_round(self, start: Round) -> None:
         self._start, (columns,) = start, start.columns
@@ -102,7 +102,7 @@ class SecaggFinder(SplitFinder):
         self._built = self._ask_sums(0, np.arange(self._trees))
 
     def at_roots(self, groups: int) -> SummedNodes:
-        """The roots, as `grow` asks for them."""
+        """Return the roots for `grow`."""
         totals = self._built[:, : self._block.layout.offsets[1]].sum(axis=1)  # every row is in one bin of a column
         return SummedNodes.make(np.arange(groups, dtype=np.int32), totals)
 
@@ -119,7 +119,7 @@ class SecaggFinder(SplitFinder):
         )
         sums = added([each.sums for each in self._ask(request, MaskedSums).values()])
         if sums.shape != (len(build), self._block.layout.slots, 2):
-            raise MalformedMessage("sums for other nodes or bins arrived")
+            raise MalformedMessage("the received sums are for other nodes or bins")
         self._depth = depth
         return sums
 
@@ -152,16 +152,16 @@ class SecaggFinder(SplitFinder):
 
     def leaf_weights(self, level: Level, leaves: Int64Array, scale: Scale) -> Float64Array:
         weights = leaf_weights(level.totals[leaves], scale, self._config)
-        told = (self._config.learning_rate * weights).astype(np.float32)
+        scaled = (self._config.learning_rate * weights).astype(np.float32)
         if level.depth == self._depth:
-            self._unsent = self._unsent._replace(leaves=leaves.astype(np.int32), weights=told)
-        else:  # no sums were asked for: all nodes are leaves, and the round ends
-            self._unsent = self._unsent._replace(ends=told)
+            self._unsent = self._unsent._replace(leaves=leaves.astype(np.int32), weights=scaled)
+        else:  # no sums were requested: all nodes are leaves, and the round ends
+            self._unsent = self._unsent._replace(ends=scaled)
         return weights
 
 
 def added(answers: list[UInt64Array]) -> Int64Array:
-    """The sum of all answers modulo 2^64: masks cancel, and what is left is small and may be negative."""
+    """Return the sum of all answers modulo 2^64: masks cancel, and the true sum is small and may be negative."""
     if any(answer.shape != answers[0].shape for answer in answers):
         raise MalformedMessage("the participants' answers have different sizes")
     total = answers[0].copy()

@@ -1,4 +1,4 @@
-"""What `secagg` sends."""
+"""Messages of `secagg`."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from veilboost.wire.message import ArraySpec, Message, Reveals
 
 @dataclass(frozen=True)
 class SecaggColumns(Message):
-    """Participant to server, with its word that it takes part: its columns' and labels' names and kinds.
+    """Participant to server, when it joins: the names and types of its columns and labels.
 
-    `public` is its public key for this job, and `evidence` shows the other participants that it is.
+    `public` is its public key for this job; `evidence` proves to the other participants that the key is its own.
     """
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals("names and kinds of columns, known categories, and which columns have missing values", "server"),
-        Reveals("the classes of its labels, and which loss they ask for", "server"),
+        Reveals("names and types of columns, known categories, and which columns have missing values", "server"),
+        Reveals("the classes of its labels, and the loss that they imply", "server"),
         Reveals("the order of magnitude, to a power of two, of its largest sample weight", "server"),
-        Reveals("whether it keeps rows for validation", "server"),
+        Reveals("whether it holds out rows for validation", "server"),
     )
     schema: str
     public: Annotated[UInt8Array, ArraySpec("uint8", 1)]
@@ -31,11 +31,13 @@ class SecaggColumns(Message):
 
 @dataclass(frozen=True)
 class SecaggGroup(Message):
-    """Server to participant: who takes part, with which public keys (participants, 32), and the common columns."""
+    """Server to participant: the participants, their public keys (participants, 32), and the common schema."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals("who takes part, and the categories, classes and missing values of all together", "participant"),
-        Reveals("the order of magnitude of the largest sample weight of all", "participant"),
+        Reveals(
+            "who takes part, and the combined categories, classes and missing values of all participants", "participant"
+        ),
+        Reveals("the order of magnitude of the largest sample weight of all participants", "participant"),
     )
     schema: str
     participants: tuple[str, ...]
@@ -46,17 +48,17 @@ class SecaggGroup(Message):
 
 @dataclass(frozen=True)
 class TotalsRequest(Message):
-    """Server to participant: how many rows, and the sum of their labels."""
+    """Server to participant: send your number of rows, and the sum of their labels."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = ()
 
 
 @dataclass(frozen=True)
 class MaskedTotals(Message):
-    """Participant to server: its number of rows, its exact sums of weights and of labels, all under pairwise masks."""
+    """Participant to server: its number of rows and its exact sums of weights and labels, all under pairwise masks."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals("the number of rows, the sum of weights and the sum of labels of all participants together", "server"),
+        Reveals("the number of rows, the sum of weights and the sum of labels over all participants", "server"),
     )
     rows: Annotated[UInt64Array, ArraySpec("uint64", 1)]
     weights: Annotated[UInt8Array, ArraySpec("uint8", 1)]
@@ -65,13 +67,13 @@ class MaskedTotals(Message):
 
 @dataclass(frozen=True)
 class CountsRequest(Message):
-    """Server to participant: how many values of each numeric column are not above these (columns, values).
+    """Server to participant: count the values of each numeric column that are at most these (columns, values).
 
-    Values are float32 as whole numbers in the same order.
+    Values are float32 numbers, encoded as integers in the same order.
     """
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals("how far the search for the cuts of the columns has come", "participant"),
+        Reveals("the progress of the search for the cut points of the columns", "participant"),
     )
     step: int
     values: Annotated[UInt32Array, ArraySpec("uint32", 2)]
@@ -82,17 +84,17 @@ class MaskedCounts(Message):
     """Participant to server: the counts, under pairwise masks."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals("how many values of all participants together lie below each value that is asked for", "server"),
+        Reveals("how many values of all participants together are below each requested value", "server"),
     )
     counts: Annotated[UInt64Array, ArraySpec("uint64", 2)]
 
 
 @dataclass(frozen=True)
 class CutsFound(Message):
-    """Server to participant: the cuts of all columns, column after column."""
+    """Server to participant: the cut points of all columns, column by column."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals("where columns are cut: quantiles, or steps between the lowest and highest value", "participant"),
+        Reveals("the cut points: quantiles, or equal steps between the lowest and highest value", "participant"),
     )
     cuts: Annotated[Float32Array, ArraySpec("float32", 1)]
     starts: Annotated[Int32Array, ArraySpec("int32", 1)]
@@ -101,10 +103,10 @@ class CutsFound(Message):
 
 @dataclass(frozen=True)
 class LevelResult(Message):
-    """What became of the last level of a round: part of the requests below.
+    """The result of the previous level: the base of the requests below.
 
-    `leaves` got `weights`, and the nodes at `position` split by `handles` (and a set of bins, where the split is one of
-    categories). Where the round ends, the nodes that these splits leave behind got the weights `ends`.
+    `leaves` have the weights `weights`; the nodes at `position` split by `handles` (and a set of bins if the split is
+    on categories). At the end of a round, the children of these splits have the weights `ends`.
     """
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
@@ -121,7 +123,7 @@ class LevelResult(Message):
 
 @dataclass(frozen=True)
 class ScaleRequest(LevelResult):
-    """Server to participant, where the loss does not bound gradients: how fine may the grid of this round be?"""
+    """Server to participant, if the loss does not bound gradients: send the finest grid for this round."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = LevelResult.reveals
     number: int
@@ -129,7 +131,7 @@ class ScaleRequest(LevelResult):
 
 @dataclass(frozen=True)
 class ScaleAnswer(Message):
-    """Participant to server: the finest grid that its own gradients fit."""
+    """Participant to server: the finest grid that can hold its own gradients."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
         Reveals("the order of magnitude, to a power of two, of a participant's largest gradient and hessian", "server"),
@@ -140,9 +142,9 @@ class ScaleAnswer(Message):
 
 @dataclass(frozen=True)
 class SumsRequest(LevelResult):
-    """Server to participant: sum gradients for these nodes of the next level.
+    """Server to participant: sum the gradients of these nodes of the next level.
 
-    At depth 0 a round begins, with these columns (none: all) and this grid.
+    At depth 0 a round starts, with these columns (none: all) and this grid.
     """
 
     reveals: ClassVar[tuple[Reveals, ...]] = LevelResult.reveals
@@ -159,14 +161,14 @@ class MaskedSums(Message):
     """Participant to server: sums of gradients and hessians per node and bin, under pairwise masks."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals("exact sums of gradients and hessians per node and bin, of all participants together", "server"),
+        Reveals("exact sums of gradients and hessians per node and bin over all participants", "server"),
     )
     sums: Annotated[UInt64Array, ArraySpec("uint64", 3)]
 
 
 @dataclass(frozen=True)
 class MetricRequest(LevelResult):
-    """Server to participant, where rows are kept for validation: how good is the model after this round?"""
+    """Server to participant, if rows are held out for validation: send the metric of the model after this round."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = LevelResult.reveals
     number: int
@@ -174,10 +176,10 @@ class MetricRequest(LevelResult):
 
 @dataclass(frozen=True)
 class MaskedMetric(Message):
-    """Participant to server: its validation rows' weights and weighted metric added up, under pairwise masks."""
+    """Participant to server: the sums of weights and of the weighted metric of its validation rows, under masks."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals("weight and metric of the validation rows of all participants together", "server"),
+        Reveals("total weight and metric of the validation rows of all participants", "server"),
     )
     weights: Annotated[UInt8Array, ArraySpec("uint8", 1)]
     terms: Annotated[UInt8Array, ArraySpec("uint8", 1)]

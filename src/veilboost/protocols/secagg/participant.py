@@ -1,4 +1,4 @@
-"""A participant of `secagg`: keeps rows and margins, and answers with sums that add up only with the others'."""
+"""The participant of `secagg`: holds rows and margins, and answers with masked sums."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from veilboost.fixedpoint import MAX_BITS, Scale, choose_scale, to_fixed, to_ord
 from veilboost.model.share import ModelShare
 from veilboost.protocols.horizontal.full_model import TrainedModel, block_with_cuts, from_message
 from veilboost.protocols.horizontal.roles import ParticipantContext, ParticipantRole
-from veilboost.protocols.horizontal.schema import Schema, describe, table_in_terms_of
+from veilboost.protocols.horizontal.schema import Schema, describe, encoded_table
 from veilboost.protocols.secagg import messages
 from veilboost.protocols.secagg.accounting import releases
 from veilboost.protocols.secagg.shared import MOST_STEPS, SUM_BYTES, exact_sum, metric_of, most_values
@@ -42,42 +42,42 @@ from veilboost.wire.message import Done, Message, encode
 
 
 class SecaggParticipant(ParticipantRole):
-    """Answers each request once: a repeated one gets the stored answer.
+    """Answers each request once: a repeated request gets the stored answer.
 
-    Masks are drawn for the whole history of requests, so none serves two contents, whatever the server sends again.
+    Masks depend on the whole history of requests, so no mask is used for two contents, whatever the server repeats.
     """
 
     def __init__(self, context: ParticipantContext) -> None:
         self._context, self._config = context, context.config
         rows = context.table.rows
-        watched = np.zeros(rows, dtype=np.bool_) if context.held_out is None else context.held_out
-        self._fit, self._watched = np.flatnonzero(~watched), np.flatnonzero(watched)
+        held_out = np.zeros(rows, dtype=np.bool_) if context.held_out is None else context.held_out
+        self._fit, self._held_out = np.flatnonzero(~held_out), np.flatnonzero(held_out)
         if not len(self._fit):
-            raise EmptyTable("all rows are kept for validation", "keep fewer")
+            raise EmptyTable("all rows are held out for validation", "lower the share of validation rows")
         self._weight = np.ones(rows) if context.table.weight is None else context.table.weight
-        # Requests name the masks, so a job that is taken up again with other rows needs another key.
-        self._content = content_digest(context.randomness, watched, self._weight, *_contents(context.table))
+        # Masks depend on requests, so a job that restarts with other rows needs another key.
+        self._content = content_digest(context.randomness, held_out, self._weight, *_contents(context.table))
         private = context.randomness.for_request("secagg", "private key", self._content).bytes(KEY_BYTES)
         self._masks = PairwiseMasks(private)
         self._schema: Schema | None = None
         self._block: ColumnBlock | None = None
         self._last: tuple[bytes, Message] | None = None
         self._history = b""
-        self._part: ModelShare | None = None
+        self._share: ModelShare | None = None
         self._counted = 0
         self._round, self._depth, self._ended = -1, 0, True
 
     @property
     def share(self) -> ModelShare | None:
-        return self._part
+        return self._share
 
     def introduce(self) -> messages.SecaggColumns:
         schema = describe(self._context.table, self._config.objective)
-        evidence = self._context.voucher.sign(_signed(self._masks.public))
+        evidence = self._context.signer.sign(_signed(self._masks.public))
         largest = float(self._weight[self._fit].max())
         exponent = max(0, math.ceil(math.log2(largest))) if largest > 0 else 0
         public = np.frombuffer(self._masks.public, np.uint8)
-        return messages.SecaggColumns(schema.to_json(), public, evidence, exponent, bool(len(self._watched)))
+        return messages.SecaggColumns(schema.to_json(), public, evidence, exponent, bool(len(self._held_out)))
 
     def handle(self, message: Message) -> Message:
         digest = hashlib.sha256(encode(message)).digest()
@@ -93,7 +93,7 @@ class SecaggParticipant(ParticipantRole):
             return self._join(message)
         opening = isinstance(message, messages.TotalsRequest | messages.CountsRequest | messages.CutsFound)
         if self._schema is None or opening != (self._block is None):
-            raise UnexpectedMessage(f"{message.type_name()} came out of its turn")
+            raise UnexpectedMessage(f"{message.type_name()} arrived out of order")
         if isinstance(message, messages.TotalsRequest):
             return self._totals(digest)
         if isinstance(message, messages.CountsRequest):
@@ -107,41 +107,43 @@ class SecaggParticipant(ParticipantRole):
         if isinstance(message, messages.MetricRequest):
             return self._metric(message, digest)
         if isinstance(message, TrainedModel):
-            self._part = from_message(message)
+            self._share = from_message(message)
             return Done()
         raise UnexpectedMessage(f"{message.type_name()} is not a request to a participant")
 
-    # --- the job opens ----------------------------------------------------------------------------------
+    # --- start of the job -------------------------------------------------------------------------------
 
     def _join(self, message: messages.SecaggGroup) -> Done:
         if self._schema is not None:
-            raise UnexpectedMessage("a group is formed once")
+            raise UnexpectedMessage("the group was already formed")
         group, publics = message.participants, [row.tobytes() for row in message.publics]
         if len(set(group)) < 2 or self._context.party not in group:
-            raise MalformedMessage("sums of one participant alone hide nothing", "take part with others")
+            raise MalformedMessage(
+                "the group must contain this participant and at least one other", "name two participants or more"
+            )
         if message.publics.shape != (len(group), KEY_BYTES) or not len(set(group)) == len(group) == len(
             message.evidence
         ):
-            raise MalformedMessage("the public keys are not one for each participant")
+            raise MalformedMessage("there is not one public key for each participant")
         for party, public, evidence in zip(group, publics, message.evidence, strict=True):
-            if party != self._context.party:  # or the server could put a key of its own in another's place
-                self._context.voucher.check(party, _signed(public), evidence)
+            if party != self._context.party:  # otherwise the server could replace a key by its own
+                self._context.signer.check(party, _signed(public), evidence)
         if publics[group.index(self._context.party)] != self._masks.public:
-            raise MalformedMessage("the list of public keys is not that of this group")
+            raise MalformedMessage("the public key of this participant was replaced")
         if not 0 <= message.weight_exponent <= MAX_BITS:
-            raise MalformedMessage("the weights are of no size that fits")
+            raise MalformedMessage("the bound on the weights is out of range")
         self._weight_bound = math.ldexp(1.0, message.weight_exponent)
         self._masks.agree(publics)
         schema = Schema.from_json(message.schema)
-        columns, label = table_in_terms_of(self._context.table, schema)
+        columns, label = encoded_table(self._context.table, schema)
         self._objective = objective_of(schema.objective, self._config, max(2, schema.kinds))
-        self._objective.base_margin(label, None, 0.5)  # refuses labels that the loss is not defined for
+        self._objective.base_margin(label, None, 0.5)  # raises for labels that the loss does not allow
         self._schema, self._columns, self._label = schema, columns, label
         counted = [column for column in columns if column.categories is None or self._ordinal]
         self._sorted = [_sorted(column, self._fit) for column in counted]
-        rows, watched = self._context.table.rows, bool(len(self._watched))
+        rows, validates = self._context.table.rows, bool(len(self._held_out))
         content = self._content.hex()
-        self._context.account.spend(*releases(self._config, watched, rows, len(columns), content))
+        self._context.account.spend(*releases(self._config, validates, rows, len(columns), content))
         return Done()
 
     @property
@@ -158,16 +160,18 @@ class SecaggParticipant(ParticipantRole):
         )
 
     def _hidden(self, values: Float64Array, label: bytes) -> UInt8Array:
-        """The exact sum of the values, under the masks of this label."""
+        """Return the exact sum of the values, under the masks of this label."""
         return np.frombuffer(self._masks.hide_number(exact_sum(values), SUM_BYTES, label), np.uint8)
 
     def _counts(self, message: messages.CountsRequest, digest: bytes) -> messages.MaskedCounts:
         if len(message.values) != len(self._sorted):
-            raise MalformedMessage("counts are asked for another number of columns")
+            raise MalformedMessage("counts were requested for another number of columns")
         if message.values.shape[1] > most_values(self._config.max_bin):
-            raise MalformedMessage("counts are asked for more values than the search for cuts needs")
+            raise MalformedMessage("counts were requested for more values than the search for cut points needs")
         if message.step != self._counted + 1 or message.step > MOST_STEPS:
-            raise UnexpectedMessage("counts are asked for out of order, or more often than the search for cuts needs")
+            raise UnexpectedMessage(
+                "counts were requested out of order, or more often than the search for cut points needs"
+            )
         self._counted = message.step
         counts = np.zeros(message.values.shape, dtype=np.uint64)
         for column, (own, values) in enumerate(zip(self._sorted, message.values, strict=True)):
@@ -179,10 +183,10 @@ class SecaggParticipant(ParticipantRole):
         starts, trees = message.starts, schema.trees_per_round
         fits = len(starts) == len(schema.columns) + 1 and starts[0] == 0 and starts[-1] == len(message.cuts)
         if not fits or (np.diff(starts) < 0).any() or len(message.base_margin) != trees:
-            raise MalformedMessage("the cuts are not those of these columns")
+            raise MalformedMessage("the cut points are not those of these columns")
         cuts = [message.cuts[begin:end] for begin, end in itertools.pairwise(starts.tolist())]
         if any((np.diff(each) <= 0).any() for each in cuts):
-            raise MalformedMessage("the cuts of a column do not increase")
+            raise MalformedMessage("the cut points of a column do not increase")
         rows = len(self._label)
         self._block = block_with_cuts(self._columns, rows, cuts, schema.missing, config, self._context.threads)
         self._margin = np.repeat(message.base_margin[:, None], rows, axis=1)
@@ -198,24 +202,24 @@ class SecaggParticipant(ParticipantRole):
 
     def _scale(self, message: messages.ScaleRequest) -> messages.ScaleAnswer:
         if message.number != self._round + 1:
-            raise UnexpectedMessage("the grid of another round is asked for")
+            raise UnexpectedMessage("the grid of another round was requested")
         self._end_round(message)
         scale, _, _ = self._own_scale()
         return messages.ScaleAnswer(scale.g_exponent, scale.h_exponent)
 
     def _sums(self, message: messages.SumsRequest, digest: bytes) -> messages.MaskedSums:
         if (message.number, message.depth) not in {(self._round, self._depth + 1), (self._round + 1, 0)}:
-            raise UnexpectedMessage("a level came before its turn")
+            raise UnexpectedMessage("a level arrived out of order")
         if message.number >= self._config.n_estimators:
             raise UnexpectedMessage("there are more rounds than the job has")
         if message.depth == 0:
             self._end_round(message)
             self._open_round(message)
         else:
-            self._groups = self._follow(message)
+            self._groups = self._apply(message)
         fit = self._groups[0]
         if not within(message.build, 0, fit.nodes) or not increasing(message.build):
-            raise MalformedMessage("sums are asked for nodes that are not there, twice, or out of order")
+            raise MalformedMessage("sums were requested for nodes that do not exist, twice, or out of order")
         self._round, self._depth = message.number, message.depth
         block = self._round_block
         sums = block.histogram(block.shared_bins, self._gradients, fit.of(message.build.astype(np.int64)))
@@ -229,33 +233,33 @@ class SecaggParticipant(ParticipantRole):
         block = cast(ColumnBlock, self._block)
         columns = sample_columns([block.layout.features], message.number, self._config)[0]
         if not np.array_equal(message.columns, () if columns is None else columns):
-            raise MalformedMessage("the round is about other columns than the job samples")
+            raise MalformedMessage("the columns of the round differ from the job's sample")
         if columns is not None:
             block = block.subset(columns)
         self._round_block = block
         unweighted = self._context.table.weight is None
-        g[:, self._watched] = h[:, self._watched] = 0.0  # they shape nothing, and may be larger than the grid takes
+        g[:, self._held_out] = h[:, self._held_out] = 0.0  # unused, and may exceed the grid
         self._gradients = to_fixed(g, h, scale, None if unweighted else self._weight)
         trees = len(self._margin)
-        kept = [self._fit, self._watched] if len(self._watched) else [self._fit]
+        kept = [self._fit, self._held_out] if len(self._held_out) else [self._fit]
         self._groups = [RowGroups.root(rows.astype(np.int32), trees) for rows in kept]
         self._ended = False
 
     def _end_round(self, message: messages.LevelResult) -> None:
-        """Take in the last leaves of the round before, once."""
+        """Apply the last leaves of the previous round, once."""
         if not self._ended:
             if len(message.ends) != 2 * len(message.position):
-                raise MalformedMessage("a round ends with other leaves than it has")
-            for groups in self._follow(message):
+                raise MalformedMessage("the last leaves of a round do not match its splits")
+            for groups in self._apply(message):
                 self._weigh(groups, message.ends)
             self._ended = True
 
     def _metric(self, message: messages.MetricRequest, digest: bytes) -> messages.MaskedMetric:
-        """The round has ended: how the rows fare that were kept for validation."""
+        """End the round and return the metric of the held-out rows."""
         if message.number != self._round or self._ended:
-            raise UnexpectedMessage("the metric of another round is asked for")
+            raise UnexpectedMessage("the metric of another round was requested")
         self._end_round(message)
-        rows, terms = self._watched, metric_of(self._objective, self._config).terms
+        rows, terms = self._held_out, metric_of(self._objective, self._config).terms
         values = np.empty(0)
         if len(rows) and terms is not None:
             values = terms(self._label[rows], self._objective.predict(self._margin[:, rows])) * self._weight[rows]
@@ -263,16 +267,16 @@ class SecaggParticipant(ParticipantRole):
             self._hidden(self._weight[rows], digest + b"weights"), self._hidden(values, digest)
         )
 
-    def _follow(self, message: messages.LevelResult) -> list[RowGroups]:
-        """What the server decided of the last level: leaves get their weights, the other nodes split."""
+    def _apply(self, message: messages.LevelResult) -> list[RowGroups]:
+        """Apply the result of the last level: leaves get their weights, the other nodes split."""
         nodes, block = self._groups[0].nodes, self._round_block
         every = np.sort(np.concatenate((message.leaves, message.position)))
         if not np.array_equal(every, np.arange(nodes)):
-            raise MalformedMessage("the nodes of a level are not all leaves or split, once each")
+            raise MalformedMessage("each node of a level must be either a leaf or split, once")
         if len(message.weights) != len(message.leaves) or len(message.handles) != len(message.position):
-            raise MalformedMessage("weights or splits are not one for each node")
+            raise MalformedMessage("there is not one weight or split for each node")
         if len(message.handles) and not (0 <= message.handles.min() <= message.handles.max() < 2 * block.layout.slots):
-            raise MalformedMessage("a split is none of these columns")
+            raise MalformedMessage("a split is on a column that does not exist")
         splits = block.splits_of(message.handles, _sets(message, block))
         children: list[RowGroups] = []
         for rows in self._groups:
@@ -294,16 +298,16 @@ def _contents(table: PartyTable) -> Iterator[str | AnyArray]:
 
 
 def _signed(public: bytes) -> bytes:
-    """What a participant signs of its public key: the same bytes mean nothing else."""
+    """Return the bytes that a participant signs for its public key; they are unambiguous."""
     return b"veilboost secagg key " + public
 
 
 def _sets(message: messages.LevelResult, block: ColumnBlock) -> list[Int32Array]:
     starts = message.set_starts
     if len(starts) != len(message.handles) + 1 or starts[0] != 0 or starts[-1] != len(message.set_bins):
-        raise MalformedMessage("the sets of categories are not one for each split")
+        raise MalformedMessage("there is not one set of categories for each split")
     if (np.diff(starts) < 0).any() or (message.set_bins < 0).any() or (message.set_bins >= block.layout.widest).any():
-        raise MalformedMessage("a set holds categories that are not there")
+        raise MalformedMessage("a set contains categories that do not exist")
     return [message.set_bins[begin:end] for begin, end in itertools.pairwise(starts.tolist())]
 
 

@@ -1,4 +1,4 @@
-"""The server of `secagg`: finds cuts from summed counts and grows trees from summed histograms."""
+"""The server of `secagg`: finds cut points from summed counts and grows trees from summed histograms."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from veilboost.crypto.pairwise import KEY_BYTES
 from veilboost.errors import EmptyTable, InvalidParameter, MalformedMessage, PeerUnreachable
 from veilboost.fixedpoint import MAX_BITS, Scale, choose_scale
 from veilboost.model.share import SplitRecords, TrainingOutcome
-from veilboost.protocols.horizontal.full_model import bare_block, make_whole, to_message
-from veilboost.protocols.horizontal.roles import ServerContext, ServerRole, ask_those_there, introduction
+from veilboost.protocols.horizontal.full_model import block_of_bins, full_model, to_message
+from veilboost.protocols.horizontal.roles import ServerContext, ServerRole, ask_reachable, introduction
 from veilboost.protocols.horizontal.schema import Schema, unify
 from veilboost.protocols.secagg import messages
 from veilboost.protocols.secagg.finder import SecaggFinder, added
@@ -31,7 +31,7 @@ _NO_BOUND = np.zeros((1, 1))
 
 
 class SecaggServer(ServerRole):
-    """Asks all participants the same and adds their answers up. Masks cancel only if every one answers."""
+    """Sends the same requests to all participants and sums their answers. Masks cancel only if every one answers."""
 
     def __init__(self, context: ServerContext) -> None:
         self._context = context
@@ -46,49 +46,52 @@ class SecaggServer(ServerRole):
         self._objective, self._config = objective, config
         base = _base(objective, schema, mean, config.base_score)
         cuts = self._find_cuts(schema, base)
-        block = bare_block(schema, cuts, config, np.empty((0, len(cuts)), dtype=np.uint8), self._context.threads)
+        block = block_of_bins(schema, cuts, config, np.empty((0, len(cuts)), dtype=np.uint8), self._context.threads)
         finder = SecaggFinder(self._ask, block, objective, config, self._context.threads)
         trees: list[Tree] = []
         history: list[RoundResult] = []
         for number in range(config.n_estimators):
-            began = time.perf_counter()
+            started = time.perf_counter()
             columns = sample_columns([block.layout.features], number, config)[0]
             start = finder.round(number, self._scale(number, finder), columns)
             trees += grow(finder, start, config, np.empty((objective.trees_per_round, 0)))
-            value = self._measure(number, finder) if self._watches else None
-            history.append(RoundResult(number, time.perf_counter() - began, value))
+            value = self._measure(number, finder) if self._validates else None
+            history.append(RoundResult(number, time.perf_counter() - started, value))
             if self._context.watcher is not None:
                 self._context.watcher(history[-1])
-            patience = config.early_stopping_rounds
-            if patience is not None and number - _best_round(history) >= patience:
+            stopping = config.early_stopping_rounds
+            if stopping is not None and number - _best_round(history) >= stopping:
                 break
         if config.early_stopping_rounds is not None:
             trees = trees[: (_best_round(history) + 1) * objective.trees_per_round]
         rules = {key: rule for key, rule in finder.rules.items() if key[0] < len(trees)}
-        share = make_whole("secagg", schema, trees, base, SplitRecords.of(rules), config)
+        share = full_model("secagg", schema, trees, base, SplitRecords.of(rules), config)
         dropped: dict[PartyName, str] = {}
-        ask_those_there(self._context.participants, dict.fromkeys(self._names, to_message(share)), dropped, Done)
+        ask_reachable(self._context.participants, dict.fromkeys(self._names, to_message(share)), dropped, Done)
         reports = {name: {"rows of all": rows} for name in self._names}
-        metric = metric_of(objective, config).name if self._watches else None
+        metric = metric_of(objective, config).name if self._validates else None
         return TrainingOutcome(share, history, reports, dropped, metric)
 
-    # --- the job opens ----------------------------------------------------------------------------------
+    # --- start of the job -------------------------------------------------------------------------------
 
     def _form_group(self) -> Schema:
         if len(self._names) < 2:
-            raise InvalidParameter("secure sums need two participants at least", "name more participants")
+            raise InvalidParameter("secagg needs at least two participants", "name more participants")
         config = self._context.config
-        told = [introduction(self._context.introductions[name], messages.SecaggColumns, name) for name in self._names]
-        schemas = {name: Schema.from_json(each.schema) for name, each in zip(self._names, told, strict=True)}
+        joined = [introduction(self._context.introductions[name], messages.SecaggColumns, name) for name in self._names]
+        schemas = {name: Schema.from_json(each.schema) for name, each in zip(self._names, joined, strict=True)}
         schema = unify(schemas, config.objective)
-        publics = [each.public for each in told]
+        publics = [each.public for each in joined]
         if any(len(public) != KEY_BYTES for public in publics):
-            raise MalformedMessage("a public key has another size")
-        self._watches = any(each.watches for each in told)
-        if config.early_stopping_rounds is not None and not self._watches:
-            raise InvalidParameter("early_stopping_rounds needs validation rows, and no participant keeps any")
-        evidence = tuple(each.evidence for each in told)
-        weight_exponent = max(each.weight_exponent for each in told)
+            raise MalformedMessage("a public key has the wrong size")
+        self._validates = any(each.watches for each in joined)
+        if config.early_stopping_rounds is not None and not self._validates:
+            raise InvalidParameter(
+                "early_stopping_rounds needs validation rows, but no participant holds out any",
+                "set a share of validation rows, or remove early_stopping_rounds",
+            )
+        evidence = tuple(each.evidence for each in joined)
+        weight_exponent = max(each.weight_exponent for each in joined)
         self._weight_bound = math.ldexp(1.0, min(max(weight_exponent, 0), MAX_BITS))
         self._ask(
             messages.SecaggGroup(schema.to_json(), self._names, np.stack(publics), evidence, weight_exponent), Done
@@ -96,12 +99,12 @@ class SecaggServer(ServerRole):
         return schema
 
     def _totals(self) -> tuple[int, float]:
-        """How many rows there are, and the weighted mean of their labels."""
+        """Return the number of rows, and the weighted mean of their labels."""
         answers = self._ask(messages.TotalsRequest(), messages.MaskedTotals).values()
         rows = int(added([each.rows for each in answers])[0])
         weights, labels = _exactly([each.weights for each in answers]), _exactly([each.labels for each in answers])
         if rows < 2 or not weights > 0:
-            raise EmptyTable("the participants have fewer than two rows together, or none with a weight")
+            raise EmptyTable("the participants together have fewer than two rows, or no row with a weight above 0")
         return rows, labels / weights
 
     def _find_cuts(self, schema: Schema, base: Float64Array) -> list[Float32Array]:
@@ -117,29 +120,29 @@ class SecaggServer(ServerRole):
         self._ask(messages.CutsFound(np.concatenate(cuts).astype(np.float32), starts, base), Done)
         return cuts
 
-    def _count(self, asked: Keys) -> Counts:
-        """Ask of all columns at once; shorter lists are filled up with a key that is above all values."""
+    def _count(self, wanted: Keys) -> Counts:
+        """Request the counts of all columns at once; shorter lists are padded with a key above all values."""
         self._step += 1
-        values = np.full((len(asked), max(len(keys) for keys in asked)), np.iinfo(np.uint32).max, dtype=np.uint32)
-        for row, keys in zip(values, asked, strict=True):
+        values = np.full((len(wanted), max(len(keys) for keys in wanted)), np.iinfo(np.uint32).max, dtype=np.uint32)
+        for row, keys in zip(values, wanted, strict=True):
             row[: len(keys)] = keys
         answers = self._ask(messages.CountsRequest(self._step, values), messages.MaskedCounts).values()
         counts = added([each.counts for each in answers])
-        return [row[: len(keys)] for row, keys in zip(counts, asked, strict=True)]
+        return [row[: len(keys)] for row, keys in zip(counts, wanted, strict=True)]
 
     # --- rounds -----------------------------------------------------------------------------------------
 
     def _scale(self, number: int, finder: SecaggFinder) -> Scale:
-        """The round's grid."""
+        """Return the round's grid."""
         bounds = self._objective.bounds(1.0, _NO_BOUND, _NO_BOUND)
         if min(bounds) > 0:
             return choose_scale(*bounds, self._weight_bound, self._config.gradient_bits)
-        # Nothing but this round's gradients bounds them.
+        # The loss gives no bound, so participants report that of this round's gradients.
         answers = self._ask(messages.ScaleRequest(*finder.take_unsent(), number), messages.ScaleAnswer).values()
         return Scale(min(each.g_exponent for each in answers), min(each.h_exponent for each in answers))
 
     def _measure(self, number: int, finder: SecaggFinder) -> float:
-        """The metric on validation rows, after they are told how the round ended."""
+        """Send the result of the round and return the metric on validation rows."""
         answers = self._ask(messages.MetricRequest(*finder.take_unsent(), number), messages.MaskedMetric).values()
         weights, terms = _exactly([each.weights for each in answers]), _exactly([each.terms for each in answers])
         mean = terms / weights if weights > 0 else math.nan
@@ -147,25 +150,25 @@ class SecaggServer(ServerRole):
 
     def _ask(self, message: Message, kind: type[Any]) -> Mapping[PartyName, Any]:
         lost: dict[PartyName, str] = {}
-        answers = ask_those_there(self._context.participants, dict.fromkeys(self._names, message), lost, kind)
+        answers = ask_reachable(self._context.participants, dict.fromkeys(self._names, message), lost, kind)
         if lost:
             raise PeerUnreachable(
-                f"{' and '.join(lost)} was lost, and the masks of the others do not cancel without it "
+                f"{' and '.join(lost)} was lost, and without it the masks of the others do not cancel "
                 f"({'; '.join(lost.values())})",
-                "start the job again under another name, with the participants that are there; it cannot be resumed",
+                "start the job again under another name, with the remaining participants; it cannot be resumed",
             )
         return answers
 
 
 def _exactly(answers: list[UInt8Array]) -> float:
-    """The sum of all participants' exact sums: masks cancel here too."""
+    """Return the sum of all participants' exact sums, in which masks cancel too."""
     if any(len(each) != SUM_BYTES for each in answers):
-        raise MalformedMessage("an exact sum has another size")
+        raise MalformedMessage("an exact sum has the wrong size")
     return as_float(from_residue(sum(int.from_bytes(each.tobytes(), "little") for each in answers)))
 
 
 def _best_round(history: list[RoundResult]) -> int:
-    """The first round with the least value on validation rows: all metrics that are means are better when low."""
+    """The first round with the least value on validation rows: for all metrics that are means, lower is better."""
     values = [
         math.inf if each.validation is None or math.isnan(each.validation) else each.validation for each in history
     ]

@@ -1,9 +1,9 @@
-"""What the server and the participants of `secagg` compute alike: the metric, exact sums, the search for cuts.
+"""Code that the server and the participants of `secagg` share: the metric, exact sums, limits of the cut search.
 
-Cuts are found from counts alone (FederBoost's distributed quantiles): every step asks how many values lie below some
-candidates and divides the gaps that hold a quantile. They are exactly the cuts of pooled rows.
+Cut points are found from counts alone (FederBoost's distributed quantiles): every step counts the values below some
+candidates and divides the gaps that contain a quantile. The results are exactly the cut points of pooled rows.
 
-Sums of real numbers are made without any rounding, as one whole number: every float64 is a multiple of 2^-1074.
+Real numbers are summed without rounding, as one integer: every float64 is a multiple of 2^-1074.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from veilboost.types import Float64Array
 
 
 def metric_of(objective: Objective, config: TrainingConfig) -> Metric:
-    """How validation rows are measured: as asked, or by the loss's own metric, if that is a mean."""
+    """Return the metric of validation rows: eval_metric, or the default of the loss if that is a mean, else logloss."""
     found = metric_named(objective.default_metric if config.eval_metric == "auto" else config.eval_metric)
     return found if found.terms is not None else metric_named("logloss")
 
 
-WAYS = 15  # in how many parts a step of the search for cuts divides a gap that holds a quantile
-# A search for a float32 takes nine steps at most. Quantiles are searched for again when a heavy value gets a bin by
-# itself. How much the next share is smaller is divided by the number of bins left each time, so that with 2^40 rows and
-# 1024 bins no more than 20 searches follow each other.
+PARTS = 15  # into which a step of the search divides a gap that contains a quantile
+# A search for a float32 takes at most nine steps. Quantiles are searched again when a frequent value gets a bin of its
+# own. Each time the decrease of the next share is divided by the number of bins left, so with 2^40 rows and 1024 bins
+# at most 20 searches follow.
 MOST_STEPS = 1 + 9 * 21
 
 
 def most_values(max_bin: int) -> int:
-    """Of how many values of a column one step asks at most."""
-    return WAYS * max(max_bin - 1, 2)
+    """The most values of a column in one step."""
+    return PARTS * max(max_bin - 1, 2)
 
 
 UNIT_BITS = 1074
@@ -39,7 +39,7 @@ SUM_BYTES = 280  # 2^1074 units below one, 2^1024 above, the sign, and room for 
 
 
 def exact_sum(values: Float64Array) -> int:
-    """The sum, counted in units of 2^-1074."""
+    """Return the sum in units of 2^-1074."""
     total = 0
     mantissa, exponent = np.frexp(values)
     whole = np.ldexp(mantissa, 53).astype(np.int64)
@@ -51,12 +51,12 @@ def exact_sum(values: Float64Array) -> int:
 
 
 def as_float(total: int) -> float:
-    """The nearest float64: what `math.fsum` gives."""
+    """Return the nearest float64, as `math.fsum` does."""
     return total / (1 << UNIT_BITS)
 
 
 def from_residue(residue: int) -> int:
-    """A number modulo 2^(8 SUM_BYTES) with its sign back."""
+    """Restore the sign of a number modulo 2^(8 SUM_BYTES)."""
     modulus = 1 << 8 * SUM_BYTES
     residue %= modulus
     return residue - modulus if residue >= modulus // 2 else residue

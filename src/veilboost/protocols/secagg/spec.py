@@ -1,4 +1,4 @@
-"""What `secagg` is and claims."""
+"""The spec of `secagg`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from veilboost.wire.message import Done
 
 
 def _memory(job: PlannedJob, columns: int) -> Needs:
-    """Participants grow the trees, and have their columns in order too, while cuts are looked for."""
+    """Participants grow the trees, and keep their columns sorted while cut points are searched."""
     own = float(job.rows) / job.participants
     return Needs(there=Room(own * (VALUE * columns + STATE_A), own * GRADIENTS))
 
@@ -27,15 +27,16 @@ def refuse(config: TrainingConfig) -> None:
     refuse_sampling(config, "secagg")
     if config.eval_metric != "auto" and metric_named(config.eval_metric).terms is None:
         raise UnsupportedCombination(
-            f"secagg adds metrics up, and {config.eval_metric} ranks rows", "use one that is a mean, as logloss"
+            f"secagg can only sum metrics over participants, but {config.eval_metric} ranks rows",
+            "use a metric that is a mean over rows, such as logloss",
         )
 
 
 SPEC = ProtocolSpec(
     name="secagg",
     setting="horizontal",
-    summary="histograms of all participants summed under pairwise masks: exact, any depth",
-    source="FederBoost's horizontal way; Bonawitz and others' masks, without recovery of lost participants",
+    summary="sums the participants' histograms under pairwise masks; the model equals that of pooled data",
+    source="FederBoost, horizontal (Tian et al.); masks of Bonawitz et al., without recovery of lost participants",
     exact=True,
     statement=Statement(
         (
@@ -45,15 +46,15 @@ SPEC = ProtocolSpec(
                 adversary="the server, alone or with all but two participants",
                 status=Status.SOUND,
                 why="under the decisional Diffie-Hellman assumption on Curve25519, and with public keys that every "
-                "participant signs by its certificate, an answer is uniform but for the sum of those who work not with "
-                "the server",
+                "participant signs with its certificate, answers are uniformly random except for the sum over the "
+                "participants that do not collude with the server",
             ),
             Protection(
                 victim="participant",
-                data="rows, through sums of all",
+                data="rows, through sums over all participants",
                 adversary="the server and every participant",
                 status=Status.UNPROTECTED,
-                why="sums over all participants are exact, and so is the model; no noise is added to either",
+                why="sums over all participants and the model are exact; no noise is added to either",
             ),
         )
     ),
@@ -63,7 +64,7 @@ SPEC = ProtocolSpec(
     fixed={"proposal": "global"},
     refuse=refuse,
     plan=plan,
-    counts_rows=False,  # a count would be one more sum to show the server
+    counts_rows=False,  # a count would be one more sum that the server learns
     engines=("local",),
     cost=Cost(
         here=("trees", "levels", "uploads"),

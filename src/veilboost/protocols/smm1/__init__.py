@@ -1,1 +1,1 @@
-"""`smm1`: FedXGBoost-SMM, first version: the active party's kernel vectors mask the passive parties' split columns."""
+"""`smm1`: the first version of FedXGBoost-SMM. Kernel vectors of the gradients mask the passive parties' columns."""

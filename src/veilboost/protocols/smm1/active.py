@@ -1,4 +1,4 @@
-"""The label side of `smm1`: kernel vectors of its gradients go out, masked split columns come back."""
+"""The active role of `smm1`: sends kernel vectors of its gradients and receives masked split columns."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Smm1Cipher(roles.StatisticsCipher):
     def _node(self, start: Round, level: Level, position: int) -> MaskedNode:
         rows = level.fit.rows[level.fit.begin[position] : level.fit.end[position]]
         pairs = start.gradients[level.fit.group[position], rows]
-        # The same vectors go to all passive parties (Alg. 1, line 2), and again if the level is asked for again.
+        # All passive parties get the same vectors (Alg. 1, line 2), also if the level is requested again.
         content = content_digest(self.context.randomness, rows, pairs)
         source = self.context.randomness.for_request("kernel", start.number, level.depth, position, content)
         return MaskedNode.make(pairs, self._options, source)
@@ -77,7 +77,7 @@ class Smm1Cipher(roles.StatisticsCipher):
 
 
 class MaskedNode:
-    """A node's gradients and the kernel vectors that were sent for them."""
+    """The gradients of a node and the kernel vectors sent for them."""
 
     def __init__(self, data: Sequence[Float64Array], kernels: Sequence[Float64Array], times: int) -> None:
         self._data = data
@@ -87,10 +87,10 @@ class MaskedNode:
 
     @staticmethod
     def make(pairs: Int32Array, options: smm.KernelOptions, source: Csprng) -> MaskedNode:
-        """Vectors orthogonal to g and h at once; or, where these would leave a row bare, to each by itself.
+        """Make vectors orthogonal to g and h at once or, if these would leave a row unmasked, to each separately.
 
-        Where all rows but one have proportional (g, h), every vector orthogonal to both is 0 at that one. Then h, and g
-        or, where all g but one are 0, g + h are masked apart. Two rows have no vector orthogonal to both at all.
+        If all rows except one have proportional (g, h), every vector orthogonal to both is 0 at that row. Then h, and g
+        or (if all g except one are 0) g + h, are masked separately. Two rows have no vector orthogonal to both.
         """
         data = pairs.astype(np.float64)
         count = options.count(len(data), 2)
@@ -104,13 +104,13 @@ class MaskedNode:
         kernels = [smm.null_vectors(part, options.count(len(data), 1), source) for part in parts]
         if not all(smm.hidden_rows(kernel).all() for kernel in kernels):
             raise GradientRange(
-                "in a node all weight lies on one row, and no kernel vectors hide it",
-                "leave out rows of weight 0, or raise min_child_weight",
+                "in a node only one row has a weight above 0, and no kernel vectors can hide it",
+                "remove rows of weight 0, or raise min_child_weight",
             )
         return MaskedNode(parts, kernels, times)
 
     def sums(self, masked: Sequence[Float64Array]) -> Int64Array:
-        """The sums of (g, h) over the bins behind masked columns, W g and W h (Alg. 1, line 9)."""
+        """The sums of (g, h) over the bins of masked columns, W g and W h (Alg. 1, line 9)."""
         found = [
             smm.rounded(smm.chunked_product(columns, data)) for columns, data in zip(masked, self._data, strict=True)
         ]
@@ -125,7 +125,7 @@ def _column_of(layout: BinLayout, slots: Int32Array) -> Int32Array:
 
 
 def _bins_listed(name: PartyName, answer: Smm1Response, layout: BinLayout, nodes: int) -> list[Int32Array]:
-    """The bins that have rows, node by node: in order, and at least one of every column."""
+    """The non-empty bins of each node: in order, and at least one of every column."""
     starts, slots = answer.starts, answer.slots
     fits = len(starts) == nodes + 1 and starts[0] == 0 and starts[-1] == len(slots) and (np.diff(starts) >= 0).all()
     if fits:
@@ -137,4 +137,4 @@ def _bins_listed(name: PartyName, answer: Smm1Response, layout: BinLayout, nodes
         )
         if fits:
             return listed
-    raise MalformedMessage(f"{name} listed bins that are not there")
+    raise MalformedMessage(f"{name} listed bins that do not exist")

@@ -1,4 +1,4 @@
-"""What `smm1` sends beside the common messages."""
+"""Messages of `smm1`, in addition to the common messages."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from veilboost.wire.message import ArraySpec, Message, Reveals
 class Smm1Request(StatisticsRequest):
     """Active to passive: a level's request with the kernel vectors of the nodes to sum (Alg. 1, lines 1 and 2).
 
-    `kernel` holds, node after node, a matrix (rows of the node, vectors). How many vectors follows from the job's
-    options. A node with `halves` has two matrices: one orthogonal to h, one to g or g + h.
+    `kernel` holds a matrix (rows of the node, vectors) for each node. The job's options determine the number of
+    vectors. A node with `halves` has two matrices: one orthogonal to h, one to g or g + h.
     """
 
     reveals = (
@@ -25,7 +25,7 @@ class Smm1Request(StatisticsRequest):
             "passive",
             exact=True,
         ),
-        Reveals("in which nodes one row's gradient stands apart from all others", "passive"),
+        Reveals("in which nodes all rows except one have proportional gradients and hessians", "passive"),
     )
     halves: Annotated[UInt8Array, ArraySpec("uint8", 1)]
     kernel: Annotated[Float64Array, ArraySpec("float64", 1)]
@@ -35,9 +35,9 @@ class Smm1Request(StatisticsRequest):
 class Smm1Response(Message):
     """Passive to active: masked indicator columns of the nodes' bins (Alg. 1, lines 3 and 4).
 
-    `slots[starts[k]:starts[k+1]]` are the bins of node k that have rows. Of every feature the last such bin is left
-    out, since it is what the others leave of the node. `masked` holds, node after node, a matrix (bins, rows of the
-    node), two where the request had halves.
+    `slots[starts[k]:starts[k+1]]` are the bins of node k that have rows. The last such bin of every feature is omitted,
+    because it is the node minus the others. `masked` holds a matrix (bins, rows of the node) for each node, two if the
+    request had halves.
     """
 
     reveals = (

@@ -1,4 +1,4 @@
-"""The feature side of `smm1`: answers with its split columns, masked by some of the kernel vectors it was sent."""
+"""The passive role of `smm1`: answers with its split columns, masked by some of the received kernel vectors."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Smm1PassiveCipher(PassiveCipher):
             masks = self._draw_masks(state, build, kernels, own)
             nodes = [SplitColumns(each, state.shuffle.starts) for each in own]
             shapes = [(nodes[node].width, len(mask)) for node, mask in masks]
-            # All nodes write into one array, which is the largest thing here by far.
+            # All nodes write into one array, which needs by far the most memory.
             masked = np.empty(sum(width * rows for width, rows in shapes))
             for (node, mask), out in zip(masks, smm.blocks_of(masked, shapes), strict=True):
                 nodes[node].mask_into(mask, out)
@@ -46,7 +46,7 @@ class Smm1PassiveCipher(PassiveCipher):
         return Smm1Response(starts, np.concatenate([node.slots for node in nodes]), masked)
 
     def _checked(self, message: Smm1Request, build: RowGroups) -> list[tuple[int, Float64Array]]:
-        """The kernel vectors that came, with the node that they are for."""
+        """The received kernel vectors, each with its node."""
         if len(message.halves) != build.nodes or (message.halves > 1).any():
             raise MalformedMessage("the kernel vectors are for other nodes")
         node_of: list[int] = np.arange(build.nodes).repeat(1 + message.halves.astype(np.int64)).tolist()
@@ -66,7 +66,7 @@ class Smm1PassiveCipher(PassiveCipher):
         masks: list[tuple[int, Float64Array]] = []
         randomness = self.context.randomness
         for node, kernel in kernels:
-            # The same vectors meet the same mask, and for other rows, or other bins of them, another one.
+            # The same vectors get the same mask; other rows, or other bins of them, get another one.
             rows = build.rows[build.begin[node] : build.end[node]]
             content = content_digest(randomness, kernel, rows, own[node])
             source = randomness.for_request("mask", state.number, state.depth, node, content)
@@ -76,16 +76,16 @@ class Smm1PassiveCipher(PassiveCipher):
 
 
 class SplitColumns:
-    """The indicator columns of a node's bins: every bin that has rows, but the last of each feature.
+    """The indicator columns of a node's bins: every non-empty bin except the last of each feature.
 
-    The paper's columns (FedXGBoost Def. 4) are sums of these; from bins the active party can also order categories.
+    The paper's columns (FedXGBoost Def. 4) are sums of these; with bins the active party can also order categories.
     """
 
     def __init__(self, bins: AnyArray, starts: Int32Array) -> None:
         self._rows = len(bins)
         self._features: list[tuple[AnyArray, Int64Array]] = []
         slots = [np.empty(0, dtype=np.int32)]
-        for feature in np.argsort(starts).tolist():  # in the order in which they are shown
+        for feature in np.argsort(starts).tolist():  # in the order sent
             own = bins[:, feature]
             present = np.flatnonzero(np.bincount(own))
             slots.append((starts[feature] + present).astype(np.int32))

@@ -1,10 +1,10 @@
-"""What `smm1` is and claims."""
+"""The spec of `smm1`."""
 
 from __future__ import annotations
 
 from veilboost.privacy.statement import Statement, Status
 from veilboost.protocols import spec
-from veilboost.protocols.cost import COMMON_A, COMMON_P, SIDES, Cost, Needs, PlannedJob, Room, Shape, Units
+from veilboost.protocols.cost import ASSIGNMENTS, COMMON_A, COMMON_P, Cost, Needs, PlannedJob, Room, Shape, Units
 from veilboost.protocols.smm1.active import Smm1Cipher
 from veilboost.protocols.smm1.messages import Smm1Request, Smm1Response
 from veilboost.protocols.smm1.passive import Smm1PassiveCipher
@@ -13,13 +13,15 @@ from veilboost.protocols.vertical.messages import LIFECYCLE, BeginRound, SplitAn
 from veilboost.protocols.vertical.passive import passive_by
 from veilboost.protocols.vertical.smm import KERNEL_BYTES, KernelOptions, cuts_with_rows, refuse
 
-LARGE = 4_000_000  # numbers: 32 MB, beyond what caches hold and malloc keeps; its pages are fetched anew each time
+LARGE = 4_000_000  # numbers: 32 MB, more than caches hold and malloc keeps; pages are mapped again each time
 _OPTIONS = KernelOptions()
 
 
 def tree_units(job: PlannedJob, columns: int, shape: Shape, first: bool) -> Units:
-    """With m rows in a node, c kernel vectors, and w split columns (of bins that have rows): `nodes` that are summed,
-    `kernels` (m c), what is `masked` and sent (m w), and that of it which stands in large arrays.
+    """Count the operations of one tree.
+
+    For a node of m rows, c kernel vectors and w split columns (of bins that have rows): `nodes` that are summed,
+    `kernels` (m c), `masked` numbers that are sent (m w), and `large_masked`, those of them in large arrays.
     """
     found: dict[str, float] = dict.fromkeys(("nodes", "kernels", "masked", "large_masked"), 0.0)
     for built, total in zip(shape.built, shape.built_rows, strict=True):
@@ -35,8 +37,8 @@ def tree_units(job: PlannedJob, columns: int, shape: Shape, first: bool) -> Unit
 COST = Cost(
     here=(*COMMON_A, "nodes", "kernels", "masked", "large_masked", "slots_p"),
     there=(*COMMON_P, "nodes", "kernels", "masked", "large_masked", "cells_p"),
-    sent=(*SIDES, "nodes", "kernels"),
-    answered=(*SIDES, "masked", "slots_p"),
+    sent=(*ASSIGNMENTS, "nodes", "kernels"),
+    answered=(*ASSIGNMENTS, "masked", "slots_p"),
     scale=2_000,
     reach=60,
     tree_units=tree_units,
@@ -45,8 +47,8 @@ COST = Cost(
 
 
 def memory(job: PlannedJob, columns: int) -> Needs:
-    """Kernel vectors while they are made orthogonal; then the masked columns of the whole level, beside the vectors in
-    the orders that features need them in."""
+    """Kernel vectors during orthogonalisation; then the masked columns of the whole level, and the vectors in the row
+    orders of the features."""
     n = float(job.rows)
     work = 8 * (job.rows * cuts_with_rows(job.rows, job.bins) * columns) + 5 * KERNEL_BYTES * n
     return Needs(Room(0.0, max(7 * KERNEL_BYTES * n, work)), Room(0.0, work))
@@ -54,7 +56,7 @@ def memory(job: PlannedJob, columns: int) -> Needs:
 
 SPEC = spec.ProtocolSpec(
     name="smm1",
-    summary="secure matrix multiplication: kernel vectors of the gradients mask the passive parties' split columns",
+    summary="secure matrix multiplication: passive parties mask their split columns with kernel vectors of gradients",
     source="FedXGBoost (Le et al.), FedXGBoost-SMM-1",
     exact=True,
     statement=Statement(
@@ -63,16 +65,16 @@ SPEC = spec.ProtocolSpec(
                 data="gradients",
                 status=Status.HEURISTIC,
                 why="a passive party learns vectors orthogonal to the gradients, far fewer than rows; in nodes of some "
-                "hundred rows no attack is known at a tenth of the rows, while at seven tenths a few known labels "
-                "give all others",
+                "hundred rows no attack is known if there are a tenth as many vectors as rows, while at seven tenths "
+                "a few known labels reveal all others",
             ),
-            spec.ROWS_TOGETHER,
-            spec.OWN_SIDES,
+            spec.SHARED_NODES,
+            spec.OWN_ASSIGNMENTS,
             spec.of_passive(
                 data="features",
                 status=Status.BROKEN,
-                why="with fewer vectors than half of a node's rows, linear programming takes the mask off the split "
-                "columns, and with few vectors rounding does; exact sums per bin are known besides",
+                why="with fewer vectors than half of a node's rows, linear programming removes the mask from the split "
+                "columns, and with few vectors rounding does; the active party also learns exact sums per bin",
             ),
         )
     ),

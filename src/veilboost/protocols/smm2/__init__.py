@@ -1,1 +1,1 @@
-"""`smm2`: FedXGBoost-SMM, second version: the passive parties' kernel vectors mask the active party's gradients."""
+"""`smm2`: the second version of FedXGBoost-SMM. Kernel vectors of split columns mask the active party's gradients."""

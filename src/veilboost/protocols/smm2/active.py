@@ -1,4 +1,4 @@
-"""The label side of `smm2`: answers kernel vectors with masked gradients, and learns each party's best gain."""
+"""The active role of `smm2`: answers kernel vectors with masked gradients, and receives each party's best gain."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class Smm2Cipher(roles.StatisticsCipher):
         offers: dict[PartyName, Candidates] = {}
         for name, answer in answers.items():
             if len(answer.gain) != len(nodes) or np.isnan(answer.gain).any():
-                raise MalformedMessage(f"{name} sent gains of other nodes, or none that are numbers")
-            # Which split it is, the owner keeps to itself: it is asked for its best.
+                raise MalformedMessage(f"{name} sent gains of other nodes, or gains that are not numbers")
+            # Only the owner knows its best split: handle 0 stands for it.
             offers[name] = Candidates(np.zeros(len(at), dtype=np.int32), answer.gain[at])
         return offers
 
@@ -68,9 +68,9 @@ class Smm2Cipher(roles.StatisticsCipher):
         pairs = [_pairs(current.start, nodes, node) for node in range(nodes.nodes)]
         masks: list[Float64Array] = []
         for node, kernel in zip(of_block, smm.blocks_of(kernels.kernel, shapes), strict=True):
-            if kernel.shape[1]:  # two rows have no kernel vectors, and any exact answer about them tells both
+            if kernel.shape[1]:  # two rows have no kernel vectors, and any exact answer about them reveals both
                 smm.check_kernel(kernel)
-            # The same vectors meet the same mask, however often they come, and for other gradients another one.
+            # The same vectors always get the same mask; other gradients get another one.
             content = content_digest(self.context.randomness, kernel, pairs[node])
             source = self.context.randomness.for_request("mask", name, current.start.number, level.depth, node, content)
             masks.append(smm.draw_mask(kernel, self._options, self.config.max_depth, source))

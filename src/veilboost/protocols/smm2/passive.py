@@ -1,11 +1,12 @@
-"""The feature side of `smm2`: sends kernel vectors of its split columns, scores what comes back, keeps which won.
+"""The passive role of `smm2`: sends kernel vectors of its split columns, scores the answer, keeps its best splits.
 
-Split columns come in blocks that share kernel vectors. If a cut and the next one differ by a single row, the unit
-vector of that row is in the span of the two columns, so every kernel vector is 0 there and the active party, rightly,
-refuses: its gradient would come back bare. So cuts that share a block lie at least two rows apart, and cuts of small
-nodes are spread over several blocks. The rows between neighbouring cuts of a block form a *group*; a feature with m
-cuts has m + 1 groups, and the indicators of all of them but one span what its m columns span (the last; or the first,
-if that has one row: then the columns are the complements, whose sums follow from the node's total).
+Split columns are divided into blocks that share kernel vectors. If two consecutive cuts differ by a single row, the
+unit vector of that row is in the span of the two columns. Then every kernel vector is 0 there and the active party
+refuses it, because it would send that row's gradient unmasked. So cuts in one block are at least two rows apart, and
+cuts of small nodes are spread over several blocks. The rows between neighbouring cuts of a block form a *group*. A
+feature with m cuts has m + 1 groups, and the indicators of all groups except one have the same span as its m columns.
+The omitted group is the last, or the first if that has one row: then the columns are the complements, whose sums follow
+from the node's total.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Smm2PassiveCipher(PassiveCipher):
 
     def __init__(self, context: PassiveContext) -> None:
         super().__init__(context)
-        self._room = Room()
+        self._buffer = Buffer()
 
     def open_round(self, message: BeginRound) -> None:
         if not isinstance(message, Smm2Round):
@@ -53,7 +54,7 @@ class Smm2PassiveCipher(PassiveCipher):
 
     def answer(self, message: StatisticsRequest, state: RoundState, build: RowGroups) -> Smm2Kernels:
         if message.depth and (self._scored is None or not np.isin(message.split, self._scored.nodes).all()):
-            raise UnexpectedMessage("a node was split that was never scored")
+            raise UnexpectedMessage("a node was split that was not scored")
         found: list[tuple[Block, AnyArray]] = []
         counts: list[list[Int64Array]] = []
         with blas_threads(self.context.threads):
@@ -64,7 +65,7 @@ class Smm2PassiveCipher(PassiveCipher):
                 content = content_digest(self.context.randomness, rows, own)
                 source = self.context.randomness.for_request("kernel", state.number, message.depth, node, content)
                 for each in blocks_of_node(node, own, self._options.columns(len(rows))):
-                    found += secure_kernel(each, self._options, source, self._room)
+                    found += secure_kernel(each, self._options, source, self._buffer)
         self._waiting = WaitingLevel(message, state.block.layout, [each for each, _ in found], counts, self._scored)
         self._scored = None
         kernels = [kernel.ravel() for _, kernel in found]
@@ -74,14 +75,14 @@ class Smm2PassiveCipher(PassiveCipher):
         )
 
     def other(self, message: Message, state: RoundState | None) -> Message:
-        """Alg. 4, lines 6 to 19: the sums of the true columns, their gains, the best of them."""
+        """Alg. 4, lines 6 to 19: the sums of the true columns, their gains, and the best gain."""
         if not isinstance(message, Smm2Masked):
             return super().other(message, state)
         waiting, config = self._waiting, self.job.config
-        if waiting is None or state is None or message.depth != waiting.asked.depth:
-            raise UnexpectedMessage("masked gradients came for another level")
-        if message.totals.shape != (len(waiting.asked.build), 2):
-            raise MalformedMessage("there are totals of other nodes")
+        if waiting is None or state is None or message.depth != waiting.request.depth:
+            raise UnexpectedMessage("masked gradients arrived for another level")
+        if message.totals.shape != (len(waiting.request.build), 2):
+            raise MalformedMessage("the totals are of other nodes")
         nodes = scored_nodes(waiting.build, message.depth, config)
         known = waiting.known(message, nodes)
         sums, totals = np.ascontiguousarray(known[:, :-1]), np.ascontiguousarray(known[:, -1])
@@ -90,9 +91,9 @@ class Smm2PassiveCipher(PassiveCipher):
         return Smm2Gains(offer.best_gain)
 
     def chosen(self, message: SplitRequest) -> SplitRequest:
-        """The request names no candidate but "your best", handle 0; here it becomes the one that was kept."""
+        """Replace handle 0, which stands for "your best", by the best candidate."""
         if self._scored is None:
-            raise UnexpectedMessage("a split came before the level was scored")
+            raise UnexpectedMessage("a split arrived before the level was scored")
         count = len(message.position)
         none = np.zeros(count + 1, dtype=np.int32)
         if (
@@ -101,15 +102,15 @@ class Smm2PassiveCipher(PassiveCipher):
             or not np.array_equal(message.set_starts, none)
             or len(message.set_bins)
         ):
-            raise MalformedMessage("a split names a candidate where only the best can be asked for")
+            raise MalformedMessage("a split request may only name the best candidate")
         return self._scored.chosen(message)
 
 
 @dataclass(frozen=True)
 class WaitingLevel:
-    """A level whose kernel vectors were sent: what is needed to make sums of the answer."""
+    """A level whose kernel vectors were sent: everything needed to compute sums from the answer."""
 
-    asked: StatisticsRequest
+    request: StatisticsRequest
     layout: BinLayout
     blocks: list[Block]
     counts: list[list[Int64Array]]
@@ -117,24 +118,24 @@ class WaitingLevel:
 
     @property
     def build(self) -> Int64Array:
-        return self.asked.build.astype(np.int64)
+        return self.request.build.astype(np.int64)
 
     def known(self, message: Smm2Masked, nodes: Int64Array) -> Int64Array:
-        """Sums of (g, h) per bin and, last, of the whole node, for all nodes that are to be scored."""
+        """Sums of (g, h) per bin and, in the last entry, of the whole node, for all nodes to score."""
         built = np.concatenate((self._built(message), message.totals[:, None]), axis=1)
         every = np.empty((len(nodes), *built.shape[1:]), dtype=np.int64)
         every[nodes.searchsorted(self.build)] = built
         derived = np.setdiff1d(nodes, self.build)
         if self.above is not None and len(derived):
-            parents = self.above.nodes.searchsorted(self.asked.split[derived // 2])
+            parents = self.above.nodes.searchsorted(self.request.split[derived // 2])
             every[nodes.searchsorted(derived)] = self.above.known[parents] - every[nodes.searchsorted(derived ^ 1)]
         return every
 
     def _built(self, message: Smm2Masked) -> Int64Array:
         shapes = [(len(block.groups), 2) for block in self.blocks]
         if len(message.masked) != sum(2 * rows for rows, _ in shapes):
-            raise MalformedMessage("there are masked gradients of other nodes")
-        left: list[list[tuple[CutColumns, Int64Array]]] = [[] for _ in self.asked.build]
+            raise MalformedMessage("the masked gradients are of other nodes")
+        left: list[list[tuple[CutColumns, Int64Array]]] = [[] for _ in self.request.build]
         for block, masked in zip(self.blocks, smm.blocks_of(message.masked, shapes), strict=True):
             left[block.node] += block.left_sums(masked, message.totals[block.node])
         offsets = self.layout.offsets.tolist()
@@ -147,7 +148,7 @@ class WaitingLevel:
 
 @dataclass(frozen=True)
 class ScoredLevel:
-    """The nodes that were scored, what is known of them, and their best candidates."""
+    """The scored nodes, their sums, and their best candidates."""
 
     nodes: Int64Array
     known: Int64Array
@@ -171,21 +172,21 @@ _TRIES = 20
 
 @dataclass(frozen=True)
 class CutColumns:
-    """Some cuts of one feature: `bins` of it go left, up to and including each. `first_left_out`: see above."""
+    """Some cuts of one feature: bins up to and including each of `bins` go left. `first_omitted`: see above."""
 
     feature: int
     bins: Int64Array
-    first_left_out: bool
+    first_omitted: bool
 
 
-class Room:
-    """Memory for the columns of one block after the other: fresh pages for each cost as much as the arithmetic."""
+class Buffer:
+    """Memory that is reused for the columns of each block: new pages for each would cost as much as the arithmetic."""
 
     def __init__(self) -> None:
         self._numbers = np.empty(0)
 
     def zeros(self, rows: int, columns: int) -> Float64Array:
-        """They are those of the last block, and gone with the next."""
+        """Return zeros that are valid until the next call."""
         if len(self._numbers) < rows * columns:
             self._numbers = np.empty(rows * columns)
         found = self._numbers[: rows * columns].reshape(rows, columns)
@@ -205,26 +206,26 @@ class Block:
     def width(self) -> int:
         return sum(len(cut.bins) for cut in self.cuts)
 
-    def matrix(self, extra: int, room: Room) -> Float64Array:
-        """The block's part of M, with room for `extra` columns after it."""
+    def matrix(self, extra: int, buffer: Buffer) -> Float64Array:
+        """The block's part of M, followed by `extra` empty columns."""
         rows = len(self.groups)
-        columns = room.zeros(rows, self.width + extra)
+        columns = buffer.zeros(rows, self.width + extra)
         at = 0
         every = np.arange(rows)
         for k, cut in enumerate(self.cuts):
-            place = self.groups[:, k] - int(cut.first_left_out)
+            place = self.groups[:, k] - int(cut.first_omitted)
             inside = every[(place >= 0) & (place < len(cut.bins))]
             columns[inside, at + place[inside]] = 1.0
             at += len(cut.bins)
         return columns
 
     def left_sums(self, masked: Float64Array, totals: Int64Array) -> list[tuple[CutColumns, Int64Array]]:
-        """Sums of (g, h) left of every cut: (M*)'W of the true columns (Alg. 4, line 8), on the grid."""
+        """Sums of (g, h) left of every cut, (M*)'W of the true columns (Alg. 4, line 8), on the grid."""
         widths = np.array([len(cut.bins) + 1 for cut in self.cuts])
         starts = np.cumsum(widths) - widths
-        last = starts + np.array([0 if cut.first_left_out else len(cut.bins) for cut in self.cuts])
+        last = starts + np.array([0 if cut.first_omitted else len(cut.bins) for cut in self.cuts])
         sums = smm.chunked_bin_sums(self.groups + starts, int(widths.sum()), masked)
-        sums[last] = 0.0  # the group left out is no column of M*: its masked sum means nothing, its own follows
+        sums[last] = 0.0  # the omitted group is no column of M*, so its masked sum is meaningless; it is derived below
         whole = smm.rounded(sums)
         whole[last] = totals - np.add.reduceat(whole, starts, axis=0)
         return [
@@ -234,24 +235,24 @@ class Block:
 
 
 def blocks_of_node(node: int, bins: AnyArray, most: int) -> list[Block]:
-    """All cuts of all features of a node (its rows' bins: rows, features), no more than `most` columns to a block."""
+    """All cuts of all features of a node with `bins` (rows, features), in blocks of at most `most` columns."""
     counts = [np.bincount(bins[:, feature]) for feature in range(bins.shape[1])]
     waiting = [_rounds_of_cuts(feature, count, len(bins), most) for feature, count in enumerate(counts)]
     blocks: list[Block] = []
     for number in range(max((len(rounds) for rounds in waiting), default=0)):
-        together: list[CutColumns] = []
+        block: list[CutColumns] = []
         width = 0
         for rounds in waiting:
             if number >= len(rounds):
                 continue
             cut = rounds[number]
-            if together and width + len(cut.bins) > most:
-                blocks.append(_block(node, together, bins))
-                together, width = [], 0
-            together.append(cut)
+            if block and width + len(cut.bins) > most:
+                blocks.append(_block(node, block, bins))
+                block, width = [], 0
+            block.append(cut)
             width += len(cut.bins)
-        if together:
-            blocks.append(_block(node, together, bins))
+        if block:
+            blocks.append(_block(node, block, bins))
     return blocks
 
 
@@ -261,7 +262,7 @@ def _block(node: int, cuts: Sequence[CutColumns], bins: AnyArray) -> Block:
 
 
 def _rounds_of_cuts(feature: int, counts: Int64Array, rows: int, most: int) -> list[CutColumns]:
-    """The cuts of a feature between bins that have rows, in as many rounds as it takes to keep them apart."""
+    """The cuts of a feature between non-empty bins, in as many rounds as needed to keep close cuts separate."""
     present = np.flatnonzero(counts)
     if len(present) < 2:
         return []
@@ -288,7 +289,7 @@ def _rounds_of_cuts(feature: int, counts: Int64Array, rows: int, most: int) -> l
 def bin_sums(
     counts_of: Sequence[Int64Array], offsets: list[int], left: list[tuple[CutColumns, Int64Array]], totals: Int64Array
 ) -> Int64Array:
-    """Sums per bin (slots, 2) of a node, of which features have these rows by bin, from its sums left of all cuts."""
+    """Sums per bin (slots, 2) of a node from its sums left of all cuts; `counts_of` are its rows per bin by feature."""
     sums = np.zeros((offsets[-1], 2), dtype=np.int64)
     for cut, values in left:
         sums[offsets[cut.feature] + cut.bins] = values
@@ -299,43 +300,45 @@ def bin_sums(
     return sums
 
 
-def secure_kernel(block: Block, options: Smm2Options, source: Csprng, room: Room) -> list[tuple[Block, Float64Array]]:
-    """A block with its kernel vectors (Alg. 5, line 10); two smaller ones where together they leave a row bare."""
+def secure_kernel(
+    block: Block, options: Smm2Options, source: Csprng, buffer: Buffer
+) -> list[tuple[Block, Float64Array]]:
+    """A block with its kernel vectors (Alg. 5, line 10); two smaller blocks if they leave a row unmasked."""
     rows = len(block.groups)
     count = options.count(rows, 2)
     if not count:
         return [(block, np.empty((rows, 0)))]
-    # Features can depend on each other so that two of their cuts differ by one row: then they are kept apart. The cuts
-    # of one feature cannot, so there only an unlucky decoy can be the reason.
+    # Cuts of dependent features can differ by one row; then the features are put into different blocks. Cuts of one
+    # feature cannot, so there only an unlucky decoy can be the reason.
     for _ in range(_TRIES if len(block.cuts) == 1 else 1):
-        kernel = smm.null_vectors(_quasi_secure(block, options, source, room), count, source)
+        kernel = smm.null_vectors(_quasi_secure(block, options, source, buffer), count, source)
         if smm.hidden_rows(kernel).all():
             return [(block, kernel)]
     if len(block.cuts) == 1:
         raise UnsupportedCombination(
-            f"no kernel vectors of a node of {rows} rows hide every row", "lower l1 and l2, or raise min_child_weight"
+            f"no kernel vectors mask every row of a node of {rows} rows", "lower l1 and l2, or raise min_child_weight"
         )
     half = len(block.cuts) // 2
     parts = (Block(block.node, block.cuts[at], block.groups[:, at]) for at in (slice(half), slice(half, None)))
-    return [found for part in parts for found in secure_kernel(part, options, source, room)]
+    return [found for part in parts for found in secure_kernel(part, options, source, buffer)]
 
 
-def _quasi_secure(block: Block, options: Smm2Options, source: Csprng, room: Room) -> Float64Array:
+def _quasi_secure(block: Block, options: Smm2Options, source: Csprng, buffer: Buffer) -> Float64Array:
     """M* = [M M' Y]: true splits, decoy splits, random real columns (Alg. 5, lines 6 to 8), scaled to length 1."""
     l1, l2 = options.added(len(block.groups))
-    columns = block.matrix(l1 + l2, room)
+    columns = block.matrix(l1 + l2, buffer)
     width = block.width
     decoys = _decoys(block, l1, options.decoys, source)
-    # A decoy of one row would leave it bare as a true column of one row would: its complement takes its place.
+    # A decoy of one row would leave that row unmasked, as a true column would, so it is replaced by its complement.
     columns[:, width : width + l1] = decoys ^ (decoys.sum(axis=0) == 1)
     columns[:, width + l1 :] = smm.gaussian(source, len(columns), l2)
     norm = smm.lengths(columns)
-    columns /= np.where(norm > 0, norm, 1.0)  # in place: they are most of the party's memory
+    columns /= np.where(norm > 0, norm, 1.0)  # in place: they take most of the party's memory
     return columns
 
 
 def _decoys(block: Block, count: int, kind: str, source: Csprng) -> BoolArray:
-    """M' (rows, count): random bits as published; or steps, which nest, of true features with rows dealt out anew."""
+    """M' (rows, count): random bits as published, or nested steps of true features with shuffled rows."""
     rows, features = len(block.groups), len(block.cuts)
     if kind == "random":
         return (np.frombuffer(source.bytes(rows * count), dtype=np.uint8).reshape(rows, count) & 1) == 1
@@ -345,8 +348,8 @@ def _decoys(block: Block, count: int, kind: str, source: Csprng) -> BoolArray:
     while done < count:
         cuts = len(block.cuts[turn % features].bins)
         steps = np.linspace(0, cuts - 1, min(per_feature, cuts, count - done)).round().astype(np.int64)
-        dealt = np.argsort(np.frombuffer(source.bytes(8 * rows), dtype="<u8"), kind="stable")
-        columns[:, done : done + len(steps)] = block.groups[dealt, turn % features, None] <= steps
+        shuffled = np.argsort(np.frombuffer(source.bytes(8 * rows), dtype="<u8"), kind="stable")
+        columns[:, done : done + len(steps)] = block.groups[shuffled, turn % features, None] <= steps
         done += len(steps)
         turn += 1
     return columns

@@ -1,1 +1,1 @@
-"""What two or more protocols share."""
+"""Code that vertical protocols share."""

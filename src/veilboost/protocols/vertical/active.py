@@ -1,4 +1,7 @@
-"""The active side of vertical training: asks for statistics, selects splits, has their owners split, tells others."""
+"""The active role of vertical training.
+
+It requests statistics, selects splits, lets their owners split the nodes, and sends the assignments to the others.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,10 @@ _NO_INTS = np.empty(0, dtype=np.int32)
 
 
 class VerticalActive(SplitFinder):
-    """The label side of a vertical protocol: the `SplitFinder` of growing trees. `later`: of rounds after the first."""
+    """The active role of a vertical protocol: the `SplitFinder` that grows trees.
+
+    `later` is the cipher of rounds after the first, if it differs.
+    """
 
     def __init__(
         self,
@@ -39,8 +45,8 @@ class VerticalActive(SplitFinder):
         self.selector, self.leaves = selector or roles.Selector(context), leaves or roles.Leaves(context)
         self._owner = context.order.index(context.party)
         self._layouts: dict[PartyName, BinLayout] = {}
-        self._known: dict[PartyName, Int64Array] = {}  # sums of the level's open nodes, where they are known
-        self._asked: dict[PartyName, messages.SplitRequest] = {}
+        self._known: dict[PartyName, Int64Array] = {}  # sums of the level's open nodes, if they are known
+        self._split_requests: dict[PartyName, messages.SplitRequest] = {}
         self._rules = roles.RuleBook()
 
     @property
@@ -48,7 +54,7 @@ class VerticalActive(SplitFinder):
         return self.cipher.derives_siblings
 
     def begin_training(self, held_out: BoolArray | None, bin_weights: Float64Array | None) -> Sequence[int]:
-        """Open the job at all passive parties; returns how many columns each owner has, in the job's order."""
+        """Start the job at all passive parties; return the number of columns of each owner, in the job's order."""
         opening = messages.BeginTraining(
             config=json.dumps(self.config.to_dict()),
             rows=self.context.rows,
@@ -64,7 +70,7 @@ class VerticalActive(SplitFinder):
         return [self._layouts[name].features for name in self.context.order]
 
     def resume(self, records: SplitRecords, trees: int) -> None:
-        """Go on after `trees` trees: every passive party forgets what came later, `records` are our own until there."""
+        """Continue after `trees` trees: passive parties discard later ones, `records` are our own up to there."""
         self._rules.restore(records)
         self._rules.keep(trees)
         self.context.peers.ask(dict.fromkeys(self.context.peers.names, messages.ResumeTraining(trees)), Done)
@@ -74,7 +80,7 @@ class VerticalActive(SplitFinder):
         return self._rules.records()
 
     def end_training(self, trees: int) -> SplitRecords:
-        """Close the job: the first `trees` trees are kept. Returns the active party's own split records."""
+        """End the job and keep the first `trees` trees; return the active party's own split records."""
         self.context.peers.ask(dict.fromkeys(self.context.peers.names, messages.EndTraining(trees)), Done)
         self._rules.keep(trees)
         return self._rules.records()
@@ -119,13 +125,13 @@ class VerticalActive(SplitFinder):
     def candidates(self, level: Level) -> Sequence[Candidates]:
         self._current, level = self.cipher.enter(self._current, level)
         current, own = self._current, self.context.party
-        split, told = self._send_assignments(level.depth)
+        split, assignments = self._send_assignments(level.depth)
         build = level.build.astype(np.int32)
         waiting = self.cipher.ask(
             current,
             level,
             {
-                name: messages.StatisticsRequest(level.depth, split, *told[name], build)
+                name: messages.StatisticsRequest(level.depth, split, *assignments[name], build)
                 for name in self.context.peers.names
             },
         )
@@ -143,7 +149,7 @@ class VerticalActive(SplitFinder):
                 _check_totals(name, found, layout, level.totals[level.build])
             self._known[name] = self._sums[name].complete(level, found)
             offers[name] = self.selector.score(current, self._known[name], layout, totals, self.cipher.shuffled)
-        nothing = Candidates.none(len(level.open))  # of a party that is not waited for, where a protocol has a clock
+        nothing = Candidates.none(len(level.open))  # of a party that answers too late, if a protocol has a clock
         return [offers.get(name, nothing) for name in self.context.order]
 
     def select(self, level: Level, offers: Sequence[Candidates]) -> Choices:
@@ -152,31 +158,31 @@ class VerticalActive(SplitFinder):
     def split(self, level: Level, offers: Sequence[Candidates], choices: Choices) -> tuple[Assignments, Assignments]:
         names = self.context.order
         winners = set(choices.owner.tolist())
-        self._asked = {
+        self._split_requests = {
             name: self._split_request(level, offers[owner], choices, owner)
             for owner, name in enumerate(names)
             if owner != self._owner and owner in winners
         }
         last = LastSplit(choices, level.fit.of(choices.position), level.follow.of(choices.position))
-        routed = self.cipher.route(self._current, level, self._asked)
-        pending = self.context.peers.send(self._asked) if routed is None else None
+        routed = self.cipher.route(self._current, level, self._split_requests)
+        pending = self.context.peers.send(self._split_requests) if routed is None else None
         mine = np.flatnonzero(choices.owner == self._owner)
         if len(mine):
-            last.told[self._owner] = self._split_own(level, offers[self._owner], choices, mine)
+            last.assignments[self._owner] = self._split_own(level, offers[self._owner], choices, mine)
         if pending is not None:
             for name, answer in self.context.peers.collect(pending, messages.SplitAnswer).items():
-                last.told[names.index(name)] = self._hear(level.depth, last, name, answer)
+                last.assignments[names.index(name)] = self._receive(level.depth, last, name, answer)
             self._last_split = last
-        for name, sides in (routed or {}).items():  # nobody else keeps rows by node, and there is nothing to check
-            last.told[names.index(name)] = sides
-            del self._asked[name]
+        for name, assignments in (routed or {}).items():  # no other party keeps rows by node: there is nothing to check
+            last.assignments[names.index(name)] = assignments
+            del self._split_requests[name]
         return last.left
 
     def check_split(self, level: Level, choices: Choices, children: Level) -> None:
-        """The rows that a party sends left must add up to the sums by which it won: who told others is found out."""
+        """Detect altered sums: the rows that a party sends left must add up to the sums with which it won."""
         left = self.cipher.totals(children)[0::2]
-        for name, request in self._asked.items():
-            if name not in self._known:  # of this protocol, or this tree, only gains are known
+        for name, request in self._split_requests.items():
+            if name not in self._known:  # in this protocol, or for this tree, only gains are known
                 continue
             found, layout = left[choices.owner == self.context.order.index(name)], self._current.layouts[name]
             nodes, starts = level.open.searchsorted(request.position), request.starts
@@ -186,15 +192,15 @@ class VerticalActive(SplitFinder):
             sets: list[Int32Array] = []
             if layout.has_sets:
                 sets = [request.set_bins[low:high] for low, high in pairwise(request.set_starts.tolist())]
-            told, bins = left_sums(self._known[name], layout, nodes, request.handles, sets)
-            fits = (np.abs(told - found) <= self.cipher.tolerance(self._current, name, bins)).all(axis=1)
+            reported, bins = left_sums(self._known[name], layout, nodes, request.handles, sets)
+            fits = (np.abs(reported - found) <= self.cipher.tolerance(self._current, name, bins)).all(axis=1)
             if not np.logical_or.reduceat(fits, starts[:-1]).all():
                 raise InconsistentSplit(
-                    f"{name} sent rows left that do not add up to the sums by which its split was chosen"
+                    f"{name} sent rows left that do not add up to the sums with which its split was chosen"
                 )
 
     def _send_assignments(self, depth: int) -> tuple[Int32Array, Mapping[PartyName, tuple[UInt8Array, UInt8Array]]]:
-        """Tell every party where the rows of the level above went; the last piece goes with the level's request."""
+        """Send every party the assignments of the level above; the last piece is sent with the level's request."""
         if self._last_split is None:
             return _NO_INTS, dict.fromkeys(self.context.peers.names, (_NO_BITS, _NO_BITS))
         split = self._last_split.choices.position.astype(np.int32)
@@ -207,16 +213,16 @@ class VerticalActive(SplitFinder):
             last |= following
         return split, last
 
-    def _hear(
+    def _receive(
         self, depth: int, last: LastSplit, name: PartyName, answer: messages.SplitAnswer
     ) -> tuple[Assignments, Assignments]:
-        """The sides that a party's answer tells, and the rest of it piece by piece."""
+        """Return the assignments of a party's answer; request the rest of it piece by piece."""
         fit, follow = (groups.heard() for groups in last.rows_of(self.context.order.index(name)))
         while True:
             try:
                 fit, follow = fit.plus(answer.fit_left), follow.plus(answer.follow_left)
             except MalformedMessage:
-                raise MalformedMessage(f"{name} sent left/right bits for another number of rows") from None
+                raise MalformedMessage(f"{name} sent left/right assignments for another number of rows") from None
             if fit.complete and follow.complete:
                 return fit.whole(), follow.whole()
             answer = self.context.peers.ask({name: messages.AssignmentsRequest(depth)}, messages.SplitAnswer)[name]
@@ -263,29 +269,29 @@ class VerticalActive(SplitFinder):
 
 
 class LastSplit:
-    """Where the rows of the nodes just split go, as far as the owners have told."""
+    """The assignments of the rows of the nodes just split, as far as their owners have sent them."""
 
     def __init__(self, choices: Choices, fit: RowGroups, follow: RowGroups) -> None:
         self.choices = choices
         self._groups = fit, follow
-        self.told: dict[int, tuple[Assignments, Assignments]] = {}  # by owner
+        self.assignments: dict[int, tuple[Assignments, Assignments]] = {}  # by owner
 
     def rows_of(self, owner: int) -> tuple[RowGroups, RowGroups]:
-        """The fit and follow rows of this owner's nodes."""
+        """The rows of this owner's nodes: those that are summed, and those that are only routed."""
         own = np.flatnonzero(self.choices.owner == owner)
         return self._groups[0].of(own), self._groups[1].of(own)
 
     @cached_property
     def left(self) -> tuple[Assignments, Assignments]:
-        """The sides of all fit rows and of all follow rows, when all owners have told."""
+        """The assignments of all rows, when all owners have sent theirs: summed rows, and rows that are only routed."""
         fit, follow = (
-            groups.laid([(self.choices.owner == owner, told[kind]) for owner, told in self.told.items()])
+            groups.laid([(self.choices.owner == owner, known[kind]) for owner, known in self.assignments.items()])
             for kind, groups in enumerate(self._groups)
         )
         return fit, follow
 
     def unsent(self, owner: int) -> Iterator[tuple[UInt8Array, UInt8Array]]:
-        """Pieces of the sides at nodes that this owner did not split itself, of fit and of follow rows."""
+        """Pieces of the assignments at nodes that this owner did not split itself, for both kinds of rows."""
         others = self.choices.owner != owner
         fit, follow = (
             (groups if others.all() else groups.of(np.flatnonzero(others))).told(groups.take(others, whole))
@@ -309,17 +315,17 @@ def _checked_layout(name: PartyName, offered: messages.ColumnsOffered) -> BinLay
         and bool((offered.missing <= 1).all() and (offered.kind <= 2).all())
     )
     if not fits:
-        raise MalformedMessage(f"{name} offered columns whose bins do not fit together")
+        raise MalformedMessage(f"{name} offered columns with inconsistent bins")
     return BinLayout(offered.offsets, offered.missing, offered.kind)
 
 
 def _check_totals(name: PartyName, sums: Int64Array, layout: BinLayout, totals: Int64Array) -> None:
-    """Ciphertexts can be altered by anyone who holds them: the bins of every column must add up to the node."""
+    """The holder of ciphertexts can alter them, so the bins of every column must add up to the node's totals."""
     if not sums.size:
         return
     by_column = np.add.reduceat(sums, layout.offsets[:-1], axis=1)
     if not np.array_equal(by_column, np.broadcast_to(totals[:, None, :], by_column.shape)):
-        raise MalformedMessage(f"the sums of {name} do not add up to the node's own", "start the job again")
+        raise MalformedMessage(f"the sums of {name} do not add up to the node's totals", "start the job again")
 
 
 active_by = partial(roles.role_of, VerticalActive)

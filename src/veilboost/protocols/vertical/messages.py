@@ -1,4 +1,4 @@
-"""The messages of the vertical level loop that do not depend on how statistics are protected."""
+"""Messages of the vertical level loop that do not depend on how statistics are protected."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from veilboost.wire.message import ArraySpec, Done, Message, Reveals
 
 Bits = Annotated[UInt8Array, ArraySpec("uint8", 1)]  # packed, eight to a byte
 Ints = Annotated[Int32Array, ArraySpec("int32", 1)]
-TOGETHER = Reveals("which rows are together in each node of each tree", "passive", exact=True)
+SHARED_NODES = Reveals("which rows share a node, for every node of every tree", "passive", exact=True)
 EXACT_SUMS = Reveals(
     "exact sums of gradients and hessians per node and bin of every column", "active", exact=True, per_bin=True
 )
@@ -18,7 +18,7 @@ EXACT_SUMS = Reveals(
 
 @dataclass(frozen=True)
 class BeginTraining(Message):
-    """Active to passive: a job starts. `config` is JSON; `held_out` and `weights` are empty where there are none.
+    """Active to passive: a job starts. `config` is JSON; `held_out` and `weights` are empty if there are none.
 
     No sample weight exceeds 2^weight_bits.
     """
@@ -26,7 +26,7 @@ class BeginTraining(Message):
     reveals = (
         Reveals("the job's parameters, the number of aligned rows and of trees per round (classes)", "passive"),
         Reveals("which rows are held out for validation", "passive"),
-        Reveals("sample weights, where weighted_bins is on; otherwise a power of two that bounds them", "passive"),
+        Reveals("sample weights, if weighted_bins is on; otherwise a power of two that bounds them", "passive"),
     )
     config: str
     rows: int
@@ -38,11 +38,11 @@ class BeginTraining(Message):
 
 @dataclass(frozen=True)
 class ColumnsOffered(Message):
-    """Passive to active: how this party's bins lie."""
+    """Passive to active: the layout of this party's bins."""
 
     reveals = (
-        Reveals("how many columns there are, in which order, and how many bins each has", "active"),
-        Reveals("which columns are categories and which have missing values", "active"),
+        Reveals("the number and order of columns, and the number of bins of each", "active"),
+        Reveals("which columns are categorical and which have missing values", "active"),
     )
     offsets: Ints
     missing: Annotated[UInt8Array, ArraySpec("uint8", 1)]
@@ -51,15 +51,15 @@ class ColumnsOffered(Message):
 
 @dataclass(frozen=True)
 class BeginRound(Message):
-    """Active to passive: a round starts. `fit` marks the rows that are summed, empty for all; the rest follow.
+    """Active to passive: a round starts. `fit` marks the rows to sum (empty: all); the others are only routed.
 
-    `columns` are the columns that take part; where `all_columns` is true it is empty.
+    `columns` are the sampled columns; it is empty if `all_columns` is true.
     """
 
     reveals = (
         Reveals("which rows and columns the round samples", "passive"),
         Reveals(
-            "where sampling is goss, which rows have large gradients: in the first round much of the labels", "passive"
+            "with sampling='goss', which rows have large gradients: in the first round much of the labels", "passive"
         ),
     )
     number: int
@@ -70,9 +70,9 @@ class BeginRound(Message):
 
 @dataclass(frozen=True)
 class MoreAssignments(Message):
-    """Active to passive: a piece of what the next `StatisticsRequest` will tell of where rows went, if it is long."""
+    """Active to passive: a piece of the left/right assignments of the next `StatisticsRequest`, if they are long."""
 
-    reveals = (Reveals("which rows are together in each node of each tree", "passive"),)
+    reveals = (Reveals("which rows share a node, for every node of every tree", "passive"),)
     depth: int
     split: Ints
     fit_left: Bits
@@ -81,13 +81,13 @@ class MoreAssignments(Message):
 
 @dataclass(frozen=True)
 class StatisticsRequest(Message):
-    """Active to passive: where the rows of the level above went, and which nodes of this level to sum.
+    """Active to passive: the left/right assignments of the level above, and the nodes of this level to sum.
 
-    `split` are the positions in the level above that were split; the bits cover, in their order, the rows of those
-    nodes that the receiver did not split itself, but for those that `MoreAssignments` told before.
+    `split` are the positions in the level above that were split. The bits cover, in this order, the rows of the nodes
+    that the receiver did not split itself, except those that `MoreAssignments` sent before.
     """
 
-    reveals = (TOGETHER, Reveals("which child of two has fewer rows", "passive"))
+    reveals = (SHARED_NODES, Reveals("which of two children has fewer rows", "passive"))
     depth: int
     split: Ints
     fit_left: Bits
@@ -99,14 +99,14 @@ class StatisticsRequest(Message):
 class SplitRequest(Message):
     """Active to passive: split these nodes by your candidates.
 
-    Node i has number `node[i]` in tree `tree[i]` and stands at `position[i]` of the level; the handles
-    `handles[starts[i]:starts[i+1]]` tie for it, the receiver takes the first in its own column order. A handle j
+    Node i has number `node[i]` in tree `tree[i]` and position `position[i]` in the level. The handles
+    `handles[starts[i]:starts[i+1]]` tie for it; the receiver takes the first in its own column order. A handle j
     of a set of categories sends the bins `set_bins[set_starts[j]:set_starts[j+1]]` left.
     """
 
     reveals = (
-        Reveals("which of its candidates won or tied at which node", "passive"),
-        Reveals("for categories, how the winning split groups them", "passive"),
+        Reveals("which of the receiver's candidates won or tied at which node", "passive"),
+        Reveals("for categorical columns, how the winning split groups the categories", "passive"),
     )
     depth: int
     tree: Ints
@@ -120,10 +120,13 @@ class SplitRequest(Message):
 
 @dataclass(frozen=True)
 class SplitAnswer(Message):
-    """Passive to active: the left/right bits of the nodes' rows, fit rows and follow rows apart; a piece if many."""
+    """Passive to active: the left/right assignments of the nodes' rows, or a piece of them if there are many.
+
+    Rows that are summed (`fit_left`) and rows that are only routed (`follow_left`) are separate.
+    """
 
     reveals = (
-        Reveals("for every row of the node, on which side of the winning cut its value lies", "active", exact=True),
+        Reveals("the left/right assignment of every row of the node at the winning split", "active", exact=True),
     )
     fit_left: Bits
     follow_left: Bits
@@ -131,8 +134,10 @@ class SplitAnswer(Message):
 
 @dataclass(frozen=True)
 class ClearSums(Message):
-    """Passive to active: sums of (g, h) per node and bin in the clear, (nodes, bins of all columns, 2), columns in the
-    order in which they were offered. A protocol that sends such sums derives its message, and attacks on sums read it.
+    """Passive to active: sums of (g, h) per node and bin in the clear, (nodes, bins of all columns, 2).
+
+    Columns have the order of `ColumnsOffered`. A protocol that sends such sums derives its message from this class, and
+    attacks on sums read it.
     """
 
     reveals = (Reveals("sums of gradients and hessians per node and bin of every column", "active", per_bin=True),)
@@ -141,7 +146,7 @@ class ClearSums(Message):
 
 @dataclass(frozen=True)
 class AssignmentsRequest(Message):
-    """Active to passive: the next piece of your last `SplitAnswer`."""
+    """Active to passive: send the next piece of your last `SplitAnswer`."""
 
     reveals = ()
     depth: int
@@ -149,7 +154,7 @@ class AssignmentsRequest(Message):
 
 @dataclass(frozen=True)
 class ResumeTraining(Message):
-    """Active to passive: the job goes on after its first `trees` trees; forget what came later."""
+    """Active to passive: the job continues after its first `trees` trees; discard what came later."""
 
     reveals = (Reveals("that the job was interrupted, and after which tree", "passive"),)
     trees: int
@@ -157,12 +162,12 @@ class ResumeTraining(Message):
 
 @dataclass(frozen=True)
 class EndTraining(Message):
-    """Active to passive: the job is over, the first `trees` trees are kept."""
+    """Active to passive: the job has ended; keep the first `trees` trees."""
 
     reveals = (Reveals("how many trees the model keeps", "passive"),)
     trees: int
 
 
-# What all protocols send, and what those send that keep rows by node, whatever their statistics.
+# Messages of all protocols, and of those that keep rows by node, whatever statistics they use.
 JOB: tuple[type[Message], ...] = (BeginTraining, ColumnsOffered, ResumeTraining, EndTraining, Done)
 LIFECYCLE = (*JOB, SplitRequest, SplitAnswer, AssignmentsRequest, MoreAssignments)

@@ -1,4 +1,4 @@
-"""The passive side of vertical training: bins columns, follows rows through the trees, splits nodes when told to."""
+"""The passive role of vertical training: bins columns, routes rows through the trees, splits nodes on request."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NO_GRADIENTS = np.empty((0, 0, 2), dtype=np.int32)
 
 
 class VerticalPassive:
-    """The feature side of a vertical protocol. A request is checked whole before anything changes."""
+    """The passive role of a vertical protocol. It validates a whole request before it changes any state."""
 
     def __init__(self, context: PassiveContext, cipher: PassiveCipher) -> None:
         self.context, self.cipher = context, cipher
@@ -41,11 +41,11 @@ class VerticalPassive:
         self.finished = False
 
     def handle(self, message: Message) -> Message:
-        """Answer a request, or raise a coded error and stay as before."""
+        """Answer a request, or raise a coded error and keep the state unchanged."""
         if isinstance(message, messages.BeginTraining):
             return self._begin_training(message)
         if self._job is None or self.finished:
-            raise UnexpectedMessage(f"{message.type_name()} came outside a job")
+            raise UnexpectedMessage(f"{message.type_name()} arrived outside a job")
         if isinstance(message, messages.BeginRound):
             return self._begin_round(message, self._job)
         if isinstance(message, messages.EndTraining):
@@ -58,7 +58,7 @@ class VerticalPassive:
         ):
             return self.cipher.other(message, self._round)
         if self._round is None:
-            raise UnexpectedMessage(f"{message.type_name()} came before the first round")
+            raise UnexpectedMessage(f"{message.type_name()} arrived before the first round")
         if isinstance(message, messages.StatisticsRequest):
             return self._statistics(message, self._round, self._job)
         if isinstance(message, messages.SplitRequest):
@@ -68,23 +68,23 @@ class VerticalPassive:
         return self._next_assignments(message, self._round)
 
     def records(self) -> SplitRecords:
-        """The split records so far; when the job has ended, those of the model."""
+        """The split records so far; after the job, those of the model."""
         return self._rules.records()
 
     def restore(self, records: SplitRecords) -> None:
-        """Take back the split records of an earlier part of the same job, after it began anew here."""
+        """Restore the split records of an earlier part of the same job, after a restart."""
         self._rules.restore(records)
 
     def _begin_training(self, message: messages.BeginTraining) -> messages.ColumnsOffered:
         if self._job is not None:
-            raise UnexpectedMessage("the job has already begun")
+            raise UnexpectedMessage("the job has already started")
         rows = self.context.rows
         if message.rows != rows or not 1 <= message.trees_per_round <= 10_000:
             raise MalformedMessage("the job has another number of rows, or an impossible number of classes")
         if not 0 <= message.weight_bits <= MAX_BITS:
             raise MalformedMessage("sample weights have an impossible bound")
         if len(message.weights) not in (0, rows):
-            raise MalformedMessage("there are not as many weights as rows")
+            raise MalformedMessage("the number of weights differs from the number of rows")
         if not (np.isfinite(message.weights).all() and (message.weights >= 0).all()):
             raise MalformedMessage("a weight is negative or not finite")
         try:
@@ -95,17 +95,17 @@ class VerticalPassive:
                 raise
             raise MalformedMessage("the job's parameters cannot be read") from error
         agreed = self.context.agreed
-        # The leaf limit alone may differ: a Poisson job's comes from the objective, and leaves are not made here.
+        # Only max_delta_step may differ: for Poisson it depends on the objective, and it affects only leaves.
         if agreed is not None and replace(config, max_delta_step=agreed.max_delta_step) != agreed:
-            raise UnexpectedMessage("the job's parameters are not those that were agreed on")
+            raise UnexpectedMessage("the job's parameters differ from those agreed on")
         if config.objective in _ONE_TREE and message.trees_per_round != 1:
             raise MalformedMessage("the job's loss grows one tree per round")
         if len(message.weights) and not config.weighted_bins:
-            raise MalformedMessage("there are weights, and the job's bins count none")
+            raise MalformedMessage("the job sends weights, but weighted_bins is off")
         held_out = _bits(message.held_out, rows).astype(np.bool_) if len(message.held_out) else None
         kept = 0 if held_out is None else int(np.count_nonzero(held_out))
         if self.context.held_out is not None and kept != self.context.held_out:
-            raise MalformedMessage("the job keeps another number of rows for validation")
+            raise MalformedMessage("the job holds out another number of rows for validation")
         fit_rows = None if held_out is None else np.flatnonzero(~held_out).astype(np.int32)
         block = self.context.engine.columns(
             self.context.columns,
@@ -127,25 +127,25 @@ class VerticalPassive:
             raise UnexpectedMessage("the round is not the next one")
         rows = block.all_rows()
         if message.all_columns != (config.colsample_bytree >= 1.0):
-            raise MalformedMessage("the round samples columns, and the job does not, or the other way round")
+            raise MalformedMessage("the round and the job disagree on whether columns are sampled")
         columns = None
         if not message.all_columns:
             columns = message.columns
             if not within(columns, 0, block.layout.features) or not increasing(columns):
-                raise MalformedMessage("the round asks for columns that are not there, twice, or out of order")
+                raise MalformedMessage("the round names columns that do not exist, twice, or out of order")
             block = block.subset(columns)
         elif len(message.columns):
-            raise MalformedMessage("the round names columns, and takes all")
+            raise MalformedMessage("the round lists columns although it uses all")
         fit, follow = rows, rows[:0]
         mask = _bits(message.fit, len(rows)).astype(np.bool_) if len(message.fit) else None
-        if self.cipher.hears_samples:
+        if self.cipher.receives_samples:
             self._check_sample(message.number, mask, config)
         if mask is not None:
             fit, follow = rows[mask], rows[~mask]
         self.cipher.open_round(message)
         shuffle = ColumnShuffle.none(block.layout)
         if self.cipher.shuffles:
-            # The same order when a job is taken up again, so that its two versions cannot be compared.
+            # A resumed job uses the same order, so that two orders of one round cannot be compared.
             drawn = self.context.randomness.for_request(
                 "order of columns", message.number, b"" if columns is None else columns.tobytes()
             )
@@ -158,13 +158,13 @@ class VerticalPassive:
         return Done()
 
     def _check_sample(self, number: int, sent: BoolArray | None, config: TrainingConfig) -> None:
-        """Refuse rows to fit on that are not the job's: a sender that chose them freely could ask about one person."""
+        """Refuse rows to sum that differ from the job's sample: free choice would allow requests about one record."""
         rows, may_fit = self.context.rows, self._may_fit
         if sent is None and may_fit is None and config.subsample >= 1.0 and config.sampling == "uniform":
-            return  # all rows, as the job says; nothing need be written down for each of them
+            return  # all rows: no need to allocate a mask
         expected = np.ones(rows, dtype=np.bool_) if may_fit is None else _bits(may_fit, rows).astype(np.bool_)
         sent = np.ones_like(expected) if sent is None else sent
-        if config.sampling == "goss":  # which rows these are depends on gradients; how many does not
+        if config.sampling == "goss":  # the rows depend on gradients, their number does not
             right = not (sent & ~expected).any() and int(sent.sum()) == sum(
                 one_side_counts(int(expected.sum()), config)
             )
@@ -174,12 +174,12 @@ class VerticalPassive:
                 expected[expected] = sample_rows(pool, _NO_GRADIENTS, number, config).drawn
             right = np.array_equal(sent, expected)
         if not right:
-            raise MalformedMessage("the rows to fit on are not those that the job samples")
+            raise MalformedMessage("the rows to fit on differ from the job's sample")
 
     def _resume(self, message: messages.ResumeTraining, job: PassiveJob) -> Done:
         rounds, rest = divmod(message.trees, job.trees_per_round)
         if rest or rounds < 0:
-            raise UnexpectedMessage("the job cannot go on after a tree that was never finished here")
+            raise UnexpectedMessage("the job cannot resume after a tree that was not finished here")
         self._rules.keep(message.trees)
         self._round, self._next_round = None, rounds
         return Done()
@@ -199,42 +199,42 @@ class VerticalPassive:
         elif len(message.split):
             raise UnexpectedMessage("no level was split yet")
         build = message.build.astype(np.int64)
-        if not len(build):  # the level's min_node_rows is checked on what is summed
+        if not len(build):  # min_node_rows is checked on the nodes to sum
             raise MalformedMessage("there is no node to sum")
         if not within(build, 0, fit.nodes) or not increasing(build):
-            raise MalformedMessage("a node to sum is not in the level, named twice, or out of order")
+            raise MalformedMessage("a node to sum is not in the level, is named twice, or is out of order")
         if (rows_with_sibling(fit, message.depth)[build] < job.config.min_node_rows).any():
             raise MalformedMessage("a node to sum, or its sibling, has fewer rows than min_node_rows")
         entered = self._round = copy.copy(state)
         try:
             entered.enter(message.depth, fit, follow)
             return self.cipher.answer(message, entered, fit.of(build))
-        except VeilBoostError:  # what the cipher refuses leaves no trace either
+        except VeilBoostError:  # a request that the cipher refuses changes no state
             self._round = state
             raise
 
     def _split(self, message: messages.SplitRequest, state: RoundState, job: PassiveJob) -> messages.SplitAnswer:
         if not state.summed or message.depth != state.depth or state.split_here:
-            raise UnexpectedMessage("the split is for another level, or for one that was split here already")
+            raise UnexpectedMessage("the split is for another level, or for one that was already split here")
         position = message.position.astype(np.int64)
         count = len(position)
         if not count or len(message.tree) != count or len(message.node) != count:
             raise MalformedMessage("a split's arrays are empty or have different lengths")
         if not within(position, 0, state.fit.nodes) or not increasing(position):
-            raise MalformedMessage("a node to split is not in the level, or named twice")
+            raise MalformedMessage("a node to split is not in the level, or is named twice")
         if (rows_with_sibling(state.fit, message.depth)[position] < job.config.min_node_rows).any():
             raise MalformedMessage("a node to split, or its sibling, has fewer rows than min_node_rows")
         tree = state.number * job.trees_per_round + state.fit.group[position]
         keys = list(zip(message.tree.tolist(), message.node.tolist(), strict=True))
         if (message.tree != tree).any() or any(key in self._rules for key in keys) or int(message.node.min()) < 0:
-            raise MalformedMessage("a split names a node of another tree, or one that is split already")
+            raise MalformedMessage("a split names a node of another tree, or one that is already split")
         layout = state.block.layout
         _check_ragged(message.starts, message.handles, count)
         _check_ragged(message.set_starts, message.set_bins, len(message.handles))
         if (message.starts[1:] == message.starts[:-1]).any() or not within(message.handles, 0, 2 * layout.slots):
-            raise MalformedMessage("a split names a candidate that is not there")
+            raise MalformedMessage("a split names a candidate that does not exist")
         message = replace(message, handles=state.shuffle.own_handles(message.handles))
-        # Of handles that tie the owner takes its lowest column, then the lowest cut.
+        # Among tied handles the owner takes its lowest column, then the lowest threshold.
         handles = np.minimum.reduceat(message.handles, message.starts[:-1])
         left_sets = _sets_of(message, handles, layout) if layout.has_sets else []
         splits = state.block.splits_of(handles, left_sets)
@@ -244,30 +244,30 @@ class VerticalPassive:
     def _next_assignments(self, message: messages.AssignmentsRequest, state: RoundState) -> messages.SplitAnswer:
         piece = None if message.depth != state.depth else next(state.unsent, None)
         if piece is None:
-            raise UnexpectedMessage("there are no more left/right bits to tell")
+            raise UnexpectedMessage("there are no more left/right assignments to send")
         return messages.SplitAnswer(*piece)
 
     def _more_assignments(self, message: messages.MoreAssignments, state: RoundState) -> Done:
         if not state.summed or message.depth != state.depth + 1:
-            raise UnexpectedMessage("left/right bits of another level")
-        state.hear(message)
+            raise UnexpectedMessage("the left/right assignments are of another level")
+        state.receive(message)
         return Done()
 
 
 def _bits(packed: UInt8Array, count: int) -> UInt8Array:
     if len(packed) != (count + 7) // 8:
-        raise MalformedMessage("there are bits for another number of rows")
+        raise MalformedMessage("the packed bits are for another number of rows")
     return np.unpackbits(packed, count=count)
 
 
 def _check_ragged(starts: Int32Array, values: Int32Array, count: int) -> None:
     fits = len(starts) == count + 1 and starts[0] == 0 and starts[-1] == len(values)
     if not fits or (starts[1:] < starts[:-1]).any():
-        raise MalformedMessage("a list of lists does not fit together")
+        raise MalformedMessage("a list of lists is inconsistent")
 
 
 def _sets_of(message: messages.SplitRequest, handles: Int32Array, layout: BinLayout) -> list[Int32Array]:
-    """The bins that go left for the handle taken at each node."""
+    """The bins that go left by the chosen handle of each node."""
     features, _, _ = layout.locate(handles)
     most = (layout.widths[features] - layout.missing[features]).tolist()
     sets: list[Int32Array] = []
@@ -275,7 +275,7 @@ def _sets_of(message: messages.SplitRequest, handles: Int32Array, layout: BinLay
         at = low + int(message.handles[low:high].argmin())
         members = message.set_bins[message.set_starts[at] : message.set_starts[at + 1]]
         if not within(members, 0, most[k]) or len(np.unique(members)) != len(members):
-            raise MalformedMessage("a split names categories that are not there, or twice")
+            raise MalformedMessage("a split names categories that do not exist, or one twice")
         sets.append(members)
     return sets
 

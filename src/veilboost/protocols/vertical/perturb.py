@@ -1,7 +1,7 @@
-"""A round's gradients with noise, on a fixed-point grid.
+"""Noise on a round's gradients, on a fixed-point grid.
 
-The grid and the noise follow from public parameters alone. Gaussian and Laplace noise is drawn as integers, so that
-floating point leaves no holes; the other mechanisms end in few or continuous values that are rounded afterwards.
+The grid and the noise depend only on public parameters. Gaussian and Laplace noise is drawn as integers, to avoid
+attacks on floating point; the other mechanisms return few or continuous values, which are rounded afterwards.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from veilboost.types import BoolArray, Float64Array, Int32Array
 
 MECHANISMS = ("gaussian", "laplace", "duchi", "piecewise", "hybrid", "none")
 _CLASSIFICATION = {"binary": (1.0, 0.25), "multiclass": (1.0, 0.5), "auto": (1.0, 0.25)}  # |g| and h at weight 1
-_SIGMAS, _SCALES = 12.0, 40.0  # noise beyond has a chance below 1e-17 and is cut off there
+_SIGMAS, _SCALES = 12.0, 40.0  # noise is clipped here; more has a probability below 1e-17
 _LOCAL: dict[str, Callable[[Generator, Float64Array, float], Float64Array]] = {
     "duchi": mechanism.duchi,
     "piecewise": mechanism.piecewise,
@@ -40,8 +40,8 @@ _LOCAL: dict[str, Callable[[Generator, Float64Array, float], Float64Array]] = {
 class NoiseOptions(ProtocolOptions):
     """How gradients are perturbed."""
 
-    mechanism: str = param("gaussian", "noise on each person's gradient", choices=MECHANISMS)
-    epsilon: float = param(1.0, "what one release of one person's gradient and hessian costs", low=0, low_open=True)
+    mechanism: str = param("gaussian", "noise on each row's gradient", choices=MECHANISMS)
+    epsilon: float = param(1.0, "epsilon of one release of one row's gradient and hessian", low=0, low_open=True)
     delta: float = param(
         1e-3,
         "delta of one release (gaussian), as in the paper; totals are composed at the policy's delta",
@@ -50,45 +50,48 @@ class NoiseOptions(ProtocolOptions):
         low_open=True,
     )
     noise_multiplier: float = param(
-        0.0, "sigma over the sensitivity of a release (gaussian); 0: from epsilon and delta", low=0
+        0.0,
+        "sigma divided by the sensitivity of a release (gaussian); 0: computed from epsilon and delta",
+        low=0,
     )
-    clip: float = param(0.0, "gradients are cut off at plus and minus this; 0: the range of the loss", low=0)
-    clip_hessian: float = param(0.0, "hessians are cut off at this; 0: the range of the loss", low=0)
+    clip: float = param(0.0, "gradients are clipped to plus and minus this; 0: the range of the loss", low=0)
+    clip_hessian: float = param(0.0, "hessians are clipped to this; 0: the range of the loss", low=0)
     private_leaves: bool = param(
-        False, "leaf weights from the noisy gradients too: then nothing but the releases depends on the labels"
+        False, "compute leaf weights from the noisy gradients too, so that only the releases depend on the labels"
     )
 
 
 def refuse_void_noise(config: TrainingConfig, options: NoiseOptions, protocol: str) -> None:
-    """Parameters beside which noise protects nobody."""
+    """Raise for parameters that make the noise useless."""
     if options.delta == 1 and options.mechanism == "gaussian":
-        raise InvalidParameter("delta=1 protects nobody", "give a number between 0 and 1, well below one over the rows")
+        raise InvalidParameter("delta=1 protects nothing", "set delta between 0 and 1, well below 1 / rows")
     if config.sampling == "goss":
         raise UnsupportedCombination(
-            f"goss tells passive parties who has a large gradient, which {protocol} is to hide",
+            f"goss reveals to passive parties which rows have large gradients, which {protocol} must hide",
             "use sampling='uniform'",
         )
 
 
 def refuse_true_sums(config: TrainingConfig) -> None:
-    """With `private_leaves` nothing that passive parties see may follow from true sums."""
+    """With `private_leaves` nothing that passive parties receive may depend on true sums."""
     if config.min_child_weight > 0 or config.base_score is None:
         raise UnsupportedCombination(
-            "which nodes may split follows from true hessians, and the first prediction from the labels",
-            "with private_leaves set min_child_weight to 0 and base_score to a number known beforehand",
+            "with private_leaves neither min_child_weight, which uses true hessians, nor a base_score computed from "
+            "the labels is allowed",
+            "set min_child_weight to 0 and base_score to a number known beforehand",
         )
 
 
 @dataclass(frozen=True)
 class Ranges:
-    """Where gradients lie, [-g, g], and hessians, [0, h]; no h: hessians are not sent, every row counts one."""
+    """The ranges [-g, g] of gradients and [0, h] of hessians; without h, hessians are not sent and rows are counted."""
 
     g: float
     h: float | None
 
     @property
     def channels(self) -> int:
-        """How many numbers of a person are released at once."""
+        """How many numbers of a row are released at once."""
         return 1 if self.h is None else 2
 
 
@@ -99,7 +102,7 @@ def multiplier(options: NoiseOptions) -> float:
 
 @dataclass(frozen=True)
 class Noise:
-    """The noise of one number of a person, which lies in [low, high]."""
+    """The noise on one number of a row, which is in [low, high]."""
 
     options: NoiseOptions
     low: float
@@ -108,7 +111,7 @@ class Noise:
 
     @property
     def epsilon(self) -> float:
-        """This number's share where a person's gradient and hessian are released together."""
+        """This number's share of epsilon if gradient and hessian are released together."""
         return self.options.epsilon / self.channels
 
     @property
@@ -116,13 +119,13 @@ class Noise:
         """Sigma of a Gaussian, scale of a Laplace. The sensitivity is the whole range."""
         width = self.high - self.low
         if self.options.mechanism == "gaussian":
-            # Squared distances of the channels add up, so that each may take an equal share.
+            # Squared distances of the channels add up, so each gets an equal share.
             return width * multiplier(self.options) * math.sqrt(self.channels)
         return width / self.epsilon
 
     @property
     def reach(self) -> float:
-        """The largest magnitude that can come out."""
+        """The largest magnitude of a noisy value."""
         largest = max(-self.low, self.high)
         half, middle = (self.high - self.low) / 2, abs(self.high + self.low) / 2
         match self.options.mechanism:
@@ -136,11 +139,11 @@ class Noise:
                 return middle + half * mechanism.duchi_bound(self.epsilon / 2)
 
     def exponent(self, bits: int) -> int:
-        """The grid: as fine as gradients have elsewhere, but coarse enough for the noise."""
+        """The exponent of the grid: as fine as for exact gradients, but coarse enough for the noise."""
         return min(exponent_for(max(-self.low, self.high), bits), exponent_for(self.reach, MAX_BITS))
 
     def add(self, values: Float64Array, exponent: int, randomness: Generator) -> Int32Array:
-        """Values, which stand on the grid, as they are released."""
+        """Add noise to values on the grid."""
         unit = math.ldexp(1.0, exponent)
         if self.options.mechanism in _LOCAL:
             half, middle = (self.high - self.low) / 2, (self.high + self.low) / 2
@@ -156,7 +159,7 @@ class Noise:
 
 @dataclass(frozen=True)
 class Perturbation:
-    """How the gradients of a job are perturbed, round for round the same."""
+    """The noise on the gradients of a job, the same for every round."""
 
     options: NoiseOptions
     ranges: Ranges
@@ -170,30 +173,31 @@ class Perturbation:
         return every
 
     def scale(self) -> Scale:
-        """The grid of what is released."""
+        """The grid of the released values."""
         exponents = [noise.exponent(self.bits) for noise in self._noises()]
         return Scale(exponents[0], exponents[1] if len(exponents) > 1 else self.bits)
 
     def clean(self, gradients: Int32Array, scale: Scale) -> Int32Array:
-        """Gradients on the grid of what is released, (trees, rows, channels): clipped, or refused beyond a range."""
+        """Gradients on the grid of released values, (trees, rows, channels): clipped, or refused if out of range."""
         units, grid = (scale.g_unit, scale.h_unit), self.scale()
-        asked = self.options.clip, self.options.clip_hessian
+        clips = self.options.clip, self.options.clip_hessian
         clean = np.empty((*gradients.shape[:2], self.ranges.channels), dtype=np.int32)
         for at, noise in enumerate(self._noises()):
             values = gradients[..., at] * units[at]
             # Half a step of either grid is rounding.
-            if not asked[at] and np.abs(values).max(initial=0.0) > noise.high + units[at]:
+            if not clips[at] and np.abs(values).max(initial=0.0) > noise.high + units[at]:
                 name = ("clip", "clip_hessian")[at]
                 raise InvalidParameter(
-                    f"a {('gradient', 'hessian')[at]} lies beyond {noise.high:g}, the range that the noise hides",
-                    f"set the option {name} (weights and losses other than classification need it), or the objective",
+                    f"a {('gradient', 'hessian')[at]} exceeds {noise.high:g}, the range that the noise hides",
+                    f"set the option {name} (required for weights and for losses other than classification), or set "
+                    "the objective",
                 )
             steps = math.ldexp(1.0, (grid.g_exponent, grid.h_exponent)[at])
             clean[..., at] = np.clip(np.rint(values * steps), noise.low * steps, noise.high * steps)
         return clean
 
     def noisy(self, clean: Int32Array, released: BoolArray, randomness: Generator) -> Int32Array:
-        """What is sent: noise on the `released` (trees, rows), zero elsewhere."""
+        """The values to send: with noise at `released` (trees, rows), zero elsewhere."""
         grid = self.scale()
         sent = np.zeros_like(clean)
         for at, noise in enumerate(self._noises()):
@@ -204,7 +208,7 @@ class Perturbation:
 
 
 def released_to_passive(protocol: str, what: str, release: str, content: str = "") -> dict[str, Any]:
-    """What all events of noisy gradients have in common."""
+    """The common fields of all events of noisy gradients."""
     about = {"what": what, "release": release, "content": content, "protocol": protocol}
     return {**about, "adjacency": Adjacency.LABEL, "adversary": "passive parties"}
 
@@ -218,9 +222,10 @@ def released_gradients(
     released: BoolArray,
     *request: str | int,
 ) -> Int32Array:
-    """Book and make what the passive parties see, the same for all of them: two noises could be averaged.
+    """Book and compute the gradients to send, the same for all passive parties: two noises could be averaged.
 
-    The same gradients draw the same noise; others, or noise of another law, another. No perturbation: as they are.
+    The same gradients get the same noise; other gradients, or another noise distribution, get new noise. Without a
+    perturbation the gradients are sent unchanged.
     """
     digest = content_digest(context.randomness, repr((event, *grid)), clean, released)
     randomness = context.randomness.for_request(*request, digest)
@@ -231,7 +236,7 @@ def released_gradients(
 
 
 def loss_ranges(config: TrainingConfig, trees_per_round: int) -> tuple[float, float]:
-    """Where |g| and h of a classification (or an open objective) end; 0: no bound. Never taken from the data."""
+    """The bounds of |g| and h for a classification (or "auto"); 0: no bound. They never depend on the data."""
     name = "multiclass" if config.objective == "auto" and trees_per_round > 1 else config.objective
     g, h = _CLASSIFICATION.get(name, (0.0, 0.0))
     weight = max(1.0, config.scale_pos_weight)
@@ -239,7 +244,7 @@ def loss_ranges(config: TrainingConfig, trees_per_round: int) -> tuple[float, fl
 
 
 def with_counts(gradients: Int32Array, scale: Scale) -> Int32Array:
-    """Pairs to sum, (trees, rows, 2): where no hessians were released, every row counts one."""
+    """Pairs to sum, (trees, rows, 2): if no hessians were released, every row counts one."""
     if gradients.shape[2] == 2:
         return gradients
     ones = np.full_like(gradients, 1 << scale.h_exponent)
@@ -247,14 +252,14 @@ def with_counts(gradients: Int32Array, scale: Scale) -> Int32Array:
 
 
 def checked_scale(g_exponent: int, h_exponent: int) -> Scale:
-    """The grid that a message names."""
+    """Return the grid that a message names, after validation."""
     if max(abs(g_exponent), abs(h_exponent)) > 1000:
         raise MalformedMessage("the grid of the gradients is impossible")
     return Scale(g_exponent, h_exponent)
 
 
 def checked_pairs(gradients: Int32Array, scale: Scale, trees: int, rows: int) -> Int32Array:
-    """Pairs to sum from noisy gradients that arrived."""
+    """Return pairs to sum from received noisy gradients, after validation."""
     channels = gradients.shape[2]
     if gradients.shape[:2] != (trees, rows) or channels not in (1, 2):
         raise MalformedMessage("the gradients are of another number of rows or classes")

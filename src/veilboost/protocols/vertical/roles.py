@@ -1,8 +1,9 @@
-"""The two roles of a vertical job: what they are given, and what a protocol supplies.
+"""The two roles of a vertical job: their contexts, and the parts that a protocol supplies.
 
-There is one active side (`active.py`) and one passive side (`passive.py`). A protocol gives them the two halves of its
-cipher: how gradients go out and how statistics come back. The active side has a selector, which scores and chooses, and
-leaves, which weigh; a protocol may replace both. Halves of a cipher are message in, message out, and hold no sockets.
+All vertical protocols share one active role (`active.py`) and one passive role (`passive.py`). A protocol supplies the
+two halves of its cipher, which send gradients and return statistics. The active role also has a selector, which scores
+and chooses splits, and leaves, which compute leaf weights; a protocol may replace both. The halves of a cipher map
+messages to messages and hold no connections.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from veilboost.wire.message import Message
 
 @dataclass(frozen=True)
 class ActiveContext:
-    """What an active side is given. Noise is drawn from `randomness`, and booked in `account` before it leaves."""
+    """The inputs of the active role. It draws noise from `randomness` and books it in `account` before sending it."""
 
     party: PartyName
     order: tuple[PartyName, ...]
@@ -46,14 +47,14 @@ class ActiveContext:
     threads: int
     randomness: JobRandomness = field(default_factory=JobRandomness)
     account: Account = field(default_factory=MemoryAccount)
-    largest_weight: float = 1.0  # of a row, where rows have weights
-    bounded: bool = False  # whether the loss keeps every gradient within [-1, 1], whatever the labels
+    largest_weight: float = 1.0  # largest sample weight
+    bounded: bool = False  # whether the loss keeps every gradient within [-1, 1] for any labels
     exact: ExactReleases | None = None
 
 
 @dataclass(frozen=True)
 class PassiveContext:
-    """What a passive side is given. Its owner `agreed` to these parameters and rows held out, if to anything."""
+    """The inputs of the passive role. `agreed` and `held_out` are what its owner agreed to, if anything."""
 
     party: PartyName
     columns: tuple[Column, ...]
@@ -75,7 +76,11 @@ Statistics: TypeAlias = Mapping[PartyName, Int64Array | Candidates]
 
 @dataclass(frozen=True)
 class ActiveRound:
-    """A round at the active party. `start` has the gradients as they are shown; `columns`: own ones, None for all."""
+    """A round at the active party.
+
+    `start` has the gradients as they are sent (with noise, if any). `columns` are its own sampled columns, None for
+    all.
+    """
 
     start: Round
     block: ColumnBlock
@@ -84,11 +89,11 @@ class ActiveRound:
 
 
 class StatisticsCipher(ABC):
-    """The active half: sends gradients out and reads the statistics that come back.
+    """The active half of a cipher: sends gradients and reads the returned statistics.
 
-    `derives_siblings`: sums of a node give those of its sibling. `shuffled`: passive parties show their columns in
-    another order each round, so all handles that tie are named. `checks_totals`: the bins of every column that come
-    back must add up to the node's own sums.
+    `derives_siblings`: the sums of a node give those of its sibling. `shuffled`: passive parties permute their columns
+    in each round, so the active party names all tied handles. `checks_totals`: the returned bins of every column must
+    add up to the node's own sums.
     """
 
     shuffled: bool = False
@@ -99,25 +104,25 @@ class StatisticsCipher(ABC):
         self.derives_siblings = context.config.proposal == "global"
 
     def begin_training(self, layouts: Mapping[PartyName, BinLayout]) -> None:  # noqa: B027 - few need it
-        """The job is open at all passive parties, whose bins lie so."""
+        """The job has started at all passive parties, which have these bin layouts."""
 
     def shown(self, start: Round) -> Round:
-        """The round as it is grown: its gradients with noise, clipped or as they are. Noise is booked here."""
+        """Return the round with the gradients to train on: noisy, clipped or unchanged. Noise is booked here."""
         return start
 
     def openings(self, current: ActiveRound, openings: Openings) -> Openings:
-        """What opens a round at the passive parties: `openings` with the protocol's own content, if it has any."""
+        """Return the messages that start a round at the passive parties, with the protocol's own content if any."""
         return openings
 
     def opened(self, current: ActiveRound) -> None:  # noqa: B027 - few need it
-        """All passive parties have the round's opening; what did not fit into it follows here."""
+        """All passive parties have received the opening message; send what did not fit into it."""
 
     def totals(self, level: Level) -> Int64Array:
-        """What the bins of a column add up to, (nodes, 2)."""
+        """The sums over all bins of a column, (nodes, 2)."""
         return level.totals
 
     def enter(self, current: ActiveRound, level: Level) -> tuple[ActiveRound, Level]:
-        """The round and the level as they are summed and scored."""
+        """Return the round and the level to sum and score."""
         return current, level
 
     def ask(self, current: ActiveRound, level: Level, requests: Requests) -> Waiting:
@@ -126,21 +131,21 @@ class StatisticsCipher(ABC):
 
     @abstractmethod
     def read(self, current: ActiveRound, level: Level, waiting: Waiting) -> Statistics:
-        """Of each party with an offer: sums (nodes of `level.build`, slots, 2), or candidates, a row per open node."""
+        """Return for each party sums (nodes of `level.build`, slots, 2), or candidates with a row per open node."""
 
     def tolerance(self, current: ActiveRound, name: PartyName, bins: Int64Array) -> Int64Array | int:
-        """How far sums over so many bins may be off, (candidates, 2): not at all where they are exact."""
+        """The allowed error of sums over this many bins, (candidates, 2): 0 if they are exact."""
         return 0
 
     def route(
         self, current: ActiveRound, level: Level, requests: Mapping[PartyName, SplitRequest]
     ) -> Mapping[PartyName, tuple[Assignments, Assignments]] | None:
-        """Where rows go by passive parties' splits, where that is known here; None: the owners are asked."""
+        """The assignments of passive parties' splits if they are known here; None: request them from the owners."""
         return None
 
 
 class Selector:
-    """Scores candidates and chooses among them: the best gain wins."""
+    """Scores candidates and selects the one with the best gain."""
 
     def __init__(self, context: ActiveContext) -> None:
         self.context, self.config = context, context.config
@@ -148,7 +153,7 @@ class Selector:
     def score(
         self, current: ActiveRound, sums: Int64Array, layout: BinLayout, totals: Int64Array, shuffled: bool
     ) -> Candidates:
-        """Candidates from sums of the open nodes (nodes, slots, 2) and their totals (nodes, 2)."""
+        """Return candidates from the sums of the open nodes (nodes, slots, 2) and their totals (nodes, 2)."""
         found = candidates_from_sums(
             sums, layout, totals, current.start.scale, self.config, self.context.threads, keep_gains=shuffled
         )
@@ -159,7 +164,7 @@ class Selector:
 
 
 class Leaves:
-    """Weighs leaves: exactly, from the true gradients."""
+    """Computes exact leaf weights from the true gradients."""
 
     def __init__(self, context: ActiveContext) -> None:
         self.context, self.config = context, context.config
@@ -168,16 +173,16 @@ class Leaves:
         """A round starts; `start` has the true gradients."""
 
     def weights(self, current: ActiveRound, level: Level, leaves: Int64Array, scale: Scale) -> Float64Array:
-        """The weights of the nodes at `leaves`, which `level` closes; its totals are true and on `scale`."""
+        """Return the weights of the nodes of `level` at `leaves`; the level's totals are true and on `scale`."""
         return leaf_weights(level.totals[leaves], scale, self.config)
 
     def end_round(self) -> None:
-        """All trees of the round are grown; nothing that depends on their leaves has left yet."""
+        """All trees of the round are grown; nothing that depends on their leaves has been sent yet."""
 
 
 @dataclass(frozen=True)
 class PassiveJob:
-    """A job that has begun at a passive party, and its own splits so far. No sample weight exceeds 2^weight_bits."""
+    """A started job at a passive party, and its own splits so far. No sample weight exceeds 2^weight_bits."""
 
     config: TrainingConfig
     trees_per_round: int
@@ -187,22 +192,22 @@ class PassiveJob:
 
 
 class PassiveCipher(ABC):
-    """The passive half: takes in what a round brings and answers levels with statistics.
+    """The passive half of a cipher: receives the content of a round and answers levels with statistics.
 
-    A method that refuses leaves everything as it was. `shuffles`: the columns of every round stand in an order of their
-    own (`RoundState.shuffle`): statistics are shown in it, and handles come back in it. `hears_samples`: a round says
-    which rows it samples.
+    A method that raises leaves the state unchanged. `shuffles`: columns have another order in every round
+    (`RoundState.shuffle`), which statistics and handles use. `receives_samples`: the message of a round holds the
+    sampled rows.
     """
 
     shuffles: bool = False
-    hears_samples: bool = True
+    receives_samples: bool = True
     job: PassiveJob
 
     def __init__(self, context: PassiveContext) -> None:
         self.context = context
 
     def cut_proposal(self, config: TrainingConfig, fit_rows: Int32Array | None) -> CutProposal | None:
-        """How cuts are found from the rows to fit on (None: all); None: as the configuration says."""
+        """How to find cut points from the rows to fit on (None: all); returns None to follow the configuration."""
         return None
 
     def begin_training(self, job: PassiveJob) -> None:
@@ -210,23 +215,23 @@ class PassiveCipher(ABC):
 
     @abstractmethod
     def open_round(self, message: BeginRound) -> None:
-        """Take in what a round brings beside sampling."""
+        """Read the protocol's content of a round's message."""
 
     @abstractmethod
     def answer(self, message: StatisticsRequest, state: RoundState, build: RowGroups) -> Message:
         """Answer a level's request for these nodes; `state` has entered the level."""
 
     def chosen(self, message: SplitRequest) -> SplitRequest:
-        """A split with the candidates that it means, where only the owner knows these."""
+        """Return the request with its candidates filled in, if only this party knows them."""
         return message
 
     def other(self, message: Message, state: RoundState | None) -> Message:
-        """Answer a request of the protocol's own."""
+        """Answer a request that is specific to the protocol."""
         raise UnexpectedMessage(f"{message.type_name()} is not a request to a passive party")
 
 
 def role_of(side: Callable[[Any, Any], Any], cipher: Callable[[Any], Any]) -> RoleFactory:
-    """What makes a role that is all in its cipher; it counts as code of the cipher's module."""
+    """Return the factory of a role that only needs its cipher; it counts as code of the cipher's module."""
 
     def role(context: Any) -> Any:
         return side(context, cipher(context))
@@ -236,7 +241,7 @@ def role_of(side: Callable[[Any, Any], Any], cipher: Callable[[Any], Any]) -> Ro
 
 
 class RuleBook:
-    """A party's own splits by (tree, node), in the numbering of all its columns."""
+    """A party's own splits by (tree, node), with columns numbered among all its columns."""
 
     def __init__(self) -> None:
         self._rules: dict[tuple[int, int], Rule] = {}
@@ -245,7 +250,7 @@ class RuleBook:
         return key in self._rules
 
     def note(self, keys: Iterable[tuple[int, int]], rules: Iterable[Rule], columns: Int32Array | None) -> None:
-        """Keep these; `columns` lists those that took part in the tree, None for all."""
+        """Store these rules; `columns` lists the sampled columns of the tree, None for all."""
         for key, rule in zip(keys, rules, strict=True):
             self._rules[key] = in_all_columns(rule, columns)
 
@@ -253,7 +258,7 @@ class RuleBook:
         self._rules = records.rules()
 
     def keep(self, trees: int) -> None:
-        """Forget what came after so many trees."""
+        """Discard rules after the first `trees` trees."""
         self._rules = {key: rule for key, rule in self._rules.items() if key[0] < trees}
 
     def records(self) -> SplitRecords:
@@ -261,10 +266,11 @@ class RuleBook:
 
 
 class ExactReleases:
-    """Books what a protocol's rounds show exactly, before they show it.
+    """Books the exact releases of a protocol's rounds before they are sent.
 
-    In groups of 1, 2, 4, ... rounds, each in one transaction, for a commit takes longer than a quick round: a job that
-    stops early has booked less than twice what it showed. One that resumes books the same groups, at no cost.
+    Rounds are booked in groups of 1, 2, 4, ..., each in one transaction, because a commit takes longer than a fast
+    round: a job that stops early has booked less than twice what it sent. A resumed job books the same groups, at no
+    cost.
     """
 
     def __init__(self, spec: ProtocolSpec, role: Role, account: Account, peers: Sequence[str]) -> None:
@@ -272,7 +278,7 @@ class ExactReleases:
         self._booked = -1
 
     def before_round(self, config: TrainingConfig, number: int, rows: int, bins: int) -> None:
-        """Book the group of rounds that this one is in. `bins`: of all columns of this party."""
+        """Book the group of rounds that contains this one. `bins`: the bins of all columns of this party."""
         group = (number + 1).bit_length() - 1
         if group == self._booked:
             return

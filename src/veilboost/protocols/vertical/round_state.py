@@ -1,4 +1,4 @@
-"""A passive party's round: in which order it shows its columns, and where the rows are in the trees."""
+"""A round at a passive party: the order in which it sends its columns, and the nodes of its rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ _NO_BITS = np.empty(0, dtype=np.uint8)
 
 
 class RoundState:
-    """Where the rows are in the trees of the current round."""
+    """The nodes of the rows in the trees of the current round.
+
+    `fit` rows are summed; `follow` rows are only routed.
+    """
 
     def __init__(
         self,
@@ -39,25 +42,25 @@ class RoundState:
         self._forget()
 
     def _forget(self) -> None:
-        """No node of the level is split yet, and nothing is told."""
+        """No node of the level is split yet, and no assignments were received."""
         self._own = np.zeros(self.fit.nodes, dtype=np.bool_)
         self._own_left: tuple[Assignments, Assignments] = (_NO_BITS, _NO_BITS)
         self.unsent: Iterator[tuple[UInt8Array, UInt8Array]] = iter(())
-        self._heard: IncomingSplit | None = None
+        self._received: IncomingSplit | None = None
 
     def enter(self, depth: int, fit: RowGroups, follow: RowGroups) -> None:
-        """A level begins: these are its rows, and no node of it is split yet."""
+        """Start a level with these rows; none of its nodes is split yet."""
         self.depth, self.fit, self.follow, self.summed = depth, fit, follow, True
         self.bins = self.block.level_bins(fit, follow)
         self._forget()
 
     @property
     def split_here(self) -> bool:
-        """Whether nodes of this level were split here already; all that are, are split by one request."""
+        """Whether nodes of this level were already split here; one request splits all of them."""
         return bool(self._own.any())
 
     def split(self, position: Int64Array, splits: Splits) -> tuple[UInt8Array, UInt8Array]:
-        """Split these nodes here; where their rows go need not be told. Returns the first piece to tell others."""
+        """Split these nodes here, and return the first piece of their assignments to send."""
         groups = self.fit.of(position), self.follow.of(position)
         fit, follow = (self.block.route(self.bins, each, splits) for each in groups)
         self._own[position] = True
@@ -65,25 +68,25 @@ class RoundState:
         self.unsent = zip_longest(groups[0].told(fit), groups[1].told(follow), fillvalue=_NO_BITS)
         return next(self.unsent)
 
-    def hear(self, message: MoreAssignments) -> None:
-        """Keep a piece of what is told of the nodes that others split. Pieces without rows would have no end."""
+    def receive(self, message: MoreAssignments) -> None:
+        """Add a piece of the assignments at nodes that others split. Empty pieces are refused: they would never end."""
         if not len(message.fit_left) and not len(message.follow_left):
-            raise MalformedMessage("a piece of left/right bits is of no rows")
-        self._heard = self._listening(message.split).plus(message)
+            raise MalformedMessage("a piece of left/right assignments has no rows")
+        self._received = self._incoming(message.split).plus(message)
 
     def children(self, message: StatisticsRequest) -> tuple[RowGroups, RowGroups]:
-        """The rows of the next level, from the sides split here and those told."""
-        return self._listening(message.split).plus(message).children(self._own_left)
+        """The rows of the next level, from the assignments made here and those received."""
+        return self._incoming(message.split).plus(message).children(self._own_left)
 
-    def _listening(self, split: Int32Array) -> IncomingSplit:
-        """What was told of these nodes so far."""
-        if self._heard is not None:
-            if not np.array_equal(split, self._heard.split):
-                raise MalformedMessage("pieces of left/right bits are of different nodes")
-            return self._heard
+    def _incoming(self, split: Int32Array) -> IncomingSplit:
+        """The assignments received so far for these nodes."""
+        if self._received is not None:
+            if not np.array_equal(split, self._received.split):
+                raise MalformedMessage("pieces of left/right assignments are of different nodes")
+            return self._received
         nodes = split.astype(np.int64)
         if not within(nodes, 0, self.fit.nodes) or not increasing(nodes):
-            raise MalformedMessage("a node that was split is not in the level, or named twice")
+            raise MalformedMessage("a node that was split is not in the level, or is named twice")
         own = self._own[nodes]
         count = np.count_nonzero(own)
         if count != np.count_nonzero(self._own):
@@ -96,64 +99,64 @@ class RoundState:
 
 @dataclass(frozen=True)
 class IncomingSplit:
-    """Where fit and follow rows (`groups`) of the nodes `split` go: known where they are `own`, else as far as told."""
+    """The assignments of the rows (`groups`) of the nodes `split`: known at `own` nodes, otherwise as received."""
 
     split: Int32Array
     own: BoolArray
     groups: tuple[RowGroups, RowGroups]
-    sides: tuple[ReceivedAssignments, ReceivedAssignments]
+    received: tuple[ReceivedAssignments, ReceivedAssignments]
 
     def plus(self, message: MoreAssignments | StatisticsRequest) -> IncomingSplit:
-        fit, follow = self.sides
-        return replace(self, sides=(fit.plus(message.fit_left), follow.plus(message.follow_left)))
+        fit, follow = self.received
+        return replace(self, received=(fit.plus(message.fit_left), follow.plus(message.follow_left)))
 
     def children(self, own_left: tuple[Assignments, Assignments]) -> tuple[RowGroups, RowGroups]:
         fit, follow = (
-            groups.split(groups.laid([(self.own, known), (~self.own, told.whole())]))
-            for groups, known, told in zip(self.groups, own_left, self.sides, strict=True)
+            groups.split(groups.laid([(self.own, known), (~self.own, received.whole())]))
+            for groups, known, received in zip(self.groups, own_left, self.received, strict=True)
         )
         return fit, follow
 
 
 def own_best(message: SplitRequest, kept: Mapping[int, int]) -> SplitRequest:
-    """A split where the active party knows only that a node's best candidate won: `kept` has it by position."""
+    """Fill in the candidates if the active party knows only that the best one won: `kept` maps position to handle."""
     if message.handles.any() or not set(message.position.tolist()) <= set(kept):
-        raise MalformedMessage("a split names a candidate, where only the best of a node that was scored can be had")
+        raise MalformedMessage("a split request may only name the best candidate of a scored node")
     if len(message.handles) != len(message.position):
-        raise MalformedMessage("a list of lists does not fit together")
+        raise MalformedMessage("a list of lists is inconsistent")
     handles = [kept[position] for position in message.position.tolist()]
     return replace(message, handles=np.array(handles, dtype=np.int32))
 
 
 def within(values: Int32Array | Int64Array, low: int, high: int) -> bool:
-    """Are all values in [low, high)?"""
+    """Whether all values are in [low, high)."""
     return values.size == 0 or (int(values.min()) >= low and int(values.max()) < high)
 
 
 def increasing(values: Int32Array | Int64Array) -> bool:
-    """Is every value above the one before, so that none is named twice?"""
+    """Whether values strictly increase, so that none occurs twice."""
     return bool((values[1:] > values[:-1]).all())
 
 
 @dataclass(frozen=True)
 class ColumnShuffle:
-    """Column f of `layout` is shown in the place of column `place[f]`."""
+    """A permutation of columns: column f of `layout` is sent in the place of column `place[f]`."""
 
     layout: BinLayout
     place: Int32Array
 
     @staticmethod
     def none(layout: BinLayout) -> ColumnShuffle:
-        """Every column in its own place."""
+        """Return the identity."""
         return ColumnShuffle(layout, np.arange(layout.features, dtype=np.int32))
 
     @staticmethod
     def draw(layout: BinLayout, randomness: Csprng) -> ColumnShuffle:
-        """A uniform order of each group of columns that look alike."""
+        """Draw a uniformly random order within each group of columns of the same shape."""
         alike: defaultdict[tuple[int, int, int], list[int]] = defaultdict(list)
         for column, shape in enumerate(zip(layout.widths, layout.missing, layout.kind, strict=True)):
             alike[int(shape[0]), int(shape[1]), int(shape[2])].append(column)
-        # Sorting by 64 random bits is uniform but for equal draws, of chance below columns^2 / 2^65.
+        # Sorting by 64 random bits is uniform except for equal draws, whose probability is below columns^2 / 2^65.
         keys = np.frombuffer(randomness.bytes(8 * layout.features), dtype=np.uint64)
         place = np.empty(layout.features, dtype=np.int32)
         for columns in alike.values():
@@ -163,18 +166,18 @@ class ColumnShuffle:
 
     @cached_property
     def starts(self) -> Int32Array:
-        """The first slot of each column in what is shown."""
+        """The first slot of each column, in the order sent."""
         return self.layout.offsets[:-1][self.place]
 
     @cached_property
     def slots(self) -> Int32Array:
-        """The slot of its owner that stands at each slot shown."""
-        shown = np.empty(self.layout.slots, dtype=np.int32)
+        """The owner's slot at each slot sent."""
+        sent = np.empty(self.layout.slots, dtype=np.int32)
         own = np.arange(self.layout.slots, dtype=np.int32)
         column = np.repeat(np.arange(self.layout.features), self.layout.widths)
-        shown[own - self.layout.offsets[column] + self.starts[column]] = own
-        return shown
+        sent[own - self.layout.offsets[column] + self.starts[column]] = own
+        return sent
 
     def own_handles(self, handles: Int32Array) -> Int32Array:
-        """Handles of what was shown, as their owner numbers them."""
+        """Translate handles in the order sent into the owner's numbering."""
         return (2 * self.slots[handles >> 1] + (handles & 1)).astype(np.int32)
