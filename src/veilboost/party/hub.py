@@ -77,7 +77,7 @@ def caller_to(
     session: bytes | None = None,
     transcript: Transcript | None = None,
     seconds: float | None = None,
-    silence: float | None = None,
+    idle_timeout: float | None = None,
     waiting: Waiting | None = None,
     first_number: int = 1,
 ) -> Caller:
@@ -91,7 +91,7 @@ def caller_to(
         settings.limits.wait_seconds if seconds is None else seconds,
         waiting=waiting,
         first_number=first_number,
-        silence=settings.limits.request_seconds if silence is None else silence,
+        idle_timeout=settings.limits.request_seconds if idle_timeout is None else idle_timeout,
     )
 
 

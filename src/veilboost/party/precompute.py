@@ -200,7 +200,7 @@ def _ask_key(settings: PartySettings, job: Job) -> bytes:
         lambda name, left: hub.open(name, address, left),
         Catalogue({*CONTROL_MESSAGES, AlignmentKey}),
         seconds=seconds,
-        silence=seconds,
+        idle_timeout=seconds,
     )
     try:
         asked = {authority: PrepareAlignment(job.shared().text())}

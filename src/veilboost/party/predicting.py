@@ -166,7 +166,7 @@ class LivePredictor(Predictor):
             return hub.open(name, parties[name].address, left)
 
         callers = {
-            name: caller_to(name, self.settings, reach, Catalogue(CONTROL_MESSAGES), seconds=seconds, silence=seconds)
+            name: caller_to(name, self.settings, reach, Catalogue(CONTROL_MESSAGES), seconds=seconds, idle_timeout=seconds)
             for name, party in parties.items()
             if party.connect == "out"
         }
