@@ -70,9 +70,9 @@ class Watched:
     """A prepared hashing that counts how often ids are really hashed."""
 
     def __init__(self, monkeypatch, ready):
-        self.told, self.hashed, hashed = [], 0, Hashing.begin
+        self.reported, self.hashed, hashed = [], 0, Hashing.begin
         monkeypatch.setattr(Hashing, "begin", lambda this, ids: self._count(hashed(this, ids)))
-        self.hashing = PreparedHashing(ready, self.told.append)
+        self.hashing = PreparedHashing(ready, self.reported.append)
 
     def _count(self, really):
         def counted(key, name):
@@ -96,8 +96,8 @@ def test_what_lies_ready_is_used_where_it_serves(monkeypatch, ids, key, name, to
     wanted = Hashing().begin(ids)(key, name)
     watched = Watched(monkeypatch, made())
     assert same(watched.hashing.begin(ids)(key, name), wanted)
-    assert len(watched.told) == 1
-    assert watched.told[0].startswith(told)
+    assert len(watched.reported) == 1
+    assert watched.reported[0].startswith(told)
     assert watched.hashed == ("anew" in told)
 
 
