@@ -116,7 +116,7 @@ class Killing(RayPool):
         self.killed: set[str] = set()
 
     def _doomed(self, function):
-        if function not in {shard_ops.histogram, shard_ops.put_together, shard_ops.on_grid}:
+        if function not in {shard_ops.histogram, shard_ops.combined, shard_ops.on_grid}:
             return function
         name, mark = function.__name__, self._folder / function.__name__
         self.killed.add(name)

@@ -289,7 +289,7 @@ class ColumnBlock:
             chosen = np.zeros(rows.nodes, dtype=np.bool_)
             chosen[nodes] = True
             routed.append((chosen, out))
-        return rows.laid(routed)
+        return rows.merged(routed)
 
     def rules_of(self, splits: Splits, bins: LevelBins, positions: Int64Array) -> list[Rule]:
         """The splits of the nodes at these positions of the level as values: thresholds or sets of categories."""

@@ -211,7 +211,7 @@ class VerticalActive(SplitFinder):
         self, depth: int, last: LastSplit, name: PartyName, answer: messages.SplitAnswer
     ) -> tuple[Assignments, Assignments]:
         """The sides that a party's answer tells, and the rest of it piece by piece."""
-        fit, follow = (groups.heard() for groups in last.rows_of(self.context.order.index(name)))
+        fit, follow = (groups.receiver() for groups in last.rows_of(self.context.order.index(name)))
         while True:
             try:
                 fit, follow = fit.plus(answer.fit_left), follow.plus(answer.follow_left)
@@ -279,7 +279,7 @@ class LastSplit:
     def left(self) -> tuple[Assignments, Assignments]:
         """The sides of all fit rows and of all follow rows, when all owners have told."""
         fit, follow = (
-            groups.laid([(self.choices.owner == owner, told[kind]) for owner, told in self.told.items()])
+            groups.merged([(self.choices.owner == owner, told[kind]) for owner, told in self.told.items()])
             for kind, groups in enumerate(self._groups)
         )
         return fit, follow
@@ -288,7 +288,7 @@ class LastSplit:
         """Pieces of the sides at nodes that this owner did not split itself, of fit and of follow rows."""
         others = self.choices.owner != owner
         fit, follow = (
-            (groups if others.all() else groups.of(np.flatnonzero(others))).told(groups.take(others, whole))
+            (groups if others.all() else groups.of(np.flatnonzero(others))).packed_pieces(groups.take(others, whole))
             for groups, whole in zip(self._groups, self.left, strict=True)
         )
         return zip_longest(fit, follow, fillvalue=_NO_BITS)
