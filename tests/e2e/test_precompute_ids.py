@@ -217,7 +217,7 @@ def test_ids_that_have_changed_since_are_hashed_anew(market, hashings):
 
 
 def test_ids_that_are_aligned_in_lots_are_hashed_lot_by_lot(market, hashings, monkeypatch):
-    monkeypatch.setattr("veilboost.party.batches.LOT_ROWS", 100)
+    monkeypatch.setattr("veilboost.party.batches.BATCH_ROWS", 100)
     rows = 160  # two batches, with ids enough in each to be dealt
     for name in OWNERS:
         market.write(name, [f"c{k:03d}" for k in range(rows)], np.arange(rows) % 7)

@@ -39,12 +39,12 @@ from veilboost.wire.message import Done, encode
 from veilboost.wire.rpc import Kind, Packet
 from veilboost.wire.transcript import read_transcript
 
-LOT_ROWS, SHARD_ROWS = 70, 64  # tables have 336 rows: 5 batches, 6 shards
+BATCH_ROWS, SHARD_ROWS = 70, 64  # tables have 336 rows: 5 batches, 6 shards
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    monkeypatch.setattr(batches, "LOT_ROWS", LOT_ROWS)
+    monkeypatch.setattr(batches, "BATCH_ROWS", BATCH_ROWS)
     monkeypatch.setattr(sharded, "MOST_ROWS", SHARD_ROWS)
 
 
@@ -123,7 +123,7 @@ def test_rows_of_which_some_are_kept_to_validate_on(town):
 
 def test_one_lot_keeps_the_rows_of_one_machine_for_validation_and_samples(town, monkeypatch):
     """Below a million rows there is one batch, and what is drawn by place is drawn alike."""
-    monkeypatch.setattr(batches, "LOT_ROWS", 1 << 20)
+    monkeypatch.setattr(batches, "BATCH_ROWS", 1 << 20)
     sampled = replace(CONFIG, subsample=0.6)
     here = town.train("here", config=sampled, validation=0.25)
     in_shards(town, "bank", "shop")
@@ -173,7 +173,7 @@ def test_rows_that_changed_do_not_go_on(town):
     town.train("first", resume=True)  # other places, but the same people in the same order
     with pytest.raises(JobCancelled):
         town.train("second", watch=stop_after(1, lambda: JobCancelled("enough")))
-    town.write("bank", {name: column[: LOT_ROWS * 2] for name, column in town.columns["bank"].items()})
+    town.write("bank", {name: column[: BATCH_ROWS * 2] for name, column in town.columns["bank"].items()})
     with pytest.raises(NothingToResume, match="table has changed"):
         town.train("second", resume=True)
 
@@ -281,7 +281,7 @@ def test_a_peer_that_asks_for_impossible_lots_is_refused():
     assert agreed_batches(2, {"shop": Accepted("1", False, 7), "csp": Accepted("1", False)}) == 7
     assert agreed_batches(9, {"shop": Accepted("1", False, 7)}) == 9
     for wrong in (0, -1, batches.MOST_BATCHES + 1):
-        with pytest.raises(MalformedMessage, match="shop asks for"):
+        with pytest.raises(MalformedMessage, match="shop requests"):
             agreed_batches(1, {"shop": Accepted("1", False, wrong)})
 
 
@@ -298,7 +298,7 @@ def test_a_list_that_is_only_compared_is_not_cut_smaller_than_it_must_be(town, c
     columns = town.columns["bank"]
     town.write("shop", {"id": columns["id"], "z": np.arange(len(columns["id"]), dtype=float)})
     monkeypatch.setattr(job_session, "requested_batches", lambda settings: 6)
-    with pytest.raises(RowsDiffer, match="VB-1202: a party asks for batches of more rows"):
+    with pytest.raises(RowsDiffer, match="VB-1202: a party requests more batches"):
         town.train("first", alignment="prealigned")
     ask = Asker(town, certificates, alignment="prealigned")
     assert ask.begin() is None
