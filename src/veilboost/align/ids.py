@@ -200,22 +200,22 @@ class PreparedHashing(Hashing):
         self._ready, self._report = ready, report
 
     def begin(self, ids: AnyArray) -> Hashed:
-        ready, anew = self._ready, super().begin
+        ready, hash_again = self._ready, super().begin
         same = ready.are_of(ids)
         # The same ids were validated when they were hashed; other ids are validated before a key is requested.
-        hashed = None if same else anew(ids)
+        hashed = None if same else hash_again(ids)
 
         def taken(key: bytes, name: str) -> SortedDigests:
             if not same:
-                self._report("hashed anew: they are not those that were hashed beforehand")
+                self._report("hashed again: they differ from those hashed beforehand")
             elif not hmac.compare_digest(key, ready.key):
-                self._report("hashed anew: the authority has given another key")
+                self._report("hashed again: the authority has given another key")
             elif name != ready.hash:
-                self._report(f"hashed anew: the job hashes with {name}")
+                self._report(f"hashed again: the job hashes with {name}")
             else:
                 self._report("hashed beforehand")
                 return ready.sorted
-            return (hashed or anew(ids))(key, name)
+            return (hashed or hash_again(ids))(key, name)
 
         return taken
 

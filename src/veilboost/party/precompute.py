@@ -184,7 +184,7 @@ def prepared_hashing(settings: PartySettings, job: Job, run: RunFolder) -> Hashi
     try:
         return PreparedHashing(PreparedIds.from_bytes(content), lambda how: run.note(ids=how))
     except MalformedMessage:
-        run.note(ids="hashed anew: the prepared ids cannot be read")
+        run.note(ids="hashed again: the prepared ids cannot be read")
         return Hashing()
 
 
