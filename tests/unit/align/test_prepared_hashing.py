@@ -1,4 +1,4 @@
-"""Ids hashed before an alignment: used where they serve, hashed again where not, and never read where damaged."""
+"""Ids hashed before an alignment: used if they are valid, hashed again if not, and never read where damaged."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Watched:
 
 
 @pytest.mark.parametrize(
-    ("ids", "key", "name", "told"),
+    ("ids", "key", "name", "expected"),
     [
         (IDS, KEY, "blake2b", "hashed beforehand"),
         (IDS[::-1], KEY, "blake2b", "hashed again: they differ"),
@@ -92,13 +92,13 @@ class Watched:
         (IDS, KEY, "hmac-sha512", "hashed again: the job hashes with hmac-sha512"),
     ],
 )
-def test_what_lies_ready_is_used_where_it_serves(monkeypatch, ids, key, name, told):
+def test_prepared_digests_are_used_if_they_are_valid(monkeypatch, ids, key, name, expected):
     wanted = Hashing().begin(ids)(key, name)
     watched = Watched(monkeypatch, made())
     assert same(watched.hashing.begin(ids)(key, name), wanted)
     assert len(watched.reported) == 1
-    assert watched.reported[0].startswith(told)
-    assert watched.hashed == ("again" in told)
+    assert watched.reported[0].startswith(expected)
+    assert watched.hashed == ("again" in expected)
 
 
 def test_bad_ids_are_refused_before_a_key_is_there():

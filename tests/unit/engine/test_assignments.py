@@ -143,7 +143,7 @@ def test_missing_assignments_are_refused():
     st.integers(1, 60), st.integers(1, 9), st.integers(0, 2**16), st.integers(1, 3), st.sampled_from([8, 16, 1 << 21])
 )
 def test_rows_in_shards_say_the_same(rows, count, seed, splits, at_once):
-    """Split, take, lay together, tell and hear: as rows in one place, however rows are cut."""
+    """Split, take, merge, send and receive: the same results as with rows in one place, whatever the shards."""
     rng = np.random.default_rng(seed)
     cut = Shards.of(Pool(), rows, count)
     with pytest.MonkeyPatch.context() as patch:

@@ -262,7 +262,7 @@ def test_rows_on_disk(monkeypatch, tmp_path, protocol):
     assert not list(tmp_path.iterdir()), "files without a name go by themselves"
 
 
-# --- the door -------------------------------------------------------------------------------------------------------
+# --- validation -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", [name for name, spec in protocols_of("vertical").items() if "ray" not in spec.engines])

@@ -40,7 +40,7 @@ class ManualClock:
 
 
 class ScriptedLink:
-    """Answers by a function; `breaks_after` requests it goes silent."""
+    """Answers with a function; after `breaks_after` requests it stops answering."""
 
     def __init__(self, answer, breaks_after=None):
         self.answer, self.left, self.waiting, self.closed = answer, breaks_after, [], False
@@ -252,7 +252,7 @@ def test_idle_timeout_is_for_one_wait_and_not_for_all_of_them():
         idle_timeout._look()
     assert given_up
     assert idle_timeout.over
-    with idle_timeout.waiting():  # a new wait begins anew
+    with idle_timeout.waiting():  # a new wait starts from zero
         assert not idle_timeout.over
 
 
