@@ -184,7 +184,7 @@ class ShardedNumbers(ShardedArray):
         return super().__getitem__(key)
 
     def at_roots(self, groups: int) -> RowGroups:
-        from veilboost.engine.rows import ShardedRows  # which is made of such numbers
+        from veilboost.engine.rows import ShardedRows  # it imports this module
 
         parts = self.shards.each(RowGroups.root, self, groups)
         by_shard = np.repeat(np.array(self.counts, dtype=np.int64)[:, None], groups, axis=1)

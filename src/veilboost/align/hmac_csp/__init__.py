@@ -300,7 +300,8 @@ def _protections(victim: str) -> tuple[Protection, ...]:
             data="ids",
             adversary="the other parties",
             status=Status.SOUND,
-            why="they learn only the common rows, if the CSP follows the protocol and keeps the digests to itself",
+            why="they learn none of its ids but the common ones, if the CSP follows the protocol and keeps the digests "
+            "to itself",
         ),
         Protection(
             victim=victim,
