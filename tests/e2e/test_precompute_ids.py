@@ -188,8 +188,8 @@ def test_a_prepared_job_hashes_nothing_gives_the_same_model_and_uses_its_key_onc
     assert market.train(market.job()) == unprepared
     assert hashings == [ROWS - 10] * 3
     assert market.told(job) == {
-        "bank": "hashed anew: the authority has given another key",
-        "shop": "hashed anew: the authority has given another key",
+        "bank": "hashed again: the authority has given another key",
+        "shop": "hashed again: the authority has given another key",
         "telecom": "hashed in the job",
     }
     assert not any(market.kept(name) for name in EVERYONE)
@@ -212,12 +212,12 @@ def test_ids_that_have_changed_since_are_hashed_anew(market, hashings):
     hashings.clear()
     found = market.train(job)
     assert hashings == [ROWS - 11]
-    assert market.told(job)["shop"].startswith("hashed anew: they are not those")
+    assert market.told(job)["shop"].startswith("hashed again: they differ")
     assert found == market.train(market.job("usual")), "the common rows are those of the tables as they are now"
 
 
 def test_ids_that_are_aligned_in_lots_are_hashed_lot_by_lot(market, hashings, monkeypatch):
-    monkeypatch.setattr("veilboost.party.batches.LOT_ROWS", 100)
+    monkeypatch.setattr("veilboost.party.batches.BATCH_ROWS", 100)
     rows = 160  # two batches, with ids enough in each to be dealt
     for name in OWNERS:
         market.write(name, [f"c{k:03d}" for k in range(rows)], np.arange(rows) % 7)
@@ -231,7 +231,7 @@ def test_ids_that_are_aligned_in_lots_are_hashed_lot_by_lot(market, hashings, mo
     found = market.train(job)
     assert len(hashings) == 6
     assert sum(hashings) == 3 * rows
-    assert market.told(job)["shop"].startswith("hashed anew: they are not those")
+    assert market.told(job)["shop"].startswith("hashed again: they differ")
     assert found == market.train(usual)
     assert not any(market.kept(name) for name in EVERYONE)
 
@@ -248,7 +248,7 @@ def test_a_damaged_file_is_not_used_and_does_not_stop_the_job(market, hashings):
     assert hashings == [ROWS - 10] * 2
     assert set(market.told(job).values()) == {
         "hashed beforehand",
-        "hashed anew: what was prepared cannot be read",
+        "hashed again: the prepared ids cannot be read",
     }
     assert not any(market.kept(name) for name in EVERYONE)
 
@@ -287,7 +287,7 @@ def test_only_those_whose_rows_align_get_the_key(market):
     assert precompute._ask_key(market.settings["csp"], forged) != genuine
     assert take_key(ta, job) is None, "what is kept is of other parties now"
     hidden = market.train(job)
-    assert market.told(job)["shop"] == "hashed anew: the authority has given another key"
+    assert market.told(job)["shop"] == "hashed again: the authority has given another key"
     assert hidden == market.train(market.job("usual"))
 
 

@@ -94,7 +94,7 @@ def test_folders_are_read_and_meet_in_workers(pool, tmp_path):
 
 
 def test_daemons_leave_their_tables_in_workers_and_align_by_lots(pool, tmp_path, monkeypatch):
-    monkeypatch.setattr(batches, "LOT_ROWS", 100)
+    monkeypatch.setattr(batches, "BATCH_ROWS", 100)
     town = Lotted(tmp_path, lotted_certificates(tmp_path / "certs"))
     lasting_engine.cache_clear()  # no engine of an earlier cluster
     try:
@@ -116,7 +116,7 @@ class Killing(RayPool):
         self.killed: set[str] = set()
 
     def _doomed(self, function):
-        if function not in {shard_ops.histogram, shard_ops.put_together, shard_ops.on_grid}:
+        if function not in {shard_ops.histogram, shard_ops.combined, shard_ops.on_grid}:
             return function
         name, mark = function.__name__, self._folder / function.__name__
         self.killed.add(name)

@@ -55,7 +55,7 @@ def write(folder, name, addresses, listen="127.0.0.1:0"):
         data = f'[data]\npath = "{name}.parquet"\nid = "id"\n{label}\n'
     policy = "\n".join(f'{other} = ["any"]' for other in EVERYONE if other != name)
     (folder / f"{name}.toml").write_text(
-        f'name = "{name}"\nlisten = "{listen}"\nruns = "runs-{name}"\nthreads = 1\n{peers}'
+        f'name = "{name}"\nlisten = "{listen}"\nruns = "runs-{name}"\nn_jobs = 1\n{peers}'
         f'[certificates]\ncert = "{name}.crt"\nkey = "{name}.key"\nca = "ca.crt"\n{data}'
         "[limits]\nwait_seconds = 6\n"
         '[policy]\nprotocols = ["elxgb"]\nallow_unprotected = ["elxgb"]\n'
@@ -123,7 +123,7 @@ def expected(folder, rows):
 
 def alice(folder):
     client = ServiceClient(load_party(folder / "alice.toml"), OpenService("credit", "ta", ""))
-    return Peers({"authority": client.way("ta"), "active": client.way("bank")})
+    return Peers({"authority": client.channel("ta"), "active": client.channel("bank")})
 
 
 def test_a_user_predicts_from_the_command_line_while_the_shop_is_offline(town):
@@ -197,17 +197,17 @@ def test_an_owner_trusts_the_authority_of_the_job_and_no_other(town):
         daemons["shop"] = Daemon(write(folder, "shop", addresses, addresses["shop"]))
     client = ServiceClient(load_party(folder / "bank.toml"), OpenService("credit", "csp", "ta"))
     with pytest.raises(PeerRefused, match="VB-1612"):
-        Peers({"shop": client.way("shop")}).ask({"shop": NodesRequest()}, EncryptedNodes)
+        Peers({"shop": client.channel("shop")}).ask({"shop": NodesRequest()}, EncryptedNodes)
     other = ServiceClient(load_party(folder / "alice.toml"), OpenService("credit", "ta", "csp"))
     with pytest.raises(PeerRefused, match="VB-1612"):
-        Peers({"shop": other.way("shop")}).ask({"shop": NodesRequest()}, EncryptedNodes)
+        Peers({"shop": other.channel("shop")}).ask({"shop": NodesRequest()}, EncryptedNodes)
 
 
 def test_who_wakes_the_csp_first_does_not_become_the_active_party(town):
     """Else whoever may speak to the CSP could have its own ciphertexts decided."""
     folder, _, _ = town
     shutil.rmtree(folder / "runs-csp" / "credit" / "service")
-    csp = ServiceClient(load_party(folder / "alice.toml"), OpenService("credit", "ta", "csp")).way("csp")
+    csp = ServiceClient(load_party(folder / "alice.toml"), OpenService("credit", "ta", "csp")).channel("csp")
     Peers({"csp": csp}).ask({"csp": PrepareService()}, Done)
     with pytest.raises(PeerRefused, match="does not serve this model"):
         Peers({"csp": csp}).ask({"csp": BlindedNodes(np.zeros((1, 8), dtype=np.uint8))}, Directions)

@@ -68,7 +68,7 @@ class Street:
         allowed = "\n".join(f'{other} = ["any"]' for other in (*DAEMONS, "alice") if other != name)
         serves = 'serve_users = ["bank"]\n' if name == "shop" else ""
         (self.folder / f"{name}.toml").write_text(
-            f'name = "{name}"\nlisten = "127.0.0.1:{self.ports.get(name, 0)}"\nruns = "runs-{name}"\nthreads = 1\n'
+            f'name = "{name}"\nlisten = "127.0.0.1:{self.ports.get(name, 0)}"\nruns = "runs-{name}"\nn_jobs = 1\n'
             f'{peers}[certificates]\ncert = "{name}.crt"\nkey = "{name}.key"\nca = "ca.crt"\n{data}'
             "[limits]\nwait_seconds = 30\n"
             f'[policy]\nprotocols = ["elxgb"]\nallow_unprotected = ["elxgb"]\npredictions_per_day = 100\n{serves}'
@@ -160,7 +160,7 @@ def test_from_preparation_to_many_users_with_an_owner_offline(street):
     meeting = threading.Barrier(USERS)
 
     def ask(k):
-        user = ServiceUser(Peers({"authority": client.way("ta"), "active": client.way("bank")}))
+        user = ServiceUser(Peers({"authority": client.channel("ta"), "active": client.channel("bank")}))
         own = {column.name: column for column in street.columns([k])}
         meeting.wait(DEADLINE)  # all at the same time
         found[k] = user.predict(own, 1)[0, 0]

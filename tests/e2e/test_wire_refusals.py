@@ -270,7 +270,7 @@ def test_a_peer_that_takes_requests_and_never_answers_is_given_up(place):
         Catalogue(CONTROL_MESSAGES),
         Transcript("bank"),
         30.0,
-        silence=0.3,
+        idle_timeout=0.3,
     )
     try:
         with pytest.raises(PeerUnreachable, match="shop is connected and has not answered"):

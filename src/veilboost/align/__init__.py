@@ -1,1 +1,1 @@
-"""Rows of the same people find each other."""
+"""Entity alignment by private set intersection (PSI): find the rows that all parties have in common."""

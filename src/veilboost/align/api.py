@@ -1,8 +1,8 @@
-"""What every way of aligning rows has in common: what it is given, what it gives, and what it says about itself.
+"""The interface of alignment methods: entity alignment by private set intersection (PSI).
 
-One party drives (the active one), the others answer requests, a message in and a message out. A way may need third
-parties (an authority, a computing service); every party reaches these by channels of its own, because what it sends
-them is not for the other parties.
+The active party drives; the passive parties answer its requests. A method may need third parties (an authority, a
+computing service). Every party reaches them over channels of its own, because the data that it sends them must not
+pass through other parties.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from veilboost.types import AnyArray, Int64Array, PartyName
 from veilboost.wire.channel import Peers
 from veilboost.wire.message import Message, Reveals
 
-MOST_ROWS = 1 << 27  # of one party: a longer list is refused before anything is computed with it
+MOST_ROWS = 1 << 27  # per party; a longer list is refused before any computation
 
 
 @dataclass(frozen=True)
 class Alignment:
-    """One party's result: the positions of its common rows, where entry k is the same person at every party."""
+    """One party's result: the positions of its common rows. Entry k is the same record at every party."""
 
     positions: Int64Array
 
@@ -40,8 +40,8 @@ class Alignment:
     def by_id(self, ids: AnyArray) -> Alignment:
         """The same rows in the canonical order of this party's own ids.
 
-        Common rows have the same id at every party, so all parties come to the same order without a word. It is that of
-        a simulation too: what is drawn by position (samples of rows) is drawn alike.
+        Common rows have the same id at every party, so all parties compute the same order without a message. It is also
+        the order of a simulation, so samples of rows drawn by position are the same.
         """
         common = ids[self.positions]
         if common.dtype.kind != "i":
@@ -55,7 +55,7 @@ class Alignment:
 
 @dataclass(frozen=True)
 class AlignContext:
-    """What a party is given: its own ids, who takes part, and its own ways to third parties by their role."""
+    """The input of a party: its own ids, the parties of the job, and its own channels to third parties by role."""
 
     party: PartyName
     order: tuple[PartyName, ...]
@@ -64,13 +64,13 @@ class AlignContext:
     random: Csprng = field(default_factory=Csprng)
     threads: int = 1
     most_rows: int = MOST_ROWS
-    hash: str = HASHES[0]  # the keyed hash of ids, where the way to align has one; the active party's choice counts
-    hashing: Hashing = field(default_factory=Hashing)  # how this party does it
+    hash: str = HASHES[0]  # the keyed hash of ids, if the method uses one; the active party's choice applies
+    hashing: Hashing = field(default_factory=Hashing)  # how this party computes it
 
 
 @dataclass(frozen=True)
 class HelperContext:
-    """What a third party is given: who may ask it, and a key that it gave them before, which it then uses once."""
+    """The input of a third party: the parties that may call it, and a key that it issued before, to be used once."""
 
     parties: tuple[PartyName, ...]
     random: Csprng = field(default_factory=Csprng)
@@ -79,22 +79,22 @@ class HelperContext:
 
 
 class ActiveAligner(ABC):
-    """The party that drives."""
+    """The active party's role: it drives the alignment."""
 
     def __init__(self, context: AlignContext, peers: Peers) -> None:
         self._context, self._peers = context, peers
 
     @abstractmethod
     def prepare(self) -> None:
-        """The part that needs no other party's rows and may be done long before: hashing, sorting."""
+        """Do the work that needs no other party's rows and may be done long before: hashing, sorting."""
 
     @abstractmethod
     def align(self) -> Alignment:
-        """The exchange. Raises `EmptyIntersection` where no row is common."""
+        """Run the exchange. Raises `EmptyIntersection` if no row is common."""
 
 
 class PassiveAligner(ABC):
-    """A party that answers, and has the positions of its common rows once the exchange has ended."""
+    """A passive party's role: it answers, and has the positions of its common rows when the exchange ends."""
 
     def __init__(self, context: AlignContext) -> None:
         self._context = context
@@ -102,7 +102,7 @@ class PassiveAligner(ABC):
 
     @abstractmethod
     def handle(self, message: Message) -> Message:
-        """Answer a request, or raise a coded error and stay as before."""
+        """Answer a request. Raises a coded error, and keeps its state, if the request is invalid."""
 
     def alignment(self) -> Alignment:
         if self._positions is None:
@@ -113,11 +113,11 @@ class PassiveAligner(ABC):
 
 
 class HelperRole(ABC):
-    """A third party. Who asks is what the channel says, not what a message claims."""
+    """A third party's role. The channel determines which party calls, not the message."""
 
     @abstractmethod
     def handle(self, party: PartyName, message: Message) -> Message:
-        """Answer a party's request, or raise a coded error and stay as before."""
+        """Answer a party's request. Raises a coded error, and keeps its state, if the request is invalid."""
 
 
 COMMON_ROWS = (
@@ -130,11 +130,11 @@ COMMON_ROWS = (
 
 @dataclass(frozen=True)
 class AlignmentSpec:
-    """What a way of aligning is and says about itself.
+    """An alignment method and its privacy statement.
 
-    `outcome` is what the result tells its receivers even if every message were perfect; what messages tell beyond it
-    stands in their classes. `finds_by_id`: common rows have the same id at every party. `hashes_ids`: a party hashes
-    its ids under a key of the authority, which it may do before the job.
+    `outcome` is what the result itself reveals, even if no message revealed anything; message classes declare what they
+    reveal beyond it. `finds_by_id`: common rows have the same id at every party. `hashes_ids`: a party hashes its ids
+    under a key of the authority, which it may do before the job.
     """
 
     name: str
@@ -154,15 +154,15 @@ class AlignmentSpec:
         return ("active", "passive", *self.helpers)
 
     def learned_by(self, role: str) -> tuple[str, ...]:
-        """Everything that a role learns, by the result and by messages."""
-        said = (*self.outcome, *(item for message in self.messages for item in message.reveals))
-        return tuple(dict.fromkeys(item.what for item in said if item.to == role))
+        """Everything that a role learns from the result and from messages."""
+        revealed = (*self.outcome, *(item for message in self.messages for item in message.reveals))
+        return tuple(dict.fromkeys(item.what for item in revealed if item.to == role))
 
 
 @cache
 def all_alignments() -> dict[str, AlignmentSpec]:
-    """The ways to align, by name."""
-    from veilboost.align import ecdh, hmac_csp, prealigned  # which are made of what stands above
+    """The alignment methods, by name."""
+    from veilboost.align import ecdh, hmac_csp, prealigned  # they import this module
 
     return {spec.name: spec for spec in (prealigned.SPEC, ecdh.SPEC, hmac_csp.SPEC)}
 

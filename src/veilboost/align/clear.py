@@ -1,6 +1,6 @@
-"""Tables of one owner, matched by ids in the clear: in memory, or in shards.
+"""Alignment of tables of one owner by ids in the clear: in memory, or in shards.
 
-It reveals every id to whoever runs it: right for a simulation, wrong between companies.
+It reveals every id to the process that runs it. Use it for simulations, never between organisations.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from veilboost.align.ids import Batch, dealt, members
+from veilboost.align.ids import Batch, members, partition_ids
 from veilboost.data.table import PartyTable, id_order
 from veilboost.engine.shards import ShardedArray, Shards
 from veilboost.engine.tables import Moves, moved
@@ -20,7 +20,7 @@ from veilboost.types import PartyName
 
 
 def align_by_id(tables: Mapping[PartyName, PartyTable]) -> dict[PartyName, PartyTable]:
-    """Every party's rows of the people that all parties know, in the order of their ids."""
+    """Every party's rows whose ids all parties have, in the order of their ids."""
     shared = None
     for name, table in tables.items():
         ids = np.sort(table.ids)
@@ -37,14 +37,14 @@ def align_by_id(tables: Mapping[PartyName, PartyTable]) -> dict[PartyName, Party
     return aligned
 
 
-# --- tables in shards: ids are dealt out by hash, and no process sees all of them ----------------------------------
+# --- tables in shards: ids are partitioned by hash, and no process sees all of them --------------------------------
 
 
 def meet_in_place(tables: Mapping[PartyName, PartyTable]) -> dict[PartyName, PartyTable]:
-    """The rows of people whom all tables know, in the same order in all: by batch, and by id within a batch.
+    """The rows whose ids all tables have, in the same order in all: by batch, and by id within a batch.
 
-    Ids are dealt out to as many batches as there are shards; a batch of all parties meets in one worker. Then the
-    entries of every shard's rows go to their batches, column by column, and batches are the new shards.
+    Ids are partitioned into as many batches as there are shards; one worker intersects a batch of all parties. Then the
+    entries of every shard's rows move to their batches, column by column, and the batches become the new shards.
     """
     ids: dict[PartyName, ShardedArray] = {}
     for name, table in tables.items():
@@ -54,20 +54,20 @@ def meet_in_place(tables: Mapping[PartyName, PartyTable]) -> dict[PartyName, Par
     pool = next(iter(ids.values())).shards.pool
     count = max(len(each.shards) for each in ids.values())
     numbers = all(each.dtype.kind == "i" for each in ids.values())
-    deals = {name: each.shards.each(dealt, each, count, b"") for name, each in ids.items()}
+    indices = {name: each.shards.each(partition_ids, each, count, b"") for name, each in ids.items()}
     met = [
         pool.call_for(
             len(tables) + 1,
             meet,
             [len(each.shards) for each in ids.values()],
             numbers,
-            *(ref for name, each in ids.items() for ref in each.shards.each(members, each, deals[name], batch)),
+            *(ref for name, each in ids.items() for ref in each.shards.each(members, each, indices[name], batch)),
         )
         for batch in range(count)
     ]
     sizes = np.array(pool.get([places[-1] for places in met]), dtype=np.int64)
     if not sizes.sum():
-        raise EmptyIntersection("no person is known to all parties")
+        raise EmptyIntersection("the parties have no row in common")
     shards = Shards(pool, (0, *sizes.cumsum().tolist()))
     return {
         name: moved(table, shards, [places[at] for places in met]) for at, (name, table) in enumerate(tables.items())
@@ -75,7 +75,7 @@ def meet_in_place(tables: Mapping[PartyName, PartyTable]) -> dict[PartyName, Par
 
 
 def meet(shards: Sequence[int], numbers: bool, *batches: Batch) -> list[Any]:
-    """For each party and shard which of its rows are known to all, and their places in the batch; then how many."""
+    """For each party and shard, its common rows and their positions in the batch; then the number of common rows."""
     parties = [batches[low:high] for low, high in itertools.pairwise([0, *itertools.accumulate(shards)])]
     known = [[batch.ids if numbers else batch.ids.astype(np.str_) for batch in party] for party in parties]
     for each in map(np.concatenate, known):
@@ -85,8 +85,8 @@ def meet(shards: Sequence[int], numbers: bool, *batches: Batch) -> list[Any]:
     for each in known[1:]:
         common = np.intersect1d(common, np.concatenate(each), assume_unique=True)
     common = common[id_order(common)]
-    place = np.argsort(common, kind="stable")  # search goes by value, places by the canonical order
-    told: list[Any] = []
+    place = np.argsort(common, kind="stable")  # search is by value, positions are in canonical order
+    result: list[Any] = []
     for party, ids in zip(parties, known, strict=True):
         moves: Moves = []
         for batch, own in zip(party, ids, strict=True):
@@ -94,5 +94,5 @@ def meet(shards: Sequence[int], numbers: bool, *batches: Batch) -> list[Any]:
             inside = np.flatnonzero(at < len(common))
             found = inside[common[place][at[inside]] == own[inside]]
             moves.append((batch.rows[found], place[at[found]]))
-        told.append(moves)
-    return [*told, len(common)]
+        result.append(moves)
+    return [*result, len(common)]

@@ -1,15 +1,16 @@
-"""Ids as bytes: one rule for writing them, which every party follows; sorting and finding; digests under
-a key; batches.
+"""Ids as bytes: their canonical form, sorting and searching, keyed digests, batches.
 
-- A whole number is its decimal digits, with a minus sign where it is negative: 7 is `7`.
-- A text is brought to Unicode's form NFC, white space around it is dropped (what `str.strip` drops), and the rest is
-  kept as it is: leading zeros, upper and lower case, signs and inner spaces all count. `007` is not `7`.
-- Numbers at one party and text at another are the same id where these texts are equal: 7 and `7` are, 7 and `007`
-  are not.
-- What comes out is UTF-8.
+Every party writes ids in the same canonical form:
 
-Refused, with how many rows but never with a value: numbers and text in one column, anything that is neither, ids
-without a character, and two rows that come out the same.
+- An integer becomes its decimal digits, with a minus sign if it is negative: 7 becomes `7`.
+- Text is normalised to Unicode NFC and stripped of surrounding white space (as by `str.strip`). The rest is unchanged:
+  leading zeros, upper and lower case, signs and inner spaces all count. `007` is not `7`.
+- A number at one party and text at another are the same id if these forms are equal: 7 and `7` are, 7 and `007` are
+  not.
+- The result is encoded as UTF-8.
+
+Refused, reporting the number of rows but never a value: numbers and text in one column, values that are neither, empty
+ids, and two rows with the same canonical id.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from veilboost.types import AnyArray, BoolArray, Int64Array, UInt8Array
 
 
 def canonical_ids(ids: AnyArray) -> list[bytes]:
-    """The ids of a party's rows by the rule above, in the order of the rows."""
+    """The canonical ids of a party's rows, in row order."""
     values = cast(list[Any], ids.tolist())
     if ids.dtype.kind in "iu" or all(type(value) is int for value in values):
         found = [b"%d" % value for value in values]
@@ -43,7 +44,7 @@ def canonical_ids(ids: AnyArray) -> list[bytes]:
         )
     repeats = len(found) - len(set(found))
     if repeats:
-        raise DuplicateIds(f"{repeats} of {len(found)} rows repeat an id, once ids are written in their common form")
+        raise DuplicateIds(f"{repeats} of {len(found)} rows repeat an id, once ids are written in canonical form")
     return found
 
 
@@ -51,18 +52,18 @@ def _texts(values: Sequence[str]) -> list[bytes]:
     normalize = unicodedata.normalize
     try:
         found = [normalize("NFC", value).strip().encode() for value in values]
-    except UnicodeEncodeError as error:  # half of a surrogate pair: no text at all
-        raise MixedTypes("an id holds characters that are not text", "write the ids as valid Unicode") from error
+    except UnicodeEncodeError as error:  # an unpaired surrogate, which is not text
+        raise MixedTypes("an id contains characters that are not text", "write the ids as valid Unicode") from error
     empty = found.count(b"")
     if empty:
         raise MissingId(f"{empty} of {len(found)} ids are empty")
     return found
 
 
-# --- rows of bytes (digests, points) in order ----------------------------------------------------------------------
+# --- sorted rows of bytes (digests, points) ------------------------------------------------------------------------
 #
-# Rows are compared byte by byte from the first. Nearly always the first eight bytes decide, and comparing those as one
-# number is several times quicker; where two rows share them, whole rows are compared.
+# Rows are compared byte by byte. The first eight bytes nearly always decide, and comparing them as one integer is
+# several times faster; if two rows share them, whole rows are compared.
 
 
 def sort_order(rows: UInt8Array) -> Int64Array:
@@ -88,7 +89,7 @@ def distinct(rows: UInt8Array) -> bool:
 
 
 def find(ordered: UInt8Array, wanted: UInt8Array) -> Int64Array:
-    """Where each wanted row stands among strictly sorted ones, -1 where it does not."""
+    """The index of each wanted row in strictly sorted rows, -1 if it is absent."""
     if not len(ordered):
         return np.full(len(wanted), -1, dtype=np.int64)
     heads, among = _heads(wanted), _heads(ordered)
@@ -101,7 +102,7 @@ def find(ordered: UInt8Array, wanted: UInt8Array) -> Int64Array:
 
 
 def contains(ordered: UInt8Array, wanted: UInt8Array) -> BoolArray:
-    """Which wanted rows stand among strictly sorted ones."""
+    """Which wanted rows are present in strictly sorted rows."""
     return find(ordered, wanted) >= 0
 
 
@@ -110,34 +111,34 @@ def _heads(rows: UInt8Array) -> AnyArray:
 
 
 def _whole(rows: UInt8Array) -> AnyArray:
-    # NumPy compares fixed-length byte strings as unsigned bytes, zeros at the end included, since all are as long.
+    # NumPy compares fixed-length byte strings as unsigned bytes. Trailing zeros are no problem: all have equal length.
     return np.ascontiguousarray(rows).view(f"S{rows.shape[1]}").ravel()
 
 
-# --- a party's ids as digests under a key, sorted ------------------------------------------------------------------
+# --- sorted keyed digests of a party's ids -------------------------------------------------------------------------
 
 
-# Two different ids share a digest with probability below N^2 / 2^129, N the number of ids of all parties together:
+# Two different ids share a digest with probability below N^2 / 2^129, where N is the number of ids of all parties:
 # below 2^-89 for a million ids, below 2^-67 for 2^31.
 DIGEST_BYTES = 16
 
 
 @dataclass(frozen=True)
 class SortedDigests:
-    """Digests in order (which is the shuffle), and the row behind each. ELXGB Alg. 4: the map <H_k, ID_k>."""
+    """Digests in sorted order (which is the shuffle), and the row of each. ELXGB Alg. 4: the map <H_k, ID_k>."""
 
     digests: UInt8Array
     rows: Int64Array
 
 
-Hashed = Callable[[bytes, str], SortedDigests]  # of certain ids, under a key, by the hash of this name
+Hashed = Callable[[bytes, str], SortedDigests]  # hashes given ids under a key, with the hash of this name
 
 
 class Hashing:
-    """How ids become digests: here by hashing them. `PreparedHashing` may have done so before."""
+    """Computes the digests of ids. `PreparedHashing` may have computed them before."""
 
     def begin(self, ids: AnyArray) -> Hashed:
-        """Ids that cannot be hashed are refused here, before anybody is asked for a key."""
+        """Refuse ids that cannot be hashed, before the authority is asked for a key."""
         texts = canonical_ids(ids)
 
         def hashed(key: bytes, name: str) -> SortedDigests:
@@ -148,7 +149,7 @@ class Hashing:
         return hashed
 
 
-# --- ids hashed before an alignment began. ELXGB 6.1: "which can be finished offline" ------------------------------
+# --- ids hashed before the alignment. ELXGB 6.1: "which can be finished offline" -----------------------------------
 
 
 _NAME_BYTES = 16
@@ -159,7 +160,7 @@ _ROW_BYTES = DIGEST_BYTES + 8
 
 @dataclass(frozen=True)
 class PreparedIds:
-    """Sorted digests, with all that decides whether they still serve: the key, the hash and the ids themselves."""
+    """Sorted digests, with everything that decides whether they are still valid: the key, the hash and the ids."""
 
     key: bytes
     hash: str
@@ -175,7 +176,7 @@ class PreparedIds:
         return hmac.compare_digest(self.ids, _digest_of(ids, self.key))
 
     def to_bytes(self) -> bytes:
-        """Hash, key, ids, digests, rows, and a keyed digest of it all, by which damage is found."""
+        """Hash, key, ids, digests, rows, and a keyed digest of all of them, which detects damage."""
         name = self.hash.encode().ljust(_NAME_BYTES, b"\0")
         body = name + self.key + self.ids + self.sorted.digests.tobytes() + self.sorted.rows.astype("<i8").tobytes()
         return body + keyed_digest(self.key, body)
@@ -186,60 +187,58 @@ class PreparedIds:
         name, key, ids = body[:_NAME_BYTES], body[_NAME_BYTES:][:KEY_BYTES], body[:_HEAD_BYTES][-CHECK_BYTES:]
         rows, rest = divmod(len(body) - _HEAD_BYTES, _ROW_BYTES)
         if rows < 0 or rest or not hmac.compare_digest(check, keyed_digest(key, body)):
-            raise MalformedMessage("what was prepared cannot be read", "prepare the job again")
+            raise MalformedMessage("the prepared ids cannot be read", "prepare the job again")
         digests = np.frombuffer(body, np.uint8, rows * DIGEST_BYTES, _HEAD_BYTES).reshape(rows, DIGEST_BYTES)
         behind = np.frombuffer(body, "<i8", rows, _HEAD_BYTES + rows * DIGEST_BYTES).astype(np.int64)
         return PreparedIds(key, name.rstrip(b"\0").decode(), ids, SortedDigests(digests, behind))
 
 
 class PreparedHashing(Hashing):
-    """Uses what lies ready where it serves, and hashes where it does not. `tell` is told which, and why."""
+    """Uses the prepared digests if they are valid, and hashes otherwise. Calls `report` with which, and why."""
 
-    def __init__(self, ready: PreparedIds, tell: Callable[[str], None]) -> None:
-        self._ready, self._tell = ready, tell
+    def __init__(self, ready: PreparedIds, report: Callable[[str], None]) -> None:
+        self._ready, self._report = ready, report
 
     def begin(self, ids: AnyArray) -> Hashed:
-        ready, anew = self._ready, super().begin
+        ready, hash_again = self._ready, super().begin
         same = ready.are_of(ids)
-        # The same ids were found good when they were hashed; others are looked at before a key is asked for.
-        hashed = None if same else anew(ids)
+        # The same ids were validated when they were hashed; other ids are validated before a key is requested.
+        hashed = None if same else hash_again(ids)
 
         def taken(key: bytes, name: str) -> SortedDigests:
             if not same:
-                self._tell("hashed anew: they are not those that were hashed beforehand")
+                self._report("hashed again: they differ from those hashed beforehand")
             elif not hmac.compare_digest(key, ready.key):
-                self._tell("hashed anew: the authority has given another key")
+                self._report("hashed again: the authority has given another key")
             elif name != ready.hash:
-                self._tell(f"hashed anew: the job hashes with {name}")
+                self._report(f"hashed again: the job hashes with {name}")
             else:
-                self._tell("hashed beforehand")
+                self._report("hashed beforehand")
                 return ready.sorted
-            return (hashed or anew(ids))(key, name)
+            return (hashed or hash_again(ids))(key, name)
 
         return taken
 
 
 def _digest_of(ids: AnyArray, key: bytes) -> bytes:
-    """A table's ids are numbers or fixed-width text, whose bytes are the ids themselves."""
+    """A keyed digest of a table's ids, which are numbers or fixed-width text, so that their bytes are the ids."""
     plain = ids if ids.dtype.kind in "iuU" else ids.astype(np.str_)
     return keyed_digest(key, plain.dtype.str.encode() + plain.tobytes())
 
 
-# --- a party's ids dealt into batches ---------------------------------------------------------------------------------
-#
-# Rows of the same people are found without all ids in one place: an id is in the same batch at every party, because all
-# deal by one hash of its common form under one salt. Batches are aligned one after the other, each as if it were all
-# there is.
+# --- a party's ids partitioned into batches ---------------------------------------------------------------------------
+# Batches allow alignment without all ids in one place. An id is in the same batch at every party, because all parties
+# partition by one salted hash of its canonical form. Batches are aligned one after the other, each by itself.
 
 
-# How many ids of a party fall into a batch tells something about them to whoever knows the salt, the more the fewer
-# there are. A party that would have fewer than so many in a batch, on average, puts all of its ids into every batch.
+# The number of a party's ids in a batch reveals something about them to anyone who knows the salt, and the fewer there
+# are the more. A party with fewer than this many per batch, on average, puts all of its ids into every batch.
 FEWEST = 64
 
 
 @dataclass(frozen=True)
 class BatchIndex:
-    """Places in a list of ids, batch after batch: those of batch k are order[edges[k]:edges[k + 1]]."""
+    """Positions in a list of ids, batch after batch: batch k is order[edges[k]:edges[k + 1]]."""
 
     order: Int64Array
     edges: Int64Array
@@ -247,16 +246,16 @@ class BatchIndex:
 
 @dataclass(frozen=True)
 class Batch:
-    """Some ids, the rows of the table in which they stand, and which of them fall into the batch (None: all do)."""
+    """Some ids, their rows in the table, and which of them belong to the batch (None: all)."""
 
     ids: AnyArray
     rows: Int64Array
     inside: BoolArray | None = None
 
     def rows_of(self, found: Int64Array) -> Int64Array:
-        """The rows of the table that were found; an id that does not fall into this batch is found in its own."""
+        """The table rows of the ids that were found. Raises if one of them belongs to another batch."""
         if self.inside is not None and not self.inside[found].all():
-            raise FalseIntersection("rows were found in a batch that is not theirs: no party deals its ids")
+            raise FalseIntersection("rows were found in a batch to which they do not belong")
         return self.rows[found]
 
 
@@ -265,8 +264,8 @@ def batch_numbers(ids: AnyArray, batches: int, salt: bytes) -> Int64Array:
     return (digests.view("<u8").ravel() % np.uint64(batches)).astype(np.int64)
 
 
-def dealt(ids: AnyArray, batches: int, salt: bytes) -> BatchIndex:
-    """Deal a list of ids; within a batch they keep their order."""
+def partition_ids(ids: AnyArray, batches: int, salt: bytes) -> BatchIndex:
+    """Partition a list of ids into batches; within a batch they keep their order."""
     if batches == 1:
         return BatchIndex(np.arange(len(ids), dtype=np.int64), np.array([0, len(ids)], dtype=np.int64))
     numbers = batch_numbers(ids, batches, salt)
@@ -274,16 +273,16 @@ def dealt(ids: AnyArray, batches: int, salt: bytes) -> BatchIndex:
     return BatchIndex(np.argsort(numbers, kind="stable"), np.concatenate(([0], counts.cumsum())))
 
 
-def members(ids: AnyArray, dealt: BatchIndex, number: int, first: int = 0) -> Batch:
-    """One batch of a list of ids whose rows begin at `first`."""
-    places = dealt.order[dealt.edges[number] : dealt.edges[number + 1]]
+def members(ids: AnyArray, index: BatchIndex, number: int, first: int = 0) -> Batch:
+    """One batch of a list of ids whose rows start at `first`."""
+    places = index.order[index.edges[number] : index.edges[number + 1]]
     return Batch(ids[places], places + first)
 
 
 class BatchedIds:
     """All ids of a party in batches.
 
-    Where ids lie in shards, so does the deal, and only the batch asked for comes here.
+    If the ids lie in shards, so do the batch indices, and only the requested batch is gathered.
     """
 
     def __init__(self, ids: AnyArray, batches: int, salt: bytes, fewest: int = FEWEST) -> None:
@@ -292,9 +291,9 @@ class BatchedIds:
             ids = np.asarray(ids)
             self._numbers = batch_numbers(ids, batches, salt)
         elif isinstance(ids, ShardedArray):
-            self._dealt = ids.shards.each(dealt, ids, batches, salt)
+            self._index = ids.shards.each(partition_ids, ids, batches, salt)
         else:
-            self._dealt = [dealt(ids, batches, salt)]
+            self._index = [partition_ids(ids, batches, salt)]
         self._ids = ids
 
     def batch(self, number: int) -> Batch:
@@ -302,7 +301,7 @@ class BatchedIds:
         if self._numbers is not None:
             return Batch(ids, np.arange(len(ids), dtype=np.int64), self._numbers == number)
         if not isinstance(ids, ShardedArray):
-            return members(ids, self._dealt[0], number)
+            return members(ids, self._index[0], number)
         firsts = list(ids.shards.edges[:-1])
-        parts: list[Batch] = ids.shards.pool.get(ids.shards.each(members, ids, self._dealt, number, firsts))
+        parts: list[Batch] = ids.shards.pool.get(ids.shards.each(members, ids, self._index, number, firsts))
         return Batch(np.concatenate([part.ids for part in parts]), np.concatenate([part.rows for part in parts]))

@@ -1,4 +1,4 @@
-"""All parties of an alignment in one process, with the same messages as between companies."""
+"""All parties of an alignment in one process, with the same messages as between organisations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Around = Callable[[str, Handler], Handler]
 
 @dataclass(frozen=True)
 class MemoryAlignment:
-    """Every party's result, and what every party and third party sent and received."""
+    """Every party's result, and the transcripts of all parties and third parties."""
 
     alignments: Mapping[PartyName, Alignment]
     transcripts: Mapping[str, Transcript]
@@ -27,7 +27,7 @@ class MemoryAlignment:
 
 
 class MemoryFederation:
-    """The roles of one alignment, wired by memory channels; the order of `ids` is the job's order of parties.
+    """The roles of one alignment, connected by memory channels; the order of `ids` is the job's order of parties.
 
     `around` may wrap each handler, for instance to time it.
     """
@@ -60,19 +60,19 @@ class MemoryFederation:
                 party,
                 order,
                 ids[party],
-                Peers({role: channel(party, role, partial(side.handle, party)) for role, side in helpers.items()}),
+                Peers({role: channel(party, role, partial(helper.handle, party)) for role, helper in helpers.items()}),
                 threads=threads,
                 hash=hash,
             )
             for party in order
         }
         self.passives = {party: spec.passive(context) for party, context in contexts.items() if party != active}
-        self.peers = Peers({party: channel(active, party, side.handle) for party, side in self.passives.items()})
+        self.peers = Peers({party: channel(active, party, passive.handle) for party, passive in self.passives.items()})
         self.driver: ActiveAligner = spec.active(contexts[active], self.peers)
 
     def result(self, own: Alignment) -> MemoryAlignment:
-        """The results of all parties, once the driver has its own."""
-        others = {party: side.alignment() for party, side in self.passives.items()}
+        """The results of all parties, given the driver's own."""
+        others = {party: passive.alignment() for party, passive in self.passives.items()}
         return MemoryAlignment({self.active: own, **others}, self.transcripts, self.peers.rounds)
 
 
@@ -84,7 +84,7 @@ def align_in_memory(
     hash: str = HASHES[0],
     threads: int = 1,
 ) -> MemoryAlignment:
-    """Align by the way of this name. For simulations, tests and notebooks."""
+    """Align by the named method. For simulations, tests and notebooks."""
     federation = MemoryFederation(name, ids, active, hash=hash, threads=threads)
     federation.driver.prepare()
     return federation.result(federation.driver.align())

@@ -181,7 +181,7 @@ def _children(groups: RowGroups, own: BoolArray, answered: UInt8Array | None, re
     parts = [(~own, _bits(received, groups.size - here).view(np.uint8))]
     if answered is not None:
         parts.append((own, _bits(answered, here).view(np.uint8)))
-    return groups.split(groups.laid(parts))
+    return groups.split(groups.merged(parts))
 
 
 def _cut(groups: RowGroups, packed: UInt8Array) -> tuple[list[Int32Array], list[Int32Array]]:

@@ -1,1 +1,1 @@
-"""Trees and nothing else: no parties, no cryptography."""
+"""Gradient-boosted trees without parties or cryptography."""

@@ -1,4 +1,4 @@
-"""Where a numeric feature may be cut, and the bins of all columns side by side.
+"""Candidate cuts of numeric features, and the layout of the bins of all columns.
 
 A value x goes left of cut c when x < c, in float32, as in XGBoost.
 """
@@ -15,14 +15,14 @@ import numpy as np
 from veilboost.fixedpoint import from_ordered
 from veilboost.types import ColumnKind, Float32Array, Float64Array, Int32Array, Int64Array, UInt8Array, UInt32Array
 
-ABOVE_ALL = np.float32(np.finfo(np.float32).max)  # the cut that sends every present value left
+ABOVE_ALL = np.float32(np.finfo(np.float32).max)  # every present value is left of this cut
 
-Keys = Sequence[UInt32Array]  # of every column, float32 in order, as whole numbers
-Counts = Sequence[Int64Array]  # how many values of each column are not above each of its keys
+Keys = Sequence[UInt32Array]  # for each column, float32 values as order-preserving integers
+Counts = Sequence[Int64Array]  # how many values of each column do not exceed each of its keys
 
 
 class Ranked(NamedTuple):
-    """What stands at some ranks of a sorted column: the value, the rows before it, and the rows up to its last."""
+    """The values at some ranks of a sorted column, the rows before each value, and the rows up to its last."""
 
     value: Float32Array
     before: Int64Array
@@ -30,7 +30,7 @@ class Ranked(NamedTuple):
 
 
 def propose_cuts(values: Float32Array, weights: Float64Array | None, max_bin: int, binning: str) -> Float32Array:
-    """At most `max_bin - 1` increasing cuts for one feature; missing values (NaN) do not count."""
+    """At most `max_bin - 1` increasing cuts for one feature; missing values (NaN) are ignored."""
     present = ~np.isnan(values)
     if not present.all():
         values = values[present]
@@ -45,9 +45,9 @@ def propose_cuts(values: Float32Array, weights: Float64Array | None, max_bin: in
 
 
 def equal_width(low: float, high: float, max_bin: int) -> Float32Array:
-    """Borders of bins that are equally wide (MAL Alg. 1, lines 10 and 11), as float32, the type of values.
+    """Borders of bins of equal width (MAL Alg. 1, lines 10 and 11), as float32, the type of values.
 
-    Where float32 cannot tell two borders apart, or all values are one, there are fewer bins.
+    If float32 cannot distinguish two borders, or all values are equal, there are fewer bins.
     """
     edges = low + (high - low) * np.arange(1, max_bin) / max_bin
     cuts = np.unique(edges.astype(np.float32))
@@ -55,27 +55,28 @@ def equal_width(low: float, high: float, max_bin: int) -> Float32Array:
 
 
 def quantiles(rows: int, max_bin: int) -> Generator[Int64Array, Ranked, Float32Array]:
-    """The cuts that give bins about equal numbers of rows, for whoever can tell what stands at a rank of the column.
+    """The cuts that give bins about equal numbers of rows: a coroutine for callers that can look up ranks of a column.
 
-    Asks for ranks, counted from 1 on, is told what stands there, and ends with the cuts. Whole numbers throughout: the
-    cuts do not depend on where the rows are and in which pieces they are counted.
+    It yields ranks, counted from 1, receives the values at these ranks, and returns the cuts. It uses integers only, so
+    the cuts do not depend on where the rows are or how they are counted.
 
-    A value with a fair share of the rows or more ends a bin by itself, and what remains is shared anew among the rest:
-    otherwise one heavy value would swallow several quantiles and leave fewer bins than were asked for. Of the light
-    values those end a bin that complete a share: number ceil(k * light / bins) of the light rows, for every k.
+    A value with at least an equal share of the rows gets a bin of its own, and the remaining rows are divided among the
+    remaining bins: otherwise one heavy value would cover several quantiles and leave fewer bins than requested. Among
+    light values, a bin ends with the value that completes a share: number ceil(k * light / bins) of the light rows, for
+    every k.
     """
-    before = upto = last = np.empty(0, dtype=np.int64)  # the rows before and up to every heavy value, in order
+    before = upto = last = np.empty(0, dtype=np.int64)  # rows before and up to every heavy value, in order
     while light := rows - int((upto - before).sum()):
         bins = max_bin - len(upto)
         shares = -(-np.arange(1, bins + 1) * light // bins)
-        # As ranks among all rows: with the heavy ones that stand before. A value with a fair share has one of them.
+        # As ranks among all rows, including the heavy ones before. A value with an equal share has one of these ranks.
         heavy_rows = np.concatenate(([0], (upto - before).cumsum()))
         found = yield shares + heavy_rows[(before - heavy_rows[:-1]).searchsorted(shares)]
         heavy = (found.upto - found.before) * bins >= light
         if not heavy.any():
             last = found.upto
             break
-        heavy[1:] &= found.before[1:] != found.before[:-1]  # once, also where it has several of the ranks
+        heavy[1:] &= found.before[1:] != found.before[:-1]  # once, even if it has several of the ranks
         before = np.sort(np.concatenate((before, found.before[heavy])))
         upto = np.sort(np.concatenate((upto, found.upto[heavy])))
     ends = np.union1d(upto, last)[:-1]  # the last bin ends with the last row
@@ -84,7 +85,7 @@ def quantiles(rows: int, max_bin: int) -> Generator[Int64Array, Ranked, Float32A
 
 
 def _answered(search: Generator[Int64Array, Ranked, Float32Array], column: Float32Array) -> Float32Array:
-    """What a search ends with on a sorted column."""
+    """Run a search on a sorted column and return its result."""
     ranks = next(search)
     while True:
         value = column[ranks - 1]
@@ -97,10 +98,10 @@ def _answered(search: Generator[Int64Array, Ranked, Float32Array], column: Float
 def cuts_by_counting(
     columns: int, max_bin: int, binning: str, points: int, count: Callable[[Keys], Counts]
 ) -> list[Float32Array]:
-    """As `propose_cuts` of every column, where the values are elsewhere and only counted.
+    """`propose_cuts` of every column, where the values are elsewhere and only counts are available.
 
-    All columns are searched side by side; a column is asked for at most `points` counts at a time, none once its cuts
-    are found.
+    All columns are searched in parallel. At most `points` counts of a column are requested at a time, and none once its
+    cuts are found.
     """
     searches = [_search(max_bin, binning, points) for _ in range(columns)]
     asked = [next(search) for search in searches]
@@ -117,7 +118,7 @@ def cuts_by_counting(
 
 
 def _search(max_bin: int, binning: str, points: int) -> Generator[UInt32Array, Int64Array, Float32Array]:
-    """The cuts of one column; asks for counts up to keys."""
+    """The cuts of one column. Yields keys and receives the counts up to them."""
     known = _Counted(points)
     rows = yield from known.all_rows()
     if not rows:
@@ -136,7 +137,7 @@ def _search(max_bin: int, binning: str, points: int) -> Generator[UInt32Array, I
 
 
 class _Counted:
-    """How many values of a column are not above certain keys, as far as was asked, in order of keys."""
+    """The requested counts of a column: how many values do not exceed certain keys, sorted by key."""
 
     def __init__(self, points: int) -> None:
         self._points = points
@@ -148,16 +149,16 @@ class _Counted:
         return int(self._counts[-1])
 
     def at(self, ranks: Int64Array) -> Generator[UInt32Array, Int64Array, Ranked]:
-        """What stands at these ranks: every gap between two keys that has one is divided until it is one key wide."""
+        """The values at these ranks: every gap between keys that contains one is divided until it is one key wide."""
         while True:
-            place = self._counts.searchsorted(ranks)  # of the first key that so many values are not above
+            place = self._counts.searchsorted(ranks)  # the first key that at least this many values do not exceed
             gaps = place[self._keys[place] - self._keys[place - 1] > 1]
             if not len(gaps):
                 values = from_ordered(self._keys[place].astype(np.uint32))
                 return Ranked(values, self._counts[place - 1], self._counts[place])
             gaps = np.unique(gaps)
-            low, ways = self._keys[gaps - 1], max(self._points // len(gaps), 2)
-            inside = low[:, None] + (self._keys[gaps] - low)[:, None] * np.arange(1, ways) // ways
+            low, pieces = self._keys[gaps - 1], max(self._points // len(gaps), 2)
+            inside = low[:, None] + (self._keys[gaps] - low)[:, None] * np.arange(1, pieces) // pieces
             yield from self._ask(np.setdiff1d(inside, low))
 
     def _ask(self, keys: Int64Array) -> Generator[UInt32Array, Int64Array, None]:
@@ -176,7 +177,7 @@ def _weighted_quantiles(values: Float32Array, weights: Float64Array, max_bin: in
 
 
 def _first_of_each_bin(mass: Float64Array, max_bin: int) -> Int64Array:
-    """Positions (beside 0) at which a new bin starts, so that bins hold about equal mass: as `quantiles`, in floats."""
+    """Positions (except 0) at which a new bin starts, so that bins have about equal mass: as `quantiles`, in floats."""
     count = len(mass)
     if count <= max_bin:
         return np.arange(1, count)
@@ -189,7 +190,7 @@ def _first_of_each_bin(mass: Float64Array, max_bin: int) -> Int64Array:
         if not more.any():
             break
         heavy |= more
-    # Every heavy value counts one whole share, the light ones their part of a share.
+    # Every heavy value counts as one whole share, a light value as its fraction of a share.
     light_mass = float(mass[~heavy].sum())
     light_bins = max(max_bin - int(heavy.sum()), 1)
     share = np.where(heavy, 1.0, mass * (light_bins / light_mass if light_mass > 0 else 0.0))
@@ -200,10 +201,10 @@ def _first_of_each_bin(mass: Float64Array, max_bin: int) -> Int64Array:
 
 
 def between(low: Float32Array, high: Float32Array) -> Float32Array:
-    """A float32 in (low, high], the midpoint where there is room: no party's cut need be anybody's value."""
+    """A float32 in (low, high], the midpoint if possible: a cut need not be the value of any row."""
     middle = (low.astype(np.float64) + high.astype(np.float64)) / 2
     cut = middle.astype(np.float32)
-    return np.where(cut > low, cut, high) + np.float32(0)  # of the two zeros one, whichever stood first
+    return np.where(cut > low, cut, high) + np.float32(0)  # turns -0.0 into 0.0
 
 
 KIND_CODES = {ColumnKind.NUMERIC: 0, ColumnKind.ONEHOT: 1, ColumnKind.SETS: 2}
@@ -211,10 +212,10 @@ KIND_CODES = {ColumnKind.NUMERIC: 0, ColumnKind.ONEHOT: 1, ColumnKind.SETS: 2}
 
 @dataclass(frozen=True)
 class BinLayout:
-    """Feature f has slots offsets[f] .. offsets[f+1]; the last of them holds missing values where missing[f] is 1.
+    """Feature f has slots offsets[f] .. offsets[f+1]; the last one holds missing values if missing[f] is 1.
 
-    A candidate split of a feature is its *handle* 2 * slot + direction: what slot means is told in
-    `native/split.cpp`, direction 1 sends missing values left. Handles therefore sort by column, cut, direction.
+    A candidate split of a feature is its *handle* 2 * slot + direction. `native/split.cpp` defines the meaning of slot;
+    direction 1 sends missing values left. Handles therefore sort by column, cut, direction.
     """
 
     offsets: Int32Array
@@ -251,7 +252,7 @@ class BinLayout:
 
     @cached_property
     def widths(self) -> Int32Array:
-        """How many slots each feature has."""
+        """The number of slots of each feature."""
         return self.offsets[1:] - self.offsets[:-1]
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Round after round: rows and columns drawn, gradients of the label party's rows, trees, margins, when to stop."""
+"""The boosting loop: row and column sampling, gradients of the label party's rows, trees, margins, early stopping."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from veilboost.types import BoolArray, Float64Array, Int32Array, Int64Array
 
 @dataclass(frozen=True)
 class RoundResult:
-    """What is known after a round. `validation` is None where no rows were kept for it."""
+    """The result of a round. `validation` is None if no rows are held out."""
 
     number: int
     seconds: float
@@ -29,7 +29,7 @@ class RoundResult:
 
 @dataclass
 class Progress:
-    """How far training has come; what a checkpoint keeps."""
+    """The state of training, as checkpoints store it."""
 
     trees: list[Tree]
     margin: Float64Array
@@ -38,7 +38,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Ensemble:
-    """The skeletons of all trees (K per round, in turn), the margin before them, and how training went."""
+    """The skeletons of all trees (K per round, in turn), the base margin, and the training history."""
 
     trees: Sequence[Tree]
     base_margin: Float64Array
@@ -51,10 +51,10 @@ Watcher = Callable[[RoundResult], None]
 
 @dataclass(frozen=True)
 class Hooks:
-    """What may be done between rounds.
+    """Callbacks between rounds.
 
-    `watch` sees each round's result, `keep` how far training has come; `recover` is told of a round that failed and
-    says whether it can be tried again.
+    `watch` receives each round's result and `keep` the progress. `recover` receives the error of a failed round and
+    returns whether the round can be repeated.
     """
 
     watch: Watcher | None = None
@@ -72,9 +72,9 @@ def train(
     hooks: Hooks = Hooks(),  # noqa: B008 - frozen
     progress: Progress | None = None,
 ) -> Ensemble:
-    """Boost `config.n_estimators` rounds, or fewer where validation rows say so; go on from `progress` if given.
+    """Boost `config.n_estimators` rounds, or fewer with early stopping. Continue from `progress` if it is given.
 
-    `features` counts the columns of each owner; rows that `samples` holds out are routed but never summed.
+    `features` counts the columns of each owner. Rows that `samples` holds out are routed but never summed.
     """
     base = samples.base_margin(objective, config.base_score)
     if progress is None:
@@ -87,7 +87,7 @@ def train(
         began = time.perf_counter()
         columns = sample_columns(features, number, config)
         start = samples.begin_round(number, progress.margin, objective, config, columns)
-        while True:  # a round that fails and can be tried again is tried again, all of it
+        while True:  # a failed round that can be repeated is repeated as a whole
             margin = progress.margin.copy()
             try:
                 trees = grow(finder, start, config, margin)
@@ -110,23 +110,23 @@ def train(
 
 
 def _best_round(progress: Progress, metric: Metric) -> int:
-    """The first round with the best value on the validation rows; a value that is not a number is no best."""
+    """The first round with the best value on the validation rows; NaN is never the best."""
     values = [np.nan if result.validation is None else result.validation for result in progress.history]
     quality = np.nan_to_num(np.array(values) * (1 if metric.higher_is_better else -1), nan=-np.inf)
     return int(quality.argmax()) if len(quality) else 0
 
 
 def _past_its_best(progress: Progress, metric: Metric, config: TrainingConfig) -> bool:
-    patience = config.early_stopping_rounds
-    if patience is None or not progress.history or progress.history[-1].validation is None:
+    stopping_rounds = config.early_stopping_rounds
+    if stopping_rounds is None or not progress.history or progress.history[-1].validation is None:
         return False
-    return len(progress.history) - 1 - _best_round(progress, metric) >= patience
+    return len(progress.history) - 1 - _best_round(progress, metric) >= stopping_rounds
 
 
 class LabelRows:
-    """Labels of all rows, and their weights where they have some.
+    """Labels of all rows, and their weights if there are any.
 
-    Rows of the mask `validation` are watched and shape nothing.
+    Rows in the mask `validation` are measured but do not influence training.
     """
 
     def __init__(self, y: Float64Array, weight: Float64Array | None, validation: BoolArray | None) -> None:
@@ -138,7 +138,7 @@ class LabelRows:
 
     @property
     def held_out(self) -> int:
-        """How many rows are kept to validate on."""
+        """The number of rows held out for validation."""
         return len(self._held_out)
 
     def base_margin(self, objective: Objective, base_score: float | None) -> Float64Array:
@@ -146,11 +146,11 @@ class LabelRows:
         return objective.base_margin(self._y[self._pool], self._own_weight, base_score)
 
     def first_margin(self, base: Float64Array) -> Float64Array:
-        """The margins (K, rows) that training starts from."""
+        """The margins (K, rows) at the start of training."""
         return np.repeat(base[:, None], len(self._y), axis=1)
 
     def kept_margin(self, margin: Float64Array) -> Float64Array:
-        """Margins that an earlier part of the same job kept, as training takes them."""
+        """Margins from a checkpoint of the same job, in the form that training uses."""
         return margin
 
     def begin_round(
@@ -161,10 +161,10 @@ class LabelRows:
         config: TrainingConfig,
         columns: Sequence[Int32Array | None],
     ) -> Round:
-        """Gradients on the grid, and the rows that the round sums."""
+        """Gradients on the fixed-point grid, and the rows that the round sums."""
         weight, validation, pool = self._weight, self._validation, self._pool
         g, h = objective.gradients(margin, self._y, None)
-        if validation is not None:  # rows that are only watched shape nothing, not even the grid, and tell nobody
+        if validation is not None:  # validation rows influence nothing, not even the grid, and reveal nothing
             g, h = np.where(validation, 0.0, g), np.where(validation, 0.0, h)
         own, times = self._own_weight, amplification(config)
         weight_bound = times * (1.0 if own is None else float(own.max(initial=0.0)))
@@ -172,7 +172,7 @@ class LabelRows:
         gradients = to_fixed(g, h, scale, weight)
         sample = sample_rows(pool, gradients, number, config)
         rest = sample.amplified
-        if len(rest):  # a factor counts as a weight does: on the grid, with one rounding for both
+        if len(rest):  # the factor is applied like a weight: on the grid, with one rounding for both
             factor = np.full(len(rest), times) if weight is None else weight[rest] * times
             gradients[:, rest] = to_fixed(g[:, rest], h[:, rest], scale, factor)
         every = bool(sample.drawn.all())
@@ -186,7 +186,7 @@ class LabelRows:
         )
 
     def measure(self, metric: Metric, objective: Objective, margin: Float64Array) -> float | None:
-        """The metric on the rows held out; None where there are none."""
+        """The metric on the held-out rows; None if there are none."""
         rows = self._held_out
         if not len(rows):
             return None
@@ -194,45 +194,45 @@ class LabelRows:
         return metric.function(self._y[rows], objective.predict(margin[:, rows]), own)
 
 
-# --- which rows and columns a round uses. Not secret: the seed is a parameter of the job --------------------------
+# --- the rows and columns that a round uses. Not secret: random_state is a parameter of the job --------------------
 #
 # GOSS (gradient-based one-side sampling, LightGBM Alg. 2) keeps the rows with the largest gradients and draws some of
-# the rest, each of which stands for several.
+# the rest, each of which represents several.
 
-_NOBODY = np.empty(0, dtype=np.int32)
+_NO_ROWS = np.empty(0, dtype=np.int32)
 
 
 @dataclass(frozen=True)
 class RowSample:
-    """A mask over the rows that may be drawn, and those drawn rows that count `amplification` times."""
+    """A mask over the rows that may be drawn, and the drawn rows that count `amplification` times."""
 
     drawn: BoolArray
     amplified: Int32Array
 
 
 def amplification(config: TrainingConfig) -> float:
-    """How many rows of the rest a drawn one stands for: at least 1."""
+    """How many of the remaining rows a drawn row represents: at least 1."""
     return (1.0 - config.top_rate) / config.other_rate if config.sampling == "goss" else 1.0
 
 
 def sample_rows(pool: Int32Array, gradients: Int32Array, round_number: int, config: TrainingConfig) -> RowSample:
     """Draw from the rows `pool`, whose (g, h) on the grid are `gradients[:, pool]`, (trees, rows, 2).
 
-    The draw depends on the order of rows and on their gradients, not on how anything is stored or added up.
+    The sample depends on the order of rows and on their gradients, not on how they are stored or summed.
     """
     generator = np.random.Generator(np.random.PCG64((config.random_state, round_number, 0)))
     if config.sampling == "goss":
         return _one_side(pool, gradients, generator, config)
     if config.subsample >= 1.0:
-        return RowSample(np.ones(len(pool), dtype=np.bool_), _NOBODY)
+        return RowSample(np.ones(len(pool), dtype=np.bool_), _NO_ROWS)
     drawn = generator.random(len(pool)) < config.subsample
     if not drawn.any():
         drawn[int(generator.integers(len(pool)))] = True
-    return RowSample(drawn, _NOBODY)
+    return RowSample(drawn, _NO_ROWS)
 
 
 def one_side_counts(rows: int, config: TrainingConfig) -> tuple[int, int]:
-    """How many of so many rows goss keeps for their gradients, and how many it draws from the rest."""
+    """How many of `rows` rows GOSS keeps for their gradients, and how many it draws from the rest."""
     top, others = int(rows * config.top_rate), int(rows * config.other_rate)
     return (top, others) if top or others else (1, 0)
 
@@ -240,7 +240,7 @@ def one_side_counts(rows: int, config: TrainingConfig) -> tuple[int, int]:
 def _one_side(
     pool: Int32Array, gradients: Int32Array, generator: np.random.Generator, config: TrainingConfig
 ) -> RowSample:
-    # One sample for all trees of the round, so a row's size is that of its gradients together.
+    # One sample for all trees of the round, so the gradients of all trees count for a row.
     size = np.abs(gradients[:, pool, 0], dtype=np.int64).sum(axis=0)
     top, others = one_side_counts(len(pool), config)
     drawn = _largest(size, top)
@@ -251,7 +251,7 @@ def _one_side(
 
 
 def _largest(size: Int64Array, count: int) -> BoolArray:
-    """A mask of the `count` largest; of equal ones the first."""
+    """A mask of the `count` largest values; among equal values, the first."""
     if not count:
         return np.zeros(len(size), dtype=np.bool_)
     least = np.partition(size, len(size) - count)[len(size) - count]

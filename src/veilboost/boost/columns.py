@@ -1,4 +1,4 @@
-"""One party's own columns, binned: histograms, routing and split records are made here."""
+"""One party's binned columns: histograms, routing and split records."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Bins = AnyArray  # uint8, or uint16 where a feature has more than 256 slots
 
 
 class Rule(NamedTuple):
-    """A split in terms of values, as prediction needs it. `left_set` is None for a threshold."""
+    """A split in terms of values, as needed for prediction. `left_set` is None for a threshold."""
 
     feature: int
     threshold: np.float32
@@ -39,13 +39,13 @@ class Rule(NamedTuple):
 
 
 def in_all_columns(rule: Rule, columns: Int32Array | None) -> Rule:
-    """The same rule in the numbering of all columns, where `columns` lists those that took part in the tree."""
+    """The same rule in the numbering of all columns; `columns` lists those that took part in the tree."""
     return rule if columns is None else rule._replace(feature=int(columns[rule.feature]))
 
 
 @dataclass(frozen=True)
 class Splits:
-    """Candidates as their owner knows them, one per node: `left[k, b]` is 1 where bin b of feature[k] goes left."""
+    """Candidates in their owner's terms, one per node: `left[k, b]` is 1 if bin b of feature[k] goes left."""
 
     feature: Int32Array
     bin: Int32Array
@@ -57,8 +57,8 @@ class Splits:
 class LevelBins:
     """The binned rows of a level.
 
-    Global proposal: one matrix and one list of cuts serve all nodes. Local proposal: a matrix per group (tree
-    growing side by side) and a list of cuts per node.
+    Global proposal: one matrix and one list of cuts for all nodes. Local proposal: a matrix per group (tree that grows
+    in parallel) and a list of cuts per node.
     """
 
     bins: Sequence[Bins]
@@ -76,9 +76,9 @@ class LevelBins:
 
 @dataclass(frozen=True)
 class ColumnBlock:
-    """The columns a party brings to a job, with the bins that the job's parameters ask for.
+    """A party's columns in a job, binned according to the job's parameters.
 
-    `shared` holds the bins of the global proposal and is None where every node proposes its own.
+    `shared` holds the bins of the global proposal; it is None if every node proposes its own cuts.
     """
 
     rows: int
@@ -102,9 +102,9 @@ class ColumnBlock:
         threads: int = 1,
         propose: CutProposal | None = None,
     ) -> ColumnBlock:
-        """Bin the columns; cuts are proposed from `fit_rows` (all by default), quantiles count `weights`.
+        """Bin the columns. Cuts are proposed from `fit_rows` (all by default); quantiles use `weights`.
 
-        `propose` gives the cuts of a numeric column from its number and values instead.
+        If given, `propose` returns the cuts of a numeric column from its number and values instead.
         """
         kinds, categories = kinds_of(columns, config)
         values = tuple(as_float(column) for column in columns)
@@ -134,7 +134,7 @@ class ColumnBlock:
         config: TrainingConfig,
         threads: int,
     ) -> ColumnBlock:
-        """The columns binned by these cuts; where every node proposes its own there is nothing to bin yet."""
+        """Bin the columns by these cuts. With local proposal, nothing is binned yet."""
         local = config.proposal == "local"
         bins = [
             config.max_bin if local and kind is ColumnKind.NUMERIC else len(edges) + 1
@@ -152,13 +152,13 @@ class ColumnBlock:
 
     @property
     def shared_bins(self) -> LevelBins:
-        """The bins that hold for all nodes and trees."""
+        """The bins that are valid for all nodes and trees."""
         if self.shared is None:
-            raise TypeError("these columns are binned anew for every node")
+            raise TypeError("these columns are binned separately for every node")
         return self.shared
 
     def without_values(self) -> ColumnBlock:
-        """The same bins; the values are let go."""
+        """The same bins without the values."""
         return replace(self, values=(np.empty(0, dtype=np.float32),) * len(self.values))
 
     def subset(self, features: Int32Array) -> ColumnBlock:
@@ -180,7 +180,7 @@ class ColumnBlock:
         )
 
     def level_bins(self, fit: RowGroups, follow: RowGroups) -> LevelBins:
-        """The bins that hold at this level: the same for all levels, or proposed anew from each node's rows."""
+        """The bins of this level: the same for all levels, or proposed from each node's rows."""
         if self.shared is not None:
             return self.shared
         # FedXGBoost Alg. 5: quantiles of the node's own rows, feature by feature.
@@ -203,7 +203,7 @@ class ColumnBlock:
         if self.kinds[feature] is not ColumnKind.NUMERIC:
             return self.cuts[feature]
         proposed = propose_cuts(self.values[feature][rows], None, self.max_bin, self.binning)
-        # Padded to full width, so that missing values find the slot that the layout gives them.
+        # Padded to full width, so that missing values have their slot in the layout.
         return np.pad(proposed, (0, self.max_bin - 1 - len(proposed)), constant_values=ABOVE_ALL)
 
     # --- rows -------------------------------------------------------------------------------------------
@@ -212,11 +212,11 @@ class ColumnBlock:
         return np.arange(self.rows, dtype=np.int32)
 
     def placed(self, values: AnyArray) -> AnyArray:
-        """Values (trees, rows, ...) that a round brings for all rows, kept where the rows are."""
+        """Values (trees, rows, ...) of a round for all rows, stored where the rows are."""
         return values
 
     def filler(self) -> RowFiller:
-        """The same for values that come in pieces."""
+        """The same for values that are received in pieces."""
         return RowFiller(self.rows)
 
     # --- sums and routes --------------------------------------------------------------------------------
@@ -246,7 +246,7 @@ class ColumnBlock:
         return out
 
     def splits_of(self, handles: Int32Array, sets: Sequence[Int32Array]) -> Splits:
-        """What handles mean here; `sets[k]` names the bins that go left where handle k splits a set."""
+        """The splits of these handles; `sets[k]` lists the bins that go left if handle k splits by a set."""
         layout = self.layout
         feature, place, direction = layout.locate(handles)
         left = (self._bin_numbers <= place[:, None]).view(np.uint8)
@@ -289,10 +289,10 @@ class ColumnBlock:
             chosen = np.zeros(rows.nodes, dtype=np.bool_)
             chosen[nodes] = True
             routed.append((chosen, out))
-        return rows.laid(routed)
+        return rows.merged(routed)
 
     def rules_of(self, splits: Splits, bins: LevelBins, positions: Int64Array) -> list[Rule]:
-        """The splits of the nodes at these positions of the level as values: thresholds or sets of categories."""
+        """The splits of the nodes at these positions of the level, as thresholds or sets of categories."""
         rules: list[Rule] = []
         for k, (feature, place, default_left) in enumerate(
             zip(splits.feature.tolist(), splits.bin.tolist(), splits.default_left.tolist(), strict=True)
@@ -308,14 +308,14 @@ class ColumnBlock:
 
 
 def _by_matrix(bins: LevelBins, rows: RowGroups) -> list[tuple[Bins, Int64Array | None]]:
-    """Which nodes use which matrix; None: all of them, in order."""
+    """The nodes that use each matrix; None: all of them, in order."""
     if len(bins.bins) == 1:
         return [(bins.bins[0], None)]
     return [(matrix, np.flatnonzero(rows.group == group)) for group, matrix in enumerate(bins.bins)]
 
 
 def kinds_of(columns: Sequence[Column], config: TrainingConfig) -> tuple[tuple[ColumnKind, ...], tuple[int, ...]]:
-    """How each column splits, and how many categories it has."""
+    """The kind of each column, and its number of categories."""
     kinds = tuple(_kind(column, config.categories) for column in columns)
     return kinds, tuple(len(column.categories or ()) for column in columns)
 
@@ -327,7 +327,7 @@ def _kind(column: Column, mode: str) -> ColumnKind:
 
 
 def as_float(column: Column) -> Float32Array:
-    """Values as float32; category codes count as numbers, a missing code (-1) becomes NaN."""
+    """Values as float32; category codes are treated as numbers, a missing code (-1) becomes NaN."""
     if column.categories is None:
         return np.ascontiguousarray(column.values, dtype=np.float32)
     return codes_as_float(column.values)
@@ -338,7 +338,7 @@ def codes_as_float(codes: Int32Array) -> Float32Array:
 
 
 def category_cuts(categories: int) -> Float32Array:
-    """One bin per category code, whatever rows a node holds."""
+    """One bin per category code, whatever rows a node has."""
     return np.arange(1, categories, dtype=np.float32) - np.float32(0.5)
 
 

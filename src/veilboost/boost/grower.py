@@ -1,6 +1,6 @@
-"""One round of trees, grown level by level. Where sums come from and where rows go, a `SplitFinder` knows.
+"""Grow one round of trees level by level. A `SplitFinder` provides the sums and the row assignments.
 
-A tree here is a skeleton: who splits each node, and what the leaves weigh; what the splits are, owners know.
+A tree here is a skeleton: the owner of each split and the leaf weights. Only the owners know the splits themselves.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from veilboost.fixedpoint import Scale
 from veilboost.types import AnyArray, Float32Array, Float64Array, Int32Array, Int64Array
 
 _NO_BITS = np.empty(0, dtype=np.uint8)
-_NOWHERE = np.empty(0, dtype=np.int64)
-_NOBODY = np.empty(0, dtype=np.int32)
+_NO_POSITIONS = np.empty(0, dtype=np.int64)
+_NO_OWNERS = np.empty(0, dtype=np.int32)
 
 
 @dataclass(frozen=True)
 class Round:
-    """What a round starts from: K trees grow side by side on gradients (K, rows, 2).
+    """The input of a round: K trees grow in parallel on gradients (K, rows, 2).
 
-    Sums are made over `fit` rows; `follow` rows (left out by sampling, or kept for validation) are only routed.
+    Sums are computed over `fit` rows; `follow` rows (not sampled, or held out for validation) are only routed.
     `columns[owner]` are the columns of each owner that take part, None for all.
     """
 
@@ -45,10 +45,10 @@ class Round:
 
 @dataclass(frozen=True)
 class Level:
-    """The nodes that are decided together. `node` numbers them within their tree, `fit.group` names the tree.
+    """The nodes that are decided together. `node` numbers them within their tree, `fit.group` is the tree.
 
-    `open` are the positions that may split; sums are made for `build`, and for `derive` they are the parent's
-    (position `parent[i]` of the level above) less the sibling's.
+    `open` are the positions that may split. Sums are computed for `build`; those of `derive` are the parent's
+    (position `parent[i]` of the level above) minus the sibling's.
     """
 
     depth: int
@@ -73,7 +73,7 @@ class Choices:
 
 
 class LevelSums:
-    """One owner's sums of the level above: a sibling's are what its parent has left."""
+    """One owner's sums of the level above: a sibling's sums are the parent's minus the node's."""
 
     def __init__(self) -> None:
         self._last = np.empty((0, 0, 2), dtype=np.int64)
@@ -87,11 +87,11 @@ class LevelSums:
 
 
 class SplitFinder(Protocol):
-    """What a growing tree asks of whoever holds the columns."""
+    """The interface between a growing tree and the owners of the columns."""
 
     @property
     def derives_siblings(self) -> bool:
-        """Whether sums of a node give those of its sibling."""
+        """Whether a sibling's sums can be derived from a node's."""
         ...
 
     def begin_round(self, start: Round) -> None: ...
@@ -101,22 +101,22 @@ class SplitFinder(Protocol):
 
     def select(self, level: Level, offers: Sequence[Candidates]) -> Choices: ...
     def split(self, level: Level, offers: Sequence[Candidates], choices: Choices) -> tuple[Assignments, Assignments]:
-        """The sides of the fit rows and of the follow rows of the chosen nodes."""
+        """The left/right assignments of the fit rows and of the follow rows of the chosen nodes."""
         ...
 
     def check_split(self, level: Level, choices: Choices, children: Level) -> None:
-        """Compare where the rows of the chosen nodes went with what was known of the splits; raise if it differs."""
+        """Check the assignments of the chosen nodes' rows against what is known about the splits; raise on mismatch."""
 
     def leaf_weights(self, level: Level, leaves: Int64Array, scale: Scale) -> Float64Array:
-        """The weights of these positions, which do not split."""
+        """The weights of the leaves at these positions."""
         ...
 
     def end_round(self) -> None:
-        """All trees of the round are grown; nothing that depends on their leaves has left yet."""
+        """Called when all trees of the round are grown, before anything that depends on their leaves is sent."""
 
 
 def best_choices(level: Level, offers: Sequence[Candidates], gamma: float) -> Choices:
-    """The best candidate of each open node. Of equal gains the first owner's, and of its own the lowest handle."""
+    """The best candidate of each open node. Ties go to the first owner, and within an owner to the lowest handle."""
     best, handle = offers[0].best_gain, offers[0].best_handle
     winner = np.zeros(len(best), dtype=np.int32)
     for owner, offer in enumerate(offers[1:], start=1):
@@ -141,11 +141,11 @@ def grow(finder: SplitFinder, start: Round, config: TrainingConfig, margin: Floa
             choices = finder.select(level, offers)
             if len(choices.position):
                 fit_left, follow_left = finder.split(level, offers, choices)
-        position = _NOWHERE if choices is None else choices.position
+        position = _NO_POSITIONS if choices is None else choices.position
         weight = _close(level, position, finder, start, config, margin)
         cover = level.totals[:, 1].astype(np.float64) * start.scale.h_unit
         if choices is None or not len(position):
-            forest.note_level(level.fit.group, cover, weight, _NOWHERE, _NOBODY, cover[:0])
+            forest.note_level(level.fit.group, cover, weight, _NO_POSITIONS, _NO_OWNERS, cover[:0])
             finder.end_round()
             return forest.trees()
         children = forest.note_level(level.fit.group, cover, weight, position, choices.owner, choices.gain)
@@ -184,7 +184,7 @@ def _next_level(
 ) -> Level:
     fit = level.fit.of(position).split(fit_left)
     follow = level.follow.of(position).split(follow_left)
-    # Of two siblings only the smaller is summed; the other is what the parent has left.
+    # Only the smaller of two siblings is summed; the other's sums are the parent's minus these.
     counts = fit.counts
     smaller = np.arange(0, fit.nodes, 2) + (counts[1::2] < counts[0::2])
     larger = smaller ^ 1
@@ -214,9 +214,9 @@ def _next_level(
 
 
 def rows_with_sibling(groups: RowGroups, depth: int) -> Int64Array:
-    """How many rows each node of a level has, or its sibling where that has fewer. Roots have no sibling.
+    """The number of rows of each node of a level, or of its sibling if that has fewer. Roots have no sibling.
 
-    The sums of a sibling follow from those of the node and of the parent, so `min_node_rows` binds both.
+    A sibling's sums follow from those of the node and the parent, so `min_node_rows` applies to both.
     """
     counts = groups.counts
     return counts if depth == 0 else np.minimum(counts[0::2], counts[1::2]).repeat(2)
@@ -225,7 +225,7 @@ def rows_with_sibling(groups: RowGroups, depth: int) -> Int64Array:
 def _may_split(
     groups: RowGroups, depth: int, totals: Int64Array, scale: Scale, config: TrainingConfig
 ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Two children need two rows and twice the least hessian; sums need `min_node_rows`."""
+    """Two children need two rows and twice the smallest hessian; sums need `min_node_rows`."""
     enough = (groups.counts >= 2) & (rows_with_sibling(groups, depth) >= config.min_node_rows)
     return enough & (totals[:, 1] * scale.h_unit >= 2 * config.min_child_weight)
 
@@ -233,9 +233,9 @@ def _may_split(
 def _close(
     level: Level, split: Int64Array, finder: SplitFinder, start: Round, config: TrainingConfig, margin: Float64Array
 ) -> Float32Array:
-    """Weigh the nodes that do not split and add them to the margins of their rows.
+    """Compute the weights of the leaves and add them to the margins of their rows.
 
-    Weights are float32, as an export keeps them. Returns one for every node of the level, 0 for those that split.
+    Weights are float32, as in exported models. Returns one for every node of the level, 0 for nodes that split.
     """
     weight = np.zeros(level.fit.nodes, dtype=np.float32)
     is_leaf = np.ones(level.fit.nodes, dtype=np.bool_)
@@ -274,7 +274,7 @@ class Tree:
 
 
 class Forest:
-    """Trees that grow side by side, noted level by level and put together at the end."""
+    """Trees that grow in parallel, recorded level by level and assembled at the end."""
 
     def __init__(self, trees: int) -> None:
         self._sizes = np.ones(trees, dtype=np.int64)  # nodes of each tree so far
@@ -289,9 +289,9 @@ class Forest:
         owner: Int32Array,
         gain: Float64Array,
     ) -> Int32Array:
-        """A level of nodes, those at `position` split by `owner` with `gain`; returns the numbers of all children.
+        """Record a level of nodes, those at `position` split by `owner` with `gain`. Returns the children's numbers.
 
-        Nodes of a tree stand together and trees in order, so children are numbered tree by tree as they come.
+        Nodes of a tree are contiguous and trees are in order, so children are numbered tree by tree.
         """
         split_group = group[position]
         first = split_group.searchsorted(split_group)  # where each split's tree begins among the splits
@@ -307,7 +307,7 @@ class Forest:
         return children
 
     def trees(self) -> list[Tree]:
-        """The trees; their nodes were noted in the order of their numbers."""
+        """The trees; their nodes were recorded in the order of their numbers."""
         group, *columns = (np.concatenate(parts) for parts in zip(*self._levels, strict=True))
         grown: list[Tree] = []
         for tree in range(len(self._sizes)):

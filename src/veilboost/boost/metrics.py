@@ -1,11 +1,11 @@
-"""How good predictions are: `metric(y, prediction, weight=None) -> float`.
+"""Evaluation metrics: `metric(y, prediction, weight=None) -> float`.
 
 Predictions are in the space of `Objective.predict`: probabilities (n,) for binary, (n, K) for multiclass,
 values for the rest. Metrics that rank rows (auc, aucpr, ks) treat equal predictions as one threshold, and are
 NaN where they are not defined because a class has no weight.
 
-All refuse with `InvalidParameter` predictions and weights that are NaN or of the wrong shape, and with
-`LabelOutOfRange` labels they do not understand.
+All metrics raise `InvalidParameter` for predictions and weights that are NaN or have the wrong shape, and
+`LabelOutOfRange` for labels outside their range.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ class MetricFunction(Protocol):
     def __call__(self, y: Float64Array, prediction: Float64Array, weight: Float64Array | None = None, /) -> float: ...
 
 
-_PROBABILITY_FLOOR = float(np.finfo(np.float64).eps)  # as scikit-learn's log_loss: a sure mistake stays finite
+_PROBABILITY_FLOOR = float(np.finfo(np.float64).eps)  # as in scikit-learn's log_loss: a confident mistake stays finite
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric and which way is better.
+    """A metric and whether higher values are better.
 
-    `terms` gives a value per row where the metric is the mean of such values (`root`: the root of it), so that it can
-    be added up over rows in different hands; None where it ranks rows.
+    `terms` returns a value per row if the metric is the mean of such values (`root`: its square root), so that it can
+    be summed over horizontally partitioned rows. It is None for metrics that rank rows.
     """
 
     name: str
@@ -101,14 +101,14 @@ def _class_mistakes(y: Float64Array, prediction: Float64Array) -> Float64Array:
 
 
 def metric_named(name: str) -> Metric:
-    """The metric of that name, which must exist."""
+    """The metric of this name. Raises `InvalidParameter` if there is none."""
     if name not in _METRICS:
         raise InvalidParameter(f"unknown metric {name!r}", f"choose one of {', '.join(_METRICS)}")
     return _METRICS[name]
 
 
 def check_metric_fits(metric: str, objective: str) -> None:
-    """Refuse, by name, a metric that says nothing about the predictions of an objective.
+    """Refuse a metric that does not apply to the predictions of an objective.
 
     The predictions of a custom objective are margins, so metrics that need probabilities do not fit it.
     """
@@ -125,13 +125,13 @@ def check_metric_fits(metric: str, objective: str) -> None:
 def _counts_above(
     y: Float64Array, prediction: Float64Array, weight: Float64Array | None
 ) -> tuple[Float64Array, Float64Array]:
-    """Weight of positives and of negatives at or above each distinct prediction, from the highest down.
+    """Weight of positives and of negatives at or above each distinct prediction, in descending order.
 
-    Both start with a 0 for the threshold above all. Labels strictly between 0 and 1 count as that share of a
-    positive and the rest of a negative, as in XGBoost.
+    Both start with 0 for a threshold above all predictions. A label strictly between 0 and 1 counts as that fraction
+    of a positive and the rest of a negative, as in XGBoost.
     """
     _check_binary(y, prediction, weight)
-    # Without weights the sums are counts, the same in any order. With weights the order within a tie shows in
+    # Without weights the sums are counts, which do not depend on the order. With weights the order within a tie affects
     # the last bits, and an unstable sort would make it differ between machines.
     order = np.argsort(-prediction, kind=None if weight is None else "stable")
     ranked, positive = prediction[order], y[order]
@@ -151,7 +151,7 @@ def _counts_above(
 def _check(
     y: Float64Array, prediction: Float64Array, weight: Float64Array | None, shape: tuple[int, ...] | None = None
 ) -> None:
-    """Refuse what NumPy would broadcast, sort or average into a number that means nothing."""
+    """Refuse input that NumPy would broadcast, sort or average into a meaningless number."""
     shape = y.shape if shape is None else shape
     if y.ndim != 1 or len(y) == 0:
         raise InvalidParameter("a metric needs one label per row", "give at least one row")
@@ -174,7 +174,7 @@ def _check(
 def _check_binary(y: Float64Array, prediction: Float64Array, weight: Float64Array | None) -> None:
     _check(y, prediction, weight)
     if not (y.min() >= 0.0 and y.max() <= 1.0):
-        raise LabelOutOfRange("a label is not in [0, 1], as this metric needs")
+        raise LabelOutOfRange("a label is not in [0, 1], which this metric requires")
 
 
 def _check_classes(y: Float64Array, prediction: Float64Array, weight: Float64Array | None) -> None:
@@ -183,11 +183,11 @@ def _check_classes(y: Float64Array, prediction: Float64Array, weight: Float64Arr
     classes = prediction.shape[1]
     _check(y, prediction, weight, (len(y), classes))
     if not (y.min() >= 0.0 and y.max() < classes):
-        raise LabelOutOfRange(f"a label is not a class from 0 to {classes - 1}, as the predictions have")
+        raise LabelOutOfRange(f"a label is not one of the predictions' classes 0 to {classes - 1}")
 
 
 def _mean_of(about: str, terms: TermFunction, check: CheckFunction, root: bool = False) -> MetricFunction:
-    """The mean of a value per row, or the root of it; the reference page shows what it is `about`."""
+    """The mean of a value per row, or its square root. `about` becomes the docstring and appears in the reference."""
 
     def metric(y: Float64Array, prediction: Float64Array, weight: Float64Array | None = None) -> float:
         check(y, prediction, weight)
@@ -201,7 +201,9 @@ def _mean_of(about: str, terms: TermFunction, check: CheckFunction, root: bool =
 
 logloss = _mean_of("Mean negative log likelihood of binary labels.", _losses, _check_binary)
 error = _mean_of(
-    "Share of binary labels on the wrong side of 0.5; a prediction of exactly 0.5 says 0.", _mistakes, _check_binary
+    "Share of misclassified rows at threshold 0.5; a prediction of exactly 0.5 counts as class 0.",
+    _mistakes,
+    _check_binary,
 )
 rmse = _mean_of("Root of the mean squared error.", _squares, _check, root=True)
 mae = _mean_of("Mean absolute error.", _distances, _check)
@@ -209,7 +211,7 @@ mlogloss = _mean_of(
     "Mean negative log likelihood of class labels; predictions are (n, K).", _class_losses, _check_classes
 )
 merror = _mean_of(
-    "Share of rows whose likeliest class (first of equals) is not their label; predictions are (n, K).",
+    "Share of rows whose most likely class (the first in a tie) is not their label; predictions are (n, K).",
     _class_mistakes,
     _check_classes,
 )

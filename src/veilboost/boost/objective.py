@@ -1,7 +1,7 @@
 """Losses: from margins and labels to gradients, from margins to predictions.
 
-A margin is the sum of the trees before the loss's link, shape (K, n) with K trees per round; K is 1 except
-for multiclass. Gradients follow XGBoost's conventions, so that the same trees come out.
+A margin is the sum of the trees before the link function, shape (K, n) with K trees per round; K is 1 except for
+multiclass. Gradients follow XGBoost's conventions and give the same trees.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from veilboost.types import BoolArray, Float64Array
 CustomLoss: TypeAlias = Callable[[Float64Array, Float64Array], tuple[Any, Any]]
 
 HESSIAN_FLOOR = 1e-16  # XGBoost's: a saturated row keeps a hessian above zero
-MEAN_FLOOR = 1e-6  # XGBoost's: how close to a border of its range a mean label may start
+MEAN_FLOOR = 1e-6  # XGBoost's: the smallest distance of the mean label from the ends of its range
 POISSON_MAX_DELTA_STEP = 0.7  # XGBoost's default for count:poisson
 _SAFE_EXPONENT = 700.0  # exp of it, and of its negative, is a normal float64
 
@@ -49,26 +49,26 @@ def softmax(margin: Float64Array) -> Float64Array:
 
 
 def _largest(values: Float64Array) -> float:
-    """The largest magnitude, without a temporary array; NaN and infinity stay what they are."""
+    """The largest magnitude, without a temporary array; NaN and infinity are kept."""
     return float(max(values.max(initial=0.0), -values.min(initial=0.0)))
 
 
 class Objective(ABC):
-    """A loss. Make one with `make_objective`."""
+    """A loss. Create one with `make_objective`."""
 
     name: ClassVar[str]  # one of binary, multiclass, regression, poisson, custom
-    xgboost_name: ClassVar[str | None]  # None if it has no name there
-    default_metric: ClassVar[str]  # what `eval_metric="auto"` means
+    xgboost_name: ClassVar[str | None]  # None if XGBoost does not have it
+    default_metric: ClassVar[str]  # the meaning of `eval_metric="auto"`
     bounded: ClassVar[bool] = False  # whether every first derivative is within [-1, 1], whatever the labels
-    limits: ClassVar[tuple[float | None, float | None]] = None, None  # the most |g| and h can be at weight 1
+    limits: ClassVar[tuple[float | None, float | None]] = None, None  # upper bounds on |g| and h at weight 1
     trees_per_round: int = 1  # K
-    label_range: str = "finite"  # which labels it is defined for
-    scale_pos_weight: float = 1.0  # times the weights of rows with label 1
+    label_range: str = "finite"  # the labels for which it is defined
+    scale_pos_weight: float = 1.0  # factor on the weights of rows with label 1
 
     def __init__(self, order: str = "second", max_delta_step: float = 0.0) -> None:
         self.order = order
-        # The most a leaf may weigh before shrinkage, 0 for no limit: what the caller asked for, except that Poisson
-        # turns 0 into XGBoost's 0.7, which there limits the leaves as well as damping the hessian.
+        # The largest leaf weight before shrinkage, 0 for no limit. For Poisson, 0 means XGBoost's 0.7, which limits the
+        # leaves and also damps the hessian.
         self.max_delta_step = max_delta_step
 
     def gradients(
@@ -92,8 +92,8 @@ class Objective(ABC):
     def bounds(self, weight_bound: float, g: Float64Array, h: Float64Array) -> tuple[float, float]:
         """Bounds on |g| and h, for the scale of the fixed-point grid; `weight_bound` is the largest row weight.
 
-        They depend on the weights alone where the derivatives are bounded, so that the scale then says nothing about
-        the labels; elsewhere they are the largest values of this round.
+        If the derivatives are bounded, these depend on the weights alone, so that the scale reveals nothing about the
+        labels; otherwise they are the largest values of this round.
         """
         g_limit, h_limit = self.limits
         if self.order == "first":
@@ -107,13 +107,13 @@ class Objective(ABC):
     def base_margin(self, y: Float64Array, weight: Float64Array | None, base_score: float | None) -> Float64Array:
         """The margin before the first tree, shape (K,). Refuses labels for which the loss is not defined.
 
-        `base_score` is in the space of predictions as XGBoost's: a probability for binary, a mean above 0 for Poisson.
-        None takes the weighted mean of the labels (zero for multiclass and custom losses).
+        `base_score` is in the space of predictions, as in XGBoost: a probability for binary, a mean above 0 for
+        Poisson. None means the weighted mean of the labels (zero for multiclass and custom losses).
         """
         if not np.isfinite(y).all():
             raise LabelNotANumber("a label is missing or infinite")
         if not self._valid_labels(y).all():
-            raise LabelOutOfRange(f"a label is not {self.label_range}, as objective {self.name!r} needs")
+            raise LabelOutOfRange(f"a label is not {self.label_range}, which objective {self.name!r} requires")
         if base_score is None:
             start = self._margin_from_labels(y, self._row_weight(y, weight))
         else:
@@ -128,10 +128,10 @@ class Objective(ABC):
 
     @abstractmethod
     def _derivatives(self, margin: Float64Array, y: Float64Array) -> tuple[Float64Array, Float64Array]:
-        """First and second derivatives without weights, as arrays that the caller may change."""
+        """First and second derivatives without weights, in arrays that the caller may modify."""
 
     def _row_weight(self, y: Float64Array, weight: Float64Array | None) -> Float64Array | None:
-        """The weights of rows including those of their class."""
+        """The weights of rows, including their class weights."""
         return weight
 
     def _valid_labels(self, y: Float64Array) -> BoolArray:
@@ -145,11 +145,11 @@ class Objective(ABC):
 
 
 def _mean(y: Float64Array, weight: Float64Array | None) -> float:
-    """Sums are exactly rounded, so that a weight counts as repetition and no order of adding shows."""
+    """Sums are exactly rounded, so a weight equals repetition and the order of summation does not matter."""
     total = float(len(y)) if weight is None else math.fsum(weight)
     if not total > 0.0:
         raise InvalidParameter(
-            "base_score cannot come from the labels: the weights of all rows sum to zero",
+            "base_score cannot be computed from the labels: the weights of all rows sum to zero",
             "give a row a positive weight, or set base_score",
         )
     return math.fsum(y if weight is None else y * weight) / total
@@ -254,7 +254,7 @@ class Poisson(Objective):
     """Negative log likelihood of counts with mean exp(margin).
 
     The hessian is exp(margin + max_delta_step), as in XGBoost: no leaf moves the margin by more than
-    max_delta_step, so it bounds the curvature along the way.
+    max_delta_step, so it bounds the curvature in between.
     """
 
     name = "poisson"
@@ -281,7 +281,7 @@ class Poisson(Objective):
         return y >= 0.0
 
     def _margin_from_labels(self, y: Float64Array, weight: Float64Array | None) -> float:
-        # Nothing but zeros: start at a finite margin.
+        # Only zeros: start at a finite margin.
         return math.log(max(_mean(y, weight), MEAN_FLOOR))
 
     def _margin_from_score(self, base_score: float) -> float:
@@ -291,7 +291,7 @@ class Poisson(Objective):
 
 
 class CustomObjective(Objective):
-    """A loss that the caller gives as `(margin, y) -> (g, h)`, one-dimensional float arrays all.
+    """A loss given by the caller as `(margin, y) -> (g, h)`; all are one-dimensional float arrays.
 
     The callable sees read-only arrays. Predictions are margins, and so is `base_score`.
     """
@@ -323,7 +323,7 @@ class CustomObjective(Objective):
 
 
 def _custom_array(name: str, value: object, shape: tuple[int, ...]) -> Float64Array:
-    """A copy of what a custom objective returned: it may be the caller's own array."""
+    """A copy of the array that a custom objective returned, which may be the caller's own."""
     try:
         array = np.array(value, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -349,10 +349,10 @@ def make_objective(
     order: str = "second",
     custom: CustomLoss | None = None,
 ) -> Objective:
-    """The loss of this name; `classes` is for multiclass, `scale_pos_weight` for binary, `custom` for a custom loss.
+    """The loss of this name. `classes` is for multiclass, `scale_pos_weight` for binary, `custom` for a custom loss.
 
-    `max_delta_step` is the most a leaf may weigh before shrinkage, 0 for no limit; `order` is "second", or "first" for
-    a hessian of 1. Refuses values out of range, and parameters that belong to another loss.
+    `max_delta_step` limits leaf weights before shrinkage, 0 for no limit. `order` is "second", or "first" for a hessian
+    of 1. Raises for values out of range and for parameters of another loss.
     """
     if order not in ORDERS:
         raise InvalidParameter(f"order={order!r} is not one of {', '.join(ORDERS)}")
@@ -383,7 +383,7 @@ def make_objective(
 
 
 def objective_of(name: str, config: TrainingConfig, classes: int, custom: CustomLoss | None = None) -> Objective:
-    """The loss of this name with the parameters of a training run; `classes` counts for multiclass alone."""
+    """The loss of this name with the parameters of a training run; `classes` is only used for multiclass."""
     return make_objective(
         name,
         classes=classes,

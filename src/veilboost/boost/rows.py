@@ -1,4 +1,4 @@
-"""Rows grouped by node, level by level, and which way they go: left/right bits that cross in pieces."""
+"""Rows grouped by node, level by level, and their left/right assignments, which are sent in pieces."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 class RowGroups:
     """The rows of each node of a level: node k holds rows[begin[k]:end[k]] of tree `group[k]`.
 
-    With K trees growing side by side (multiclass) every row is in K groups.
+    With K trees grown in parallel (multiclass) every row is in K groups.
     """
 
     rows: Int32Array
@@ -31,7 +31,7 @@ class RowGroups:
 
     @staticmethod
     def root(rows: Int32Array, groups: int) -> RowGroups:
-        """All rows at the roots. Rows that lie elsewhere than in one array know how to stand there: `at_roots`."""
+        """All rows at the roots. Row numbers that are not one array in memory provide `at_roots`."""
         at_roots = getattr(rows, "at_roots", None)
         if at_roots is not None:
             return at_roots(groups)
@@ -49,11 +49,11 @@ class RowGroups:
 
     @cached_property
     def size(self) -> int:
-        """How many rows all nodes hold together."""
+        """The number of rows of all nodes together."""
         return int(self.counts.sum())
 
     def of(self, nodes: Int64Array) -> RowGroups:
-        """The same rows, but only these nodes."""
+        """The same rows, restricted to these nodes."""
         return RowGroups(self.rows, self.begin[nodes], self.end[nodes], self.group[nodes])
 
     def listed(self) -> Int32Array:
@@ -65,12 +65,12 @@ class RowGroups:
         return np.concatenate([self.rows[b:e] for b, e in zip(self.begin, self.end, strict=True)])
 
     def counts_below(self, nodes: Int32Array, bounds: Int64Array) -> Int64Array:
-        """For each of these nodes and its bound: how many of its rows, which ascend, have a smaller number."""
+        """For each of these nodes: how many of its rows, which are sorted, have a smaller number than its bound."""
         starts = zip(self.begin[nodes].tolist(), self.end[nodes].tolist(), bounds.tolist(), strict=True)
         return np.array([self.rows[begin:end].searchsorted(bound) for begin, end, bound in starts], dtype=np.int64)
 
     def split(self, left: Assignments) -> RowGroups:
-        """The children of all nodes, left and right of each in turn."""
+        """The children of all nodes: left and right child of each node in turn."""
         group = self.group.repeat(2)
         if not len(left):
             nowhere = np.zeros(len(group), dtype=np.int64)
@@ -81,15 +81,15 @@ class RowGroups:
         return RowGroups(children, starts[:-1], starts[1:], group)
 
     def take(self, chosen: BoolArray, whole: Assignments) -> Assignments:
-        """Of the sides of all rows those of the chosen nodes."""
+        """Select the left/right assignments of the chosen nodes from those of all rows."""
         if chosen.all():
             return whole
         part = np.empty(int(self.counts[chosen].sum()), dtype=np.uint8)
         _native.take_nodes(self.counts, chosen, whole, part)
         return part
 
-    def laid(self, parts: Sequence[tuple[BoolArray, Assignments]]) -> Assignments:
-        """The inverse: the sides of all rows, from those of nodes that are chosen once each."""
+    def merged(self, parts: Sequence[tuple[BoolArray, Assignments]]) -> Assignments:
+        """The inverse of `take`: the assignments of all rows, from parts that choose every node once."""
         if len(parts) == 1 or not self.size:
             return parts[0][1]
         whole = np.empty(self.size, dtype=np.uint8)
@@ -97,13 +97,13 @@ class RowGroups:
             _native.put_nodes(self.counts, chosen, part, whole)
         return whole
 
-    def told(self, left: Assignments) -> Iterator[UInt8Array]:
-        """Assignments as they cross, in packed pieces of which one at a time need be here; an empty one for no rows."""
+    def packed_pieces(self, left: Assignments) -> Iterator[UInt8Array]:
+        """Assignments as they are sent: packed pieces, one in memory at a time. Yields an empty piece for no rows."""
         for first in range(0, max(len(left), 1), ASSIGNMENTS_AT_ONCE):
             yield np.packbits(left[first : first + ASSIGNMENTS_AT_ONCE])
 
-    def heard(self) -> ReceivedAssignments:
-        """What takes such pieces in."""
+    def receiver(self) -> ReceivedAssignments:
+        """An empty receiver of such pieces."""
         return ReceivedAssignments(self.size)
 
     def totals(self, gradients: Int32Array) -> Int64Array:
@@ -113,31 +113,31 @@ class RowGroups:
         return sums
 
     def add_to(self, margin: Float64Array, weight: Float32Array) -> None:
-        """Add the weight of its node to every row's margin, (trees, rows)."""
+        """Add each node's weight to the margins (trees, rows) of its rows."""
         _native.add_to_rows(self.rows, self.begin, self.end, self.group, weight, margin)
 
     def folded(
         self, function: Callable[..., Result], arrays: Sequence[AnyArray], combine: Callable[..., Result]
     ) -> Result:
-        """A function of the rows, as they stand in nodes, and of arrays with an entry for each row.
+        """Apply a function to the rows, grouped by node, and to arrays with an entry for each row.
 
-        Where the rows lie in several places it is called in each, and `combine` makes one of any number of results.
+        If the rows lie in several places, it is called in each, and `combine` merges any number of results.
         """
         return function(self, *arrays)
 
     def chunks(self) -> Iterator[Int32Array]:
-        """`listed()` in pieces, of which one at a time need be here."""
+        """`listed()` in pieces, one in memory at a time."""
         yield self.listed()
 
     def together(
         self, edges: Sequence[int], arrays: Sequence[AnyArray], piece: Callable[[int], Callable[..., Result]]
     ) -> Iterator[Result]:
-        """Call `piece(k)` for the rows between edges[k] and edges[k+1] of `listed()`, wherever that is done best.
+        """Call `piece(k)` for the rows between edges[k] and edges[k+1] of `listed()`, wherever that is most efficient.
 
-        Results come in order, and few of them are there before they are taken.
+        Results come in order, and only a few are computed ahead.
 
-        It is handed their numbers in the arrays, then the arrays; these have an entry for each row along their axis of
-        rows, the second of three or else the first.
+        The arguments are the rows' numbers in the arrays, then the arrays. Arrays have an entry for each row along
+        their row axis, which is the second of three or else the first.
         """
         listed = self.listed()
         for number, (low, high) in enumerate(itertools.pairwise(edges)):
@@ -145,7 +145,7 @@ class RowGroups:
 
 
 class RowFiller:
-    """Values (trees, rows, 2) that arrive in pieces of rows, in order."""
+    """Values (trees, rows, 2) that are received in pieces of rows, in order."""
 
     def __init__(self, rows: int) -> None:
         self.rows, self.filled = rows, 0
@@ -160,22 +160,22 @@ class RowFiller:
         return self.filled == self.rows
 
     def whole(self) -> Int32Array:
-        """All of them, when they are there."""
+        """All values, once they are complete."""
         return self._pieces[0] if len(self._pieces) == 1 else np.concatenate(self._pieces, axis=1)
 
 
 Assignments: TypeAlias = UInt8Array
-ASSIGNMENTS_AT_ONCE = 1 << 21  # rows of a piece, which is 256 kB; whole bytes, so that pieces can be put together
+ASSIGNMENTS_AT_ONCE = 1 << 21  # rows per piece of 256 kB; whole bytes, so that pieces can be concatenated
 
 
 class ReceivedAssignments:
-    """Assignments of so many rows, as far as they have been told. Never changes: a refused message leaves no trace."""
+    """The assignments received so far. Immutable: a refused message leaves no trace."""
 
     def __init__(self, rows: int, pieces: int = 0, packed: tuple[UInt8Array, ...] = ()) -> None:
         self.rows, self.pieces, self._packed = rows, pieces, packed
 
     def plus(self, piece: UInt8Array) -> ReceivedAssignments:
-        """With one piece more, of `ASSIGNMENTS_AT_ONCE` rows or all that are left."""
+        """With one more piece, of `ASSIGNMENTS_AT_ONCE` rows or all that are left."""
         self.rows_of(piece)
         return ReceivedAssignments(self.rows, self.pieces + 1, (*self._packed, piece))
 
@@ -184,16 +184,16 @@ class ReceivedAssignments:
         return self.pieces * ASSIGNMENTS_AT_ONCE >= self.rows
 
     def whole(self) -> Assignments:
-        """All of them. Raises `MalformedMessage` where some were not told."""
+        """All assignments. Raises `MalformedMessage` if some are missing."""
         if not self.complete:
-            raise MalformedMessage("the left/right bits of some rows were not told")
+            raise MalformedMessage("the left/right assignments of some rows are missing")
         if not self.rows:
             return np.empty(0, dtype=np.uint8)
         return np.unpackbits(np.concatenate(self._packed), count=self.rows)
 
     def rows_of(self, piece: UInt8Array) -> int:
-        """How many rows the next piece is of; it must have their bits."""
+        """The number of rows in the next piece. Raises unless the piece has their bits."""
         rows = min(max(self.rows - self.pieces * ASSIGNMENTS_AT_ONCE, 0), ASSIGNMENTS_AT_ONCE)
         if len(piece) != (rows + 7) // 8:
-            raise MalformedMessage("there are left/right bits for another number of rows")
+            raise MalformedMessage("received left/right assignments for the wrong number of rows")
         return rows

@@ -1,4 +1,4 @@
-"""How good a split is, and what a leaf weighs. Formulas as in XGBoost: the loss reduction has no factor 1/2."""
+"""Gains of candidate splits and weights of leaves. Formulas as in XGBoost: the loss reduction has no factor 1/2."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ LEAST_GAIN = 1e-6  # XGBoost's kRtEps: below it a split is rounding noise
 
 @dataclass(frozen=True)
 class Candidates:
-    """What one owner offers the nodes of a level.
+    """One owner's candidate splits for the nodes of a level.
 
-    A node's candidates are known by their handles; `best_handle` and `best_gain` are the first best of each node. For
-    features split by sets, `order[node, slot]` lists a feature's bins by weight: handle c means its first c + 1 bins.
-    `gain`, where a protocol asks for it, has a row per node and a column per handle, minus infinity where there is no
-    candidate. `shuffled`: the handles are not in the owner's own
-    order of columns and cuts.
+    Candidates are identified by handles; `best_handle` and `best_gain` are the first best of each node. For features
+    split by sets, `order[node, slot]` lists a feature's bins by weight: handle c means its first c + 1 bins. `gain`, if
+    a protocol needs it, has a row per node and a column per handle, and is minus infinity where there is no candidate.
+    `shuffled`: the handles are not in the owner's own order of columns and cuts.
     """
 
     best_handle: Int32Array
@@ -36,18 +35,18 @@ class Candidates:
 
     @staticmethod
     def none(nodes: int) -> Candidates:
-        """Nothing to offer to any of so many nodes."""
+        """No candidates for any of `nodes` nodes."""
         return Candidates(np.zeros(nodes, dtype=np.int32), np.full(nodes, -np.inf))
 
     def tied_with(self, node: int, handle: int) -> Int32Array:
-        """All handles of a node that are as good as this one, in order; needs `gain`."""
+        """All handles of a node with the same gain as this one, in order; needs `gain`."""
         if self.gain is None:
             return np.array([handle], dtype=np.int32)
         row = self.gain[node]
         return np.flatnonzero(row == row[handle]).astype(np.int32)
 
     def left_sets(self, nodes: Int64Array, handles: Int32Array) -> list[Int32Array]:
-        """For each (node, handle) the bins that go left, where it belongs to a set of categories; else empty."""
+        """For each (node, handle) the bins that go left, if it splits by a set of categories; empty otherwise."""
         none = np.empty(0, dtype=np.int32)
         if self.order is None or self.layout is None:
             return [none] * len(handles)
@@ -98,16 +97,16 @@ def candidates_from_sums(
 def left_sums(
     sums: Int64Array, layout: BinLayout, nodes: Int64Array, handles: Int32Array, sets: Sequence[Int32Array]
 ) -> tuple[Int64Array, Int64Array]:
-    """What a candidate sends left: the sums (handles, 2) of bin sums (nodes, slots, 2), and how many bins they add up.
+    """Sums of a candidate's left child, (handles, 2), from bin sums (nodes, slots, 2), and how many bins they add up.
 
-    `sets[k]` are the bins that handle k sends left, where it belongs to a set of categories.
+    `sets[k]` are the bins that handle k sends left, if it splits by a set of categories.
     """
     feature, place, direction = layout.locate(handles)
     start, kind = layout.offsets[feature], layout.kind[feature]
     low = np.where(kind == KIND_CODES[ColumnKind.ONEHOT], start + place, start)
     high = start + place + 1
     left, bins = np.empty((len(handles), 2), dtype=np.int64), (high - low).astype(np.int64)
-    # Few nodes are split in a level: a slice of each costs less than sums of all candidates.
+    # Few nodes are split in a level: slicing each is cheaper than summing all candidates.
     for k, (node, begin, end) in enumerate(zip(nodes.tolist(), low.tolist(), high.tolist(), strict=True)):
         np.add.reduce(sums[node, begin:end], axis=0, out=left[k])
     if layout.has_sets:

@@ -1,4 +1,4 @@
-"""A party's table comes in and stays local."""
+"""Read and check a party's table, which stays local."""
 
 from veilboost.data.datasets import DatasetInfo, list_datasets, load_dataset, make_demo_data
 from veilboost.data.load import load_table

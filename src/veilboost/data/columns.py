@@ -1,4 +1,4 @@
-"""Arrow columns, and what training makes of them. The one door to pyarrow, which loads only when a table does."""
+"""Convert Arrow columns for training. The only module that imports pyarrow, lazily, when a table is loaded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from veilboost.types import AnyArray, Column, Float32Array, Float64Array, Int32A
 
 
 class ArrowColumn(Protocol):
-    """What we use of a `pyarrow.ChunkedArray`."""
+    """The subset of `pyarrow.ChunkedArray` that VeilBoost uses."""
 
     @property
     def type(self) -> Any: ...
@@ -28,7 +28,7 @@ class ArrowColumn(Protocol):
 
 
 class ArrowTable(Protocol):
-    """What we use of a `pyarrow.Table`."""
+    """The subset of `pyarrow.Table` that VeilBoost uses."""
 
     @property
     def column_names(self) -> list[str]: ...
@@ -41,7 +41,7 @@ class ArrowTable(Protocol):
 
 
 class Kind(Enum):
-    """What a column holds, as far as a tree is concerned. The value completes "the column holds ..."."""
+    """The kind of a column's values, as trees use them. The enum's value completes "the column holds ..."."""
 
     NUMBER = "numbers"
     BOOLEAN = "yes and no"
@@ -64,7 +64,7 @@ def table_of(columns: Mapping[str, Any]) -> ArrowTable:
 
 
 def kind_of(column: ArrowColumn) -> Kind:
-    """Sort a column's Arrow type into one of the kinds."""
+    """Map a column's Arrow type to a kind."""
     types = pyarrow().types
     tests: tuple[tuple[Kind, Callable[[Any], bool]], ...] = (
         (Kind.NUMBER, lambda kind: types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)),
@@ -95,7 +95,7 @@ def floats(column: ArrowColumn) -> Float64Array:
 
 
 def integers(column: ArrowColumn) -> AnyArray | None:
-    """A column of whole numbers or of digits as int64; None if that would lose anything."""
+    """A column of integers or of digits as int64; None if that would lose information."""
     try:
         return np.asarray(column.cast(pyarrow().int64()).to_numpy(), dtype=np.int64)
     except ValueError:
@@ -108,7 +108,7 @@ def texts(column: ArrowColumn) -> list[str | None]:
 
 
 def _present(column: ArrowColumn) -> int:
-    """How many values are not missing."""
+    """The number of values that are not missing."""
     return len(cast(Any, column)) - column.null_count
 
 
@@ -120,7 +120,7 @@ def replace_pattern(column: ArrowColumn, pattern: str, replacement: str) -> Arro
 def encode(column: ArrowColumn) -> tuple[Int32Array, list[str]]:
     """Codes into the sorted distinct texts of a column, -1 where missing.
 
-    Numbers are printed; whole ones without ".0", so a column that became float because of a missing value
+    Numbers are converted to text; integers without ".0", so a column that became float because of a missing value
     keeps its categories.
     """
     pa = pyarrow()
@@ -151,23 +151,23 @@ def _print_all(values: Any) -> list[str | None]:
 def _print_float(number: float | None, text: str | None) -> str | None:
     if number is None or math.isnan(number):
         return None
-    # Arrow's text is the shortest that reads back, also for float32.
+    # Arrow's text is the shortest that parses to the same value, also for float32.
     return str(int(number)) if number.is_integer() else text
 
 
 def _matches(column: ArrowColumn, pattern: str) -> int:
-    """How many texts match."""
+    """The number of texts that match."""
     compute = pyarrow("compute")
     hits = compute.match_substring_regex(column.cast(pyarrow().large_string()), pattern)
     return int(compute.sum(hits).as_py() or 0)
 
 
 def _is_text(kind: Any) -> bool:
-    # By name, because pyarrow.types.is_string_view is younger than the oldest pyarrow we support.
+    # By name, because pyarrow.types.is_string_view is newer than the oldest supported pyarrow.
     return str(kind) in {"string", "large_string", "string_view"}
 
 
-# --- what training uses: ids, features, labels, weights -------------------------------------------------------------
+# --- columns for training: ids, features, labels, weights -----------------------------------------------------------
 
 NUMBER_PATTERN = r"^\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
 INTEGER_PATTERN = r"^(0|-?[1-9][0-9]{0,18})$"
@@ -175,9 +175,9 @@ WHOLE_FLOAT_PATTERN = r"^(-?(?:0|[1-9][0-9]*))\.0+$"
 
 
 def feature_column(name: str, column: ArrowColumn, *, categorical: bool, typed: bool) -> Column:
-    """One feature: numbers as float32, text and dictionaries (or what the caller declared `categorical`) as categories.
+    """One feature: numbers as float32, text and dictionaries (or columns declared `categorical`) as categories.
 
-    Not `typed`: the types were guessed from text (csv), and numbers among text are an error.
+    Not `typed`: the types were inferred from text (csv), and numbers among text are an error.
     """
     kind = kind_of(column)
     if kind in {Kind.BYTES, Kind.OTHER} or (kind is Kind.TIME and not categorical):
@@ -186,7 +186,7 @@ def feature_column(name: str, column: ArrowColumn, *, categorical: bool, typed: 
         if not categorical and not typed:
             _refuse_numbers_among_text(name, column, has_role=False)
         if categorical and not typed and kind is Kind.TEXT:
-            # csv says 1.0 where another file of the same column says 1.
+            # A csv file may contain 1.0 where another file with the same column contains 1.
             column = replace_pattern(column, WHOLE_FLOAT_PATTERN, r"\1")
         codes, categories = encode(column)
         return Column(name, codes, tuple(categories))
@@ -196,7 +196,7 @@ def feature_column(name: str, column: ArrowColumn, *, categorical: bool, typed: 
 
 
 def to_float32(values: AnyArray) -> Float32Array:
-    """Numbers as float32; those it cannot hold become infinite without a warning."""
+    """Numbers as float32; numbers that are too large become infinite without a warning."""
     with np.errstate(over="ignore"):
         return values.astype(np.float32)
 
@@ -204,7 +204,7 @@ def to_float32(values: AnyArray) -> Float32Array:
 def id_values(name: str, column: ArrowColumn, *, typed: bool) -> AnyArray:
     """Ids as int64 or as a unicode array, each in one row only.
 
-    From csv, ids are whole numbers only if every one of them is written as such: 007 stays text.
+    From csv, ids are integers only if every one of them is written as such: 007 stays text.
     """
     rows_without = column.null_count
     kind = kind_of(column)
@@ -229,7 +229,7 @@ def id_values(name: str, column: ArrowColumn, *, typed: bool) -> AnyArray:
 
 
 def label_values(name: str, column: ArrowColumn, *, typed: bool) -> tuple[Float64Array, tuple[str, ...] | None]:
-    """Labels as float64, and the sorted classes they are codes of if they were text."""
+    """Labels as float64, and the sorted classes that they encode if they were text."""
     kind = kind_of(column)
     if kind in {Kind.BYTES, Kind.OTHER, Kind.TIME}:
         raise _unusable(name, kind)

@@ -1,7 +1,7 @@
-"""Tables that are there without a network: what scikit-learn ships, and a made-up town.
+"""Data sets that need no network: those of scikit-learn, and a synthetic demo data set.
 
-In the town a bank, a shop and a telecom know different things about partly the same people. The bank wants to know who
-will not pay back. What it holds says something; the other two say more.
+In the demo data set a bank, a shop and a telecom have different features of partly the same customers. The bank
+predicts who will default on a loan. Its own features are informative; those of the other two add more.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from veilboost.types import AnyArray, Float64Array
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """What a person wants to know before loading. `parties` is empty for a single table."""
+    """A data set's description. `parties` is empty for a single table."""
 
     name: str
     rows: int
@@ -30,7 +30,7 @@ class DatasetInfo:
     parties: tuple[str, ...] = ()
 
 
-_SCENE = DatasetInfo(
+_DEMO = DatasetInfo(
     "demo",
     6000,
     22,
@@ -40,7 +40,7 @@ _SCENE = DatasetInfo(
 )
 _SCIKIT_LEARN = (
     DatasetInfo("breast_cancer", 569, 30, "binary", "tumours, measured in images of cell nuclei"),
-    DatasetInfo("diabetes", 442, 10, "regression", "progression of diabetes one year after"),
+    DatasetInfo("diabetes", 442, 10, "regression", "progression of diabetes after one year"),
     DatasetInfo("digits", 1797, 61, "multiclass", "handwritten digits, without the pixels that are always empty"),
     DatasetInfo("iris", 150, 4, "multiclass", "three kinds of iris, by their petals and sepals"),
     DatasetInfo("wine", 178, 13, "multiclass", "three growers' wines, by their chemistry"),
@@ -48,8 +48,8 @@ _SCIKIT_LEARN = (
 
 
 def list_datasets() -> list[DatasetInfo]:
-    """What `load_dataset` can load, the demo data set first."""
-    return [_SCENE, *_SCIKIT_LEARN]
+    """The data sets that `load_dataset` can load, the demo data set first."""
+    return [_DEMO, *_SCIKIT_LEARN]
 
 
 def load_dataset(name: str) -> ArrowTable | dict[str, ArrowTable]:
@@ -58,20 +58,20 @@ def load_dataset(name: str) -> ArrowTable | dict[str, ArrowTable]:
     Parameters
     ----------
     name : str
-        A name that `list_datasets` gives.
+        A name from `list_datasets`.
 
     Returns
     -------
     pyarrow.Table or dict of str to pyarrow.Table
-        One table with `id`, the features and `label`; for a set with parties, a table for each party.
+        One table with `id`, the features and `label`; for a data set with parties, a table for each party.
 
     Raises
     ------
     UnknownDataset
-        There is no such set.
+        There is no data set of this name.
     """
-    if name == _SCENE.name:
-        return make_demo_data(_SCENE.rows)
+    if name == _DEMO.name:
+        return make_demo_data(_DEMO.rows)
     if name not in {info.name for info in _SCIKIT_LEARN}:
         raise UnknownDataset(f"there is no data set {name!r}")
     bunch: Any = getattr(importlib.import_module("sklearn.datasets"), f"load_{name}")()
@@ -86,7 +86,7 @@ def load_dataset(name: str) -> ArrowTable | dict[str, ArrowTable]:
 ID = "customer_id"
 LABEL = "default"
 LEAST_CUSTOMERS = 50
-# The share of all customers whom each party knows; about half are known to all three.
+# The share of all customers that each party has; all three have about half of them.
 SHARES = {"bank": 0.85, "shop": 0.8, "telecom": 0.8}
 
 EMPLOYMENT = ("employed", "self-employed", "student", "retired", "unemployed")
@@ -100,14 +100,14 @@ Block = tuple[dict[str, AnyArray], Float64Array]
 
 
 def make_demo_data(customers: int = 6000, random_state: int = 0) -> dict[str, ArrowTable]:
-    """Three parties' tables, the same for the same `random_state`.
+    """The tables of the three parties; the same `random_state` gives the same tables.
 
     Parameters
     ----------
     customers : int
-        People in the town; each party knows most of them, in an order of its own.
+        The number of customers; each party has most of them, in an order of its own.
     random_state : int
-        Seed of everything random.
+        Seed of all random numbers.
 
     Returns
     -------
@@ -125,7 +125,7 @@ def make_demo_data(customers: int = 6000, random_state: int = 0) -> dict[str, Ar
         "telecom": _telecom(rng, customers),
     }
     risk = sum((score for _, score in blocks.values()), start=np.zeros(customers))
-    # Where nothing is unusual about a person, about one in eight defaults.
+    # With no unusual feature, about one customer in eight defaults.
     chance = 1 / (1 + np.exp(-(1.15 * (risk - np.median(risk)) - 2.0)))
     label = (rng.random(customers) < chance).astype(np.int64)
     tables: dict[str, ArrowTable] = {}

@@ -1,6 +1,6 @@
-"""A party's table comes in: one function for every kind of source (files, frames, SQL), by way of one Arrow table.
+"""Load a party's table from any source (files, frames, SQL) through one Arrow table.
 
-Readers' own messages may quote the table, so none of them is shown or chained: `from None`, every time.
+The readers' own error messages may quote the table, so they are never shown or chained: always `from None`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from veilboost.data.schema import (
 from veilboost.data.table import PartyTable
 from veilboost.errors import MissingExtra, MixedTypes, UnknownFormat, UnreadableFile, VeilBoostError
 
-# How pandas writes its index to csv (no name) and to parquet: row numbers, no feature.
+# The names that pandas gives its index in csv (empty) and in parquet. It holds row numbers and is not a feature.
 _INDEX_NAME = re.compile(r"(__index_level_\d+__)?")
 
 
@@ -72,13 +72,13 @@ def load_table(
     features : iterable of str, optional
         Columns to train on, in this order. Unset: every column without another role.
     categorical : iterable of str
-        Features to take as categories although they hold numbers (text always is categories).
+        Features to treat as categories although they are numbers (text is always categorical).
     format : {"parquet", "csv", "arrow", "libsvm"}, optional
-        For a path whose ending does not say.
+        For a path whose suffix does not show the format.
     query : str, optional
         SQL for duckdb.
     rules : SchemaRules
-        What to do with constant and all-missing columns.
+        How to treat constant columns and columns without any value.
 
     Returns
     -------
@@ -88,9 +88,9 @@ def load_table(
     Raises
     ------
     DataError
-        The table is refused; the code says why (VB-1101 to VB-1115).
+        The table is refused; the error code gives the reason (VB-1101 to VB-1115).
     ParameterError
-        The arguments do not go together, or an optional library is not installed.
+        The arguments are incompatible, or an optional library is not installed.
     """
     selection = Selection(
         id, label, weight, None if features is None else _names(features), frozenset(_names(categorical))
@@ -106,7 +106,7 @@ def load_table(
 
 
 def feature_names(names: Iterable[str], selection: Selection) -> tuple[str, ...]:
-    """The features among the columns of a source: those that are named, or all without another role."""
+    """The features among the columns of a source: those that are named, or all columns without another role."""
     if selection.features is not None:
         return selection.features
     taken = set(selection.roles.values())
@@ -155,7 +155,7 @@ _READER_ERRORS = (OSError, ValueError, TypeError, RuntimeError, LookupError, EOF
 class Read:
     """A source's table.
 
-    `typed` is False where types were guessed from text; `label` is set where the format itself has one.
+    `typed` is False if types were inferred from text; `label` is set if the format itself has a label.
     """
 
     table: ArrowTable
@@ -164,7 +164,7 @@ class Read:
 
 
 def read_source(source: object, selection: Selection, format: str | None = None, query: str | None = None) -> Read:
-    """Read a source of any kind; refuses what nothing here reads, what is not there, and SQL without duckdb."""
+    """Read a source of any kind. Raises for unsupported types, missing files, and SQL without duckdb."""
     if query is not None or (isinstance(source, str) and source.startswith(SQL_PREFIX)):
         return Read(_read_sql(source, query, selection))
     if isinstance(source, (str, Path)):
@@ -207,14 +207,14 @@ def _format_of(path: Path) -> str:
         suffixes.pop()
     suffix = suffixes[-1] if suffixes else ""
     if suffix in DATABASES:
-        raise UnknownFormat(f"{str(path)!r} is a database", "say what to read with query='SELECT ...'")
+        raise UnknownFormat(f"{str(path)!r} is a database", "choose what to read with query='SELECT ...'")
     if suffix not in FORMATS:
-        raise UnknownFormat(f"{str(path)!r} has no ending that names a format", "name it with format=, such as 'csv'")
+        raise UnknownFormat(f"{str(path)!r} has no suffix that shows its format", "name it with format=, such as 'csv'")
     return FORMATS[suffix]
 
 
 def _hint(error: Exception) -> str:
-    """The part of a reader's message that is about form and not about content."""
+    """The part of a reader's message that describes the form and not the content."""
     found = re.search(r"Expected (\d+) columns, got (\d+)", str(error))
     return f" (a line has {found[2]} where the header has {found[1]} columns)" if found else ""
 
@@ -226,7 +226,7 @@ def _read_parquet(path: Path, selection: Selection) -> Read:
         raise UnreadableFile(f"there is no .parquet file in {str(path)!r}")
     tables: list[Any] = []
     for file in files:
-        # File by file: the reader of folders drops columns that the first file does not have.
+        # File by file: the folder reader drops columns that the first file does not have.
         with parquet.ParquetFile(file) as opened:
             check_names(opened.schema_arrow.names)
             names = selection.choose(opened.schema_arrow.names)
@@ -257,14 +257,14 @@ def _read_arrow(path: Path, selection: Selection) -> Read:
     with pa.OSFile(str(path)) as file:
         try:
             table = ipc.open_file(file).read_all()
-        except pa.ArrowInvalid:  # not the file format; the streaming format has the same endings
+        except pa.ArrowInvalid:  # not the file format; the streaming format has the same suffixes
             file.seek(0)
             table = ipc.open_stream(file).read_all()
     return Read(_chosen(table, selection))
 
 
 def _read_libsvm(path: Path, selection: Selection) -> Read:
-    """Column k of the file is named f<k>, as the file numbers it; what a row does not mention is 0."""
+    """Column k of the file is named f<k>, as numbered in the file; entries that a row does not list are 0."""
     load: Any = importlib.import_module("sklearn.datasets").load_svmlight_file
     # zero_based=True keeps the file's own numbers: guessing would shift columns between two files.
     matrix, label = load(str(path), zero_based=True)
@@ -274,8 +274,8 @@ def _read_libsvm(path: Path, selection: Selection) -> Read:
     numbers = list(range(first, width))
     if selection.features is not None:
         # A named column beyond the file's last is all zeros: a file of few rows may not mention it.
-        asked = (re.fullmatch(r"f(0|[1-9][0-9]{0,8})", name) for name in selection.features)
-        numbers = [int(found[1]) for found in asked if found]
+        requested = (re.fullmatch(r"f(0|[1-9][0-9]{0,8})", name) for name in selection.features)
+        numbers = [int(found[1]) for found in requested if found]
     columns: dict[str, Any] = {LIBSVM_LABEL: np.asarray(label, dtype=np.float64)}
     for number in numbers:
         dense = matrix[:, number].toarray().ravel() if number < width else np.zeros(len(label))
@@ -311,7 +311,7 @@ def _read_sql(source: object, query: str | None, selection: Selection) -> ArrowT
     except duckdb.Error as error:
         raise UnreadableFile(f"the SQL query failed{_sql_hint(error)}", "try it in duckdb first") from None
     if table is None:
-        raise UnreadableFile("the SQL query gives no table", "give one SELECT")
+        raise UnreadableFile("the SQL query returns no table", "give one SELECT")
     return _chosen(table, selection)
 
 
@@ -331,9 +331,9 @@ _REFUSALS = (ValueError, TypeError, OverflowError, NotImplementedError)
 
 
 def from_pandas(frame: Any, selection: Selection) -> ArrowTable:
-    """A pandas frame's chosen columns; the index is left behind.
+    """The selected columns of a pandas frame, without the index.
 
-    Columns of mixed Python objects are refused, unless declared categorical: then each value is printed.
+    Columns of mixed Python objects are refused, unless they are declared categorical: then each value becomes text.
     """
     pa = pyarrow()
     names = [str(name) for name in frame.columns]
@@ -345,7 +345,7 @@ def from_pandas(frame: Any, selection: Selection) -> ArrowTable:
         try:
             arrays[name] = pa.array(series, from_pandas=True)
         except _REFUSALS:
-            # Not chained: the reason quotes the value it stumbled over.
+            # Not chained: the reason quotes the value that failed.
             if name not in selection.categorical:
                 raise mixed(name, name in selection.roles.values()) from None
             arrays[name] = pa.array(_print_each(series), pa.large_string())
@@ -353,7 +353,7 @@ def from_pandas(frame: Any, selection: Selection) -> ArrowTable:
 
 
 def from_polars(frame: Any, selection: Selection) -> ArrowTable:
-    """A polars frame's (or lazy frame's) chosen columns."""
+    """The selected columns of a polars frame or lazy frame."""
     lazy = frame.lazy()
     chosen = lazy.select(selection.choose(lazy.collect_schema().names())).collect()
     return cast(ArrowTable, chosen.to_arrow())

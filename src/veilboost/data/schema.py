@@ -1,6 +1,6 @@
-"""Which columns of a source are wanted, and the checks at the door.
+"""The selection of columns of a source, and input validation.
 
-Every refusal has its code, names the column and counts, and shows no value.
+Every error has a code, names the column and reports counts, but never shows a value.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ MOST_INFERRED_CLASSES = 100
 
 @dataclass(frozen=True)
 class SchemaRules:
-    """What to do with columns that cannot split anything.
+    """How to treat columns that cannot split anything.
 
     Parameters
     ----------
     constant : {"error", "drop", "keep"}
-        For columns with one value in every row and for columns with no value at all. Training wants "error"
-        or "drop"; prediction wants "keep", because a few rows may well agree.
+        For columns with one value in every row and for columns without any value. Use "error" or "drop" for
+        training and "keep" for prediction, where a few rows may well have equal values.
     """
 
     constant: Literal["error", "drop", "keep"] = "error"
@@ -64,17 +64,17 @@ def _labels_are(number: int) -> str:
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Refuse a table in which two columns have one name."""
+    """Refuse a table in which two columns have the same name."""
     first: dict[str, int] = {}
     for position, name in enumerate(names, start=1):
         if name in first:
-            # By position: without a header line, the names of a csv file are its first person's values.
+            # By position: without a header line, the names of a csv file are the values of its first record.
             raise DuplicateColumns(f"columns {first[name]} and {position} have the same name")
         first[name] = position
 
 
 def check_roles(selection: Selection) -> None:
-    """Refuse columns that were asked to be two things at once."""
+    """Refuse columns that have two roles."""
     role_of: dict[str, str] = {}
     for role, name in selection.roles.items():
         if name in role_of:
@@ -95,7 +95,7 @@ def check_roles(selection: Selection) -> None:
 
 
 def check_present(names: Sequence[str], selection: Selection) -> None:
-    """Refuse to go on without a column that was named."""
+    """Refuse a selection that names a missing column."""
     there = set(names)
     if selection.label is not None and selection.label not in there:
         raise MissingLabel(f"there is no label column {selection.label!r}")
@@ -108,7 +108,7 @@ def check_present(names: Sequence[str], selection: Selection) -> None:
 
 
 def check_size(rows: int, features: int, has_label: bool) -> None:
-    """Refuse a table that holds nobody or, without a label, nothing about them."""
+    """Refuse a table without rows, or without both a label and features."""
     if rows == 0:
         raise EmptyTable("the table has no rows")
     if features == 0 and not has_label:
@@ -116,20 +116,20 @@ def check_size(rows: int, features: int, has_label: bool) -> None:
 
 
 def check_ids(ids: AnyArray, name: str) -> None:
-    """Refuse ids that stand for more than one row."""
+    """Refuse ids that repeat."""
     repeats = len(ids) - len(np.unique(ids))
     if repeats:
         raise DuplicateIds(f"id column {name!r} repeats an id in {count(repeats, 'row')}")
 
 
 def mixed(name: str, has_role: bool) -> MixedTypes:
-    """The refusal of a column of numbers and text; one with a role cannot be declared categorical."""
+    """The error for a column of numbers and text; a column with a role cannot be declared categorical."""
     fix = "make the column all numbers or all text" if has_role else None
     return MixedTypes(f"column {name!r} mixes kinds of values, such as numbers and text", fix)
 
 
 def check_finite(values: AnyArray, name: str) -> None:
-    """Refuse infinite numbers, among them those that only float32 cannot hold."""
+    """Refuse infinite numbers, including numbers that are too large for float32."""
     infinite = int(np.isinf(values).sum())
     if infinite:
         raise InfiniteValues(f"column {name!r} is infinite, or too large for float32, in {count(infinite, 'row')}")
@@ -152,9 +152,9 @@ def check_weight(weight: Float64Array, name: str) -> None:
 
 
 def check_columns(columns: Iterable[Column], rules: SchemaRules = STRICT) -> tuple[Column, ...]:
-    """The columns that may stay, or an error, as the rules say.
+    """The columns to keep, or an error, according to the rules.
 
-    One value and some missing is not constant: present against missing is a split.
+    A column with one value and some missing values is not constant: present against missing is a split.
     """
     kept: list[Column] = []
     for column in columns:
@@ -172,17 +172,17 @@ def _fault(column: Column) -> ConstantColumn | EmptyColumn | None:
     rows = len(values)
     if missing.all():
         return EmptyColumn(f"column {column.name!r} is missing in all of {count(rows, 'row')}")
-    # A single row says nothing about whether its columns vary.
+    # A single row cannot show whether a column varies.
     if rows > 1 and bool((values == values[0]).all()):
         return ConstantColumn(f"column {column.name!r} has the same value in all of {count(rows, 'row')}")
     return None
 
 
 def infer_objective(label: Float64Array, classes: tuple[str, ...] | None = None) -> str:
-    """Guess what labels ask for; they are codes of `classes` if they were text.
+    """Infer the objective from the labels, which are codes of `classes` if they were text.
 
-    "binary" for the two values 0 and 1 or for up to two text classes, "multiclass" for more text classes or for whole
-    numbers 0..K-1 with 3 to 100 classes, every one present, otherwise "regression".
+    "binary" for the two values 0 and 1 or for up to two text classes, "multiclass" for more text classes or for
+    integers 0..K-1 with 3 to 100 classes, every one present, otherwise "regression".
     """
     if classes is not None:
         return "multiclass" if len(classes) > 2 else "binary"
@@ -194,10 +194,10 @@ def infer_objective(label: Float64Array, classes: tuple[str, ...] | None = None)
 
 
 def check_labels(label: Float64Array, objective: str, classes: tuple[str, ...] | None = None) -> None:
-    """Refuse labels that the objective cannot learn; they are codes of `classes` if they were text.
+    """Refuse labels that do not fit the objective; they are codes of `classes` if they were text.
 
     Binary labels are exactly 0 and 1; multiclass labels are 0..K-1 with every class present; a Poisson label is not
-    negative; no label is missing or infinite. "auto" checks against what `infer_objective` says.
+    negative; no label is missing or infinite. "auto" checks against the result of `infer_objective`.
     """
     if objective not in OBJECTIVES:
         raise InvalidParameter(f"objective={objective!r} is not one of {', '.join(OBJECTIVES)}")
@@ -243,7 +243,7 @@ def _check_multiclass(label: Float64Array, classes: tuple[str, ...] | None) -> N
     if present < 2:
         raise LabelOutOfRange("every label is of the same class", "give rows of two or more classes")
     if present != expected:
-        # The expected number would show the largest label, so only what is there is counted.
+        # The expected number would reveal the largest label, so only the present classes are counted.
         raise LabelOutOfRange(
             f"the labels hold {present} classes, which are not 0, 1, ..., {present - 1}",
             "number the classes 0, 1, ... without gaps, or give them as text",
@@ -252,7 +252,7 @@ def _check_multiclass(label: Float64Array, classes: tuple[str, ...] | None) -> N
 
 @dataclass(frozen=True)
 class Selection:
-    """The caller's names. `features` is None for every column without another role."""
+    """The columns that the caller selects. `features` is None for every column without another role."""
 
     id: str | None = None
     label: str | None = None
@@ -262,17 +262,17 @@ class Selection:
 
     @property
     def roles(self) -> dict[str, str]:
-        """Role to column name, for those that are named."""
+        """Role to column name, for the roles that are set."""
         named = {"id": self.id, "label": self.label, "weight": self.weight}
         return {role: name for role, name in named.items() if name is not None}
 
     @property
     def spelled(self) -> frozenset[str]:
-        """Columns whose spelling matters where types are only guessed (csv): ids and declared categories."""
+        """Columns that must be read as text where types are inferred (csv): ids and declared categories."""
         return self.categorical if self.id is None else self.categorical | {self.id}
 
     def choose(self, names: Sequence[str]) -> list[str]:
-        """The wanted ones among the names of a source, so that nothing else need be read."""
+        """The selected names among those of a source, so that only these are read."""
         if self.features is None:
             return list(names)
         wanted = {*self.features, *self.roles.values()}

@@ -10,14 +10,14 @@ import numpy as np
 from veilboost.errors import MissingColumn, MixedTypes
 from veilboost.types import AnyArray, BoolArray, Column, Float64Array, Int32Array, Int64Array
 
-_AT_ONCE = 1 << 20  # rows for which numbers are drawn
+_AT_ONCE = 1 << 20  # rows for which random numbers are drawn at a time
 
 
 @dataclass(frozen=True)
 class PartyTable:
     """Rows in the order of `ids`; `ids` is an int64 or a unicode array without duplicates.
 
-    A label of text becomes codes 0, 1, ... into `label_classes`, which is sorted; otherwise `label_classes`
+    Text labels become codes 0, 1, ... into the sorted `label_classes`; otherwise `label_classes`
     is None.
     """
 
@@ -36,7 +36,7 @@ class PartyTable:
         return tuple(column.name for column in self.columns)
 
     def mapped(self, function: Callable[[AnyArray], AnyArray]) -> PartyTable:
-        """The table whose arrays are what the function makes of these."""
+        """The table with the function applied to every array."""
         return replace(
             self,
             ids=function(self.ids),
@@ -46,7 +46,7 @@ class PartyTable:
         )
 
     def take(self, rows: AnyArray) -> PartyTable:
-        """The table of these rows (positions or a mask), in this order."""
+        """These rows (positions or a mask), in this order."""
         return self.mapped(lambda values: values[rows])
 
     def select(self, names: Sequence[str]) -> PartyTable:
@@ -58,7 +58,7 @@ class PartyTable:
         return replace(self, columns=tuple(by_name[name] for name in names))
 
     def followed_by(self, other: PartyTable) -> PartyTable:
-        """These rows, then those of another table with the same columns; rows are numbered anew."""
+        """These rows, then those of another table with the same columns; rows are renumbered."""
         other = other.select(self.names)
         columns = tuple(_concatenate(a, b) for a, b in zip(self.columns, other.columns, strict=True))
         label = weight = None
@@ -72,7 +72,7 @@ class PartyTable:
         return replace(self, label=None, label_classes=None, weight=None)
 
     def sorted_by_id(self) -> PartyTable:
-        """The canonical row order: nothing that follows depends on how the rows came in."""
+        """The table in canonical row order, so that results do not depend on the order of the source."""
         order = id_order(self.ids)
         if np.array_equal(order, np.arange(len(order))):
             return self
@@ -80,9 +80,9 @@ class PartyTable:
 
 
 def id_order(ids: AnyArray) -> Int64Array:
-    """The canonical order of ids: shorter texts first, equal lengths as text; numbers count as their digits.
+    """The canonical order of ids: shorter texts first, equal lengths as text; numbers are ordered as their digits.
 
-    So a number and its text stand at the same place, and numbers that are not negative stand by size.
+    So a number and its text have the same position, and numbers that are not negative are ordered by size.
     """
     if ids.dtype.kind == "i" and not (ids < 0).any():
         return np.argsort(ids, kind="stable")
@@ -100,21 +100,21 @@ def _concatenate(first: Column, second: Column) -> Column:
     codes: list[Int32Array] = []
     for column, categories in ((first, first.categories), (second, second.categories)):
         table = np.array([code[category] for category in categories] + [-1], dtype=np.int32)
-        codes.append(table[column.values])  # the last entry serves the missing code -1
+        codes.append(table[column.values])  # the last entry maps the missing code -1
     return Column(first.name, np.concatenate(codes), known)
 
 
-def drawn_rows(ids: AnyArray, share: float, seed: int) -> BoolArray:
-    """About this share of the rows, for validation: drawn by their ids, so that their order does not matter."""
+def drawn_rows(ids: AnyArray, share: float, random_state: int) -> BoolArray:
+    """Sample about this share of the rows for validation, by id, so that the row order does not matter."""
     found = np.zeros(len(ids), dtype=np.bool_)
-    found[id_order(ids)[drawn_places(len(ids), share, seed)]] = True
+    found[id_order(ids)[drawn_places(len(ids), share, random_state)]] = True
     return found
 
 
-def drawn_places(rows: int, share: float, seed: int) -> BoolArray:
-    """The same draw for rows that stand in an order of their own."""
+def drawn_places(rows: int, share: float, random_state: int) -> BoolArray:
+    """The same sample for rows in canonical order."""
     drawn = np.empty(rows, dtype=np.bool_)
-    random = np.random.Generator(np.random.PCG64((seed, 1)))
+    random = np.random.Generator(np.random.PCG64((random_state, 1)))
     for first in range(0, rows, _AT_ONCE):
         part = drawn[first : first + _AT_ONCE]
         part[:] = random.random(len(part)) < share

@@ -1,1 +1,1 @@
-"""Where a party's own arithmetic runs: in this process, or over shards of rows on many machines."""
+"""Execution engines: they run a party's own computation in this process, or over shards of rows on many machines."""

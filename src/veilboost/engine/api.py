@@ -1,4 +1,4 @@
-"""What an engine is, and engines by name: it makes a party's columns and label rows, and they do the rest."""
+"""The engine interface, and engines by name. An engine builds a party's columns and label rows."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from veilboost.types import BoolArray, Column, Float64Array
 
 
 class Engine:
-    """Where a party's rows are, and who computes with them: here this process and its threads."""
+    """Where a party's rows lie and which processes compute with them. This base class: this process and its threads."""
 
     def __init__(self, name: str = "local") -> None:
         self.name = name
 
     @property
     def workers(self) -> int:
-        """How many processes have really computed so far."""
+        """The number of processes that have computed so far."""
         return 1
 
     def columns(
@@ -37,7 +37,7 @@ class Engine:
         threads: int,
         propose: CutProposal | None = None,
     ) -> ColumnBlock:
-        """The columns binned; cuts are proposed from rows that are not held out, quantiles count `weights`."""
+        """Bin the columns. Cuts are proposed from rows that are not held out; quantiles use `weights`."""
         fit_rows = None if held_out is None else np.flatnonzero(~held_out).astype(np.int32)
         return ColumnBlock.build(columns, rows, config, weights, fit_rows, threads, propose)
 
@@ -54,7 +54,7 @@ LOCAL = Engine()
 def check_job(
     engine: str, protocol: str, engines: Sequence[str], config: TrainingConfig, custom_loss: bool = False
 ) -> None:
-    """Refuse at the door what cannot run on an engine; `engines` are those that the protocol runs on."""
+    """Refuse, during validation, jobs that cannot run on an engine; `engines` are those that the protocol supports."""
     name = engine.partition(":")[0]
     if name == LOCAL.name:
         return
@@ -63,12 +63,12 @@ def check_job(
     refused = {
         "cuts proposed at every node (proposal = local)": config.proposal == "local",
         "one-side sampling (sampling = goss)": config.sampling == "goss",
-        "an objective of your own": custom_loss,
+        "a custom objective": custom_loss,
     }
     for what, asked in refused.items():
         if asked:
             raise UnsupportedCombination(
-                f"{what} looks at all rows at once, which the engine {name} does not", "use the engine local"
+                f"{what} needs all rows at once, which the engine {name} does not support", "use the engine local"
             )
 
 
@@ -80,29 +80,29 @@ def _controller() -> Any:
 
 
 def blas_threads(count: int) -> AbstractContextManager[None]:
-    """Within it, NumPy's matrix routines take at most so many threads: by themselves they take every core there is."""
+    """Limit NumPy's matrix routines to `count` threads within the context; by default they use every core."""
     return cast(AbstractContextManager[None], _controller().limit(limits=count, user_api="blas"))
 
 
-# --- engines by name, as settings and command lines give them ------------------------------------------------------
+# --- engines by name, as settings and command lines specify them ---------------------------------------------------
 
 
-HELP = "local, disk or disk:FOLDER (rows in files), ray (workers here) or ray://HOST:PORT (a cluster that runs)"
+HELP = "local, disk or disk:FOLDER (rows in files), ray (local workers) or ray://HOST:PORT (a running cluster)"
 
 
 def check_engine(name: str, workers: int | None) -> None:
-    """Refuse what names no engine, before anything is started."""
+    """Refuse invalid engine names and worker counts, before anything is started."""
     if name not in {"local", "disk", "ray"} and not name.startswith(("ray://", "disk:")):
         raise InvalidParameter(f"there is no engine {name!r}", f"use {HELP}")
     if workers is not None and workers < 1:
         raise InvalidParameter(f"workers={workers} is less than 1")
     if workers is not None and not name.startswith("ray"):
-        raise UnsupportedCombination(f"the engine {name} has no workers", "set threads, or use the engine ray")
+        raise UnsupportedCombination(f"the engine {name} has no workers", "set n_jobs, or use the engine ray")
 
 
 @contextmanager
 def open_engine(name: str = "local", workers: int | None = None) -> Generator[Engine]:
-    """The engine of this name, closed in the end. `workers` are as many as there are cores where it is None."""
+    """Open the engine of this name and close it at the end. `workers` defaults to the number of cores."""
     check_engine(name, workers)
     if name == "local":
         yield LOCAL
@@ -116,7 +116,7 @@ def open_engine(name: str = "local", workers: int | None = None) -> Generator[En
 
 @cache
 def lasting_engine(name: str, workers: int | None) -> Engine:
-    """The engine that all jobs of this process share, until it ends."""
+    """The engine that all jobs of this process share, for its lifetime."""
     check_engine(name, workers)
     return LOCAL if name == LOCAL.name else _sharded(name, workers)
 

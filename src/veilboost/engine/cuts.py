@@ -1,9 +1,9 @@
-"""The cuts of columns that lie in shards: those of the whole columns, found by counting.
+"""The cuts of columns that lie in shards: the same cuts as those of whole columns, found by counting.
 
-Every shard sorts its own rows once and keeps them where they are. The rule for quantiles asks what stands at some
-ranks of the whole column; the driver finds it by asking the shards how many of their values are not above certain
-others, closer and closer, and adding up. So no process holds more of a column than a shard, the driver holds counts,
-and the cuts are the same bytes as on one machine, because both ask one rule and all of it is whole numbers.
+Every shard sorts its own rows once and keeps them. The quantile rule needs the values at certain ranks of the whole
+column. The driver finds them by bisection: it asks the shards how many of their values do not exceed certain keys and
+adds the counts. No process holds more of a column than a shard, and the driver holds only counts. The cuts are
+byte-identical to those of one machine, because both use the same rule on integers.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from veilboost.engine.shards import ShardedArray, Shards
 from veilboost.fixedpoint import to_ordered
 from veilboost.types import AnyArray, BoolArray, Float32Array, Float64Array, Int64Array, UInt32Array
 
-FEW_ROWS = 1 << 18  # a column of so many is seen whole by one worker: quicker than counting
-COLUMNS_AT_ONCE = 4  # whose sorted values are in the store at one time, beside the columns themselves
-POINTS = 1 << 15  # how many values the shards count against at a time, for each column
+FEW_ROWS = 1 << 18  # one worker reads a whole column of at most this many rows: faster than counting
+COLUMNS_AT_ONCE = 4  # columns whose sorted values are in the store at a time, in addition to the columns
+POINTS = 1 << 15  # keys per column that the shards count against at a time
 
 
 def cuts_in_shards(
@@ -31,11 +31,11 @@ def cuts_in_shards(
     weights: ShardedArray | None,
     held_out: ShardedArray | None,
 ) -> list[Float32Array]:
-    """As `propose_cuts` of every column, from the rows that are not held out."""
+    """`propose_cuts` of every column, from the rows that are not held out."""
     if not columns:
         return []
     shards = columns[0].shards
-    # Weights are no whole numbers: sums of them would depend on the shards.
+    # Weights are not integers: sums of them would depend on the shards.
     if shards.rows <= FEW_ROWS or (weights is not None and config.binning == "quantile"):
         return _by_one_worker(shards, columns, config, weights, held_out)
     if config.binning == "width":
@@ -55,7 +55,7 @@ def cuts_in_shards(
 def _by_counting(
     shards: Shards, columns: Sequence[ShardedArray], held_out: ShardedArray | None, max_bin: int
 ) -> list[Float32Array]:
-    """A few columns side by side: every round of questions is one piece of work per shard."""
+    """Several columns at once: every round of counting is one task per shard."""
     runs = shards.each(sorted_keys, held_out, *columns)
 
     def count(asked: Sequence[UInt32Array]) -> Sequence[Int64Array]:
@@ -76,12 +76,12 @@ def _by_one_worker(
     held_out: ShardedArray | None,
 ) -> list[Float32Array]:
     beside = [*(weights.parts if weights is not None else ()), *(held_out.parts if held_out is not None else ())]
-    told = config, len(shards), weights is not None, held_out is not None
-    return shards.pool.get([shards.pool.call(cuts_of_whole, *told, *each.parts, *beside) for each in columns])
+    settings = config, len(shards), weights is not None, held_out is not None
+    return shards.pool.get([shards.pool.call(cuts_of_whole, *settings, *each.parts, *beside) for each in columns])
 
 
 def fit_column(column: ShardedArray, held_out: ShardedArray | None) -> AnyArray:
-    """The rows of a column that are fit on, in their shards."""
+    """The training rows of a column, in their shards."""
     if held_out is None:
         return column.copy()
     parts = column.shards.each(fit_values, held_out, column)
@@ -89,11 +89,11 @@ def fit_column(column: ShardedArray, held_out: ShardedArray | None) -> AnyArray:
     return column.shards.array(parts, (rows,), column.dtype)
 
 
-# --- pieces of work -------------------------------------------------------------------------------------------------
+# --- tasks ----------------------------------------------------------------------------------------------------------
 
 
 def missing_in(*columns: Float32Array) -> BoolArray:
-    """Whether a value is missing, for every column."""
+    """Whether any value is missing, for every column."""
     return np.array([np.isnan(values).any() for values in columns])
 
 
@@ -102,7 +102,7 @@ def fit_values(held_out: BoolArray | None, values: Float32Array) -> Float32Array
 
 
 def sorted_keys(held_out: BoolArray | None, *columns: Float32Array) -> list[UInt32Array]:
-    """A shard's values that are there and fit on, sorted, column by column."""
+    """A shard's present values in training rows, sorted, column by column."""
     found: list[UInt32Array] = []
     for values in columns:
         own = fit_values(held_out, values)
@@ -113,12 +113,12 @@ def sorted_keys(held_out: BoolArray | None, *columns: Float32Array) -> list[UInt
 
 
 def counted(asked: Sequence[UInt32Array], runs: Sequence[UInt32Array]) -> Int64Array:
-    """How many of a run are not above each of the keys asked for it; run after run."""
+    """How many values of each run do not exceed each of its keys, run after run."""
     return np.concatenate([run.searchsorted(keys, side="right") for keys, run in zip(asked, runs, strict=True)])
 
 
 def ends_of(held_out: BoolArray | None, *columns: Float32Array) -> Float64Array:
-    """The least value and the least of all negated ones, for every column; infinite where there is none."""
+    """The minimum and the minimum of the negated values, for every column; infinite if there is no value."""
     ends = np.full((len(columns), 2), np.inf)
     for own, values in zip(ends, columns, strict=True):
         fit = fit_values(held_out, values)
@@ -132,7 +132,7 @@ def least(*parts: Float64Array) -> Float64Array:
 
 
 def cuts_of_whole(config: TrainingConfig, shards: int, weighted: bool, masked: bool, *parts: AnyArray) -> Float32Array:
-    """`parts` are the column in all shards, then where there are such the weights, then the masks of rows held out."""
+    """`parts` are the column in all shards, then, if there are any, the weights, then the masks of held-out rows."""
     values = np.concatenate(parts[:shards])
     weights = np.concatenate(parts[shards : 2 * shards]) if weighted else None
     if masked:

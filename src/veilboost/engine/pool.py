@@ -1,8 +1,8 @@
-"""Who runs pieces of work: a pool keeps values, and calls pure functions of them, here, on disk or on Ray.
+"""Pools: they store values and call pure functions of them, in this process, on disk or on Ray.
 
-In Ray's store values are objects, and pieces of work are tasks that go where their objects are. A task whose worker
-dies runs again, and an object that is lost with its machine is made again from the tasks that made it; both are Ray's
-own doing, and neither changes a result, because tasks are pure.
+In Ray's store values are objects, and calls are tasks that run where their objects are. Ray repeats a task whose worker
+dies, and recomputes an object that is lost with its machine from the tasks that made it. Neither changes a result,
+because tasks are pure.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ import numpy as np
 from veilboost.errors import MissingExtra, UnreadableFile, WorkersLost
 from veilboost.types import AnyArray
 
-Ref: TypeAlias = Any  # a value that a pool keeps; what it is, is the pool's own affair
-FAN_IN = 4  # how many partial results one piece of work puts together
+Ref: TypeAlias = Any  # a reference to a value in a pool; its type depends on the pool
+FAN_IN = 4  # partial results that one task combines
 
 
 class Pool:
-    """Calls at once, in this process. Functions are pure and their arguments immutable, so others may run one twice."""
+    """Calls functions at once, in this process. They are pure and arguments immutable, so others may run one twice."""
 
     def put(self, value: Any) -> Ref:
         return self._kept(value)
 
     def get(self, refs: Sequence[Ref]) -> list[Any]:
-        """The values, in order. Raises what the work that makes them raised."""
+        """The values, in order. Raises the exception of the task that computes them, if it failed."""
         return list(refs)
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Ref:
-        """Run a function of the `veilboost` package soon; arguments that are refs are handed over as values."""
+        """Schedule a function of the `veilboost` package; arguments that are references are passed as values."""
         return self._kept(function(*arguments))
 
     def call_for(self, count: int, function: Callable[..., Any], *arguments: Any) -> list[Ref]:
-        """The same for a function that returns so many values."""
+        """The same for a function that returns `count` values."""
         return [self._kept(value) for value in function(*arguments)]
 
     @property
     def workers(self) -> int:
-        """How many processes have really done work."""
+        """The number of processes that have run tasks."""
         return 1
 
     def close(self) -> None:
@@ -57,7 +57,7 @@ class Pool:
 
 
 def reduced(pool: Pool, function: Callable[..., Any], refs: Sequence[Ref]) -> Any:
-    """The value of an associative function of many arguments, a few at a time, as a tree."""
+    """Reduce many values with an associative function, a few at a time, as a tree."""
     while len(refs) > 1:
         refs = [
             pool.call(function, *refs[at : at + FAN_IN]) if at + 1 < len(refs) else refs[at]
@@ -70,16 +70,16 @@ LEAST_BYTES = 1 << 16  # smaller arrays are not worth a file
 
 
 class DiskPool(Pool):
-    """Keeps arrays in files of `folder`, which have no names and go when nobody looks at them any more.
+    """Stores arrays in unnamed files in `folder`, which are deleted when the arrays are no longer used.
 
-    They are seen through memory maps: the system brings in what is looked at and drops it when memory is short, so rows
-    are bounded by the disk.
+    Arrays are memory-mapped: the system loads pages on access and drops them when memory is short, so the number of
+    rows is bounded by the disk.
     """
 
     def __init__(self, folder: str | Path | None = None) -> None:
         self._folder = None if folder is None else str(folder)
         if folder is not None and not Path(folder).is_dir():
-            raise UnreadableFile(f"there is no folder {self._folder!r} to keep rows in", "make it, or name another")
+            raise UnreadableFile(f"there is no folder {self._folder!r} to store rows in", "make it, or name another")
 
     def _kept(self, value: Any) -> Any:
         """The same value with its large arrays in files."""
@@ -104,26 +104,26 @@ class DiskPool(Pool):
         return mapped.view(np.ndarray)
 
 
-RETRIES = 4  # of a task whose worker died
-LOOK_EVERY = 64  # calls after which it is seen who has worked: what nobody asked for yet is kept, with all its inputs
+RETRIES = 4  # retries of a task whose worker died
+LOOK_EVERY = 64  # calls between checks of which workers ran: pending results are kept in memory with all their inputs
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DISABLE_IMPORT_WARNING": "1", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
-# On one machine nothing is lost with another, so how objects were made need not be known for long; and nobody looks at
-# the history of tasks. Both would grow in the driver with shards and trees.
-_FORGETFUL = {"max_lineage_bytes": 1_000_000, "task_events_report_interval_ms": 0}
+# On one machine no object is lost with another machine, so a short lineage suffices, and the history of tasks is not
+# used. Both would grow in the driver with shards and trees.
+_SHORT_HISTORY = {"max_lineage_bytes": 1_000_000, "task_events_report_interval_ms": 0}
 
 
-def run_and_tell(function: Callable[..., Any], *arguments: Any) -> Any:
-    """A piece of work, and which process did it."""
+def run_with_worker(function: Callable[..., Any], *arguments: Any) -> Any:
+    """The result of a task, and the process that ran it."""
     value = function(*arguments)
     return value, f"{os.uname().nodename}:{os.getpid()}"
 
 
-def run_all_and_tell(function: Callable[..., Any], *arguments: Any) -> Any:
+def run_all_with_worker(function: Callable[..., Any], *arguments: Any) -> Any:
     return (*function(*arguments), f"{os.uname().nodename}:{os.getpid()}")
 
 
 class RayPool(Pool):
-    """A cluster: one of this machine's own with so many workers, or one that runs already at `address`."""
+    """A Ray cluster: a local one with `workers` workers, or a running one at `address`."""
 
     def __init__(self, workers: int | None, address: str | None = None) -> None:
         for name, value in _QUIET.items():
@@ -138,16 +138,18 @@ class RayPool(Pool):
             try:
                 if address is None:
                     cores = workers or len(os.sched_getaffinity(0))
-                    self._ray.init("local", num_cpus=cores, include_dashboard=False, _system_config=_FORGETFUL, **quiet)
+                    self._ray.init(
+                        "local", num_cpus=cores, include_dashboard=False, _system_config=_SHORT_HISTORY, **quiet
+                    )
                 else:
                     self._ray.init(address=address, **quiet)
             except (ConnectionError, RuntimeError, ValueError) as error:
                 raise WorkersLost(f"the Ray cluster could not be reached or started ({type(error).__name__})") from None
         self.size: int = workers or int(self._ray.cluster_resources().get("CPU", 1))
-        self._run = self._ray.remote(run_and_tell)
-        self._run_all = self._ray.remote(run_all_and_tell)
+        self._run = self._ray.remote(run_with_worker)
+        self._run_all = self._ray.remote(run_all_with_worker)
         self._lock = threading.Lock()
-        self._tellers: list[Ref] = []
+        self._worker_refs: list[Ref] = []
         self._look_at = LOOK_EVERY
         self._seen: set[str] = set()
 
@@ -161,17 +163,17 @@ class RayPool(Pool):
         except errors.RayTaskError as error:
             raise (error.cause if isinstance(error.cause, Exception) else error) from None
         except errors.RayError as error:
-            raise WorkersLost(f"work was lost with its workers ({type(error).__name__})") from None
+            raise WorkersLost(f"tasks were lost with their workers ({type(error).__name__})") from None
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Ref:
-        value, teller = self._run.options(num_returns=2, max_retries=RETRIES).remote(function, *arguments)
-        self._note(teller)
+        value, worker = self._run.options(num_returns=2, max_retries=RETRIES).remote(function, *arguments)
+        self._note(worker)
         return value
 
     def call_for(self, count: int, function: Callable[..., Any], *arguments: Any) -> list[Ref]:
         task = self._run_all.options(num_returns=count + 1, max_retries=RETRIES)
-        *values, teller = task.remote(function, *arguments)
-        self._note(teller)
+        *values, worker = task.remote(function, *arguments)
+        self._note(worker)
         return values
 
     @property
@@ -183,24 +185,24 @@ class RayPool(Pool):
         if self._started:
             self._ray.shutdown()
 
-    def _note(self, teller: Ref) -> None:
+    def _note(self, worker: Ref) -> None:
         with self._lock:  # parties that share a process share its engine
-            self._tellers.append(teller)
-            if len(self._tellers) < self._look_at:
+            self._worker_refs.append(worker)
+            if len(self._worker_refs) < self._look_at:
                 return
-            asked, self._tellers = self._tellers, []
-        done, rest = self._ray.wait(asked, num_returns=len(asked), timeout=0)
-        self._hear(done)
+            pending, self._worker_refs = self._worker_refs, []
+        done, rest = self._ray.wait(pending, num_returns=len(pending), timeout=0)
+        self._record(done)
         with self._lock:
-            self._tellers += rest
-            self._look_at = len(self._tellers) + LOOK_EVERY
+            self._worker_refs += rest
+            self._look_at = len(self._worker_refs) + LOOK_EVERY
 
     def _look(self) -> None:
         with self._lock:
-            asked, self._tellers = self._tellers, []
-        self._hear(asked)
+            pending, self._worker_refs = self._worker_refs, []
+        self._record(pending)
 
-    def _hear(self, tellers: Sequence[Ref]) -> None:
-        for teller in tellers:
-            with contextlib.suppress(Exception):  # work that failed: whoever asks for its value hears why
-                self._seen.add(self.get([teller])[0])
+    def _record(self, workers: Sequence[Ref]) -> None:
+        for worker in workers:
+            with contextlib.suppress(Exception):  # a failed task: reading its value raises the reason
+                self._seen.add(self.get([worker])[0])

@@ -1,4 +1,4 @@
-"""Rows grouped by node, where the rows lie in shards: the driver knows how many of them each shard has.
+"""Rows grouped by node, where the rows lie in shards. The driver knows how many rows each shard has.
 
 Assignments lie in shards too: every shard has the bits of its own rows, node after node.
 """
@@ -16,19 +16,19 @@ import numpy as np
 from veilboost.boost.rows import ASSIGNMENTS_AT_ONCE, Assignments, ReceivedAssignments, Result, RowGroups
 from veilboost.engine import shard_ops
 from veilboost.engine.pool import Ref, reduced
-from veilboost.engine.shard_ops import collected, dealt, window_by_shard
+from veilboost.engine.shard_ops import collected, partition, window_by_shard
 from veilboost.engine.shards import ShardedArray, Shards
 from veilboost.errors import MalformedMessage
 from veilboost.types import AnyArray, BoolArray, Float32Array, Float64Array, Int32Array, Int64Array, UInt8Array
 
-CHUNK_ROWS = 1 << 20  # row numbers that are here at a time
-AHEAD = 4  # pieces of work that run while an earlier one's result is used
+CHUNK_ROWS = 1 << 20  # row numbers in the driver's memory at a time
+AHEAD = 4  # tasks that run while an earlier result is used
 
 
 class ShardedRows(RowGroups):
-    """`parts` are the `RowGroups` of every shard, of which the nodes `pick` count (None: all).
+    """`parts` are the `RowGroups` of every shard, restricted to the nodes `pick` (None: all).
 
-    `begin` and `end` are places in the list of all rows, node after node, which exists only where it is asked for.
+    `begin` and `end` are positions in the list of all rows, node after node, which is built only on request.
     """
 
     shards: Shards
@@ -42,16 +42,16 @@ class ShardedRows(RowGroups):
         end = by_shard.sum(axis=0).cumsum()
         fields: dict[str, Any] = {"shards": shards, "parts": parts, "by_shard": by_shard, "pick": pick, "group": group}
         fields |= {"begin": end - by_shard.sum(axis=0), "end": end}
-        for name, value in fields.items():  # the class that this one stands for is frozen
+        for name, value in fields.items():  # the base class is frozen
             object.__setattr__(self, name, value)
 
     @cached_property
-    def rows(self) -> Int32Array:  # pyright: ignore[reportIncompatibleVariableOverride] - made when asked for
-        """All rows, node after node, here."""
+    def rows(self) -> Int32Array:  # pyright: ignore[reportIncompatibleVariableOverride] - built on request
+        """All rows, node after node, in the driver's memory."""
         return collected(self.shards.pool.get(self._each(shard_ops.listed, self.shards.firsts)), self.by_shard)
 
     def _each(self, function: Callable[..., Any], *arguments: Any) -> list[Ref]:
-        """Call once per shard with its rows, by `Shards.each`."""
+        """Call once per shard with its rows, as `Shards.each`."""
         return self.shards.each(function, self.parts, self.pick, *arguments)
 
     def _added(self, function: Callable[..., AnyArray], *arguments: Any) -> Any:
@@ -65,7 +65,7 @@ class ShardedRows(RowGroups):
         return self.rows
 
     def counts_below(self, nodes: Int32Array, bounds: Int64Array) -> Int64Array:
-        within = [bounds - first for first in self.shards.firsts]  # a shard counts from its own first row
+        within = [bounds - first for first in self.shards.firsts]  # a shard numbers rows from its own first row
         return self._added(RowGroups.counts_below, nodes, within)
 
     def split(self, left: Assignments) -> RowGroups:
@@ -75,28 +75,28 @@ class ShardedRows(RowGroups):
         return ShardedRows(self.shards, parts, np.array(self.shards.pool.get(counts)), self.group.repeat(2), None)
 
     def take(self, chosen: BoolArray, whole: Assignments) -> Assignments:
-        sides = self._assignments(whole)
+        assignments = self._assignments(whole)
         if chosen.all():
-            return as_assignments(sides)
-        parts = self.shards.each(shard_ops.assignments_of_nodes, list(sides.parts), list(self.by_shard), chosen)
+            return as_assignments(assignments)
+        parts = self.shards.each(shard_ops.assignments_of_nodes, list(assignments.parts), list(self.by_shard), chosen)
         return as_assignments(ShardedAssignments(self.shards, parts, self.by_shard[:, chosen]))
 
-    def laid(self, parts: Sequence[tuple[BoolArray, Assignments]]) -> Assignments:
+    def merged(self, parts: Sequence[tuple[BoolArray, Assignments]]) -> Assignments:
         masks = tuple(chosen for chosen, _ in parts if chosen.any())
-        told = [in_shards(self.shards, self.by_shard[:, chosen], part) for chosen, part in parts if chosen.any()]
-        if len(told) == 1:
-            return as_assignments(told[0])
+        placed = [in_shards(self.shards, self.by_shard[:, chosen], part) for chosen, part in parts if chosen.any()]
+        if len(placed) == 1:
+            return as_assignments(placed[0])
         every = self.shards.each(
-            shard_ops.assignments_laid, list(self.by_shard), masks, *(list(sides.parts) for sides in told)
+            shard_ops.assignments_merged, list(self.by_shard), masks, *(list(part.parts) for part in placed)
         )
         return as_assignments(ShardedAssignments(self.shards, every, self.by_shard))
 
-    def told(self, left: Assignments) -> Iterator[UInt8Array]:
-        sides = self._assignments(left)
+    def packed_pieces(self, left: Assignments) -> Iterator[UInt8Array]:
+        assignments = self._assignments(left)
         for low in range(0, max(self.size, 1), ASSIGNMENTS_AT_ONCE):
-            yield np.packbits(sides.between(low, low + ASSIGNMENTS_AT_ONCE))
+            yield np.packbits(assignments.between(low, low + ASSIGNMENTS_AT_ONCE))
 
-    def heard(self) -> ReceivedAssignments:
+    def receiver(self) -> ReceivedAssignments:
         return ShardedReceived(self.shards, self.by_shard)
 
     def _assignments(self, left: Assignments) -> ShardedAssignments:
@@ -114,7 +114,7 @@ class ShardedRows(RowGroups):
             margin.parts = self._each(shard_ops.with_leaves, weight, margin)
 
     def assignments_by(self, function: Callable[..., UInt8Array], *arguments: Any) -> Assignments:
-        """The sides of all rows, which a function of a shard's rows tells as packed bits."""
+        """The assignments of all rows; `function` returns those of a shard's rows as packed bits."""
         return as_assignments(ShardedAssignments(self.shards, self._each(function, *arguments), self.by_shard))
 
     def folded(
@@ -132,7 +132,7 @@ class ShardedRows(RowGroups):
     def together(
         self, edges: Sequence[int], arrays: Sequence[AnyArray], piece: Callable[[int], Callable[..., Result]]
     ) -> Iterator[Result]:
-        """Shards hand out the entries of their rows, and one worker has those of a piece."""
+        """Every shard sends the entries of its rows, and one worker combines those of a piece."""
         placed, pool = self.shards.placed(arrays), self.shards.pool
         answers: deque[Ref] = deque()
         for number, (low, high) in enumerate(itertools.pairwise(edges)):
@@ -140,9 +140,9 @@ class ShardedRows(RowGroups):
                 yield pool.get([answers.popleft()])[0]
             skip, take = window_by_shard(self.by_shard, low, high)
             having = np.flatnonzero(take.any(axis=1)).tolist() or [0]
-            told = [
+            entries = [
                 pool.call(
-                    shard_ops.handed_out,
+                    shard_ops.entries_of_window,
                     self.parts[shard],
                     self.pick,
                     skip[shard],
@@ -151,7 +151,7 @@ class ShardedRows(RowGroups):
                 )
                 for shard in having
             ]
-            answers.append(pool.call(shard_ops.put_together, piece(number), take[having], *told))
+            answers.append(pool.call(shard_ops.combined, piece(number), take[having], *entries))
         while answers:
             yield pool.get([answers.popleft()])[0]
 
@@ -168,28 +168,28 @@ class ShardedAssignments:
         return int(self.by_shard.sum())
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> AnyArray:
-        """All of them here, for whoever asks."""
+        """All assignments, in the driver's memory."""
         return self.between(0, len(self))
 
     def between(self, low: int, high: int) -> UInt8Array:
-        """Those of the places low .. high, here: a 0 or 1 each."""
+        """The assignments at positions low .. high, in the driver's memory: 0 or 1 each."""
         skip, take = window_by_shard(self.by_shard, low, high)
-        pool, told = self.shards.pool, list(self.parts)
-        having = np.flatnonzero(take.any(axis=1))  # places stand shard after shard, so that few have any of a piece
+        pool, parts = self.shards.pool, list(self.parts)
+        having = np.flatnonzero(take.any(axis=1))  # positions are ordered by shard, so few shards have any of a piece
         if low > 0 or high < len(self):
             for shard in having.tolist():
-                told[shard] = pool.call(
-                    shard_ops.assignments_window, told[shard], self.by_shard[shard], skip[shard], take[shard]
+                parts[shard] = pool.call(
+                    shard_ops.assignments_window, parts[shard], self.by_shard[shard], skip[shard], take[shard]
                 )
         bits = (
-            np.unpackbits(pool.get([told[shard]])[0], count=count)
+            np.unpackbits(pool.get([parts[shard]])[0], count=count)
             for shard, count in zip(having.tolist(), take[having].sum(axis=1).tolist(), strict=True)
         )
         return collected(bits, take, having) if len(having) else np.empty(0, dtype=np.uint8)
 
 
 class ShardedReceived(ReceivedAssignments):
-    """Pieces go to their shards as they come."""
+    """Sends every piece to its shards on arrival."""
 
     def __init__(
         self, shards: Shards, by_shard: Int64Array, pieces: int = 0, parts: Sequence[tuple[Ref, ...]] | None = None
@@ -204,25 +204,25 @@ class ShardedReceived(ReceivedAssignments):
         _, take = window_by_shard(self._by_shard, low, low + len(bits))
         parts = [
             (*own, self._shards.pool.put((np.packbits(new), len(new)))) if len(new) else own
-            for own, new in zip(self._parts, dealt(bits, take), strict=True)
+            for own, new in zip(self._parts, partition(bits, take), strict=True)
         ]
         return ShardedReceived(self._shards, self._by_shard, self.pieces + 1, parts)
 
     def whole(self) -> Assignments:
         if not self.complete:
-            raise MalformedMessage("the left/right bits of some rows were not told")
+            raise MalformedMessage("the left/right assignments of some rows are missing")
         parts = [self._shards.pool.call(shard_ops.assignments_joined, *own) for own in self._parts]
         return as_assignments(ShardedAssignments(self._shards, parts, self._by_shard))
 
 
 def in_shards(shards: Shards, by_shard: Int64Array, left: Assignments) -> ShardedAssignments:
-    """Assignments, dealt out to the shards unless they are there already."""
+    """Assignments, partitioned to the shards unless they are there already."""
     if isinstance(left, ShardedAssignments):
         return left
-    parts = [shards.pool.put(np.packbits(own)) for own in dealt(left, by_shard)]
+    parts = [shards.pool.put(np.packbits(own)) for own in partition(left, by_shard)]
     return ShardedAssignments(shards, parts, by_shard)
 
 
-def as_assignments(sides: ShardedAssignments) -> Assignments:
-    """Assignments in shards stand for an array of them."""
-    return cast(Assignments, sides)
+def as_assignments(sharded: ShardedAssignments) -> Assignments:
+    """Sharded assignments, typed as the array that they represent."""
+    return cast(Assignments, sharded)

@@ -1,4 +1,4 @@
-"""The pieces of work: pure functions of one shard, which a pool calls wherever the shard is."""
+"""Operations on one shard: pure functions, which a pool calls wherever the shard is."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def added(*parts: AnyArray) -> AnyArray:
 
 
 def joined(*parts: Int32Array) -> Int32Array:
-    """Pieces of values (trees, rows, 2), one after the other."""
+    """Concatenate pieces of values (trees, rows, 2) along the rows."""
     return np.concatenate(parts, axis=1)
 
 
@@ -58,7 +58,7 @@ def where(mask: BoolArray, wanted: bool) -> Int32Array:
 
 
 def recoded(codes: Int32Array, known: Int32Array) -> Int32Array:
-    """Categories of a shard as those of all shards; the last entry serves the missing code -1."""
+    """Map a shard's category codes to those of all shards; the last entry of `known` maps the missing code -1."""
     return known[codes]
 
 
@@ -78,14 +78,14 @@ def listed(groups: RowGroups, pick: Pick, first: int) -> Int32Array:
 
 
 def window(groups: RowGroups, pick: Pick, skip: Int64Array, take: Int64Array, first: int) -> Int32Array:
-    """Of every node `take` rows after the first `skip`, as the driver numbers them."""
+    """`take` rows of every node after the first `skip`, numbered as in the driver."""
     own = picked(groups, pick)
     begin = own.begin + skip
     return RowGroups(own.rows, begin, begin + take, own.group).listed() + np.int32(first)
 
 
 def on_part(groups: RowGroups, pick: Pick, function: Callable[..., Any], *arrays: Any) -> Any:
-    """A function of a shard's rows and of arrays; a shard's columns count as their bins."""
+    """Apply a function to a shard's rows and to arrays; a shard's columns are passed as their bins."""
     return function(picked(groups, pick), *bins_of_blocks(arrays))
 
 
@@ -94,22 +94,23 @@ def bins_of_blocks(arrays: Iterable[AnyArray | ColumnBlock]) -> list[AnyArray]:
 
 
 def done(*_: Any) -> None:
-    """Nothing; but whoever waits for it has waited for the arguments."""
+    """Do nothing. Waiting for the result waits for the arguments."""
 
 
-def handed_out(
+def entries_of_window(
     groups: RowGroups, pick: Pick, skip: Int64Array, take: Int64Array, *arrays: AnyArray | ColumnBlock
 ) -> list[AnyArray]:
-    """The entries that the rows of a window have in arrays, along the axis of rows: of three the second."""
+    """The entries of a window's rows in arrays, along the row axis: the second of three, or else the first."""
     rows = window(groups, pick, skip, take, 0)
     return [array[:, rows] if array.ndim == 3 else array[rows] for array in bins_of_blocks(arrays)]
 
 
-def put_together(piece: Callable[..., Any], counts: Int64Array, *told: list[AnyArray]) -> Any:
-    """Call a piece of work with what shards have handed out, shard after shard; `counts` is (shards, nodes)."""
+def combined(piece: Callable[..., Any], counts: Int64Array, *entries: list[AnyArray]) -> Any:
+    """Call `piece` with the entries of several shards, shard after shard; `counts` is (shards, nodes)."""
     edges = [0, *counts.sum(axis=1).cumsum().tolist()]
     rows = collected([np.arange(low, high, dtype=np.int32) for low, high in itertools.pairwise(edges)], counts)
-    return piece(rows, *(np.concatenate(each, axis=1 if each[0].ndim == 3 else 0) for each in zip(*told, strict=True)))
+    arrays = (np.concatenate(each, axis=1 if each[0].ndim == 3 else 0) for each in zip(*entries, strict=True))
+    return piece(rows, *arrays)
 
 
 def split(groups: RowGroups, pick: Pick, left: UInt8Array) -> tuple[RowGroups, Int64Array]:
@@ -119,12 +120,12 @@ def split(groups: RowGroups, pick: Pick, left: UInt8Array) -> tuple[RowGroups, I
 
 
 def assignments_of_nodes(left: UInt8Array, counts: Int64Array, chosen: BoolArray) -> UInt8Array:
-    """Packed bits of nodes that have so many rows: those of the chosen nodes."""
+    """Select the packed bits of the chosen nodes; `counts` are the rows of each node."""
     return np.packbits(np.unpackbits(left, count=int(counts.sum()))[chosen.repeat(counts)])
 
 
-def assignments_laid(counts: Int64Array, masks: tuple[BoolArray, ...], *parts: UInt8Array) -> UInt8Array:
-    """The inverse: the packed bits of all nodes, from those of nodes that are chosen once each."""
+def assignments_merged(counts: Int64Array, masks: tuple[BoolArray, ...], *parts: UInt8Array) -> UInt8Array:
+    """The inverse: the packed bits of all nodes, from parts that choose every node once."""
     whole = np.empty(int(counts.sum()), dtype=np.uint8)
     for chosen, part in zip(masks, parts, strict=True):
         whole[chosen.repeat(counts)] = np.unpackbits(part, count=int(counts[chosen].sum()))
@@ -132,14 +133,14 @@ def assignments_laid(counts: Int64Array, masks: tuple[BoolArray, ...], *parts: U
 
 
 def assignments_window(left: UInt8Array, counts: Int64Array, skip: Int64Array, take: Int64Array) -> UInt8Array:
-    """Of every node's packed bits `take` after the first `skip`."""
+    """`take` of every node's packed bits after the first `skip`."""
     place = np.arange(int(counts.sum())) - (counts.cumsum() - counts).repeat(counts)
     chosen = (place >= skip.repeat(counts)) & (place < (skip + take).repeat(counts))
     return np.packbits(np.unpackbits(left, count=len(place))[chosen])
 
 
 def assignments_joined(*pieces: tuple[UInt8Array, int]) -> UInt8Array:
-    """Packed bits, from pieces of so many rows each, if any."""
+    """Concatenate packed bits; every piece comes with its number of rows. There may be no pieces."""
     if len(pieces) == 1:
         return pieces[0][0]
     bits = [np.unpackbits(packed, count=rows) for packed, rows in pieces]
@@ -165,7 +166,7 @@ def binned(
     threads: int,
     *values: Float32Array,
 ) -> ColumnBlock:
-    """A shard's columns. Values are let go: from here on bins are all that is needed."""
+    """Bin a shard's columns. The values are dropped: only the bins are needed from here on."""
     return ColumnBlock.with_cuts(values, rows, kinds, categories, cuts, missing, config, threads).without_values()
 
 
@@ -191,7 +192,7 @@ def first_margin(base: Float64Array, rows: int) -> Float64Array:
 def gradients(
     objective: Objective, margin: Float64Array, y: Float64Array, validation: BoolArray | None
 ) -> tuple[tuple[Float64Array, Float64Array], tuple[float, float]]:
-    """g and h, and the bounds that they ask for."""
+    """g and h, and their bounds."""
     g, h = objective.gradients(margin, y, None)
     if validation is not None:
         g, h = np.where(validation, 0.0, g), np.where(validation, 0.0, h)
@@ -207,7 +208,7 @@ def largest_weight(weight: Float64Array, validation: BoolArray | None) -> float:
 
 
 def tally(y: Float64Array, validation: BoolArray | None, most: int) -> tuple[Float64Array, Int64Array] | None:
-    """The labels of rows that are fit on, if they are few whole numbers, and how many rows have each; else None."""
+    """The labels of training rows and how many rows have each, if they are few integers; None otherwise."""
     labels, counts = np.unique(y if validation is None else y[~validation], return_counts=True)
     whole = len(labels) <= most and bool((np.isfinite(labels) & (labels == np.floor(labels))).all())
     return (labels, counts) if whole and float(np.abs(labels).max(initial=0.0)) < most else None
@@ -217,23 +218,23 @@ def taken(values: Float64Array, rows: Int32Array) -> Float64Array:
     return values[..., rows]
 
 
-# --- which value is whose: rows stand node after node, and within a node shard after shard -------------------------
+# --- order of values: rows are ordered by node, and within a node by shard -----------------------------------------
 
 
-def dealt(values: AnyArray, by_shard: Int64Array) -> Iterator[AnyArray]:
-    """One value per row, node after node, dealt out to the shards; `by_shard` (shards, nodes) counts their rows."""
+def partition(values: AnyArray, by_shard: Int64Array) -> Iterator[AnyArray]:
+    """Partition values, one per row in node order, by shard; `by_shard` (shards, nodes) counts the rows."""
     for begins, counts in zip(_begins(by_shard), by_shard, strict=True):
         yield np.concatenate([values[:0], *(values[b : b + c] for b, c in zip(begins, counts, strict=True))])
 
 
 def collected(parts: Iterable[AnyArray], by_shard: Int64Array, having: Int64Array | None = None) -> AnyArray:
-    """The inverse: what shards tell of their rows, node after node. One part at a time need be here.
+    """The inverse: merge the values of shards into node order. Only one part at a time is in memory.
 
-    Where only the shards `having` tell something, the others have no rows.
+    If `having` is given, only these shards have values, and the others have no rows.
     """
     whole: AnyArray | None = None
-    told = slice(None) if having is None else having
-    for part, begins, counts in zip(parts, _begins(by_shard)[told], by_shard[told], strict=True):
+    chosen = slice(None) if having is None else having
+    for part, begins, counts in zip(parts, _begins(by_shard)[chosen], by_shard[chosen], strict=True):
         if whole is None:
             whole = np.empty(int(by_shard.sum()), dtype=part.dtype)
         taken = 0
@@ -244,13 +245,13 @@ def collected(parts: Iterable[AnyArray], by_shard: Int64Array, having: Int64Arra
 
 
 def window_by_shard(by_shard: Int64Array, low: int, high: int) -> tuple[Int64Array, Int64Array]:
-    """The places low .. high of the list of all rows: how many of a node's each shard skips and takes."""
+    """For positions low .. high of the list of all rows: how many rows of each node every shard skips and takes."""
     before = _begins(by_shard)
     first, last = (np.clip(edge - before, 0, by_shard) for edge in (low, high))
     return first, last - first
 
 
 def _begins(by_shard: Int64Array) -> Int64Array:
-    """Where in the list of all rows those begin that a shard has of a node: (shards, nodes)."""
+    """The position in the list of all rows at which a shard's rows of a node begin: (shards, nodes)."""
     counts = by_shard.sum(axis=0)
     return by_shard.cumsum(axis=0) - by_shard + counts.cumsum() - counts

@@ -1,4 +1,4 @@
-"""The engine over shards: columns binned in shards, whose histograms add up, and labels that stay in theirs."""
+"""The sharded engine: columns are binned in shards, whose histograms are added; labels stay in their shards."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ from veilboost.types import (
     Int64Array,
 )
 
-MOST_ROWS = 1 << 20  # of a shard: what a worker holds at a time
+MOST_ROWS = 1 << 20  # per shard: a worker holds one shard at a time
 
 
 class ShardedEngine(Engine):
-    """At least `shards` shards, and more where they would be large."""
+    """At least `shards` shards, and more if they would be large."""
 
     def __init__(self, pool: Pool, shards: int, name: str, own_threads: bool = False) -> None:
-        """`own_threads`: a piece of work may use the party's threads, as no other runs beside it."""
+        """`own_threads`: a task may use the party's threads, because tasks do not run in parallel."""
         super().__init__(name)
         self._pool, self._shards, self._own_threads = pool, shards, own_threads
 
@@ -110,7 +110,7 @@ class ShardedEngine(Engine):
         self._pool.close()
 
     def cut(self, rows: int, *arrays: AnyArray) -> Shards:
-        """The shards of so many rows: those of arrays that lie in shards already, or new ones."""
+        """The shards of `rows` rows: those of arrays that already lie in shards, or new ones."""
         for array in arrays:
             if isinstance(array, ShardedArray):
                 return array.shards
@@ -119,7 +119,7 @@ class ShardedEngine(Engine):
 
 @dataclass(frozen=True)
 class ShardedBlock(ColumnBlock):
-    """`parts` are the blocks of every shard. The bins of all rows are one matrix only where they are asked for."""
+    """`parts` are the blocks of every shard. The bins of all rows are gathered into one matrix only on request."""
 
     shards: Shards
     parts: Sequence[Ref]
@@ -130,10 +130,10 @@ class ShardedBlock(ColumnBlock):
         return replace(narrow, parts=parts, shared=_bins_of(self.shards, parts, narrow.layout, narrow.cuts))
 
     def all_rows(self) -> Int32Array:
-        return ShardedNumbers.every(self.shards)  # pyright: ignore[reportReturnType] - stands for an array
+        return ShardedNumbers.every(self.shards)  # pyright: ignore[reportReturnType] - represents an array
 
     def placed(self, values: AnyArray) -> AnyArray:
-        return self.shards.place(values, axis=1)  # pyright: ignore[reportReturnType] - stands for an array
+        return self.shards.place(values, axis=1)  # pyright: ignore[reportReturnType] - represents an array
 
     def filler(self) -> RowFiller:
         return ShardedFiller(self.shards)
@@ -156,7 +156,7 @@ class ShardedBlock(ColumnBlock):
 
 
 def _values(shards: Shards, column: Column) -> ShardedArray:
-    """A column's values as float32, in shards; where it lies in shards it stays there."""
+    """A column's values as float32, in shards. A column that lies in shards stays there."""
     if not isinstance(column.values, ShardedArray):
         return shards.place(as_float(column))
     if column.categories is None:
@@ -171,18 +171,18 @@ def _bins_of(shards: Shards, parts: Sequence[Ref], layout: BinLayout, cuts: Sequ
 
 
 class _Matrix(ShardedArray):
-    """The bins of all rows, taken from the shards' blocks."""
+    """The bins of all rows, gathered from the shards' blocks."""
 
     def __array__(self, dtype: object = None, copy: bool | None = None) -> Bins:
         return np.concatenate(self.shards.pool.get(self.shards.each(shard_ops.matrix, list(self.parts))))
 
 
-_MOST_LABELS = 1024  # beyond it labels are numbers rather than classes
+_MOST_LABELS = 1024  # labels with more distinct values are numbers rather than classes
 _NO_GRADIENTS = np.empty((0, 0, 0), dtype=np.int32)
 
 
 class ShardedLabels(LabelRows):
-    """As `LabelRows`; the driver sees bounds, counts, and the rows that it validates on."""
+    """As `LabelRows`. The driver sees bounds, counts, and the validation rows."""
 
     def __init__(
         self, shards: Shards, y: Float64Array, weight: Float64Array | None, validation: BoolArray | None
@@ -201,11 +201,11 @@ class ShardedLabels(LabelRows):
         weighed = self._weights is not None or objective.scale_pos_weight != 1.0
         tallies = self._shards.pool.get(self._shards.each(shard_ops.tally, self._labels, self._mask, _MOST_LABELS))
         if weighed or None in tallies:
-            # The mean is rounded once, from the exact sum of all rows: then they are looked at together, once a job.
+            # The mean is rounded once, from the exact sum of all rows, so all rows are gathered, once per job.
             fit = slice(None) if self._mask is None else ~np.asarray(self._mask)
             weight = None if self._weights is None else np.asarray(self._weights)[fit]
             return objective.base_margin(np.asarray(self._labels)[fit], weight, base_score)
-        # So many rows of one whole number are a row of that weight: products and sums are exact, the mean is the same.
+        # Rows with the same integer label are one row with their count as weight: sums are exact, the mean is the same.
         labels, counts = (np.concatenate(each) for each in zip(*tallies, strict=True))
         return objective.base_margin(labels, counts.astype(np.float64), base_score)
 
@@ -257,7 +257,7 @@ class ShardedLabels(LabelRows):
         return max(self._shards.pool.get(self._shards.each(shard_ops.largest_weight, self._weights, self._mask)))
 
     def _sampled(self, number: int, config: TrainingConfig) -> tuple[ShardedNumbers, ShardedNumbers]:
-        """The rows to sum and those that follow; the draw is that of one machine."""
+        """The rows to sum and the rows that are only routed; the sample is the same as on one machine."""
         if self._mask is None and config.subsample >= 1.0:
             return ShardedNumbers.every(self._shards), ShardedNumbers.none(self._shards)
         rows = self._shards.rows

@@ -1,4 +1,4 @@
-"""Rows cut into contiguous shards, and arrays with an entry per row that lie in them."""
+"""Rows divided into contiguous shards, and arrays with an entry per row that lie in them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from veilboost.types import AnyArray, Int32Array
 
 @dataclass(frozen=True)
 class Shards:
-    """Shard s holds the rows edges[s] .. edges[s+1]. Cut by number alone, so all that a party has is cut alike."""
+    """Shard s holds the rows edges[s] .. edges[s+1]. Edges depend only on the counts, so all arrays are cut alike."""
 
     pool: Pool
     edges: tuple[int, ...]
@@ -46,7 +46,7 @@ class Shards:
         return [end - begin for begin, end in self.ranges]
 
     def place(self, values: AnyArray, axis: int = 0) -> ShardedArray:
-        """Cut an array along its axis of rows, and hand every shard its own."""
+        """Divide an array along its row axis and store each shard's part."""
         if isinstance(values, ShardedArray):
             return values
         before: tuple[slice, ...] = (slice(None),) * axis
@@ -54,17 +54,17 @@ class Shards:
         return ShardedArray(self, parts, values.shape, values.dtype, axis)
 
     def placed(self, arrays: Iterable[AnyArray]) -> list[ShardedArray]:
-        """Arrays in their shards; the axis of rows is the second of three, or else the first."""
+        """Arrays in their shards; the row axis is the second of three, or else the first."""
         return [self.place(array, axis=1 if len(array.shape) == 3 else 0) for array in arrays]
 
     def each(self, function: Callable[..., Any], *arguments: Any) -> list[Ref]:
-        """Call once per shard; a sharded array among the arguments gives its part, a list its entry."""
+        """Call once per shard. Of sharded arrays and lists among the arguments, each call gets its shard's part."""
         return [
             self.pool.call(function, *(_own(argument, shard) for argument in arguments)) for shard in range(len(self))
         ]
 
     def each_for(self, count: int, function: Callable[..., Any], *arguments: Any) -> list[list[Ref]]:
-        """The same for a function that returns so many values: for each of them those of all shards."""
+        """The same for a function that returns `count` values. Returns, for each value, those of all shards."""
         made = [
             self.pool.call_for(count, function, *(_own(argument, shard) for argument in arguments))
             for shard in range(len(self))
@@ -72,7 +72,7 @@ class Shards:
         return [list(each) for each in zip(*made, strict=True)]
 
     def array(self, parts: Sequence[Ref], shape: tuple[int, ...], dtype: Any, axis: int = 0) -> AnyArray:
-        """Parts that were made in shards, as what they are to everyone else: an array."""
+        """Parts that were computed in shards, typed as an array."""
         return cast(AnyArray, ShardedArray(self, parts, shape, np.dtype(dtype), axis))
 
 
@@ -83,7 +83,7 @@ def _own(argument: Any, shard: int) -> Any:
 
 
 class ShardedArray:
-    """An array whose parts lie in shards. Whoever asks for its content gets all of it, as one array."""
+    """An array whose parts lie in shards. Converting it to an array gathers all parts."""
 
     def __init__(self, shards: Shards, parts: Sequence[Ref], shape: tuple[int, ...], dtype: Any, axis: int) -> None:
         self.shards, self.parts, self.shape, self.dtype, self.axis = shards, list(parts), shape, dtype, axis
@@ -103,16 +103,16 @@ class ShardedArray:
         return np.asarray(self)[key]
 
     def copy(self) -> AnyArray:
-        """Parts are never changed in place, so that a copy costs nothing."""
+        """A copy. It costs nothing, because parts are never changed in place."""
         return self.shards.array(self.parts, self.shape, self.dtype, self.axis)
 
     def chunks(self) -> Iterator[AnyArray]:
-        """The content shard by shard: one shard at a time is held here."""
+        """The content shard by shard, one shard in memory at a time."""
         for part in self.parts:
             yield self.shards.pool.get([part])[0]
 
     def distinct(self) -> AnyArray:
-        """The different values, in order."""
+        """The distinct values, sorted."""
         return reduced(self.shards.pool, shard_ops.distinct, self.shards.each(shard_ops.distinct, self))
 
     def max(self, initial: int) -> Any:
@@ -123,7 +123,7 @@ class ShardedArray:
 
 
 class ShardedFiller(RowFiller):
-    """Pieces go to their shards as they come."""
+    """Sends every piece to its shards on arrival."""
 
     def __init__(self, shards: Shards) -> None:
         super().__init__(shards.rows)
@@ -146,7 +146,7 @@ class ShardedFiller(RowFiller):
 
 
 class ShardedNumbers(ShardedArray):
-    """Row numbers in ascending order: of every shard those that are chosen, counted from its first."""
+    """Sorted row numbers: the chosen rows of every shard, numbered from its first row."""
 
     def __init__(self, shards: Shards, parts: Sequence[Ref], counts: Sequence[int]) -> None:
         super().__init__(shards, parts, (sum(counts),), np.dtype(np.int32), 0)
@@ -184,7 +184,7 @@ class ShardedNumbers(ShardedArray):
         return super().__getitem__(key)
 
     def at_roots(self, groups: int) -> RowGroups:
-        from veilboost.engine.rows import ShardedRows  # which is made of such numbers
+        from veilboost.engine.rows import ShardedRows  # it imports this module
 
         parts = self.shards.each(RowGroups.root, self, groups)
         by_shard = np.repeat(np.array(self.counts, dtype=np.int64)[:, None], groups, axis=1)
@@ -192,7 +192,7 @@ class ShardedNumbers(ShardedArray):
 
 
 def per_row(function: Callable[..., Any], *arrays: AnyArray) -> Any:
-    """A function of arrays that treats every row by itself, called where the rows are; what it raises, this does."""
+    """Apply a row-wise function where the rows are. Raises what the function raises."""
     first = arrays[0]
     if not isinstance(first, ShardedArray):
         return function(*arrays)
@@ -202,14 +202,14 @@ def per_row(function: Callable[..., Any], *arrays: AnyArray) -> Any:
 
 
 def summed(function: Callable[..., AnyArray], array: AnyArray) -> AnyArray:
-    """A function of an array whose results for pieces add up to that for the whole, called where the rows are."""
+    """Apply a function whose results for pieces add up to the result for the whole, where the rows are."""
     if not isinstance(array, ShardedArray):
         return function(array)
     return reduced(array.shards.pool, shard_ops.added, array.shards.each(function, array))
 
 
 def pieces_of(values: AnyArray, rows: int) -> Iterator[AnyArray]:
-    """Values (trees, rows, 2) in pieces of so many rows each, and one of what is left."""
+    """Values (trees, rows, 2) in pieces of `rows` rows each; the last piece may be shorter."""
     if not isinstance(values, ShardedArray):
         for first in range(0, max(values.shape[1], 1), rows):
             yield values[:, first : first + rows]
@@ -230,5 +230,5 @@ def pieces_of(values: AnyArray, rows: int) -> Iterator[AnyArray]:
 
 
 def seen_values(values: AnyArray) -> AnyArray:
-    """An array as far as its values matter and not their rows: of one in shards the different values, in order."""
+    """An array of the values without regard to rows: for a sharded array, the distinct values, sorted."""
     return values.distinct() if isinstance(values, ShardedArray) else values

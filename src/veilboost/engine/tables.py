@@ -1,4 +1,4 @@
-"""Parquet files as a party's table, read by shard, and the rows that are taken of it: no process holds all of it."""
+"""Read Parquet files as a party's table, shard by shard, and select rows of it. No process holds the whole table."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Files:
-    """Files in order, with the rows of each, and the columns that all of them have, in types that fit all."""
+    """Files in order, the number of rows in each, and their common columns, with types that fit all files."""
 
     rows: tuple[tuple[str, int], ...]
     schema: Any
@@ -57,8 +57,8 @@ class Files:
 
 
 @dataclass(frozen=True)
-class Described:
-    """What a shard tells of a column: its categories, or its least and largest value; and whether any is missing."""
+class ColumnSummary:
+    """A shard's summary of a column: its categories, or its smallest and largest value; whether any is missing."""
 
     categories: tuple[str, ...] | None
     ends: tuple[float, float] | None
@@ -66,10 +66,10 @@ class Described:
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a shard tells of its columns and ids, and the classes of labels that are text."""
+class ShardSummary:
+    """A shard's summary of its columns and ids, and the classes of text labels."""
 
-    columns: list[Described]
+    columns: list[ColumnSummary]
     ids: Any
     classes: tuple[str, ...] | None
 
@@ -85,11 +85,10 @@ def table_in_place(
     categorical: Sequence[str] = (),
     rules: SchemaRules = SchemaRules(),  # noqa: B008 - frozen
 ) -> PartyTable:
-    """The table in a parquet file or a folder of them, here or on a filesystem that pyarrow knows (`s3://...`).
+    """Read the table in a parquet file or a folder of them, local or on any filesystem of pyarrow (`s3://...`).
 
-    Every shard is read by a worker, checked as `load_table` checks, and stays in the engine's store. Files follow
-    each other in the order of their names. That an id repeats is found within a shard, and between shards when rows
-    are aligned.
+    A worker reads every shard and checks it as `load_table` does; the shard stays in the engine's store. Files are
+    read in the order of their names. A repeated id is found within a shard here, and between shards during alignment.
     """
     selection = Selection(id, label, weight, None if features is None else tuple(features), frozenset(categorical))
     check_roles(selection)
@@ -101,10 +100,10 @@ def table_in_place(
     empty = files.schema.empty_table().select(list(dict.fromkeys([*wanted, *selection.roles.values()])))
     pieces = [_pieces(files.rows, *ends) for ends in shards.ranges]
     parts = shards.each_for(len(wanted) + 4, read_part, pieces, selection, wanted, shards.firsts, empty)
-    told: list[Told] = shards.pool.get(parts[-1])
-    described = list(zip(*(each.columns for each in told), strict=True))
+    summaries: list[ShardSummary] = shards.pool.get(parts[-1])
+    described = list(zip(*(each.columns for each in summaries), strict=True))
     columns = [_column(shards, *each) for each in zip(wanted, parts, described, strict=False)]
-    # The ends of a column are as constant, or as empty, as the column.
+    # Smallest and largest value suffice to find a constant or empty column.
     samples = [_sample(*each) for each in zip(columns, described, strict=True)]
     kept = {column.name for column in check_columns(samples, rules)}
     check_size(shards.rows, len(kept), label is not None)
@@ -113,11 +112,11 @@ def table_in_place(
         return shards.array(parts[at], (shards.rows,), dtype)
 
     classes, labels = None, None if label is None else rowwise(len(wanted) + 1, np.float64)
-    if labels is not None and told[0].classes is not None:
-        classes, codes = _joined([each.classes or () for each in told])
+    if labels is not None and summaries[0].classes is not None:
+        classes, codes = _joined([each.classes or () for each in summaries])
         labels = shards.array(shards.each(shard_ops.recoded, labels, codes), (shards.rows,), np.float64)
     return PartyTable(
-        ids=rowwise(len(wanted), np.result_type(*(each.ids for each in told))),
+        ids=rowwise(len(wanted), np.result_type(*(each.ids for each in summaries))),
         columns=tuple(column for column in columns if column.name in kept),
         label=labels,
         label_classes=classes,
@@ -126,21 +125,21 @@ def table_in_place(
 
 
 def table_in_memory(folder: str | Path, **selected: Any) -> PartyTable:
-    """The same table in this process."""
+    """The same table in this process's memory."""
     return gathered(table_in_place(ShardedEngine(Pool(), 1, "local"), folder, **selected))
 
 
 def rows_in_place(folder: str | Path) -> int:
-    """How many rows there are; only the files' heads are read."""
+    """The number of rows; reads only the files' metadata."""
     return _files(str(folder)).total
 
 
 def read_part(
     pieces: Sequence[Piece], selection: Selection, features: Sequence[str], first: int, empty: Any
 ) -> tuple[Any, ...]:
-    """A shard's columns, ids (by default numbers from `first` on), labels and weights, and what is told of them.
+    """A shard's columns, ids (by default numbered from `first`), labels and weights, and their summary.
 
-    `empty` is a table of the wanted columns in the types that fit all files.
+    `empty` is a table of the selected columns, with types that fit all files.
     """
     pa = pyarrow()
     rows = [_rows_of(piece, empty.column_names) for piece in pieces]
@@ -159,43 +158,45 @@ def read_part(
             label = label.astype(np.int32)
     if selection.weight is not None:
         weight = weight_values(selection.weight, table.column(selection.weight))
-    told = Told([_described(column) for column in columns], ids.dtype, classes)
-    return (*(column.values for column in columns), ids, label, weight, told)
+    summary = ShardSummary([_summarise(column) for column in columns], ids.dtype, classes)
+    return (*(column.values for column in columns), ids, label, weight, summary)
 
 
-def _described(column: Column) -> Described:
+def _summarise(column: Column) -> ColumnSummary:
     if column.categories is not None:
-        return Described(column.categories, None, bool((column.values < 0).any()))
+        return ColumnSummary(column.categories, None, bool((column.values < 0).any()))
     present = column.values[~np.isnan(column.values)]
     ends = (float(present.min()), float(present.max())) if len(present) else None
-    return Described(None, ends, len(present) < len(column.values))
+    return ColumnSummary(None, ends, len(present) < len(column.values))
 
 
-def _column(shards: Shards, name: str, parts: Sequence[Ref], told: Sequence[Described]) -> Column:
-    if told[0].categories is None:
+def _column(shards: Shards, name: str, parts: Sequence[Ref], summaries: Sequence[ColumnSummary]) -> Column:
+    if summaries[0].categories is None:
         return Column(name, shards.array(parts, (shards.rows,), np.float32))
-    categories, codes = _joined([each.categories or () for each in told])
+    categories, codes = _joined([each.categories or () for each in summaries])
     recoded = shards.each(shard_ops.recoded, list(parts), [own.astype(np.int32) for own in codes])
     return Column(name, shards.array(recoded, (shards.rows,), np.int32), categories)
 
 
 def _joined(found: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], list[Float64Array]]:
-    """The categories of all shards, and for each shard what its own codes, and -1 for missing, are among them."""
+    """The categories of all shards, and for each shard the mapping of its codes, and of -1 for missing, to them."""
     known = tuple(sorted({category for each in found for category in each}))
     place = {category: at for at, category in enumerate(known)}
     return known, [np.array([*(place[c] for c in each), -1], dtype=np.float64) for each in found]
 
 
-def _sample(column: Column, told: Sequence[Described]) -> Column:
-    """A column of few rows with the same least and largest value, the same categories and missing values if any."""
+def _sample(column: Column, summaries: Sequence[ColumnSummary]) -> Column:
+    """A short column with the same smallest and largest value, categories and missing values as the whole column."""
     if column.categories is not None:
         values: list[float] = list(range(len(column.categories)))
         return Column(
-            column.name, np.array(values + [-1] * any(t.missing for t in told), dtype=np.int32), column.categories
+            column.name,
+            np.array(values + [-1] * any(each.missing for each in summaries), dtype=np.int32),
+            column.categories,
         )
-    ends = [end for each in told for end in each.ends or ()]
+    ends = [end for each in summaries for end in each.ends or ()]
     found = [min(ends), max(ends)] if ends else []
-    return Column(column.name, np.array(found + [np.nan] * any(t.missing for t in told), dtype=np.float32))
+    return Column(column.name, np.array(found + [np.nan] * any(each.missing for each in summaries), dtype=np.float32))
 
 
 # --- files ----------------------------------------------------------------------------------------------------------
@@ -207,7 +208,7 @@ def _opened(path: str) -> Any:
 
 
 def _paths(folder: str) -> list[str]:
-    """One file, or those of a folder in order."""
+    """One file, or the files of a folder in order."""
     fs_module = pyarrow("fs")
     try:
         fs, inner = fs_module.FileSystem.from_uri(folder if "://" in folder else Path(folder).resolve().as_uri())
@@ -232,7 +233,7 @@ def _files(folder: str) -> Files:
             with _opened(path) as opened:
                 schema = opened.schema_arrow.remove_metadata()
                 rows.append((path, int(opened.metadata.num_rows)))
-        except (OSError, ValueError):  # whose own words may quote the file
+        except (OSError, ValueError):  # the error's own text may quote the file
             raise UnreadableFile(f"{path!r} could not be read as parquet") from None
         check_names(schema.names)
         if schemas and set(schema.names) != set(schemas[0].names):
@@ -254,7 +255,7 @@ def _pieces(files: Sequence[tuple[str, int]], begin: int, end: int) -> list[Piec
 
 
 def _rows_of(piece: Piece, names: list[str]) -> Any:
-    """Only the groups of rows that a piece touches are read."""
+    """Read a piece, and only the row groups that it overlaps."""
     with _opened(piece.file) as opened:
         sizes = [opened.metadata.row_group(k).num_rows for k in range(opened.metadata.num_row_groups)]
         edges = [0, *itertools.accumulate(sizes)]
@@ -263,11 +264,11 @@ def _rows_of(piece: Piece, names: list[str]) -> Any:
         return table.slice(piece.begin - edges[touched[0]], piece.end - piece.begin)
 
 
-Moves = list[tuple[Int64Array, Int64Array]]  # from each old shard these of its rows, to these places of a new one
+Moves = list[tuple[Int64Array, Int64Array]]  # for each old shard: its rows, and their positions in a new shard
 
 
 def taken(engine: Engine, table: PartyTable, positions: Iterable[Int64Array], rows: int) -> PartyTable:
-    """The table of these rows, `rows` in all, in this order. Of a table in shards one list of positions is here."""
+    """Select these rows, `rows` in all, in this order. For a sharded table, one list of positions is in memory."""
     if not isinstance(table.ids, ShardedArray) or not isinstance(engine, ShardedEngine):
         return table.take(np.concatenate([np.empty(0, dtype=np.int64), *positions]))
     shards, edges = engine.cut(rows), table.ids.shards.edges
@@ -288,19 +289,19 @@ def moved(table: PartyTable, shards: Shards, places: Sequence[Ref]) -> PartyTabl
 
 
 def gathered(table: PartyTable) -> PartyTable:
-    """The table in memory."""
+    """The table in this process's memory."""
     return table.mapped(np.asarray)
 
 
 def moves_of(positions: Int64Array, edges: Sequence[int]) -> Moves:
-    """From where the entries of a new shard come, whose rows stand at these positions of the table."""
+    """The source shards and rows of a new shard, whose rows are at these positions of the table."""
     shard = np.searchsorted(np.array(edges[1:]), positions, side="right")
     places = [np.flatnonzero(shard == number) for number in range(len(edges) - 1)]
     return [(positions[at] - first, at) for at, first in zip(places, edges, strict=False)]
 
 
 def received(moves: Moves, *parts: AnyArray) -> AnyArray:
-    """The entries of a new shard, in its order, from those of all old ones."""
+    """The entries of a new shard, in order, from the entries of all old shards."""
     whole = np.empty(sum(len(rows) for rows, _ in moves), dtype=np.result_type(*parts))
     for (rows, at), part in zip(moves, parts, strict=True):
         whole[at] = part[rows]
@@ -308,7 +309,7 @@ def received(moves: Moves, *parts: AnyArray) -> AnyArray:
 
 
 def _recut(pieces: Iterable[Int64Array], shards: Shards) -> Iterator[Int64Array]:
-    """The same numbers end to end, in pieces as long as the shards."""
+    """The same numbers, re-divided into pieces as long as the shards."""
     waiting = np.empty(0, dtype=np.int64)
     sizes = iter(shards.sizes)
     size = next(sizes)

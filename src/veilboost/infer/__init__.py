@@ -1,1 +1,1 @@
-"""Prediction by parties that each know only their own splits and columns."""
+"""Joint prediction by parties that each know only their own splits and columns."""

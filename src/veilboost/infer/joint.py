@@ -1,9 +1,9 @@
-"""Prediction by the active party together with the others, in one of two ways.
+"""Joint prediction by the active party and the passive parties, by routing or in one exchange.
 
-By routing only nodes that rows really visit are asked for, all trees in parallel, with at most one exchange per level
-and batch of rows. In one exchange every passive party sends the bits of all its splits, and the active party walks
-alone: fewer rounds, but it reveals the side of every cut for every row, visited or not. A passive party says which rows
-go left at its own nodes, and nothing else.
+By routing, the active party only asks about nodes that rows visit, for all trees in parallel, with at most one exchange
+per level and batch of rows. In one exchange, every passive party sends the assignments of all its splits, and the
+active party does the rest alone: this takes fewer rounds, but reveals the left/right assignment of every row at every
+split, visited or not. A passive party only answers which rows go left at its own nodes.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from veilboost.types import BoolArray, Column, Float32Array, Float64Array, Int32
 from veilboost.wire.channel import Peers
 from veilboost.wire.message import Done, Message
 
-PAIRS_AT_ONCE = 1 << 22  # bounds memory: so many (tree, row) pairs walk together
-Bits = Mapping[PartyName, BoolArray | UInt8Array]  # of the pairs at nodes of each party: whether they go left
+PAIRS_AT_ONCE = 1 << 22  # limits memory: (tree, row) pairs that are routed together
+Bits = Mapping[PartyName, BoolArray | UInt8Array]  # for each party, whether the pairs at its nodes go left
 
 
 def predict_joint(share: ModelShare, columns: Sequence[Column], rows: int, peers: Peers) -> Float64Array:
@@ -54,7 +54,7 @@ def predict_oneshot(share: ModelShare, columns: Sequence[Column], rows: int, pee
     answers = peers.ask({name: AllSplitsRequest() for name in peers.names}, AllSplits)
     for name, answer in answers.items():
         if len(answer.tree) != len(answer.node) or answer.left.shape != (len(answer.tree), (rows + 7) // 8):
-            raise MalformedMessage(f"{name} answered for another number of rows or splits")
+            raise MalformedMessage(f"{name} answered for the wrong number of rows or splits")
 
     def look_up(waiting: Mapping[PartyName, Pairs]) -> Callable[[], Bits]:
         return lambda: {name: _look_up(name, answers[name], pairs) for name, pairs in waiting.items()}
@@ -63,12 +63,12 @@ def predict_oneshot(share: ModelShare, columns: Sequence[Column], rows: int, pee
 
 
 def _begin(share: ModelShare, columns: Sequence[Column], rows: int, peers: Peers) -> tuple[Skeleton, Float32Array]:
-    """The skeleton of an active share whose other parties can all be reached, and its own values."""
+    """The skeleton of an active party's share whose other parties can all be reached, and its own values."""
     if share.skeleton is None:
         raise MissingShare(f"the share of {share.party} has no skeleton: only the active party can predict")
     absent = [name for name in share.skeleton.parties if name not in (share.party, *peers.names)]
     if absent:
-        raise MissingShare(f"{', '.join(absent)} cannot be asked")
+        raise MissingShare(f"{', '.join(absent)} cannot be reached")
     values = share.matrix(columns, rows)
     peers.ask({name: BeginPrediction(rows) for name in peers.names}, Done)
     return share.skeleton, values
@@ -80,7 +80,7 @@ def _walk(
     values: Float32Array,
     ask: Callable[[Mapping[PartyName, Pairs]], Callable[[], Bits]],
 ) -> Float64Array:
-    """Margins of these rows. What `ask` gives is called when our own pairs have moved."""
+    """Margins of these rows. The result of `ask` is called after this party's own pairs have moved."""
     walk = Walk(skeleton, values.shape[1])
     while walk.moving:
         waiting = {skeleton.parties[owner]: pairs for owner, pairs in walk.waiting()}
@@ -97,7 +97,7 @@ def _walk(
 
 def _unpack(name: PartyName, packed: UInt8Array, count: int) -> UInt8Array:
     if len(packed) != (count + 7) // 8:
-        raise MalformedMessage(f"{name} answered for another number of rows")
+        raise MalformedMessage(f"{name} answered for the wrong number of rows")
     return np.unpackbits(packed, count=count)
 
 
@@ -106,14 +106,14 @@ def _look_up(name: PartyName, answer: AllSplits, pairs: Pairs) -> BoolArray:
     try:
         splits = [known[key] for key in zip(pairs.tree.tolist(), pairs.node.tolist(), strict=True)]
     except KeyError as error:
-        raise MalformedMessage(f"{name} left out one of its splits") from error
+        raise MalformedMessage(f"{name} omitted one of its splits") from error
     packed = answer.left[np.repeat(splits, pairs.counts), pairs.rows >> 3]
     return (packed >> (7 - (pairs.rows & 7)).astype(np.uint8)) & 1 == 1
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Pairs that wait at nodes of one owner: rows[starts[k]:starts[k+1]] stand at node[k] of tree[k]."""
+    """Pairs that wait at nodes of one owner: rows[starts[k]:starts[k+1]] are at node[k] of tree[k]."""
 
     index: Int64Array
     tree: Int32Array
@@ -127,7 +127,7 @@ class Pairs:
 
 
 class Walk:
-    """The place of every (tree, row) pair. Nodes are numbered over all trees, tree after tree."""
+    """The current node of every (tree, row) pair. Nodes are numbered over all trees, tree after tree."""
 
     def __init__(self, skeleton: Skeleton, rows: int) -> None:
         self._skeleton = skeleton
@@ -145,7 +145,7 @@ class Walk:
         self._moving = np.flatnonzero(self._left[self._at] != LEAF)
 
     def waiting(self) -> Iterator[tuple[int, Pairs]]:
-        """For each owner the pairs that stand at its nodes, in order of nodes."""
+        """For each owner, the pairs at its nodes, in node order."""
         nodes = self._at[self._moving]
         owners = self._owner[nodes]
         for owner in np.unique(owners):
@@ -170,7 +170,7 @@ class Walk:
         self._at[pairs] = self._left[self._at[pairs]] + (left == 0)
 
     def settle(self) -> None:
-        """Forget pairs that reached a leaf."""
+        """Drop pairs that reached a leaf."""
         self._moving = self._moving[self._left[self._at[self._moving]] != LEAF]
 
     @property
@@ -198,7 +198,7 @@ class PredictionResponder:
         rows = self._values.shape[1]
         if isinstance(message, BeginPrediction):
             if message.rows != rows:
-                raise MalformedMessage("there are another number of rows here")
+                raise MalformedMessage("the request has the wrong number of rows")
             return Done()
         if isinstance(message, RouteRequest):
             return self._route(message, rows)
@@ -216,16 +216,16 @@ class PredictionResponder:
         nodes = len(message.tree)
         fits = len(message.node) == nodes and len(message.starts) == nodes + 1
         if not fits or message.starts[0] != 0 or message.starts[-1] != len(message.rows):
-            raise MalformedMessage("a routing request's arrays do not fit together")
+            raise MalformedMessage("the arrays of a routing request are inconsistent")
         counts = np.diff(message.starts)
         inside = len(message.rows) == 0 or (message.rows.min() >= 0 and message.rows.max() < rows)
         if (counts < 0).any() or not inside:
-            raise MalformedMessage("a routing request names rows that are not there")
+            raise MalformedMessage("a routing request contains rows that do not exist")
         records = self._records.find(message.tree, message.node)
         if (records < 0).any():
-            raise MalformedMessage("a routing request names a node that is not split here")
-        # So no request asks for more than the splits of all rows.
+            raise MalformedMessage("a routing request contains a node that this party does not split")
+        # So no request can ask for more than the splits of all rows.
         if len(np.unique(records)) != nodes or (counts > rows).any():
-            raise MalformedMessage("a routing request names a node twice, or more rows at a node than there are")
+            raise MalformedMessage("a routing request repeats a node, or has more rows at a node than exist")
         left = self._records.goes_left(self._values, np.repeat(records, counts), message.rows)
         return RouteAnswer(np.packbits(left))

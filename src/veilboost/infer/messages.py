@@ -13,7 +13,7 @@ Ints = Annotated[Int32Array, ArraySpec("int32", 1)]
 
 @dataclass(frozen=True)
 class BeginPrediction(Message):
-    """Active to passive: rows to predict are aligned, so many of them."""
+    """Active to passive: the number of aligned rows to predict."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = (Reveals("how many rows are predicted", "passive"),)
     rows: int
@@ -21,7 +21,7 @@ class BeginPrediction(Message):
 
 @dataclass(frozen=True)
 class RouteRequest(Message):
-    """Active to passive: at node `node[k]` of tree `tree[k]`, which of `rows[starts[k]:starts[k+1]]` go left?"""
+    """Active to passive: which of `rows[starts[k]:starts[k+1]]` go left at node `node[k]` of tree `tree[k]`."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = (Reveals("which rows reach which of its nodes", "passive"),)
     tree: Ints
@@ -32,27 +32,27 @@ class RouteRequest(Message):
 
 @dataclass(frozen=True)
 class RouteAnswer(Message):
-    """Passive to active: the left/right bits, packed."""
+    """Passive to active: the left/right assignments, as packed bits."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals("on which side of the cuts they meet the rows' values lie", "active"),
+        Reveals("the left/right assignments of the rows at the splits that they reach", "active"),
     )
     left: Annotated[UInt8Array, ArraySpec("uint8", 1)]
 
 
 @dataclass(frozen=True)
 class AllSplitsRequest(Message):
-    """Active to passive: send the bits of all of your splits at once."""
+    """Active to passive: send the left/right assignments of all of your splits at once."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = ()
 
 
 @dataclass(frozen=True)
 class AllSplits(Message):
-    """Passive to active: for each of its nodes the bits of all rows, packed row by row."""
+    """Passive to active: the assignments of all rows at each of its nodes, packed row by row."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals("on which side of every one of its cuts every row's value lies, visited or not", "active"),
+        Reveals("the left/right assignments of every row at every one of its splits, visited or not", "active"),
     )
     tree: Ints
     node: Ints

@@ -1,4 +1,4 @@
-"""What a model's scores are, and a file of them."""
+"""The meaning of a model's scores, and score files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ENDINGS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv"}
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """What the party that predicts may know of its model without asking anyone."""
+    """What the predicting party may know about its model without asking other parties."""
 
     name: str
     party: PartyName
@@ -34,9 +34,9 @@ class ModelInfo:
 
     @staticmethod
     def of(name: str, party: PartyName, share: ModelShare, skeleton: Skeleton, id_name: str | None) -> ModelInfo:
-        """Of a run of this name at this party. `share.party` is no party's name where a model is whole."""
+        """For a run of this name at this party. For a full model, `share.party` is not the name of a party."""
         classes = skeleton.classes
-        if skeleton.objective == "multiclass" and classes is None:  # the labels had no names
+        if skeleton.objective == "multiclass" and classes is None:  # the labels were numbers
             classes = tuple(str(number) for number in range(skeleton.trees_per_round))
         return ModelInfo(
             name=name,
@@ -52,7 +52,7 @@ class ModelInfo:
 
 
 def meaning(info: ModelInfo) -> str:
-    """What a score is."""
+    """The meaning of a score."""
     if info.objective == "multiclass":
         return "the probability of each class, and the most probable one"
     if info.objective == "binary":
@@ -61,7 +61,7 @@ def meaning(info: ModelInfo) -> str:
 
 
 def score_columns(info: ModelInfo, ids: AnyArray, scores: Float64Array) -> dict[str, AnyArray]:
-    """The columns of a file of scores, by name: the id, then one score, or one per class and the best class."""
+    """The columns of a score file, by name: the id, then one score, or one per class and the predicted class."""
     columns: dict[str, AnyArray] = {info.id_name: ids}
     if scores.ndim == 1:
         columns[SCORE if info.id_name != SCORE else "score_"] = scores
@@ -75,14 +75,14 @@ def score_columns(info: ModelInfo, ids: AnyArray, scores: Float64Array) -> dict[
 
 
 def check_ending(file: Path) -> str:
-    """The format that a file's name asks for."""
+    """The format for a file's suffix."""
     if file.suffix.lower() not in ENDINGS:
-        raise UnknownFormat(f"{file.name!r} has an ending that names no format to write", "use .parquet or .csv")
+        raise UnknownFormat(f"{file.name!r} has no suffix of a supported format", "use .parquet or .csv")
     return ENDINGS[file.suffix.lower()]
 
 
 def write_scores(file: Path, columns: dict[str, AnyArray]) -> None:
-    """Write them for their owner alone: a reader sees the old file or the new one, never a part."""
+    """Write scores to a file that only its owner can read. The file is replaced atomically."""
     table = table_of(columns)
     descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
     os.close(descriptor)

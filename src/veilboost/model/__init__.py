@@ -1,1 +1,1 @@
-"""What training leaves behind: each party's share, and what can be done with all shares together."""
+"""Trained models: each party's model share, and operations on all shares together."""

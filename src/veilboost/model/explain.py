@@ -1,4 +1,4 @@
-"""Which columns and which parties a model leans on, and a summary of it."""
+"""Feature importance by column and by party, and a summary of a model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ IMPORTANCE_KINDS = ("gain", "total_gain", "cover", "total_cover", "weight")
 
 
 class ColumnImportance(NamedTuple):
-    """`column` is masked where its owner does not share names."""
+    """`column` is masked if its owner does not share names."""
 
     party: PartyName
     column: str
@@ -25,7 +25,7 @@ PartyImportance: TypeAlias = tuple[PartyName, float]
 
 
 def shown_names(joined: JoinedModel) -> list[str]:
-    """Column names as a joint report may show them: `shop#1` where shop keeps its names to itself."""
+    """Column names for a joint report: `shop#1` if the shop does not share its names."""
     return [
         info.name if share.share_names else f"{share.party}#{number}"
         for share in joined.shares
@@ -34,14 +34,14 @@ def shown_names(joined: JoinedModel) -> list[str]:
 
 
 def importance(joined: JoinedModel, kind: str = "gain", normalise: bool = True) -> list[ColumnImportance]:
-    """How much each column matters, the most important first.
+    """The importance of each column, in descending order.
 
     Parameters
     ----------
     joined
         The model.
     kind
-        As in XGBoost: weight is the number of splits by a column, total_gain and total_cover add up their
+        As in XGBoost: weight is the number of splits by a column, total_gain and total_cover are the sums of their
         loss reductions and hessian sums, gain and cover are the means of these.
     normalise
         Divide by the sum, so that values add up to 1.
@@ -49,7 +49,7 @@ def importance(joined: JoinedModel, kind: str = "gain", normalise: bool = True) 
     Returns
     -------
     list
-        (party, column, value) for every column, 0 for those that no split uses.
+        (party, column, value) for every column, 0 for columns without a split.
     """
     values = _by_group(joined, kind, normalise, np.arange(len(joined.columns), dtype=np.int32))
     names = shown_names(joined)
@@ -60,7 +60,7 @@ def importance(joined: JoinedModel, kind: str = "gain", normalise: bool = True) 
 
 
 def importance_by_party(joined: JoinedModel, kind: str = "gain", normalise: bool = True) -> list[PartyImportance]:
-    """The same per party, over all splits that a party owns; the most important first."""
+    """The same per party, over all splits that a party owns, in descending order."""
     values = _by_group(joined, kind, normalise, joined.column_owner, groups=len(joined.skeleton.parties))
     return [(joined.skeleton.parties[party], float(values[party])) for party in np.argsort(-values, kind="stable")]
 
@@ -91,7 +91,7 @@ def _by_group(
 
 
 def describe(joined: JoinedModel) -> dict[str, Any]:
-    """A summary that plain JSON can hold, without any column's name, threshold or category."""
+    """A summary for JSON, without any column's name, threshold or category."""
     owners = np.concatenate([tree.owner[tree.inner] for tree in joined.trees] or [np.empty(0, dtype=np.int32)])
     splits = np.bincount(owners, minlength=len(joined.skeleton.parties))
     return {

@@ -1,17 +1,16 @@
-"""A joined model as an XGBoost model file, JSON as XGBoost 3.2 writes it.
+"""Export a joined model as an XGBoost model file, in the JSON format of XGBoost 3.2.
 
-The file predicts what the model predicts, up to float32 sums. It holds the columns, thresholds and categories
-of all parties, so it is made only where all owners consent.
+The file gives the same predictions as the model, up to float32 sums. It contains the columns, thresholds and categories
+of all parties, so export a model only if all owners consent.
 
 Rows for the exported model are numbers: the columns in the order of `feature_names`, NaN for missing, and for
 a categorical column the code of the category. The codes are in the model's attributes:
 
 `veilboost.categories`
-    JSON; for each categorical column the list of its categories. A category's code is its place in the list.
-    A category that is not listed must be given as NaN: to XGBoost an unknown code goes left, to VeilBoost it
-    is missing.
+    JSON; for each categorical column the list of its categories. A category's code is its position in the list.
+    Pass a category that is not listed as NaN: XGBoost sends an unknown code left, VeilBoost treats it as missing.
 `veilboost.columns`
-    JSON; the columns' own names, by feature. `feature_names` has `_` for characters that XGBoost refuses.
+    JSON; the columns' original names, by feature. `feature_names` has `_` for characters that XGBoost refuses.
 `veilboost.classes`
     JSON; the classes' names, by class number, or null.
 `veilboost.sha256`
@@ -41,7 +40,7 @@ from veilboost.errors import NotExportable
 from veilboost.model.joined import JoinedModel, JoinedTree
 from veilboost.types import AnyArray, Float64Array
 
-_XGBOOST_VERSION = (3, 2, 0)  # whose format this is
+_XGBOOST_VERSION = (3, 2, 0)  # the version whose format this is
 _NO_PARENT = 2_147_483_647  # XGBoost's mark of a root
 _NUMERIC_SPLIT, _CATEGORICAL_SPLIT = 0, 1
 _REFUSED_IN_NAMES = "[]<"
@@ -99,7 +98,7 @@ def to_xgboost_json(joined: JoinedModel) -> dict[str, Any]:
     scores, shifts = _base_scores(joined.skeleton.objective, joined.skeleton.base_margin)
     rounds = len(joined.trees) // classes
     trees = [
-        # The trees of the first round, one per class, make up for what the base scores cannot express.
+        # The trees of the first round, one per class, compensate for what the base scores cannot express.
         _tree(joined, number, shift=float(shifts[number]) if number < classes else 0.0)
         for number in range(len(joined.trees))
     ]
@@ -112,7 +111,7 @@ def to_xgboost_json(joined: JoinedModel) -> dict[str, Any]:
             "gradient_booster": {
                 "name": "gbtree",
                 "model": {
-                    # XGBoost's own store of category names; empty: rows come with codes.
+                    # XGBoost's own store of category names; empty, because rows contain codes.
                     "cats": {"enc": [], "feature_segments": [], "sorted_idx": []},
                     "gbtree_model_param": {"num_parallel_tree": "1", "num_trees": str(len(trees))},
                     "iteration_indptr": [classes * done for done in range(rounds + 1)],
@@ -122,7 +121,7 @@ def to_xgboost_json(joined: JoinedModel) -> dict[str, Any]:
             },
             "learner_model_param": {
                 "base_score": "[" + ",".join(repr(score) for score in scores.tolist()) + "]",
-                "boost_from_average": "0",  # the base score is given, not to be estimated again
+                "boost_from_average": "0",  # the base score is given and must not be estimated again
                 "num_class": str(classes if classes > 1 else 0),
                 "num_feature": str(len(joined.columns)),
                 "num_target": "1",
@@ -133,7 +132,7 @@ def to_xgboost_json(joined: JoinedModel) -> dict[str, Any]:
 
 
 def _objective(joined: JoinedModel) -> dict[str, Any]:
-    """XGBoost's name of the loss with the parameters that it stores beside it."""
+    """XGBoost's name of the loss with its parameters."""
     parameters: dict[str, Any]
     if joined.skeleton.objective == MulticlassSoftmax.name:
         parameters = {"softmax_multiclass_param": {"num_class": str(joined.skeleton.trees_per_round)}}
@@ -145,9 +144,9 @@ def _objective(joined: JoinedModel) -> dict[str, Any]:
 
 
 def _base_scores(objective: str, margin: Float64Array) -> tuple[AnyArray, Float64Array]:
-    """The float32 scores that XGBoost starts from, and what its margins then lack.
+    """The float32 base scores for XGBoost, and the margin error to compensate.
 
-    XGBoost keeps predictions, not margins, and turns them back in float32. Near a probability of 1 that is
+    XGBoost stores predictions, not margins, and converts them back in float32. Near a probability of 1 that is
     too coarse: 0.999999 as float32 is a margin off by 0.07.
     """
     if objective == BinaryLogistic.name:
@@ -167,7 +166,7 @@ def _base_scores(objective: str, margin: Float64Array) -> tuple[AnyArray, Float6
 
 
 def _tree(joined: JoinedModel, number: int, shift: float) -> dict[str, Any]:
-    """One tree; `shift` is added to all its leaves. Numbers of nodes stay as they are."""
+    """One tree; `shift` is added to all its leaves. Node numbers are unchanged."""
     tree = joined.trees[number]
     leaf = tree.left == LEAF
     weight = np.where(leaf, tree.weight + shift if shift else tree.weight, 0).astype(np.float32)
@@ -187,7 +186,7 @@ def _tree(joined: JoinedModel, number: int, shift: float) -> dict[str, Any]:
         "right_children": tree.right.tolist(),
         "parents": parents.tolist(),
         "split_indices": np.where(leaf, 0, tree.feature).tolist(),
-        # A leaf's value stands where a split has its threshold; x < threshold goes left, as here.
+        # XGBoost stores a leaf's value in place of a threshold; x < threshold goes left in both systems.
         "split_conditions": _floats(np.where(leaf, weight, tree.threshold)),
         "default_left": tree.default_left.astype(int).tolist(),
         "split_type": np.where(by_set, _CATEGORICAL_SPLIT, _NUMERIC_SPLIT).tolist(),
@@ -199,13 +198,13 @@ def _tree(joined: JoinedModel, number: int, shift: float) -> dict[str, Any]:
 
 
 def _category_splits(joined: JoinedModel, tree: JoinedTree, nodes: AnyArray) -> dict[str, list[int]]:
-    """The nodes that split by categories, each with a segment of `categories`: those that go right."""
+    """The nodes that split by categories, each with a segment of `categories`: the codes that go right."""
     right: list[int] = []
     sizes: list[int] = []
     for node in nodes.tolist():
         known = len(joined.columns[tree.feature[node]].categories or ())
         left = set(joined.left_categories(tree, node) or ())
-        # XGBoost wants at least one; where only missing values go right, that is a code which no row has.
+        # XGBoost needs at least one; if only missing values go right, use a code that no row has.
         listed = [code for code in range(known) if code not in left] or [known]
         right.extend(listed)
         sizes.append(len(listed))
@@ -218,13 +217,13 @@ def _category_splits(joined: JoinedModel, tree: JoinedTree, nodes: AnyArray) -> 
 
 
 def _feature_types(joined: JoinedModel) -> list[str]:
-    """`c` where codes are categories; ordinal codes are numbers to XGBoost."""
+    """`c` for categorical columns; ordinal codes are numbers to XGBoost."""
     ordinal = joined.skeleton.config.categories == "ordinal"
     return ["float" if ordinal or info.categories is None else "c" for info in joined.columns]
 
 
 def _feature_names(joined: JoinedModel) -> list[str]:
-    """Names that XGBoost accepts, each once."""
+    """Unique names that XGBoost accepts."""
     names: list[str] = []
     taken: set[str] = set()
     for info in joined.columns:
@@ -254,5 +253,5 @@ def _attributes(joined: JoinedModel) -> dict[str, str]:
 
 
 def _floats(values: AnyArray) -> list[float]:
-    """Float32 values as JSON numbers that read back as the same; JSON has neither NaN nor infinity."""
+    """Float32 values as JSON numbers that parse to the same value; JSON has neither NaN nor infinity."""
     return np.nan_to_num(values.astype(np.float32)).astype(np.float64).tolist()

@@ -1,4 +1,4 @@
-"""The shares of all parties put together: a model that one machine can run, hash and export."""
+"""The joined shares of all parties: a model that one machine can run, hash and export."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from veilboost.types import (
     PartyName,
 )
 
-_ROWS_AT_ONCE = 16_384  # a chunk's values and temporaries stay in the processor's cache
-_STRANGERS = "bring together the shares of one and the same training"
+_ROWS_AT_ONCE = 16_384  # a chunk's values and temporaries fit into the processor's cache
+_MIXED_SHARES = "use the shares of one and the same training"
 
 
 @dataclass(frozen=True)
 class JoinedTree(Tree):
-    """One tree with what its owners know of the splits, an entry per node.
+    """One tree with the owners' split data, an entry per node.
 
-    `left` and `right` are the children's numbers. At leaves these two, `owner` and `feature` are LEAF; `weight` counts
-    at leaves only. A value goes left when it is below `threshold`, or, where `set_of` is not -1, when row `set_of` of
-    the model's `left_sets` holds its category code. Missing values follow `default_left`.
+    `left` and `right` are the children's numbers. At leaves these two, `owner` and `feature` are LEAF; `weight` is
+    only used at leaves. A value goes left if it is below `threshold`, or, if `set_of` is not -1, if row `set_of` of
+    the model's `left_sets` contains its category code. Missing values go left if `default_left`.
     """
 
     right: Int32Array
@@ -56,7 +56,7 @@ class JoinedTree(Tree):
 
 @dataclass(frozen=True)
 class JoinedModel:
-    """All shares in the job's order. Features are numbered through, party by party.
+    """All shares in the job's order. Features are numbered consecutively, party by party.
 
     `left_sets` has a row per split by categories and a column per category code.
     """
@@ -78,14 +78,15 @@ class JoinedModel:
         return np.repeat(np.arange(len(counts), dtype=np.int32), counts)
 
     def left_categories(self, tree: JoinedTree, node: int) -> tuple[int, ...] | None:
-        """The category codes that go left at a node; None where a threshold decides."""
+        """The category codes that go left at a node; None for a threshold."""
         row = int(tree.set_of[node])
         return None if row < 0 else tuple(np.flatnonzero(self.left_sets[row]).tolist())
 
     def margins(self, columns: Sequence[Column]) -> Float64Array:
-        """Margins before the objective's link, (K, rows), where the columns of all parties are at hand.
+        """Margins before the link function, (K, rows), given the columns of all parties.
 
-        Columns are found by name and have the same rows each. Categories that training did not know count as missing.
+        Columns are found by name and must have the same rows. Categories that did not occur in training count as
+        missing.
         """
         if len({info.name for info in self.columns}) < len(self.columns):
             raise DuplicateColumns("two parties have a column of the same name", "let the parties predict jointly")
@@ -98,12 +99,12 @@ class JoinedModel:
             chunk = slice(begin, begin + _ROWS_AT_ONCE)
             values = np.stack([column[chunk] for column in encoded], axis=1)
             for number, tree in enumerate(self.trees):
-                # Tree after tree, as training added them: the sums round alike.
+                # Tree after tree, as in training, so that the sums round alike.
                 out[number % self.skeleton.trees_per_round, chunk] += tree.weight[self._leaves(tree, values)]
         return out
 
     def staged_margins(self, columns: Mapping[PartyName, Sequence[Column]]) -> Iterator[Float64Array]:
-        """The margins after each round, for tables that are apart by party: what a learning curve is made of."""
+        """The margins after each round, for separate tables per party. Used for learning curves."""
         values = np.stack([each for share in self.shares for each in share.encode(columns[share.party])], axis=1)
         out = np.repeat(self.skeleton.base_margin[:, np.newaxis], len(values), axis=1)
         for number, tree in enumerate(self.trees):
@@ -112,7 +113,7 @@ class JoinedModel:
                 yield out.copy()
 
     def _leaves(self, tree: JoinedTree, values: Float32Array) -> AnyArray:
-        """The leaf of each row of `values` (rows, features); all rows go down a level at a time."""
+        """The leaf of each row of `values` (rows, features); all rows descend one level at a time."""
         node = np.zeros(len(values), dtype=np.int32)
         rows = np.arange(len(values)) if tree.nodes > 1 else np.arange(0)
         while len(rows):
@@ -131,10 +132,10 @@ class JoinedModel:
         return node
 
     def canonical(self) -> dict[str, Any]:
-        """What the model computes and nothing else, in a form that plain JSON holds exactly.
+        """The function that the model computes, in a form that JSON represents exactly.
 
-        It does not tell which party owned a column, how nodes were numbered or what a split gained.
-        Categories of used columns belong to it: thresholds over category codes mean nothing without them.
+        It does not contain column owners, node numbers or gains. It contains the categories of used columns: thresholds
+        over category codes have no meaning without them.
         """
         used = sorted({int(feature) for tree in self.trees for feature in tree.feature[tree.inner]})
         categorical = [info for info in (self.columns[f] for f in used) if info.categories is not None]
@@ -166,7 +167,7 @@ class JoinedModel:
         return nodes
 
     def sha256(self) -> str:
-        """The hash of `canonical()`: equal for models that predict alike by the same trees."""
+        """The hash of `canonical()`: equal for models that predict alike with the same trees."""
         text = json.dumps(self.canonical(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -201,16 +202,16 @@ def join(shares: Mapping[PartyName, ModelShare]) -> JoinedModel:
     holders = [share.skeleton for share in shares.values() if share.skeleton is not None]
     if len(holders) != 1:
         raise MissingShare(
-            f"{len(holders)} shares hold the trees' skeleton, and exactly one must",
-            "add the active party's share" if not holders else _STRANGERS,
+            f"{len(holders)} shares contain the trees' skeleton; exactly one must",
+            "add the active party's share" if not holders else _MIXED_SHARES,
         )
     skeleton = holders[0]
     for name in skeleton.parties:
         if name not in shares:
-            raise MissingShare(f"the share of {name} is not there")
+            raise MissingShare(f"the share of {name} is missing")
     for name in shares:
         if name not in skeleton.parties:
-            raise MissingShare(f"{name} took no part in this model's training", _STRANGERS)
+            raise MissingShare(f"{name} took no part in this model's training", _MIXED_SHARES)
     return _joined(skeleton, tuple(shares[name] for name in skeleton.parties))
 
 
@@ -220,7 +221,7 @@ def _joined(skeleton: Skeleton, shares: tuple[ModelShare, ...]) -> JoinedModel:
     tree_of = np.repeat(np.arange(len(sizes)), sizes)
     begin = np.cumsum(sizes) - sizes
     node_of = np.arange(len(owner)) - begin[tree_of]
-    # Filled for all trees at once, then cut up by tree.
+    # Filled for all trees at once, then divided by tree.
     feature = np.full(len(owner), LEAF, dtype=np.int32)
     threshold = np.zeros(len(owner), dtype=np.float32)
     default_left = np.zeros(len(owner), dtype=np.bool_)
@@ -232,7 +233,7 @@ def _joined(skeleton: Skeleton, shares: tuple[ModelShare, ...]) -> JoinedModel:
         records = share.records
         own = np.flatnonzero(owner == position)
         if not (np.array_equal(records.tree, tree_of[own]) and np.array_equal(records.node, node_of[own])):
-            raise MissingShare(f"the splits of {share.party} are not those of the skeleton", _STRANGERS)
+            raise MissingShare(f"the splits of {share.party} do not match the skeleton", _MIXED_SHARES)
         feature[own] = records.feature + first_feature
         threshold[own] = records.threshold
         default_left[own] = records.default_left
@@ -255,7 +256,7 @@ def _joined(skeleton: Skeleton, shares: tuple[ModelShare, ...]) -> JoinedModel:
 
 
 def _widened(sets: BoolArray, width: int) -> BoolArray:
-    """Sets as wide as the largest list of categories; a party stores its own no wider than it needs."""
+    """Sets as wide as the largest list of categories; a party stores its own only as wide as needed."""
     wide = np.zeros((len(sets), width), dtype=np.bool_)
     common = min(width, sets.shape[1])
     wide[:, :common] = sets[:, :common]
@@ -263,5 +264,5 @@ def _widened(sets: BoolArray, width: int) -> BoolArray:
 
 
 def _exact(value: float | np.floating[Any]) -> str:
-    """A float by its bits, minus zero as zero."""
+    """A float as hexadecimal text, minus zero as zero."""
     return (float(value) + 0.0).hex()

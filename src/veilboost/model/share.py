@@ -1,7 +1,7 @@
 """One party's share of a model.
 
-Every party keeps its split records: which of its columns splits a node, and where. The active party also keeps the
-skeleton: the shape of the trees, who owns each split, and the leaf weights.
+Every party stores its split records: the column and threshold of each of its splits. The active party also stores the
+skeleton: the shape of the trees, the owner of each split, and the leaf weights.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from veilboost.types import BoolArray, Column, Float32Array, Float64Array, Int32
 
 @dataclass(frozen=True)
 class ColumnInfo:
-    """A column as prediction needs it; categories are None for numbers."""
+    """A column as needed for prediction; `categories` is None for numbers."""
 
     name: str
     categories: tuple[str, ...] | None = None
@@ -32,8 +32,10 @@ class ColumnInfo:
 
 @dataclass(frozen=True)
 class SplitRecords:
-    """Split records, sorted by (tree, node). A threshold sends x < threshold left; where `set_of` is not -1, the
-    categories of row `set_of` of `left_sets` go left instead."""
+    """Split records, sorted by (tree, node).
+
+    Values x < threshold go left. If `set_of` is not -1, the categories of row `set_of` of `left_sets` go left instead.
+    """
 
     tree: Int32Array
     node: Int32Array
@@ -45,7 +47,7 @@ class SplitRecords:
 
     @staticmethod
     def of(rules: Mapping[tuple[int, int], Rule]) -> SplitRecords:
-        """From the rules of nodes (tree, node)."""
+        """Create records from the rules of nodes (tree, node)."""
         keys = sorted(rules)
         ordered = [rules[key] for key in keys]
         sets = [rule.left_set for rule in ordered if rule.left_set is not None]
@@ -69,7 +71,7 @@ class SplitRecords:
         return len(self.tree)
 
     def find(self, tree: Int32Array, node: Int32Array) -> Int32Array:
-        """Positions of these nodes' records; -1 where there is none."""
+        """Positions of these nodes' records; -1 for nodes without a record."""
         wanted = (tree.astype(np.int64) << 32) | node
         have = (self.tree.astype(np.int64) << 32) | self.node
         at = np.searchsorted(have, wanted)
@@ -89,7 +91,7 @@ class SplitRecords:
         return np.where(np.isnan(value), self.default_left[records], left)
 
     def rules(self) -> dict[tuple[int, int], Rule]:
-        """The rules of nodes (tree, node): what `of` was made from."""
+        """The rules of nodes (tree, node), as passed to `of`."""
         keys = zip(self.tree.tolist(), self.node.tolist(), strict=True)
         return {key: self.rule(record) for record, key in enumerate(keys)}
 
@@ -101,7 +103,7 @@ class SplitRecords:
 
 @dataclass(frozen=True)
 class Skeleton:
-    """What the active party knows of all trees."""
+    """The active party's knowledge of all trees."""
 
     protocol: str
     objective: str
@@ -111,20 +113,20 @@ class Skeleton:
     trees: tuple[Tree, ...]
     base_margin: Float64Array
     config: TrainingConfig
-    noise: Noise = Noise.SYSTEM  # where the noise, masks and keys of its training came from
+    noise: Noise = Noise.SYSTEM  # the source of the noise, masks and keys of its training
 
     @property
     def loss(self) -> Objective:
-        """What it was trained by. A user's own is not kept; its margins are its predictions, as in regression."""
+        """The training objective. A custom one is not stored; its predictions are its margins, as in regression."""
         name = "regression" if self.objective == "custom" else self.objective
         return objective_of(name, self.config, max(2, self.trees_per_round))
 
 
 @dataclass(frozen=True)
 class ModelShare:
-    """What a party keeps: its columns and split records; the active party also the skeleton.
+    """One party's part of a model: its columns and split records; for the active party also the skeleton.
 
-    `share_names`: may the column names appear in joint reports?
+    `share_names`: whether the column names may appear in joint reports.
     """
 
     party: PartyName
@@ -134,14 +136,14 @@ class ModelShare:
     share_names: bool = True
 
     def encode(self, columns: Sequence[Column]) -> list[Float32Array]:
-        """New rows of this party's columns as the records compare them: floats, category codes, NaN for missing.
+        """Encode new rows of this party's columns for the records: floats, category codes, NaN for missing.
 
-        A category that training did not know counts as missing.
+        A category that did not occur in training counts as missing.
         """
         by_name = {column.name: column for column in columns}
         absent = [info.name for info in self.columns if info.name not in by_name]
         if absent:
-            raise ForeignColumns(f"{self.party} lacks {len(absent)} of the columns it trained with")
+            raise ForeignColumns(f"{self.party} lacks {len(absent)} of the columns that it trained with")
         encoded: list[Float32Array] = []
         for info in self.columns:
             column = by_name[info.name]
@@ -161,15 +163,15 @@ def _encode(info: ColumnInfo, column: Column) -> Float32Array:
         return np.ascontiguousarray(column.values, dtype=np.float32)
     codes = {category: code for code, category in enumerate(info.categories)}
     table = np.array([codes.get(category, np.nan) for category in column.categories] + [np.nan], dtype=np.float32)
-    return table[column.values]  # the last entry serves the missing code -1
+    return table[column.values]  # the last entry maps the missing code -1
 
 
 @dataclass(frozen=True)
 class TrainingOutcome:
-    """What the driver of a job has when training ends.
+    """The driver's result of a training job.
 
-    `reports` is what participants tell of how they protected their rows; `dropped` are those that were lost on the way,
-    with the reason. `metric` is how validation rows were measured, if there were any.
+    `reports` are the participants' reports of how they protected their rows. `dropped` are the participants that were
+    lost during training, with the reason. `metric` is the validation metric, if there were validation rows.
     """
 
     share: ModelShare

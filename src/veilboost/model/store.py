@@ -1,8 +1,8 @@
-"""Parts in files, readable by their owner only.
+"""Model shares in files, readable only by their owner.
 
 A share is a folder with `manifest.json` (names, parameters) and `arrays.npz` (numbers); a model is a folder
-with `index.json` and the shares of all parties. Files come from anywhere: nothing in them is believed
-unchecked, and nothing is ever unpickled.
+with `index.json` and the shares of all parties. Files may come from anywhere: all content is validated, and nothing is
+ever unpickled.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from veilboost.model.share import ColumnInfo, ModelShare, Skeleton, SplitRecords
 from veilboost.privacy.statement import Noise
 from veilboost.types import AnyArray, PartyName
 
-FORMAT_VERSION = 3  # 2: a skeleton says where its noise came from; 3: a part is a share, `seed` is `random_state`
-# In format 1 the estimators and `simulate` drew the noise of these from the seed that is stored beside it. Horizontal
-# protocols always drew theirs from the operating system.
+FORMAT_VERSION = 3  # 2: a skeleton states its noise source; 3: a part is a share, `seed` is `random_state`
+# In format 1 the estimators and `simulate` drew the noise of these protocols from the seed that is stored in the model.
+# Horizontal protocols always drew theirs from the operating system.
 ONCE_SEEDED = ("masked", "ldp", "federboost", "elxgb", "sealed")
 _SHARE, _MODEL = "veilboost-share", "veilboost-model"
 _OLD_NAMES = {_SHARE: "veilboost-part"}  # until format 2
 _MANIFEST, _ARRAYS, _INDEX = "manifest.json", "arrays.npz", "index.json"
-_NOT_OURS = "the files are not what VeilBoost writes; get them from their owner again"
+_NOT_OURS = "VeilBoost did not write these files; get them from their owner again"
 _LONGEST_FOLDER = 200  # file systems allow 255 bytes
 _RECORDS = ("tree", "node", "feature", "set_of", "threshold", "default_left", "left_sets")
 _PER_NODE = ("left", "owner", "weight", "gain", "cover")
@@ -79,7 +79,7 @@ def save_model(shares: Mapping[PartyName, ModelShare], folder: StrPath) -> None:
 
 
 def load_shares(folder: StrPath) -> dict[PartyName, ModelShare]:
-    """The shares in a folder that `save_model` wrote, or the one of a run's folder (whole, where all trained one)."""
+    """The shares in a folder of `save_model`, or the share in a run folder (the full model in horizontal training)."""
     own = Path(folder) / "share"
     if (Path(folder) / _INDEX).exists() or not own.is_dir():
         return load_model(folder)
@@ -110,22 +110,22 @@ def load_model(folder: StrPath) -> dict[PartyName, ModelShare]:
     shares: dict[PartyName, ModelShare] = {}
     for name in _texts(_read_json(Path(folder), _INDEX, _MODEL).get("parties"), "parties"):
         try:
-            # The folder follows from the name alone, so an index cannot point elsewhere.
+            # The folder name is derived from the party name alone, so an index cannot point elsewhere.
             own = Path(folder) / _folder_name(name)
         except InvalidParameter as error:
-            raise UnreadableModel(f"the index of {folder} names an impossible party") from error
+            raise UnreadableModel(f"the index of {folder} contains an invalid party name") from error
         if not own.is_dir():
             raise MissingShare(f"{folder} has no folder {own.name} for {name}")
         shares[name] = load_share(own)
-        _check(shares[name].party == name, f"the folder of {name} holds another party's share")
+        _check(shares[name].party == name, f"the folder of {name} contains another party's share")
     return shares
 
 
 def save_share(share: ModelShare, folder: StrPath) -> None:
     """Write one party's share.
 
-    Each file is replaced as a whole. Where an older share is replaced and writing ends between the two files,
-    the checksum tells.
+    Each file is replaced atomically. If an older share is replaced and writing stops between the two files,
+    the checksum detects it.
     """
     arrays: _Arrays = {name: getattr(share.records, name) for name in _RECORDS}
     about: dict[str, Any] | None = None
@@ -156,11 +156,11 @@ def save_share(share: ModelShare, folder: StrPath) -> None:
 
 
 def load_share(folder: StrPath, *, of_run: bool = False) -> ModelShare:
-    """Read one party's share. A warning says so if its noise may be known to others.
+    """Read one party's share. Warns if other parties may know its noise.
 
-    `of_run`: a daemon or a driver wrote it into the folder of a run; these never drew noise from a seed. Raises
-    `UnreadableModel` where there is no share or it contradicts itself, `DamagedModel` where the arrays are not those
-    that were written, `ModelVersion` where a later release wrote it.
+    `of_run`: a daemon or a driver wrote it into a run folder; these never drew noise from a seed. Raises
+    `UnreadableModel` if there is no share or it is inconsistent, `DamagedModel` if the arrays were changed after
+    writing, and `ModelVersion` if a later release wrote it.
     """
     manifest = _read_json(Path(folder), _MANIFEST, _SHARE)
     try:
@@ -168,7 +168,7 @@ def load_share(folder: StrPath, *, of_run: bool = False) -> ModelShare:
     except OSError as error:
         raise DamagedModel(f"{Path(folder) / _ARRAYS} cannot be read", "restore it from a copy") from error
     if hashlib.sha256(content).hexdigest() != manifest.get("arrays_sha256"):
-        raise DamagedModel(f"{Path(folder) / _ARRAYS} is not as it was written")
+        raise DamagedModel(f"{Path(folder) / _ARRAYS} was changed after it was written")
     about = manifest.get("skeleton")
     arrays = _read_arrays(content, _RECORDS if about is None else _RECORDS + _SKELETON)
     party, share_names = _texts([manifest.get("party")], "party")[0], manifest.get("share_names")
@@ -201,7 +201,7 @@ def _columns(value: object) -> tuple[ColumnInfo, ...]:
         entry = cast("dict[str, object]", item) if isinstance(item, dict) else {}
         name, categories = _texts([entry.get("name")], "name")[0], entry.get("categories")
         infos.append(ColumnInfo(name, None if categories is None else _texts(categories, "categories")))
-    _check(len({info.name for info in infos}) == len(infos), "two columns have one name")
+    _check(len({info.name for info in infos}) == len(infos), "two columns have the same name")
     return tuple(infos)
 
 
@@ -217,10 +217,10 @@ def _records(arrays: _Arrays, columns: tuple[ColumnInfo, ...]) -> SplitRecords:
     sizes = np.array([-1 if c.categories is None else len(c.categories) for c in columns], dtype=np.int64)
     (sets, width), by_set = records.left_sets.shape, np.flatnonzero(records.set_of >= 0)
     _check(_within(records.set_of, -1, sets), "a record's set does not exist")
-    _check(sets <= records.count and width <= sizes.max(initial=1), "there are more sets than records need")
+    _check(sets <= records.count and width <= sizes.max(initial=1), "there are more sets than the records need")
     needed = np.where(records.left_sets, np.arange(1, width + 1, dtype=np.int64), 0).max(axis=1, initial=0)
     known = needed[records.set_of[by_set]] <= sizes[records.feature[by_set]]
-    _check(known.all(), "a set has categories that its column has not")
+    _check(known.all(), "a set has categories that its column lacks")
     return records
 
 
@@ -241,9 +241,9 @@ def _skeleton(value: object, arrays: _Arrays, party: PartyName, records: SplitRe
     multiclass, base = objective == "multiclass", arrays["base_margin"]
     _check(objective in (*OBJECTIVES[1:], "custom"), "the objective is unknown")
     if type(per_round) is not int or per_round < 1 or (per_round > 1) != multiclass or len(base) != per_round:
-        raise UnreadableModel("the number of trees per round does not fit", _NOT_OURS)
-    _check(not multiclass or classes is None or len(classes) == per_round, "the classes do not fit")
-    _check(len(arrays["tree_nodes"]) % per_round == 0, "the last round is not whole")
+        raise UnreadableModel("the number of trees per round is inconsistent", _NOT_OURS)
+    _check(not multiclass or classes is None or len(classes) == per_round, "the classes are inconsistent")
+    _check(len(arrays["tree_nodes"]) % per_round == 0, "the last round is incomplete")
     _check(np.isfinite(arrays["weight"]).all() and np.isfinite(base).all(), "a weight is not finite")
     _check(party in parties, "the party is not one of the job's")
     trees = _trees(arrays, len(parties), config.max_depth)
@@ -251,7 +251,7 @@ def _skeleton(value: object, arrays: _Arrays, party: PartyName, records: SplitRe
     own_tree = np.repeat(np.arange(len(trees)), [len(nodes) for nodes in owned])
     own_node = np.concatenate([np.empty(0), *owned])
     fits = np.array_equal(records.tree, own_tree) and np.array_equal(records.node, own_node)
-    _check(fits, "the records are not those of the skeleton")
+    _check(fits, "the records do not match the skeleton")
     return Skeleton(protocol, objective, classes, parties, per_round, trees, base, config)
 
 
@@ -261,15 +261,15 @@ def _noise(about: Mapping[str, Any], version: int, of_run: bool) -> Noise:
     try:
         return Noise(about.get("noise"))
     except ValueError as error:
-        raise UnreadableModel("where the noise came from is not said", _NOT_OURS) from error
+        raise UnreadableModel("the source of the noise is missing", _NOT_OURS) from error
 
 
 def _trees(arrays: _Arrays, parties: int, max_depth: int) -> tuple[Tree, ...]:
-    """Cut the nodes up into trees; every node must be reached from its root exactly once."""
+    """Divide the nodes into trees; every node must be reachable from its root exactly once."""
     sizes, left, owner = arrays["tree_nodes"], arrays["left"].astype(np.int64), arrays["owner"]
     total = len(left)
     _check(all(len(arrays[name]) == total for name in _PER_NODE), "the trees' arrays differ in length")
-    _check(_within(sizes, 1, total + 1) and sizes.sum() == total, "the trees' sizes do not fit their nodes")
+    _check(_within(sizes, 1, total + 1) and sizes.sum() == total, "the trees' sizes do not match their nodes")
     ends = np.cumsum(sizes)
     begin = np.repeat(ends - sizes, sizes)
     inner = left != LEAF
@@ -288,7 +288,7 @@ def _trees(arrays: _Arrays, parties: int, max_depth: int) -> tuple[Tree, ...]:
 
 
 def _folder_name(party: PartyName) -> str:
-    """A party's folder: its name, with `%2F` and the like for what could lead elsewhere or hide it."""
+    """A party's folder: its name, percent-encoded so that it cannot leave the folder or be hidden."""
     name = quote(party, safe="", errors="surrogatepass")
     name = name.replace(".", "%2E", 1) if name.startswith(".") else name
     if not 0 < len(name) <= _LONGEST_FOLDER:
@@ -301,7 +301,7 @@ def _write_json(folder: Path, name: str, content: Mapping[str, Any]) -> None:
 
 
 def _write(folder: Path, name: str, content: bytes) -> None:
-    """Put a file in place whole: whoever reads sees the old one or the new one, even after a power cut."""
+    """Replace a file atomically: readers see the old or the new content, even after a power failure."""
     folder.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
     try:
@@ -319,18 +319,18 @@ def _read_json(folder: Path, name: str, kind: str) -> dict[str, Any]:
     try:
         content = json.loads((folder / name).read_bytes())
     except (OSError, ValueError, RecursionError) as error:
-        raise UnreadableModel(f"{folder / name} is not there or not JSON") from error
+        raise UnreadableModel(f"{folder / name} does not exist or is not JSON") from error
     manifest = cast("dict[str, Any]", content) if isinstance(content, dict) else {}
     version = manifest.get("version")
     if manifest.get("format") not in (kind, _OLD_NAMES.get(kind)) or type(version) is not int:
-        raise UnreadableModel(f"{folder / name} is not the description of a {kind}")
+        raise UnreadableModel(f"{folder / name} does not describe a {kind}")
     if version > FORMAT_VERSION:
-        raise ModelVersion(f"{folder} has format {version}, and this release reads {FORMAT_VERSION}")
+        raise ModelVersion(f"{folder} has format {version}; this release reads formats up to {FORMAT_VERSION}")
     return _upgraded(manifest, version)
 
 
 def _upgraded(manifest: dict[str, Any], version: int) -> dict[str, Any]:
-    """A manifest of an earlier format under the names of this one."""
+    """Convert a manifest of an earlier format to the names of the current one."""
     about = manifest.get("skeleton")
     config = cast("dict[str, Any]", about).get("config") if isinstance(about, dict) else None
     if version < 3 and isinstance(config, dict) and "seed" in config:
@@ -341,21 +341,21 @@ def _upgraded(manifest: dict[str, Any], version: int) -> dict[str, Any]:
 def _read_arrays(content: bytes, names: tuple[str, ...]) -> _Arrays:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            _check(sorted(archive.namelist()) == sorted(f"{name}.npy" for name in names), "other arrays")
-            # Stored as they are: a compressed file could grow to any size.
+            _check(sorted(archive.namelist()) == sorted(f"{name}.npy" for name in names), "unexpected arrays")
+            # Stored without compression: a compressed file could expand to any size.
             _check(all(info.compress_type == zipfile.ZIP_STORED for info in archive.infolist()), "compressed")
             return {name: _array(archive.read(f"{name}.npy"), name) for name in names}
-    except Exception as error:  # zipfile and NumPy fail in many ways at what others made up
+    except Exception as error:  # zipfile and NumPy raise many kinds of errors on invalid input
         raise UnreadableModel(f"the arrays cannot be read: {getattr(error, 'what', error)}", _NOT_OURS) from error
 
 
 def _array(raw: bytes, name: str) -> AnyArray:
-    """One .npy file. NumPy's own reader would allocate whatever size the header claims."""
+    """Read one .npy file. NumPy's own reader would allocate whatever size the header states."""
     stream = io.BytesIO(raw)
-    _check(npy.read_magic(stream) == (1, 0), "another version of .npy")
+    _check(npy.read_magic(stream) == (1, 0), "unsupported version of .npy")
     shape, fortran, dtype = npy.read_array_header_1_0(stream)
-    _check(dtype == np.dtype(_TYPES[name]) and not fortran, f"{name} has another type")
-    _check(len(shape) == (2 if name == "left_sets" else 1), f"{name} has another shape")
+    _check(dtype == np.dtype(_TYPES[name]) and not fortran, f"{name} has the wrong type")
+    _check(len(shape) == (2 if name == "left_sets" else 1), f"{name} has the wrong shape")
     array = np.frombuffer(raw[stream.tell() :], dtype=dtype).reshape(shape)
-    _check(dtype != np.bool_ or array.view(np.uint8).max(initial=0) <= 1, f"{name} is not true or false")
+    _check(dtype != np.bool_ or array.view(np.uint8).max(initial=0) <= 1, f"{name} is not boolean")
     return array.copy()

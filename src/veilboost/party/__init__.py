@@ -1,1 +1,1 @@
-"""Roles put to work: one party's session, and all parties in one process."""
+"""Run the roles: one party's session, and all parties in one process."""

@@ -1,7 +1,7 @@
-"""An alignment, batch after batch: what the active party asks for, and how the others keep step.
+"""Entity alignment (PSI) batch by batch: the active party drives, and the other parties keep in step.
 
-A party whose engine reads its table by shard aligns about a million ids at a time, and so do all with it. Among
-parties that hold their tables in memory there is one batch, and an alignment is what it is without batches.
+A party whose engine reads its table by shard aligns about a million ids at a time, and all other parties with it. If
+all parties hold their tables in memory, there is one batch.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from veilboost.wire.channel import Channel, Peers
 from veilboost.wire.message import Done, Message
 
 SALT_BYTES = 16
-LOT_ROWS = 1 << 20  # about so many ids are in a party's own process at a time
-MOST_BATCHES = 1 << 11  # for all rows that can be numbered with 32 bits
+BATCH_ROWS = 1 << 20  # about this many ids are in a party's own process at a time
+MOST_BATCHES = 1 << 11  # enough for all rows that 32 bits can number
 NOTHING = Alignment(np.empty(0, dtype=np.int64))
 
 
 def batches_for(rows: int) -> int:
-    return max(1, -(-rows // LOT_ROWS))
+    return max(1, -(-rows // BATCH_ROWS))
 
 
 def batches_of(table: PartyTable) -> int:
@@ -42,16 +42,16 @@ def batches_of(table: PartyTable) -> int:
 
 
 def requested_batches(settings: PartySettings) -> int:
-    """Into how many batches this party needs ids to be dealt. Of its table only the files' heads are read."""
+    """The number of batches into which this party needs ids to be partitioned. Reads only the metadata of its files."""
     source = settings.own_data.parquet
     return 1 if source is None or settings.engine == LOCAL.name else batches_for(rows_in_place(source))
 
 
 def agreed_batches(own: int, accepted: Mapping[PartyName, Accepted]) -> int:
-    """As many as the party that needs most of them asks for."""
+    """The largest number of batches that any party needs."""
     for name, answer in accepted.items():
         if not 1 <= answer.batches <= MOST_BATCHES:
-            raise MalformedMessage(f"{name} asks for {answer.batches} batches of ids, which are 1 to {MOST_BATCHES}")
+            raise MalformedMessage(f"{name} requests {answer.batches} batches of ids; 1 to {MOST_BATCHES} are allowed")
     return max([own, *(answer.batches for answer in accepted.values())])
 
 
@@ -68,11 +68,11 @@ def drive_alignment(
     run: RunFolder | None = None,
     stage: Callable[[str], None] = lambda stage: None,
 ) -> Iterator[Int64Array]:
-    """The rows of the own table that are common to all, batch after batch, in the common order.
+    """The rows of this party's table that are common to all parties, batch by batch, in the common order.
 
-    `callers` reach all who have accepted: parties with tables, and third parties where the way to align needs them.
-    Ids that were hashed beforehand serve a `run`. `EmptyIntersection`: there are none in any batch, and no party has
-    been told that the alignment ended.
+    `callers` reach all parties that accepted: those with tables, and third parties if the alignment needs them. Ids
+    that were hashed beforehand are used for a `run`. Raises `EmptyIntersection` if no batch has common rows; then no
+    party has been notified that the alignment ended.
     """
     spec, batches = alignment_named(job.alignment), agreed_batches(batches_of(table), accepted)
     everyone, peers = Peers(callers), Peers({name: callers[name] for name in job.owners if name in callers})
@@ -81,17 +81,17 @@ def drive_alignment(
     ids: BatchedIds | None = None
     last = total = 0
 
-    def tell(to_peers: Message, to_helpers: Message) -> None:
+    def notify(to_peers: Message, to_helpers: Message) -> None:
         everyone.ask({name: to_peers if name in peers.names else to_helpers for name in callers}, Done)
 
     for number in range(batches):
         which = f" of batch {number + 1} of {batches}" if batches > 1 else ""
-        stage(f"preparing ids{which}")  # ELXGB 6.1: hashing, apart from what follows
-        ids = ids or _dealt(spec, context, batches, salt)
+        stage(f"preparing ids{which}")  # ELXGB 6.1: hashing, separate from the exchange
+        ids = ids or _batched(spec, context, batches, salt)
         if number == 0:
-            tell(BeginAlignment(batches, np.frombuffer(salt, dtype=np.uint8)), BeginAlignment(batches))
+            notify(BeginAlignment(batches, np.frombuffer(salt, dtype=np.uint8)), BeginAlignment(batches))
         else:
-            tell(NextBatch(number, last), NextBatch(number, 0))
+            notify(NextBatch(number, last), NextBatch(number, 0))
         batch = ids.batch(number)
         aligner = spec.active(replace(context, ids=batch.ids), peers)
         aligner.prepare()
@@ -104,18 +104,18 @@ def drive_alignment(
         yield batch.rows_of(found.positions)
     if not total:
         raise EmptyIntersection(f"the {len(peers.names) + 1} parties have no row in common")
-    tell(EndAlignment(total), EndAlignment(0))
+    notify(EndAlignment(total), EndAlignment(0))
 
 
-# --- the others -----------------------------------------------------------------------------------------------------
+# --- the other parties ----------------------------------------------------------------------------------------------
 
 
 class _Step:
-    """Where an alignment stands: batches come once each and in order."""
+    """The progress of an alignment: every batch comes once, in order."""
 
     def __init__(self, message: BeginAlignment, least: int = 1) -> None:
         if not least <= message.batches <= MOST_BATCHES:
-            raise MalformedMessage(f"ids in {message.batches} batches, where {least} to {MOST_BATCHES} are possible")
+            raise MalformedMessage(f"the ids are in {message.batches} batches; {least} to {MOST_BATCHES} are allowed")
         self.batches, self.number = message.batches, 0
 
     def check_next(self, number: int) -> None:
@@ -128,7 +128,7 @@ class _Step:
 
 
 class PassiveBatches:
-    """The alignment at a party that has a table and answers."""
+    """The alignment at a passive party."""
 
     def __init__(
         self,
@@ -142,9 +142,9 @@ class PassiveBatches:
         context = _context(settings, job, table, helpers, run)
         self._step = _Step(message, batches_of(table))
         if len(message.salt) not in {0, SALT_BYTES}:
-            raise MalformedMessage(f"a salt is not of {SALT_BYTES} bytes")
+            raise MalformedMessage(f"a salt does not have {SALT_BYTES} bytes")
         self._spec, self._context = alignment_named(job.alignment), context
-        self._ids = _dealt(self._spec, context, message.batches, message.salt.tobytes())
+        self._ids = _batched(self._spec, context, message.batches, message.salt.tobytes())
         self.total, self.last = 0, message.batches - 1
         self._open(0)
 
@@ -152,7 +152,7 @@ class PassiveBatches:
         return self._aligner.handle(message)
 
     def next(self, message: NextBatch) -> Int64Array:
-        """The common rows of the batch that ends, and the next one begins."""
+        """End the current batch and begin the next. Returns the common rows of the one that ended."""
         self._step.check_next(message.number)
         found = self._closed(message.rows)
         self._open(message.number)
@@ -160,7 +160,7 @@ class PassiveBatches:
         return found
 
     def end(self, message: EndAlignment) -> Int64Array:
-        """The common rows of the last batch; `total` counts those of all."""
+        """The common rows of the last batch; `total` counts those of all batches."""
         self._step.check_last()
         found = self._closed(message.rows - self.total)
         if not message.rows:
@@ -179,37 +179,37 @@ class PassiveBatches:
         except EmptyIntersection:
             found = NOTHING
         if found.rows != rows:
-            raise UnexpectedMessage("the parties found another number of common rows")
+            raise UnexpectedMessage("the parties found different numbers of common rows")
         return self._batch.rows_of(_in_order(self._spec, found, self._batch).positions)
 
 
 class HelperBatches:
-    """The alignment at a third party, which is made anew for every batch. `over`: the last one has ended."""
+    """The alignment at a third party, whose role is created anew for every batch. `over`: the last batch has ended."""
 
     def __init__(self, make: Callable[[], HelperRole]) -> None:
-        self._make, self._side, self.over = make, make(), False
+        self._make, self._role, self.over = make, make(), False
         self._step: _Step | None = None
 
     def handle(self, party: PartyName, message: Message, drives: bool) -> Message:
-        """Answer a party; only who drives the job says where the alignment stands."""
+        """Answer a party. Only the driver of the job may begin, advance and end the alignment."""
         if not drives or not isinstance(message, BeginAlignment | NextBatch | EndAlignment):
-            return self._side.handle(party, message)
+            return self._role.handle(party, message)
         if isinstance(message, BeginAlignment):
             if self._step is not None:
-                raise UnexpectedMessage("the alignment has begun already")
+                raise UnexpectedMessage("the alignment has already begun")
             self._step = _Step(message)
         elif self._step is None:
             raise UnexpectedMessage("the alignment has not begun")
         elif isinstance(message, NextBatch):
             self._step.check_next(message.number)
-            self._side, self._step.number = self._make(), message.number
+            self._role, self._step.number = self._make(), message.number
         else:
             self._step.check_last()
             self.over = True
         return Done()
 
 
-# --- what both do ---------------------------------------------------------------------------------------------------
+# --- shared by all parties ------------------------------------------------------------------------------------------
 
 
 def _context(
@@ -222,10 +222,10 @@ def _context(
     return AlignContext(settings.name, job.owners, table.ids, helpers, threads=settings.cores, hashing=hashing)
 
 
-def _dealt(spec: AlignmentSpec, context: AlignContext, batches: int, salt: bytes) -> BatchedIds:
-    """A party's ids in batches. Who only compares lists shows batches alone, and none smaller than they must be."""
+def _batched(spec: AlignmentSpec, context: AlignContext, batches: int, salt: bytes) -> BatchedIds:
+    """A party's ids in batches. For an alignment that only compares lists, batches must not be smaller than needed."""
     if not spec.finds_by_id and batches > batches_for(len(context.ids)):
-        raise RowsDiffer("a party asks for batches of more rows than there are here")
+        raise RowsDiffer("a party requests more batches than the rows of this party need")
     return BatchedIds(context.ids, batches, salt, FEWEST if spec.finds_by_id else 0)
 
 
@@ -234,7 +234,7 @@ def _in_order(spec: AlignmentSpec, found: Alignment, batch: Batch) -> Alignment:
 
 
 def kept_rows(run: RunFolder, rows: int) -> Iterator[Int64Array]:
-    """The common rows that a run keeps, batch after batch, of a table of so many rows."""
+    """The common rows that a run stores, batch by batch, for a table of `rows` rows."""
     for number in range(run.batches or 0):
         positions = run.batch(number)
         if len(positions) and (positions.min() < 0 or positions.max() >= rows):

@@ -1,8 +1,8 @@
-"""A private authority: its key, a certificate for each party, and the list of those taken back.
+"""A private certificate authority: its key, a certificate for each party, and the list of revoked certificates.
 
-An authority is a folder: `ca.crt` and `ca.key`, a certificate and a key for each party, a copy of every
-certificate ever issued, and `revoked.crl`, a signed list in the standard form. ECDSA on P-256 throughout,
-which every TLS library accepts. What reads and checks certificates is in `identity`.
+An authority is a folder: `ca.crt` and `ca.key`, a certificate and a key for each party, a copy of every certificate
+ever issued, and `revoked.crl`, a signed list in the standard format. All keys are ECDSA on P-256, which every TLS
+library accepts. `identity` reads and checks certificates.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from veilboost.types import PartyName
 
 CA_CERTIFICATE, CA_KEY, REVOKED, ISSUED = "ca.crt", "ca.key", "revoked.crl", "issued"
 CA_DAYS, PARTY_DAYS, MOST_DAYS = 3650, 365, 36_500
-SKEW = timedelta(minutes=5)  # another machine's clock may be behind ours
+SKEW = timedelta(minutes=5)  # another machine's clock may be slow
 _HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*")
 
 
 def init_authority(
     folder: Path, name: str = "veilboost", days: int = CA_DAYS, *, force: bool = False, now: datetime | None = None
 ) -> Path:
-    """Make an authority in a folder; returns the path of its certificate, which all parties need."""
+    """Create an authority in a folder. Returns the path of its certificate, which all parties need."""
     start, end = _validity(days, now)
     if not (name.isprintable() and 1 <= len(name) <= 64):
         raise InvalidParameter("an authority's name is 1 to 64 printable characters", "choose another name")
@@ -79,8 +79,8 @@ def issue(
 ) -> Path:
     """Issue a certificate and a key to a party, as server and as client; returns the certificate's path.
 
-    `hosts` are the names and addresses under which others reach the party. The key lies beside the
-    certificate: `NAME.crt` and `NAME.key`.
+    `hosts` are the host names and addresses of the party. The key is next to the certificate: `NAME.crt` and
+    `NAME.key`.
     """
     if not FORMS["party"].fits(party):
         raise InvalidParameter(f"{party!r} is not {FORMS['party'].text}", "choose another name")
@@ -111,7 +111,7 @@ def issue(
     )
     content = certificate.public_bytes(Encoding.PEM)
     make_private_folder(folder / ISSUED)
-    # The copy first: whatever happens to the files in use, what was issued can be revoked.
+    # The copy first: even if writing the other files fails, the certificate can be revoked.
     write_private(folder / ISSUED / f"{fingerprint_of(certificate)}.crt", content, force=True)
     write_private(key_file, _pem_key(key), force=force)
     write_private(file, content, force=force)
@@ -119,9 +119,9 @@ def issue(
 
 
 def revoke(folder: Path, which: str, *, now: datetime | None = None) -> tuple[CertificateInfo, ...]:
-    """Take back every certificate issued so far to a party, or the one with a fingerprint.
+    """Revoke every certificate issued so far to a party, or the one with this fingerprint.
 
-    Daemons read the list `revoked.crl`, so every party needs the new one. Returns what was revoked.
+    Daemons read the list `revoked.crl`, so every party needs the new one. Returns the revoked certificates.
     """
     authority, key = _load_authority(folder, now)
     issued = [describe(file) for file in sorted((folder / ISSUED).glob("*.crt"))]
@@ -145,13 +145,13 @@ def revoke(folder: Path, which: str, *, now: datetime | None = None) -> tuple[Ce
 def _load_authority(folder: Path, now: datetime | None) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
     file, key_file = folder / CA_CERTIFICATE, folder / CA_KEY
     if not file.exists():
-        raise UnreadableCertificate(f"there is no authority in {folder}", "make one with `veilboost certs init`")
+        raise UnreadableCertificate(f"there is no authority in {folder}", "create one with `veilboost certs init`")
     certificate = parse_certificates(read_public(file), str(file))[0]
     check_age(certificate, str(file), now)
     try:
         key = serialization.load_pem_private_key(read_private(key_file), password=None)
     except (ValueError, TypeError):
-        raise NotACertificate(f"{key_file} holds no private key") from None
+        raise NotACertificate(f"{key_file} contains no private key") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
         raise ForeignCertificate(f"{key_file} does not belong to {file}", "restore the folder from a copy")
     return certificate, key
@@ -166,7 +166,7 @@ def _validity(days: int, now: datetime | None) -> tuple[datetime, datetime]:
 
 def _general_name(host: str) -> x509.GeneralName:
     try:
-        if "%" not in host:  # a zone means something on one machine only
+        if "%" not in host:  # a zone is only valid on one machine
             return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
         if _HOST.fullmatch(host):
@@ -218,7 +218,7 @@ def _signed_list(
         x509.CertificateRevocationListBuilder()
         .issuer_name(authority.subject)
         .last_update(moment)
-        .next_update(authority.not_valid_after_utc)  # a list counts until there is a newer one
+        .next_update(authority.not_valid_after_utc)  # a list is valid until there is a newer one
         .add_extension(_issuer_key(key), critical=False)
         .add_extension(x509.CRLNumber(int(moment.timestamp())), critical=False)
     )

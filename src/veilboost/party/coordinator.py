@@ -1,4 +1,4 @@
-"""The party that drives a job: proposes it, trains with the others, and closes it; vertical and horizontal alike."""
+"""The driver of a job: proposes it, trains with the other parties, and closes it; vertical and horizontal."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from veilboost.wire.channel import Peers
 from veilboost.wire.message import Catalogue, Done, Message
 from veilboost.wire.rpc import Caller
 
-RELEASE_SECONDS = 2.0  # how long to try to tell a party that a job stops
+RELEASE_SECONDS = 2.0  # how long to try to notify a party that a job stops
 _LOG = logging.getLogger(__name__)
-LAST_NUMBER = 1 << 62  # of a request that comes after all others of its session
+LAST_NUMBER = 1 << 62  # number of a request after all others of its session
 
 
 @dataclass(frozen=True)
 class Watch:
-    """Who is told of progress: a stage begins, a round ends, a peer is waited for."""
+    """Progress callbacks: a stage begins, a round ends, the driver waits for a peer."""
 
     stage: Callable[[str], None] = lambda stage: None
     round: Callable[[RoundResult], None] = lambda result: None
@@ -39,7 +39,7 @@ class Watch:
 
 
 class Connections:
-    """The driver's ways to the other parties of a job."""
+    """The driver's connections to the other parties of a job."""
 
     def __init__(self, settings: PartySettings, job: Job) -> None:
         self.settings = settings
@@ -51,11 +51,11 @@ class Connections:
 
     @property
     def others(self) -> tuple[PartyName, ...]:
-        """The parties that the driver asks."""
+        """The parties that the driver sends requests to."""
         return self.job.others
 
     def caller(self, name: PartyName, catalogue: Catalogue, **options: Any) -> Caller:
-        """A channel to one party; `options` as of `caller_to`."""
+        """A channel to one party; `options` as in `caller_to`."""
         party = self.job.parties[name]
         address = party.address if party.connect == "out" else None
         caller = caller_to(
@@ -79,9 +79,9 @@ class Connections:
 
 
 class Coordinator(Connections, ABC):
-    """One training job at its driver. Subclasses say what a driver of their setting reads, asks and trains."""
+    """One training job at its driver. Subclasses define what a driver of their setting reads, requests and trains."""
 
-    messages: tuple[type[Message], ...] = ()  # besides those of the protocol
+    messages: tuple[type[Message], ...] = ()  # in addition to those of the protocol
 
     def __init__(self, settings: PartySettings, job: Job, watch: Watch | None = None) -> None:
         super().__init__(settings, job.shared())
@@ -89,28 +89,28 @@ class Coordinator(Connections, ABC):
         self.spec = job.spec
         self._classes = job.classes
 
-    # --- what a setting does in its own way -------------------------------------------------------------
+    # --- specific to vertical or horizontal jobs --------------------------------------------------------
 
     @abstractmethod
     def _prepare(self, resume: bool | None) -> None:
-        """Read and check what is this party's own; set aside what the job will spend. None: for a check only."""
+        """Read and check this party's own data; reserve the job's privacy budget. None: for a check only."""
 
     @abstractmethod
     def _train(self, run: RunFolder, callers: Mapping[PartyName, Caller], resume: bool) -> TrainingOutcome:
-        """Propose the job and train; all other parties have their shares when it returns."""
+        """Propose the job and train; when it returns, all other parties have their shares."""
 
     def _begin_run(self, run: RunFolder) -> None:
-        """The run's folder is there, nothing was proposed yet."""
+        """Called when the run folder exists, before anything is proposed."""
 
     def _end_run(self, run: RunFolder | None) -> None:
-        """The job has ended or stopped."""
+        """Called when the job has ended or stopped."""
 
-    # --- what a person asks for -------------------------------------------------------------------------
+    # --- commands ---------------------------------------------------------------------------------------
 
     def check(self) -> dict[PartyName, str | None]:
-        """Would every party take part? None if so, else its own words. Raises what is wrong at this party itself.
+        """Ask every party whether it would take part: None if so, otherwise its error. Raises this party's own errors.
 
-        Only the own table is read; nothing is spent or kept.
+        Only this party's table is read; nothing is spent or stored.
         """
         self._prepare(None)
         answers: dict[PartyName, str | None] = {}
@@ -124,7 +124,7 @@ class Coordinator(Connections, ABC):
         return answers
 
     def train(self, resume: bool = False) -> tuple[RunFolder, TrainingOutcome]:
-        """Train, or go on with an interrupted run of the same name."""
+        """Train, or continue an interrupted run of the same name."""
         self._prepare(resume)
         run: RunFolder | None = None
         try:
@@ -156,12 +156,12 @@ class Coordinator(Connections, ABC):
             transcript.close()
 
     def _release(self, callers: Mapping[PartyName, Caller], **options: Any) -> None:
-        """Tell the parties that are still there that the job stops for now: other jobs may use their tables."""
+        """Notify the connected parties that the job stops for now, so that other jobs may use their tables."""
         options |= {"seconds": RELEASE_SECONDS, "first_number": LAST_NUMBER}
-        helpers = self.job.helpers.values()  # first: others may wait for their answers
+        helpers = self.job.helpers.values()  # first, because others may wait for their answers
         for name, caller in sorted(callers.items(), key=lambda item: item[0] not in helpers):
             if caller.connected:
-                caller.close()  # an answer may be on its way that nobody waits for any more
+                caller.close()  # an answer may be in transit that is no longer awaited
                 last = self.caller(name, Catalogue(CONTROL_MESSAGES), **options)
                 with contextlib.suppress(VeilBoostError):
                     Peers({name: last}).ask({name: Finish(completed=False)}, Done)
@@ -186,7 +186,7 @@ class Coordinator(Connections, ABC):
             if RunFolder(runs / name).status.get("state") == "finished":
                 raise JobExists(f"there is a finished run {name!r} already")
             run = RunFolder.create(runs, name, replace=True)
-            run.save_job(self.job.text())  # as others may read it: predictions propose it again
+            run.save_job(self.job.text())  # in the form that others may read: predictions propose it again
             run.note(classes=classes)
         (run.path / "cancel").unlink(missing_ok=True)
         session = Csprng().bytes(16)
@@ -201,7 +201,7 @@ class Coordinator(Connections, ABC):
 
 
 def _without_addresses(job: Job) -> Job:
-    """A job as far as its model depends on it: parties may have moved."""
+    """The job without the parts that do not affect the model: parties may have new addresses."""
     parties = {name: replace(party, address=None, connect="in") for name, party in job.parties.items()}
     parties[job.driver] = replace(job.parties[job.driver], address="127.0.0.1:1")
     return replace(job, parties=parties, record="types")

@@ -1,7 +1,7 @@
-"""A party that answers: who may speak to it, which jobs it takes part in, what each request may do, and its daemon.
+"""A party's daemon: which peers may connect, which jobs it takes part in, and what each request may do.
 
-`PartyHost` has no sockets, a packet in and a packet out: the same code runs in a test and in a daemon. Whatever a peer
-sends, the answer is a packet; nothing that arrives can end the party.
+`PartyHost` has no sockets: it takes a packet and returns a packet, so the same code runs in a test and in a daemon.
+Every request is answered with a packet; no message can stop the daemon.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from veilboost.wire.rpc import FIRST_PAUSE, LONGEST_PAUSE, Kind, Link, Packet, a
 _LOG = logging.getLogger(__name__)
 
 
-# --- which session answers: the type of its first message decides ----------------------------------------------------
+# --- sessions, chosen by the type of their first message -------------------------------------------------------------
 
 
-# Named and not imported: a daemon loads what it is asked for, and sessions may be of packages above this one.
+# By name, not imported: a daemon only loads what it needs, and sessions may be in packages above this one.
 SESSIONS: dict[type[Message], str] = {
     Propose: "veilboost.party.daemon:training_session",
     ProposePrediction: "veilboost.party.predicting:PredictionSession",
@@ -57,12 +57,12 @@ TRAINING: dict[Setting, str] = {
 
 
 def session_for(opening: Message) -> Callable[[SessionContext, Any], Session]:
-    """Makes the session that this message opens, or raises where the owner's policy forbids what is proposed."""
+    """The factory of the session that this message opens. It raises if the owner's policy forbids the proposal."""
     return _named(SESSIONS[type(opening)])
 
 
 def training_session(context: SessionContext, proposal: Propose) -> TrainingSession:
-    """The session of a training job, as its protocol's setting needs it."""
+    """The session of a training job, according to the protocol's setting."""
     job = read_job(proposal.job)
     return _named(TRAINING[job.spec.setting])(context, job, proposal)
 
@@ -74,7 +74,7 @@ def _named(place: str) -> Any:
 
 @dataclass
 class Conversation:
-    """One peer within one session: what it asked last, and the answer it got."""
+    """One peer within one session: its last request and the answer."""
 
     number: int = 0
     digest: bytes = b""
@@ -83,19 +83,19 @@ class Conversation:
 
 
 def _reason(error: BaseException) -> str:
-    """An unexpected error, for the owner. Its text may hold values of a table, unless the system wrote it."""
+    """An unexpected error, for the owner. Its text is omitted, as it may contain table values, except for `OSError`."""
     where = traceback.extract_tb(error.__traceback__)[-1]
     text = f" ({error})" if isinstance(error, OSError) else ""
     return f"{type(error).__name__} at {where.filename}:{where.lineno}{text}"
 
 
 def _trains(session: Session) -> TypeGuard[TrainingSession]:
-    """Whether it holds the table, or is about to."""
+    """Whether the session uses the table, or is about to."""
     return isinstance(session, TrainingSession) and session.uses_table and not session.dry_run
 
 
 class PartyHost:
-    """Holds an owner's settings, and a session for every job that runs."""
+    """An owner's settings, and a session for every running job."""
 
     def __init__(self, settings: PartySettings, reach: Reach) -> None:
         self.settings = settings
@@ -105,7 +105,7 @@ class PartyHost:
         self._lock = threading.Lock()
 
     def handle(self, peer: PeerIdentity, packet: Packet) -> Packet:
-        """Answer a request. A repeated one gets the answer it got before."""
+        """Answer a request. A repeated request gets the same answer."""
         try:
             if packet.kind is not Kind.REQUEST:
                 raise UnexpectedMessage("an answer came where a request was expected")
@@ -115,19 +115,19 @@ class PartyHost:
                 with conversation.lock:
                     return self._answer(peer, packet, conversation)
             finally:
-                if conversation.answer is None:  # nothing to repeat: a peer cannot fill our memory with refusals
+                if conversation.answer is None:  # nothing to repeat; refusals must not fill the memory
                     with self._lock:
                         self._conversations.pop((packet.session, peer.party), None)
         except Exception as error:
             coded = error if isinstance(error, VeilBoostError) else PeerBroken(_reason(error))
-            # The owner reads the whole reason here; the peer is told its public form.
+            # The owner finds the full reason in the log; the peer receives its public form.
             _LOG.warning("%s refused %s: %s", self.settings.name, peer.party, " ".join(str(coded).split()))
             return Packet(Kind.FAILURE, packet.session, packet.number, failure_body(coded))
 
     def _answer(self, peer: PeerIdentity, packet: Packet, conversation: Conversation) -> Packet:
         if conversation.answer is not None and packet.number == conversation.number:
             if packet.digest != conversation.digest:
-                raise ReplayedRequest("a request came twice with different content")
+                raise ReplayedRequest("a request was repeated with different content")
             return conversation.answer
         session = self._sessions.get(packet.session)
         new = session is None
@@ -135,14 +135,16 @@ class PartyHost:
             session = self._begin(peer, packet)
             conversation.number = packet.number - 1
         if packet.number <= conversation.number:
-            raise ReplayedRequest("a request came after its turn")
+            raise ReplayedRequest("a request came out of order")
         try:
             frame = session.handle(peer, decode(packet.body, session.catalogue), packet.body)
         except BaseException as error:
             if isinstance(session, TrainingSession):
-                with contextlib.suppress(VeilBoostError):  # the disk may be what is wrong; the log has it in any case
+                with contextlib.suppress(
+                    VeilBoostError
+                ):  # the disk may be the cause; the log has the error in any case
                     session.note_error(str(error) if isinstance(error, VeilBoostError) else _reason(error))
-            if new:  # a proposal that is refused leaves nothing behind
+            if new:  # a refused proposal leaves nothing behind
                 session.give_up()
             raise
         if new:
@@ -154,38 +156,38 @@ class PartyHost:
         return answer
 
     def _begin(self, peer: PeerIdentity, packet: Packet) -> Session:
-        """A session starts with its opening message, and only one job at a time may train on the table."""
+        """Start a session with its opening message. Only one job at a time may train on the table."""
         try:
             opening = decode(packet.body, OPENINGS)
         except VeilBoostError:
-            raise StaleSession("the session is not known here: it has ended, or this party was started anew") from None
+            raise StaleSession("the session is unknown: it has ended, or this party was restarted") from None
         context = SessionContext(self.settings, self._reach, packet.session, peer)
         session = session_for(opening)(context, opening)
         if _trains(session):
             for other in self._training():
                 same_job = other.job.name == session.job.name and other.proposer == session.proposer
-                if not same_job and not self._is_silent(other):
+                if not same_job and not self._is_idle(other):
                     raise TableBusy(f"the table of {self.settings.name} is in use by the job {other.job.name!r}")
         return session
 
     def _enter(self, key: bytes, session: Session) -> None:
-        """An accepted session takes the table; one of the same job, or one that went silent, gives way."""
+        """Register an accepted session, which takes the table. Sessions of the same job and idle ones end."""
         with self._lock:
-            silent = [other for other in self._sessions.values() if self._is_silent(other)]
-            for other in (*(self._training() if _trains(session) else ()), *silent):
+            idle = [other for other in self._sessions.values() if self._is_idle(other)]
+            for other in (*(self._training() if _trains(session) else ()), *idle):
                 other.give_up()
             self._sessions = {k: s for k, s in self._sessions.items() if not s.over}
             self._sessions[key] = session
 
-    def _is_silent(self, session: Session) -> bool:
-        """Whoever drove it has gone: longer silent than anybody would wait."""
-        return time.monotonic() - session.last_heard > self.settings.limits.wait_seconds
+    def _is_idle(self, session: Session) -> bool:
+        """Whether the driver is gone: it sent no request for longer than any party waits."""
+        return time.monotonic() - session.last_request > self.settings.limits.wait_seconds
 
     def _training(self) -> list[TrainingSession]:
         return [session for session in self._sessions.values() if _trains(session)]
 
     def _forget(self, session: bytes, keep: Conversation) -> None:
-        """A session has ended: only the last answer stays, should its request be repeated."""
+        """Remove an ended session, except the last answer, in case its request is repeated."""
         with self._lock:
             self._sessions.pop(session, None)
             for key in [key for key, value in self._conversations.items() if key[0] == session and value is not keep]:
@@ -200,7 +202,7 @@ class PartyHost:
 
 
 class Daemon:
-    """A running party. Make it, and it serves; `stop` ends it."""
+    """A running party. Serves from its creation until `stop`."""
 
     def __init__(self, settings: PartySettings) -> None:
         self.settings = settings
@@ -211,7 +213,7 @@ class Daemon:
         self._server = self._hub.serve(lambda link, peer: lambda packet: self.host.handle(peer, packet))
         self.port = self._server.port
         _LOG.info("%s listens on port %d", settings.name, self.port)
-        # `connect = "out"` in a party's own file: this party dials the peer and answers over that link.
+        # `connect = "out"` in a party's own settings: this party dials the peer and answers over that link.
         for name, peer in settings.peers.items():
             if peer.connect == "out" and peer.address is not None:
                 threading.Thread(target=self._dial_out, args=(name, peer.address), daemon=True).start()
@@ -224,10 +226,10 @@ class Daemon:
         self.host.close()
 
     def _dial_out(self, name: PartyName, address: str) -> None:
-        """Keep a link open to a peer that cannot dial us; it sends requests over it as over any other."""
+        """Keep a link open to a peer that cannot dial this party; the peer sends requests over it."""
         pause = FIRST_PAUSE
         while not self._stopping.is_set():
-            heard = False
+            received = False
             try:
                 link, peer = self._hub.dial(name, address, self.settings.limits.connect_seconds, answers=True)
             except VeilBoostError as error:
@@ -238,17 +240,17 @@ class Daemon:
                 continue
 
             def handle(packet: Packet, peer: PeerIdentity = peer) -> Packet:
-                nonlocal heard
-                heard = True
+                nonlocal received
+                received = True
                 return self.host.handle(peer, packet)
 
             answer_requests(link, handle)
             link.close()
-            pause = FIRST_PAUSE if heard else min(2 * pause, LONGEST_PAUSE)
+            pause = FIRST_PAUSE if received else min(2 * pause, LONGEST_PAUSE)
             self._stopping.wait(pause)
 
     def _reach(self, name: PartyName, seconds: float) -> Link:
         peer = self.settings.peers.get(name)
         if peer is None or peer.address is None:
-            raise PeerUnreachable(f"{self.settings.name} has no address of {name}", "name it under [peers]")
+            raise PeerUnreachable(f"{self.settings.name} has no address for {name}", "name it under [peers]")
         return self._hub.open(name, peer.address, seconds)

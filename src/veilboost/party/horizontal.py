@@ -1,4 +1,4 @@
-"""A horizontal job at its parties: the server drives it, participants with rows of their own and helpers answer."""
+"""A horizontal job: the server drives it; participants with rows, and helpers, answer."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ class HorizontalCoordinator(Coordinator):
 
     def _prepare(self, resume: bool | None) -> None:
         if resume:
-            raise NothingToResume("horizontal jobs keep no checkpoints", "start it anew, under another name")
+            raise NothingToResume("horizontal jobs have no checkpoints", "start the job again, under another name")
 
     def _train(self, run: RunFolder, callers: Mapping[PartyName, Caller], resume: bool) -> TrainingOutcome:
         self.watch.stage("asking the parties")
         everyone = Peers(dict[PartyName, Channel](callers))
         proposal = Propose(self.job.text(), dry_run=False, resume=False)
-        told = everyone.ask(dict.fromkeys(callers, proposal), Message)
+        introductions = everyone.ask(dict.fromkeys(callers, proposal), Message)
         run.note(state="training")
         self.watch.stage("training")
         participants = Peers({name: callers[name] for name in self.job.owners})
@@ -68,7 +68,7 @@ class HorizontalCoordinator(Coordinator):
             ServerContext(
                 self.settings.name,
                 participants,
-                {name: told[name] for name in participants.names},
+                {name: introductions[name] for name in participants.names},
                 self._config,
                 self.settings.cores,
                 lambda result: self._after_round(run, result),
@@ -77,7 +77,7 @@ class HorizontalCoordinator(Coordinator):
         outcome = server.train()
         for name in callers:
             if name not in outcome.dropped:
-                with contextlib.suppress(*LOST):  # it has the model; that the job is over it will see by the silence
+                with contextlib.suppress(*LOST):  # it has the model, and its idle timeout ends the job
                     everyone.ask({name: Finish(completed=True)}, Done)
         return outcome
 
@@ -86,15 +86,15 @@ class HorizontalSession(TrainingSession):
     """A participant with rows, or a helper of the protocol."""
 
     def _check_place(self, peer: PeerIdentity) -> None:
-        if self._proposal.resume:  # the key of an earlier run must not meet other messages
+        if self._proposal.resume:  # the key of an earlier run must not be used for other messages
             raise NothingToResume(
-                "horizontal jobs keep no checkpoints", "start it anew, under another name", public=True
+                "horizontal jobs have no checkpoints", "start the job again, under another name", public=True
             )
         super()._check_place(peer)
 
     def _open(self) -> None:
         self.catalogue = Catalogue({*CONTROL_MESSAGES, *self.spec.messages})
-        self._lock = threading.Lock()  # several participants ask one helper at a time
+        self._lock = threading.Lock()  # several participants call one helper concurrently
         self._participant: ParticipantRole | None = None
         self._helper: HelperRole | None = None
 
@@ -111,10 +111,10 @@ class HorizontalSession(TrainingSession):
                 return self._helper.handle(peer.party, message)
         if self._participant is not None and peer.party == self.proposer:
             return self._participant.handle(message)
-        raise UnexpectedMessage(f"{peer.party} does not drive this job, or {message.type_name()} came before its turn")
+        raise UnexpectedMessage(f"{peer.party} does not drive this job, or {message.type_name()} came too early")
 
     def _accept(self, peer: PeerIdentity, message: Propose) -> Message:
-        """A participant's word is its introduction: what the server must know of its columns."""
+        """A participant answers with its introduction: what the server must know about its columns."""
         if message.dry_run:
             self.over = True
         elif self.uses_table:
@@ -135,11 +135,11 @@ class HorizontalSession(TrainingSession):
         return Accepted(__version__, aligned=False)
 
     def _begin(self, peer: PeerIdentity) -> ParticipantRole:
-        """Read the table, ask the policy with all that is known now, and take part."""
+        """Read the table, ask the policy with everything that is known now, and join the job."""
         self._refuse_finished()
         try:
             table = load_allowed(self.settings)
-        except VeilBoostError:  # its owner finds the reason in the run's status
+        except VeilBoostError:  # the owner finds the reason in the run's status
             self._begin_run(self._new_run(), state="failed")
             raise
         self._width = len(table.columns)
@@ -172,22 +172,22 @@ class HorizontalSession(TrainingSession):
         super().give_up()
 
 
-VOUCHED = "word of a participant"  # what is signed here
+SIGNED = "word of a participant"  # the purpose of these signatures
 
 
 class CertificateSigner:
-    """Signs for one party within one session, and checks what others signed within it.
+    """Signs for one party within one session, and verifies what other parties signed within it.
 
-    A certificate counts as it does at the door: issued by the authority, of the party that is named, not expired, not
-    revoked, and admitted by the owner's policy, with its fingerprint where that is pinned.
+    Certificates are checked as for connections: issued by the authority, for the named party, not expired, not revoked,
+    and admitted by the owner's policy, with its fingerprint if that is pinned.
     """
 
     def __init__(self, identity: Identity, policy: Policy, revoked: Revoked, session: bytes) -> None:
         self._identity, self._policy, self._revoked, self._session = identity, policy, revoked, session
 
     def sign(self, content: bytes) -> str:
-        return sign(self._identity, VOUCHED, self._session + content)
+        return sign(self._identity, SIGNED, self._session + content)
 
     def check(self, party: PartyName, content: bytes, evidence: str) -> None:
-        peer = check_signed(evidence, party, VOUCHED, self._session + content, self._identity.ca)
+        peer = check_signed(evidence, party, SIGNED, self._session + content, self._identity.ca)
         check_peer(peer, self._policy, self._revoked)

@@ -1,4 +1,4 @@
-"""Ways to peers: dialled by us, or opened by peers that sit behind a firewall and dial us."""
+"""Connections to peers: dialled by this party, or opened by peers behind a firewall that dial this party."""
 
 from __future__ import annotations
 
@@ -27,39 +27,39 @@ from veilboost.wire.message import Catalogue
 from veilboost.wire.rpc import Caller, Link, Waiting
 from veilboost.wire.transcript import Transcript
 
-Reach = Callable[[PartyName, float], Link]  # a way to another party, within so many seconds
+Reach = Callable[[PartyName, float], Link]  # opens a link to another party within some seconds
 
 
 def own_identity(settings: PartySettings) -> Identity:
-    """This party's certificate and key, which must be those of the party that the settings name."""
+    """This party's certificate and key. Raises unless the certificate has the party name of the settings."""
     files = settings.certificates
     identity = load_identity(files.cert, files.key, files.ca)
     if identity.party != settings.name:
         raise ImpossibleSetting(
-            f"the name is {settings.name}, the certificate is of {identity.party}",
+            f"the party is named {settings.name}, but the certificate belongs to {identity.party}",
             "give each party its own certificate",
         )
     return identity
 
 
 def revoked_at(settings: PartySettings) -> Revoked:
-    """The list of revoked certificates, read anew: a party need not be started again for it."""
+    """The list of revoked certificates, read on every call: changes need no restart."""
     files = settings.certificates
     return load_revoked(files.revoked, files.ca) if files.revoked is not None else frozenset[int]()
 
 
 def admit_peer(settings: PartySettings, certificate: bytes) -> PeerIdentity:
-    """Who a peer is, by the certificate that TLS has checked; a coded error if it may not speak to us."""
+    """The identity of a peer, from the certificate that TLS verified. Raises a coded error if it is not admitted."""
     peer = peer_identity(certificate)
     check_peer(peer, settings.policy, revoked_at(settings))
     return peer
 
 
-LINK = "link"  # what a proof is signed for
+LINK = "link"  # the purpose of a proof's signature
 
 
 def link_content(hello: bytes, fingerprint: str, dialling: PartyName, listening: PartyName) -> bytes:
-    """What the listening side signs: the hello, the certificate that it sees at the other end, and both names."""
+    """What the listening party signs: the hello, the certificate that it sees at the other end, and both names."""
     names = (name.encode() for name in (dialling, listening))
     return b"".join((hello, bytes.fromhex(fingerprint), *(len(name).to_bytes(2, "big") + name for name in names)))
 
@@ -77,11 +77,11 @@ def caller_to(
     session: bytes | None = None,
     transcript: Transcript | None = None,
     seconds: float | None = None,
-    silence: float | None = None,
+    idle_timeout: float | None = None,
     waiting: Waiting | None = None,
     first_number: int = 1,
 ) -> Caller:
-    """A channel to one party: a new session, not recorded, as patient as the settings say, unless told otherwise."""
+    """A channel to one party. By default: a new session, no transcript file, and the timeouts of the settings."""
     return Caller(
         party,
         lambda left: reach(party, left),
@@ -91,12 +91,12 @@ def caller_to(
         settings.limits.wait_seconds if seconds is None else seconds,
         waiting=waiting,
         first_number=first_number,
-        silence=settings.limits.request_seconds if silence is None else silence,
+        idle_timeout=settings.limits.request_seconds if idle_timeout is None else idle_timeout,
     )
 
 
 class LinkHub:
-    """Gives a link to a peer: the newest that the peer opened, or one that we dial."""
+    """Provides links to peers: the newest that the peer opened, or a dialled one."""
 
     def __init__(self, settings: PartySettings) -> None:
         self.identity = own_identity(settings)
@@ -105,7 +105,7 @@ class LinkHub:
         self._arrived = threading.Condition()
 
     def serve(self, welcome: Welcome) -> LinkServer:
-        """Listen, and hand the links of peers that our policy admits to `welcome`."""
+        """Listen, and pass the links of peers that the policy admits to `welcome`."""
         return LinkServer(
             self._settings.listen,
             tls_files(self.identity),
@@ -117,7 +117,7 @@ class LinkHub:
         )
 
     def offer(self, party: PartyName, link: Link) -> None:
-        """A peer has opened a link to us."""
+        """Store a link that a peer opened."""
         with self._arrived:
             if party in self._waiting:
                 self._waiting[party].close()
@@ -125,7 +125,7 @@ class LinkHub:
             self._arrived.notify_all()
 
     def open(self, party: PartyName, address: str | None, seconds: float) -> Link:
-        """A link to this party: dialled at its address, or without one, the next that it opens."""
+        """A link to this party: dialled at its address, or, without an address, the next that it opens."""
         if address is not None:
             return self.dial(party, address, seconds)[0]
         until = time.monotonic() + seconds
@@ -133,15 +133,15 @@ class LinkHub:
             while party not in self._waiting:
                 left = until - time.monotonic()
                 if left <= 0 or not self._arrived.wait(min(left, 1.0)):
-                    raise PeerUnreachable(f"{party} has not dialled us yet")
+                    raise PeerUnreachable(f"{party} has not dialled this party yet")
             return self._waiting.pop(party)
 
     def dial(
         self, party: PartyName, address: str, seconds: float, *, answers: bool = False
     ) -> tuple[Link, PeerIdentity]:
-        """A link to this party, and who answered: checked as whoever dials us is (ADR 0032).
+        """Dial a party. Returns the link and the peer's identity, verified like that of a dialling peer (ADR 0032).
 
-        `answers`: this side will answer requests over it, so the policy must name the party.
+        `answers`: this party will answer requests over the link, so the policy must name the peer.
         """
         own, found = self.identity, list[PeerIdentity]()
         hello = Csprng().bytes(HELLO_BYTES)

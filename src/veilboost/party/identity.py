@@ -1,4 +1,4 @@
-"""Certificates read and checked at the door: this party's own, a peer's, and the list of revoked ones."""
+"""Read and verify certificates: this party's own, a peer's, and the list of revoked ones."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ from veilboost.types import PartyName
 
 PARTY_URI = "veilboost:party:"
 Revoked: TypeAlias = frozenset[int]
-# Whatever the library makes of bytes that somebody else wrote.
-_ODD = (
+# Exceptions of the library for invalid input.
+_INVALID = (
     ValueError,
     TypeError,
     UnsupportedAlgorithm,
@@ -49,13 +49,13 @@ _ODD = (
 
 
 def server_name(party: PartyName) -> str:
-    """The name that a party's certificate bears for those who dial it, wherever it runs."""
+    """The TLS server name in a party's certificate, wherever the party runs."""
     return f"{party}.veilboost".lower()
 
 
 @dataclass(frozen=True)
 class Identity:
-    """Who this party is: what TLS needs, checked."""
+    """This party's verified identity, as needed for TLS."""
 
     party: PartyName
     certificate: bytes
@@ -67,7 +67,7 @@ class Identity:
 
 @dataclass(frozen=True)
 class PeerIdentity:
-    """Who a peer is, by the certificate that it showed."""
+    """A peer's identity, from its certificate."""
 
     party: PartyName
     fingerprint: str
@@ -77,7 +77,7 @@ class PeerIdentity:
 
 @dataclass(frozen=True)
 class CertificateInfo:
-    """What a certificate says. `party` is None where it is an authority's."""
+    """The content of a certificate. `party` is None for an authority's certificate."""
 
     subject: str
     party: PartyName | None
@@ -90,7 +90,7 @@ class CertificateInfo:
 
 
 def describe(path: Path) -> CertificateInfo:
-    """What the (first) certificate in a file says; it may be expired, and is not checked against anything."""
+    """The content of the first certificate in a file. It may be expired, and nothing is verified."""
     certificate = parse_certificates(read_public(path), str(path))[0]
     try:
         names = _alternative_names(certificate)
@@ -109,12 +109,12 @@ def describe(path: Path) -> CertificateInfo:
             issuer=_common_name(certificate.issuer),
             serial=certificate.serial_number,
         )
-    except _ODD:
-        raise NotACertificate(f"{path} holds a certificate that makes no sense") from None
+    except _INVALID:
+        raise NotACertificate(f"{path} contains an invalid certificate") from None
 
 
 def load_identity(cert: Path, key: Path, ca: Path) -> Identity:
-    """This party's own certificate, key and authority, read and checked: each fault has a coded error of its own."""
+    """Read and verify this party's own certificate, key and authority. Every fault has its own coded error."""
     chain, authorities = read_public(cert), read_public(ca)
     certificate = parse_certificates(chain, str(cert))[0]
     peer = _peer(certificate, str(cert))
@@ -122,11 +122,11 @@ def load_identity(cert: Path, key: Path, ca: Path) -> Identity:
     secret = read_private(key)
     try:
         public = serialization.load_pem_private_key(secret, password=None).public_key()
-    except _ODD:
-        raise NotACertificate(f"{key} holds no private key, or one with a passphrase") from None
+    except _INVALID:
+        raise NotACertificate(f"{key} contains no private key, or one with a passphrase") from None
     try:
         fits = public == certificate.public_key()
-    except _ODD:
+    except _INVALID:
         fits = False
     if not fits:
         raise KeyMismatch(f"{key} does not belong to {cert}")
@@ -138,23 +138,23 @@ def load_identity(cert: Path, key: Path, ca: Path) -> Identity:
 
 
 def peer_identity(certificate: bytes) -> PeerIdentity:
-    """Who showed this certificate (DER or PEM). TLS has checked its issuer; `check_peer` checks the rest."""
+    """The identity in this certificate (DER or PEM). TLS has verified its issuer; `check_peer` checks the rest."""
     what = "the peer's certificate"
     if b"-----BEGIN" in certificate:
         return _peer(parse_certificates(certificate, what)[0], what)
     try:
         parsed = x509.load_der_x509_certificate(certificate)
-    except _ODD:
-        raise NotACertificate(f"{what} is not one") from None
+    except _INVALID:
+        raise NotACertificate(f"{what} is not a certificate") from None
     return _peer(parsed, what)
 
 
 def check_peer(
     peer: PeerIdentity, policy: Policy, revoked: Revoked, now: datetime | None = None, *, dialled: bool = False
 ) -> None:
-    """Return if this peer may connect; its certificate may have expired or been revoked since it was let in.
+    """Refuse a peer that may not connect; its certificate may have expired or been revoked since it was admitted.
 
-    `dialled`: the owner named it in a job or among its peers. Then the policy need not name it, but its pins bind.
+    `dialled`: the owner named it in a job or under [peers]. Then the policy need not name it, but its pins apply.
     """
     if (now or datetime.now(UTC)) > peer.not_after:
         raise CertificateExpired(
@@ -174,9 +174,9 @@ _PSS = padding.PSS(padding.MGF1(hashes.SHA256()), padding.PSS.MAX_LENGTH)
 
 
 def sign(identity: Identity, purpose: str, content: bytes) -> str:
-    """Evidence that this party says `content`, for whoever trusts the same authority. No purpose serves another."""
+    """Sign `content` as this party, for all who trust the same authority. A signature is valid for one purpose."""
     own = parse_certificates(identity.certificate, "the own certificate")[0]
-    key, signed = serialization.load_pem_private_key(identity.key, password=None), _spelled(own, purpose, content)
+    key, signed = serialization.load_pem_private_key(identity.key, password=None), _signed_bytes(own, purpose, content)
     if isinstance(key, ec.EllipticCurvePrivateKey):
         signature = key.sign(signed, ec.ECDSA(hashes.SHA256()))
     elif isinstance(key, ed25519.Ed25519PrivateKey):
@@ -191,36 +191,36 @@ def sign(identity: Identity, purpose: str, content: bytes) -> str:
 
 
 def check_signed(evidence: str, party: PartyName, purpose: str, content: bytes, ca: bytes) -> PeerIdentity:
-    """Who signed: `party`, by a certificate of the authority that is valid now. `check_peer` checks the rest.
+    """Verify that `party` signed, with a currently valid certificate of the authority. `check_peer` checks the rest.
 
     Raises
     ------
     ForeignCertificate, CertificateExpired, NotACertificate
-        The certificate is of no use.
+        The certificate is not valid.
     MalformedMessage
-        It is another party's, or somebody else signed, or something else was signed.
+        The certificate, the signer or the signed content is not the expected one.
     """
     try:
         values = json.loads(evidence)
         pem, signature = str(values["certificate"]).encode(), bytes.fromhex(values["signature"])
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise MalformedMessage(f"{party} brings no signature that can be read") from error
+        raise MalformedMessage(f"{party} sent no readable signature") from error
     what = f"the certificate of {party}"
     certificate = parse_certificates(pem, what)[0]
     if not any(is_issued_by(certificate, issuer) for issuer in parse_certificates(ca, "the authority's certificate")):
         raise ForeignCertificate(f"{what} was not issued by the authority")
     check_age(certificate, what)
     peer = _peer(certificate, what)
-    if peer.party != party or not _verified(certificate, signature, _spelled(certificate, purpose, content)):
+    if peer.party != party or not _verified(certificate, signature, _signed_bytes(certificate, purpose, content)):
         raise MalformedMessage(
-            f"what is said to come from {party} was not signed by {party}",
-            "stop here: someone may stand between the parties, or whoever drives the job may have exchanged keys",
+            f"a statement attributed to {party} was not signed by {party}",
+            "stop: someone may intercept the connection, or the driver of the job may have exchanged keys",
         )
     return peer
 
 
-def _spelled(certificate: x509.Certificate, purpose: str, content: bytes) -> bytes:
-    """What is signed. A purpose has no zero byte, and a fingerprint 32 bytes: no two spell the same."""
+def _signed_bytes(certificate: x509.Certificate, purpose: str, content: bytes) -> bytes:
+    """The bytes to sign. A purpose has no zero byte and a fingerprint has 32 bytes, so the encoding is unique."""
     return f"veilboost {purpose}\0".encode() + certificate.fingerprint(hashes.SHA256()) + content
 
 
@@ -241,28 +241,28 @@ def _verified(certificate: x509.Certificate, signature: bytes, signed: bytes) ->
 
 
 def load_revoked(path: Path, ca: Path) -> Revoked:
-    """The serial numbers on the authority's list. The list counts only with the authority's signature."""
+    """The serial numbers on the authority's list. Refuses a list without the authority's signature."""
     content = read_public(path)
     issuers = parse_certificates(read_public(ca), str(ca))
     try:
         listed = x509.load_pem_x509_crl(content)
         signed = any(listed.is_signature_valid(issuer.public_key()) for issuer in issuers)  # pyright: ignore[reportArgumentType]
         serials = frozenset(entry.serial_number for entry in listed)
-    except _ODD:
+    except _INVALID:
         raise NotACertificate(f"{path} is not a list of revoked certificates") from None
     if not signed:
         raise ForeignCertificate(f"{path} was not signed by the authority in {ca}")
     return serials
 
 
-# --- parts that the authority uses too --------------------------------------------------------------------
+# --- also used by the authority ---------------------------------------------------------------------------
 
 
 def parse_certificates(content: bytes, what: str) -> list[x509.Certificate]:
     try:
         return x509.load_pem_x509_certificates(content)
-    except _ODD:
-        raise NotACertificate(f"{what} holds no certificate in PEM form") from None
+    except _INVALID:
+        raise NotACertificate(f"{what} contains no certificate in PEM format") from None
 
 
 def check_age(certificate: x509.Certificate, what: str, now: datetime | None = None) -> None:
@@ -288,7 +288,7 @@ def fingerprint_of(certificate: x509.Certificate) -> str:
 def is_authority(certificate: x509.Certificate) -> bool:
     try:
         return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-    except _ODD:
+    except _INVALID:
         return False
 
 
@@ -297,7 +297,7 @@ def is_issued_by(certificate: x509.Certificate, issuer: x509.Certificate) -> boo
         return False
     try:
         certificate.verify_directly_issued_by(issuer)
-    except (InvalidSignature, *_ODD):
+    except (InvalidSignature, *_INVALID):
         return False
     return True
 
@@ -307,15 +307,15 @@ def _peer(certificate: x509.Certificate, what: str) -> PeerIdentity:
         party = _party(_alternative_names(certificate))
         fingerprint, serial = fingerprint_of(certificate), certificate.serial_number
         not_after = certificate.not_valid_after_utc
-    except _ODD:
-        raise NotACertificate(f"{what} makes no sense") from None
+    except _INVALID:
+        raise NotACertificate(f"{what} is invalid") from None
     if party is None:
         raise NotACertificate(f"{what} names no party", "issue one with `veilboost certs issue`")
     return PeerIdentity(party, fingerprint, not_after, serial)
 
 
 def _party(names: x509.SubjectAlternativeName) -> PartyName | None:
-    """The one party that a certificate names; of two it would be unclear who speaks."""
+    """The one party that a certificate names. With two names, the identity would be ambiguous."""
     uris = [uri for uri in names.get_values_for_type(x509.UniformResourceIdentifier) if uri.startswith(PARTY_URI)]
     party = uris[0].removeprefix(PARTY_URI) if len(uris) == 1 else ""
     return party if FORMS["party"].fits(party) else None
@@ -333,7 +333,7 @@ def _common_name(name: x509.Name) -> str:
     return str(found[0].value) if found else name.rfc4514_string()
 
 
-# --- files for their owner alone: written whole or not at all, and never over another by accident -------------------
+# --- private files: written atomically, and never over an existing file by accident ---------------------------------
 
 
 OTHERS = 0o077
@@ -341,21 +341,21 @@ LARGEST = 1 << 20
 
 
 def make_private_folder(folder: Path) -> None:
-    """Make a folder for its owner alone; one that is there already is left as it is."""
+    """Create a folder that only its owner can access; an existing folder is not changed."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def refuse_to_overwrite(files: Iterable[Path], force: bool) -> None:
-    """Before the first of several files is written: none may be in the way."""
+    """Refuse if any of several files exists, before the first is written."""
     for file in files:
         if not force and os.path.lexists(file):
-            raise WouldOverwrite(f"{file} is there already")
+            raise WouldOverwrite(f"{file} already exists")
 
 
 def write_private(file: Path, content: bytes, *, force: bool = False) -> None:
-    """Write a file of mode 0600. A reader sees the old content or the new, never a part.
+    """Write a file of mode 0600 atomically: a reader sees the old content or the new.
 
-    `WouldOverwrite` where the file is there and `force` is not said; `OSError` where the system refuses.
+    Raises `WouldOverwrite` if the file exists and `force` is not set, and `OSError` if the system refuses.
     """
     descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")  # mode 0600 from the start
     try:
@@ -367,27 +367,27 @@ def write_private(file: Path, content: bytes, *, force: bool = False) -> None:
             os.replace(name, file)
             return
         try:
-            os.link(name, file)  # unlike a rename, this fails if the file has come to be meanwhile
+            os.link(name, file)  # unlike a rename, this fails if the file exists by now
         except FileExistsError:
-            raise WouldOverwrite(f"{file} is there already") from None
+            raise WouldOverwrite(f"{file} already exists") from None
     finally:
         Path(name).unlink(missing_ok=True)
 
 
 def read_public(file: Path) -> bytes:
-    """The content of a certificate file, or a coded error."""
+    """The content of a certificate file. Raises a coded error if it cannot be read."""
     return _read(file, private=False)
 
 
 def read_private(file: Path) -> bytes:
-    """The content of a private key's file, refused if anyone but its owner could have read it too."""
+    """The content of a private key file. Refused if users other than its owner could have read it."""
     return _read(file, private=True)
 
 
 def _read(file: Path, *, private: bool) -> bytes:
     try:
         with file.open("rb") as opened:
-            # The mode of what was opened, not of what the name may mean a moment later.
+            # The mode of the opened file, not of the name, which may change.
             mode = os.fstat(opened.fileno()).st_mode & 0o777
             if private and os.name == "posix" and mode & OTHERS:
                 raise ExposedKey(f"{file} has mode {mode:04o}: users other than its owner may read or change it")
@@ -396,5 +396,5 @@ def _read(file: Path, *, private: bool) -> bytes:
         reason = getattr(error, "strerror", None) or type(error).__name__
         raise UnreadableCertificate(f"{file} cannot be read ({reason})") from None
     if len(content) > LARGEST:
-        raise UnreadableCertificate(f"{file} is larger than a certificate or key ever is")
+        raise UnreadableCertificate(f"{file} is too large for a certificate or key")
     return content

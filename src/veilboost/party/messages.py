@@ -1,4 +1,4 @@
-"""What parties say to each other around alignment, training and prediction."""
+"""The control messages between parties, around alignment, training and prediction."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from veilboost.wire.message import ArraySpec, Done, Message, Reveals
 
 @dataclass(frozen=True)
 class Propose(Message):
-    """Driving party to every other: a job, as TOML. `dry_run`: say whether you would, and do nothing.
+    """Driving party to every other: a job, as TOML. `dry_run`: only report whether the policy allows the job.
 
-    `resume`: the job was interrupted here or there; go on from what its run folder keeps.
+    `resume`: the job was interrupted; continue from the run folder.
     """
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
@@ -29,9 +29,9 @@ class Propose(Message):
 
 @dataclass(frozen=True)
 class Accepted(Message):
-    """The other to the driving party: the owner's policy allows the job.
+    """Other party to driving party: its policy allows the job.
 
-    `batches`: into how many batches it needs ids to be dealt, so that it can align its own.
+    `batches`: the number of batches into which it needs ids to be partitioned to align its own.
     """
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
@@ -45,10 +45,10 @@ class Accepted(Message):
 
 @dataclass(frozen=True)
 class BeginAlignment(Message):
-    """Driving party to every other: what follows are the messages of the alignment that the job names.
+    """Driving party to every other: the messages of the job's alignment follow.
 
-    They are about the ids of batch 0, of `batches` batches into which a hash under `salt` deals them. Only parties with
-    ids are told the salt: others must not know which ids may be in a batch.
+    They concern the ids of batch 0, of `batches` batches partitioned by a hash under `salt`. Only parties with ids
+    receive the salt: others must not know which ids may be in a batch.
     """
 
     reveals: ClassVar[tuple[Reveals, ...]] = tuple(
@@ -61,9 +61,9 @@ class BeginAlignment(Message):
 
 @dataclass(frozen=True)
 class NextBatch(Message):
-    """Driving party to every other: `rows` rows of the batch before are common; what follows is about batch `number`.
+    """Driving party to every other: `rows` rows of the previous batch are common; batch `number` follows.
 
-    What the messages of an alignment tell of a party's rows, such as their number, they tell of every batch by itself.
+    Whatever an alignment's messages reveal about a party's rows, such as their number, they reveal for every batch.
     """
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
@@ -75,7 +75,7 @@ class NextBatch(Message):
 
 @dataclass(frozen=True)
 class EndAlignment(Message):
-    """Driving party to every other: alignment is over, so many rows are common."""
+    """Driving party to every other: the alignment has ended with this number of common rows."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = (Reveals("how many rows are common to all parties", "passive"),)
     rows: int
@@ -83,7 +83,7 @@ class EndAlignment(Message):
 
 @dataclass(frozen=True)
 class Checkpoint(Message):
-    """Driving party to every other: the first `trees` trees are finished; keep what you know of them."""
+    """Driving party to every other: the first `trees` trees are finished; store your share of them."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = (Reveals("how many trees are finished", "passive"),)
     trees: int
@@ -91,7 +91,7 @@ class Checkpoint(Message):
 
 @dataclass(frozen=True)
 class Finish(Message):
-    """Driving party to every other: all is done; write your part and let the table go. `completed`: or give it up."""
+    """Driving party to every other: the job has ended. `completed`: store your share; otherwise stop the job."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = (Reveals("whether the job was completed", "passive"),)
     completed: bool
@@ -99,13 +99,13 @@ class Finish(Message):
 
 @dataclass(frozen=True)
 class ProposePrediction(Message):
-    """Driving party to every passive one: help predict so many rows with the model of the run `run`.
+    """Driving party to every passive party: help predict this number of rows with the model of the run `run`.
 
     `job` is the job's TOML, whose alignment finds the rows.
     """
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals("that so many rows are to be predicted, with which model", "passive"),
+        Reveals("how many rows are to be predicted, and with which model", "passive"),
     )
     run: str
     job: str
@@ -114,7 +114,7 @@ class ProposePrediction(Message):
 
 @dataclass(frozen=True)
 class PrepareAlignment(Message):
-    """A party with a table to the authority, before a job runs: the key of its next alignment, please.
+    """A party with a table to the authority, before a job: request the key of its next alignment.
 
     `job` is the job's TOML. The answer is an `AlignmentKey`.
     """
@@ -127,9 +127,9 @@ class PrepareAlignment(Message):
 
 @dataclass(frozen=True)
 class OpenService(Message):
-    """Anyone to a daemon that has a role in secure inference: what follows is about the model of the run `run`.
+    """Any party to a daemon with a role in secure inference: the messages that follow concern the model of run `run`.
 
-    `authority` and `csp` are the parties that number attributes and that decide directions.
+    `authority` numbers the attributes and `csp` decides the directions.
     """
 
     reveals: ClassVar[tuple[Reveals, ...]] = tuple(

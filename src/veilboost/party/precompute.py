@@ -1,7 +1,7 @@
-"""What a party does before a job runs: it hashes its ids, and as the active one does the slow part of encrypting.
+"""Work that a party does before a job: it hashes its ids, and the active party does the slow part of encryption.
 
-What lies ready is kept under RUNS/prepared, for its owner's eyes only, and is used once. The authority keeps the key
-that ids were hashed with until the alignment that uses it.
+The results are stored under RUNS/prepared, readable only by their owner, and are used once. The authority stores the
+key of the hashed ids until the alignment that uses it.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ from veilboost.wire.channel import Peers
 from veilboost.wire.message import Catalogue, Message
 
 IDS, ENCRYPTION = "ids", "encryption"
-PREPARED = "prepared"  # the folder, which is only there if this party has prepared a job
+PREPARED = "prepared"  # the folder, which exists only if this party has prepared a job
 
 
 def _precomputation(job: Job) -> Precomputation | None:
-    """What this job's protocol can do before it, if anything."""
+    """The precomputation of this job's protocol, if it has one that applies."""
     found = job.spec.precompute
     return found if found is not None and found.applies(job.training) else None
 
 
 @dataclass(frozen=True)
 class ReadyIds:
-    """So many rows' ids lie hashed in this file."""
+    """A file with hashed ids, and their number of rows."""
 
     file: Path
     rows: int
@@ -65,7 +65,7 @@ class ReadyIds:
 
 @dataclass(frozen=True)
 class ReadyEncryptions:
-    """So many encryptions lie in this file, with the key that made them."""
+    """A file with encryptions and the key that made them."""
 
     file: Path
     key_bits: int
@@ -75,29 +75,28 @@ class ReadyEncryptions:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What lies ready; None is what this job, or this party's role in it, has no use for."""
+    """The prepared results; None if the job, or this party's role in it, does not use them."""
 
     ids: ReadyIds | None
     encryption: ReadyEncryptions | None
 
 
 def prepare(settings: PartySettings, job: Job, trees: int = 1, only: str | None = None) -> Prepared:
-    """All that this party can do for the job, or `only` one part of it. Raises where that is nothing."""
+    """Prepare everything that this party can for the job, or `only` one part. Raises if there is nothing to prepare."""
     if only not in (None, IDS, ENCRYPTION):
-        raise InvalidParameter(f"{only!r} is nothing to prepare", f"use {IDS} or {ENCRYPTION}")
+        raise InvalidParameter(f"{only!r} cannot be prepared", f"use {IDS} or {ENCRYPTION}")
     validate(ResolvedJob(job.spec, job.training, settings.engine))
     if RunFolder(settings.runs / job.name).status.get("state") == "finished":
         raise JobExists(f"{settings.name} has a finished run {job.name!r}")
     if settings.engine != LOCAL.name:
         raise UnsupportedCombination(
-            f"the engine {settings.engine} hashes and encrypts where its rows are, and what lies ready here is of no "
-            "use to it",
+            f"the engine {settings.engine} hashes and encrypts where its rows are and cannot use prepared results",
             "start the job, or use the engine local",
         )
     active, hashes = settings.name == job.driver, alignment_named(job.alignment).hashes_ids
     ids = only == IDS or (only is None and (hashes or not active))
     encryption = only == ENCRYPTION or (only is None and active and (_precomputation(job) is not None or not ids))
-    # Ids first: they are quick, and an authority that is not there is found before the slow part begins.
+    # Ids first: they are fast, and a missing authority is found before the slow part begins.
     return Prepared(
         prepare_ids(settings, job) if ids else None,
         prepare_encryption(settings, job, trees) if encryption else None,
@@ -105,33 +104,33 @@ def prepare(settings: PartySettings, job: Job, trees: int = 1, only: str | None 
 
 
 class _Kept:
-    """One file of a job under RUNS/prepared: written whole, taken once."""
+    """One file of a job under RUNS/prepared: written atomically, used once."""
 
     def __init__(self, settings: PartySettings, job: Job, kind: str) -> None:
         self.path = settings.runs / PREPARED / f"{job.name}.{kind}"
 
     def write(self, content: bytes) -> None:
-        """What lay there before is replaced."""
-        with keeping("what was prepared cannot be written"):
+        """Replace the file."""
+        with keeping("the prepared results cannot be written"):
             make_private_folder(self.path.parent)
             write_private(self.path, content, force=True)
 
     def read(self) -> bytes | None:
-        with keeping("what was prepared cannot be read"), suppress(FileNotFoundError):
+        with keeping("the prepared results cannot be read"), suppress(FileNotFoundError):
             return self.path.read_bytes()
         return None
 
     def take(self) -> bytes | None:
-        """What lies there, which is removed before anybody can use it: of two who take it, one gets nothing."""
+        """The content; the file is removed first, so that only one of two concurrent callers gets it."""
         content = self.read()
-        with keeping("what was prepared cannot be taken"), suppress(FileNotFoundError):
+        with keeping("the prepared results cannot be removed"), suppress(FileNotFoundError):
             self.path.unlink()
             return content
         return None
 
 
 def prepare_encryption(settings: PartySettings, job: Job, trees: int = 1) -> ReadyEncryptions:
-    """Encryptions for all rows that we have, times so many trees: common rows are no more than these."""
+    """Encrypt for all rows of this party, times `trees`: there are at most as many common rows."""
     if settings.name != job.driver or settings.data is None:
         raise MissingLabel(f"{settings.name} is not the active party of {job.name!r}", f"{job.driver} encrypts")
     precompute = _precomputation(job)
@@ -147,7 +146,7 @@ def prepare_encryption(settings: PartySettings, job: Job, trees: int = 1) -> Rea
 
 
 def prepared_randomness(settings: PartySettings, job: Job, randomness: JobRandomness) -> JobRandomness:
-    """The job's randomness with what was prepared for it, which is removed first: it serves one job, once."""
+    """The job's randomness with the prepared results, which are removed first: they are used for one job, once."""
     if settings.engine != LOCAL.name:
         return randomness
     content = _Kept(settings, job, "key").take()
@@ -156,14 +155,16 @@ def prepared_randomness(settings: PartySettings, job: Job, randomness: JobRandom
 
 
 def prepare_ids(settings: PartySettings, job: Job) -> ReadyIds:
-    """Ask the authority for the key of the job's next alignment, and hash with it. ELXGB 6.1, offline."""
+    """Get the key of the job's next alignment from the authority, and hash the ids with it. ELXGB 6.1, offline."""
     if not alignment_named(job.alignment).hashes_ids:
         others = " or ".join(name for name, spec in all_alignments().items() if spec.hashes_ids)
         raise UnsupportedCombination(
-            f"alignment = {job.alignment!r} hashes no ids beforehand", f"align by {others}, or start the job"
+            f"alignment = {job.alignment!r} does not hash ids", f"use alignment {others}, or start the job"
         )
     if settings.name not in job.owners or settings.data is None:
-        raise AgainstPolicy(f"{settings.name} has no table in {job.name!r}", "those whose rows align prepare ids")
+        raise AgainstPolicy(
+            f"{settings.name} has no table in {job.name!r}", "only parties with a table in the job prepare ids"
+        )
     began = time.perf_counter()
     ids = settings.data.load().ids
     hashed = Hashing().begin(ids)
@@ -173,7 +174,7 @@ def prepare_ids(settings: PartySettings, job: Job) -> ReadyIds:
 
 
 def prepared_hashing(settings: PartySettings, job: Job, run: RunFolder) -> Hashing:
-    """How ids are hashed in this run: with what lies ready, which is removed. The run's status says what was done."""
+    """The hashing of this run: with prepared ids, which are removed. The run's status records what was done."""
     content = _Kept(settings, job, "ids").take()
     if not alignment_named(job.alignment).hashes_ids:
         return Hashing()
@@ -183,7 +184,7 @@ def prepared_hashing(settings: PartySettings, job: Job, run: RunFolder) -> Hashi
     try:
         return PreparedHashing(PreparedIds.from_bytes(content), lambda how: run.note(ids=how))
     except MalformedMessage:
-        run.note(ids="hashed anew: what was prepared cannot be read")
+        run.note(ids="hashed again: the prepared ids cannot be read")
         return Hashing()
 
 
@@ -192,7 +193,7 @@ def _ask_key(settings: PartySettings, job: Job) -> bytes:
     own = settings.peers.get(authority)
     address = (own and own.address) or job.parties[authority].address
     if address is None:
-        raise ImpossibleSetting(f"{settings.name} has no address of {authority}", f"add it under [peers.{authority}]")
+        raise ImpossibleSetting(f"{settings.name} has no address for {authority}", f"add it under [peers.{authority}]")
     seconds, hub = settings.limits.connect_seconds, LinkHub(settings)
     caller = caller_to(
         authority,
@@ -200,11 +201,11 @@ def _ask_key(settings: PartySettings, job: Job) -> bytes:
         lambda name, left: hub.open(name, address, left),
         Catalogue({*CONTROL_MESSAGES, AlignmentKey}),
         seconds=seconds,
-        silence=seconds,
+        idle_timeout=seconds,
     )
     try:
-        asked = {authority: PrepareAlignment(job.shared().text())}
-        return key_in(Peers({authority: caller}).ask(asked, AlignmentKey)[authority])
+        request = {authority: PrepareAlignment(job.shared().text())}
+        return key_in(Peers({authority: caller}).ask(request, AlignmentKey)[authority])
     finally:
         caller.close()
         hub.close()
@@ -212,11 +213,11 @@ def _ask_key(settings: PartySettings, job: Job) -> bytes:
 
 # --- the authority's keys ---------------------------------------------------------------------------------
 
-_making = threading.Lock()  # all parties of a job get the same key, also those that ask at the same time
+_making = threading.Lock()  # all parties of a job get the same key, even if they ask at the same time
 
 
 def key_for(settings: PartySettings, job: Job) -> bytes:
-    """The key of this job's next alignment, made when the first party asks for it."""
+    """The key of this job's next alignment, generated at the first request."""
     kept = _Kept(settings, job, "alignment")
     with _making:
         key = _read_key(kept.read(), job)
@@ -227,17 +228,17 @@ def key_for(settings: PartySettings, job: Job) -> bytes:
 
 
 def take_key(settings: PartySettings, job: Job) -> bytes | None:
-    """The key that the parties of this alignment may have, which from now on is not kept; None: there is none."""
+    """The key for this alignment's parties, which is no longer stored afterwards; None if there is none."""
     return _read_key(_Kept(settings, job, "alignment").take(), job)
 
 
 def _parties(job: Job) -> dict[str, Any]:
-    """Who aligns, and in which role: a key is never used among others than those it was made for."""
+    """The aligning parties and their roles: a key is only used by the parties that it was made for."""
     return {"active": job.driver, "roles": {name: party.role for name, party in job.parties.items()}}
 
 
 def _read_key(content: bytes | None, job: Job) -> bytes | None:
-    """The key, if it was made for these parties. A file that is damaged holds none."""
+    """The key, if it was made for these parties. A damaged file counts as none."""
     try:
         found = cast("dict[str, Any]", json.loads(content or b"{}"))
         key = bytes.fromhex(found["key"])
@@ -247,24 +248,26 @@ def _read_key(content: bytes | None, job: Job) -> bytes | None:
 
 
 class KeySession(TrainingSession):
-    """A party asks the authority for the key of a job's alignment, to hash its ids before the job runs.
+    """A party requests the key of a job's alignment from the authority, to hash its ids before the job.
 
-    One question and its answer. The owner's policy decides as it would about the job itself.
+    One request and its answer. The owner's policy decides as it would about the job itself.
     """
 
-    def __init__(self, context: SessionContext, asked: PrepareAlignment) -> None:
-        super().__init__(context, read_job(asked.job), Propose(asked.job, dry_run=True, resume=False))
+    def __init__(self, context: SessionContext, request: PrepareAlignment) -> None:
+        super().__init__(context, read_job(request.job), Propose(request.job, dry_run=True, resume=False))
 
     def _check_place(self, peer: PeerIdentity) -> None:
         job, me = self.job, self.settings.name
         if not alignment_named(job.alignment).hashes_ids or me not in job.parties or self.role != "authority":
             raise AgainstPolicy(
-                f"{me} is not the authority of {job.name!r}", "ask the authority that the job names", public=True
+                f"{me} is not the authority of {job.name!r}", "ask the authority of the job", public=True
             )
-        # Who asks is what TLS says. The CSP has no table in the job, and must never have the key.
+        # TLS determines which party asks. The CSP has no table in the job and must never get the key.
         if peer.party not in job.owners:
             raise AgainstPolicy(
-                f"{peer.party} has no table in {job.name!r}", "the key is for those whose rows align", public=True
+                f"{peer.party} has no table in {job.name!r}",
+                "the key is only for parties with a table in the job",
+                public=True,
             )
 
     def _open(self) -> None:

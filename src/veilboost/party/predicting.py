@@ -1,4 +1,4 @@
-"""A finished run, opened to predict with: by live parties, or alone where this party has the whole model."""
+"""Predict with a finished run: jointly with the other parties, or alone if this party has the full model."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ from veilboost.wire.message import Catalogue, Done, Message
 from veilboost.wire.rpc import Caller, Link
 from veilboost.wire.transcript import Transcript
 
-Presence = Mapping[PartyName, bool | None]  # None: it dials us, so it cannot be called
-_GRACE = 0.5  # what the threads may take beyond the deadline of the requests themselves
-KEEP = SchemaRules(constant="keep")  # a few new rows may well agree in a column
+Presence = Mapping[PartyName, bool | None]  # None: it dials this party, so it cannot be checked
+_GRACE = 0.5  # extra time for the threads beyond the deadline of the requests
+KEEP = SchemaRules(constant="keep")  # a few new rows may have equal values in a column
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """`scores` as the objective gives them: probabilities (more than two classes: a column each) or values."""
+    """`scores` as the objective returns them: probabilities (a column per class for more than two) or values."""
 
     ids: AnyArray
     scores: Float64Array
@@ -79,8 +79,8 @@ class Prediction:
 
 
 def open_predictor(settings: PartySettings, folder: Path) -> Predictor:
-    """The predictor of a run whose training has come to its end. Asks nobody yet."""
-    folder = folder.resolve()  # the run's name is the folder's, which `.` does not tell
+    """The predictor of a run whose training has finished. Contacts no party yet."""
+    folder = folder.resolve()  # the run is named after the folder, which `.` does not show
     run = RunFolder.open(folder.parent, folder.name)
     state = run.status.get("state")
     if state != "finished":
@@ -91,7 +91,7 @@ def open_predictor(settings: PartySettings, folder: Path) -> Predictor:
 
 
 class Predictor:
-    """A whole model: this party predicts its own rows by itself."""
+    """A full model: this party predicts its own rows alone."""
 
     def __init__(self, settings: PartySettings, run: RunFolder) -> None:
         self.settings, self.run, self.share = settings, run, run.load_share()
@@ -102,7 +102,7 @@ class Predictor:
         self.info = ModelInfo.of(run.path.name, settings.name, self.share, self.skeleton, id_name)
 
     def load(self, source: object) -> PartyTable:
-        """New rows from a file or frame: the id, where the settings name one, and the columns as trained."""
+        """Load new rows from a file or frame: the id, if the settings name one, and the trained columns."""
         return load_rows(source, None if self.settings.data is None else self.settings.data.id, self.share.columns)
 
     def predict(self, table: PartyTable) -> Prediction:
@@ -118,27 +118,27 @@ def names_of(parties: Sequence[PartyName]) -> str:
 
 
 class LivePredictor(Predictor):
-    """The active party's share, and the parties that hold the others."""
+    """The active party's share, with connections to the parties that have the others."""
 
     def __init__(self, settings: PartySettings, run: RunFolder) -> None:
         super().__init__(settings, run)
         if self.share.party != settings.name:
-            raise UnsupportedCombination(f"the run is of {self.share.party} and the settings are of {settings.name}")
+            raise UnsupportedCombination(f"the run belongs to {self.share.party}, but the settings to {settings.name}")
         if settings.data is None:
-            raise ImpossibleSetting(f"{settings.name} has no [data] section", "it says which column is the id")
+            raise ImpossibleSetting(f"{settings.name} has no [data] section", "which names the id column")
         self._text = run.job_text
         self.job = read_job(self._text)
-        self._calling, self._known, self._when = threading.Lock(), dict[PartyName, bool | None](), -math.inf
+        self._checking, self._known, self._when = threading.Lock(), dict[PartyName, bool | None](), -math.inf
 
     def predict(self, table: PartyTable, seconds: float | None = None) -> Prediction:
-        """Scores for every row of the table; each must be known to every party. Raises what a party objects to.
+        """Scores for every row of the table, which every party must have. Raises what a party refuses with.
 
-        Everyone is called first, for so many seconds: if one party is away, no other spends its day's predictions.
+        A health check of `seconds` comes first: if a party is unreachable, no other spends its daily predictions.
         """
         wanted = self.settings.limits.connect_seconds if seconds is None else seconds
-        away = [name for name, there in self.presence(wanted).items() if there is False]
-        if away:
-            raise PeerUnreachable(f"{names_of(away)} cannot be reached")
+        unreachable = [name for name, reached in self.presence(wanted).items() if reached is False]
+        if unreachable:
+            raise PeerUnreachable(f"{names_of(unreachable)} cannot be reached")
         transcript = Transcript(self.settings.name, self.run.path / "predictions")
         with Connections(self.settings, self.job) as connections:
             try:
@@ -147,17 +147,17 @@ class LivePredictor(Predictor):
                 transcript.close()
 
     def presence(self, seconds: float, age: float = 0.0) -> Presence:
-        """Who is there: which parties answer within so many seconds, or what was found in the last `age` seconds.
+        """Health check: which parties answer within `seconds`, or the result of the last `age` seconds.
 
-        All that a prediction needs and that can be dialled are asked at once for a dry run of the job: nothing is read
-        or spent by it.
+        All parties that a prediction needs and that can be dialled are asked at once for a dry run of the job, which
+        reads and spends nothing.
         """
-        with self._calling:
+        with self._checking:
             if time.monotonic() - self._when >= age:
-                self._known, self._when = self._called(seconds), time.monotonic()
+                self._known, self._when = self._check_health(seconds), time.monotonic()
             return self._known
 
-    def _called(self, seconds: float) -> dict[PartyName, bool | None]:
+    def _check_health(self, seconds: float) -> dict[PartyName, bool | None]:
         parties = {name: self.job.parties[name] for name in who_answers(self.job)}
         found: dict[PartyName, bool | None] = dict.fromkeys(parties)
         hub = LinkHub(self.settings)
@@ -166,16 +166,18 @@ class LivePredictor(Predictor):
             return hub.open(name, parties[name].address, left)
 
         callers = {
-            name: caller_to(name, self.settings, reach, Catalogue(CONTROL_MESSAGES), seconds=seconds, silence=seconds)
+            name: caller_to(
+                name, self.settings, reach, Catalogue(CONTROL_MESSAGES), seconds=seconds, idle_timeout=seconds
+            )
             for name, party in parties.items()
             if party.connect == "out"
         }
-        with ThreadPoolExecutor(max(1, len(callers)), thread_name_prefix="roll-call") as pool:
-            asked = {name: pool.submit(self._is_there, caller) for name, caller in callers.items()}
-            wait(asked.values(), seconds + _GRACE)
-            for name, answer in asked.items():
+        with ThreadPoolExecutor(max(1, len(callers)), thread_name_prefix="health-check") as pool:
+            answers = {name: pool.submit(self._is_there, caller) for name, caller in callers.items()}
+            wait(answers.values(), seconds + _GRACE)
+            for name, answer in answers.items():
                 found[name] = answer.done() and answer.result()
-                callers[name].close()  # also ends the wait for a party that neither answers nor refuses
+                callers[name].close()  # also ends the wait for a party that does not answer
         hub.close()
         return found
 
@@ -185,7 +187,7 @@ class LivePredictor(Predictor):
         except PeerUnreachable:
             return False
         except VeilBoostError:
-            return True  # it would not train this again, and that is an answer too
+            return True  # it refuses to train this job again, but it answers
         return True
 
     def _margins(self, table: PartyTable, connections: Connections, transcript: Transcript) -> Float64Array:
@@ -209,7 +211,7 @@ class LivePredictor(Predictor):
             aligned = table.take(positions)
             margin = predict_joint(self.share, aligned.columns, aligned.rows, peers)
             completed = True
-        finally:  # whatever happened, nobody keeps a session open for us
+        finally:  # in any case, no party keeps its session open
             with contextlib.suppress(VeilBoostError):
                 peers.ask({other: Finish(completed) for other in owners}, Done)
         back = np.empty_like(margin)
@@ -219,7 +221,7 @@ class LivePredictor(Predictor):
     def _common_rows(
         self, table: PartyTable, callers: Mapping[PartyName, Channel], accepted: Mapping[PartyName, Accepted]
     ) -> Int64Array:
-        """Where the rows stand in the common order, which must be all of them."""
+        """The positions of the rows in the common order. Raises unless all rows are common."""
         found: list[Int64Array] = []
         with contextlib.suppress(EmptyIntersection):
             salt = Csprng().bytes(SALT_BYTES)
@@ -227,13 +229,13 @@ class LivePredictor(Predictor):
         lost = table.rows - sum(map(len, found))
         if lost:
             raise RowsDiffer(
-                f"{lost} of the {table.rows} rows are not known to every party", "predict for people whom all know"
+                f"{lost} of the {table.rows} rows are not known to every party", "predict rows that all parties have"
             )
         return np.concatenate(found)
 
 
 def load_rows(source: object, id: str | None, columns: tuple[ColumnInfo, ...]) -> PartyTable:
-    """The rows of a file or frame as a trained party's columns; the label may be absent."""
+    """The rows of a file or frame as the columns of a trained party; the label may be absent."""
     if columns:
         return load_table(
             source,
@@ -242,9 +244,9 @@ def load_rows(source: object, id: str | None, columns: tuple[ColumnInfo, ...]) -
             categorical=[column.name for column in columns if column.categories is not None],
             rules=KEEP,
         ).without_label()
-    # A party that has labels only: its new rows are ids and nothing else.
+    # A party with labels only: its new rows consist of ids.
     if id is None:
-        raise ImpossibleSetting("neither an id nor a column is known of new rows", "name the id under [data]")
+        raise ImpossibleSetting("new rows have neither an id nor a column", "name the id under [data]")
     selection = Selection(id=id, features=())
     read = read_source(source, selection)
     check_present(read.table.column_names, selection)
@@ -256,7 +258,7 @@ _COUNTING = threading.Lock()
 
 
 class PredictionSession(Session):
-    """Checked by the policy, aligned, answered."""
+    """A passive party's session of a joint prediction: policy check, alignment, answers."""
 
     def __init__(self, context: SessionContext, proposal: ProposePrediction) -> None:
         super().__init__(context)
@@ -267,7 +269,7 @@ class PredictionSession(Session):
         self._alignment = alignment_named(self._job.alignment)
         self.catalogue = Catalogue({*CONTROL_MESSAGES, *self._alignment.messages, *PREDICTION_MESSAGES})
         self._transcript = Transcript(settings.name, self._run.path / "predictions")
-        self._lots: PassiveBatches | None = None
+        self._batches: PassiveBatches | None = None
         self._found: list[Int64Array] = []
         self._responder: PredictionResponder | None = None
 
@@ -288,40 +290,40 @@ class PredictionSession(Session):
             return Done()
         if self._responder is not None:
             return self._responder.handle(message)
-        if self._lots is not None:
-            return self._lots.handle(message)
-        raise UnexpectedMessage(f"{message.type_name()} came before its turn")
+        if self._batches is not None:
+            return self._batches.handle(message)
+        raise UnexpectedMessage(f"{message.type_name()} came too early")
 
     def _begin_alignment(self, message: BeginAlignment) -> Done:
-        if self._lots is not None:
+        if self._batches is not None:
             raise UnexpectedMessage("alignment has begun already")
         self._table = load_allowed(self.settings, in_place=True).without_label()
-        self._lots = PassiveBatches(self.settings, self._job, self._table, self._helpers(self._job), message)
+        self._batches = PassiveBatches(self.settings, self._job, self._table, self._helpers(self._job), message)
         return Done()
 
     def _begun(self) -> PassiveBatches:
-        if self._lots is None:
+        if self._batches is None:
             raise UnexpectedMessage("alignment has not begun")
-        return self._lots
+        return self._batches
 
     def _end_alignment(self, message: EndAlignment) -> Done:
         if message.rows > self._rows:
-            raise UnexpectedMessage("more rows are common than were to be predicted")
+            raise UnexpectedMessage("more rows are common than the prediction has")
         positions = [*self._found, self._begun().end(message)]
         engine = lasting_engine(self.settings.engine, self.settings.workers)
         rows = gathered(taken(engine, self._table, positions, message.rows))
         self._responder = PredictionResponder(self._run.load_share(), rows.columns, rows.rows)
-        self._lots = None
+        self._batches = None
         return Done()
 
 
 def spend_predictions(settings: PartySettings, peer: PeerIdentity, rows: int) -> None:
-    """Count the rows of the day, for all peers together, before anything is read."""
+    """Count the rows of the day, for all peers together, before any data is read."""
     ledger, today = settings.runs / "predictions.json", time.strftime("%Y-%m-%d")
     with _COUNTING:
         spent = _read_count(ledger, today)
         decide(settings.policy, PredictRequest({peer.party: peer.fingerprint or None}, rows, predicted_today=spent))
-        with keeping("the count of predictions cannot be kept"):
+        with keeping("the count of predictions cannot be stored"):
             ledger.write_text(json.dumps({"day": today, "rows": spent + rows}))
 
 

@@ -1,4 +1,4 @@
-"""A job's folder at one party: its job, status, alignment, checkpoint, share, metrics, and what crossed in it."""
+"""A job's run folder at one party: job, status, alignment, checkpoint, share, metrics, and transcript."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ KEY, LEDGER, TRANSCRIPT = "job.key", "ledger.json", "transcript"
 
 @contextmanager
 def keeping(failure: str) -> Generator[None]:
-    """What the system refuses meanwhile is `CheckpointFailed`, with its reason."""
+    """Turn an `OSError` into `CheckpointFailed`, with its reason."""
     try:
         yield
     except OSError as error:
@@ -44,18 +44,18 @@ def keeping(failure: str) -> Generator[None]:
 
 
 class RunFolder:
-    """Reads and writes one run. What cannot be written is `CheckpointFailed`: nothing that was kept is lost."""
+    """Reads and writes one run. Failed writes raise `CheckpointFailed` and lose nothing that was stored."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @staticmethod
     def create(runs: Path, name: str, *, replace: bool = False) -> RunFolder:
-        """A folder for a new run; a finished one of the same name is never overwritten."""
+        """Create the folder of a new run. A finished run of the same name is never overwritten."""
         run = RunFolder(runs / name)
         if run.path.exists() and not replace:
-            raise JobExists(f"there is a run {name!r} already")
-        with keeping("the run folder cannot be made"):
+            raise JobExists(f"there is already a run {name!r}")
+        with keeping("the run folder cannot be created"):
             run.path.mkdir(parents=True, exist_ok=True, mode=0o700)
             run.empty()
         return run
@@ -69,20 +69,20 @@ class RunFolder:
 
     @staticmethod
     def finished_with(runs: Path, asked_run: str, peer: PeerIdentity) -> RunFolder:
-        """A finished run that this peer drove; nothing else is its to use."""
+        """A finished run that this peer drove. Other runs are refused."""
         run = RunFolder.open(runs, asked_run)
         if run.status.get("active") != peer.party or run.status.get("state") != "finished":
             raise AgainstPolicy(
                 f"{peer.party} has no finished model {asked_run!r} here",
-                "ask for a model that it trained with us",
+                "use a model that it trained with this party",
                 public=True,
             )
         return run
 
     def empty(self) -> None:
-        """Take away what an earlier attempt left: its rows and trees are not those of the next one.
+        """Remove what an earlier attempt left: its rows and trees do not belong to the next one.
 
-        The transcript stays and grows: what left then has left.
+        The transcript stays and grows: data that was sent then remains sent.
         """
         for folder in ("alignment", "alignment.partial", "checkpoint", "share"):
             if (self.path / folder).exists():
@@ -100,7 +100,7 @@ class RunFolder:
             return {}
 
     def note(self, **changes: Any) -> None:
-        """Change the status; the rest of it stays."""
+        """Update the status; other entries stay."""
         status = {**self.status, **changes, "updated": time.time()}
         self._write("status.json", json.dumps(status, indent=2).encode())
 
@@ -119,16 +119,16 @@ class RunFolder:
         try:
             return (self.path / "job.toml").read_text()
         except OSError:
-            raise UnknownRun(f"{self.path} holds no job") from None
+            raise UnknownRun(f"{self.path} contains no job") from None
 
     # --- privacy ----------------------------------------------------------------------------------------
 
     def save_key(self, key: bytes) -> None:
-        """The secret from which this party's noise and masks in this job are drawn, kept for a job that resumes."""
+        """Store the secret from which this party's noise and masks in this job are drawn, for a job that resumes."""
         self._write(KEY, key, mode=0o600)
 
     def forget_key(self) -> None:
-        """The job has ended: whoever reads the folder later can neither decrypt its messages nor subtract its noise."""
+        """Remove the key at the end of the job: later readers can neither decrypt messages nor subtract noise."""
         with keeping(f"{KEY} cannot be removed"):
             for name in (KEY, f".{KEY}.partial"):
                 (self.path / name).unlink(missing_ok=True)
@@ -150,18 +150,18 @@ class RunFolder:
 
     @property
     def ledger(self) -> dict[str, Any]:
-        """What this party released in this run."""
+        """This party's releases in this run."""
         try:
             return cast(dict[str, Any], json.loads((self.path / LEDGER).read_text()))
         except (OSError, ValueError):
             raise UnknownRun(
-                f"{self.path} holds no {LEDGER}", "name a run's folder; the file is written when a job ends or stops"
+                f"{self.path} contains no {LEDGER}", "name a run folder; the file is written when a job ends or stops"
             ) from None
 
     # --- alignment --------------------------------------------------------------------------------------
 
     def save_alignment(self, batches: Iterable[Int64Array]) -> int:
-        """The common rows of this run, batch after batch; how many they are."""
+        """Store the common rows of this run, batch after batch. Returns their number."""
         rows = number = 0
         for number, positions in enumerate(batches, 1):
             self.save_batch(number - 1, positions)
@@ -170,20 +170,20 @@ class RunFolder:
         return rows
 
     def save_batch(self, number: int, positions: Int64Array) -> None:
-        """Rows of one batch. They may not change within a run: the noise of a job is drawn for its rows."""
+        """Store the rows of one batch. They may not change within a run: the job's noise is drawn for its rows."""
         if self.batches is not None:
             if number >= self.batches or not np.array_equal(self.batch(number), positions):
                 raise _other_rows()
             return
         partial = self.path / "alignment.partial"
         with keeping("the alignment cannot be written"):
-            if number == 0:  # what an attempt left that did not come to its end
+            if number == 0:  # left by an attempt that did not finish
                 shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(exist_ok=True, mode=0o700)
             np.save(partial / f"{number}.npy", positions, allow_pickle=False)
 
     def end_alignment(self, batches: int) -> None:
-        """All batches are saved: only now the alignment counts as kept."""
+        """All batches are saved: from now on the alignment is complete."""
         if self.batches is not None:
             if self.batches != batches:
                 raise _other_rows()
@@ -193,7 +193,7 @@ class RunFolder:
 
     @property
     def batches(self) -> int | None:
-        """In how many batches the common rows are kept; None where they are not."""
+        """The number of batches of stored common rows; None if there are none."""
         folder = self.path / "alignment"
         return len(list(folder.glob("*.npy"))) if folder.exists() else None
 
@@ -202,13 +202,13 @@ class RunFolder:
         return sum(len(self.batch(number)) for number in range(self.batches or 0))
 
     def batch(self, number: int) -> Int64Array:
-        """The rows of one batch, seen through a memory map."""
+        """The rows of one batch, memory-mapped."""
         try:
             positions: Any = np.load(self.path / "alignment" / f"{number}.npy", mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError):
             positions = None
         if positions is None or positions.dtype != np.int64 or positions.ndim != 1:
-            raise NothingToResume(f"the alignment of {self.path.name!r} is not whole")
+            raise NothingToResume(f"the alignment of {self.path.name!r} is incomplete")
         return positions
 
     @property
@@ -218,7 +218,7 @@ class RunFolder:
     # --- checkpoints and shares --------------------------------------------------------------------------
 
     def save_checkpoint(self, share: ModelShare, progress: Progress | None = None) -> None:
-        """Keep a share as it stands; the active party adds margins and history, which the next round needs."""
+        """Store a share in progress; the active party adds margins and history, which the next round needs."""
         folder = self.path / "checkpoint"
         with keeping("a checkpoint cannot be written"):
             folder.mkdir(mode=0o700, exist_ok=True)
@@ -227,7 +227,7 @@ class RunFolder:
                 _save_margin(folder / f"margin-{trees}.npy", progress.margin)
                 self._write("history.json", json.dumps([list(vars(r).values()) for r in progress.history]).encode())
             save_share(share, folder)
-            if progress is not None:  # the share's manifest is what counts; older margins go once it is there
+            if progress is not None:  # the share's manifest decides; older margins are removed once it exists
                 for old in folder.glob("margin-*.npy"):
                     if old.name != f"margin-{len(progress.trees)}.npy":
                         old.unlink()
@@ -237,7 +237,7 @@ class RunFolder:
         return load_share(folder, of_run=True) if (folder / "manifest.json").exists() else None
 
     def load_progress(self) -> tuple[Progress, ModelShare] | None:
-        """What the active party needs to go on; None where no tree was finished."""
+        """What the active party needs to continue; None if no tree was finished."""
         share = self.load_checkpoint()
         if share is None or share.skeleton is None:
             return None
@@ -247,7 +247,7 @@ class RunFolder:
             margin: Float64Array = np.load(path, mmap_mode="c", allow_pickle=False).view(np.ndarray)
             history = [RoundResult(*values) for values in json.loads((self.path / "history.json").read_text())]
         except (OSError, ValueError, TypeError) as error:
-            raise NothingToResume(f"the checkpoint of {self.path.name!r} is not whole") from error
+            raise NothingToResume(f"the checkpoint of {self.path.name!r} is incomplete") from error
         rounds = len(trees) // share.skeleton.trees_per_round
         return Progress(list(trees), margin, history[:rounds]), share
 
@@ -259,7 +259,7 @@ class RunFolder:
         return load_share(self.path / "share", of_run=True)
 
     def transcript(self, owner: PartyName, record: str) -> Transcript:
-        """A transcript of what crosses at `owner` in this run, kept as the job says."""
+        """The transcript of `owner` in this run, recorded as the job requires."""
         folder = None if record == "none" else self.path / TRANSCRIPT
         return Transcript(owner, folder, "payload" if record == "payload" else "types")
 
@@ -269,7 +269,7 @@ class RunFolder:
 
     @property
     def rounds(self) -> int:
-        """How many rounds the active party has kept."""
+        """The number of rounds that the active party has stored."""
         try:
             return len(json.loads((self.path / "history.json").read_text()))
         except (OSError, ValueError):
@@ -291,7 +291,7 @@ def _other_rows() -> NothingToResume:
 
 
 def _save_margin(path: Path, margin: Float64Array) -> None:
-    """One array of (K, rows); where it lies in shards, one of them is here at a time."""
+    """Save an array (K, rows); of a sharded array, one shard is in memory at a time."""
     if not isinstance(margin, ShardedArray):
         np.save(path, margin, allow_pickle=False)
         return
@@ -302,18 +302,18 @@ def _save_margin(path: Path, margin: Float64Array) -> None:
 
 
 def list_runs(runs: Path) -> Iterator[RunFolder]:
-    """All runs in a party's folder, the newest first."""
+    """All runs in a party's folder, newest first."""
     found = [RunFolder(path.parent) for path in runs.glob("*/status.json")]
     return iter(sorted(found, key=lambda run: -float(run.status.get("updated", 0.0))))
 
 
-# --- what crossed in a run ------------------------------------------------------------------------------------------
+# --- the messages of a run ------------------------------------------------------------------------------------------
 
 
 def read_exchanges(run: Path) -> tuple[PartyName, list[Exchange]]:
-    """Whose run it is, and what crossed, in the order in which types of messages first came.
+    """The owner of a run and its messages, in the order in which message types first occurred.
 
-    `run` is a run's folder, or the transcript's folder in it. `UnreadableFile`: it has no transcript that can be read.
+    `run` is a run folder, or the transcript folder in it. Raises `UnreadableFile` if it has no readable transcript.
     """
     folder = run.parent if not (run / TRANSCRIPT).exists() and (run / ENTRIES).exists() else run
     owner = RunFolder(folder).status.get("party")
@@ -321,7 +321,7 @@ def read_exchanges(run: Path) -> tuple[PartyName, list[Exchange]]:
         raise UnknownRun(f"{run} is not the folder of a run")
     if not (folder / TRANSCRIPT / ENTRIES).exists():
         raise UnreadableFile(
-            f"the run in {folder} has no transcript", 'it was recorded unless the job has record="none"'
+            f"the run in {folder} has no transcript", 'a transcript is recorded unless the job has record="none"'
         )
     roles = _roles(folder)
     found: dict[tuple[PartyName, PartyName, str], tuple[int, int, tuple[tuple[str, str], ...]]] = {}
@@ -337,12 +337,12 @@ def read_exchanges(run: Path) -> tuple[PartyName, list[Exchange]]:
 
 
 def read_entries(run: Path) -> Iterator[Entry]:
-    """Message by message, as `read_exchanges` reads them."""
+    """The individual messages, from the same folders as `read_exchanges`."""
     return read_transcript(run / TRANSCRIPT if (run / TRANSCRIPT).exists() else run)
 
 
 def _roles(folder: Path) -> Mapping[PartyName, str]:
-    """Which role each party has, as messages name roles; empty where the job cannot be read."""
+    """The role of each party, as in message declarations; empty if the job cannot be read."""
     try:
         job = load_job(folder / "job.toml")
     except VeilBoostError:

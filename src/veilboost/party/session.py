@@ -1,5 +1,4 @@
-"""What a party does in every session that another one drives, and in every training job: it asks its owner, writes
-down, and lets go."""
+"""Sessions at a party that answers: policy checks, transcript, and cleanup, for all sessions and for training jobs."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class SessionContext(NamedTuple):
-    """What a session is given: its owner's settings, ways to other parties, its own name, and who opened it."""
+    """The input of a session: the owner's settings, connections to other parties, its id, and the opening peer."""
 
     settings: PartySettings
     reach: Reach
@@ -37,23 +36,23 @@ class SessionContext(NamedTuple):
 
 
 class Session(ABC):
-    """One conversation at a party that answers, request by request. `proposer` is the peer that opened it."""
+    """One session at a party that answers, request by request. `proposer` is the peer that opened it."""
 
     catalogue: Catalogue
 
     def __init__(self, context: SessionContext) -> None:
         self.settings, self._reach, self._session, peer = context
         self.proposer = peer.party
-        self.last_heard = time.monotonic()
+        self.last_request = time.monotonic()
         self.over = False
         self._transcript = Transcript(self.settings.name)
         self._callers: list[Caller] = []
 
     def handle(self, peer: PeerIdentity, message: Message, frame: bytes) -> bytes:
-        """The frame of the answer; both are written into the transcript."""
-        self.last_heard = time.monotonic()
+        """Handle a request and return the frame of the answer. Both are recorded in the transcript."""
+        self.last_request = time.monotonic()
         reply = self._act(peer, message)
-        answer = reply if isinstance(reply, Message) else reply()  # which may wait for other parties
+        answer = reply if isinstance(reply, Message) else reply()  # this may wait for other parties
         answer_frame = encode(answer)
         self._transcript.record("received", peer.party, message, len(frame), frame)
         self._transcript.record("sent", peer.party, answer, len(answer_frame), answer_frame)
@@ -69,19 +68,19 @@ class Session(ABC):
             raise UnexpectedMessage(f"{peer.party} does not drive this session")
 
     def _helpers(self, job: Job) -> Peers:
-        """This party's own ways to the helpers of a job, by their role."""
-        ways = {
+        """This party's own channels to the helpers of a job, by role."""
+        callers = {
             role: caller_to(
                 name, self.settings, self._reach, self.catalogue, session=self._session, transcript=self._transcript
             )
             for role, name in job.helpers.items()
             if name != self.settings.name
         }
-        self._callers.extend(ways.values())
-        return Peers(dict[str, Channel](ways))
+        self._callers.extend(callers.values())
+        return Peers(dict[str, Channel](callers))
 
     def give_up(self) -> None:
-        """The session has ended, another one takes its place, or the party stops."""
+        """End the session: it has finished, another one replaces it, or the party stops."""
         self.over = True
         self._transcript.close()
         for caller in self._callers:
@@ -89,7 +88,7 @@ class Session(ABC):
 
 
 class TrainingSession(Session):
-    """One training job at a party that answers. Subclasses say what is done in their setting."""
+    """One training job at a party that answers. Subclasses implement vertical and horizontal jobs."""
 
     def __init__(self, context: SessionContext, job: Job, proposal: Propose) -> None:
         super().__init__(context)
@@ -116,37 +115,37 @@ class TrainingSession(Session):
         return self.role in self.spec.data_roles
 
     def _checked_config(self) -> TrainingConfig:
-        """The job's parameters, if the protocol can train with them here."""
+        """The job's parameters, if the protocol supports them here."""
         validate(ResolvedJob(self.spec, self.job.training, self.settings.engine))
         return self.job.training
 
     @abstractmethod
     def _open(self) -> None:
-        """Set up what the setting needs, before the owner is asked; `catalogue` at least."""
+        """Set up what the setting needs, at least `catalogue`, before the policy is asked."""
 
     def _check_place(self, peer: PeerIdentity) -> None:
-        """Whether this party has a part to play, before anything is read or sent."""
+        """Refuse a job in which this party has no role, before any data is read or sent."""
         job, me = self.job, self.settings.name
         if peer.party != job.driver:
             raise AgainstPolicy(
-                f"{peer.party} proposes a job that {job.driver} would drive", "who drives it proposes", public=True
+                f"{peer.party} proposes a job that {job.driver} would drive",
+                "the driver of a job must propose it",
+                public=True,
             )
         if me not in job.parties or me == job.driver:
-            raise AgainstPolicy(
-                f"{me} has no part to play in this job", "name it under [parties], by its own name", public=True
-            )
+            raise AgainstPolicy(f"{me} has no role in this job", "add it under [parties], by its own name", public=True)
         if self.uses_table and self.settings.data is None:
             raise AgainstPolicy(f"{me} has no table", "give it a helper's role, or a [data] section", public=True)
 
     def _decide(self, peer: PeerIdentity, rows: int | None = None, reserve: bool = False) -> None:
-        """Ask the owner's policy; again when more is known of the rows and columns."""
+        """Ask the owner's policy, and again when the rows and columns are known."""
         others = (name for name in self.job.parties if name != self.settings.name)
         peers = {name: (peer.fingerprint or None) if name == peer.party else None for name in others}
         request = training_request(self.settings, self.job, self._config, peers, rows, self._width)
         (self._booking.reserve if reserve else self._booking.consider)(request)
 
     def note_error(self, reason: str) -> None:
-        """A request failed here. The peer is told little; the owner finds the whole reason in the run's status."""
+        """Record a failed request. The peer receives little; the owner finds the full reason in the run's status."""
         self._failed = True
         if self._run is not None:
             self._run.note(error=reason)
@@ -161,12 +160,12 @@ class TrainingSession(Session):
         return run
 
     def _begin_run(self, run: RunFolder, **noted: Any) -> None:
-        """From here on the job stands in this folder: who drives it, and every message."""
+        """Record the job in this folder from now on: its driver, and every message."""
         self._run = run
         _LOG.info("the job %s of %s is accepted, as %s", self.job.name, self.proposer, self.role)
         about = {"party": self.settings.name, "role": self.role, "active": self.job.driver}
         run.note(**about, session=self._session.hex(), error=None, **noted)
-        self._transcript.close()  # of the same session, where another party was lost and the job proposed again
+        self._transcript.close()  # of the same session, if the job was proposed again after another party was lost
         self._transcript = run.transcript(self.settings.name, self.job.record)
 
     def _finish(self, message: Finish) -> Done:
@@ -184,11 +183,11 @@ class TrainingSession(Session):
         return Done()
 
     def _finished_share(self) -> ModelShare | None:
-        """This party's share of the model, if training came to its end."""
+        """This party's share of the model, if training finished."""
         return None
 
     def give_up(self) -> None:
-        """What was kept stays, what was spent too."""
+        """End the session. Stored data stays, and so does the spent budget."""
         if self.uses_table and not self.dry_run and not self.over:
             self._booking.close(self._run)
         super().give_up()

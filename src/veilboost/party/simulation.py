@@ -45,15 +45,15 @@ from veilboost.wire.channel import Channel, Handler, MemoryChannel, Peers, Reply
 from veilboost.wire.message import Catalogue, Message, frame_size
 from veilboost.wire.transcript import Record, Transcript
 
-SERVER = "server"  # what a simulation calls the server of a horizontal job; helpers are called by their role
+SERVER = "server"  # the server's name in a simulated horizontal job; helpers are named after their role
 
 
 @dataclass(frozen=True)
 class Simulation:
     """A finished training run of all parties.
 
-    `outcome` is what the driver has. `shares` are those of the parties with a table, as far as each has got one.
-    `secrets` is what each drew its noise, masks and keys from.
+    `outcome` is the driver's result. `shares` are those of the parties with a table, as far as each has one. `secrets`
+    are the sources of each party's noise, masks and keys.
     """
 
     driver: PartyName
@@ -64,7 +64,7 @@ class Simulation:
     secrets: Mapping[PartyName, JobRandomness]
     rounds: int
     engine: str = LOCAL.name
-    workers: int = 1  # processes that did the parties' own arithmetic
+    workers: int = 1  # processes that ran the parties' own computation
 
     @property
     def history(self) -> Sequence[RoundResult]:
@@ -72,14 +72,14 @@ class Simulation:
 
     @property
     def metric(self) -> str:
-        """How validation rows were measured; empty where no row is kept apart."""
+        """The metric on validation rows; empty if no rows are held out."""
         return self.outcome.metric or ""
 
     @property
     def model(self) -> JoinedModel:
-        """All that the parties know of the model, put together."""
+        """The joined model of all parties."""
         own = self.outcome.share
-        return join(self.shares if self.driver in self.shares else {own.party: own})  # a server has all of it
+        return join(self.shares if self.driver in self.shares else {own.party: own})  # a server has the full model
 
     @property
     def bytes_sent(self) -> int:
@@ -222,7 +222,7 @@ def simulate_training(
 
 
 class HorizontalFederation:
-    """The roles of one horizontal job, wired by memory channels; `unsafe_noise_seed` as in `simulate_training`."""
+    """The roles of one horizontal job, connected by memory channels; `unsafe_noise_seed` as in `simulate_training`."""
 
     def __init__(
         self,
@@ -285,20 +285,20 @@ class HorizontalFederation:
                 )
             )
         self.peers = Peers({name: channel(SERVER, name, partial(self._answer, name)) for name in tables})
-        told = {name: self._introduced(name) for name in tables}
+        introductions = {name: self._introduce(name) for name in tables}
         self.server: ServerRole = spec.roles["server"](
-            ServerContext(SERVER, self.peers, told, config, threads, watcher)
+            ServerContext(SERVER, self.peers, introductions, config, threads, watcher)
         )
 
-    def _introduced(self, name: PartyName) -> Message:
-        """What a participant tells when it agrees; between organisations its answer to the proposal of the job."""
-        told = self.participants[name].introduce()
-        size = frame_size(told)
-        self.transcripts[name].record("sent", SERVER, told, size)
-        self.transcripts[SERVER].record("received", name, told, size)
-        return told
+    def _introduce(self, name: PartyName) -> Message:
+        """A participant's introduction; between organisations it answers the proposal of the job."""
+        introduction = self.participants[name].introduce()
+        size = frame_size(introduction)
+        self.transcripts[name].record("sent", SERVER, introduction, size)
+        self.transcripts[SERVER].record("received", name, introduction, size)
+        return introduction
 
-    # Handlers look sides up when they are called, so that a test may put others in their place.
+    # Handlers look up roles when they are called, so that a test may replace them.
 
     def _help(self, caller: PartyName, role: str, message: Message) -> Reply:
         return self.helpers[role].handle(caller, message)
@@ -308,7 +308,7 @@ class HorizontalFederation:
 
     def train(self) -> Simulation:
         outcome = self.server.train()
-        shares = {name: side.share for name, side in self.participants.items() if side.share is not None}
+        shares = {name: role.share for name, role in self.participants.items() if role.share is not None}
         if self._unsafe:
             outcome = replace(outcome, share=marked_unsafe(outcome.share))
             shares = {name: marked_unsafe(share) for name, share in shares.items()}
@@ -320,7 +320,7 @@ def _randomness(party: PartyName, unsafe_noise_seed: int | None) -> JobRandomnes
 
 
 def marked_unsafe(share: ModelShare) -> ModelShare:
-    """The share of a model whose noise a test chose: it says so wherever it goes."""
+    """Mark the share of a model whose noise a test chose."""
     if share.skeleton is None:
         return share
     return replace(share, skeleton=replace(share.skeleton, noise=Noise.REPRODUCIBLE))
@@ -332,7 +332,7 @@ def simulate_prediction(
     tables: Mapping[PartyName, PartyTable],
     method: str = "routed",
 ) -> Float64Array:
-    """Margins (K, rows) for aligned tables, by the same messages as between real parties."""
+    """Margins (K, rows) for aligned tables, with the same messages as between real parties."""
     predict = {"routed": predict_joint, "oneshot": predict_oneshot}.get(method)
     if predict is None:
         raise InvalidParameter(f"there is no prediction method {method!r}", "use routed or oneshot")
@@ -359,7 +359,7 @@ def simulate_prediction(
 
 def _check_tables(tables: Mapping[PartyName, PartyTable], active: PartyName) -> None:
     if active not in tables:
-        raise MissingLabel(f"there is no party {active!r} to be the active one")
+        raise MissingLabel(f"there is no party {active!r}, which should be the active party")
     seen: set[str] = set()
     for name, table in tables.items():
         if name != active and not table.columns:
@@ -379,6 +379,6 @@ def _check_participants(tables: Mapping[PartyName, PartyTable], spec: ProtocolSp
         raise EmptyTable("there is no participant", "give at least one participant's rows")
     for name, table in tables.items():
         if name in spec.roles:
-            raise InvalidParameter(f"a participant is called {name!r}, as a role is", "give it another name")
+            raise InvalidParameter(f"a participant has the name of a role, {name!r}", "give it another name")
         if not table.columns or not table.rows:
             raise EmptyTable(f"participant {name} has no feature or no row")

@@ -1,4 +1,4 @@
-"""One party's work in a vertical training job, over whatever channels it is handed."""
+"""One party's part in a vertical training job, over given channels."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from veilboost.wire.channel import Peers
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """What the parties train: by which protocol, with which parameters, in which canonical order of parties.
+    """What the parties train: the protocol, the parameters, and the canonical order of parties.
 
-    `classes` are those that the active party declares; no other party learns their names.
+    `classes` are declared by the active party; no other party learns their names.
     """
 
     protocol: ProtocolSpec
@@ -40,15 +40,15 @@ class TrainingJob:
 
 
 class Keeper(Protocol):
-    """Where a job's progress is kept, at the active party."""
+    """Stores a job's progress at the active party."""
 
     def kept(self) -> tuple[Progress, SplitRecords] | None:
-        """What an interrupted run of this job left; None for a new one."""
+        """The progress of an interrupted run of this job; None for a new one."""
         ...
 
     def keep(self, progress: Progress, records: SplitRecords) -> None: ...
     def bring_back(self, error: VeilBoostError, begin: Callable[[], object]) -> bool:
-        """Try to bring back the peer whose loss `error` tells; `begin` opens the job at those that lost it."""
+        """Reconnect the peer whose loss `error` reports; `begin` starts the job again at peers that lost it."""
         ...
 
 
@@ -67,8 +67,8 @@ def train_active(
 ) -> TrainingOutcome:
     """Drive a job as its active party. The table's rows are aligned with those of all peers.
 
-    A `keeper` writes checkpoints, gives back an earlier one, and knows whether a lost peer can be brought back.
-    Noise is drawn from `randomness`, fresh if not given, and booked in `account`. What is done row by row runs on
+    The `keeper` writes checkpoints, returns an earlier one, and decides whether a lost peer can be reconnected.
+    Noise is drawn from `randomness`, fresh by default, and recorded in `account`. Row-wise computation runs on
     `engine`.
     """
     account = account or MemoryAccount()
@@ -134,7 +134,7 @@ def train_active(
 
 
 class PassiveSession:
-    """A passive party in one training job: answers requests, and has its share when the job has ended."""
+    """A passive party in one training job: it answers requests, and has its share when the job has ended."""
 
     def __init__(
         self,
@@ -149,10 +149,10 @@ class PassiveSession:
         held_out: int | None = None,
         active: PartyName = "the active party",
     ) -> None:
-        """`agreed`: the parameters that the owner's policy was asked about; the driver may not use others.
+        """`agreed`: the parameters that the owner's policy allowed; the driver may not use others.
 
-        `held_out` is how many rows the job keeps for validation, where that is agreed too; `active` is how the ledger
-        names the driver.
+        `held_out`: the number of rows that the job holds out for validation, if that is agreed too. `active`: the
+        driver's name in the ledger.
         """
         account = account or MemoryAccount()
         self._party = party

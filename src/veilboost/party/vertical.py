@@ -1,4 +1,4 @@
-"""A vertical job at its parties: the active one drives it, those with columns and helpers of the alignment answer.
+"""A vertical job: the active party drives it; passive parties and helpers of the alignment answer.
 
 Rows are aligned, then trees are trained with checkpoints.
 """
@@ -63,16 +63,16 @@ from veilboost.wire.rpc import Caller
 
 
 def who_answers(job: Job) -> tuple[PartyName, ...]:
-    """The parties that the active one asks: those with tables, and third parties if rows are aligned with their help.
+    """The parties that the active party sends requests to: those with tables, and the helpers of the alignment.
 
-    A job may name others, for secure inference with its model.
+    A job may name other parties, for secure inference with its model.
     """
     helpers = alignment_named(job.alignment).helpers
     return tuple(name for name in job.others if name in job.owners or job.role_of(name) in helpers)
 
 
 class VerticalCoordinator(Coordinator):
-    """A job at its active party, which has the label and may have columns."""
+    """A job at its active party, which has the label and may have features."""
 
     def __init__(self, settings: PartySettings, job: Job, watch: Watch | None = None) -> None:
         self.messages = alignment_named(job.alignment).messages
@@ -86,7 +86,7 @@ class VerticalCoordinator(Coordinator):
         return who_answers(self.job)
 
     def _prepare(self, resume: bool | None) -> None:
-        """Read the own table and settle what its labels decide: what is proposed from here on says it."""
+        """Read this party's table and resolve the parameters that depend on its labels, before the job is proposed."""
         self.watch.stage("reading the table")
         if self.settings.data is None:
             raise MissingLabel(f"{self.settings.name} has no [data] section")
@@ -116,7 +116,7 @@ class VerticalCoordinator(Coordinator):
                 drive_alignment(self.settings, self.job, table, callers, accepted, salt, run, self.watch.stage)
             )
         engine = lasting_engine(self.settings.engine, self.settings.workers)
-        table = self._table = taken(engine, table, kept_rows(run, table.rows), run.rows)  # the others are let go
+        table = self._table = taken(engine, table, kept_rows(run, table.rows), run.rows)  # other rows are released
         _own_policy(self.settings, self.job, self._booking.reserve, table.rows)
         run.note(state="training", rows=table.rows)
         self.watch.stage("training")
@@ -140,18 +140,18 @@ class VerticalCoordinator(Coordinator):
         return outcome
 
     def _held_out(self, table: PartyTable) -> BoolArray | None:
-        share, seed = self.job.validation, self.job.training.random_state
+        share, random_state = self.job.validation, self.job.training.random_state
         if share <= 0:
             return None
-        if isinstance(table.ids, ShardedArray):  # aligned rows stand in an order that follows from their ids
-            return drawn_places(table.rows, share, seed)
-        return drawn_rows(table.ids, share, seed)
+        if isinstance(table.ids, ShardedArray):  # the order of aligned rows is determined by their ids
+            return drawn_places(table.rows, share, random_state)
+        return drawn_rows(table.ids, share, random_state)
 
 
 def _own_policy(
     settings: PartySettings, job: Job, ask: Callable[[TrainRequest], None], rows: int | None = None
 ) -> None:
-    """`ask` our own owner's policy about the job."""
+    """`ask` this party's own policy about the job."""
     if settings.name != job.driver:
         raise MissingLabel(f"{settings.name} is not the active party of {job.name!r}", f"{job.driver} starts the job")
     ask(training_request(settings, job, job.training, dict.fromkeys(job.others), rows))
@@ -159,7 +159,7 @@ def _own_policy(
 
 @dataclass(frozen=True)
 class _Keeper:
-    """Checkpoints at all parties after every tree, and parties that come back."""
+    """Checkpoints at all parties after every tree, and reconnection of restarted parties."""
 
     driver: VerticalCoordinator
     run: RunFolder
@@ -183,12 +183,12 @@ class _Keeper:
             base_margin=np.zeros(int(progress.margin.shape[0])),
             config=job.training,
         )
-        # Ours last: a job resumes from our checkpoint, and every other party must know all of its trees.
+        # This party's checkpoint comes last: a job resumes from it, and every other party must have all of its trees.
         self.peers.ask({name: Checkpoint(len(progress.trees)) for name in self.peers.names}, Done)
         self.run.save_checkpoint(make_share(job.driver, self.columns, records, skeleton), progress)
 
     def bring_back(self, error: VeilBoostError, begin: Callable[[], object]) -> bool:
-        """A party that was started anew does not know the session: propose the job to it again."""
+        """A restarted party does not know the session: propose the job to it again."""
         if not isinstance(error, StaleSession):
             return False
         job = self.driver.job.text()
@@ -202,18 +202,18 @@ class _Keeper:
 
 
 class VerticalSession(TrainingSession):
-    """A party with columns, or a helper of the alignment."""
+    """A passive party, or a helper of the alignment."""
 
     def _open(self) -> None:
-        self._table: PartyTable | None = None  # until its common rows are taken
-        self._lots: PassiveBatches | None = None
+        self._table: PartyTable | None = None  # until its common rows are selected
+        self._batches: PassiveBatches | None = None
         self._helper: HelperBatches | None = None
         self._training: PassiveSession | None = None
         self._alignment = alignment_named(self.job.alignment)
         if not self.uses_table and self.role not in self._alignment.helpers:
             raise UnsupportedCombination(
-                f"rows are aligned by {self._alignment.name}, which needs no {self.role}",
-                "ask those whom the alignment needs",
+                f"alignment {self._alignment.name} needs no {self.role}",
+                "send the job only to the parties that the alignment needs",
                 public=True,
             )
         self.catalogue = Catalogue({*CONTROL_MESSAGES, *self._alignment.messages, *self.spec.messages})
@@ -239,9 +239,9 @@ class VerticalSession(TrainingSession):
             return self._finish(message)
         if self._training is not None:
             return self._training.side.handle(message)
-        if self._lots is not None:
-            return self._lots.handle(message)
-        raise UnexpectedMessage(f"{message.type_name()} came before its turn")
+        if self._batches is not None:
+            return self._batches.handle(message)
+        raise UnexpectedMessage(f"{message.type_name()} came too early")
 
     def _accept(self, peer: PeerIdentity, message: Propose) -> Accepted:
         if message.dry_run:
@@ -263,7 +263,7 @@ class VerticalSession(TrainingSession):
             run = RunFolder.open(runs, self.job.name)
         else:
             self._refuse_finished()
-            if self._run is not None:  # proposed anew in the same session: other rows must not meet the same noise
+            if self._run is not None:  # proposed again in the same session: other rows must not get the same noise
                 self._booking.close(None)
                 self._booking = Booking.of_run(self.settings, self.job.name, resume=False)
             self._decide(peer, reserve=True)
@@ -282,36 +282,36 @@ class VerticalSession(TrainingSession):
         return self._table
 
     def _begin_alignment(self, message: BeginAlignment) -> Done:
-        if self._run is None or self._lots is not None:
-            raise UnexpectedMessage("alignment came before the job was accepted, or once more")
+        if self._run is None or self._batches is not None:
+            raise UnexpectedMessage("alignment began before the job was accepted, or twice")
         self._run.note(state="aligning")
         helpers = self._helpers(self.job)
-        self._lots = PassiveBatches(self.settings, self.job, self._load(), helpers, message, self._run)
-        self._training = None  # of rows that this party knew, and another has forgotten
+        self._batches = PassiveBatches(self.settings, self.job, self._load(), helpers, message, self._run)
+        self._training = None  # its rows were aligned earlier, but another party lost them
         return Done()
 
     def _next_batch(self, message: NextBatch) -> Done:
-        if self._lots is None or self._run is None:
+        if self._batches is None or self._run is None:
             raise UnexpectedMessage("alignment has not begun")
-        self._run.save_batch(message.number - 1, self._lots.next(message))
+        self._run.save_batch(message.number - 1, self._batches.next(message))
         return Done()
 
     def _end_alignment(self, peer: PeerIdentity, message: EndAlignment) -> Done:
-        if self._lots is None or self._run is None:
+        if self._batches is None or self._run is None:
             raise UnexpectedMessage("alignment has not begun")
-        positions = self._lots.end(message)
+        positions = self._batches.end(message)
         self._decide(peer, message.rows, reserve=True)
-        self._run.save_batch(self._lots.last, positions)
-        self._run.end_alignment(self._lots.last + 1)
-        self._lots = None
+        self._run.save_batch(self._batches.last, positions)
+        self._run.end_alignment(self._batches.last + 1)
+        self._batches = None
         self._start_training(self._run)
         return Done()
 
     def _start_training(self, run: RunFolder) -> None:
         table, engine = self._load(), lasting_engine(self.settings.engine, self.settings.workers)
         aligned = taken(engine, table, kept_rows(run, table.rows), run.rows)
-        share, seed = self.job.validation, self.job.training.random_state
-        held_out = int(drawn_places(aligned.rows, share, seed).sum()) if share > 0 else 0
+        share, random_state = self.job.validation, self.job.training.random_state
+        held_out = int(drawn_places(aligned.rows, share, random_state).sum()) if share > 0 else 0
         self._training = PassiveSession(
             self.spec,
             self.settings.name,
@@ -332,7 +332,7 @@ class VerticalSession(TrainingSession):
 
     def _checkpoint(self) -> Done:
         if self._training is None or self._run is None:
-            raise UnexpectedMessage("there is nothing to keep yet")
+            raise UnexpectedMessage("there is no checkpoint to store yet")
         self._run.save_checkpoint(self._training.share())
         self._transcript.flush()
         return Done()

@@ -1,2 +1,5 @@
-"""Secure inference (ELXGB section 6.3): an encrypted model at the active party, a user's encrypted row, and a CSP that
-decides each node's direction without knowing where it leads."""
+"""Secure inference (ELXGB section 6.3).
+
+The active party has an encrypted model, a user sends an encrypted row, and a CSP decides the direction at each node
+without knowing which node it is.
+"""

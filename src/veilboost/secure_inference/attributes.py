@@ -1,8 +1,8 @@
-"""The directory of attributes: which serial number stands for what (ELXGB 2.1: the authority marks each attribute).
+"""The directory of attributes, which defines the serial numbers (ELXGB 2.1: the authority marks each attribute).
 
-An attribute with missing values has two numbers, one where missing counts as below everything and one where it counts
-as above; the owner of a node takes the one that sends missing values its way. A category that is split one against the
-rest has numbers of its own for every category.
+An attribute with missing values has two numbers: one where missing counts as below every value and one where it counts
+as above. The owner of a node uses the one that matches its direction of missing values. A column that is split one
+category against the rest has separate numbers for every category.
 
 Floats become integers in the same order, so that comparing encrypted integers is exactly comparing the floats.
 """
@@ -22,25 +22,25 @@ from veilboost.fixedpoint import to_ordered
 from veilboost.model.share import ColumnInfo, ModelShare, SplitRecords
 from veilboost.types import Column, Float32Array, Int64Array, PartyName
 
-MISSING = 1 << 31  # beyond every value; with a minus sign, below
-ONE = 1 << 30  # a category that is not the asked one, as large as an ordinary float's integer
+MISSING = 1 << 31  # above every value; negated, below every value
+ONE = 1 << 30  # any other category; as large as an ordinary float's integer
 MOST_NUMBERS = 1 << 16
 
 
 def ordered(values: Float32Array) -> Int64Array:
-    """x < y exactly where ordered(x) < ordered(y); both zeros are 0. Not for missing values."""
+    """x < y if and only if ordered(x) < ordered(y); both zeros are 0. Not for missing values."""
     found = to_ordered(values).astype(np.int64) - (1 << 31)
     return found + (found < 0)
 
 
 def at_most(threshold: np.float32) -> int:
-    """The largest integer of a value that goes left by x < threshold (the paper compares u <= tau)."""
+    """The largest integer that goes left by x < threshold (the paper compares u <= tau)."""
     return int(ordered(np.array([threshold], dtype=np.float32))[0]) - 1
 
 
 @dataclass(frozen=True)
 class Attribute:
-    """A column as its owner registers it."""
+    """A column as registered by its owner."""
 
     party: PartyName
     name: str
@@ -51,7 +51,7 @@ class Attribute:
 
 @dataclass(frozen=True)
 class Number:
-    """What one serial number stands for."""
+    """The meaning of one serial number."""
 
     attribute: int
     category: int | None
@@ -59,7 +59,7 @@ class Number:
 
 
 def attributes_of(party: PartyName, columns: Sequence[Column], categories: str) -> tuple[Attribute, ...]:
-    """What a party registers of the columns it trains with; `categories` as in the job's parameters."""
+    """The attributes that a party registers for its training columns; `categories` as in the job's parameters."""
     if categories == "sets" and any(column.categories is not None for column in columns):
         raise UnsupportedCombination(
             "a node of the encrypted model compares one number, not a set of categories",
@@ -75,13 +75,13 @@ def attributes_of(party: PartyName, columns: Sequence[Column], categories: str) 
 
 @dataclass(frozen=True)
 class Directory:
-    """All attributes, in the order in which their numbers were given."""
+    """All attributes, in the order of their numbers."""
 
     attributes: tuple[Attribute, ...]
 
     @cached_property
     def numbers(self) -> tuple[Number, ...]:
-        """Serial number k + 1 stands for entry k."""
+        """Entry k belongs to serial number k + 1."""
         found: list[Number] = []
         for at, attribute in enumerate(self.attributes):
             shares = range(len(attribute.categories or ())) if attribute.one_hot else (None,)
@@ -95,7 +95,7 @@ class Directory:
         return len(self.numbers)
 
     def nodes_of(self, party: PartyName, columns: Sequence[ColumnInfo], records: SplitRecords) -> list[tuple[int, int]]:
-        """For every split record its serial number and threshold: left is u <= threshold."""
+        """The serial number and threshold of every split record: left is u <= threshold."""
         place = {(a.party, a.name): at for at, a in enumerate(self.attributes)}
         serial = {number: k + 1 for k, number in enumerate(self.numbers)}
         found: list[tuple[int, int]] = []
@@ -103,20 +103,20 @@ class Directory:
             rule = records.rule(record)
             at = place.get((party, columns[rule.feature].name))
             if at is None:
-                raise ForeignColumns(f"a split of {party} is by a column that was not registered")
+                raise ForeignColumns(f"a split of {party} uses a column that was not registered")
             category, threshold = None, at_most(rule.threshold)
             if rule.left_set is not None:
                 if len(rule.left_set) != 1 or not self.attributes[at].one_hot:
-                    raise UnsupportedCombination("a split is by a set of categories", "train with categories='onehot'")
+                    raise UnsupportedCombination("a split uses a set of categories", "train with categories='onehot'")
                 category, threshold = rule.left_set[0], ONE // 2  # the category itself is 0, the others are ONE
             number = serial.get(Number(at, category, rule.default_left))
             if number is None:
-                raise ForeignColumns(f"a split of {party} is by a column that was registered as something else")
+                raise ForeignColumns(f"a split of {party} uses a column that was registered with another type")
             found.append((number, threshold))
         return found
 
     def rows_of(self, columns: Mapping[str, Column], rows: int) -> Int64Array:
-        """A user's rows as integers, (rows, size); category names that training did not know count as missing."""
+        """A user's rows as integers, (rows, size); categories that did not occur in training count as missing."""
         absent = sorted({a.name for a in self.attributes} - set(columns))
         if absent:
             raise ForeignColumns(f"the rows lack {', '.join(absent)}")
@@ -145,7 +145,7 @@ class Directory:
             raise MalformedMessage("a directory of attributes cannot be read") from error
         made = Directory(found)
         if len({(a.party, a.name) for a in found}) != len(found) or not 0 < made.size <= MOST_NUMBERS:
-            raise MalformedMessage("a directory of attributes is empty, too long or names one twice")
+            raise MalformedMessage("a directory of attributes is empty, too long or repeats an attribute")
         return made
 
 

@@ -1,4 +1,4 @@
-"""Asking daemons over TLS: the active party publishes a model, a user predicts its own rows; and what daemons keep."""
+"""Clients of daemons over TLS: the active party publishes a model, a user predicts its own rows. Service folders."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CATALOGUE = Catalogue({*CONTROL_MESSAGES, *messages.SECURE_MESSAGES})
 
 
 class ServiceChannel:
-    """A channel to one daemon, a new session for every request: neither end remembers the other."""
+    """A channel to one daemon. Every request opens a new session, so neither end keeps state."""
 
     def __init__(
         self,
@@ -54,14 +54,14 @@ class ServiceChannel:
 
     def send(self, message: Message) -> Pending:
         caller = caller_to(self._peer, self._settings, self._reach, CATALOGUE, transcript=self._transcript)
-        way = Peers({self._peer: caller})
+        peers = Peers({self._peer: caller})
 
         def wait() -> Message:
             try:
-                way.ask({self._peer: self._opening}, Accepted)
-                answer = way.ask({self._peer: message}, Message)[self._peer]
+                peers.ask({self._peer: self._opening}, Accepted)
+                answer = peers.ask({self._peer: message}, Message)[self._peer]
                 with contextlib.suppress(VeilBoostError):
-                    way.ask({self._peer: Finish(completed=True)}, Done)
+                    peers.ask({self._peer: Finish(completed=True)}, Done)
                 return answer
             finally:
                 caller.close()
@@ -70,7 +70,7 @@ class ServiceChannel:
 
 
 class ServiceClient:
-    """Ways to daemons by the addresses in a party's own file; for the active party's commands and for users."""
+    """Channels to daemons, with addresses from a party's own settings file; for the active party and for users."""
 
     def __init__(self, settings: PartySettings, opening: OpenService) -> None:
         self._settings, self._opening = settings, opening
@@ -82,9 +82,9 @@ class ServiceClient:
     def __exit__(self, *_: object) -> None:
         self._hub.close()
 
-    def way(self, peer: PartyName) -> ServiceChannel:
+    def channel(self, peer: PartyName) -> ServiceChannel:
         if peer not in self._settings.peers or self._settings.peers[peer].address is None:
-            raise ImpossibleSetting(f"{self._settings.name} has no address of {peer}", f"add it under [peers.{peer}]")
+            raise ImpossibleSetting(f"{self._settings.name} has no address for {peer}", f"add it under [peers.{peer}]")
         return ServiceChannel(self._settings, peer, self._opening, self._open)
 
     def _open(self, peer: PartyName, seconds: float) -> Link:
@@ -92,10 +92,10 @@ class ServiceClient:
 
 
 def own_attributes(share: ModelShare, settings: PartySettings, training: TrainingConfig) -> Directory:
-    """What a party registers: the columns of its share, and which have missing values in its table."""
+    """The attributes that a party registers: the columns of its share, and which have missing values in its table."""
     columns = {column.name: column for column in load_allowed(settings).columns}
     named = [replace(columns[info.name], categories=info.categories) for info in share.columns]
-    # Where "auto" gave sets, a split by one category can be served; any other is refused when it is encrypted.
+    # If "auto" chose sets, a split by one category can be served; any other split is refused on encryption.
     categories = "onehot" if training.categories == "auto" else training.categories
     return Directory(attributes_of(share.party, named, categories))
 
@@ -108,7 +108,7 @@ def publish(
     scheme: str,
     stage: Callable[[str], None] = lambda text: None,
 ) -> KnownService:
-    """The active party makes a finished model available to users: attributes are registered, nodes encrypted, once.
+    """Make a finished model of the active party available to users: register attributes and encrypt nodes, once.
 
     ELXGB 2.1 and 5.2, step 3, for all nodes at once. Afterwards passive parties may be offline.
     """
@@ -120,18 +120,18 @@ def publish(
     own = own_attributes(share, settings, job.training)
     others = [name for name in share.skeleton.parties if name != settings.name]
     with ServiceClient(settings, OpenService(run, authority, csp)) as client:
-        ways = Peers({name: client.way(name) for name in (*others, authority, csp)})
+        peers = Peers({name: client.channel(name) for name in (*others, authority, csp)})
         stage("registering attributes")
-        ways.ask({authority: messages.PublishTask(share.skeleton.parties, csp, scheme)}, Done)
-        ways.ask({authority: messages.RegisterAttributes(own.to_json())}, Done)
-        ways.ask({name: messages.PrepareService() for name in others}, Done)
+        peers.ask({authority: messages.PublishTask(share.skeleton.parties, csp, scheme)}, Done)
+        peers.ask({authority: messages.RegisterAttributes(own.to_json())}, Done)
+        peers.ask({name: messages.PrepareService() for name in others}, Done)
         known = KnownService.of(
-            ways.ask({authority: messages.DirectoryRequest()}, messages.ServiceDirectory)[authority]
+            peers.ask({authority: messages.DirectoryRequest()}, messages.ServiceDirectory)[authority]
         )
-        ways.ask({csp: messages.PrepareService()}, Done)
+        peers.ask({csp: messages.PrepareService()}, Done)
         stage("encrypting nodes")
         nodes = {settings.name: encrypt_share(share, known)}
-        nodes |= ways.ask({name: messages.NodesRequest() for name in others}, messages.EncryptedNodes)
+        nodes |= peers.ask({name: messages.NodesRequest() for name in others}, messages.EncryptedNodes)
     service = ServiceFolder(settings.runs, run)
     for name, given in nodes.items():
         service.save_nodes(name, given)
@@ -145,7 +145,7 @@ def predict_own_rows(
 ) -> tuple[PartyTable, Float64Array]:
     """A user's rows, from a file with a column for every attribute, and their scores (rows, classes or 1)."""
     with ServiceClient(settings, OpenService(run, authority, "")) as client:
-        user = ServiceUser(Peers({"authority": client.way(authority), "active": client.way(active)}))
+        user = ServiceUser(Peers({"authority": client.channel(authority), "active": client.channel(active)}))
         attributes = user.directory.attributes
         table = load_table(
             data,
@@ -158,7 +158,7 @@ def predict_own_rows(
 
 
 class ServiceFolder:
-    """One service at one daemon. Everything is for its owner's eyes only."""
+    """The files of one service at one daemon, readable only by their owner."""
 
     def __init__(self, runs: Path, run: str) -> None:
         if not run or Path(run).name != run or run.startswith("."):

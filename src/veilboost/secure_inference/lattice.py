@@ -1,12 +1,12 @@
-"""Secure inference under lattice encryption: a node is a secret shift, so the CSP does not learn its attribute either.
+"""Secure inference with lattice encryption: a node is a secret shift, so the CSP does not learn its attribute either.
 
 A user's row is one polynomial u(X) = sum of u_i X^i, a node of attribute v is X^-v: the constant coefficient of their
-product is u_v, and nothing else of the product is sent. So there are no decoys, and one ciphertext holds all M slots.
-Ciphertexts of polynomials are (c0, c1) with c0 + c1 s = scale * message + error; products have a third share, for s^2.
+product is u_v, and no other coefficient is sent. So there are no decoys, and one ciphertext holds all M slots.
+Ciphertexts of polynomials are (c0, c1) with c0 + c1 s = scale * message + error; products have a third part, for s^2.
 
 Sizes. With errors below 2^12 (twelve sigma) and values below 2^31, a product of a node scaled by D0 and a row scaled by
-D1 errs by less than D0 D1 2^-FLOOD where D0 = 2^(FLOOD + 43) M and D1 = 2^(FLOOD + 12). The difference, times n1, is
-covered by a uniform number below D0 D1 n1, which hides the error up to about 2^-FLOOD. What is left of q is n1's.
+D1 has an error below D0 D1 2^-FLOOD, where D0 = 2^(FLOOD + 43) M and D1 = 2^(FLOOD + 12). The difference, times n1, is
+covered by a uniform number below D0 D1 n1, which hides the error up to about 2^-FLOOD. The rest of q is left for n1.
 
 The ring. Polynomials modulo X^8192 + 1, four primes of 43 bits and one of 42, are the native core's. log2 q = 214 is
 the most for 128 bits of classical security with ternary secrets (Bossuat and others, "Security Guidelines for
@@ -32,14 +32,14 @@ MODULUS = math.prod(PRIMES)
 POLYNOMIAL_BYTES = len(PRIMES) * DEGREE * 43 // 8
 SEED_BYTES = 32
 FLOOD = 24
-_DIFFERENCE_BITS = 33  # of a threshold less a value, with 1 for what is added below n1
-_LEAST_FACTOR_BITS = 33  # n1 is above every difference: else common divisors of several answers could be found
+_DIFFERENCE_BITS = 33  # of a threshold minus a value, plus 1 bit for the number below n1 that is added
+_LEAST_FACTOR_BITS = 33  # n1 exceeds every difference; otherwise common divisors of several answers could be found
 NODE_BYTES, ROW_BYTES = 4 * POLYNOMIAL_BYTES, 2 * POLYNOMIAL_BYTES
 BLINDED_BYTES = 8 * len(PRIMES) + 2 * POLYNOMIAL_BYTES
 
 
 def residues(numbers: Sequence[int]) -> UInt64Array:
-    """Whole numbers modulo every prime: (numbers, primes)."""
+    """Integers modulo every prime: (numbers, primes)."""
     return np.array([[number % prime for prime in PRIMES] for number in numbers], dtype=np.uint64).reshape(
         -1, len(PRIMES)
     )
@@ -57,7 +57,7 @@ def joined(found: UInt64Array) -> list[int]:
 
 
 def ternary(randomness: Csprng) -> AnyArray:
-    """A polynomial of -1, 0 and 1, all alike."""
+    """A polynomial with uniform coefficients -1, 0 and 1."""
     drawn = np.frombuffer(randomness.bytes(2 * DEGREE), dtype=np.uint8)
     return (drawn[drawn < 255][:DEGREE] % 3).astype(np.int8) - np.int8(1)
 
@@ -70,7 +70,7 @@ def generate_pair(randomness: Csprng, engine: str = "auto") -> tuple[bytes, byte
 
 
 def _scales(size: int) -> tuple[int, int]:
-    """D0 of nodes and D1 of rows."""
+    """The scales D0 of nodes and D1 of rows."""
     return 1 << (FLOOD + 43 + size.bit_length()), 1 << (FLOOD + 12)
 
 
@@ -90,7 +90,7 @@ class LatticePublic:
         try:
             self._key = ServicePublic(key[:SEED_BYTES], packed, engine)
         except ValueError:
-            raise MalformedMessage("a public service key has another size, or is out of range") from None
+            raise MalformedMessage("a public service key has the wrong size or is out of range") from None
         self._size, self._threads = size, threads
         self._d0, self._d1 = _scales(size)
         self._random = Csprng()
@@ -103,7 +103,7 @@ class LatticePublic:
         return np.concatenate((shifts, limits), axis=1)
 
     def encrypt_rows(self, values: Int64Array) -> UInt8Array:
-        """Value of serial number i at X^i."""
+        """The value of serial number i is the coefficient of X^i."""
         place = np.tile(np.arange(1, self._size + 1, dtype=np.int32), (len(values), 1))
         return self._encrypt(np.ascontiguousarray(values), place, self._d1)
 
@@ -117,12 +117,12 @@ class LatticePublic:
         self, nodes: UInt8Array, rows: UInt8Array, at_nodes: Int64Array, of_rows: Int64Array
     ) -> tuple[UInt8Array, BoolArray]:
         count = len(at_nodes)
-        turned = np.frombuffer(self._random.bytes(count), dtype=np.uint8) >= 128  # Alg. 5, line 3: s
+        flipped = np.frombuffer(self._random.bytes(count), dtype=np.uint8) >= 128  # Alg. 5, line 3: s
         factors: list[int] = []
         offsets: list[int] = []
-        for turn in turned.tolist():
-            factor, sign = self._factor(), -1 if turn else 1
-            # n2 keeps as far from both ends as errors reach: equality is decided right, always.
+        for flip in flipped.tolist():
+            factor, sign = self._factor(), -1 if flip else 1
+            # n2 stays away from both ends by more than the error, so that equality is always decided correctly.
             unit = self._d0 * self._d1 * factor
             margin = unit >> FLOOD
             factors.append(sign * factor)
@@ -140,7 +140,7 @@ class LatticePublic:
             out,
             self._threads,
         )
-        return out, turned
+        return out, flipped
 
     def _encrypt(self, values: Int64Array, place: Int32Array, scale: int) -> UInt8Array:
         out = np.empty((len(values), 2 * POLYNOMIAL_BYTES), dtype=np.uint8)
@@ -150,12 +150,12 @@ class LatticePublic:
 
     def _check(self, rows: UInt8Array, width: int) -> None:
         if rows.ndim != 2 or rows.shape[1] != width:
-            raise MalformedMessage("there are ciphertexts of another key, or of another number of attributes")
+            raise MalformedMessage("the ciphertexts have another key or the wrong number of attributes")
         if not self._key.fits(np.ascontiguousarray(rows), self._threads):
             raise MalformedMessage("a ciphertext is out of range")
 
     def _factor(self) -> int:
-        """n1 of uniform length, as with Paillier, but of far fewer lengths."""
+        """n1 of uniform length, as with Paillier, but with far fewer lengths."""
         bits = _LEAST_FACTOR_BITS + self._below(most_factor_bits(self._size) - _LEAST_FACTOR_BITS + 1)
         return (1 << (bits - 1)) + self._below(1 << (bits - 1))
 
@@ -164,18 +164,18 @@ class LatticePublic:
 
 
 class LatticeSecret:
-    """Decrypts the constant coefficient, which is all there is."""
+    """Decrypts the constant coefficient, the only one that is sent."""
 
     def __init__(self, key: bytes, threads: int = 1, engine: str = "auto") -> None:
         secret = np.frombuffer(key, dtype=np.int8)
         if secret.shape != (DEGREE,) or secret.min() < -1 or secret.max() > 1:
-            raise MalformedMessage("a secret service key has another size")
+            raise MalformedMessage("a secret service key has the wrong size")
         self._key = ServiceSecret(secret, engine)
         self._threads = threads
 
     def directions(self, blinded: UInt8Array) -> BoolArray:
         if blinded.ndim != 2 or blinded.shape[1] != BLINDED_BYTES:
-            raise MalformedMessage("there are ciphertexts of another key")
+            raise MalformedMessage("the ciphertexts have another key")
         constants = np.empty((len(blinded), len(PRIMES)), dtype=np.uint64)
         if not self._key.decrypt(np.ascontiguousarray(blinded), constants, self._threads):
             raise MalformedMessage("a ciphertext is out of range")

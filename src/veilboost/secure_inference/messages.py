@@ -1,4 +1,4 @@
-"""Every message of secure inference, and the roles that send them."""
+"""All messages of secure inference, and the roles that send them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Ints = Annotated[Int32Array, ArraySpec("int32", 1)]
 
 @dataclass(frozen=True)
 class PublishTask(Message):
-    """Active to authority: a model is to be served, with attributes of these parties, by this CSP."""
+    """Active to authority: publish a model with attributes of these parties, served by this CSP."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
         Reveals("which parties have a model together, and who is its CSP", "authority"),
@@ -37,14 +37,14 @@ class RegisterAttributes(Message):
 
 @dataclass(frozen=True)
 class DirectoryRequest(Message):
-    """Anyone to authority: the serial numbers and the public service key, please."""
+    """Any role to authority: request the serial numbers and the public service key."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = (Reveals("who uses the service", "authority"),)
 
 
 @dataclass(frozen=True)
 class ServiceDirectory(Message):
-    """Authority to anyone: what each serial number stands for, and the public service key."""
+    """Authority to any role: the attribute of each serial number, and the public service key."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = tuple(
         Reveals("names and categories of every party's columns, and which have missing values", role)
@@ -57,20 +57,20 @@ class ServiceDirectory(Message):
 
 @dataclass(frozen=True)
 class ServiceKeyRequest(Message):
-    """CSP to authority: the secret service key, please."""
+    """CSP to authority: request the secret service key."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = ()
 
 
 @dataclass(frozen=True)
 class ServiceKey(Message):
-    """Authority to CSP: the secret service key (section 6.3 says S_KT, Algorithm 5 uses S_KS, and that is meant).
+    """Authority to CSP: the secret service key (section 6.3 says S_KT, Algorithm 5 uses S_KS, which is meant).
 
-    `active` published the task: for nobody else does the CSP decide directions.
+    `active` published the task; the CSP decides directions for no other party.
     """
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals("the secret service key: it reads nodes and users' rows", "csp"),
+        Reveals("the secret service key: it decrypts nodes and users' rows", "csp"),
         Reveals("who serves the model", "csp"),
     )
     key: Bytes
@@ -86,30 +86,30 @@ class PrepareService(Message):
 
 @dataclass(frozen=True)
 class NodesRequest(Message):
-    """Active to passive: encrypt your nodes of the model under the key that the authority gave you."""
+    """Active to passive: encrypt your nodes of the model under the key that the authority sent you."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = ()
 
 
 @dataclass(frozen=True)
 class EncryptedNodes(Message):
-    """Passive to active: for every node of the party its encrypted threshold vector (T0)."""
+    """Passive to active: the encrypted threshold vector (T0) of every node that it owns."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals("which nodes are whose, and nothing of attributes or thresholds while the CSP keeps its key", "active"),
+        Reveals("which party owns which node, but no attribute or threshold while the CSP keeps its key", "active"),
     )
     tree: Ints
     node: Ints
     vectors: Rows
-    key: Bytes  # fingerprint of the public service key that they are encrypted under
+    key: Bytes  # fingerprint of the public service key used for encryption
 
 
 @dataclass(frozen=True)
 class SecureQuery(Message):
-    """User to active: encrypted rows (T1), and the fingerprint of the key that they are encrypted under."""
+    """User to active: encrypted rows (T1), and the fingerprint of the key used for encryption."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals("how many rows are asked for, and nothing of their values while the CSP keeps its key", "active"),
+        Reveals("how many rows are queried, but none of their values while the CSP keeps its key", "active"),
     )
     rows: Rows
     key: Bytes
@@ -125,16 +125,16 @@ class SecureScores(Message):
 
 @dataclass(frozen=True)
 class BlindedNodes(Message):
-    """Active to CSP: for every row at every node it stands at, the blinded differences (T3)."""
+    """Active to CSP: the blinded differences (T3) for every row at every node that it reaches."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals("how many rows stand at nodes of how many trees, level by level", "csp"),
+        Reveals("how many rows reach nodes of how many trees, level by level", "csp"),
         Reveals(
-            "with Paillier, the attribute of every node that is visited, not by whose row",
+            "with Paillier, the attribute of every visited node, but not whose row visits it",
             "csp",
         ),
         Reveals(
-            "threshold less value, times a random factor of a random sign: little of its size",
+            "threshold minus value, times a random factor of random sign: little of its size",
             "csp",
         ),
     )
@@ -143,10 +143,10 @@ class BlindedNodes(Message):
 
 @dataclass(frozen=True)
 class Directions(Message):
-    """CSP to active: for every blinded node whether its value is positive, packed."""
+    """CSP to active: whether the value of every blinded node is positive, as packed bits."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
-        Reveals("on which side of every node it visits each user's row lies", "active"),
+        Reveals("the left/right direction of each user's row at every node that it visits", "active"),
     )
     positive: Bytes
 

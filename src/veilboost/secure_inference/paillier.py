@@ -1,4 +1,4 @@
-"""Secure inference under Paillier encryption, as published: a ciphertext for every attribute of every node."""
+"""Secure inference with Paillier encryption, as published: a ciphertext for every attribute of every node."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from veilboost.errors import MalformedMessage
 from veilboost.secure_inference.attributes import MISSING
 from veilboost.types import BoolArray, Int64Array, UInt8Array
 
-# Decoys lie at plus or minus this, beyond all values: their sign is a coin's and says nothing of a user's value.
+# Decoys are plus or minus this, beyond all values: their sign is random and reveals nothing about a user's value.
 DECOY = 4 * MISSING
 _DIFFERENCE_BITS = (DECOY + MISSING).bit_length()
-_LEAST_FACTOR = _DIFFERENCE_BITS + 40  # bits: a smaller factor would let common divisors of several answers be found
-_TABLE_DRAWS = 20_000  # decides only how large a table of masks pays
+_LEAST_FACTOR = _DIFFERENCE_BITS + 40  # bits; with a smaller factor, common divisors of several answers could be found
+_TABLE_DRAWS = 20_000  # only determines the best size of the table of masks
 
 
 def generate_pair(randomness: Csprng, bits: int, allow_insecure: bool) -> tuple[bytes, bytes]:
@@ -58,19 +58,19 @@ class PaillierPublic:
         self, nodes: UInt8Array, rows: UInt8Array, at_nodes: Int64Array, of_rows: Int64Array
     ) -> tuple[UInt8Array, BoolArray]:
         key, size = self._key, self._size
-        turned = np.frombuffer(self._random.bytes(len(at_nodes)), dtype=np.uint8) >= 128  # line 3: s
+        flipped = np.frombuffer(self._random.bytes(len(at_nodes)), dtype=np.uint8) >= 128  # line 3: s
         blinded: list[int] = []
-        for at, of, turn in zip(at_nodes.tolist(), of_rows.tolist(), turned.tolist(), strict=True):
-            # That they are units was seen when they came in.
+        for at, of, flip in zip(at_nodes.tolist(), of_rows.tolist(), flipped.tolist(), strict=True):
+            # `check_nodes` and `check_rows` verified that they are units.
             node, row = key.read(nodes[at].reshape(-1, key.width)), key.read(rows[of].reshape(-1, key.width))
             slots: list[int] = []
             for threshold, value in zip(node[1:], row, strict=True):
                 factor = self._factor()  # line 6, per slot
                 difference = power(threshold * value % key.square, factor, key.square)  # lines 5 and 8
                 slots.append(difference * (1 + self._below(factor) * key.n) % key.square)
-            # Line 8, the exponent s; line 2, and the same node is never seen twice in the same clothes.
-            blinded += [node[0], *(inverses(slots, key.square) if turn else slots)]
-        return self._rows(self._blinder.blind(blinded, self._random), size + 1), turned
+            # Line 8, the exponent s; line 2: re-randomised, so that the CSP cannot recognise a node.
+            blinded += [node[0], *(inverses(slots, key.square) if flip else slots)]
+        return self._rows(self._blinder.blind(blinded, self._random), size + 1), flipped
 
     def _encrypt(self, plain: Sequence[int]) -> list[int]:
         n = self._key.n
@@ -80,7 +80,7 @@ class PaillierPublic:
         return self._key.write(ciphertexts).reshape(-1, entries * self._key.width)
 
     def _factor(self) -> int:
-        """n1: its length is uniform, so the size of a product says little about the size of a difference."""
+        """n1: its length is uniform, so the size of a product reveals little about the size of a difference."""
         lengths = self._most_factor - _LEAST_FACTOR + 1
         bits = _LEAST_FACTOR + int.from_bytes(self._random.bytes(16), "little") % lengths
         return big(1 << (bits - 1)) | big(
@@ -88,13 +88,13 @@ class PaillierPublic:
         )
 
     def _below(self, factor: int) -> int:
-        """n2, uniform in [1, n1): then the value modulo the difference tells nothing."""
+        """n2, uniform in [1, n1): then the value modulo the difference reveals nothing."""
         drawn = int.from_bytes(self._random.bytes(factor.bit_length() // 8 + 17), "little")
         return 1 + big(drawn) % (factor - 1)
 
 
 class PaillierSecret:
-    """Reads the attribute's number and then its slot (ELXGB Alg. 5, lines 10 to 15)."""
+    """Decrypts the attribute's number and then its slot (ELXGB Alg. 5, lines 10 to 15)."""
 
     def __init__(self, key: bytes, size: int, threads: int = 1) -> None:
         p, q = from_bytes(np.frombuffer(key, dtype=np.uint8).reshape(2, -1))
@@ -107,7 +107,7 @@ class PaillierSecret:
         every = _ciphertexts(public, blinded, size + 1)
         serials = self._owner.decrypt(every[:: size + 1], self._threads)
         if any(not 1 <= serial <= size for serial in serials):
-            raise MalformedMessage("a node is of an attribute that is not in the directory")
+            raise MalformedMessage("a node has an attribute that is not in the directory")
         chosen = [every[pair * (size + 1) + int(serial)] for pair, serial in enumerate(serials)]
         values = self._owner.decrypt(chosen, self._threads)
         return np.array([2 * value < public.n for value in values], dtype=np.bool_)
@@ -115,5 +115,5 @@ class PaillierSecret:
 
 def _ciphertexts(key: PublicKey, rows: UInt8Array, entries: int) -> list[int]:
     if rows.ndim != 2 or rows.shape[1] != entries * key.width:
-        raise MalformedMessage("there are ciphertexts of another key, or of another number of attributes")
+        raise MalformedMessage("the ciphertexts have another key or the wrong number of attributes")
     return key.read_units(np.ascontiguousarray(rows).reshape(-1, key.width))

@@ -1,7 +1,7 @@
 """The roles of secure inference: authority, owner of nodes, computing service (CSP), active party, user.
 
-Messages in, messages out, without sockets: `MemoryService` has all of them in one process, `session` and `client` are
-over TLS.
+The roles handle messages without sockets: `MemoryService` runs all of them in one process, `session` and `client` run
+them over TLS.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from veilboost.wire.channel import Answer, Handler, MemoryChannel, Peers
 from veilboost.wire.message import Catalogue, Done, Message
 from veilboost.wire.transcript import Transcript
 
-MESSAGE_BYTES = 1 << 26  # about so much goes to the CSP in one message
+MESSAGE_BYTES = 1 << 26  # approximate limit of one message to the CSP
 
 
 class ServiceAuthority:
-    """The authority (TA) numbers attributes, makes the service key pair, and gives each half to whom it is for.
+    """The authority (TA): numbers attributes, generates the service key pair, and gives each key to its recipients.
 
-    One task: published once, registered by each of its parties, then open to everybody who may speak to us. Who asks is
-    what the channel says, not what a message claims.
+    It serves one task: published once, registered by each of its parties, then available to every admitted peer. The
+    channel determines which party calls, not the message.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class ServiceAuthority:
         self._registered: dict[PartyName, tuple[Attribute, ...]] = {}
 
     def state(self) -> dict[str, Any]:
-        """What must be kept, keys and all, for an authority that is started again."""
+        """The state to store, including keys, for a restart of the authority."""
         if self._task is None:
             return {}
         return {
@@ -88,13 +88,13 @@ class ServiceAuthority:
         raise UnexpectedMessage(f"{message.type_name()} is not a request to the authority")
 
     def _publish(self, party: PartyName, message: messages.PublishTask) -> Done:
-        if self._task == message:  # again, after something went wrong elsewhere
+        if self._task == message:  # repeated after a failure elsewhere
             return Done()
         if self._task is not None:
             raise UnexpectedMessage("another task has been published under this name")
-        # The paper's assumption that the CSP works with no participant begins with its not being one.
+        # The paper assumes that the CSP colludes with no participant, so it must not be one.
         if party not in message.parties or message.csp in message.parties or len(set(message.parties)) < 2:
-            raise MalformedMessage("a task needs its active party, another party, and a CSP that is neither")
+            raise MalformedMessage("a task needs its active party, another party, and a CSP that is neither of them")
         self._secret, self._public = generate(message.scheme, self._random, self._key_bits, self._allow_insecure)
         self._task, self._active = message, party
         return Done()
@@ -106,13 +106,13 @@ class ServiceAuthority:
         if self._registered.get(party, found) != found:
             raise UnexpectedMessage("this party has registered other attributes already")
         if any(attribute.party != party for attribute in found):
-            raise MalformedMessage("a party registers attributes of its own only")
+            raise MalformedMessage("a party may register only its own attributes")
         self._registered[party] = found
         self._number(task)
         return Done()
 
     def _number(self, task: messages.PublishTask) -> None:
-        """Serial numbers, party by party, once all have registered."""
+        """Assign serial numbers, party by party, once all have registered."""
         if set(self._registered) == set(task.parties):
             self._directory = Directory(tuple(a for name in task.parties for a in self._registered[name]))
 
@@ -123,10 +123,10 @@ def _own(text: str) -> tuple[Attribute, ...]:
 
 
 def encrypt_share(share: ModelShare, known: KnownService) -> messages.EncryptedNodes:
-    """A party's nodes under the public service key (T0), for the model at the active party.
+    """Encrypt a party's nodes under the public service key (T0), for the model at the active party.
 
-    A passive party has `known` from the authority, not from whoever asks: a key of the active party's own making would
-    show it every threshold.
+    A passive party gets `known` from the authority, not from the party that asks: a key made by the active party would
+    reveal every threshold to it.
     """
     nodes = known.directory.nodes_of(share.party, share.columns, share.records)
     return messages.EncryptedNodes(
@@ -135,9 +135,9 @@ def encrypt_share(share: ModelShare, known: KnownService) -> messages.EncryptedN
 
 
 class DirectionService:
-    """The CSP says of every blinded node whether its value is positive (ELXGB Alg. 5, lines 10 to 15).
+    """The CSP: decides whether the value of every blinded node is positive (ELXGB Alg. 5, lines 10 to 15).
 
-    It does not learn whether positive means left: the sign was turned, or not.
+    It does not learn whether positive means left: the sign may have been flipped.
     """
 
     def __init__(self, known: KnownService, secret: bytes, threads: int = 1) -> None:
@@ -150,7 +150,7 @@ class DirectionService:
 
 
 class EncryptedModel:
-    """The active party's: skeleton and encrypted nodes. Passive parties are not needed any more."""
+    """The active party's skeleton and encrypted nodes. Passive parties are no longer needed."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class EncryptedModel:
         csp: Peers,
         threads: int = 1,
     ) -> None:
-        """`csp` has one peer of that name."""
+        """`csp` has one peer, named "csp"."""
         self._skeleton = skeleton
         self._service = known.public(threads)
         self._key = known.fingerprint
@@ -175,7 +175,7 @@ class EncryptedModel:
         self._vectors = np.concatenate([share for share in shares if len(share)]) if self._place else shares[0]
 
     def _take(self, owner: int, name: PartyName, given: messages.EncryptedNodes) -> None:
-        """A party gives the nodes that it owns by the skeleton, each once."""
+        """Accept a party's nodes: exactly those that it owns in the skeleton, each once."""
         keys = list(zip(given.tree.tolist(), given.node.tolist(), strict=True))
         own = {
             (at, node)
@@ -183,7 +183,7 @@ class EncryptedModel:
             for node in np.flatnonzero((tree.left != LEAF) & (tree.owner == owner)).tolist()
         }
         if len(keys) != len(given.vectors) or len(set(keys)) != len(keys) or set(keys) != own:
-            raise MalformedMessage(f"{name} encrypted other nodes than it owns")
+            raise MalformedMessage(f"{name} did not encrypt exactly the nodes that it owns")
         if not np.array_equal(given.key, self._key):
             raise MalformedMessage(f"{name} encrypted its nodes under another key", "publish the model again")
         if keys:
@@ -197,15 +197,15 @@ class EncryptedModel:
         return messages.SecureScores(self.predict([message.rows])[0])
 
     def check(self, query: messages.SecureQuery) -> None:
-        """Refuse a user's rows of another length, key or group."""
+        """Refuse a user's rows with another length, key or group."""
         if not np.array_equal(query.key, self._key):
             raise MalformedMessage("the rows are encrypted under another key", "ask the authority for this model's key")
         self._service.check_rows(query.rows)
 
     def predict(self, queries: Sequence[UInt8Array]) -> list[Float64Array]:
-        """Scores for the rows of all queued users, all trees and users together: as many exchanges as levels.
+        """Scores for the rows of all queued users, all trees and users together: one exchange per level.
 
-        The rows are those that `check` let pass.
+        The rows must have passed `check`.
         """
         every = np.concatenate(queries)
         walk = Walk(self._skeleton, len(every))
@@ -217,7 +217,7 @@ class EncryptedModel:
                 index.append(pairs.index)
                 place += np.repeat(at, pairs.counts).tolist()
             waiting, nodes = np.concatenate(index), np.array(place, dtype=np.int64)
-            # What stands next to each other is not of one user, nor of one tree.
+            # Shuffled, so that neighbouring entries do not belong to one user or one tree.
             order = np.argsort(np.frombuffer(Csprng().bytes(8 * len(waiting)), dtype=np.uint64), kind="stable")
             at_once = max(1, MESSAGE_BYTES // self._vectors.shape[1])
             for low in range(0, len(order), at_once):
@@ -229,18 +229,18 @@ class EncryptedModel:
         return np.split(scores, np.cumsum([len(rows) for rows in queries])[:-1])
 
     def _ask(self, rows: UInt8Array, nodes: Int64Array, of_rows: Int64Array) -> UInt8Array:
-        blinded, turned = self._service.blind(self._vectors, rows, nodes, of_rows)
+        blinded, flipped = self._service.blind(self._vectors, rows, nodes, of_rows)
         answer = self._csp.ask({"csp": messages.BlindedNodes(blinded)}, messages.Directions)["csp"]
         if len(answer.positive) != (len(nodes) + 7) // 8:
-            raise MalformedMessage("the CSP answered for another number of nodes")
+            raise MalformedMessage("the CSP answered for the wrong number of nodes")
         positive = np.unpackbits(answer.positive, count=len(nodes))
-        return positive ^ turned.astype(np.uint8)  # Alg. 5, lines 16 to 18
+        return positive ^ flipped.astype(np.uint8)  # Alg. 5, lines 16 to 18
 
 
 class QueuedModel:
-    """Users who wait while others are served are served together: as many exchanges with the CSP as for one.
+    """Serves waiting users together, with as many exchanges with the CSP as for one user.
 
-    Whoever finds the model free takes everybody along who waits.
+    The first user who finds the model free also serves all users who wait.
     """
 
     def __init__(self, model: EncryptedModel) -> None:
@@ -250,7 +250,7 @@ class QueuedModel:
         self.batches = 0
 
     def predict(self, query: messages.SecureQuery) -> Float64Array:
-        self._model.check(query)  # one user's broken rows are not everybody's
+        self._model.check(query)  # one user's invalid rows must not affect the others
         scores = Future[Float64Array]()
         with self._adding:
             self._queue.append((query.rows, scores))
@@ -265,7 +265,7 @@ class QueuedModel:
         self.batches += 1
         try:
             found = self._model.predict([rows for rows, _ in batch])
-        except BaseException as error:  # each of them hears of it
+        except BaseException as error:  # every waiting user gets the error
             for _, answer in batch:
                 answer.set_exception(error)
             return
@@ -274,7 +274,7 @@ class QueuedModel:
 
 
 class ServiceUser:
-    """Encrypts its rows before they leave, and gets predictions; `peers` are "authority" and "active"."""
+    """Encrypts its rows before sending and receives predictions; `peers` are "authority" and "active"."""
 
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
@@ -285,20 +285,20 @@ class ServiceUser:
         self._service, self._key = known.public(), known.fingerprint
 
     def predict(self, columns: Mapping[str, Column], rows: int) -> Float64Array:
-        """Predictions (rows, classes or 1). Columns that no party registered are left out."""
+        """Predictions (rows, classes or 1). Columns that no party registered are ignored."""
         values = self.directory.rows_of(columns, rows)
         scores = self._peers.ask({"active": self.query(values)}, messages.SecureScores)["active"].scores
         if len(scores) != rows:
-            raise MalformedMessage("there are predictions for another number of rows")
+            raise MalformedMessage("received predictions for the wrong number of rows")
         return scores
 
     def query(self, values: Int64Array) -> messages.SecureQuery:
-        """What leaves this machine: rows as `Directory.rows_of` gives them, encrypted."""
+        """The encrypted query for rows from `Directory.rows_of`."""
         return messages.SecureQuery(self._service.encrypt_rows(values), self._key)
 
 
 class MemoryService:
-    """A trained model, encrypted and ready for users. Roles not named after parties: authority, csp, user."""
+    """All roles of a service for a trained model in one process. Additional roles: authority, csp, user."""
 
     def __init__(
         self,
@@ -332,8 +332,8 @@ class MemoryService:
         secret = self._ask_authority("csp", messages.ServiceKeyRequest(), messages.ServiceKey).key.tobytes()
         self.directory = known.directory
         self.csp = DirectionService(known, secret, threads)
-        way = Peers({"csp": self.channel(active, "csp", self.csp.handle)})
-        self.model = EncryptedModel(skeleton, nodes, known, way, threads)
+        csp = Peers({"csp": self.channel(active, "csp", self.csp.handle)})
+        self.model = EncryptedModel(skeleton, nodes, known, csp, threads)
         self._active = active
 
     def user(self) -> ServiceUser:

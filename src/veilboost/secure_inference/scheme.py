@@ -1,4 +1,4 @@
-"""What an encryption must offer for secure inference. Everything that travels is rows of bytes."""
+"""The interface of encryption schemes for secure inference. All ciphertexts are sent as rows of bytes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCHEMES = ("paillier", "lattice")
 
 
 class PublicService(Protocol):
-    """Whoever has the public service key: owners of nodes, users, and the active party."""
+    """Operations with the public service key, for node owners, users and the active party."""
 
     def encrypt_nodes(self, nodes: Sequence[tuple[int, int]]) -> UInt8Array:
         """A row for each (serial number, threshold): the paper's T0."""
@@ -31,23 +31,23 @@ class PublicService(Protocol):
         ...
 
     def check_nodes(self, rows: UInt8Array) -> None:
-        """Refuse rows of another key, another M, or outside of the group."""
+        """Refuse ciphertexts of another key, with another M, or outside of the group."""
 
     def check_rows(self, rows: UInt8Array) -> None:
-        """As `check_nodes`, for what users send."""
+        """As `check_nodes`, for users' rows."""
 
     def blind(
         self, nodes: UInt8Array, rows: UInt8Array, at_nodes: Int64Array, of_rows: Int64Array
     ) -> tuple[UInt8Array, BoolArray]:
-        """For pairs of a node and a user's row, by place: what the CSP gets (T3), and whose sign was turned."""
+        """For pairs of a node and a user's row, by index: the blinded values (T3), and which signs were flipped."""
         ...
 
 
 class SecretService(Protocol):
-    """Whoever has the secret service key: the CSP."""
+    """Operations with the secret service key, for the CSP."""
 
     def directions(self, blinded: UInt8Array) -> BoolArray:
-        """Whether each value is positive: left, where the sign was not turned."""
+        """Whether each value is positive, which means left if the sign was not flipped."""
         ...
 
 
@@ -58,7 +58,7 @@ def check_scheme(scheme: str) -> str:
 
 
 def generate(scheme: str, randomness: Csprng, bits: int = 2048, allow_insecure: bool = False) -> tuple[bytes, bytes]:
-    """A fresh pair of service keys, (secret, public). `bits` is for Paillier."""
+    """Generate a pair of service keys, (secret, public). `bits` is for Paillier."""
     if check_scheme(scheme) == "paillier":
         return paillier.generate_pair(randomness, bits, allow_insecure)
     return lattice.generate_pair(randomness)
@@ -78,21 +78,20 @@ def secret_service(scheme: str, key: bytes, size: int, threads: int = 1) -> Secr
 
 @dataclass(frozen=True)
 class KnownService:
-    """What the authority tells everyone: the directory, and the public key of an encryption."""
+    """The authority's public data: the directory, and the public key of a scheme."""
 
     directory: Directory
     scheme: str
     key: bytes
 
     @staticmethod
-    def of(told: ServiceDirectory) -> KnownService:
-        return KnownService(Directory.from_json(told.attributes), told.scheme, told.key.tobytes())
+    def of(message: ServiceDirectory) -> KnownService:
+        return KnownService(Directory.from_json(message.attributes), message.scheme, message.key.tobytes())
 
     def public(self, threads: int = 1) -> PublicService:
         return public_service(self.scheme, self.key, self.directory.size, threads)
 
     @property
     def fingerprint(self) -> UInt8Array:
-        """Says which key a ciphertext is of, which the ciphertext itself does not tell."""
-        ...
+        """Identifies the key of a ciphertext, which the ciphertext itself does not show."""
         return np.frombuffer(hashlib.sha256(self.key).digest(), dtype=np.uint8)

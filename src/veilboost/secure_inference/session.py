@@ -1,4 +1,4 @@
-"""A daemon's share in secure inference: as authority, as CSP, as owner of nodes, or with the encrypted model."""
+"""A daemon's role in secure inference: authority, CSP, owner of nodes, or active party with the encrypted model."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from veilboost.types import PartyName
 from veilboost.wire.channel import Answer, Peers
 from veilboost.wire.message import Done, Message
 
-_locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)  # by folder: one change at a time
+_locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)  # per folder: one change at a time
 _AUTHORITY, _SECRET = "authority.json", "service.key"
-_models: dict[str, tuple[float, QueuedModel]] = {}  # by folder: models stay open between users
+_models: dict[str, tuple[float, QueuedModel]] = {}  # per folder: models stay loaded between users
 _deciders: dict[str, tuple[float, DirectionService]] = {}
 
 
 class ServiceSession(Session):
-    """One conversation. A daemon without a table is authority or CSP, whichever it is asked to be for a run."""
+    """One session. A daemon without a table is authority or CSP, as requested for a run."""
 
     catalogue = CATALOGUE
 
@@ -75,16 +75,16 @@ class ServiceSession(Session):
         with _locks[str(self._folder.path)]:
             if isinstance(message, messages.PrepareService):
                 if not self._folder.exists(_SECRET):
-                    told = self._ask_authority(messages.ServiceKeyRequest(), messages.ServiceKey)
-                    self._folder.save_known(self._told())
-                    self._folder.write_json("active.json", {"active": told.active})
-                    self._folder.write(_SECRET, told.key.tobytes())
+                    answer = self._ask_authority(messages.ServiceKeyRequest(), messages.ServiceKey)
+                    self._folder.save_known(self._known_service())
+                    self._folder.write_json("active.json", {"active": answer.active})
+                    self._folder.write(_SECRET, answer.key.tobytes())
                 return Done()
             if not isinstance(message, messages.BlindedNodes):
                 raise UnexpectedMessage(f"{message.type_name()} is not a request to the CSP")
             if self._folder.read_json("active.json")["active"] != peer.party:
                 raise AgainstPolicy(
-                    f"{peer.party} does not serve this model", "its active party asks the CSP", public=True
+                    f"{peer.party} does not serve this model", "only its active party may ask the CSP", public=True
                 )
             decider = self._decider()
         return decider.handle(message)
@@ -95,13 +95,13 @@ class ServiceSession(Session):
         share, job = run.load_share(), read_job(run.job_text)
         roles = {party.role: name for name, party in job.parties.items()}
         for role, named in (("authority", self._opening.authority), ("csp", self._opening.csp)):
-            if roles.get(role, named) != named:  # its key would show our thresholds to whoever is behind it
+            if roles.get(role, named) != named:  # another authority's key could reveal our thresholds
                 raise AgainstPolicy(f"{named} is not the {role} that the job named", f"name {roles[role]}", public=True)
         if isinstance(message, messages.PrepareService):
             own = own_attributes(share, self.settings, job.training)
             return self._ask_authority(messages.RegisterAttributes(own.to_json()), Done)
         if isinstance(message, messages.NodesRequest):
-            known = self._told()  # from the authority itself, not from whoever asks
+            known = self._known_service()  # from the authority itself, not from the party that asks
             return encrypt_share(share, known)
         raise UnexpectedMessage(f"{message.type_name()} is not a request to an owner of nodes")
 
@@ -109,7 +109,7 @@ class ServiceSession(Session):
         spend_predictions(self.settings, peer, len(message.rows))
         return messages.SecureScores(self._model().predict(message))
 
-    # --- what is kept open ------------------------------------------------------------------------------
+    # --- loaded models and services ---------------------------------------------------------------------
 
     def _model(self) -> QueuedModel:
         with _locks[str(self._folder.path)]:
@@ -122,7 +122,7 @@ class ServiceSession(Session):
         known = self._folder.known()
         share = RunFolder.open(self.settings.runs, self._opening.run).load_share()
         if share.skeleton is None:
-            raise UnexpectedMessage("this party is not the active one of the model")
+            raise UnexpectedMessage("this party is not the active party of the model")
         nodes: dict[PartyName, messages.EncryptedNodes] = {
             name: self._folder.nodes(name) for name in share.skeleton.parties
         }
@@ -144,10 +144,10 @@ class ServiceSession(Session):
 
     # --- the authority ----------------------------------------------------------------------------------
 
-    def _told(self) -> KnownService:
+    def _known_service(self) -> KnownService:
         return KnownService.of(self._ask_authority(messages.DirectoryRequest(), messages.ServiceDirectory))
 
     def _ask_authority(self, message: Message, kind: type[Answer]) -> Answer:
         name = self._opening.authority
-        way = ServiceChannel(self.settings, name, self._opening, self._reach, self._transcript)
-        return Peers({name: way}).ask({name: message}, kind)[name]
+        channel = ServiceChannel(self.settings, name, self._opening, self._reach, self._transcript)
+        return Peers({name: channel}).ask({name: message}, kind)[name]

@@ -1,1 +1,1 @@
-"""Predictions over HTTP. Needs the optional part `serve`."""
+"""Predictions over HTTP. Needs the optional extra `serve`."""

@@ -1,4 +1,4 @@
-"""The HTTP service of the active party, which uvicorn runs until it is told to stop."""
+"""The HTTP service of the active party, which uvicorn runs until it is stopped."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ from veilboost.party.predicting import Prediction, Presence
 from veilboost.report.pages import render
 from veilboost.service.batching import Batcher
 from veilboost.service.guard import SEEN, Guard, Log, Seen, refusal
-from veilboost.service.rows import About, Asked, Health, Refusal, Schema, read_request
+from veilboost.service.rows import About, Health, ParsedRequest, Refusal, Schema, read_request
 from veilboost.types import Float64Array
 
-STOP_SECONDS = 10  # how long requests under way may take after a signal to stop
-MOST_CONNECTIONS = 512  # the guard refuses earlier, and by a code
+STOP_SECONDS = 10  # how long requests in progress may take after a signal to stop
+MOST_CONNECTIONS = 512  # the guard refuses earlier, with an error code
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 ERRORS = {
-    400: "The request is not what it should be.",
-    401: "The request does not bear the token of the service.",
-    404: "A row is not known to every party, or there is no such page.",
+    400: "The request is invalid.",
+    401: "The request does not have the token of the service.",
+    404: "Not every party has the row, or there is no such page.",
     413: "The body or the number of rows is too large.",
-    500: "The service met an error of its own.",
+    500: "Internal error of the service.",
     503: "A party cannot be reached or refused, or too many requests wait.",
 }
 
 
 @dataclass(frozen=True)
 class ServiceLimits:
-    """What one request may hold, and how many may wait."""
+    """Limits on the size of one request and on the number of waiting requests."""
 
     rows: int = 1000
     body_bytes: int = 8 << 20
@@ -69,22 +69,22 @@ def make_app(
     token: bytes | None = None,
     log: Log = lambda line: None,
 ) -> FastAPI:
-    """The service around a way to predict.
+    """Create the service for a model.
 
     Parameters
     ----------
     info : ModelInfo
-        What may be said of the model.
+        The public description of the model.
     predict : callable
-        Scores of a table; called from one thread, one at a time.
+        Returns the scores of a table; called from one thread, one call at a time.
     presence : callable
-        Which parties can be reached; may block for a moment.
+        Returns which parties can be reached; may block briefly.
     limits : ServiceLimits, optional
         Larger requests are refused.
     token : bytes, optional
-        What requests must bear; None lets everyone in who can connect.
+        The token that requests must send; None admits everyone who can connect.
     log : callable
-        Takes one line per request, in which there is nothing that was sent.
+        Receives one line per request, without any content of the request.
     """
     limits, registry = limits or ServiceLimits(), CollectorRegistry()
     schema = Schema(info, limits.rows)
@@ -111,7 +111,7 @@ def make_app(
         version=__version__,
         description=f"Joint predictions of {', '.join(info.parties)}. A score is {meaning(info)}.",
         lifespan=lifespan,
-        docs_url=None,  # the interactive pages load scripts from elsewhere
+        docs_url=None,  # the interactive pages load scripts from other hosts
         redoc_url=None,
         redirect_slashes=False,
         responses=_errors(401),
@@ -120,7 +120,7 @@ def make_app(
 
     @app.exception_handler(HTTPException)
     async def not_found(request: Request, error: HTTPException) -> Response:  # pyright: ignore[reportUnusedFunction]
-        what = "the service has no such page" if error.status_code == 404 else "the page does not take this method"
+        what = "the service has no such page" if error.status_code == 404 else "the page does not support this method"
         return refusal(UnknownMessage(what, "GET / lists them all"), error.status_code, request.scope[SEEN])
 
     body, definitions = schema.body()
@@ -129,7 +129,7 @@ def make_app(
         "/v1/predict",
         summary="Predict one row, or several",
         description=f"At most {limits.rows} rows and {limits.body_bytes} bytes at once. Every column must be sent; "
-        "null is a missing value, and so is a category that training did not know.",
+        "null is a missing value, and so is a category that did not occur in training.",
         response_model=schema.answer,
         response_description=f"Scores in the order of the rows. A score is {meaning(info)}.",
         responses=_errors(*ERRORS),
@@ -139,23 +139,23 @@ def make_app(
         seen: Seen = request.scope[SEEN]
         try:
             content = await _body(request, limits.body_bytes)
-            asked = await run_in_threadpool(read_request, content, schema)
-        except VeilBoostError as error:  # the request itself is wrong
+            parsed = await run_in_threadpool(read_request, content, schema)
+        except VeilBoostError as error:  # the request itself is invalid
             return refusal(error, 413 if isinstance(error, OversizedMessage) else 400, seen)
         try:
-            scores = await asyncio.wrap_future(batcher.submit(asked.table))
-        except VeilBoostError as error:  # the request is right, and the parties could not answer it
+            scores = await asyncio.wrap_future(batcher.submit(parsed.table))
+        except VeilBoostError as error:  # the request is valid, but the parties could not answer it
             return refusal(error, 404 if isinstance(error, RowsDiffer) else 503, seen)
-        seen.rows = asked.table.rows
-        return JSONResponse(_answer(info, asked, scores))
+        seen.rows = parsed.table.rows
+        return JSONResponse(_answer(info, parsed, scores))
 
-    @app.get("/v1/model", summary="What the model predicts, and what a row of this party holds")
+    @app.get("/v1/model", summary="What the model predicts, and the columns of a row of this party")
     async def model() -> About:  # pyright: ignore[reportUnusedFunction]
         return schema.about()
 
     @app.get("/healthz", summary="Whether the service runs, and which parties can be reached")
     async def health() -> Health:  # pyright: ignore[reportUnusedFunction]
-        # 200 also when a party is away: to start this service anew would not bring it back.
+        # 200 even if a party is unreachable: restarting this service would not help.
         peers = await run_in_threadpool(presence)
         status = "degraded" if False in peers.values() else "ok"
         return Health(status=status, model=info.name, waiting=batcher.waiting, peers=dict(peers))
@@ -171,7 +171,7 @@ def make_app(
         policy = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
         return HTMLResponse(_page(info, schema.id_key), headers=policy)
 
-    # A body is read by ourselves, so its schema is not among those that FastAPI collects.
+    # `_body` reads the body, so FastAPI does not collect its schema.
     app.openapi()["components"]["schemas"] |= definitions
     return app
 
@@ -180,25 +180,25 @@ def _errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"model": Refusal, "description": ERRORS[status]} for status in statuses}
 
 
-def _answer(info: ModelInfo, asked: Asked, scores: Float64Array) -> dict[str, Any]:
+def _answer(info: ModelInfo, parsed: ParsedRequest, scores: Float64Array) -> dict[str, Any]:
     entries: list[dict[str, Any]]
     if scores.ndim == 1:
-        entries = [{"id": id, "score": score} for id, score in zip(asked.ids, scores.tolist(), strict=True)]
+        entries = [{"id": id, "score": score} for id, score in zip(parsed.ids, scores.tolist(), strict=True)]
     else:
         names, best = info.classes or (), scores.argmax(axis=1).tolist()
         entries = [
             {"id": id, "scores": dict(zip(names, row, strict=True)), "predicted": names[at]}
-            for id, row, at in zip(asked.ids, scores.tolist(), best, strict=True)
+            for id, row, at in zip(parsed.ids, scores.tolist(), best, strict=True)
         ]
-    return {"model": info.name, **({"prediction": entries[0]} if asked.single else {"predictions": entries})}
+    return {"model": info.name, **({"prediction": entries[0]} if parsed.single else {"predictions": entries})}
 
 
 async def _body(request: Request, most: int) -> bytes:
-    """The body, refused as soon as it is known to be too large."""
-    # Only JSON by name: a web page elsewhere cannot make a browser send that here without asking first.
+    """Read the body; refuse it as soon as it is known to be too large."""
+    # Only this content type: a web page of another origin cannot make a browser send it without a preflight request.
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
-        raise MalformedMessage("the request does not say that its body is JSON", "send Content-Type: application/json")
+        raise MalformedMessage("the request does not declare its body as JSON", "send Content-Type: application/json")
     declared = request.headers.get("content-length", "0")
     body = bytearray()
     if not declared.isdecimal() or int(declared[:20]) <= most:
@@ -220,7 +220,7 @@ def _page(info: ModelInfo, id_key: str) -> str:
 def parse_address(text: str) -> tuple[str, int]:
     """`127.0.0.1:8080` or `[::1]:8080` as host and port."""
     if not FORMS["address"].fits(text):
-        raise InvalidParameter(f"--listen {text!r} is no address", f"write {FORMS['address'].text}")
+        raise InvalidParameter(f"--listen {text!r} is not an address", f"write {FORMS['address'].text}")
     host, _, port = text.rpartition(":")
     return host.strip("[]"), int(port)
 
@@ -234,7 +234,7 @@ def is_loopback(host: str) -> bool:
 
 
 class _Server(uvicorn.Server):
-    """Says where it listens, and turns a port that is taken into a coded error."""
+    """Reports where it listens, and turns an occupied port into a coded error."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[str], None]) -> None:
         super().__init__(config)
@@ -244,7 +244,7 @@ class _Server(uvicorn.Server):
         where = f"{self.config.host}:{self.config.port}"
         try:
             await super().startup(sockets)
-        except SystemExit:  # how uvicorn says that it cannot
+        except SystemExit:  # how uvicorn reports that it cannot listen
             raise PeerUnreachable(f"cannot listen on {where}", "choose a free port of this machine") from None
         if self.started:
             host, port = self.servers[0].sockets[0].getsockname()[:2]
@@ -252,12 +252,12 @@ class _Server(uvicorn.Server):
 
 
 def run_server(app: FastAPI, host: str, port: int, ready: Callable[[str], None]) -> None:
-    """Serve until SIGINT or SIGTERM; `ready` is told the address when requests may come."""
+    """Serve until SIGINT or SIGTERM; calls `ready` with the address when the service accepts requests."""
     config = uvicorn.Config(
         app,
         host=host,
         port=port,
-        log_config=None,  # its own lines would name paths, and people could put ids into those
+        log_config=None,  # its own lines would contain paths, in which clients may put ids
         access_log=False,
         server_header=False,
         limit_concurrency=MOST_CONNECTIONS,
@@ -270,7 +270,7 @@ def run_server(app: FastAPI, host: str, port: int, ready: Callable[[str], None])
     def stop(*_: object) -> None:
         server.should_exit = True
 
-    # uvicorn raises the signal that ended it once more when it is done; to be stopped is no failure here.
+    # uvicorn raises the signal again at the end; being stopped is not a failure here.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
     server.run()

@@ -1,4 +1,4 @@
-"""Requests that come at the same time share one joint prediction; there is never more than one under way."""
+"""Concurrent requests share one joint prediction; at most one prediction runs at a time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Waiting:
 
 
 class Batcher:
-    """Hands tables to one thread, which joins those that wait. Rows first come, first served."""
+    """Passes tables to one thread, which joins the waiting ones. Requests are served in order of arrival."""
 
     def __init__(self, score: Score, most_rows: int, most_waiting: int) -> None:
         self._score = score
@@ -41,19 +41,19 @@ class Batcher:
         return len(self._waiting)
 
     def submit(self, table: PartyTable) -> Future[Float64Array]:
-        """The scores of these rows, when their turn has come."""
+        """The scores of these rows, once they are predicted."""
         request = _Waiting(table)
         with self._changed:
             if self._closed:
                 raise _stopping()
             if len(self._waiting) >= self._most_waiting:
-                raise TableBusy(f"{len(self._waiting)} requests are waiting already", "ask again in a few seconds")
+                raise TableBusy(f"{len(self._waiting)} requests are already waiting", "try again in a few seconds")
             self._waiting.append(request)
             self._changed.notify()
         return request.answer
 
     def close(self) -> None:
-        """Answer what is under way, refuse what waits."""
+        """Answer requests in progress and refuse waiting ones."""
         with self._changed:
             self._closed = True
             for request in self._waiting:
@@ -69,7 +69,7 @@ class Batcher:
                 self._answer(batch)
 
     def _next(self) -> list[_Waiting] | None:
-        """The oldest request and what fits with it; None when the service is being stopped."""
+        """The oldest request and those that fit with it; None when the service is stopping."""
         with self._changed:
             while not self._waiting and not self._closed:
                 self._changed.wait()
@@ -81,11 +81,11 @@ class Batcher:
             while self._waiting:
                 table = self._waiting[0].table
                 new = set(table.ids.tolist())
-                # The same person twice in one prediction would be two rows with one id.
+                # The same id twice in one prediction would be a duplicate row.
                 if batch and (rows + table.rows > self._most_rows or not ids.isdisjoint(new)):
                     break
                 request = self._waiting.popleft()
-                if request.answer.set_running_or_notify_cancel():  # from here on nobody can take it back
+                if request.answer.set_running_or_notify_cancel():  # from here on it cannot be cancelled
                     batch.append(request)
                     ids |= new
                     rows += table.rows
@@ -110,7 +110,7 @@ class Batcher:
             start += request.table.rows
 
     def _answer_each(self, batch: list[_Waiting]) -> None:
-        """Nobody's request fails for what stands in another's; but a party that is away is away for all."""
+        """A request must not fail because of another's rows; an unreachable party fails all of them."""
         for at, request in enumerate(batch):
             self._answer([request])
             error = request.answer.exception()
@@ -121,7 +121,7 @@ class Batcher:
 
 
 def _joined(tables: Sequence[PartyTable]) -> PartyTable:
-    """The rows of several requests as one table; all were read for the same model."""
+    """The rows of several requests as one table; all were validated for the same model."""
     if len(tables) == 1:
         return tables[0]
     columns = tuple(
@@ -132,4 +132,4 @@ def _joined(tables: Sequence[PartyTable]) -> PartyTable:
 
 
 def _stopping() -> TableBusy:
-    return TableBusy("the service is being stopped", "ask again when it is back")
+    return TableBusy("the service is stopping", "try again when it has restarted")

@@ -1,4 +1,4 @@
-"""What stands around every request: the token, the count, the log, and an answer whatever happens."""
+"""Middleware around every request: token check, metrics, log, and error responses."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from veilboost.party.identity import read_private
 
 Log = Callable[[str], None]
 ROUTES = frozenset({"/", "/v1/predict", "/v1/model", "/healthz", "/metrics", "/openapi.json"})
-OPEN_ROUTES = frozenset({"/healthz"})  # a probe has no token
+OPEN_ROUTES = frozenset({"/healthz"})  # probes have no token
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 SHORTEST_TOKEN = 16
-MOST_REQUESTS = 128  # at once, those among them that wait for a prediction
+MOST_REQUESTS = 128  # concurrent requests, including those that wait for a prediction
 SEEN = "veilboost.seen"
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)  # seconds
 
 
 @dataclass
 class Seen:
-    """What is counted and logged of a request: nothing that its sender wrote."""
+    """What is counted and logged about a request: no content from the sender."""
 
     status: int = 500
     code: str | None = None
@@ -46,7 +46,7 @@ class Seen:
 
 
 def read_token(file: Path) -> bytes:
-    """The token of a file that only its owner may read."""
+    """Read the token from a file that only its owner may read."""
     try:
         token = read_private(file).strip()
     except ExposedKey as error:
@@ -57,14 +57,14 @@ def read_token(file: Path) -> bytes:
         raise UnreadableFile(error.what) from None
     if len(token) < SHORTEST_TOKEN or not all(33 <= letter < 127 for letter in token):
         raise InvalidParameter(
-            f"{file} does not hold a token of at least {SHORTEST_TOKEN} letters, digits and signs",
+            f"{file} does not contain a token of at least {SHORTEST_TOKEN} letters, digits and signs",
             "write one with: openssl rand -hex 32",
         )
     return token
 
 
 def refusal(error: VeilBoostError, status: int, seen: Seen) -> JSONResponse:
-    """An error as JSON: its code, what is wrong, what to do."""
+    """An error response in JSON: code, what is wrong, what to do."""
     seen.code = error.code
     headers: dict[str, str] = {}
     if status == 401:
@@ -75,7 +75,7 @@ def refusal(error: VeilBoostError, status: int, seen: Seen) -> JSONResponse:
 
 
 class Guard:
-    """ASGI middleware: nothing that goes wrong inside gets out as anything but a coded error."""
+    """ASGI middleware: every failure becomes a coded error response."""
 
     def __init__(
         self, app: ASGIApp, *, registry: CollectorRegistry, token: bytes | None, log: Log = lambda line: None
@@ -91,7 +91,7 @@ class Guard:
             "veilboost_request_seconds", "How long requests took.", ("route",), buckets=BOUNDS, registry=registry
         )
         self._app, self._token, self._log = app, token, log
-        self._under_way = 0
+        self._in_progress = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -108,29 +108,29 @@ class Guard:
                 headers["Cache-Control"], headers["X-Content-Type-Options"] = "no-store", "nosniff"
             await send(message)
 
-        self._under_way += 1
+        self._in_progress += 1
         try:
             if not self._may_pass(scope):
                 error = UnknownPeer(
-                    "the request does not bear the token of this service", "send Authorization: Bearer TOKEN"
+                    "the request does not have the token of this service", "send Authorization: Bearer TOKEN"
                 )
                 await refusal(error, 401, seen)(scope, receive, watch)
-            elif self._under_way > MOST_REQUESTS:
-                busy = TableBusy(f"{MOST_REQUESTS} requests are under way already", "ask again in a few seconds")
+            elif self._in_progress > MOST_REQUESTS:
+                busy = TableBusy(f"{MOST_REQUESTS} requests are already in progress", "try again in a few seconds")
                 await refusal(busy, 503, seen)(scope, receive, watch)
             else:
                 await self._app(scope, receive, watch)
         except Exception as error:
-            # The text of an exception may hold data: only its type and place are told, and only in the log.
+            # The text of an exception may contain data: only its type and location are reported, and only in the log.
             where = traceback.extract_tb(error.__traceback__)[-1]
             self._log(f"{type(error).__name__} at {where.filename}:{where.lineno}")
             if not begun:
                 broken = PeerBroken(
-                    f"the service met an error of its own ({type(error).__name__})", "look into its log, and report it"
+                    f"internal error of the service ({type(error).__name__})", "read its log, and report the error"
                 )
                 await refusal(broken, 500, seen)(scope, receive, watch)
         finally:
-            self._under_way -= 1
+            self._in_progress -= 1
             self._note(scope, seen, time.monotonic() - started)
 
     def _may_pass(self, scope: Scope) -> bool:
@@ -141,7 +141,7 @@ class Guard:
         return hmac.compare_digest(token.strip(), self._token) and kind.lower() == b"bearer"
 
     def _note(self, scope: Scope, seen: Seen, seconds: float) -> None:
-        # Only paths and methods that we know: any other is what somebody sent.
+        # Only known paths and methods: others contain text from the sender.
         route = scope["path"] if scope["path"] in ROUTES else "other"
         method = scope["method"] if scope["method"] in METHODS else "other"
         self._requests.labels(method, route, seen.status).inc()

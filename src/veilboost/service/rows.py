@@ -1,6 +1,6 @@
-"""What the service takes and gives: pydantic models of this very model's columns, and a request checked by them.
+"""Requests and responses of the service: pydantic models of the model's columns, and the validation of requests.
 
-OpenAPI shows the models. Refusals name columns and counts, never a value.
+The OpenAPI document shows the models. Errors name columns and counts, never a value.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from veilboost.infer.scores import ModelInfo, meaning
 from veilboost.model.share import ColumnInfo
 from veilboost.types import Column, Float32Array
 
-# A NUL at the end of a text would be lost on the way, and another person be meant.
+# A NUL at the end of a text would be lost in transit, and the id would match another record.
 Whole = Annotated[int, Strict(), Field(ge=-(2**63), lt=2**63)]
 Text = Annotated[str, Strict(), Field(min_length=1, pattern="^[^\0]*$")]
-Number = StrictInt | StrictFloat | StrictBool | None  # a column of yes and no was trained as numbers
+Number = StrictInt | StrictFloat | StrictBool | None  # boolean columns are trained as numbers
 Category = StrictStr | StrictInt | StrictFloat | StrictBool | None
 REFERENCE = "#/components/schemas/{model}"
-SHAPE = 'send {"row": {...}} or {"rows": [{...}, ...]}; GET /openapi.json says what a row is'
+SHAPE = 'send {"row": {...}} or {"rows": [{...}, ...]}; GET /openapi.json describes a row'
 
 
 class Refusal(BaseModel):
@@ -68,7 +68,7 @@ class ColumnAbout(BaseModel):
 
 
 class About(BaseModel):
-    """The model: what it predicts, and what a row of this party holds."""
+    """The model: what it predicts, and the columns of a row of this party."""
 
     model: str
     objective: str
@@ -84,7 +84,7 @@ class About(BaseModel):
 
 
 class Health(BaseModel):
-    """Whether the service runs (it answers), and which parties can be reached; null: it dials us."""
+    """Whether the service runs (it answers), and which parties can be reached; null: the party dials this one."""
 
     status: Literal["ok", "degraded"]
     model: str
@@ -93,14 +93,14 @@ class Health(BaseModel):
 
 
 class Schema:
-    """The rows and scores of one model."""
+    """The row and score schemas of one model."""
 
     def __init__(self, info: ModelInfo, most_rows: int) -> None:
         self.info, self.most_rows = info, most_rows
         taken = {column.name for column in info.columns}
         self.id_key = next(name for name in ("id", info.id_name, "row_id", "__id__") if name not in taken)
         kinds = [(column.name, Number if column.categories is None else Category) for column in info.columns]
-        # Columns may have any name, so they are aliases.
+        # Columns may have any name, so names are aliases.
         fields = {f"column_{at}": (kind, Field(alias=name)) for at, (name, kind) in enumerate(kinds)}
         row = _closed("Row", id=(Whole | Text, Field(alias=self.id_key)), **fields)
         listed: Any = list[row]
@@ -136,13 +136,13 @@ class Schema:
         )
 
     def body(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The JSON schema of a request, and of what it refers to."""
+        """The JSON schema of a request, and the definitions that it refers to."""
         schema = self._body.json_schema(ref_template=REFERENCE)
         return schema, schema.pop("$defs")
 
 
 def _closed(name: str, **fields: Any) -> Any:
-    """A model without other keys than these."""
+    """A model that forbids other keys."""
     return create(name, __config__=ConfigDict(extra="forbid"), **fields)
 
 
@@ -154,32 +154,32 @@ def _scores(info: ModelInfo) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A request: ids as they were sent, and a table whose ids are texts in the parties' common form."""
+class ParsedRequest:
+    """A valid request: ids as sent, and a table whose ids are texts in canonical form."""
 
     single: bool
     ids: tuple[Any, ...]
     table: PartyTable
 
 
-def read_request(body: bytes, schema: Schema) -> Asked:
-    """Raises a coded error for whatever is not exactly one row or a list of rows of this model."""
+def read_request(body: bytes, schema: Schema) -> ParsedRequest:
+    """Parse a request. Raises a coded error unless it is exactly one row or a list of rows of this model."""
     value = _parse(body)
     if not isinstance(value, dict) or len(cast(dict[str, Any], value)) != 1:
         raise MalformedMessage("the body is not an object with the one key row or rows", SHAPE)
     (key, content), *_ = cast(dict[str, Any], value).items()
     if (key, type(content)) not in (("row", dict), ("rows", list)):
-        raise MalformedMessage("the body holds neither a row nor a list of rows", SHAPE)
+        raise MalformedMessage("the body contains neither a row nor a list of rows", SHAPE)
     sent = [content] if key == "row" else cast(list[Any], content)
     if not sent:
         raise EmptyTable("the request has no rows", "send at least one")
     most = schema.most_rows
     if len(sent) > most:
-        raise OversizedMessage(f"{len(sent)} rows are more than {most} at once", "send them in several requests")
+        raise OversizedMessage(f"{len(sent)} rows are more than the limit of {most}", "send them in several requests")
     try:
         rows = schema.rows.validate_python(sent)
     except ValidationError as error:
-        raise _refusal(error, schema, len(sent)) from None  # its own words quote the body
+        raise _refusal(error, schema, len(sent)) from None  # its own text quotes the body
     ids = [row.id for row in rows]
     whole = sum(isinstance(id, int) for id in ids)
     if whole not in (0, len(ids)):
@@ -188,9 +188,9 @@ def read_request(body: bytes, schema: Schema) -> Asked:
     columns = tuple(
         _column(column, [getattr(row, f"column_{at}") for row in rows]) for at, column in enumerate(schema.info.columns)
     )
-    # As text in the common form: then 7 in one request and "7" in another can share a batch, and are seen to be equal.
+    # As text in canonical form: then 7 in one request and "7" in another can share a batch and are known to be equal.
     canonical = canonical_ids(np.array(ids, dtype=np.int64 if whole else np.str_))
-    return Asked(key == "row", tuple(ids), PartyTable(np.array([id.decode() for id in canonical]), columns))
+    return ParsedRequest(key == "row", tuple(ids), PartyTable(np.array([id.decode() for id in canonical]), columns))
 
 
 def _parse(body: bytes) -> Any:
@@ -199,7 +199,7 @@ def _parse(body: bytes) -> Any:
     except VeilBoostError:
         raise
     except (ValueError, RecursionError):
-        # The parser's own words may quote the body.
+        # The parser's own text may quote the body.
         raise MalformedMessage("the body is not JSON in UTF-8", SHAPE) from None
 
 
@@ -211,11 +211,13 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(_: str) -> NoReturn:
-    raise MalformedMessage("the body holds NaN or Infinity, which JSON does not have", "send null for a missing value")
+    raise MalformedMessage(
+        "the body contains NaN or Infinity, which JSON does not have", "send null for a missing value"
+    )
 
 
 def _refusal(error: ValidationError, schema: Schema, rows: int) -> VeilBoostError:
-    """What is wrong with the rows, in our own words: first what is no row, then ids, keys and values."""
+    """The error for invalid rows: first entries that are not rows, then ids, keys and values."""
     by_key: defaultdict[str, list[ErrorDetails]] = defaultdict(list)
     for each in error.errors(include_url=False, include_context=False):
         by_key[str(each["loc"][1]) if len(each["loc"]) > 1 else ""].append(each)
@@ -241,14 +243,14 @@ def _refusal(error: ValidationError, schema: Schema, rows: int) -> VeilBoostErro
         what = f"a row has {count(unknown, 'key')} that the model does not know"
         return MissingColumn(what, "GET /v1/model lists the columns")
     wanted = "a number" if wrong[0].categories is None else "a text or a number"
-    what = f"column {wrong[0].name!r} holds in {counted(by_key[wrong[0].name])} something else than {wanted}"
+    what = f"column {wrong[0].name!r} is not {wanted} in {counted(by_key[wrong[0].name])}"
     return MixedTypes(what, f"send {wanted} or null")
 
 
 def _column(info: ColumnInfo, values: Sequence[Any]) -> Column:
     if info.categories is None:
         return Column(info.name, _numbers(info.name, values))
-    # Codes into the trained categories; what training did not know counts as missing.
+    # Codes of the trained categories; categories that did not occur in training count as missing.
     code: dict[str | None, int] = {category: at for at, category in enumerate(info.categories)}
     return Column(info.name, np.array([code.get(_text(value), -1) for value in values], np.int32), info.categories)
 
@@ -258,13 +260,13 @@ def _numbers(name: str, values: Sequence[float | None]) -> Float32Array:
         with np.errstate(over="ignore"):
             numbers = np.array([np.nan if value is None else float(value) for value in values]).astype(np.float32)
     except OverflowError:
-        numbers = np.array([np.inf], dtype=np.float32)  # a whole number that no float holds
+        numbers = np.array([np.inf], dtype=np.float32)  # an integer that is too large for a float
     check_finite(numbers, name)
     return numbers
 
 
 def _text(value: str | float | None) -> str | None:
-    """As tables print categories: yes and no in small letters, whole numbers without a point."""
+    """Text as in tables of categories: lower-case true and false, integers without a decimal point."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):

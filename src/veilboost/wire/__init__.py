@@ -1,1 +1,1 @@
-"""How messages travel: what they are, how they become bytes, who carries them, and the record of all that left."""
+"""Messages, their encoding, the channels that carry them, and the transcript of every message sent and received."""

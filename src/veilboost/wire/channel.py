@@ -1,4 +1,4 @@
-"""A way to one peer, the group of all of them, and channels of memory between the parties of one process."""
+"""A channel to one peer, the group of all peers, and in-memory channels between the parties of one process."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from veilboost.wire.transcript import Transcript
 
 Answer = TypeVar("Answer", bound=Message)
 Pending = Callable[[], Message]
-Reply = Message | Pending  # an answer, or one that has to wait for others and is ready when it is called for
+Reply = Message | Pending  # an answer, or a callable that waits for other parties and returns the answer
 
 
 class Channel(Protocol):
-    """Carries a request to a peer; `send` returns at once where the carrier can, the result waits."""
+    """Carries a request to a peer. `send` returns at once where the transport allows it; calling the result waits."""
 
     def send(self, message: Message) -> Pending: ...
 
 
 class Peers:
-    """The peers of a driving party, asked all at once. Counts the rounds in which it had to wait for them."""
+    """The peers of a driving party. Sends requests to all of them at once and counts the rounds of waiting."""
 
     def __init__(self, channels: Mapping[PartyName, Channel]) -> None:
         self._channels = dict(channels)
@@ -33,11 +33,11 @@ class Peers:
         return tuple(self._channels)
 
     def send(self, messages: Mapping[PartyName, Message]) -> Mapping[PartyName, Pending]:
-        """Start one request at each named peer; work done before `collect` overlaps with theirs."""
+        """Start one request at each named peer. Work done before `collect` overlaps with theirs."""
         return {name: self._channels[name].send(message) for name, message in messages.items()}
 
     def collect(self, pending: Mapping[PartyName, Pending], kind: type[Answer]) -> dict[PartyName, Answer]:
-        """Wait for all answers, which must be of this kind."""
+        """Wait for all answers, which must be of type `kind`."""
         if pending:
             self.rounds += 1
         answers: dict[PartyName, Answer] = {}
@@ -56,10 +56,10 @@ Handler = Callable[[Message], Reply]
 
 
 class MemoryChannel:
-    """The way from a driving party to a passive one and back, recorded by both.
+    """An in-memory channel from a driving party to a passive party; both record the messages.
 
-    Messages are immutable, so they are handed over as they are, and their size is computed. `coded`: they become bytes
-    and are read again, as between processes.
+    Messages are immutable, so they are passed by reference and their size is computed. With `coded`, every message is
+    encoded and decoded, as between processes.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Links over gRPC with mutual TLS, dialled or served: the only place of the library that opens sockets."""
+"""Links over gRPC with mutual TLS, dialled or served. No other module of the library opens sockets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, cast
 
-# gRPC, which reads this when it is imported, tells of every failed handshake; what a person needs is in our errors.
+# gRPC reads this on import and would log every failed handshake; VeilBoost's own errors report them.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import grpc
@@ -42,7 +42,7 @@ from veilboost.wire.rpc import (
     to_chunks,
 )
 
-# --- the one protobuf message of veilboost.proto, by hand: a library would have to match at every party ------------
+# --- the one protobuf message of veilboost.proto, encoded by hand: no protobuf version has to match between parties --
 
 
 _DATA = 0x0A  # field 1, length-delimited; the flag after it is field 2, a varint
@@ -59,14 +59,14 @@ def encode_chunk(chunk: tuple[bytes | memoryview, bool]) -> bytes:
 
 
 def decode_chunk(raw: bytes) -> tuple[memoryview, bool]:
-    """The data and whether it ends its packet; fields in the order in which we write them."""
+    """The data, and whether it ends its packet. Fields must be in the order in which `encode_chunk` writes them."""
     if not raw or raw[0] != _DATA:
         raise MalformedMessage("a chunk has no data")
     size = shift = 0
     at = 1
     while True:
         if at >= len(raw) or shift > 35:
-            raise MalformedMessage("a chunk's length cannot be read")
+            raise MalformedMessage("a chunk's length is invalid")
         size |= (raw[at] & 0x7F) << shift
         shift += 7
         at += 1
@@ -74,19 +74,19 @@ def decode_chunk(raw: bytes) -> tuple[memoryview, bool]:
             break
     rest = raw[at + size :]
     if len(raw) < at + size or rest not in (b"", b"\x10\x00", b"\x10\x01"):
-        raise MalformedMessage("a chunk is shorter than it says, or has fields that nobody knows")
+        raise MalformedMessage("a chunk is shorter than its stated length, or has unknown fields")
     return memoryview(raw)[at : at + size], rest == b"\x10\x01"
 
 
 # --- the link ------------------------------------------------------------------------------------------------------
 
 
-CHUNK_BYTES = 256 << 10  # measured: larger chunks are no faster on one machine, and hold more memory
+CHUNK_BYTES = 256 << 10  # measured: larger chunks are no faster on one machine, and use more memory
 _WAITING = 16  # chunks that may wait to be sent
 
 
 class StreamLink:
-    """Packets over a pair of chunk streams: `outgoing` is what gRPC sends, `incoming` what it received."""
+    """Packets over a pair of chunk streams: gRPC sends `outgoing` and receives `incoming`."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -95,7 +95,7 @@ class StreamLink:
         self._closed = False
 
     def attach(self, incoming: Iterable[bytes], hang_up: Callable[[], None]) -> None:
-        """Where received chunks come from, and how to end the call. gRPC asks for `outgoing` before there is either."""
+        """Set the source of received chunks and the function that ends the call. gRPC reads `outgoing` before that."""
         self._packets = from_chunks(map(decode_chunk, incoming), self._most)
         self._hang_up = hang_up
 
@@ -108,7 +108,7 @@ class StreamLink:
                 self._room.release()
 
     def send(self, packet: Packet) -> None:
-        counted = len(packet.body) >= CHUNK_BYTES - ENVELOPE_SIZE  # small packets need not wait for room
+        counted = len(packet.body) >= CHUNK_BYTES - ENVELOPE_SIZE  # small packets do not wait for room in the queue
         for chunk in to_chunks(packet, CHUNK_BYTES):
             while counted and not self._room.acquire(timeout=0.5) and not self._closed:
                 pass
@@ -117,22 +117,22 @@ class StreamLink:
             self._waiting.put((encode_chunk(chunk), counted))
 
     def receive(self) -> Packet | None:
-        """The next packet, None when the other side closed; a broken stream is `PeerUnreachable`."""
+        """The next packet, or None when the peer closed the link. Raises `PeerUnreachable` if the stream broke."""
         try:
             return next(self._packets, None)
         except grpc.RpcError as error:
             if self._closed:
                 return None
-            if _code(error) is grpc.StatusCode.PERMISSION_DENIED:  # asking again would not help
+            if _code(error) is grpc.StatusCode.PERMISSION_DENIED:  # retrying would not help
                 raise PeerRefused(_reason(error)) from None
             raise PeerUnreachable(_reason(error)) from None
 
     def finish(self) -> None:
-        """Let what was sent arrive, then end the stream."""
+        """Deliver what was sent, then end the stream."""
         self._waiting.put(None)
 
     def close(self) -> None:
-        """Stop sending and receiving. Harmless when it is closed already."""
+        """Stop sending and receiving. Does nothing if the link is already closed."""
         if not self._closed:
             self._closed = True
             self._waiting.put(None)
@@ -140,12 +140,12 @@ class StreamLink:
 
 
 def _code(error: grpc.RpcError) -> grpc.StatusCode | None:
-    """What a client hears; where a server reads, gRPC tells no more than that the stream broke."""
+    """The status code at a client; at a server gRPC reports only that the stream broke."""
     return getattr(error, "code", lambda: None)()
 
 
 def _reason(error: grpc.RpcError) -> str:
-    """What gRPC says, in one line; refusals of our own server bear their code in it."""
+    """gRPC's description in one line; refusals of a VeilBoost server include their code."""
     details, code = getattr(error, "details", lambda: None)(), _code(error)
     text = str(details or (code.name if code is not None else "the connection broke"))
     return " ".join(text.split())[:300]
@@ -155,7 +155,7 @@ SERVICE, METHOD = "veilboost.v1.Link", "/veilboost.v1.Link/Open"
 
 
 def options(keepalive: float) -> tuple[tuple[str, int], ...]:
-    """Of both ends; `keepalive`: seconds of silence after which a peer is asked whether it lives."""
+    """Channel options of both ends. `keepalive`: seconds without traffic before gRPC pings the peer."""
     return (
         ("grpc.max_receive_message_length", 2 * CHUNK_BYTES),
         ("grpc.max_send_message_length", 2 * CHUNK_BYTES),
@@ -164,13 +164,13 @@ def options(keepalive: float) -> tuple[tuple[str, int], ...]:
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", 500),
-        ("grpc.use_local_subchannel_pool", 1),  # a new dial is a new connection, not an old one that is backing off
+        ("grpc.use_local_subchannel_pool", 1),  # every dial opens a new connection
     )
 
 
 @dataclass(frozen=True)
 class TlsFiles:
-    """A party's certificate and key and the authority all parties trust, as PEM."""
+    """A party's certificate and key, and the certificate authority that all parties trust, as PEM."""
 
     certificate: bytes
     key: bytes
@@ -182,8 +182,10 @@ HELLO_BYTES = 32
 
 @dataclass(frozen=True)
 class Greeting:
-    """How a link begins (ADR 0032): the dialling side sends `hello`, `verify` returns if the proof that answers it is
-    that of `peer`, and raises a coded error otherwise. All of it within so many seconds."""
+    """How a link begins (ADR 0032): the dialling party sends `hello`, the listener answers with a proof of identity.
+
+    `verify` returns if the proof is that of `peer` and raises a coded error otherwise. `seconds` bounds the exchange.
+    """
 
     peer: PartyName
     hello: bytes
@@ -191,8 +193,8 @@ class Greeting:
     seconds: float
 
 
-# gRPC closes a channel when it is collected. At the end of the interpreter its threads are gone, and closing would wait
-# for them forever, so channels that an interrupt left open are closed before.
+# gRPC closes a channel when it is garbage-collected. At interpreter exit its threads are gone and closing would block
+# forever, so channels that an interrupt left open are closed before.
 _OPEN: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
@@ -205,7 +207,7 @@ def _close_channels() -> None:
 def dial(
     address: str, tls: TlsFiles, server_name: str, most: int, greeting: Greeting, keepalive: float = 20.0
 ) -> StreamLink:
-    """Open a stream to a peer whose certificate must bear `server_name`, and let it prove who it is."""
+    """Open a stream to a peer, whose certificate must carry `server_name`, and verify its proof of identity."""
     channel: Any = grpc.secure_channel(
         address,
         grpc.ssl_channel_credentials(tls.ca, tls.key, tls.certificate),
@@ -230,31 +232,31 @@ def dial(
 
 def _greet(link: StreamLink, greeting: Greeting) -> None:
     link.send(Packet(Kind.HELLO, NO_SESSION, 0, greeting.hello))
-    patience = IdleTimeout(greeting.seconds, link.close)
-    with patience.waiting():
+    idle_timeout = IdleTimeout(greeting.seconds, link.close)
+    with idle_timeout.waiting():
         proof = link.receive()
-    patience.close()
+    idle_timeout.close()
     if proof is None:
-        raise PeerUnreachable("the connection was closed before the peer showed its certificate")
+        raise PeerUnreachable("the connection was closed before the peer proved its identity")
     if proof.kind is Kind.FAILURE:
         raise failure_from(greeting.peer, proof.body)
     if proof.kind is not Kind.PROOF:
-        raise UnexpectedMessage(f"{greeting.peer} did not show its certificate")
+        raise UnexpectedMessage(f"{greeting.peer} did not prove its identity")
     greeting.verify(proof.body)
 
 
 _LOG = logging.getLogger(__name__)
 MAX_LINKS = 64  # streams that may be open at once; a peer needs one or two
 
-Admit = Callable[[bytes], Any]  # the peer's certificate (PEM) -> who it is, or a coded error
-Prove = Callable[[bytes, Any], bytes]  # a hello, and who was admitted -> the proof of who we are
+Admit = Callable[[bytes], Any]  # the peer's certificate (PEM) -> its identity, or a coded error
+Prove = Callable[[bytes, Any], bytes]  # a hello and the admitted peer -> the proof of our identity
 Handle = Callable[[Packet], Packet]
 Welcome = Callable[[StreamLink, Any], Handle | None]
-"""Told of a peer's link: returns what answers its requests, or None where it keeps the link to send requests itself."""
+"""Called with a peer's link: returns the handler of its requests, or None to keep the link and send requests itself."""
 
 
 class LinkServer:
-    """Listens with mutual TLS; peers without a certificate of the authority do not get through the handshake."""
+    """Listens with mutual TLS; the handshake rejects peers without a certificate of the authority."""
 
     def __init__(
         self,
@@ -288,8 +290,8 @@ class LinkServer:
         certificates = context.auth_context().get("x509_pem_cert") or [b""]
         try:
             peer = self._admit(certificates[0])
-        except Exception as error:  # gRPC would send the text of one that is not caught
-            coded = error if isinstance(error, VeilBoostError) else PeerBroken(f"a peer met {type(error).__name__}")
+        except Exception as error:  # gRPC would send the text of an uncaught exception
+            coded = error if isinstance(error, VeilBoostError) else PeerBroken(f"a peer raised {type(error).__name__}")
             _LOG.warning("refused a connection: %s", " ".join(str(coded).split()))
             context.abort(grpc.StatusCode.PERMISSION_DENIED, failure_text(coded))
             return
@@ -305,18 +307,18 @@ class LinkServer:
         handle = self._welcome(link, peer)
         if handle is None:
             yield from link.outgoing()
-        else:  # this thread receives, answers and sends: a request crosses no queue
+        else:  # this thread receives, answers and sends: requests pass through no queue
             for packet in answers(link, handle):
                 yield from map(encode_chunk, to_chunks(packet, CHUNK_BYTES))
 
     def _greeting(self, link: StreamLink, peer: Any) -> Packet | None:
-        """The answer to a hello: the proof of who we are, or why there is none; None where the peer has gone."""
+        """The answer to a hello: the proof of our identity, or a failure; None if the peer disconnected."""
         try:
             hello = link.receive()
             if hello is None:
                 return None
             if hello.kind is not Kind.HELLO or len(hello.body) != HELLO_BYTES:
-                raise UnexpectedMessage("a link begins with a hello", public=True)
+                raise UnexpectedMessage("a link must begin with a hello", public=True)
             return Packet(Kind.PROOF, NO_SESSION, 0, self._prove(hello.body, peer))
         except PeerUnreachable:
             return None

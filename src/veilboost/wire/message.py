@@ -1,4 +1,4 @@
-"""What a message is, a frozen dataclass that says what it reveals and to whom, and how it becomes bytes.
+"""The base class of messages, frozen dataclasses that declare what they reveal and to whom, and their encoding.
 
     frame  = "VBST" | version u16 | length of the type u16 | length of the scalars u32 | number of sizes u32
              | type | scalars | sizes | (pad to 16 | buffer)*
@@ -6,7 +6,7 @@
 The type is the message's name and the dtypes of its arrays; the scalars are a JSON list, in the order of the fields;
 the sizes are the shapes of all arrays, end to end, as u64. Numbers are little-endian.
 
-Buffers start at multiples of 16 bytes, so that arrays are views of the frame: decoding copies nothing. Decoding is
+Buffers start at multiples of 16 bytes, so that arrays are views of the frame: decoding does not copy. Decoding is
 strict, and nothing is ever unpickled.
 """
 
@@ -30,10 +30,10 @@ from veilboost.types import UInt8Array
 
 @dataclass(frozen=True)
 class Reveals:
-    """One thing the receiver learns from a message.
+    """One fact that the receiver learns from a message.
 
-    `exact`: a value of the sender's data itself, in the protocols whose spec names the message so. `per_bin`: for every
-    bin of the sender's columns.
+    `exact`: it is a value of the sender's data itself, in the protocols whose spec lists the message as exact.
+    `per_bin`: it applies to every bin of the sender's columns.
     """
 
     what: str
@@ -44,7 +44,7 @@ class Reveals:
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """The dtype and number of dimensions an array field must have, written as `Annotated[..., ArraySpec(...)]`."""
+    """The required dtype and number of dimensions of an array field: `Annotated[..., ArraySpec(...)]`."""
 
     dtype: str
     ndim: int
@@ -52,9 +52,9 @@ class ArraySpec:
 
 @dataclass(frozen=True)
 class Message:
-    """The base of all messages. Fields are int, float, bool, str, tuple[str, ...] or annotated arrays.
+    """The base class of all messages. Fields are int, float, bool, str, tuple[str, ...] or annotated arrays.
 
-    `reveals` must be set by every class, if only to an empty tuple: silence about leakage is not an option.
+    Every class must set `reveals`, if only to an empty tuple.
     """
 
     reveals: ClassVar[tuple[Reveals, ...]]
@@ -72,10 +72,10 @@ class Done(Message):
 
 
 def own_pages(size: int) -> UInt8Array:
-    """Bytes, all 0, in pages of their own: these go back to the system with the array.
+    """Zeroed bytes in memory pages of their own, which return to the system with the array.
 
-    What malloc gives may stay behind as holes, and a process that sends thousands of messages of slightly different
-    sizes grows by them.
+    Memory from malloc may stay allocated as holes, so a process that sends thousands of messages of slightly different
+    sizes would keep growing.
     """
     return np.frombuffer(mmap.mmap(-1, max(1, size), access=mmap.ACCESS_COPY), dtype=np.uint8)[:size]
 
@@ -85,7 +85,7 @@ def own_pages(size: int) -> UInt8Array:
 
 MAGIC = b"VBST"
 VERSION = 2
-MAX_SCALARS = 1 << 20  # bytes of JSON; everything long is an array
+MAX_SCALARS = 1 << 20  # bytes of JSON; long values are arrays
 _PREFIX = struct.Struct("<4sHHII")
 _ALIGN = 16
 _GAPS = [bytes(size) for size in range(_ALIGN)]
@@ -93,24 +93,24 @@ _to_json = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
 class Catalogue:
-    """The message types a receiver knows; everything else is refused."""
+    """The message types that a receiver accepts; it refuses all others."""
 
     def __init__(self, types: Iterable[type[Message]]) -> None:
         self._plans = {plan.signature: plan for plan in map(_plan, types)}
 
     def plan(self, signature: bytes) -> Plan:
-        """How to read a message of this type, whose arrays must have the dtypes that we know."""
+        """The plan for reading a message of this type. Its arrays must have the declared dtypes."""
         plan = self._plans.get(signature)
         if plan is None:
             name = signature.partition(b" ")[0]
             if any(known.partition(b" ")[0] == name for known in self._plans):
-                raise MalformedMessage("a message whose arrays have other types than here arrived")
-            raise UnknownMessage("a message of a type that this protocol does not have arrived")
+                raise MalformedMessage("received a message whose arrays have unexpected types")
+            raise UnknownMessage("received a message of a type that this protocol does not use")
         return plan
 
 
 def encode(message: Message) -> bytes:
-    """The frame of a message."""
+    """Encode a message as a frame."""
     plan = _plan(type(message))
     values = message.__dict__
     arrays = [np.ascontiguousarray(values[item.name], item.dtype) for item in plan.arrays]
@@ -125,14 +125,14 @@ def encode(message: Message) -> bytes:
     for array in arrays:
         gap = -size % _ALIGN
         pieces.append(_GAPS[gap])
-        if array.size:  # an empty array has no buffer that could be joined
+        if array.size:  # an empty array has no buffer to join
             pieces.append(array.data)
         size += gap + array.nbytes
     return b"".join(pieces)
 
 
 def frame_size(message: Message) -> int:
-    """How many bytes `encode` would make of a message."""
+    """The size in bytes of the frame that `encode` would return."""
     plan, values = _plan(type(message)), message.__dict__
     scalars = len(_to_json([values[name] for name, _ in plan.scalars])) if plan.scalars else 2
     size = _ALIGN + len(plan.signature) + scalars + plan.sizes.size
@@ -142,7 +142,7 @@ def frame_size(message: Message) -> int:
 
 
 def decode(frame: bytes, catalogue: Catalogue) -> Message:
-    """The message in a frame, or a coded error: type, fields, dtypes, shapes and length must all be right."""
+    """Decode a frame. Raises a coded error unless type, fields, dtypes, shapes and length are all valid."""
     if len(frame) < _ALIGN:
         raise MalformedMessage("a frame is shorter than its prefix")
     magic, version, type_size, scalar_size, size_count = _PREFIX.unpack_from(frame)
@@ -155,7 +155,7 @@ def decode(frame: bytes, catalogue: Catalogue) -> Message:
         raise MalformedMessage("a frame's header is longer than the frame or than allowed")
     plan = catalogue.plan(frame[_ALIGN:scalars_at])
     if size_count != plan.sizes.size // 8:
-        raise MalformedMessage(f"{plan.name} has another number of sizes")
+        raise MalformedMessage(f"{plan.name} has the wrong number of sizes")
     values = _read_scalars(plan, frame[scalars_at:sizes_at])
     sizes, used = plan.sizes.unpack_from(frame, sizes_at), 0
     for item in plan.arrays:
@@ -169,11 +169,11 @@ def decode(frame: bytes, catalogue: Catalogue) -> Message:
         array = np.frombuffer(frame, item.dtype, count, offset) if count else np.empty(0, item.dtype)
         try:
             values[item.name] = array if item.ndim == 1 else array.reshape(shape)
-        except (ValueError, OverflowError) as error:  # no elements, but a side too long for any array
-            raise MalformedMessage(f"{plan.name}.{item.name} has an impossible shape") from error
+        except (ValueError, OverflowError) as error:  # no elements, but a dimension too long for any array
+            raise MalformedMessage(f"{plan.name}.{item.name} has an invalid shape") from error
         offset += size
     if offset != len(frame):
-        raise MalformedMessage(f"{plan.name} has bytes that belong to no field")
+        raise MalformedMessage(f"{plan.name} has bytes after its last field")
     # A frozen dataclass sets its fields one by one through object.__setattr__; here all are known at once.
     message = object.__new__(plan.cls)
     message.__dict__.update(values)
@@ -189,7 +189,7 @@ class ArrayField:
 
 @dataclass(frozen=True)
 class Plan:
-    """How the fields of a message class travel."""
+    """How the fields of a message class are encoded."""
 
     cls: type[Message]
     name: str
@@ -212,7 +212,7 @@ def _plan(cls: type[Message]) -> Plan:
         elif hint in (int, float, bool, str, tuple[str, ...]):
             scalars.append((item.name, hint))
         else:
-            raise TypeError(f"{cls.__name__}.{item.name}: a message cannot carry {hint}")
+            raise TypeError(f"{cls.__name__}.{item.name}: a message cannot have a field of type {hint}")
     dtypes = ",".join(f"{item.dtype.name}:{item.ndim}" for item in arrays)
     sizes = struct.Struct(f"<{sum(item.ndim for item in arrays)}Q")
     name = cls.type_name()

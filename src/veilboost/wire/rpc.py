@@ -2,13 +2,13 @@
 
     packet = "VBPK" | version u16 | kind u8 | 0 u8 | session 16 bytes | number u64 | body | digest 16 bytes
 
-A request and its answer bear the same session and number. The digest is that of the body: it catches a damaged body,
-and it tells a repeated request from another one under the same number. It stands at the end, so that both sides make it
-while the body is on its way.
+A request and its answer carry the same session and number. The digest is that of the body: it detects a damaged body
+and distinguishes a repeated request from a different one with the same number. It comes last, so that both parties
+compute it while the body is in transit.
 
-The driving party numbers its requests and sends one at a time to each peer. When a link breaks it is opened again and
-the request repeated, until the deadline; the answering party knows the repetition by its number and digest and gives
-the answer that it gave before, so that nothing is done and no randomness is drawn twice.
+The driving party numbers its requests and sends one at a time to each peer. When a link breaks, it opens the link again
+and repeats the request, until the deadline. The answering party recognises a repeated request by its number and digest
+and returns its earlier answer, so that no work is done and no randomness is drawn twice.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from veilboost.wire.transcript import Transcript
 
 MAGIC = b"VBPK"
 VERSION = 4
-DIGEST_SIZE = 16  # of SHA-256, for which processors have instructions
+DIGEST_SIZE = 16  # of SHA-256, which processors accelerate
 _ENVELOPE = struct.Struct("<4sHBx16sQ")
 ENVELOPE_SIZE = _ENVELOPE.size
 
@@ -51,14 +51,14 @@ ENVELOPE_SIZE = _ENVELOPE.size
 class Kind(IntEnum):
     REQUEST = 1
     ANSWER = 2
-    FAILURE = 3  # the body is "VB-nnnn", a line feed, what, a line feed, what to do
-    HELLO = 4  # the first packet of a link, from whoever dialled: random bytes
-    PROOF = 5  # the answer: who listens here, shown by its certificate's key
+    FAILURE = 3  # the body is "VB-nnnn", a line feed, what happened, a line feed, what to do
+    HELLO = 4  # the first packet of a link, sent by the party that dialled: random bytes
+    PROOF = 5  # the answer: the listener's identity, proved by its certificate's key
 
 
 @dataclass(frozen=True)
 class Packet:
-    """One request, answer or failure. `digest` is what arrived with it, empty for one that is to be sent."""
+    """One request, answer or failure. `digest` is the received digest; it is empty in a packet to be sent."""
 
     kind: Kind
     session: bytes
@@ -71,37 +71,37 @@ class Packet:
 
 
 def read_envelope(start: bytes | memoryview) -> tuple[Kind, bytes, int]:
-    """Kind, session and number from the first bytes of a packet, or a coded error."""
+    """Kind, session and number from the first bytes of a packet. Raises a coded error if they are invalid."""
     if len(start) < ENVELOPE_SIZE:
         raise MalformedMessage("a packet is shorter than its envelope")
     magic, version, kind, session, number = _ENVELOPE.unpack_from(start)
     if magic != MAGIC:
-        raise MalformedMessage("something that is not a packet arrived")
+        raise MalformedMessage("received bytes that are not a packet")
     if version != VERSION:
-        raise WireVersion(f"the peer speaks packet version {version}, this side speaks {VERSION}", public=True)
+        raise WireVersion(f"the peer uses packet version {version}, this party uses {VERSION}", public=True)
     if kind not in Kind._value2member_map_:
-        raise MalformedMessage("a packet of an unknown kind arrived")
+        raise MalformedMessage("received a packet of an unknown kind")
     return Kind(kind), session, number
 
 
-# --- links: a two-way way for packets between two parties, whoever opened it ---------------------------------------
+# --- links: bidirectional packet connections between two parties, whichever party opened them ----------------------
 
 
 class Link(Protocol):
-    """Carries packets in order; both sides may send at any time."""
+    """Carries packets in order; both parties may send at any time."""
 
     def send(self, packet: Packet) -> None: ...
     def receive(self) -> Packet | None:
         """The next packet; None when the link is closed."""
 
     def finish(self) -> None:
-        """Let what was sent arrive, then end the link."""
+        """Deliver what was sent, then end the link."""
 
     def close(self) -> None: ...
 
 
 def to_chunks(packet: Packet, size: int) -> Iterator[tuple[bytes | memoryview, bool]]:
-    """A packet in pieces of about `size` bytes, the last one marked: memory in transit is bounded by a piece."""
+    """Split a packet into pieces of about `size` bytes and mark the last one. Bounds the memory used in transit."""
     body = memoryview(packet.body)
     start = max(size - ENVELOPE_SIZE, 0)
     digest = hashlib.sha256(body[:start])
@@ -115,7 +115,7 @@ def to_chunks(packet: Packet, size: int) -> Iterator[tuple[bytes | memoryview, b
 
 
 def from_chunks(chunks: Iterable[tuple[memoryview, bool]], most: int) -> Iterator[Packet]:
-    """Packets from pieces; one that grows beyond `most` bytes is refused before it is held."""
+    """Join pieces into packets. A packet of more than `most` bytes is refused before it is stored."""
     pieces: list[memoryview] = []
     held, digest = 0, hashlib.sha256()
     kind, session, number = Kind.REQUEST, b"", 0
@@ -123,7 +123,7 @@ def from_chunks(chunks: Iterable[tuple[memoryview, bool]], most: int) -> Iterato
         piece = data
         held += len(piece)
         if held > most:
-            raise OversizedMessage(f"a message of more than {most >> 20} MB arrived", public=True)
+            raise OversizedMessage(f"received a message of more than {most >> 20} MB", public=True)
         if not pieces:
             kind, session, number = read_envelope(piece)
             piece = piece[ENVELOPE_SIZE:]
@@ -137,7 +137,7 @@ def from_chunks(chunks: Iterable[tuple[memoryview, bool]], most: int) -> Iterato
         digest.update(pieces[-1])
         found = digest.digest()[:DIGEST_SIZE]
         if found != bytes(piece[-DIGEST_SIZE:]):
-            raise DamagedPacket("a packet's content does not fit its digest")
+            raise DamagedPacket("a packet's content does not match its digest")
         yield Packet(kind, session, number, b"".join(pieces), found)
         pieces, held, digest = [], 0, hashlib.sha256()
 
@@ -145,18 +145,18 @@ def from_chunks(chunks: Iterable[tuple[memoryview, bool]], most: int) -> Iterato
 # --- the driving party ---------------------------------------------------------------------------------------------
 
 
-NO_SESSION = bytes(16)  # in a failure: what arrived could not be read, so nobody knows which session it was
-FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between attempts to reach a peer, doubling
+NO_SESSION = bytes(16)  # in a failure: the request could not be read, so its session is unknown
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between attempts to reach a peer; each pause doubles
 
 
 class Clock(Protocol):
-    """Time, handed in so that tests need not wait."""
+    """The time source, passed in so that tests need not wait."""
 
     def monotonic(self) -> float: ...
     def sleep(self, seconds: float, /) -> None: ...
 
 
-Waiting = Callable[[PartyName, str], None]  # told whom the caller waits for, and why
+Waiting = Callable[[PartyName, str], None]  # called with the peer that the caller waits for, and the reason
 
 
 class Caller:
@@ -173,12 +173,12 @@ class Caller:
         clock: Clock = time,
         waiting: Waiting | None = None,
         first_number: int = 1,
-        silence: float | None = None,
+        idle_timeout: float | None = None,
     ) -> None:
-        """`open_link(seconds)` opens a link within so many seconds.
+        """Parameters that need explanation:
 
-        `deadline` bounds how long a request waits for a peer that is gone, `silence` for one that is there and says
-        nothing; both in seconds.
+        `open_link(seconds)` opens a link within that many seconds. `deadline` bounds, in seconds, how long a request
+        waits for a peer that is unreachable; `idle_timeout`, for a peer that is connected but does not answer.
         """
         self.peer = peer
         self._open_link = open_link
@@ -190,7 +190,7 @@ class Caller:
         self._waiting = waiting
         self._number = first_number - 1
         self._link: Link | None = None
-        self._patience = None if silence is None else IdleTimeout(silence, self._hang_up)
+        self._idle_timeout = None if idle_timeout is None else IdleTimeout(idle_timeout, self._hang_up)
 
     def send(self, message: Message) -> Pending:
         self._number += 1
@@ -203,23 +203,23 @@ class Caller:
 
     @property
     def connected(self) -> bool:
-        """Whether the peer was there when it was last spoken to."""
+        """Whether the peer was connected at the last request."""
         return self._link is not None
 
     def close(self) -> None:
-        if self._patience is not None:
-            self._patience.close()
+        if self._idle_timeout is not None:
+            self._idle_timeout.close()
         if self._link is not None:
             self._link.close()
             self._link = None
 
     def _hang_up(self) -> None:
-        """End the link for whoever waits on it, who then closes it."""
+        """Close the link for the thread that waits on it; that thread then cleans up."""
         if (link := self._link) is not None:
             link.close()
 
     def _receive(self, link: Link) -> Packet | None:
-        with contextlib.nullcontext() if self._patience is None else self._patience.waiting():
+        with contextlib.nullcontext() if self._idle_timeout is None else self._idle_timeout.waiting():
             return link.receive()
 
     def _try_send(self, packet: Packet) -> bool:
@@ -246,18 +246,18 @@ class Caller:
                 except (PeerUnreachable, DamagedPacket) as error:
                     why = error.what
                 self.close()
-                if self._patience is not None and self._patience.over:
+                if self._idle_timeout is not None and self._idle_timeout.over:
                     raise PeerUnreachable(
-                        f"{self.peer} is connected and has not answered within {self._patience.seconds:g} s",
-                        "raise request_seconds under [limits] if its work takes so long, and go on with --resume",
+                        f"{self.peer} is connected and has not answered within {self._idle_timeout.seconds:g} s",
+                        "raise request_seconds under [limits] if its work takes longer, and continue with --resume",
                     )
-                # Dialling does not fail, the first use does: so this is where a peer that is gone shows.
+                # Dialling does not fail, the first use does: an unreachable peer is detected here.
                 pause = self._pause(pause, why, until)
             left = until - self._clock.monotonic()
             if left <= 0:
                 raise PeerUnreachable(
                     f"{self.peer} did not answer within {self._deadline:g} s ({why})",
-                    public=f"{self.peer} did not answer",  # why may name addresses
+                    public=f"{self.peer} did not answer",  # `why` may contain addresses
                 )
             try:
                 self._link = self._open_link(left)
@@ -268,7 +268,7 @@ class Caller:
                 pause = self._pause(pause, why, until)
 
     def _pause(self, pause: float, why: str, until: float) -> float:
-        """Tell whom we wait for, wait, and say how long to wait the next time."""
+        """Report which peer is awaited, wait, and return the next pause."""
         if self._waiting is not None:
             self._waiting(self.peer, why)
         self._clock.sleep(min(pause, max(until - self._clock.monotonic(), 0.0)))
@@ -278,7 +278,7 @@ class Caller:
         failed = answer.kind is Kind.FAILURE
         unread = failed and answer.session == NO_SESSION
         if not unread and (answer.session != request.session or answer.number != request.number):
-            raise UnexpectedMessage(f"{self.peer} answered another request")
+            raise UnexpectedMessage(f"{self.peer} answered a different request")
         if failed:
             raise failure_from(self.peer, answer.body)
         if answer.kind is not Kind.ANSWER:
@@ -289,22 +289,22 @@ class Caller:
 
 
 def _is_of_earlier(answer: Packet, request: Packet) -> bool:
-    """Whether it answers a request that nobody waits for any more: another party's failure ended the round."""
+    """Whether it answers a request that is no longer awaited because another party's failure ended the round."""
     return answer.session == request.session and answer.number < request.number
 
 
 def failure_body(error: VeilBoostError) -> bytes:
-    """What is sent of an error. Whatever crosses comes from here or from `failure_text`, and holds its public form."""
+    """The public form of an error. Errors are sent to peers only through this function and `failure_text`."""
     return "\n".join((error.code, *error.for_peer())).encode()
 
 
 def failure_text(error: VeilBoostError) -> str:
-    """The same in one line, for a peer that is refused before it could send a packet."""
+    """The same in one line, for a peer that is refused before it can send a packet."""
     return "; ".join(filter(None, (f"{error.code}: {error.for_peer()[0]}", error.for_peer()[1])))
 
 
 def failure_from(peer: PartyName, body: bytes) -> VeilBoostError:
-    """The error a peer sent: of its own class where that is a matter of the wire, otherwise a refusal."""
+    """The error that a peer sent: the same class if it is a wire error, `PeerRefused` otherwise."""
     code, _, rest = body.decode("utf-8", "replace").partition("\n")
     what, _, remedy = rest.partition("\n")
     known = {cls.code: cls for cls in errors.coded_errors()}.get(code)
@@ -314,13 +314,13 @@ def failure_from(peer: PartyName, body: bytes) -> VeilBoostError:
 
 
 def answers(link: Link, handle: Callable[[Packet], Packet]) -> Iterator[Packet]:
-    """The answers to what comes over a link, until it closes. Whatever a peer sends, this ends and never raises."""
+    """Answer the packets of a link until it closes. Ends and never raises, whatever a peer sends."""
     while True:
         try:
             packet = link.receive()
         except PeerUnreachable:
             return
-        except WireError as error:  # not a packet of ours: say why, and end a stream whose place is lost
+        except WireError as error:  # not a valid packet: report why, then end the stream, whose position is lost
             yield Packet(Kind.FAILURE, NO_SESSION, 0, failure_body(error))
             return
         if packet is None:
@@ -329,18 +329,18 @@ def answers(link: Link, handle: Callable[[Packet], Packet]) -> Iterator[Packet]:
 
 
 def answer_requests(link: Link, handle: Callable[[Packet], Packet]) -> None:
-    """Answer over a link that we opened ourselves."""
+    """Answer requests over a link that this party opened."""
     with contextlib.suppress(PeerUnreachable):
         for packet in answers(link, handle):
             link.send(packet)
     link.finish()
 
 
-# --- how long a peer that lives may stay silent; one that is gone shows by the keepalive of its link ---------------
+# --- limits how long a connected peer may take to answer; keepalive detects peers that are gone --------------------
 
 
 class IdleTimeout:
-    """Calls `give_up`, from a thread of its own, when a wait lasts longer than so many seconds."""
+    """Calls `give_up` from a separate thread when a wait takes longer than `seconds`."""
 
     def __init__(self, seconds: float, give_up: Callable[[], None]) -> None:
         self.seconds, self.over = seconds, False
@@ -352,7 +352,7 @@ class IdleTimeout:
     @contextmanager
     def waiting(self) -> Generator[None]:
         with self._lock:
-            self._since, self.over = time.monotonic(), False  # a timer that came with an answer ended no later wait
+            self._since, self.over = time.monotonic(), False  # a timer that fired during an earlier wait does not count
             if self._timer is None:
                 self._look_in(self.seconds)
         try:
@@ -362,7 +362,7 @@ class IdleTimeout:
                 self._since = None
 
     def close(self) -> None:
-        """End the timer and its thread. A later wait starts another."""
+        """Stop the timer and its thread. A later wait starts a new one."""
         with self._lock:
             timer, self._timer = self._timer, None
         if timer is not None:
@@ -370,7 +370,7 @@ class IdleTimeout:
             timer.join()
 
     def _look_in(self, seconds: float) -> None:
-        # One timer serves many waits: it looks again when it comes too early, and ends when nobody waits.
+        # One timer serves many waits: it restarts when it fires too early, and stops when nothing waits.
         self._timer = threading.Timer(seconds, self._look)
         self._timer.daemon = True
         self._timer.start()

@@ -1,4 +1,4 @@
-"""What a party sent and received: message type, bytes, time. Joined with what the types reveal, it is the leakage."""
+"""The record of a party's messages: type, bytes, time. Together with what each type reveals, it shows the leakage."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ENTRIES, PAYLOADS = "transcript.jsonl", "payload.bin"
 
 
 class Entry(NamedTuple):
-    """One message that crossed."""
+    """One message that was sent or received."""
 
     when: float
     direction: Direction
@@ -34,15 +34,15 @@ class Entry(NamedTuple):
 
 @cache
 def _reveals(message: type[Message]) -> str:
-    """What a message class reveals, as JSON: a run has few classes and many messages."""
+    """What a message class reveals, as JSON. Cached: a run has few classes and many messages."""
     return json.dumps([(item.what, item.to) for item in message.reveals])
 
 
 class Transcript:
-    """One party's record of a job, in order; with a folder it is written there as it grows.
+    """One party's record of a job, in order. With a folder, it is written there as it grows.
 
-    `payload`: the frames themselves are streamed to disk too, for the audit; without a folder the messages are kept
-    in `messages`. They hold what others sent: guard them.
+    `record="payload"`: the frames are also written to disk, for the audit; without a folder the messages are kept in
+    `messages`. Payloads contain data that other parties sent: protect them.
     """
 
     def __init__(self, owner: PartyName, folder: Path | None = None, record: Record = "types") -> None:
@@ -53,10 +53,10 @@ class Transcript:
         self._lines = self._frames = None
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            if (folder / ENTRIES).exists():  # half a line of a party that was killed would spoil the next one
+            if (folder / ENTRIES).exists():  # a killed party may have left half a line
                 with (folder / ENTRIES).open("r+b") as file:
                     file.truncate(file.read().rfind(b"\n") + 1)
-            # A line at a time: what left before this process was killed stands in the file.
+            # Line-buffered: if the process is killed, every message sent before is in the file.
             self._lines = (folder / ENTRIES).open("a", encoding="utf-8", buffering=1)
             if record == "payload":
                 self._frames = (folder / PAYLOADS).open("ab")
@@ -106,21 +106,21 @@ def by_type(entries: list[Entry]) -> dict[tuple[Direction, PartyName, str], tupl
 
 
 def read_transcript(folder: Path) -> Iterator[Entry]:
-    """The entries that a party wrote into a run's folder."""
+    """Read the entries that a party wrote into a run folder."""
     return (entry for entry, _ in _read(folder))
 
 
 def read_frames(folder: Path) -> Iterator[tuple[Entry, bytes]]:
-    """The entries with their frames, as far as payloads were recorded."""
+    """Read the entries with their frames, where payloads were recorded."""
     path = folder / PAYLOADS
     if not path.exists():
-        raise UnreadableFile(f"{folder} holds no payloads", 'train with record = "payload" in the job')
+        raise UnreadableFile(f"{folder} contains no payloads", 'train with record = "payload" in the job')
     with path.open("rb") as file:
         for entry, offset in _read(folder):
             if offset is not None:
                 file.seek(offset)
                 frame = file.read(entry.size)
-                if len(frame) == entry.size:  # the last frames of a party that was killed may be missing
+                if len(frame) == entry.size:  # a killed party's last frames may be missing
                     yield entry, frame
 
 
@@ -130,7 +130,7 @@ def _read(folder: Path) -> Iterator[tuple[Entry, int | None]]:
         with path.open(encoding="utf-8") as file:
             for line in file:
                 if not line.endswith("\n"):
-                    break  # being written, or left so by a party that was killed
+                    break  # still being written, or left by a killed party
                 values = json.loads(line)
                 reveals = tuple((str(what), str(to)) for what, to in values["reveals"])
                 entry = Entry(
@@ -141,12 +141,12 @@ def _read(folder: Path) -> Iterator[tuple[Entry, int | None]]:
         raise UnreadableFile(f"{path} is not a transcript") from error
 
 
-# --- what crossed in a run, by sender, receiver and type ------------------------------------------------------------
+# --- the messages of a run, by sender, receiver and type ------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """All messages of one type from one party to another. `reveals` are pairs of what, and to which party or role."""
+    """All messages of one type from one party to another. `reveals` holds pairs of (what, to which party or role)."""
 
     sender: PartyName
     receiver: PartyName
@@ -167,24 +167,24 @@ class Exchange:
 
 
 def traffic_by_peer(owner: PartyName, exchanges: Iterable[Exchange]) -> dict[PartyName, dict[str, int]]:
-    """Messages and bytes that `owner` sent to each peer, and that it received from it."""
+    """Messages and bytes that `owner` sent to each peer and received from it."""
     totals: dict[PartyName, dict[str, int]] = {}
     for item in exchanges:
-        peer, way = (item.receiver, "sent") if item.sender == owner else (item.sender, "received")
+        peer, direction = (item.receiver, "sent") if item.sender == owner else (item.sender, "received")
         total = totals.setdefault(
             peer, {"messages_sent": 0, "bytes_sent": 0, "messages_received": 0, "bytes_received": 0}
         )
-        total[f"messages_{way}"] += item.count
-        total[f"bytes_{way}"] += item.size
+        total[f"messages_{direction}"] += item.count
+        total[f"bytes_{direction}"] += item.size
     return totals
 
 
 def shown_to(party: PartyName, exchanges: Sequence[Exchange]) -> list[str]:
-    """What a party was shown by the messages that it received."""
+    """What a party learned from the messages that it received."""
     return list(dict.fromkeys(what for item in exchanges if item.receiver == party for what, _ in item.reveals))
 
 
-# --- what a transcript's messages would take on a slower line ------------------------------------------------------
+# --- estimated time of a transcript's messages on a slower network --------------------------------------------------
 
 
 _FORM = re.compile(r"(\d+(?:\.\d+)?)(k|m|g)bit,(\d+(?:\.\d+)?)(ms|s)")
@@ -194,29 +194,29 @@ _SECONDS = {"ms": 1e-3, "s": 1.0}
 
 @dataclass(frozen=True)
 class Network:
-    """One party's line: bits per second, and seconds that a message is under way whatever its size."""
+    """One party's connection: bits per second, and seconds that a message of any size is in transit."""
 
     bandwidth: float
     latency: float
 
     @staticmethod
     def parse(text: str) -> Network:
-        """From text as `20mbit,100ms`."""
+        """Parse text such as `20mbit,100ms`."""
         found = _FORM.fullmatch(text.strip().lower())
         if found is None or float(found[1]) == 0:
-            raise InvalidParameter(f"{text!r} is no network", "write it as 20mbit,100ms")
+            raise InvalidParameter(f"{text!r} is not a network", "write it as 20mbit,100ms")
         return Network(float(found[1]) * _BITS[found[2]], float(found[3]) * _SECONDS[found[4]])
 
     def seconds(self, rounds: int, size: int) -> float:
-        """So many times there and back, and so many bytes over the one line."""
+        """Time for `rounds` round trips and `size` bytes over one connection."""
         return 2 * self.latency * rounds + 8 * size / self.bandwidth
 
     def replay(self, entries: Iterable[Entry]) -> float:
-        """A party's own transcript over its own line."""
+        """Time of a party's own transcript over its own connection."""
         entries = list(entries)
         return self.latency * turns(entries) + 8 * sum(entry.size for entry in entries) / self.bandwidth
 
 
 def turns(entries: Sequence[Entry]) -> int:
-    """How often a party's messages change direction: those of one direction with none between them go together."""
+    """How often the direction of a party's messages changes. Consecutive messages in one direction count once."""
     return sum(at == 0 or entry.direction != entries[at - 1].direction for at, entry in enumerate(entries))

@@ -136,7 +136,7 @@ def meddle(change, whom):
 def test_digests_that_were_never_sent_are_found_out():
     for turn in (1, 3):  # a passive party's answer, the active party's answer
         federation = meddle(lambda _: digests("never sent"), {turn})
-        with pytest.raises(FalseIntersection, match=r"VB-1203: the CSP named 1 digests"):
+        with pytest.raises(FalseIntersection, match=r"VB-1203: the CSP returned 1 digests"):
             federation.driver.align()
 
 

@@ -110,7 +110,7 @@ def test_secret_bytes_repeat_only_with_a_seed():
 
 @pytest.mark.parametrize("span", [2, 256])
 def test_rows_of_bytes_sort_and_are_found_like_python_bytes(span):
-    """Small spans make rows that share their first eight bytes, where the quick way does not decide."""
+    """Small spans make rows that share their first eight bytes, where the fast comparison does not decide."""
     rng = np.random.default_rng(0)
     table = rng.integers(span, size=(300, 12)).astype(np.uint8)
     texts = [row.tobytes() for row in table]

@@ -1,4 +1,4 @@
-"""What every way of aligning must keep: it finds the common rows, and sends and tells only what it says."""
+"""Requirements of every alignment method: it finds the common rows, and sends and reveals only what it declares."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_the_leakage_page_repeats_what_messages_and_statement_say(spec):
         assert f"`{message.type_name()}`" in prose
         for item in message.reveals:
             assert item.to in spec.roles
-            assert f'"{item.what}"' in prose, f"LEAKAGE.md does not tell: {item.what}"
+            assert f'"{item.what}"' in prose, f"LEAKAGE.md does not state: {item.what}"
     for item in spec.outcome:
         assert item.to in spec.roles
         assert f'"{item.what}"' in prose

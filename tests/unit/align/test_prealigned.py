@@ -6,7 +6,7 @@ import pytest
 from veilboost.align.api import AlignContext, Alignment
 from veilboost.align.clear import align_by_id
 from veilboost.align.memory import MemoryFederation, align_in_memory
-from veilboost.align.prealigned import OrderCheck, OrderConfirmed, PresharedPassive, order_digest
+from veilboost.align.prealigned import OrderCheck, OrderConfirmed, PrealignedPassive, order_digest
 from veilboost.data.table import PartyTable, id_order
 from veilboost.errors import EmptyIntersection, MalformedMessage, RowsDiffer, UnexpectedMessage
 from veilboost.types import Column
@@ -66,7 +66,7 @@ def test_the_same_order_is_confirmed_and_kept():
 @pytest.mark.parametrize(
     ("ids", "says"),
     [
-        ([5, 3], "another number of rows"),
+        ([5, 3], "a different number of rows"),
         ([5, 9, 3], "in another order"),
         ([5, 3, 8], "other rows"),
         ([5, 3, 90], "other rows"),
@@ -89,7 +89,7 @@ def test_ids_do_not_run_together():
 
 def test_a_digest_of_the_wrong_form_is_refused_and_the_party_stays_usable():
     ids, salt = [b"5", b"3"], np.zeros(32, np.uint8)
-    passive = PresharedPassive(AlignContext("b", ("a", "b"), np.array([5, 3])))
+    passive = PrealignedPassive(AlignContext("b", ("a", "b"), np.array([5, 3])))
     digest = np.frombuffer(order_digest(ids, salt.tobytes(), "active"), np.uint8)
     for wrong in (OrderCheck(2, salt[:31], digest), OrderCheck(2, salt, digest[:16]), OrderCheck(2, salt, digest[:0])):
         with pytest.raises(MalformedMessage):

@@ -1,4 +1,4 @@
-"""Ids hashed before an alignment: used where they serve, hashed anew where not, and never read where damaged."""
+"""Ids hashed before an alignment: used if they are valid, hashed again if not, and never read where damaged."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ class Watched:
     """A prepared hashing that counts how often ids are really hashed."""
 
     def __init__(self, monkeypatch, ready):
-        self.told, self.hashed, hashed = [], 0, Hashing.begin
+        self.reported, self.hashed, hashed = [], 0, Hashing.begin
         monkeypatch.setattr(Hashing, "begin", lambda this, ids: self._count(hashed(this, ids)))
-        self.hashing = PreparedHashing(ready, self.told.append)
+        self.hashing = PreparedHashing(ready, self.reported.append)
 
     def _count(self, really):
         def counted(key, name):
@@ -83,22 +83,22 @@ class Watched:
 
 
 @pytest.mark.parametrize(
-    ("ids", "key", "name", "told"),
+    ("ids", "key", "name", "expected"),
     [
         (IDS, KEY, "blake2b", "hashed beforehand"),
-        (IDS[::-1], KEY, "blake2b", "hashed anew: they are not"),
-        (IDS[:3], KEY, "blake2b", "hashed anew: they are not"),
-        (IDS, OTHER, "blake2b", "hashed anew: the authority has given another key"),
-        (IDS, KEY, "hmac-sha512", "hashed anew: the job hashes with hmac-sha512"),
+        (IDS[::-1], KEY, "blake2b", "hashed again: they differ"),
+        (IDS[:3], KEY, "blake2b", "hashed again: they differ"),
+        (IDS, OTHER, "blake2b", "hashed again: the authority has given another key"),
+        (IDS, KEY, "hmac-sha512", "hashed again: the job hashes with hmac-sha512"),
     ],
 )
-def test_what_lies_ready_is_used_where_it_serves(monkeypatch, ids, key, name, told):
+def test_prepared_digests_are_used_if_they_are_valid(monkeypatch, ids, key, name, expected):
     wanted = Hashing().begin(ids)(key, name)
     watched = Watched(monkeypatch, made())
     assert same(watched.hashing.begin(ids)(key, name), wanted)
-    assert len(watched.told) == 1
-    assert watched.told[0].startswith(told)
-    assert watched.hashed == ("anew" in told)
+    assert len(watched.reported) == 1
+    assert watched.reported[0].startswith(expected)
+    assert watched.hashed == ("again" in expected)
 
 
 def test_bad_ids_are_refused_before_a_key_is_there():

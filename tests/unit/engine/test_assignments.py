@@ -129,12 +129,12 @@ def test_pieces_that_do_not_fit_are_refused_and_change_nothing(monkeypatch, shor
     assert set(refused) == {"MoreAssignments", "StatisticsRequest", "SplitRequest", "AssignmentsRequest"}
 
 
-def test_sides_that_were_not_told_are_missed():
-    heard = ReceivedAssignments(20)
-    with pytest.raises(MalformedMessage, match="were not told"):
-        heard.whole()
-    assert heard.plus(np.packbits(np.ones(20, np.uint8))).whole().tolist() == [1] * 20
-    assert not heard.complete, "what is heard never changes"
+def test_missing_assignments_are_refused():
+    receiver = ReceivedAssignments(20)
+    with pytest.raises(MalformedMessage, match="are missing"):
+        receiver.whole()
+    assert receiver.plus(np.packbits(np.ones(20, np.uint8))).whole().tolist() == [1] * 20
+    assert not receiver.complete, "a receiver never changes"
     assert ReceivedAssignments(0).plus(np.empty(0, np.uint8)).whole().tolist() == []
 
 
@@ -143,7 +143,7 @@ def test_sides_that_were_not_told_are_missed():
     st.integers(1, 60), st.integers(1, 9), st.integers(0, 2**16), st.integers(1, 3), st.sampled_from([8, 16, 1 << 21])
 )
 def test_rows_in_shards_say_the_same(rows, count, seed, splits, at_once):
-    """Split, take, lay together, tell and hear: as rows in one place, however rows are cut."""
+    """Split, take, merge, send and receive: the same results as with rows in one place, whatever the shards."""
     rng = np.random.default_rng(seed)
     cut = Shards.of(Pool(), rows, count)
     with pytest.MonkeyPatch.context() as patch:
@@ -158,17 +158,17 @@ def test_rows_in_shards_say_the_same(rows, count, seed, splits, at_once):
         chosen = rng.integers(2, size=here.nodes).astype(np.bool_)
         for groups in (here, there):
             parts = [(mask, groups.take(mask, left)) for mask in (chosen, ~chosen)]
-            laid = groups.laid(parts)
-            assert np.asarray(laid).tolist() == left.tolist()
+            merged = groups.merged(parts)
+            assert np.asarray(merged).tolist() == left.tolist()
             assert [np.asarray(part).tolist() for _, part in parts] == [
                 left[mask.repeat(here.counts)].tolist() for mask in (chosen, ~chosen)
             ]
-            pieces = list(groups.told(laid))
-            assert [piece.tolist() for piece in pieces] == [piece.tolist() for piece in here.told(left)]
-            heard = groups.heard()
+            pieces = list(groups.packed_pieces(merged))
+            assert [piece.tolist() for piece in pieces] == [piece.tolist() for piece in here.packed_pieces(left)]
+            receiver = groups.receiver()
             for piece in pieces:
-                assert groups.size == 0 or not heard.complete
-                heard = heard.plus(piece)
-            assert heard.complete
-            assert np.asarray(heard.whole()).tolist() == left.tolist()
-            assert groups.split(heard.whole()).listed().tolist() == here.split(left).listed().tolist()
+                assert groups.size == 0 or not receiver.complete
+                receiver = receiver.plus(piece)
+            assert receiver.complete
+            assert np.asarray(receiver.whole()).tolist() == left.tolist()
+            assert groups.split(receiver.whole()).listed().tolist() == here.split(left).listed().tolist()

@@ -60,7 +60,7 @@ def test_rows_are_taken_in_order(rows_and_order, count, shards, cuts):
 
 
 def test_what_is_drawn_does_not_depend_on_how_much_is_drawn_at_once(monkeypatch):
-    expected = drawn_rows(np.arange(1000), 0.3, seed=4)
+    expected = drawn_rows(np.arange(1000), 0.3, random_state=4)
     monkeypatch.setattr(tables, "_AT_ONCE", 64)
-    np.testing.assert_array_equal(drawn_places(1000, 0.3, seed=4), expected)
+    np.testing.assert_array_equal(drawn_places(1000, 0.3, random_state=4), expected)
     assert 200 < expected.sum() < 400

@@ -262,7 +262,7 @@ def test_rows_on_disk(monkeypatch, tmp_path, protocol):
     assert not list(tmp_path.iterdir()), "files without a name go by themselves"
 
 
-# --- the door -------------------------------------------------------------------------------------------------------
+# --- validation -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", [name for name, spec in protocols_of("vertical").items() if "ray" not in spec.engines])
@@ -280,7 +280,7 @@ def test_what_looks_at_all_rows_at_once_is_refused(changes):
 
 def test_a_loss_of_ones_own_is_refused_before_anything_starts():
     model = VerticalClassifier(engine="ray", objective=lambda margin, y: (margin, y))
-    with pytest.raises(UnsupportedCombination, match="an objective of your own"):
+    with pytest.raises(UnsupportedCombination, match="a custom objective"):
         model.fit(np.arange(20.0).reshape(10, 2), np.arange(10) % 2)
 
 

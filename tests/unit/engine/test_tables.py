@@ -138,8 +138,8 @@ def test_a_column_that_is_constant_in_every_shard_is_not_constant(tmp_path):
 # --- rows that find each other ----------------------------------------------------------------------------------------
 
 
-def people(seed, numbers, known=0.7):
-    """Ids of some of 400 people in any order, and what two parties know of them."""
+def sampled_ids(seed, numbers, known=0.7):
+    """Ids of some of 400 records in any order, and two parties' columns of them."""
     rng = np.random.default_rng(seed)
     chosen = rng.permutation(400)[: int(400 * known)]
     return chosen, chosen * 7 if numbers else np.array([f"p{k}" for k in chosen])
@@ -152,7 +152,7 @@ def test_rows_meet_by_id_without_one_process_that_sees_all_ids(tmp_path, numbers
     label = (truth.sum(axis=1) > 0).astype(np.float64)
     loaded, spread = {}, {}
     for number, name in enumerate(("bank", "shop")):
-        chosen, ids = people(number, numbers)
+        chosen, ids = sampled_ids(number, numbers)
         values = {"id": ids} | {f"x{2 * number + k}": truth[chosen, 2 * number + k] for k in range(2)}
         roles = {"id": "id"} | ({"label": "y"} if name == "bank" else {})
         folder = write(

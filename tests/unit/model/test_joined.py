@@ -223,7 +223,7 @@ def test_refuses_incomplete_or_mixed_parts() -> None:
     for absent in parts:
         with pytest.raises(MissingShare):
             join({name: part for name, part in parts.items() if name != absent})
-    with pytest.raises(MissingShare, match="2 shares hold"):
+    with pytest.raises(MissingShare, match="2 shares contain"):
         join({**parts, "party0": replace(parts["party0"], skeleton=others["party1"].skeleton)})
     with pytest.raises(MissingShare, match="party0"):
         join({**parts, "party0": others["party0"]})

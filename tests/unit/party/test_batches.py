@@ -39,12 +39,12 @@ from veilboost.wire.message import Done, encode
 from veilboost.wire.rpc import Kind, Packet
 from veilboost.wire.transcript import read_transcript
 
-LOT_ROWS, SHARD_ROWS = 70, 64  # tables have 336 rows: 5 batches, 6 shards
+BATCH_ROWS, SHARD_ROWS = 70, 64  # tables have 336 rows: 5 batches, 6 shards
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    monkeypatch.setattr(batches, "LOT_ROWS", LOT_ROWS)
+    monkeypatch.setattr(batches, "BATCH_ROWS", BATCH_ROWS)
     monkeypatch.setattr(sharded, "MOST_ROWS", SHARD_ROWS)
 
 
@@ -83,9 +83,9 @@ def test_tables_in_shards_give_the_model_of_tables_in_memory(town, protocol):
 @pytest.mark.parametrize("owner", ["bank", "shop"])
 def test_a_party_in_memory_deals_its_ids_for_one_that_is_not(town, owner):
     in_shards(town, owner)
-    told = []
-    assert town.train("mixed", watch=Watch(stage=told.append)) == town.simulated()
-    assert "aligning rows of batch 5 of 5" in told
+    stages = []
+    assert town.train("mixed", watch=Watch(stage=stages.append)) == town.simulated()
+    assert "aligning rows of batch 5 of 5" in stages
     assert {town.run(each, "mixed").batches for each in ("bank", "shop")} == {5}
 
 
@@ -108,9 +108,9 @@ def test_a_party_with_few_rows_shows_nobody_where_they_fall(town, monkeypatch):
 
 
 def test_among_tables_in_memory_nothing_changes(town):
-    told = []
-    assert town.train("whole", watch=Watch(stage=told.append)) == town.simulated()
-    assert told == ["reading the table", "asking the parties", "preparing ids", "aligning rows", "training"]
+    stages = []
+    assert town.train("whole", watch=Watch(stage=stages.append)) == town.simulated()
+    assert stages == ["reading the table", "asking the parties", "preparing ids", "aligning rows", "training"]
     kinds = [entry.message for entry in read_transcript(town.run("shop", "whole").path / "transcript")]
     assert "NextBatch" not in kinds
 
@@ -123,7 +123,7 @@ def test_rows_of_which_some_are_kept_to_validate_on(town):
 
 def test_one_lot_keeps_the_rows_of_one_machine_for_validation_and_samples(town, monkeypatch):
     """Below a million rows there is one batch, and what is drawn by place is drawn alike."""
-    monkeypatch.setattr(batches, "LOT_ROWS", 1 << 20)
+    monkeypatch.setattr(batches, "BATCH_ROWS", 1 << 20)
     sampled = replace(CONFIG, subsample=0.6)
     here = town.train("here", config=sampled, validation=0.25)
     in_shards(town, "bank", "shop")
@@ -170,10 +170,10 @@ def test_rows_that_changed_do_not_go_on(town):
     folder = town.run("bank", "first").path
     (folder / "alignment").rename(folder / "gone")
     town.write("bank", {name: column[::-1] for name, column in town.columns["bank"].items()})
-    town.train("first", resume=True)  # other places, but the same people in the same order
+    town.train("first", resume=True)  # other places, but the same records in the same order
     with pytest.raises(JobCancelled):
         town.train("second", watch=stop_after(1, lambda: JobCancelled("enough")))
-    town.write("bank", {name: column[: LOT_ROWS * 2] for name, column in town.columns["bank"].items()})
+    town.write("bank", {name: column[: BATCH_ROWS * 2] for name, column in town.columns["bank"].items()})
     with pytest.raises(NothingToResume, match="table has changed"):
         town.train("second", resume=True)
 
@@ -277,11 +277,11 @@ def test_lots_out_of_step_are_refused_and_the_party_lives(town, certificates):
     assert town.train("first") == town.simulated()
 
 
-def test_a_peer_that_asks_for_impossible_lots_is_refused():
+def test_a_peer_that_asks_for_an_invalid_number_of_batches_is_refused():
     assert agreed_batches(2, {"shop": Accepted("1", False, 7), "csp": Accepted("1", False)}) == 7
     assert agreed_batches(9, {"shop": Accepted("1", False, 7)}) == 9
     for wrong in (0, -1, batches.MOST_BATCHES + 1):
-        with pytest.raises(MalformedMessage, match="shop asks for"):
+        with pytest.raises(MalformedMessage, match="shop requests"):
             agreed_batches(1, {"shop": Accepted("1", False, wrong)})
 
 
@@ -298,7 +298,7 @@ def test_a_list_that_is_only_compared_is_not_cut_smaller_than_it_must_be(town, c
     columns = town.columns["bank"]
     town.write("shop", {"id": columns["id"], "z": np.arange(len(columns["id"]), dtype=float)})
     monkeypatch.setattr(job_session, "requested_batches", lambda settings: 6)
-    with pytest.raises(RowsDiffer, match="VB-1202: a party asks for batches of more rows"):
+    with pytest.raises(RowsDiffer, match="VB-1202: a party requests more batches"):
         town.train("first", alignment="prealigned")
     ask = Asker(town, certificates, alignment="prealigned")
     assert ask.begin() is None
@@ -311,26 +311,26 @@ def test_a_third_party_is_made_anew_for_each_lot_and_for_none_twice():
     made = []
     helped = HelperBatches(lambda: made.append(len(made)))
 
-    def tell(message):
+    def send(message):
         assert helped.handle("bank", message, drives=True) == Done()
 
     for early in (NextBatch(1, 0), EndAlignment(0)):
         with pytest.raises(UnexpectedMessage, match="not begun"):
-            tell(early)
+            send(early)
     with pytest.raises(MalformedMessage):
-        tell(BeginAlignment(0))
-    tell(BeginAlignment(3))
+        send(BeginAlignment(0))
+    send(BeginAlignment(3))
     with pytest.raises(UnexpectedMessage, match="already"):
-        tell(BeginAlignment(3))
-    tell(NextBatch(1, 0))
+        send(BeginAlignment(3))
+    send(NextBatch(1, 0))
     for wrong in (1, 0, 3):
         with pytest.raises(UnexpectedMessage, match="came after batch 1"):
-            tell(NextBatch(wrong, 0))
+            send(NextBatch(wrong, 0))
     with pytest.raises(UnexpectedMessage, match="would end after batch 1"):
-        tell(EndAlignment(0))
-    tell(NextBatch(2, 0))
+        send(EndAlignment(0))
+    send(NextBatch(2, 0))
     assert not helped.over
-    tell(EndAlignment(0))
+    send(EndAlignment(0))
     assert helped.over
     assert made == [0, 1, 2]
 

@@ -190,7 +190,7 @@ def test_files_that_are_missing_unreadable_or_something_else_are_refused(folder:
         with pytest.raises(NotACertificate, match=name):
             identity(folder)
     file.write_bytes(b"x" * (1 << 20) + b"y")
-    with pytest.raises(UnreadableCertificate, match="larger"):
+    with pytest.raises(UnreadableCertificate, match="too large"):
         identity(folder)
     file.unlink()
     with pytest.raises(UnreadableCertificate, match=name):

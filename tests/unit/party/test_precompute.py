@@ -132,7 +132,7 @@ def test_who_cannot_prepare_is_told(town):
         prepare(bank, written(town, "plain"))
     with pytest.raises(MissingLabel, match="bank encrypts"):
         prepare(shop, written(town, **SHORT_KEY), only="encryption")
-    with pytest.raises(UnsupportedCombination, match="hashes no ids"):
+    with pytest.raises(UnsupportedCombination, match="does not hash ids"):
         prepare(shop, written(town, **SHORT_KEY))
     with pytest.raises(InvalidParameter):
         prepare(bank, written(town, key_bits=512))

@@ -67,7 +67,7 @@ def test_a_second_answer_is_not_taken_for_the_first_nor_for_that_of_the_next_req
 
 @pytest.mark.parametrize("distance", [1, 7])
 def test_an_answer_to_a_request_that_was_not_made_is_refused(distance):
-    with pytest.raises(UnexpectedMessage, match="another request"):
+    with pytest.raises(UnexpectedMessage, match="a different request"):
         ask(lambda _: [(RIGHT, distance)])
 
 

@@ -21,7 +21,7 @@ def test_there_are_as_many_bytes_as_asked_for_and_they_can_be_written(size: int)
     assert np.count_nonzero(room == 7) == size
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads what Linux tells of a process")
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads process information of Linux")
 def test_pages_are_the_process_own_and_go_back_to_the_system() -> None:
     size = 64 << 20
     before = _own_memory()

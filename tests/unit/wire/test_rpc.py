@@ -40,7 +40,7 @@ class ManualClock:
 
 
 class ScriptedLink:
-    """Answers by a function; `breaks_after` requests it goes silent."""
+    """Answers with a function; after `breaks_after` requests it stops answering."""
 
     def __init__(self, answer, breaks_after=None):
         self.answer, self.left, self.waiting, self.closed = answer, breaks_after, [], False
@@ -222,43 +222,43 @@ def _broken():
 
 @pytest.mark.parametrize("on_close", [lambda: None, _broken])
 def test_a_peer_that_lives_and_says_nothing_is_given_up(on_close):
-    channel = caller(lambda left: SilentLink(on_close), time, silence=0.05)
+    channel = caller(lambda left: SilentLink(on_close), time, idle_timeout=0.05)
     with pytest.raises(PeerUnreachable, match="is connected and has not answered within") as refused:
         channel.send(BeginPrediction(1))()
     assert "request_seconds" in refused.value.remedy
 
 
-def test_patience_is_for_one_wait_and_not_for_all_of_them():
+def test_idle_timeout_is_for_one_wait_and_not_for_all_of_them():
     """Waits that are short, however many, never end one; a timer that comes too early looks again."""
     given_up, timers = [], []
-    patience = IdleTimeout(5.0, lambda: given_up.append(True))
+    idle_timeout = IdleTimeout(5.0, lambda: given_up.append(True))
 
     def look_in(seconds):
         timers.append(seconds)
-        patience._timer = object()  # a timer that only the test fires
+        idle_timeout._timer = object()  # a timer that only the test fires
 
-    patience._look_in = look_in
-    with patience.waiting():
+    idle_timeout._look_in = look_in
+    with idle_timeout.waiting():
         pass
-    patience._look()
+    idle_timeout._look()
     assert timers == [5.0]  # nobody waited: it ended
-    with patience.waiting():
-        patience._since -= 2.0
-        patience._look()
+    with idle_timeout.waiting():
+        idle_timeout._since -= 2.0
+        idle_timeout._look()
         assert timers[1] == 5.0
         assert timers[2] == pytest.approx(3.0, abs=0.5)
         assert not given_up
-        patience._since -= 4.0
-        patience._look()
+        idle_timeout._since -= 4.0
+        idle_timeout._look()
     assert given_up
-    assert patience.over
-    with patience.waiting():  # a new wait begins anew
-        assert not patience.over
+    assert idle_timeout.over
+    with idle_timeout.waiting():  # a new wait starts from zero
+        assert not idle_timeout.over
 
 
 def test_a_closed_channel_leaves_no_timer_behind():
     before = set(threading.enumerate())
-    channel = caller(lambda left: ScriptedLink(done), ManualClock(), silence=3600.0)
+    channel = caller(lambda left: ScriptedLink(done), ManualClock(), idle_timeout=3600.0)
     for _ in range(2):  # a channel that was closed may be used again
         channel.send(Done())()
         assert len(set(threading.enumerate()) - before) == 1
@@ -268,9 +268,9 @@ def test_a_closed_channel_leaves_no_timer_behind():
 
 def test_a_timer_that_fires_while_its_channel_closes_starts_no_other():
     given_up = []
-    patience = IdleTimeout(3600.0, lambda: given_up.append(True))
-    with patience.waiting():
-        patience.close()
-        patience._look()  # it had begun before it could be cancelled
-        assert patience._timer is None
+    idle_timeout = IdleTimeout(3600.0, lambda: given_up.append(True))
+    with idle_timeout.waiting():
+        idle_timeout.close()
+        idle_timeout._look()  # it had begun before it could be cancelled
+        assert idle_timeout._timer is None
     assert not given_up

@@ -1,4 +1,4 @@
-"""A link over a gRPC stream that breaks: the party that reads hears why in its own terms."""
+"""A link over a gRPC stream that breaks: the reading party gets a coded error."""
 
 from __future__ import annotations
 

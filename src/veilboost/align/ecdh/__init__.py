@@ -1,9 +1,9 @@
-"""`ecdh`: ids become points that every party blinds once; no third party, no common key.
+"""`ecdh`: Diffie-Hellman private set intersection (PSI); no third party, no common key.
 
-The parties stand in a ring. Each blinds its own set; then all sets move one party on, as often as there are other
-parties, and whoever holds a set blinds it. The active party drives and carries the sets. Blinding commutes, so in the
-end an id is the same point in every set that has it, under all secrets at once: the active party compares, and no party
-could undo it alone.
+Ids are hashed to points of an elliptic curve. The parties form a ring. Each blinds its own set; then all sets move one
+party on, as often as there are other parties, and the party that holds a set blinds it. The active party drives and
+carries the sets. Blinding commutes, so in the end an id is the same point in every set that contains it, under all
+secrets at once: the active party compares the sets, and no party can undo the blinding alone.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class BlindOther(Message):
 
 @dataclass(frozen=True)
 class OtherPoints(Message):
-    """Passive to active: the same points in the same order, under its secret as well."""
+    """Passive to active: the same points in the same order, blinded with its secret as well."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
         Reveals("which of the active party's own ids each passive party knows, common to all or not", "active"),
@@ -62,7 +62,7 @@ class OtherPoints(Message):
 
 @dataclass(frozen=True)
 class CommonRows(Message):
-    """Active to passive: the places of the common rows in the points that the party sent first, in the common order."""
+    """Active to passive: the positions of the common rows in the points that it sent first, in the common order."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = (Reveals("which of its rows all parties have in common", "passive"),)
     places: Annotated[Int64Array, ArraySpec("int64", 1)]
@@ -70,7 +70,7 @@ class CommonRows(Message):
 
 @dataclass(frozen=True)
 class BlindedIds:
-    """A secret that serves one alignment, the party's points under it, sorted, and the row behind each."""
+    """A secret used for one alignment, the party's points under it, sorted, and the row of each."""
 
     secret: bytes
     points: UInt8Array
@@ -87,12 +87,12 @@ class BlindedIds:
         return cls(secret, points[order], order, context.threads)
 
     def blind(self, points: UInt8Array) -> UInt8Array:
-        """Others' points under this secret too, in the order in which they came."""
+        """Blind another party's points with this secret too; the order is kept."""
         return multiply(points, self.secret, self.threads)
 
 
 def check_set(points: UInt8Array, most_rows: int) -> None:
-    """Refuse what cannot be a set of blinded ids."""
+    """Refuse points that cannot be a set of blinded ids."""
     check_points(points)
     if len(points) > most_rows:
         raise MalformedMessage(f"there are more than {most_rows} points")
@@ -101,7 +101,7 @@ def check_set(points: UInt8Array, most_rows: int) -> None:
 
 
 class EcdhActive(ActiveAligner):
-    """Blinds as the others do, carries the sets around the ring, and compares them at the end."""
+    """Blinds as the other parties do, carries the sets around the ring, and compares them at the end."""
 
     def __init__(self, context: AlignContext, peers: Peers) -> None:
         super().__init__(context, peers)
@@ -117,7 +117,7 @@ class EcdhActive(ActiveAligner):
             self._move(own, step)
         common = _common(list(self._sets.values()))
         places = {name: _places(points, common) for name, points in self._sets.items()}
-        # Also where there are none: the others should not wait for an answer.
+        # Sent even if no row is common: the other parties must not keep waiting.
         self._peers.ask({name: CommonRows(places[name]) for name in self._peers.names}, Done)
         if not len(common):
             raise EmptyIntersection(f"the {len(self._sets)} parties have no row in common")
@@ -138,7 +138,7 @@ class EcdhActive(ActiveAligner):
         return self._own
 
     def _move(self, own: BlindedIds, step: int) -> None:
-        """Every set goes to the party that stands `step` places after its owner."""
+        """Every set goes to the party `step` positions after its owner."""
         order, mine = self._context.order, self._context.party
         owner_at = {holder: order[at - step] for at, holder in enumerate(order)}
         pending = self._peers.send(
@@ -148,13 +148,13 @@ class EcdhActive(ActiveAligner):
         for name, answer in self._peers.collect(pending, OtherPoints).items():
             check_set(answer.points, self._context.most_rows)
             if len(answer.points) != len(self._sets[owner_at[name]]):
-                raise MalformedMessage(f"{name} sent back another number of points")
+                raise MalformedMessage(f"{name} sent back a different number of points")
             moved[owner_at[name]] = answer.points
         self._sets = moved
 
 
 def _common(sets: list[UInt8Array]) -> UInt8Array:
-    """The points in all sets, sorted: the order of finished points is the common order."""
+    """The points in all sets, sorted: the order of the finished points is the common order."""
     shortest, *others = (points[sort_order(points)] for points in sorted(sets, key=len))
     for other in others:
         shortest = shortest[contains(other, shortest)]
@@ -162,13 +162,13 @@ def _common(sets: list[UInt8Array]) -> UInt8Array:
 
 
 def _places(points: UInt8Array, common: UInt8Array) -> Int64Array:
-    """Where each common point stands in a set that keeps its owner's order."""
+    """The position of each common point in a set that keeps its owner's order."""
     order = sort_order(points)
     return order[find(points[order], common)].astype(np.int64, copy=False)
 
 
 class EcdhPassive(PassiveAligner):
-    """Blinds its own set, then one set of each other party, and is told which of its rows are common.
+    """Blinds its own set, then one set of each other party, and receives the positions of its common rows.
 
     One set of each: blinding whatever comes, as often as it comes, would let the active party test ids at will.
     """
@@ -192,7 +192,7 @@ class EcdhPassive(PassiveAligner):
 
     def _blind(self, own: BlindedIds, message: BlindOther) -> OtherPoints:
         if message.owner not in self._context.order or message.owner == self._context.party:
-            raise MalformedMessage("points of nobody who takes part")
+            raise MalformedMessage("received points of a party that takes no part in this alignment")
         if message.owner in self._sizes:
             raise UnexpectedMessage("the points of this owner were blinded already")
         check_set(message.points, self._context.most_rows)
@@ -202,18 +202,18 @@ class EcdhPassive(PassiveAligner):
 
     def _finish(self, own: BlindedIds, places: Int64Array) -> Done:
         if len(places) and (places.min() < 0 or places.max() >= len(own.rows)):
-            raise MalformedMessage("a common row is none of the rows here")
+            raise MalformedMessage("a position is outside this party's rows")
         if len(np.unique(places)) != len(places):
             raise MalformedMessage("a common row repeats")
         if len(places) > min(self._sizes.values(), default=0):
-            raise FalseIntersection("more rows are said to be common than the smallest party has")
+            raise FalseIntersection("more rows are reported as common than the smallest party has")
         self._positions = own.rows[places]
         return Done()
 
 
 SPEC = AlignmentSpec(
     name="ecdh",
-    summary="ids become points that every party blinds once; the active party compares; no third party",
+    summary="Diffie-Hellman PSI: every party blinds every set of ids once, the active party compares; no third party",
     source="Diffie-Hellman set intersection (Meadows 1986; Huberman, Franklin, Hogg 1999), as a ring",
     finds_by_id=True,
     statement=Statement(
@@ -238,14 +238,14 @@ SPEC = AlignmentSpec(
                 data="ids that the active party knows but not all parties do",
                 adversary="the active party",
                 status=Status.UNPROTECTED,
-                why="comparing the finished sets shows which of its own ids each single party knows",
+                why="comparing the finished sets shows which of its own ids each passive party knows",
             ),
             Protection(
                 victim="passive",
                 data="ids",
                 adversary="an active party that deviates",
                 status=Status.UNPROTECTED,
-                why="it can put guessed ids into the sets it hands around and see which are known",
+                why="it can put guessed ids into the sets it carries and see which are known",
             ),
         )
     ),

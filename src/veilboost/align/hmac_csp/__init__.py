@@ -1,6 +1,6 @@
-"""`hmac_csp`: ids hashed under a common key, intersected by a computing service (CSP) that lacks the key.
+"""`hmac_csp`: PSI over ids hashed under a common key; a computing service (CSP) without the key intersects the hashes.
 
-The active party drives; each party speaks with the authority, which makes the key, and with the CSP by itself.
+The active party drives. Each party calls the authority, which makes the key, and the CSP directly.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class PrepareHashes(Message):
 
 @dataclass(frozen=True)
 class KeyRequest(Message):
-    """Active or passive to authority: the key, please."""
+    """Active or passive to authority: request the key."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = (Reveals("which parties align rows, and when", "authority"),)
 
@@ -86,7 +86,7 @@ class HashedRows(Message):
 
 @dataclass(frozen=True)
 class CommonRequest(Message):
-    """Active or passive to CSP: which of my digests does everybody have?"""
+    """Active or passive to CSP: request the digests that all parties sent."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = ()
 
@@ -104,40 +104,40 @@ class CommonHashes(Message):
 
 @dataclass(frozen=True)
 class ConfirmCommon(Message):
-    """Active to passive: ask the CSP for the common digests, and say what it told you."""
+    """Active to passive: get the common digests from the CSP and report a digest of them."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = ()
 
 
 @dataclass(frozen=True)
 class CommonConfirmed(Message):
-    """Passive to active: how many rows are common, and a keyed digest of what the CSP said."""
+    """Passive to active: how many rows are common, and a keyed digest of the CSP's answer."""
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (Reveals("whether the CSP told both the same", "active"),)
+    reveals: ClassVar[tuple[Reveals, ...]] = (Reveals("whether the CSP sent both the same digests", "active"),)
     rows: int
     check: Bytes
 
 
-# --- a party's own work: hash and sort its ids, send them to the CSP, look up what comes back ------------------------
+# --- a party's own work: hash and sort its ids, send them to the CSP, look up the common ones -----------------------
 
 
 def key_in(message: AlignmentKey) -> bytes:
-    """The key that the authority sent, which must be one."""
+    """The key that the authority sent. Raises unless it has the right length."""
     if message.key.shape != (KEY_BYTES,):
-        raise MalformedMessage(f"the key is not of {KEY_BYTES} bytes")
+        raise MalformedMessage(f"the key does not have {KEY_BYTES} bytes")
     return message.key.tobytes()
 
 
 @dataclass(frozen=True)
 class HashedIds:
-    """A party's digests, and the key under which they were made."""
+    """A party's digests, and the key under which they were computed."""
 
     key: bytes
     sorted: SortedDigests
 
     @classmethod
     def prepare(cls, context: AlignContext, name: str) -> HashedIds:
-        """Get the key and hash. The hashing may have been done offline."""
+        """Get the key and hash the ids. The hashing may have been done offline."""
         helpers = context.helpers
         absent = [role for role in ("authority", "csp") if role not in helpers.names]
         if absent:
@@ -151,22 +151,22 @@ class HashedIds:
         helpers.ask({"csp": HashedRows(self.sorted.digests)}, Done)
 
     def common(self, helpers: Peers) -> tuple[Int64Array, bytes]:
-        """What the CSP says: positions of the common rows in the order of digests, and a keyed digest to compare.
+        """The CSP's answer: positions of the common rows in the order of digests, and a keyed digest to compare.
 
         ELXGB Alg. 4, lines 9 to 11. The order of digests is the common order, the same at every party.
         """
         digests = helpers.ask({"csp": CommonRequest()}, CommonHashes)["csp"].digests
         if digests.shape[1] != DIGEST_BYTES or not strictly_sorted(digests):
-            raise MalformedMessage("the CSP's digests are not sorted, repeat, or are of another length")
+            raise MalformedMessage("the CSP's digests are not sorted, repeat, or have the wrong length")
         places = find(self.sorted.digests, digests)
-        strangers = int((places < 0).sum())
-        if strangers:
-            raise FalseIntersection(f"the CSP named {strangers} digests that were never sent to it")
+        unknown = int((places < 0).sum())
+        if unknown:
+            raise FalseIntersection(f"the CSP returned {unknown} digests that this party never sent")
         return self.sorted.rows[places], keyed_digest(self.key, digests.tobytes())
 
 
 class HmacActive(ActiveAligner):
-    """Tells the others when to hash, to send and to fetch; in the end all must have been told the same."""
+    """Requests the other parties to hash, send and fetch; in the end all must have received the same digests."""
 
     def __init__(self, context: AlignContext, peers: Peers) -> None:
         super().__init__(context, peers)
@@ -180,12 +180,12 @@ class HmacActive(ActiveAligner):
         pending = self._peers.send({name: SubmitHashes() for name in names})
         own.submit(helpers)
         self._peers.collect(pending, Done)
-        # Every list is with the CSP now, so every party may fetch.
+        # Every party's list is at the CSP now, so every party may fetch the common digests.
         pending = self._peers.send({name: ConfirmCommon() for name in names})
         positions, check = own.common(helpers)
         for name, answer in self._peers.collect(pending, CommonConfirmed).items():
             if answer.rows != len(positions) or not hmac.compare_digest(answer.check.tobytes(), check):
-                raise FalseIntersection(f"the CSP told {name} other common rows")
+                raise FalseIntersection(f"the CSP sent {name} other common rows")
         if not len(positions):
             raise EmptyIntersection(f"the {len(names) + 1} parties have no row in common")
         return Alignment(positions)
@@ -200,7 +200,7 @@ class HmacActive(ActiveAligner):
 
 
 class HmacPassive(PassiveAligner):
-    """Hashes, sends to the CSP and fetches from it when told to, once each and in this order."""
+    """Hashes, sends to the CSP and fetches from it on request, once each and in this order."""
 
     def __init__(self, context: AlignContext) -> None:
         super().__init__(context)
@@ -225,13 +225,13 @@ class HmacPassive(PassiveAligner):
 class Authority(HelperRole):
     """One key for one alignment. ELXGB 6.1, key distribution: ssk goes to all participants, never to the CSP.
 
-    It is the key that the parties were given beforehand, if there is one, or else a new one.
+    If the parties received a key before the job, it is that key; otherwise it is a new one.
     """
 
     def __init__(self, context: HelperContext) -> None:
         self._context = context
         self._key: bytes | None = None
-        self._lock = threading.Lock()  # parties ask at the same time, and all must get the same
+        self._lock = threading.Lock()  # parties ask at the same time and must all get the same key
 
     def handle(self, party: PartyName, message: Message) -> Message:
         if not isinstance(message, KeyRequest):
@@ -245,7 +245,7 @@ class Authority(HelperRole):
 
 
 class Csp(HelperRole):
-    """Takes one list of digests from each party, then tells each which of them all have."""
+    """Receives one list of digests from each party, then returns to each the digests that all parties sent."""
 
     def __init__(self, context: HelperContext) -> None:
         self._parties = context.parties
@@ -264,10 +264,10 @@ class Csp(HelperRole):
 
     def _take(self, party: PartyName, digests: UInt8Array) -> Done:
         if party in self._lists:
-            # A second list would let a party find out about other parties' rows by trial.
+            # A second list would let a party test for other parties' rows by trial.
             raise UnexpectedMessage("this party has sent its digests already")
         if digests.shape[1] != DIGEST_BYTES or len(digests) > self._most_rows:
-            raise MalformedMessage(f"digests are not of {DIGEST_BYTES} bytes, or are too many")
+            raise MalformedMessage(f"digests do not have {DIGEST_BYTES} bytes, or are too many")
         if not strictly_sorted(digests):
             raise MalformedMessage("digests are not sorted, or repeat")
         self._lists[party] = digests
@@ -300,8 +300,8 @@ def _protections(victim: str) -> tuple[Protection, ...]:
             data="ids",
             adversary="the other parties",
             status=Status.SOUND,
-            why="they see nothing of it but the common rows, if the CSP follows the protocol and keeps digests to "
-            "itself",
+            why="they learn none of its ids but the common ones, if the CSP follows the protocol and keeps the digests "
+            "to itself",
         ),
         Protection(
             victim=victim,
@@ -315,7 +315,7 @@ def _protections(victim: str) -> tuple[Protection, ...]:
 
 SPEC = AlignmentSpec(
     name="hmac_csp",
-    summary="ids hashed under a key of an authority; a computing service that lacks the key intersects the digests",
+    summary="PSI over keyed hashes: an authority issues the key, a computing service without it intersects the hashes",
     source="ELXGB, section 6.1 and Algorithm 4",
     finds_by_id=True,
     statement=Statement((*_protections("active"), *_protections("passive"))),

@@ -1,4 +1,4 @@
-"""`prealigned`: rows that parties agreed on before, checked to be in the same order by salted digests of all ids."""
+"""`prealigned`: the parties agreed on rows and order before; salted digests of all ids check that they match."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Bytes = Annotated[UInt8Array, ArraySpec("uint8", 1)]
 
 @dataclass(frozen=True)
 class OrderCheck(Message):
-    """Active to passive: so many rows, and a salted digest of their ids in order. Are yours the same?"""
+    """Active to passive: the number of rows, and a salted digest of their ids in order, to be confirmed."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
         Reveals("how many rows the active party has", "passive"),
@@ -36,7 +36,7 @@ class OrderCheck(Message):
 
 @dataclass(frozen=True)
 class OrderConfirmed(Message):
-    """Passive to active: they are; the digest is made with another label, so only who has the ids can make it."""
+    """Passive to active: the ids match; the digest has another label, so only a party with the ids can make it."""
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
         Reveals("that the passive party has the same ids in the same order", "active"),
@@ -48,9 +48,9 @@ SALT_BYTES = DIGEST_BYTES = 32
 
 
 def order_digest(ids: Sequence[bytes], salt: bytes, role: str) -> bytes:
-    """Each role has its own digest, so that one cannot be sent back as the other."""
+    """Each role has its own digest, so that a party cannot send back the one that it received."""
     state = hashlib.blake2b(key=salt, digest_size=DIGEST_BYTES, person=f"vb order {role}".encode())
-    # Lengths first: no two lists run together into the same bytes.
+    # Lengths first, so that no two lists give the same bytes.
     state.update(np.array([len(ids), *map(len, ids)], dtype="<u8").tobytes())
     state.update(b"".join(ids))
     return state.digest()
@@ -58,12 +58,12 @@ def order_digest(ids: Sequence[bytes], salt: bytes, role: str) -> bytes:
 
 def checked_bytes(array: UInt8Array, size: int) -> bytes:
     if array.shape != (size,):
-        raise MalformedMessage(f"a salt or digest is not of {size} bytes")
+        raise MalformedMessage(f"a salt or digest does not have {size} bytes")
     return array.tobytes()
 
 
-class PresharedActive(ActiveAligner):
-    """Sends every party a check under a salt of its own, and believes only an answer made from the same ids."""
+class PrealignedActive(ActiveAligner):
+    """Sends every party a check under a separate salt, and accepts only an answer made from the same ids."""
 
     def __init__(self, context: AlignContext, peers: Peers) -> None:
         super().__init__(context, peers)
@@ -88,14 +88,14 @@ class PresharedActive(ActiveAligner):
         for name, answer in self._peers.ask(checks, OrderConfirmed).items():
             expected = order_digest(ids, salts[name], "passive")
             if not hmac.compare_digest(checked_bytes(answer.digest, DIGEST_BYTES), expected):
-                raise RowsDiffer(f"{name} has other rows, or the same in another order")
-        if not ids:  # at all parties, as was just seen
+                raise RowsDiffer(f"{name} has other rows, or the same rows in another order")
+        if not ids:  # all parties have none, as just confirmed
             raise EmptyIntersection("there are no rows")
         return Alignment(np.arange(len(ids), dtype=np.int64))
 
 
-class PresharedPassive(PassiveAligner):
-    """Confirms an order that is also its own, and refuses any other without saying in what it differs."""
+class PrealignedPassive(PassiveAligner):
+    """Confirms the order if it is its own, and otherwise refuses without stating the difference."""
 
     def __init__(self, context: AlignContext) -> None:
         super().__init__(context)
@@ -108,9 +108,9 @@ class PresharedPassive(PassiveAligner):
         salt = checked_bytes(message.salt, SALT_BYTES)
         digest = checked_bytes(message.digest, DIGEST_BYTES)
         if message.rows != len(self._ids):
-            raise RowsDiffer("the active party has another number of rows")
+            raise RowsDiffer("the active party has a different number of rows")
         if not hmac.compare_digest(digest, order_digest(self._ids, salt, "active")):
-            raise RowsDiffer("the active party has other rows, or the same in another order")
+            raise RowsDiffer("the active party has other rows, or the same rows in another order")
         self._confirmed = True
         return OrderConfirmed(np.frombuffer(order_digest(self._ids, salt, "passive"), np.uint8))
 
@@ -124,7 +124,7 @@ class PresharedPassive(PassiveAligner):
 
 SPEC = AlignmentSpec(
     name="prealigned",
-    summary="the parties already agreed on rows and order; only a salted digest of the order is compared",
+    summary="no PSI: the parties already agreed on rows and order, which salted digests confirm",
     source="reference",
     finds_by_id=False,
     statement=Statement(
@@ -134,23 +134,23 @@ SPEC = AlignmentSpec(
                 data="ids",
                 adversary="every passive party",
                 status=Status.HEURISTIC,
-                why="only a salted digest of the whole list is sent: who does not have the list must guess all of it",
+                why="only a salted digest of the whole list is sent: a party without the list must guess all of it",
             ),
             Protection(
                 victim="passive",
                 data="ids",
                 adversary="the active party",
                 status=Status.HEURISTIC,
-                why="it sends nothing unless the lists are equal, and refuses without saying in what they differ",
+                why="it sends nothing unless the lists are equal, and refuses without stating how they differ",
             ),
         )
     ),
     outcome=(
-        Reveals("all of its rows are common: every other party knows the same people", "active"),
-        Reveals("all of its rows are common: every other party knows the same people", "passive"),
+        Reveals("all of its rows are common: every other party has the same records", "active"),
+        Reveals("all of its rows are common: every other party has the same records", "passive"),
     ),
     messages=(OrderCheck, OrderConfirmed),
-    active=PresharedActive,
-    passive=PresharedPassive,
+    active=PrealignedActive,
+    passive=PrealignedPassive,
     helpers={},
 )

@@ -217,7 +217,7 @@ class VerticalActive(SplitFinder):
         self, depth: int, last: LastSplit, name: PartyName, answer: messages.SplitAnswer
     ) -> tuple[Assignments, Assignments]:
         """Return the assignments of a party's answer; request the rest of it piece by piece."""
-        fit, follow = (groups.heard() for groups in last.rows_of(self.context.order.index(name)))
+        fit, follow = (groups.receiver() for groups in last.rows_of(self.context.order.index(name)))
         while True:
             try:
                 fit, follow = fit.plus(answer.fit_left), follow.plus(answer.follow_left)
@@ -285,7 +285,7 @@ class LastSplit:
     def left(self) -> tuple[Assignments, Assignments]:
         """The assignments of all rows, when all owners have sent theirs: summed rows, and rows that are only routed."""
         fit, follow = (
-            groups.laid([(self.choices.owner == owner, known[kind]) for owner, known in self.assignments.items()])
+            groups.merged([(self.choices.owner == owner, known[kind]) for owner, known in self.assignments.items()])
             for kind, groups in enumerate(self._groups)
         )
         return fit, follow
@@ -294,7 +294,7 @@ class LastSplit:
         """Pieces of the assignments at nodes that this owner did not split itself, for both kinds of rows."""
         others = self.choices.owner != owner
         fit, follow = (
-            (groups if others.all() else groups.of(np.flatnonzero(others))).told(groups.take(others, whole))
+            (groups if others.all() else groups.of(np.flatnonzero(others))).packed_pieces(groups.take(others, whole))
             for groups, whole in zip(self._groups, self.left, strict=True)
         )
         return zip_longest(fit, follow, fillvalue=_NO_BITS)

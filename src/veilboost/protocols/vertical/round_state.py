@@ -65,7 +65,7 @@ class RoundState:
         fit, follow = (self.block.route(self.bins, each, splits) for each in groups)
         self._own[position] = True
         self._own_left = fit, follow
-        self.unsent = zip_longest(groups[0].told(fit), groups[1].told(follow), fillvalue=_NO_BITS)
+        self.unsent = zip_longest(groups[0].packed_pieces(fit), groups[1].packed_pieces(follow), fillvalue=_NO_BITS)
         return next(self.unsent)
 
     def receive(self, message: MoreAssignments) -> None:
@@ -94,7 +94,7 @@ class RoundState:
         groups = others = self.fit.of(nodes), self.follow.of(nodes)
         if count:
             others = self.fit.of(nodes[~own]), self.follow.of(nodes[~own])
-        return IncomingSplit(split, own, groups, (others[0].heard(), others[1].heard()))
+        return IncomingSplit(split, own, groups, (others[0].receiver(), others[1].receiver()))
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class IncomingSplit:
 
     def children(self, own_left: tuple[Assignments, Assignments]) -> tuple[RowGroups, RowGroups]:
         fit, follow = (
-            groups.split(groups.laid([(self.own, known), (~self.own, received.whole())]))
+            groups.split(groups.merged([(self.own, known), (~self.own, received.whole())]))
             for groups, known, received in zip(self.groups, own_left, self.received, strict=True)
         )
         return fit, follow
