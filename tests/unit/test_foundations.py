@@ -67,7 +67,7 @@ def test_parameters_survive_a_round_trip_and_numpy_numbers():
     assert type(config.learning_rate) is float
     assert TrainingConfig.from_dict(config.to_dict()) == config
     assert TrainingConfig() == DEFAULTS
-    with pytest.raises(InvalidParameter, match="unknown parameter"):
+    with pytest.raises(InvalidParameter, match="no parameter .depth.; did you mean max_depth"):
         TrainingConfig.from_dict({"depth": 3})
     with pytest.raises(InvalidParameter):
         TrainingConfig(max_depth=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Any, NoReturn, cast
 
 import typer
 
@@ -19,6 +19,7 @@ from veilboost.cli.runs import audit, report, transcript
 from veilboost.cli.setup import certs, init
 from veilboost.cli.simulate import simulate
 from veilboost.cli.train import check, prepare, train
+from veilboost.cli.usage import UsageError, coded
 from veilboost.errors import InvalidParameter, VeilBoostError
 
 REFUSED = 2
@@ -100,9 +101,21 @@ def reproduce(_: Annotated[list[str] | None, typer.Argument()] = None) -> None:
 
 
 def run() -> None:
-    """The entry point: what a person did wrong is one coded line on stderr and exit code 2, never a traceback."""
+    """The entry point. A user error prints one coded line on stderr and exits with 2; it never prints a traceback."""
     try:
-        app()
+        sys.exit(app(standalone_mode=False))
     except VeilBoostError as error:
-        sys.stderr.write(" ".join(str(error).split()) + "\n")
-        sys.exit(REFUSED)
+        _refuse(error)
+    except UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # a command group without a command shows its help
+            cast(Any, error).show()
+            sys.exit(REFUSED)
+        _refuse(coded(error))
+    except typer.Abort:
+        sys.stderr.write("aborted\n")
+        sys.exit(1)
+
+
+def _refuse(error: VeilBoostError) -> NoReturn:
+    sys.stderr.write(" ".join(str(error).split()) + "\n")
+    sys.exit(REFUSED)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +19,7 @@ from veilboost.cli.console import (
     tell,
     writing,
 )
+from veilboost.cli.options import whole_rows
 from veilboost.errors import InvalidParameter, UnsupportedCombination
 
 if TYPE_CHECKING:
@@ -85,19 +85,18 @@ def plan(
         known = _calibrated(protocol or list(every), again=True)
         tell({"calibrated": list(known)}, as_json, f"measured: {', '.join(known)}")
         return
-    if not math.isfinite(rows):
-        raise InvalidParameter(f"--rows {rows} is no number of rows")
+    count_of_rows = whole_rows(rows)
     columns, count = _columns(features, parties)
     jobs: dict[str, PlannedJob] = {}
     # Columns party by party mean that they are in different hands; one number may mean either.
     for name in protocol or (protocols_of("vertical") if len(features.split(",")) > 1 else every):
-        jobs[name] = _job(name, int(rows), columns, count, trees, depth, bins)
+        jobs[name] = _job(name, count_of_rows, columns, count, trees, depth, bins)
     known = _calibrated(list(jobs), again=calibrate)
     found = [predict(name, job, known[name], line) for name, job in jobs.items()]
     if as_json:
         print_json(
             {
-                "rows": int(rows),
+                "rows": count_of_rows,
                 "features": list(columns),
                 "parties": count,
                 "trees": trees,

@@ -22,7 +22,7 @@ from veilboost.cli.console import (
     tell,
     writing,
 )
-from veilboost.cli.options import named_values
+from veilboost.cli.options import named_values, whole_rows
 from veilboost.config import TrainingConfig
 from veilboost.errors import DamagedLedger, InvalidParameter, UnknownRun, UnreadableFile, UnsupportedCombination
 
@@ -56,7 +56,7 @@ def about() -> None:
 @privacy.command()
 def calibrate(
     protocol: Annotated[str, typer.Option(metavar="NAME", help="A protocol with noise.")],
-    rows: Annotated[int, typer.Option(help="Rows to train on.", rich_help_panel=SIZE)],
+    rows: Annotated[float, typer.Option(help="Number of training rows, e.g. 24000 or 1e7.", rich_help_panel=SIZE)],
     eps_ap: Annotated[float | None, typer.Option(help="Epsilon.", rich_help_panel=ACTIVE)] = None,
     delta_ap: Annotated[float | None, typer.Option(help="Delta.", rich_help_panel=ACTIVE)] = None,
     eps_pp: Annotated[float | None, typer.Option(help="Epsilon.", rich_help_panel=PASSIVE)] = None,
@@ -87,7 +87,7 @@ def calibrate(
 
     spec = protocol_named(protocol)
     request = CalibrationRequest(
-        rows=rows,
+        rows=whole_rows(rows),
         features=features,
         bins=bins,
         trees=trees,

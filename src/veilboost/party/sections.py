@@ -6,7 +6,6 @@ A section is a dataclass that inherits `Section`; the comments of a written file
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 import math
 import os
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast, get_args, get_origin
 
 from veilboost.errors import ImpossibleSetting, ParameterError, UnknownProtocol, UnreadableSettings
-from veilboost.fields import FORMS, Checked, FieldInfo, bare, info_of, kinds_of
+from veilboost.fields import FORMS, Checked, FieldInfo, bare, closest, info_of, kinds_of, renamed
 
 LARGEST_FILE = 1 << 20
 WIDTH = 100
@@ -59,8 +58,11 @@ def read_section(cls: type[Read], values: Mapping[str, Any], file: Path, section
     fields = {item.name: item for item in dataclasses.fields(cls)}
     for key in values:
         if key not in fields:
-            close = difflib.get_close_matches(key, fields, 1)
-            hint = f"did you mean {close[0]}? " if close else ""
+            new = renamed(key, fields)
+            if new is not None:
+                raise ImpossibleSetting(f"{where}: the key {key!r} was renamed to {new!r}", f"write {new} = ...")
+            close = closest(key, fields)
+            hint = f"did you mean {close}? " if close else ""
             raise ImpossibleSetting(f"{where}: there is no key {key!r}", f"{hint}the keys are {', '.join(fields)}")
     for name, item in fields.items():
         if name not in values and item.default is MISSING and item.default_factory is MISSING:
