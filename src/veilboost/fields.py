@@ -42,9 +42,11 @@ def renamed(name: str, known: Iterable[str]) -> str | None:
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that is most like this one; None if none is close enough to be a misspelling."""
+    """The known name that is most like this one, or the only one that starts with it; None if none is close."""
     written = {each.strip("-").lower().replace("_", "-"): each for each in known}
-    found = difflib.get_close_matches(name.strip("-").lower().replace("_", "-"), written, 1, cutoff=0.7)
+    asked = name.strip("-").lower().replace("_", "-")
+    longer = [each for each in written if len(asked) > 3 and each.startswith(asked)]
+    found = longer if len(longer) == 1 else difflib.get_close_matches(asked, written, 1, cutoff=0.7)
     return written[found[0]] if found else None
 
 

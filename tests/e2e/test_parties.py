@@ -189,7 +189,7 @@ def test_a_job_against_policy_is_refused_and_the_daemon_lives_on(town: Town) -> 
     job = town.write_job({"shop": addresses["shop"]}, "first")
     for _ in range(2):
         line = town.refused("train", job.name, "--config", "bank.toml")
-        assert line.startswith("VB-1410: shop refused (VB-1612: the owner's rule protocols forbids it")
+        assert line.startswith("VB-1410: shop refused (VB-1612: the policy rule protocols refuses it")
     assert not (town.folder / "runs-shop").exists()
     job = town.write_job({"telecom": addresses["telecom"]}, "second")
     assert "max_trees" in town.refused("train", job.name, "--config", "bank.toml")

@@ -8,7 +8,9 @@ from typing import Annotated, Any, NoReturn, cast
 
 import typer
 
+from veilboost.cli.certs import certs
 from veilboost.cli.demo import demo
+from veilboost.cli.init import init
 from veilboost.cli.inspect import export, inspect
 from veilboost.cli.lists import datasets, protocols
 from veilboost.cli.party import jobs, party
@@ -16,7 +18,6 @@ from veilboost.cli.plan import plan
 from veilboost.cli.predict import predict, serve, user
 from veilboost.cli.privacy import ledger, privacy
 from veilboost.cli.runs import audit, report, transcript
-from veilboost.cli.setup import certs, init
 from veilboost.cli.simulate import simulate
 from veilboost.cli.train import check, prepare, train
 from veilboost.cli.usage import UsageError, coded
@@ -103,7 +104,7 @@ def reproduce(_: Annotated[list[str] | None, typer.Argument()] = None) -> None:
 def run() -> None:
     """The entry point. A user error prints one coded line on stderr and exits with 2; it never prints a traceback."""
     try:
-        sys.exit(app(standalone_mode=False))
+        sys.exit(app(standalone_mode=False, prog_name="veilboost"))
     except VeilBoostError as error:
         _refuse(error)
     except UsageError as error:

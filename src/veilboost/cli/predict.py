@@ -133,7 +133,7 @@ def serve(
     network (a reverse proxy). --token-file is for programs on a network you trust.
 
     POST /v1/predict, GET /v1/model, /healthz, /metrics, /openapi.json; / lists
-    them. Neither rows nor ids are ever logged. Needs: pip install 'veilboost[serve]'.
+    them. Neither rows nor ids are ever logged. Needs: pip install 'veilboost\\[serve]'.
 
     Examples:
 
@@ -219,7 +219,7 @@ def publish(
     """Encrypt a finished model so that users can be served, as its active party.
 
     The other parties, the authority and the CSP must be up, with addresses
-    under [peers] of your file. Once this is done, only authority, CSP and
+    under \\[peers] of your file. Once this is done, only authority, CSP and
     your own `veilboost party serve` are needed.
 
     Examples:

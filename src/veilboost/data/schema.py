@@ -99,6 +99,12 @@ def check_roles(selection: Selection) -> None:
 
 def check_present(names: Sequence[str], selection: Selection) -> None:
     """Refuse to go on without a column that was named."""
+    _check_named(names, selection)
+    for name in sorted(selection.categorical.difference(selection.features or ())):
+        raise MissingColumn(f"column {name!r} is declared categorical but is not a feature")
+
+
+def _check_named(names: Sequence[str], selection: Selection) -> None:
     there = set(names)
     if selection.label is not None and selection.label not in there:
         raise MissingLabel(f"there is no label column {selection.label!r}", _did_you_mean(selection.label, there))
@@ -106,8 +112,6 @@ def check_present(names: Sequence[str], selection: Selection) -> None:
     for role, name in (*selection.roles.items(), *(("feature", feature) for feature in features)):
         if name not in there:
             raise MissingColumn(f"there is no {role} column {name!r}", _did_you_mean(name, there))
-    for name in sorted(selection.categorical.difference(features)):
-        raise MissingColumn(f"column {name!r} is declared categorical but is not a feature")
 
 
 def _did_you_mean(name: str, there: Iterable[str]) -> str | None:
@@ -287,5 +291,6 @@ class Selection:
         """The wanted ones among the names of a source, so that nothing else need be read."""
         if self.features is None:
             return list(names)
+        _check_named(names, self)  # here all names of the source are known
         wanted = {*self.features, *self.roles.values()}
         return [name for name in names if name in wanted]

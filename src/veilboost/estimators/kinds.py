@@ -72,7 +72,7 @@ class Classifier(ClassifierMixin, Federated):
             )
         if objective == "binary" and found > 2:
             raise LabelOutOfRange(
-                f"the labels hold {found} classes, and objective={self.objective!r} needs two",
+                f"the labels hold {found} classes, and binary needs two",
                 "set objective to 'multiclass' or 'auto'",
             )
         return objective
