@@ -29,7 +29,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
-    # A traceback with local variables could show people's data.
+    # Local variables in a traceback could hold data.
     pretty_exceptions_show_locals=False,
 )
 
@@ -49,11 +49,11 @@ def veilboost(
 ) -> None:
     """Gradient-boosted trees across organisations that may not pool their data.
 
-    See what a federation of a bank, a shop and a telecom would give:
+    Simulate a federation of a bank, a shop and a telecom in one process:
 
         [bold]veilboost simulate --demo-data[/]
 
-    See the same three as processes of their own, over mutual TLS:
+    Run the same three parties as separate processes over mutual TLS:
 
         [bold]veilboost demo[/]
     """
@@ -92,13 +92,15 @@ for _name, _group in (
 @app.command(hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def elxgb() -> None:
     """Renamed to `veilboost prepare`."""
-    raise InvalidParameter("veilboost elxgb prepare was renamed", "run veilboost prepare JOB --config FILE")
+    raise InvalidParameter(
+        "`veilboost elxgb prepare` was renamed to `veilboost prepare`", "run veilboost prepare JOB --config FILE"
+    )
 
 
 @app.command(hidden=True, add_help_option=False, context_settings={"ignore_unknown_options": True})
 def reproduce(_: Annotated[list[str] | None, typer.Argument()] = None) -> None:
-    """Where the papers' tables and figures went."""
-    raise InvalidParameter("`veilboost reproduce` moved out of the package", "run `python -m papers` from a checkout")
+    """Moved to `python -m papers`."""
+    raise InvalidParameter("`veilboost reproduce` was moved to `python -m papers`", "run it in a checkout")
 
 
 def run() -> None:
