@@ -36,7 +36,7 @@ def test_codes_are_unique_and_every_one_has_a_page_and_a_remedy():
 
 def test_an_error_reads_code_what_remedy():
     error = InvalidParameter("max_depth=0 is outside [1, 16]")
-    assert str(error) == "VB-1002: max_depth=0 is outside [1, 16]; choose a value in the stated range"
+    assert str(error) == "VB-1002: max_depth=0 is outside [1, 16]; correct the parameter that the message names; docs/reference/parameters.md lists types and ranges"
     assert isinstance(error, ValueError)
     assert isinstance(error, VeilBoostError)
     assert str(InvalidParameter("x", "do this")) == "VB-1002: x; do this"
