@@ -67,8 +67,8 @@ def test_a_public_text_crosses_as_it_is() -> None:
 def test_public_texts_name_nothing_but_parties_jobs_rules_and_counts() -> None:
     """Whoever makes a text public meets this list, and thinks about what the text holds."""
     allowed = {
-        "self.settings.name", "self.job.name", "self.job.driver", "job.name", "job.driver", "me", "named", "role", "roles[role]",
-        "peer.party", "peer.fingerprint", "peer.fingerprint[:16]", "peer.not_after", "asked_run",
+        "self.settings.name", "self.job.name", "self.job.driver", "job.name", "job.driver", "me", "named", "role",
+        "roles[role]", "peer.party", "peer.fingerprint", "peer.fingerprint[:16]", "peer.not_after", "asked_run",
         "self._alignment.name", "self.role", "self.peer", "version", "VERSION", "most >> 20",
     }  # fmt: skip
     shown: set[str] = set()
