@@ -25,9 +25,10 @@ Force = Annotated[bool, typer.Option("--force", help="Overwrite existing files. 
 def about() -> None:
     """Issue, show and revoke the certificates that authenticate the parties.
 
-    One party, or a third party that all trust, runs the certificate authority. It
-    creates the authority with [bold]init[/] and a certificate for each party with [bold]issue[/].
-    Each party receives its own .crt and .key, ca.crt and revoked.crl, but never ca.key.
+    One party, or a third party that all trust, runs the certificate authority.
+    It creates the authority with [bold]init[/] and a certificate for each party with
+    [bold]issue[/]. Each party receives its own .crt and .key, ca.crt and revoked.crl,
+    but never ca.key.
 
     Examples:
 
@@ -49,9 +50,9 @@ def init_certs(
 ) -> None:
     """Create a private certificate authority.
 
-    Writes ca.crt (which all parties need), ca.key (keep it secret: whoever has it can
-    impersonate any party) and revoked.crl, an empty revocation list. With --force,
-    certificates of the previous authority are no longer valid.
+    Writes ca.crt (which all parties need), ca.key (keep it secret: whoever has
+    it can impersonate any party) and revoked.crl, an empty revocation list.
+    With --force, certificates of the previous authority are no longer valid.
 
     Examples:
 
@@ -86,9 +87,10 @@ def issue(
     """Issue a certificate and a private key for a party.
 
     Writes NAME.crt and NAME.key. The party uses them for incoming and outgoing
-    connections. A peer that connects to the party verifies that the host name is one
-    of those given here. Send the key to the party over a secure channel and delete it
-    here. Without --host, the certificate is valid for localhost only.
+    connections. A peer that connects to the party verifies that the host name
+    is one of those given here. Send the key to the party over a secure channel
+    and delete it here. Without --host, the certificate is valid for localhost
+    only.
 
     Examples:
 
@@ -113,9 +115,9 @@ def show(
 ) -> None:
     """Show the party, hosts, validity and fingerprint of a certificate.
 
-    A party adds the fingerprint under policy.peers in its settings to accept this
-    certificate only. Compare fingerprints over a second channel (by telephone) first.
-    In an authority's folder, revoked certificates are marked.
+    A party adds the fingerprint under policy.peers in its settings to accept
+    this certificate only. Compare fingerprints over a second channel (by
+    telephone) first. In an authority's folder, revoked certificates are marked.
 
     Examples:
 
@@ -155,9 +157,9 @@ def revoke(
 ) -> None:
     """Revoke all certificates of a party, or one certificate.
 
-    Adds them to revoked.crl, which the authority signs. Send the new list to every
-    party: it takes effect when the party's daemon reads it. Revoke first, then issue
-    a new certificate with --force.
+    Adds them to revoked.crl, which the authority signs. Send the new list to
+    every party: it takes effect when the party's daemon reads it. Revoke first,
+    then issue a new certificate with --force.
 
     Examples:
 

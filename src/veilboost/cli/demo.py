@@ -36,11 +36,11 @@ def demo(
 ) -> None:
     """Train a model between a bank, a shop and a telecom over mutual TLS on this machine.
 
-    Writes certificates and settings, starts the shop and the telecom as separate
-    processes, and acts as the bank: it checks their policies, aligns the records of
-    common customers by private set intersection (PSI), and trains. Then it reports the
-    quality and cost of the model and what each party received. All processes are
-    stopped at the end.
+    Writes certificates and settings, starts the shop and the telecom as
+    separate processes, and acts as the bank: it checks their policies, aligns
+    the records of common customers by private set intersection (PSI), and
+    trains. Then it reports the quality and cost of the model and what each
+    party received. All processes are stopped at the end.
 
     Examples:
 

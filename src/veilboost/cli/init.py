@@ -31,8 +31,8 @@ ALIGNMENT = "ecdh"
 def about() -> None:
     """Write the settings of a party, or a training job, with every key explained.
 
-    Each party writes and keeps its own settings. All parties use the same job file.
-    Lines marked EDIT are those that you may have to change.
+    Each party writes and keeps its own settings. All parties use the same job
+    file. Lines marked EDIT are those that you may have to change.
 
     Examples:
 
@@ -82,8 +82,8 @@ def party(
 ) -> None:
     """Write the settings of a party: its table, certificates, peers and policy.
 
-    The policy allows nothing by default: without --peer and --protocol it refuses
-    every job. Paths in the file are relative to the file.
+    The policy allows nothing by default: without --peer and --protocol it
+    refuses every job. Paths in the file are relative to the file.
 
     Examples:
 
@@ -165,7 +165,8 @@ def job(
 ) -> None:
     """Write a training job: the parties, the protocol, the alignment and all training parameters.
 
-    Protocol and alignment follow from the roles of the parties unless you name them.
+    Protocol and alignment follow from the roles of the parties unless you name
+    them.
 
     Examples:
 

@@ -31,9 +31,9 @@ def inspect(
 ) -> None:
     """Show the content of a saved model.
 
-    With the shares of all parties: a summary, and the importance of each party and
-    column; columns whose owner does not share their names are numbered. With the share
-    of one party: what that party knows about the model.
+    With the shares of all parties: a summary, and the importance of each party
+    and column; columns whose owner does not share their names are numbered.
+    With the share of one party: what that party knows about the model.
 
     Examples:
 
@@ -165,8 +165,8 @@ def export(
 ) -> None:
     """Write a model as a plain XGBoost file.
 
-    The file contains the columns, cuts and categories of all parties: export it only
-    if all owners consent. XGBoost does not have to be installed.
+    The file contains the columns, cuts and categories of all parties: export it
+    only if all owners consent. XGBoost does not have to be installed.
 
     Examples:
 

@@ -30,14 +30,15 @@ def protocols(
 ) -> None:
     """List the protocols and what each of them protects.
 
-    The status is given for the labels and features of the active party, the features of
-    the passive parties, and the data of the participants of horizontal protocols:
-    [green]sound[/]: proved under stated assumptions; [yellow]heuristic[/]: no known attack at the stated
-    sizes; [bold red]broken[/]: an attack in the test suite succeeds; [bold red]unprotected[/]: no protection
-    is claimed. An exact protocol gives the same model as plain, bit for bit. The
-    decisive attack is the evidence for a status; a test runs it. Noise, masks and keys
-    always come from the operating system's random generator. A model whose noise came
-    from another source is not protected by it, and --model reports this.
+    The status is given for the labels and features of the active party, the
+    features of the passive parties, and the data of the participants of
+    horizontal protocols: [green]sound[/]: proved under stated assumptions; [yellow]heuristic[/]: no
+    known attack at the stated sizes; [bold red]broken[/]: an attack in the test suite
+    succeeds; [bold red]unprotected[/]: no protection is claimed. An exact protocol gives the
+    same model as plain, bit for bit. The decisive attack is the evidence for a
+    status; a test runs it. Noise, masks and keys always come from the operating
+    system's random generator. A model whose noise came from another source is
+    not protected by it, and --model reports this.
 
     Examples:
 
@@ -141,8 +142,9 @@ def datasets(
 ) -> None:
     """List the built-in data sets, or write one as parquet.
 
-    The demo data set has three tables of one town: a bank, a shop and a telecom that
-    share about half of their customers. The other data sets come from scikit-learn.
+    The demo data set has three tables of one town: a bank, a shop and a telecom
+    that share about half of their customers. The other data sets come from
+    scikit-learn.
 
     Examples:
 

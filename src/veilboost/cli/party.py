@@ -51,15 +51,17 @@ def serve(
 ) -> None:
     """Serve the jobs of other parties until stopped.
 
-    Listens with mutual TLS, and connects to the peers that have connect = "out" in the
-    settings. The table stays on this machine: it is read when a job starts that the
-    policy allows. Stop the daemon with Ctrl-C or SIGTERM; a running job can be resumed.
-    The log on stderr lists jobs that start and end, and every refusal with its full
-    reason, of which the peer receives the code and a public text only.
+    Listens with mutual TLS, and connects to the peers that have connect = "out"
+    in the settings. The table stays on this machine: it is read when a job
+    starts that the policy allows. Stop the daemon with Ctrl-C or SIGTERM; a
+    running job can be resumed. The log on stderr lists jobs that start and end,
+    and every refusal with its full reason, of which the peer receives the code
+    and a public text only.
 
-    The daemon also serves users of an encrypted model (veilboost user publish): as
-    the owner of the model, as authority, as csp, or as an owner of splits whose policy
-    has serve_users. An owner of splits is needed only once and may go offline then.
+    The daemon also serves users of an encrypted model (veilboost user publish):
+    as the owner of the model, as authority, as csp, or as an owner of splits
+    whose policy has serve_users. An owner of splits is needed only once and may
+    go offline then.
 
     Examples:
 
@@ -208,9 +210,9 @@ def show(name: Name, config: Config, as_json: AsJson = False) -> None:
 def cancel(name: Name, config: Config, as_json: AsJson = False) -> None:
     """Stop a job after its current round. It can be resumed.
 
-    Run this at the active party. If the process of the job was killed, the job is only
-    marked as cancelled: the other parties release their tables after their own
-    wait_seconds (\\[limits] in their settings).
+    Run this at the active party. If the process of the job was killed, the job
+    is only marked as cancelled: the other parties release their tables after
+    their own wait_seconds (\\[limits] in their settings).
 
     Example:
 
@@ -223,7 +225,7 @@ def cancel(name: Name, config: Config, as_json: AsJson = False) -> None:
             f"{about['active']} drives the job {name}", f"run veilboost jobs cancel {name} at {about['active']}"
         )
     if about["state"] in ENDED:
-        raise InvalidParameter(f"the job {name} has ended: it is {about['state']}", "nothing has to be cancelled")
+        raise InvalidParameter(f"the job {name} is already {about['state']}", "nothing has to be cancelled")
     if about["state"] == INTERRUPTED:
         run.note(state="cancelled")
     else:

@@ -60,10 +60,10 @@ def plan(
 ) -> None:
     """Predict time, bytes and memory of a job from small runs on this machine.
 
-    Work is counted in units (values summed, rows encrypted, numbers sent), and small
-    runs measure the cost of a unit on this machine. The prediction assumes that each
-    party has a machine like this one and uses one thread. Measurements are stored in
-    your cache folder, for this release and machine.
+    Work is counted in units (values summed, rows encrypted, numbers sent), and
+    small runs measure the cost of a unit on this machine. The prediction
+    assumes that each party has a machine like this one and uses one thread.
+    Measurements are stored in your cache folder, for this release and machine.
 
     Examples:
 

@@ -36,13 +36,14 @@ def predict(
 ) -> None:
     """Predict new rows together with the other parties.
 
-    Run this at the active party of a finished job. --data has the id column and the
-    feature columns of training; the label is optional. The other parties look up the
-    same records in their own tables, so their daemons must run and their tables must
-    contain all these records. They learn which of their rows are requested.
+    Run this at the active party of a finished job. --data has the id column and
+    the feature columns of training; the label is optional. The other parties
+    look up the same records in their own tables, so their daemons must run and
+    their tables must contain all these records. They learn which of their rows
+    are requested.
 
-    After a horizontal job the server and every participant have the full model: each
-    predicts its own rows locally, without the other parties.
+    After a horizontal job the server and every participant have the full model:
+    each predicts its own rows locally, without the other parties.
 
     Examples:
 
@@ -129,12 +130,13 @@ def serve(
 ) -> None:
     """Serve predictions as JSON over HTTP.
 
-    Run this at the active party of a finished job, while the daemons of the other
-    parties run. Concurrent requests are combined into one joint prediction.
+    Run this at the active party of a finished job, while the daemons of the
+    other parties run. Concurrent requests are combined into one joint
+    prediction.
 
-    By default it listens on this machine only. It serves plain HTTP without TLS: use a
-    reverse proxy for TLS and user authentication before you expose it to a network.
-    --token-file is for programs on a network that you trust.
+    By default it listens on this machine only. It serves plain HTTP without
+    TLS: use a reverse proxy for TLS and user authentication before you expose
+    it to a network. --token-file is for programs on a network that you trust.
 
     POST /v1/predict, GET /v1/model, /healthz, /metrics, /openapi.json; / lists
     them. Rows and ids are never logged. Needs: pip install 'veilboost\\[serve]'.
@@ -225,8 +227,8 @@ def publish(
     """Encrypt a finished model to serve users. Run this at its active party.
 
     The other parties, the authority and the CSP must run, with their addresses
-    under \\[peers] in your settings. Afterwards only the authority, the CSP and your
-    own `veilboost party serve` are needed.
+    under \\[peers] in your settings. Afterwards only the authority, the CSP and
+    your own `veilboost party serve` are needed.
 
     Examples:
 
@@ -258,8 +260,9 @@ def predict_encrypted(
 ) -> None:
     """Predict your own rows. They are encrypted before they leave this machine.
 
-    Neither the party that has the model nor the CSP learns your values. The party that
-    has the model learns whether a row goes left or right at its nodes, and its score.
+    Neither the party that has the model nor the CSP learns your values. The
+    party that has the model learns whether a row goes left or right at its
+    nodes, and its score.
 
     Examples:
 

@@ -121,9 +121,9 @@ def spent(
 ) -> None:
     """Show what a party released in a run, and its privacy cost.
 
-    Two accountings are shown: the claim of the protocol's paper for each release, and
-    the composed cost of all releases, with the adjacency (which change of the data is
-    hidden) and the adversary (from whom).
+    Two accountings are shown: the claim of the protocol's paper for each
+    release, and the composed cost of all releases, with the adjacency (which
+    change of the data is hidden) and the adversary (from whom).
 
     Example:
 
@@ -171,9 +171,10 @@ def about_ledger() -> None:
 def show(party: Party = None, file: File = None, as_json: AsJson = False) -> None:
     """Show what all jobs released of a party's data, with noise and exactly.
 
-    Releases with noise have an epsilon. The epsilons of jobs add up, each at the delta
-    of the policy. Exact releases have no finite epsilon: they are listed by receiver,
-    with the number of rows and bins that they describe, and how often.
+    Releases with noise have an epsilon. The epsilons of jobs add up, each at
+    the delta of the policy. Exact releases have no finite epsilon: they are
+    listed by receiver, with the number of rows and bins that they describe, and
+    how often.
 
     Example:
 

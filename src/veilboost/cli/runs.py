@@ -70,11 +70,12 @@ def audit(
 ) -> None:
     """Attack a run with exactly what each party received.
 
-    Reads transcripts with payloads and model shares, runs every attack that applies
-    to the view of each party, and scores the guesses against the true data. These are
-    read separately: the settings of a party name its table, and its run folder the
-    rows that took part. Whoever runs this command sees the data of all parties: use it
-    for tests, and for trials that all owners agreed to.
+    Reads transcripts with payloads and model shares, runs every attack that
+    applies to the view of each party, and scores the guesses against the true
+    data. These are read separately: the settings of a party name its table, and
+    its run folder the rows that took part. Whoever runs this command sees the
+    data of all parties: use it for tests, and for trials that all owners agreed
+    to.
 
     Examples:
 
@@ -189,8 +190,8 @@ def transcript(
 ) -> None:
     """Show the messages of a run: sender, receiver, bytes, and what each reveals.
 
-    Each party records its own messages. What a message reveals is declared with its
-    type and recorded with the message.
+    Each party records its own messages. What a message reveals is declared with
+    its type and recorded with the message.
 
     Example:
 
@@ -263,10 +264,10 @@ def report(
 ) -> None:
     """Write an HTML report of a run, a demo or a simulation.
 
-    The report has the learning curve, the gain over the active party alone, time and
-    bytes by party and level, the privacy ledger, what each party learned, the findings
-    of attacks, and the importance by party. The page is self-contained: you can mail,
-    print and read it on a phone.
+    The report has the learning curve, the gain over the active party alone,
+    time and bytes by party and level, the privacy ledger, what each party
+    learned, the findings of attacks, and the importance by party. The page is
+    self-contained: you can mail, print and read it on a phone.
 
     Examples:
 

@@ -168,10 +168,10 @@ def simulate(
 ) -> None:
     """Train a federation with all parties in one process, and report quality, cost and leakage.
 
-    Splits the rows into training and test rows and trains with the same messages as
-    separate parties would exchange. Reports the quality of three models (the active
-    party alone, all parties together, XGBoost on pooled data), time and bytes, and
-    what each party learned about the others.
+    Splits the rows into training and test rows and trains with the same
+    messages as separate parties would exchange. Reports the quality of three
+    models (the active party alone, all parties together, XGBoost on pooled
+    data), time and bytes, and what each party learned about the others.
 
     Examples:
 

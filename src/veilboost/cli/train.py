@@ -34,11 +34,12 @@ def train(
 ) -> None:
     """Train a model with the other parties. Run this at the driver of the job.
 
-    The driver is the active party, which holds the label, or the server of a horizontal
-    job. The other parties run [bold]veilboost party serve[/]. Each party stores its model share in
-    its runs folder; after a horizontal job, every participant has the full model. In a
-    vertical job, all parties write a checkpoint after every round: --resume continues an
-    interrupted run and gives the same model.
+    The driver is the active party, which holds the label, or the server of a
+    horizontal job. The other parties run [bold]veilboost party serve[/]. Each party
+    stores its model share in its runs folder; after a horizontal job, every
+    participant has the full model. In a vertical job, all parties write a
+    checkpoint after every round: --resume continues an interrupted run and
+    gives the same model.
 
     Examples:
 
@@ -109,9 +110,10 @@ def _print(done: Trained) -> None:
 def check(job: Job, config: Config, as_json: AsJson = False) -> None:
     """Check that every party can be reached and accepts a job.
 
-    A dry run: this party reads its own table and validates the job as train does. The
-    other parties check their policies and read no data. No privacy budget is spent and
-    nothing is stored. The exit code is 0 only if all parties accept.
+    A dry run: this party reads its own table and validates the job as train
+    does. The other parties check their policies and read no data. No privacy
+    budget is spent and nothing is stored. The exit code is 0 only if all
+    parties accept.
 
     Example:
 
@@ -158,14 +160,15 @@ def prepare(
 ) -> None:
     """Precompute the slow parts of a job: hash this party's ids, and encrypt.
 
-    Ids: at every party with a table, if the job has alignment = "hmac_csp". The job's
-    authority must run (veilboost party serve): it sends the key, which is used for one
-    alignment. If the ids or the key have changed when the job runs, the ids are hashed
-    again; veilboost jobs show reports which was the case.
+    Ids: at every party with a table, if the job has alignment = "hmac_csp". The
+    job's authority must run (veilboost party serve): it sends the key, which is
+    used for one alignment. If the ids or the key have changed when the job
+    runs, the ids are hashed again; veilboost jobs show reports which was the
+    case.
 
-    Encryption: at the active party, if the job uses Paillier encryption: elxgb (first
-    tree) and paillier (--trees for more than the first tree). It needs no other party
-    and does not depend on labels.
+    Encryption: at the active party, if the job uses Paillier encryption: elxgb
+    (first tree) and paillier (--trees for more than the first tree). It needs
+    no other party and does not depend on labels.
 
     The results are stored in the runs folder. Keep them secret. The job uses and
     deletes them.
