@@ -1,10 +1,10 @@
-"""Every error a person can meet, one stable code each.
+"""All user-facing errors, each with a stable code.
 
-The text is always `VB-nnnn: what is wrong; what to do`. `docs/reference/errors/` has a page per code.
-That text is for the owner of the data it speaks of: it may name columns, files and tables. A peer is told the code and
-the fixed `summary` of the class, unless whoever raises the error says that its text is public.
-Errors about what was put in are also `ValueError`, so that scikit-learn and callers who never heard of us
-treat them as such.
+The text is always `VB-nnnn: what is wrong; what to do`. `docs/reference/errors/` has a page for each code. The text is
+for the owner of the data: it may name columns, files and tables. A peer receives only the code and the fixed `summary`
+of the class, unless the raising code marks its text as public.
+
+Errors about input are also `ValueError`, so that scikit-learn and other callers can handle them.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import ClassVar
 
 
 class VeilBoostError(Exception):
-    """The root of the tree. Subclasses that can be raised carry a `code`, a `summary` and a default `fix`.
+    """The base class. Subclasses that are raised define a `code`, a `summary` and a default `fix`.
 
     Parameters
     ----------
     what
         What is wrong.
     fix
-        What to do; the default of the class where it is not given.
+        What to do; by default the `fix` of the class.
     public
-        Whether `what` and `fix` may be sent to a peer, or a text to send in their place. It must hold nothing of the
-        owner: no name of a column, table, file or class, no value, no id, no count that the job does not reveal.
+        Whether `what` and `fix` may be sent to a peer, or a text to send instead. It must hold no data of the owner:
+        no name of a column, table, file or class, no value, no id, no count that the job does not reveal.
     """
 
     code: ClassVar[str] = ""
@@ -38,17 +38,17 @@ class VeilBoostError(Exception):
         super().__init__(f"{self.code}: {what}; {self.remedy}")
 
     def __reduce__(self) -> tuple[type[VeilBoostError], tuple[str, str, bool | str]]:
-        return type(self), (self.what, self.remedy, self.public)  # so that an error of a worker arrives as it left
+        return type(self), (self.what, self.remedy, self.public)  # workers send errors pickled
 
     def for_peer(self) -> tuple[str, str]:
-        """What is wrong and what to do, as a peer may read it; the second is empty where only the owner can act."""
+        """What is wrong and what to do, as sent to a peer; the second text is empty if only the owner can act."""
         if isinstance(self.public, str):
             return self.public, ""
         return (self.what, self.remedy) if self.public else (self.summary, "")
 
 
 def coded_errors() -> Iterator[type[VeilBoostError]]:
-    """All error classes that carry a code, in order of their codes."""
+    """All error classes with a code, ordered by code."""
 
     def walk(cls: type[VeilBoostError]) -> Iterator[type[VeilBoostError]]:
         if cls.code:
@@ -63,55 +63,55 @@ def coded_errors() -> Iterator[type[VeilBoostError]]:
 
 
 class ParameterError(VeilBoostError, ValueError):
-    """What was asked for cannot be."""
+    """A parameter or a combination of parameters is invalid."""
 
 
 class UnknownProtocol(ParameterError):
     code = "VB-1001"
-    summary = "a protocol is not known"
-    fix = "`veilboost protocols` lists the names"
+    summary = "the protocol does not exist"
+    fix = "run `veilboost protocols` to list the names"
 
 
 class InvalidParameter(ParameterError):
     code = "VB-1002"
-    summary = "a parameter is outside its range"
-    fix = "choose a value in the stated range"
+    summary = "a parameter is invalid"
+    fix = "correct the parameter that the message names; docs/reference/parameters.md lists types and ranges"
 
 
 class MissingExtra(ParameterError):
     code = "VB-1003"
-    summary = "an optional part of VeilBoost is not installed"
-    fix = "install the optional part it names"
+    summary = "an optional dependency is not installed"
+    fix = "run pip install 'veilboost[all]'"
 
 
 class UnsupportedCombination(ParameterError):
     code = "VB-1004"
-    summary = "two settings do not go together"
-    fix = "change one of the two"
+    summary = "two settings cannot be combined"
+    fix = "change or remove one of the settings that the message names"
 
 
 class UnknownDataset(ParameterError):
     code = "VB-1005"
-    summary = "a data set is not known"
-    fix = "`veilboost datasets` lists the names"
+    summary = "the data set does not exist"
+    fix = "run `veilboost datasets` to list the names"
 
 
 # --- 11xx: a party's table --------------------------------------------------------------------------------
 
 
 class DataError(VeilBoostError, ValueError):
-    """A party's table is not fit for training or prediction."""
+    """A party's table cannot be used for training or prediction."""
 
 
 class UnreadableFile(DataError):
     code = "VB-1101"
     summary = "the party's data cannot be read"
-    fix = "check that the path exists, is readable and holds the format its name says"
+    fix = "check that the path exists, that you may read it, and that its content matches its file extension"
 
 
 class UnknownFormat(DataError):
     code = "VB-1102"
-    summary = "the party's data is in a format that is not known"
+    summary = "the format of the party's data is not supported"
     fix = "use parquet, csv, libsvm, arrow, a pandas or polars frame, or an SQL query"
 
 
@@ -124,98 +124,98 @@ class DuplicateIds(DataError):
 class MissingLabel(DataError):
     code = "VB-1104"
     summary = "the label is missing"
-    fix = "name the label column of the active party"
+    fix = "name the label column: --label COLUMN, or label under [data] in the settings of the active party"
 
 
 class LabelNotANumber(DataError):
     code = "VB-1105"
     summary = "a row has no label"
-    fix = "drop or fill the rows without a label"
+    fix = "drop the rows without a label, or fill in their labels"
 
 
 class LabelOutOfRange(DataError):
     code = "VB-1106"
     summary = "a label does not fit the objective"
-    fix = "recode the labels or choose another objective"
+    fix = "recode the labels, or set another objective (--objective, or objective under [training])"
 
 
 class ConstantColumn(DataError):
     code = "VB-1107"
-    summary = "a column of the party has one value only"
-    fix = "drop the column (it cannot split anything) or allow constant columns"
+    summary = "a column of the party is constant"
+    fix = 'drop the column with --constant drop (constant = "drop" under [data]), or keep it with --constant keep'
 
 
 class EmptyColumn(DataError):
     code = "VB-1108"
     summary = "a column of the party is empty"
-    fix = "drop the column, every value of it is missing"
+    fix = 'drop the column with --constant drop (constant = "drop" under [data]), or keep it with --constant keep'
 
 
 class MixedTypes(DataError):
     code = "VB-1109"
     summary = "a column of the party mixes numbers and text"
-    fix = "make the column all numbers or all text, or declare it categorical"
+    fix = "convert the column to numbers or to text, or name it in --categorical (categorical under [data])"
 
 
 class InfiniteValues(DataError):
     code = "VB-1110"
     summary = "a column of the party has infinite values"
-    fix = "replace infinite values by a large number or by a missing value"
+    fix = "replace infinite values by a finite number or by a missing value"
 
 
 class IdIsFeature(DataError):
     code = "VB-1111"
     summary = "the id column of the party is also a feature"
-    fix = "take the id column out of the features: it identifies people and cannot generalise"
+    fix = "remove the id column from the features: an id identifies a record and does not generalise"
 
 
 class MissingColumn(DataError):
     code = "VB-1112"
     summary = "a column that the party's settings or model name is missing"
-    fix = "check the column's name"
+    fix = "check the name of the column in the command, the settings or the table"
 
 
 class EmptyTable(DataError):
     code = "VB-1113"
     summary = "the party's table has no row or no feature"
-    fix = "give at least one row and, for a passive party, one feature"
+    fix = "provide at least one row and, for a passive party, at least one feature"
 
 
 class MissingId(DataError):
     code = "VB-1114"
     summary = "a row of the party has no id"
-    fix = "give every row an id"
+    fix = "fill in the missing ids, or drop these rows"
 
 
 class DuplicateColumns(DataError):
     code = "VB-1115"
     summary = "two columns have the same name"
-    fix = "give every column of every party a name of its own"
+    fix = "rename one of the columns: names must be unique across all parties"
 
 
 # --- 12xx: alignment --------------------------------------------------------------------------------------
 
 
 class AlignmentError(VeilBoostError, ValueError):
-    """The parties' rows do not belong together."""
+    """The rows of the parties cannot be aligned."""
 
 
 class EmptyIntersection(AlignmentError):
     code = "VB-1201"
     summary = "the parties have no rows in common"
-    fix = "check that all parties use the same kind of id, written the same way"
+    fix = "check that all parties use the same kind of id in the same format"
 
 
 class RowsDiffer(AlignmentError):
     code = "VB-1202"
     summary = "the parties' rows differ"
-    fix = "give every party the same rows, or ids to align them by"
+    fix = "give every party the same rows, or an id column to align them by (--id, or id under [data])"
 
 
 class FalseIntersection(AlignmentError):
     code = "VB-1203"
-    summary = "the common rows that were sent are not common"
-    fix = "do not train on this: ask whoever computes the common rows, and align again"
+    summary = "the received intersection is wrong"
+    fix = "do not train on these rows: ask the operator of the csp, then run the job again"
 
 
 # --- 13xx: models -----------------------------------------------------------------------------------------
@@ -228,117 +228,117 @@ class ModelError(VeilBoostError):
 class UnreadableModel(ModelError):
     code = "VB-1301"
     summary = "the party's model cannot be read"
-    fix = "point to a folder that `--save` or `save()` wrote"
+    fix = "give a folder that `--save` or `save()` wrote"
 
 
 class DamagedModel(ModelError):
     code = "VB-1302"
     summary = "the party's model is damaged"
-    fix = "restore the file from a copy: its checksum does not fit its content"
+    fix = "restore the file from a backup: its checksum does not match its content"
 
 
 class ModelVersion(ModelError):
     code = "VB-1303"
     summary = "the party's model was written by another release"
-    fix = "use the VeilBoost release that wrote the model, or train again"
+    fix = "install the VeilBoost release that wrote the model, or train again"
 
 
 class MissingShare(ModelError):
     code = "VB-1304"
-    summary = "a part of the model is missing"
-    fix = "bring the parts of all parties together first"
+    summary = "a model share is missing"
+    fix = "put the model shares of all parties into one folder, with the index.json beside them"
 
 
 class NotExportable(ModelError):
     code = "VB-1305"
     summary = "the model cannot be exported"
-    fix = "predict with VeilBoost itself"
+    fix = "predict with VeilBoost"
 
 
 class ForeignColumns(ModelError, ValueError):
     code = "VB-1306"
     summary = "the party's columns are not those of its model"
-    fix = "give the party's columns as they were in training"
+    fix = "provide the columns of training, with the same names and types"
 
 
 # --- 14xx: messages ---------------------------------------------------------------------------------------
 
 
 class WireError(VeilBoostError):
-    """A message is not what it should be; the receiver refused it."""
+    """The receiver refused a message, or a peer did not answer."""
 
 
 class MalformedMessage(WireError):
     code = "VB-1401"
-    summary = "a message does not have the form that the protocol asks for"
-    fix = "the sender must speak the same protocol version"
+    summary = "a message does not have the format that the protocol requires"
+    fix = "install the same VeilBoost release at all parties"
 
 
 class UnknownMessage(WireError):
     code = "VB-1402"
-    summary = "a message is of a type that is not known"
-    fix = "both sides must run the same protocol and version"
+    summary = "the type of a message is unknown"
+    fix = "use the same protocol and the same VeilBoost release at both parties"
 
 
 class UnexpectedMessage(WireError):
     code = "VB-1403"
-    summary = "a message came out of its turn"
-    fix = "start the session again: the two sides are out of step"
+    summary = "a message arrived out of order"
+    fix = "start the job again: the states of the two parties differ"
 
 
 class WireVersion(WireError):
     code = "VB-1404"
-    summary = "the two sides speak different wire versions"
+    summary = "the two parties use different wire versions"
     fix = "install the same VeilBoost release at both parties"
 
 
 class DamagedPacket(WireError):
     code = "VB-1405"
-    summary = "a packet was damaged on its way"
-    fix = "the request is sent again by itself; if it goes on, check the network between the parties"
+    summary = "a packet was damaged in transit"
+    fix = "the request is repeated automatically; if the error persists, check the network between the parties"
 
 
 class OversizedMessage(WireError):
     code = "VB-1406"
     summary = "a message is larger than the receiver allows"
-    fix = "raise the receiver's limit on message size, or train with fewer bins"
+    fix = "raise max_message_mb under [limits] in the receiver's settings, or lower max_bin in the job"
 
 
 class ReplayedRequest(WireError):
     code = "VB-1407"
-    summary = "a request was repeated with other content, or came too late"
-    fix = "start the session again: a request came twice with different content, or long after its turn"
+    summary = "a request was repeated with different content, or arrived too late"
+    fix = "start or resume the job, which opens a new session"
 
 
 class StaleSession(WireError):
     code = "VB-1408"
-    summary = "the session is not known to the party"
-    fix = "resume the job, or start it anew"
+    summary = "the party does not know the session"
+    fix = "resume the job with `veilboost train JOB --config FILE --resume` at its driver, or start it again"
 
 
 class PeerUnreachable(WireError):
     code = "VB-1409"
-    summary = "a party that is needed cannot be reached"
-    fix = "check that the party runs, and the address and firewall between the two"
+    summary = "a required party cannot be reached"
+    fix = "check that `veilboost party serve` runs at that party, then its address and the firewall in between"
 
 
 class PeerRefused(WireError):
     code = "VB-1410"
-    summary = "a party that is needed refused"
-    fix = "ask the party's owner: the log of its daemon and `veilboost jobs show` there say why"
+    summary = "a required party refused the request"
+    fix = "ask the owner of that party: its daemon log and `veilboost jobs show` there have the full reason"
 
 
 class InconsistentSplit(WireError):
     code = "VB-1411"
-    summary = "a split does not add up to the sums by which it was chosen"
-    fix = "ask the party it names to check its software and its data, then start the job anew under another name"
+    summary = "a split is inconsistent with the sums by which it was chosen"
+    fix = "ask the named party to check its software and its data, then start the job again with another name"
 
 
 # --- 15xx: arithmetic -------------------------------------------------------------------------------------
 
 
 class ArithmeticRange(VeilBoostError, ValueError):
-    """Numbers that exact sums cannot hold."""
+    """A number is outside the range of exact sums."""
 
 
 class GradientRange(ArithmeticRange):
@@ -351,144 +351,147 @@ class GradientRange(ArithmeticRange):
 
 
 class PartyError(VeilBoostError):
-    """A party's certificates, settings or policy refuse it."""
+    """A party's certificates, settings or policy prevent the operation."""
 
 
 class UnreadableCertificate(PartyError):
     code = "VB-1601"
     summary = "a certificate or key of the party cannot be read"
-    fix = "check the path, and that the user who runs this may read it"
+    fix = "check the path, and that the user who runs VeilBoost may read the file"
 
 
 class NotACertificate(PartyError):
     code = "VB-1602"
     summary = "a file is not a certificate or key"
-    fix = "use the files that `veilboost certs` writes"
+    fix = "use the files that `veilboost certs issue` wrote"
 
 
 class CertificateExpired(PartyError):
     code = "VB-1603"
     summary = "a certificate has expired or is not valid yet"
-    fix = "issue a new certificate, and check this machine's clock"
+    fix = "issue a new one with `veilboost certs issue NAME --host HOST --force`, and check this machine's clock"
 
 
 class KeyMismatch(PartyError):
     code = "VB-1604"
-    summary = "a key does not belong to its certificate"
-    fix = "use the key that was written together with the certificate"
+    summary = "a key does not match its certificate"
+    fix = "use the .key file that was issued together with the .crt file"
 
 
 class ExposedKey(PartyError):
     code = "VB-1605"
-    summary = "a private file of the party can be read by others"
-    fix = "chmod 600 the file; if others could have read it, revoke its certificate and issue a new one"
+    summary = "other users can read a private file of the party"
+    fix = "run chmod 600 on the file; if others may have read it, revoke its certificate and issue a new one"
 
 
 class ForeignCertificate(PartyError):
     code = "VB-1606"
-    summary = "a certificate is of another authority"
-    fix = "all parties of a federation need certificates of one authority"
+    summary = "another authority issued the certificate"
+    fix = "use certificates of one authority at all parties of the federation"
 
 
 class UnknownPeer(PartyError):
     code = "VB-1607"
-    summary = "the party's policy does not name this peer"
-    fix = "the owner can add the certificate's fingerprint under [policy.peers]"
+    summary = "the party's policy does not admit this peer"
+    fix = "the owner can add the fingerprint of the certificate under [policy.peers]"
 
 
 class CertificateRevoked(PartyError):
     code = "VB-1608"
     summary = "a certificate is revoked"
-    fix = "ask the authority for a new certificate"
+    fix = "ask the operator of the authority for a new certificate"
 
 
 class WouldOverwrite(PartyError):
     code = "VB-1609"
     summary = "a file would be overwritten"
-    fix = "choose another place, or say --force to replace it"
+    fix = "choose another path, or add --force to overwrite it"
 
 
 class UnreadableSettings(PartyError):
     code = "VB-1610"
-    summary = "settings cannot be read"
-    fix = "check the path and the TOML; `veilboost init` writes a file to start from"
+    summary = "a settings file cannot be read"
+    fix = "check the path and the TOML syntax; `veilboost init` writes a file to start from"
 
 
 class ImpossibleSetting(PartyError, ValueError):
     code = "VB-1611"
-    summary = "a setting is not possible"
-    fix = "`veilboost init` writes a file that explains every key"
+    summary = "a setting is invalid"
+    fix = "correct the key that the message names; `veilboost init` writes a file that explains every key"
 
 
 class AgainstPolicy(PartyError):
     code = "VB-1612"
-    summary = "the owner's policy forbids it"
-    fix = "only the owner of the policy can allow it"
+    summary = "the owner's policy refuses the request"
+    fix = "only the owner can allow it, under [policy] in that party's settings"
 
 
 # --- 17xx: jobs -------------------------------------------------------------------------------------------
 
 
 class JobError(VeilBoostError):
-    """A job between parties cannot go on."""
+    """A job cannot start or continue."""
 
 
 class TableBusy(JobError):
     code = "VB-1701"
-    summary = "the party's table is in use by another job"
-    fix = "wait for the other job to end, or cancel it"
+    summary = "another job uses the party's table"
+    fix = (
+        "wait until the other job ends, or stop it with `veilboost jobs cancel JOB --config FILE` at its driver; if "
+        "the driver has crashed, the table is released after wait_seconds ([limits] in the settings of the party)"
+    )
 
 
 class CheckpointFailed(JobError):
     code = "VB-1702"
     summary = "the party cannot write to its disk"
-    fix = "free space in the runs folder, then resume the job: everything up to the last checkpoint is kept"
+    fix = "free space in the runs folder, then resume the job with --resume: it continues at the last checkpoint"
 
 
 class NothingToResume(JobError):
     code = "VB-1703"
-    summary = "the party has nothing to resume"
-    fix = "start the job without --resume"
+    summary = "the party has no run to resume"
+    fix = "run `veilboost train JOB --config FILE` at the driver without --resume: training starts at the first round"
 
 
 class JobExists(JobError):
     code = "VB-1704"
-    summary = "the party has a run of this name already"
-    fix = "resume it, give the new job another name, or remove the run folder"
+    summary = "the party already has a run with this name"
+    fix = "change name in the job file; or delete this run folder at every party, which deletes the old model"
 
 
 class JobCancelled(JobError):
     code = "VB-1705"
     summary = "the job was cancelled"
-    fix = "resume it when it should go on"
+    fix = "to continue, run `veilboost train JOB --config FILE --resume` at the driver"
 
 
 class UnknownRun(JobError):
     code = "VB-1706"
-    summary = "the party has no such run"
-    fix = "`veilboost jobs list` shows the runs of a party"
+    summary = "the party has no run with this name"
+    fix = "run `veilboost jobs list --config FILE` to list the runs of a party"
 
 
 class PeerBroken(JobError):
     code = "VB-1707"
-    summary = "the party met an unexpected error"
-    fix = "look into that party's own log, which says more, and resume the job"
+    summary = "an unexpected error occurred at the party"
+    fix = "read the log of that party's daemon, then resume the job with --resume"
 
 
 class WorkersLost(JobError):
     code = "VB-1708"
     summary = "the party lost its workers"
-    fix = "look after the cluster (`ray status`), then resume the job; the engine local needs none"
+    fix = 'check the cluster with `ray status`, then resume the job with --resume; engine = "local" needs no workers'
 
 
 # --- 18xx: privacy ----------------------------------------------------------------------------------------
 
 
 class PrivacyError(VeilBoostError):
-    """What was released cannot be booked, or its book cannot be believed."""
+    """A release cannot be recorded, or the ledger cannot be trusted."""
 
 
 class DamagedLedger(PrivacyError):
     code = "VB-1801"
     summary = "the party's privacy ledger cannot be used"
-    fix = "do not train on this table before its owner has looked: restore the ledger with its .head file from a copy"
+    fix = "do not train on this table; its owner must restore the ledger and its .head file from a backup"

@@ -173,8 +173,8 @@ def test_the_summary_for_people(table: Path, tmp_path: Path) -> None:
     for said in ("alone, bank only", "together, 2 parties", "central XGBoost", "per tree", "active (holds the label)"):
         assert said in text
     assert "gradient and hessian of every row: in the first round these are the labels" in text
-    assert "open: labels of the active side against every passive party" in text
-    assert "plain does not protect the active side's labels and the active side's features" in text
+    assert "unprotected: labels of the active party against every passive party" in text
+    assert "plain does not protect the active party's labels and the active party's features" in text
     assert str(folder) in text
 
 
@@ -237,7 +237,7 @@ def test_what_has_no_value_is_null_in_json(tmp_path: Path) -> None:
 
 
 def test_one_table_per_party_and_the_built_in_sets(tmp_path: Path) -> None:
-    files = _strict_json(succeed("datasets", "scene", "--out", tmp_path / "town", "--json"))["files"]
+    files = _strict_json(succeed("datasets", "demo", "--out", tmp_path / "town", "--json"))["files"]
     assert set(files) == {"bank", "shop", "telecom"}
     named = [part for name, path in files.items() for part in ("--data", f"{name}={path}")]
     bare = "--no-baselines"
@@ -260,7 +260,7 @@ def test_protocols_and_datasets_list_what_there_is() -> None:
     assert {"setting", "summary", "source", "protections"} <= set(plain)
     assert "plain" in succeed("protocols")
     sets = _strict_json(succeed("datasets", "--json"))["datasets"]
-    assert {"scene", "breast_cancer"} <= {entry["name"] for entry in sets}
+    assert {"demo", "breast_cancer"} <= {entry["name"] for entry in sets}
     assert "breast_cancer" in succeed("datasets")
 
 
@@ -277,7 +277,7 @@ def test_a_saved_model_can_be_inspected_and_exported(table: Path, tmp_path: Path
     part = _strict_json(succeed("inspect", folder / "passive1", "--json"))
     assert (part["party"], part["role"], part["columns"]) == ("passive1", "passive", 2)
     assert part["splits"] == found["splits"]["passive1"]
-    assert "The active party keeps" in succeed("inspect", folder / "passive1")
+    assert "The active party holds" in succeed("inspect", folder / "passive1")
     assert _strict_json(succeed("export", folder, "--to", exported, "--json"))["trees"] == 4
     xgboost = pytest.importorskip("xgboost")
     assert xgboost.Booster(model_file=exported).num_boosted_rounds() == 4
@@ -358,7 +358,7 @@ def test_files_that_cannot_be_used_are_refused_with_one_coded_line(table: Path, 
     blocked = tmp_path / "file"
     blocked.write_text("")
     assert refused("simulate", "--data", table, *ROLES, *QUICK, "--no-baselines", "--save", blocked) == "VB-1101"
-    assert refused("datasets", "scene", "--out", blocked) == "VB-1101"
+    assert refused("datasets", "demo", "--out", blocked) == "VB-1101"
 
 
 def test_parties_without_a_person_in_common_are_refused(tmp_path: Path) -> None:

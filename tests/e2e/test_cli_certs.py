@@ -149,7 +149,12 @@ def test_what_is_said_to_init_is_in_the_file(tmp_path: Path) -> None:
 def test_a_jobs_file_loads_as_it_is_written(tmp_path: Path) -> None:
     succeed(tmp_path, "init", "job", "credit")
     found = load_job(tmp_path / "credit.toml")
-    assert (found.driver, found.owners, found.protocol) == ("bank", ("bank", "shop"), "plain")
+    assert (found.driver, found.owners, found.protocol, found.alignment) == (
+        "bank",
+        ("bank", "shop"),
+        "lattice",
+        "ecdh",
+    )
     succeed(
         tmp_path, "init", "job", "x", "--party", "a=a:1", "--party", "b", "--protocol", "lattice", "--out", "j.toml"
     )

@@ -64,6 +64,6 @@ def test_an_engine_that_cannot_run_the_protocol_refuses_the_job(tmp_path: Path) 
         job = town.write_job(town.serve("shop", "telecom"), protocol="smm1")
         refused = town.refused("train", job, "--config", town.folder / "bank.toml")
         assert "VB-1004" in refused
-        assert "two settings do not go together" in refused, "which, the owner reads"
+        assert "two settings cannot be combined" in refused, "which, the owner reads"
     finally:
         town.close()

@@ -154,7 +154,7 @@ def test_ctrl_c_says_how_to_go_on_and_a_new_start_forgets_the_old_rounds(town: T
     driver.send_signal(signal.SIGINT)
     _, err = driver.communicate(timeout=30)
     assert driver.returncode == 130
-    assert "rounds are kept. Go on with: veilboost train credit.toml --config bank.toml --resume" in err
+    assert "rounds are saved; to continue: veilboost train credit.toml --config bank.toml --resume" in err
     assert "Traceback" not in err
     other = replace(CONFIG, n_estimators=6, learning_rate=0.5)
     job = town.write_job({name: town.address(name) for name in ("shop", "telecom")}, config=other)
@@ -189,7 +189,7 @@ def test_a_job_against_policy_is_refused_and_the_daemon_lives_on(town: Town) -> 
     job = town.write_job({"shop": addresses["shop"]}, "first")
     for _ in range(2):
         line = town.refused("train", job.name, "--config", "bank.toml")
-        assert line.startswith("VB-1410: shop refused (VB-1612: the owner's rule protocols forbids it")
+        assert line.startswith("VB-1410: shop refused (VB-1612: the policy rule protocols refuses it")
     assert not (town.folder / "runs-shop").exists()
     job = town.write_job({"telecom": addresses["telecom"]}, "second")
     assert "max_trees" in town.refused("train", job.name, "--config", "bank.toml")
@@ -245,10 +245,10 @@ def test_the_demonstration_ends_with_one_screen_and_leaves_nothing_running(town:
     for words in (
         "Seconds",
         "Bytes sent",
-        "What each party saw",
+        "What each party received",
         "the labels",
         "runs-telecom",
-        "nothing is left running",
+        "all processes have ended",
     ):
         assert words in out
     assert not processes_of(folder)

@@ -19,6 +19,7 @@ from veilboost.crypto.csprng import Csprng
 from veilboost.crypto.fingerprint import HASHES
 from veilboost.data.table import PartyTable, id_order
 from veilboost.errors import EmptyIntersection, InvalidParameter, UnexpectedMessage
+from veilboost.fields import renamed
 from veilboost.privacy.statement import Statement
 from veilboost.types import AnyArray, Int64Array, PartyName
 from veilboost.wire.channel import Peers
@@ -170,5 +171,8 @@ def all_alignments() -> dict[str, AlignmentSpec]:
 def alignment_named(name: str) -> AlignmentSpec:
     found = all_alignments()
     if name not in found:
+        new = renamed(name, found)
+        if new is not None:
+            raise InvalidParameter(f"the alignment {name!r} was renamed to {new!r}", f"use {new}")
         raise InvalidParameter(f"there is no alignment {name!r}", f"use one of {', '.join(found)}")
     return found[name]

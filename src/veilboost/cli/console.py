@@ -1,4 +1,4 @@
-"""How the command line speaks: readable text, or one JSON object on stdout; errors and progress on stderr."""
+"""Output of the command line: text or one JSON object on stdout; errors and progress on stderr."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on s
 
 
 def command_group() -> typer.Typer:
-    """What the commands of a noun, as `ledger show`, are added to."""
+    """A group of commands, such as `ledger show`."""
     return typer.Typer(
         no_args_is_help=True, rich_markup_mode="rich", context_settings={"help_option_names": ["-h", "--help"]}
     )
@@ -40,12 +40,12 @@ def stderr() -> Console:
 
 
 def print_json(value: Mapping[str, Any]) -> None:
-    """One JSON object on stdout; what JSON has no number for (NaN, infinity) becomes null."""
+    """Print one JSON object on stdout; NaN and infinity become null."""
     sys.stdout.write(json.dumps(values.plain(value), indent=2, allow_nan=False) + "\n")
 
 
 def tell(told: Mapping[str, Any], as_json: bool, *lines: str) -> None:
-    """One JSON object where a program asked for it, else lines for people."""
+    """Print one JSON object if `as_json`, otherwise the lines."""
     if as_json:
         print_json(told)
         return
@@ -54,7 +54,7 @@ def tell(told: Mapping[str, Any], as_json: bool, *lines: str) -> None:
 
 
 def make_table(*headers: str, numbers: Sequence[str] = ()) -> Table:
-    """A table without a frame; the named columns are aligned right."""
+    """A table without a frame; the columns in `numbers` are right-aligned."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for header in headers:
         table.add_column(header, justify="right" if header in numbers else "left", overflow="fold")
@@ -62,7 +62,7 @@ def make_table(*headers: str, numbers: Sequence[str] = ()) -> Table:
 
 
 def make_pairs(pairs: Mapping[str, str]) -> Table:
-    """Names and values, line by line."""
+    """A table of names and values."""
     table = make_table("", "")
     table.show_header = False
     for name, value in pairs.items():
@@ -90,12 +90,12 @@ def bar(share: float) -> str:
 
 @contextmanager
 def writing(path: Path) -> Generator[None]:
-    """Turn what the system refuses to write into a coded error that names the path."""
+    """Raise a coded error with the path if the operating system refuses to write."""
     try:
         yield
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise UnreadableFile(
             f"cannot write to {str(path)!r} ({reason})",
-            "choose a place that exists and that you may write to",
+            "give a path whose folder exists and where you have write permission",
         ) from None

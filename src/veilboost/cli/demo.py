@@ -1,4 +1,4 @@
-"""`veilboost demo`: three parties as processes of their own, on this machine, from certificates to a model."""
+"""`veilboost demo`: three parties as separate processes on this machine, from certificates to a model."""
 
 from __future__ import annotations
 
@@ -26,20 +26,21 @@ INTERRUPTED = 130
 
 def demo(
     protocol: Annotated[
-        str, typer.Option(metavar="NAME", help="How the parties talk (veilboost protocols).")
+        str, typer.Option(metavar="NAME", help="Protocol (veilboost protocols lists them).")
     ] = "lattice",
     folder: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Where to put all files; they stay.", show_default="a temporary folder"),
+        typer.Option(metavar="DIR", help="Folder for all files, which are kept.", show_default="a temporary folder"),
     ] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the files of the temporary folder there.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the files of the temporary folder.")] = False,
 ) -> None:
-    """Watch a bank, a shop and a telecom train together over mutual TLS.
+    """Train a model between a bank, a shop and a telecom over mutual TLS on this machine.
 
-    Makes certificates and settings, starts the shop and the telecom as processes
-    of their own on this machine, and is the bank: asks them, aligns the rows of
-    common customers without showing ids, trains. Then says what it gave and
-    cost, and what each party saw. Leaves nothing running.
+    Writes certificates and settings, starts the shop and the telecom as
+    separate processes, and acts as the bank: it checks their policies, aligns
+    the records of common customers by private set intersection (PSI), and
+    trains. Then it reports the quality and cost of the model and what each
+    party received. All processes are stopped at the end.
 
     Examples:
 
@@ -55,7 +56,7 @@ def demo(
         try:
             _show(place, protocol, stays)
         except KeyboardInterrupt:
-            stderr().print("stopped; nothing is left running")
+            stderr().print("stopped; all processes have ended")
             raise typer.Exit(INTERRUPTED) from None
 
 
@@ -64,7 +65,7 @@ def _place(folder: Path | None, keep: bool) -> Generator[tuple[Path, bool]]:
     if folder is not None:
         with writing(folder):
             if folder.exists() and any(folder.iterdir()):
-                raise WouldOverwrite(f"{folder} is not empty", "choose another folder")
+                raise WouldOverwrite(f"{folder} is not empty", "give an empty or a new --folder")
             folder.mkdir(parents=True, exist_ok=True)
         yield folder, True
         return
@@ -77,7 +78,7 @@ def _place(folder: Path | None, keep: bool) -> Generator[tuple[Path, bool]]:
 
 
 class _Steps:
-    """Says what is done, and how long it took."""
+    """Prints each step and measures its time."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -105,33 +106,35 @@ def _show(folder: Path, protocol: str, stays: bool) -> None:
     from veilboost.party.federation import Federation
 
     step = _Steps(stdout())
-    with step("files", "an authority, three certificates, three tables, three settings"), writing(folder):
+    with step("files", "a certificate authority, three certificates, three tables, three settings"), writing(folder):
         parties = write_parties(folder, protocol)
     others = [name for name in parties if name != ACTIVE]
     with ExitStack() as running:
-        with step("start", f"{' and '.join(others)} as processes, listening with mutual TLS"):
+        with step("start", f"{' and '.join(others)} as separate processes with mutual TLS"):
             addresses = running.enter_context(serving(*(party_file(folder, name) for name in others)))
         for name, address in zip(others, addresses, strict=True):
             step.console.print(f"  {escape(name)} listens on {escape(address)}")
         job = write_job(folder, protocol, dict(zip(others, addresses, strict=True)))
         federation = Federation(job, party_file(folder, ACTIVE))
-        with step("check", f"do the policies of {' and '.join(others)} allow the job?"):
+        with step("check", f"ask {' and '.join(others)} whether their policies allow the job"):
             for name, why in federation.check().items():
                 if why is not None:
-                    raise PeerRefused(f"{name} would not take part ({why})")
+                    raise PeerRefused(f"{name} refuses the job ({why})")
                 step.console.print(f"  {escape(name)} accepts")
-        step.console.print("[bold]train[/]: ids are matched blinded, then the trees grow level by level")
+        step.console.print(
+            "[bold]train[/]: align the records by private set intersection, then grow the trees level by level"
+        )
         done = federation.train(console=stderr())
-        with step("predict", "all three for new customers of the bank, whom nobody trained on"):
+        with step("predict", "new customers of the bank, with all three parties"):
             scores = predict_new(folder, federation)
     seconds = {key: step.seconds[key] for key in ("files", "start", "check")} | done.seconds_by_stage
-    with step("compare", "the bank alone, and all columns in one hand"):
+    with step("compare", "train the baselines: the bank alone, and XGBoost on pooled data"):
         summary = measure(folder, parties, scores)
         with writing(folder):
             save_result(folder, summary)
     _print(step.console, summary, seconds | step.seconds)
     _print_files(step.console, folder, summary if stays else None)
-    step.console.print(f"\nmodel sha256 {summary.model.sha256()}\nnothing is left running", soft_wrap=True)
+    step.console.print(f"\nmodel sha256 {summary.model.sha256()}\nall processes have ended", soft_wrap=True)
 
 
 def _print(console: Console, done: RunSummary, seconds: Mapping[str, float]) -> None:
@@ -148,7 +151,7 @@ def _print(console: Console, done: RunSummary, seconds: Mapping[str, float]) -> 
     indented(console, f"{listed}; {seconds_text(sum(seconds.values()))} in all")
     console.print("\n[bold]Bytes sent[/]")
     indented(console, ", ".join(f"{escape(name)} {bytes_text(size)}" for name, size in done.bytes_sent.items()))
-    console.print("\n[bold]What each party saw[/]")
+    console.print("\n[bold]What each party received[/]")
     print_learned(console, done.learned)
     print_unprotected(console, done, " from the others")
 
@@ -158,13 +161,13 @@ def _print_files(console: Console, folder: Path, done: RunSummary | None) -> Non
 
     console.print("\n[bold]Files[/]")
     if done is None:
-        console.print("  removed; with --keep or --folder DIR they stay")
+        console.print("  removed; --keep or --folder DIR keeps them")
         return
     runs = runs_of(folder, list(done.members))
     for text in (
         f"settings, tables, certificates and logs: {folder}",
-        *(f"what {name} has of the model, and its transcript: {run}" for name, run in runs.items()),
-        f"look closer: veilboost transcript {runs[ACTIVE]}",
-        f"all of it as a page: veilboost report {folder}",
+        *(f"model share and transcript of {name}: {run}" for name, run in runs.items()),
+        f"show the messages: veilboost transcript {runs[ACTIVE]}",
+        f"make an HTML report: veilboost report {folder}",
     ):
         console.print(f"  {escape(text)}", soft_wrap=True)

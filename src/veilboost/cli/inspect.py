@@ -1,4 +1,4 @@
-"""`veilboost inspect` and `veilboost export`: what a saved model holds, and the model as a plain XGBoost file."""
+"""`veilboost inspect` and `veilboost export`: show a saved model, and write it as a plain XGBoost file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MANIFEST = "manifest.json"
 
 
 def inspect(
-    model: Annotated[Path, typer.Argument(help="A folder that --save wrote, or one party's folder in it.")],
+    model: Annotated[Path, typer.Argument(help="A folder that --save wrote, or the folder of one party in it.")],
     kind: Annotated[
         str,
         typer.Option(
@@ -29,11 +29,11 @@ def inspect(
     ] = "gain",
     as_json: AsJson = False,
 ) -> None:
-    """Show what a saved model holds.
+    """Show the content of a saved model.
 
-    With the shares of all parties: a summary, and what each party and column
-    contributes; columns whose owner does not share names are numbered.
-    With one party's share: what that party alone knows of the model.
+    With the shares of all parties: a summary, and the importance of each party
+    and column; columns whose owner does not share their names are numbered.
+    With the share of one party: what that party knows about the model.
 
     Examples:
 
@@ -92,14 +92,14 @@ def _show_model(shares: Mapping[str, ModelShare], kind: str, as_json: bool) -> N
 
 
 def _protected(skeleton: Skeleton) -> dict[str, Any]:
-    """Where the noise of the model's training came from, and whom its protocol therefore protects."""
+    """The source of the noise in training, and the protection status that follows from it."""
     from veilboost.errors import UnknownProtocol
     from veilboost.protocols.registry import protocol_named
 
     found: dict[str, Any] = {"noise": str(skeleton.noise), "warning": skeleton.noise.warning}
     try:
         return found | {"status": protocol_named(skeleton.protocol).statement.given(skeleton.noise).status}
-    except UnknownProtocol:  # of a package that is not installed here
+    except UnknownProtocol:  # from a package that is not installed
         return found | {"status": None}
 
 
@@ -134,14 +134,14 @@ def _show_share(share: ModelShare, as_json: bool) -> None:
         return
     console = stdout()
     console.print(
-        f"[bold]The share of {escape(share.party)}[/], a party to the model: "
-        f"{about['columns']} columns, {about['splits']} splits by them"
+        f"[bold]The model share of {escape(share.party)}[/]: "
+        f"{about['columns']} columns, {about['splits']} splits on them"
     )
     if skeleton is None:
-        console.print("The active party keeps the shape of the trees and the weights of the leaves.")
+        console.print("The active party holds the structure of the trees and the leaf weights.")
     else:
         console.print(
-            f"It is the active party and keeps the shape of {about['trees']} trees with "
+            f"It is the active party and holds the structure of {about['trees']} trees with "
             f"{escape(', '.join(skeleton.parties))}."
         )
         _print_protected(console, skeleton)
@@ -156,8 +156,8 @@ def export(
     model: Annotated[
         Path,
         typer.Argument(
-            help="A folder that --save wrote, with the shares of all parties, or the run of a job over rows in "
-            "different hands, whose model is whole."
+            help="A folder that --save wrote, with the model shares of all parties, or the run folder of a horizontal "
+            "job, which holds the full model."
         ),
     ],
     to: Annotated[Path, typer.Option(metavar="FILE", help="The XGBoost JSON file to write.")],
@@ -165,8 +165,8 @@ def export(
 ) -> None:
     """Write a model as a plain XGBoost file.
 
-    The file holds the columns, cuts and categories of all parties: export only
-    where all owners consent. XGBoost itself need not be installed.
+    The file contains the columns, cuts and categories of all parties: export it
+    only if all owners consent. XGBoost does not have to be installed.
 
     Examples:
 

@@ -1,4 +1,4 @@
-"""`veilboost protocols` and `veilboost datasets`: what there is to choose from, and how each stands."""
+"""`veilboost protocols` and `veilboost datasets`: list the protocols with their status, and the built-in data sets."""
 
 from __future__ import annotations
 
@@ -22,20 +22,23 @@ if TYPE_CHECKING:
 def protocols(
     model: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Only the protocol of this saved model or run, as far as it protects it."),
+        typer.Option(
+            metavar="DIR", help="Show only the protocol of this saved model or run, and its status for this model."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the protocols and whom they protect.
+    """List the protocols and what each of them protects.
 
-    For the active party's labels and features and the passive parties'
-    features, or, where rows are in different hands, for the participants':
-    [green]sound[/] is proved under named assumptions, [yellow]heuristic[/] has no known attack
-    at the stated sizes, [bold red]broken[/] falls to an attack in the test suite,
-    [bold red]open[/] claims no protection. Exact ones give the very model of plain.
-    The decisive attack is the one that a status rests on: a test runs it.
-    Noise, masks and keys always come from the operating system's generator. A model
-    that was made otherwise is not protected by them, and --model shows it.
+    The status is given for the labels and features of the active party, the
+    features of the passive parties, and the data of the participants of
+    horizontal protocols: [green]sound[/]: proved under stated assumptions; [yellow]heuristic[/]: no
+    known attack at the stated sizes; [bold red]broken[/]: an attack in the test suite
+    succeeds; [bold red]unprotected[/]: no protection is claimed. An exact protocol gives the
+    same model as plain, bit for bit. The decisive attack is the evidence for a
+    status; a test runs it. Noise, masks and keys always come from the operating
+    system's random generator. A model whose noise came from another source is
+    not protected by it, and --model reports this.
 
     Examples:
 
@@ -51,7 +54,10 @@ def protocols(
     else:
         skeleton = _skeleton(model)
         if skeleton.protocol not in specs:
-            raise UnknownProtocol(f"{model} is a model of {skeleton.protocol!r}, which is not installed")
+            raise UnknownProtocol(
+                f"{model} was trained with the protocol {skeleton.protocol!r}, which is not installed",
+                "install the package that provides it",
+            )
         found = [_describe(specs[skeleton.protocol], skeleton.noise)]
     if as_json:
         print_json({"protocols": found})
@@ -71,7 +77,7 @@ def protocols(
     console = stdout()
     console.print(table)
     console.print(
-        "\ncost: seconds of a tree over those of plain; 5000 rows, twenty columns, two parties or five participants\n",
+        "\ncost: time per tree relative to plain; 5000 rows, twenty columns, two parties or five participants\n",
         soft_wrap=True,
     )
     for entry in found:
@@ -88,7 +94,10 @@ def _skeleton(folder: Path) -> Skeleton:
     for share in shares:
         if share.skeleton is not None:
             return share.skeleton
-    raise MissingShare(f"{folder} holds no share of an active party, which alone says how it was trained")
+    raise MissingShare(
+        f"{folder} has no model share of the active party, which records the protocol",
+        "give the folder of the active party, or one with the shares of all parties",
+    )
 
 
 def _describe(spec: ProtocolSpec, noise: Noise) -> dict[str, Any]:
@@ -110,7 +119,7 @@ def _describe(spec: ProtocolSpec, noise: Noise) -> dict[str, Any]:
 
 
 def directions_of(protocol: str, statement: Statement) -> list[dict[str, str | None]]:
-    """For each victim and what it is about: the worst status, and the attack that this rests on, if one does."""
+    """For each victim and subject: the worst status, and the attack that is the evidence for it, if there is one."""
     from veilboost.audit.attacks import name_of
     from veilboost.protocols.registry import protocol_named
 
@@ -127,14 +136,15 @@ def directions_of(protocol: str, statement: Statement) -> list[dict[str, str | N
 
 
 def datasets(
-    name: Annotated[str | None, typer.Argument(help="The data set to write; leave it out to list all.")] = None,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder to write parquet files to.")] = None,
+    name: Annotated[str | None, typer.Argument(help="The data set to write. Without a name, all are listed.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the parquet files.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """List the built-in data sets, or write one as parquet.
 
-    The demo data set is three tables of one town: a bank, a shop and a telecom that
-    share about half of their customers. The rest is what scikit-learn ships.
+    The demo data set has three tables of one town: a bank, a shop and a telecom
+    that share about half of their customers. The other data sets come from
+    scikit-learn.
 
     Examples:
 
@@ -144,11 +154,11 @@ def datasets(
     """
     if name is None:
         if out is not None:
-            raise InvalidParameter("--out is given without a data set", "name one: veilboost datasets NAME --out DIR")
+            raise InvalidParameter("--out is given without a data set", "run veilboost datasets NAME --out DIR")
         _list(as_json)
         return
     if out is None:
-        raise InvalidParameter(f"there is no folder to write {name} to", "give --out DIR")
+        raise InvalidParameter(f"no folder is given for {name}", "add --out DIR")
     files = _write(name, out)
     told = {"name": name, "files": {key: str(path) for key, path in files.items()}}
     tell(told, as_json, *(f"wrote {escape(str(path))}" for path in files.values()))

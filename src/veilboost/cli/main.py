@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Any, NoReturn, cast
 
 import typer
 
+from veilboost.cli.certs import certs
 from veilboost.cli.demo import demo
+from veilboost.cli.init import init
 from veilboost.cli.inspect import export, inspect
 from veilboost.cli.lists import datasets, protocols
 from veilboost.cli.party import jobs, party
@@ -16,9 +18,9 @@ from veilboost.cli.plan import plan
 from veilboost.cli.predict import predict, serve, user
 from veilboost.cli.privacy import ledger, privacy
 from veilboost.cli.runs import audit, report, transcript
-from veilboost.cli.setup import certs, init
 from veilboost.cli.simulate import simulate
 from veilboost.cli.train import check, prepare, train
+from veilboost.cli.usage import UsageError, coded
 from veilboost.errors import InvalidParameter, VeilBoostError
 
 REFUSED = 2
@@ -27,7 +29,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
-    # A traceback with local variables could show people's data.
+    # Local variables in a traceback could hold data.
     pretty_exceptions_show_locals=False,
 )
 
@@ -47,11 +49,11 @@ def veilboost(
 ) -> None:
     """Gradient-boosted trees across organisations that may not pool their data.
 
-    See what a federation of a bank, a shop and a telecom would give:
+    Simulate a federation of a bank, a shop and a telecom in one process:
 
         [bold]veilboost simulate --demo-data[/]
 
-    See the same three as processes of their own, over mutual TLS:
+    Run the same three parties as separate processes over mutual TLS:
 
         [bold]veilboost demo[/]
     """
@@ -90,19 +92,33 @@ for _name, _group in (
 @app.command(hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def elxgb() -> None:
     """Renamed to `veilboost prepare`."""
-    raise InvalidParameter("veilboost elxgb prepare was renamed", "run veilboost prepare JOB --config FILE")
+    raise InvalidParameter(
+        "`veilboost elxgb prepare` was renamed to `veilboost prepare`", "run veilboost prepare JOB --config FILE"
+    )
 
 
 @app.command(hidden=True, add_help_option=False, context_settings={"ignore_unknown_options": True})
 def reproduce(_: Annotated[list[str] | None, typer.Argument()] = None) -> None:
-    """Where the papers' tables and figures went."""
-    raise InvalidParameter("`veilboost reproduce` moved out of the package", "run `python -m papers` from a checkout")
+    """Moved to `python -m papers`."""
+    raise InvalidParameter("`veilboost reproduce` was moved to `python -m papers`", "run it in a checkout")
 
 
 def run() -> None:
-    """The entry point: what a person did wrong is one coded line on stderr and exit code 2, never a traceback."""
+    """The entry point. A user error prints one coded line on stderr and exits with 2; it never prints a traceback."""
     try:
-        app()
+        sys.exit(app(standalone_mode=False, prog_name="veilboost"))
     except VeilBoostError as error:
-        sys.stderr.write(" ".join(str(error).split()) + "\n")
-        sys.exit(REFUSED)
+        _refuse(error)
+    except UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # a command group without a command shows its help
+            cast(Any, error).show()
+            sys.exit(REFUSED)
+        _refuse(coded(error))
+    except typer.Abort:
+        sys.stderr.write("aborted\n")
+        sys.exit(1)
+
+
+def _refuse(error: VeilBoostError) -> NoReturn:
+    sys.stderr.write(" ".join(str(error).split()) + "\n")
+    sys.exit(REFUSED)

@@ -1,4 +1,4 @@
-"""Options for every training parameter, made from `config.py`: nothing about a parameter is repeated here."""
+"""Command-line options for all training parameters, derived from `config.py`."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def option_flag(item: dataclasses.Field[Any]) -> str:
 def training_options(command: Callable[..., None]) -> Callable[..., None]:
     """Replace a command's parameter `config: TrainingConfig` by one option per field.
 
-    Typer reads the signature, so the signature is what is made; the values come back as a `TrainingConfig`,
-    which checks ranges and refuses with its own coded errors.
+    Typer reads the signature, so this builds a new one. The wrapper converts the values to a `TrainingConfig`, which
+    validates them and raises coded errors; the hint of an error then names the option.
     """
     original = inspect.signature(command, eval_str=True)
     own = [parameter for parameter in original.parameters.values() if parameter.name != "config"]
@@ -43,7 +43,10 @@ def training_options(command: Callable[..., None]) -> Callable[..., None]:
     def wrapper(**values: Any) -> None:
         given: dict[str, Any] = {name: values.pop(name) for name in names}
         given["options"] = named_values(given["options"])
-        config = TrainingConfig(**given)
+        try:
+            config = TrainingConfig(**given)
+        except InvalidParameter as error:
+            raise InvalidParameter(error.what, _with_flag(error.remedy)) from None
         command(**values, config=config)
 
     signature = original.replace(parameters=[*own, *made])
@@ -52,11 +55,19 @@ def training_options(command: Callable[..., None]) -> Callable[..., None]:
     return wrapper
 
 
+def _with_flag(hint: str) -> str:
+    """`set max_depth to ...` as `set --max-depth to ...`."""
+    for item in dataclasses.fields(TrainingConfig):
+        if hint.startswith(f"set {item.name} to "):
+            return hint.replace(item.name, option_flag(item), 1)
+    return hint
+
+
 def _parameter(item: dataclasses.Field[Any], kind: Any) -> inspect.Parameter:
     info, flag, default = info_of(item), option_flag(item), item.default
     text, metavar, shown = _help(info, kind), "NAME" if info.choices else None, "unset" if default is None else True
     if item.name == "options":
-        text = f"{info.help[0].upper()}{info.help[1:]}; repeatable (docs/reference/parameters.md lists them)."
+        text = f"{info.help[0].upper()}{info.help[1:]} (docs/reference/parameters.md lists them). Repeatable."
         kind, metavar, default, shown = list[str] | None, "NAME=VALUE", None, True
     name = f"{flag}/--no-{flag.removeprefix('--')}" if default is True else flag
     names = (name, info.alias) if info.alias else (name,)
@@ -67,12 +78,15 @@ def _parameter(item: dataclasses.Field[Any], kind: Any) -> inspect.Parameter:
 
 
 def named_values(given: Sequence[str] | None) -> dict[str, OptionValue]:
-    """`NAME=VALUE` texts as values: true and false, numbers, and all else as text."""
+    """Parse `NAME=VALUE`: true, false and numbers become values, everything else stays text."""
     values: dict[str, OptionValue] = {}
     for text in given or ():
         name, equals, value = text.partition("=")
         if not equals or not name or name in values:
-            raise InvalidParameter(f"--option {text} is not NAME=VALUE, or given twice")
+            raise InvalidParameter(
+                f"--option {text} is not NAME=VALUE, or its name is given twice",
+                "write --option NAME=VALUE once per name",
+            )
         try:
             parsed: Any = json.loads(value)
         except ValueError:
@@ -81,15 +95,26 @@ def named_values(given: Sequence[str] | None) -> dict[str, OptionValue]:
     return values
 
 
+def whole_rows(rows: float) -> int:
+    """The value of `--rows`, which may be written as 1e7."""
+    if not math.isfinite(rows) or rows < 1:
+        raise InvalidParameter(
+            f"--rows {rows:g} is not a number of rows", "set --rows to 1 or more, as in 24000 or 1e7"
+        )
+    return int(rows)
+
+
 def with_budget(
     config: TrainingConfig, spec: ProtocolSpec, eps: float | None, eps_features: float | None
 ) -> TrainingConfig:
-    """The configuration with --eps and --eps-features as the protocol calls them."""
+    """The configuration with --eps and --eps-features as options of the protocol."""
     for flag, value, names in (("--eps", eps, ("eps", "epsilon")), ("--eps-features", eps_features, ("eps_features",))):
         if value is None:
             continue
         if not value > 0:
-            raise InvalidParameter(f"{flag} {value:g} is not above 0", "give a number, or inf for no noise")
+            raise InvalidParameter(
+                f"{flag} {value:g} is not above 0", f"set {flag} to a number above 0, or to inf for no noise"
+            )
         config = with_option(config, spec, flag, names, 0.0 if value == math.inf else value)
     return config
 
@@ -97,12 +122,12 @@ def with_budget(
 def with_option(
     config: TrainingConfig, spec: ProtocolSpec, flag: str, names: Sequence[str], value: OptionValue
 ) -> TrainingConfig:
-    """The configuration with the protocol's option of one of these names, which a flag of its own sets."""
+    """The configuration with the first of these options that the protocol has, set by a command-line flag."""
     name = next((name for name in names if name in spec.options.names()), None)
-    if name is None or name in config.options:
-        raise UnsupportedCombination(
-            f"{spec.name} has no {flag}, or it is given twice", "say it once, to a protocol that has it"
-        )
+    if name is None:
+        raise UnsupportedCombination(f"the protocol {spec.name} has no option for {flag}", f"remove {flag}")
+    if name in config.options:
+        raise UnsupportedCombination(f"{flag} and --option {name}=... are both given", "remove one of the two")
     return dataclasses.replace(config, options={**config.options, name: value})
 
 

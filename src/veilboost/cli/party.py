@@ -1,4 +1,4 @@
-"""`veilboost party` and `veilboost jobs`: this organisation's daemon, and its runs."""
+"""`veilboost party` and `veilboost jobs`: the daemon of a party, and its runs."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ party, jobs = command_group(), command_group()
 
 STOPPED_BY = (signal.SIGINT, signal.SIGTERM)
 ENDED = ("finished", "failed", "cancelled")
-INTERRUPTED = "interrupted"  # what a run is whose process was killed: nobody could write it down
+INTERRUPTED = "interrupted"  # the state of a run whose process was killed
 
-Config = Annotated[Path, typer.Option("--config", metavar="FILE", help="The party's settings.")]
-Name = Annotated[str, typer.Argument(help="The job's name.")]
+Config = Annotated[Path, typer.Option("--config", metavar="FILE", help="The settings of the party.")]
+Name = Annotated[str, typer.Argument(help="Name of the job.")]
 
 
 @party.callback()
 def about() -> None:
-    """Take part in jobs that others start.
+    """Run the daemon of a party, which takes part in jobs of other parties.
 
     Example:
 
@@ -44,22 +44,24 @@ def about() -> None:
 
 @party.command()
 def serve(
-    config: Annotated[Path, typer.Option(metavar="FILE", help="This party's settings (veilboost init).")],
+    config: Annotated[Path, typer.Option(metavar="FILE", help="The settings of this party (veilboost init party).")],
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object, on one line, when this party listens.")
+        bool, typer.Option("--json", help="Print one JSON object on one line when the daemon is ready.")
     ] = False,
 ) -> None:
-    """Answer the jobs of other parties until stopped.
+    """Serve the jobs of other parties until stopped.
 
-    Listens with mutual TLS, and dials the peers that the settings say to dial.
-    The table stays here: it is read when a job that the policy allows begins.
-    Stop it with Ctrl-C or SIGTERM; a job that runs can then be resumed.
-    Its log goes to standard error: jobs that begin and end, and every refusal
-    with the whole reason, of which the peer is told the code.
+    Listens with mutual TLS, and connects to the peers that have connect = "out"
+    in the settings. The table stays on this machine: it is read when a job
+    starts that the policy allows. Stop the daemon with Ctrl-C or SIGTERM; a
+    running job can be resumed. The log on stderr lists jobs that start and end,
+    and every refusal with its full reason, of which the peer receives the code
+    and a public text only.
 
-    It also answers users of an encrypted model (veilboost user publish): as the
-    one who has the model, as authority, as computing service, or once, before
-    it may go offline, as an owner of splits whose policy says serve_users.
+    The daemon also serves users of an encrypted model (veilboost user publish):
+    as the owner of the model, as authority, as csp, or as an owner of splits
+    whose policy has serve_users. An owner of splits is needed only once and may
+    go offline then.
 
     Examples:
 
@@ -70,7 +72,7 @@ def serve(
     from veilboost.party.daemon import Daemon
     from veilboost.party.settings import load_party
 
-    # Blocked before there are threads, so that all of them leave the two signals to `sigwait` below.
+    # Blocked before any thread starts, so that `sigwait` below receives the two signals.
     signal.pthread_sigmask(signal.SIG_BLOCK, STOPPED_BY)
     settings = load_party(config)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -85,7 +87,7 @@ def serve(
 
 
 def _tell(daemon: Daemon, settings: PartySettings, as_json: bool) -> None:
-    """That it listens, and what it would do for whom."""
+    """Print the address, the certificate and what the policy allows."""
     identity, policy = daemon.identity, settings.policy
     address = f"{settings.listen.rpartition(':')[0]}:{daemon.port}"
     dialled = {
@@ -123,13 +125,13 @@ def _tell(daemon: Daemon, settings: PartySettings, as_json: bool) -> None:
 
     say(f"[bold]{escape(settings.name)}[/] listens on {escape(address)}, certificate {identity.fingerprint}")
     for name, where in dialled.items():
-        say(f"dials {escape(name)} at {escape(where)}")
+        say(f"connects to {escape(name)} at {escape(where)}")
     say(_allowed(settings))
     if policy.serve_users:
-        say(escape(f"its splits may serve users, encrypted, at {', '.join(policy.serve_users)}"))
+        say(escape(f"the policy lets {', '.join(policy.serve_users)} serve users with its encrypted splits"))
     if settings.data is None:
-        say("it has no table: it may be the authority or the computing service of others")
-    say("stop it with Ctrl-C")
+        say("no table: this party can be a server, an authority, a csp or a comparer")
+    say("stop with Ctrl-C")
     sys.stdout.flush()
 
 
@@ -137,11 +139,11 @@ def _allowed(settings: PartySettings) -> str:
     policy = settings.policy
     if not policy.peers or not policy.protocols:
         missing = "peers" if not policy.peers else "protocols"
-        return f"[yellow]its policy refuses every job[/]: it names no {missing}"
+        return f"[yellow]the policy refuses every job[/]: add {missing} under {escape('[policy]')}"
     exposed = [name for name in policy.protocols if name in policy.allow_unprotected]
-    though = f", although {', '.join(exposed)} may not protect its data" if exposed else ""
+    though = f" (unprotected data accepted for {', '.join(exposed)})" if exposed else ""
     return escape(
-        f"its policy allows {', '.join(policy.protocols)}{though}, with {', '.join(policy.peers)}; "
+        f"the policy allows {', '.join(policy.protocols)}{though} with {', '.join(policy.peers)}; "
         f"at least {policy.min_rows} rows, at most {policy.max_trees} rounds of depth {policy.max_depth}"
     )
 
@@ -160,7 +162,7 @@ def about_jobs() -> None:
 
 @jobs.command("list")
 def list_(config: Config, as_json: AsJson = False) -> None:
-    """List a party's runs, the newest first.
+    """List the runs of a party, newest first.
 
     Example:
 
@@ -187,7 +189,7 @@ def list_(config: Config, as_json: AsJson = False) -> None:
 
 @jobs.command()
 def show(name: Name, config: Config, as_json: AsJson = False) -> None:
-    """Show one run: its state, how far it is, why it stopped, where its files are.
+    """Show the state, progress, error and files of one run.
 
     Example:
 
@@ -201,14 +203,16 @@ def show(name: Name, config: Config, as_json: AsJson = False) -> None:
     shown = {key: str(value) for key, value in about.items() if value is not None}
     console.print(make_pairs(shown | {"files": ", ".join(about["files"])}))
     if about["role"] == "active" and about["state"] in {"failed", "cancelled", INTERRUPTED} and about["rounds"]:
-        console.print("\nit can go on: veilboost train JOB --config FILE --resume")
+        console.print("\nto continue: veilboost train JOB --config FILE --resume")
 
 
 @jobs.command()
 def cancel(name: Name, config: Config, as_json: AsJson = False) -> None:
-    """Stop a job after the round that it is in. It can be resumed.
+    """Stop a job after its current round. It can be resumed.
 
-    Run it at the active party, while the job runs there.
+    Run this at the active party. If the process of the job was killed, the job
+    is only marked as cancelled: the other parties release their tables after
+    their own wait_seconds (\\[limits] in their settings).
 
     Example:
 
@@ -217,15 +221,22 @@ def cancel(name: Name, config: Config, as_json: AsJson = False) -> None:
     run = _open(name, config)
     about = _about(run)
     if about["role"] != "active":
-        raise InvalidParameter(f"{name} is driven by {about['active']}", "cancel it there")
+        raise InvalidParameter(
+            f"{about['active']} drives the job {name}", f"run veilboost jobs cancel {name} at {about['active']}"
+        )
     if about["state"] in ENDED:
-        raise InvalidParameter(f"{name} is {about['state']} already", "there is nothing to cancel")
+        raise InvalidParameter(f"the job {name} is already {about['state']}", "nothing has to be cancelled")
     if about["state"] == INTERRUPTED:
         run.note(state="cancelled")
     else:
         run.cancel()
     ends = "now" if about["state"] == INTERRUPTED else "after this round"
-    text = f"{escape(name)} ends {ends}; go on later with veilboost train --resume"
+    done = (
+        "was not running and is marked as cancelled; the other parties release their tables after their wait_seconds"
+        if about["state"] == INTERRUPTED
+        else "ends after this round, and the other parties release their tables then"
+    )
+    text = f"{escape(name)} {done}; to continue, run veilboost train JOB --config FILE --resume here"
     tell({"job": name, "cancelled": ends}, as_json, text)
 
 
@@ -235,7 +246,7 @@ def _open(name: str, config: Path) -> RunFolder:
     from veilboost.party.settings import load_party
 
     if not FORMS["party"].fits(name):
-        raise InvalidParameter(f"{name!r} is no name of a job", f"it is {FORMS['party'].text}")
+        raise InvalidParameter(f"{name!r} is not the name of a job", f"use {FORMS['party'].text}")
     return RunFolder.open(load_party(config).runs, name)
 
 

@@ -1,8 +1,7 @@
-"""`veilboost plan`: what a job would take, before anybody starts it."""
+"""`veilboost plan`: predict time, traffic and memory of a job before it starts."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +19,7 @@ from veilboost.cli.console import (
     tell,
     writing,
 )
+from veilboost.cli.options import whole_rows
 from veilboost.errors import InvalidParameter, UnsupportedCombination
 
 if TYPE_CHECKING:
@@ -29,38 +29,41 @@ if TYPE_CHECKING:
 
 def plan(
     rows: Annotated[
-        float | None, typer.Option(help="Rows that all parties have in common, or in all. As in 1e8.")
+        float | None,
+        typer.Option(help="Number of rows that all parties have in common; horizontal: of all participants. E.g. 1e8."),
     ] = None,
     features: Annotated[
         str | None,
         typer.Option(
-            metavar="N,N,...", help="Columns of each party, the active one first; one number is dealt out evenly."
+            metavar="N,N,...",
+            help="Number of columns of each party, the active party first. A single number is divided evenly.",
         ),
     ] = None,
-    parties: Annotated[
-        int | None, typer.Option(help="How many parties; participants, where rows are in different hands.")
-    ] = None,
-    trees: Annotated[int, typer.Option(help="Rounds of boosting.")] = 100,
-    depth: Annotated[int, typer.Option(help="Levels of a tree.")] = 6,
-    bins: Annotated[int, typer.Option(help="Bins of a column.")] = 64,
+    parties: Annotated[int | None, typer.Option(help="Number of parties; horizontal: of participants.")] = None,
+    trees: Annotated[int, typer.Option(help="Number of boosting rounds.")] = 100,
+    depth: Annotated[int, typer.Option(help="Maximum depth of a tree.")] = 6,
+    bins: Annotated[int, typer.Option(help="Number of bins per column.")] = 64,
     protocol: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Only this one. Repeatable.", show_default="all that fit the parties"),
+        typer.Option(
+            metavar="NAME", help="Plan only this protocol. Repeatable.", show_default="all that fit the parties"
+        ),
     ] = None,
     network: Annotated[
-        str | None, typer.Option(metavar="LINE", help="The line between the parties, as 1gbit,20ms.")
+        str | None, typer.Option(metavar="LINE", help="Bandwidth and latency between the parties, e.g. 1gbit,20ms.")
     ] = None,
     calibrate: Annotated[
-        bool, typer.Option("--calibrate", help="Measure this machine again, some seconds for each protocol.")
+        bool,
+        typer.Option("--calibrate", help="Repeat the measurements on this machine, some seconds for each protocol."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Predict time, bytes and memory of a job from small runs on this machine.
 
-    Work is counted in units (values that are summed, rows that are encrypted,
-    numbers that cross), and small runs tell what a unit costs here: each party
-    is taken to have a machine like this one and one thread. What was measured
-    is kept in the user's cache folder, for this release and machine.
+    Work is counted in units (values summed, rows encrypted, numbers sent), and
+    small runs measure the cost of a unit on this machine. The prediction
+    assumes that each party has a machine like this one and uses one thread.
+    Measurements are stored in your cache folder, for this release and machine.
 
     Examples:
 
@@ -78,26 +81,27 @@ def plan(
     every = all_protocols()
     unknown = [name for name in protocol or () if name not in every]
     if unknown:
-        raise InvalidParameter(f"there is no protocol {unknown[0]}", f"choose one of {', '.join(every)}")
+        raise InvalidParameter(f"there is no protocol {unknown[0]!r}", f"set --protocol to one of {', '.join(every)}")
     if rows is None or features is None:
         if not calibrate:
-            raise UnsupportedCombination("there is no job to plan", "give --rows and --features, or --calibrate")
+            raise UnsupportedCombination(
+                "--rows or --features is missing", "add --rows and --features, or --calibrate to measure only"
+            )
         known = _calibrated(protocol or list(every), again=True)
         tell({"calibrated": list(known)}, as_json, f"measured: {', '.join(known)}")
         return
-    if not math.isfinite(rows):
-        raise InvalidParameter(f"--rows {rows} is no number of rows")
+    count_of_rows = whole_rows(rows)
     columns, count = _columns(features, parties)
     jobs: dict[str, PlannedJob] = {}
-    # Columns party by party mean that they are in different hands; one number may mean either.
+    # Columns given for each party mean a vertical job; a single number can mean either setting.
     for name in protocol or (protocols_of("vertical") if len(features.split(",")) > 1 else every):
-        jobs[name] = _job(name, int(rows), columns, count, trees, depth, bins)
+        jobs[name] = _job(name, count_of_rows, columns, count, trees, depth, bins)
     known = _calibrated(list(jobs), again=calibrate)
     found = [predict(name, job, known[name], line) for name, job in jobs.items()]
     if as_json:
         print_json(
             {
-                "rows": int(rows),
+                "rows": count_of_rows,
                 "features": list(columns),
                 "parties": count,
                 "trees": trees,
@@ -115,16 +119,16 @@ def _columns(features: str, parties: int | None) -> tuple[tuple[int, ...], int]:
     try:
         given = [int(float(word)) for word in features.split(",")]
     except (ValueError, OverflowError):
-        raise InvalidParameter(f"--features {features} are no numbers", "write them as 40,60") from None
+        raise InvalidParameter(f"--features {features} is not a list of numbers", "write --features 40,60") from None
     if len(given) > 1:
         if parties is not None and parties != len(given):
             raise UnsupportedCombination(
-                f"--features names {len(given)} parties and --parties {parties}", "leave --parties out"
+                f"--features is for {len(given)} parties and --parties is {parties}", "remove --parties"
             )
         return tuple(given), len(given)
     count = 2 if parties is None else parties
     if count < 1:
-        raise InvalidParameter(f"--parties {count} is less than 1")
+        raise InvalidParameter(f"--parties {count} is less than 1", "set --parties to 1 or more")
     even, rest = divmod(given[0], count)
     return tuple(even + (at < rest) for at in range(count)), count
 
@@ -142,7 +146,7 @@ def _job(
 
 
 def _calibrated(protocols: Sequence[str], again: bool) -> dict[str, Calibration]:
-    """What is known of these protocols here; what is not is measured now, and kept."""
+    """The stored measurements of these protocols; missing ones are measured and stored."""
     from rich.progress import BarColumn, Progress, TextColumn
 
     from veilboost.plan.calibrate import cache_file, calibrate, load_calibrations, save_calibrations
@@ -150,7 +154,7 @@ def _calibrated(protocols: Sequence[str], again: bool) -> dict[str, Calibration]
     file = cache_file()
     known = load_calibrations(file)
     wanted = [name for name in protocols if again or name not in known]
-    fresh = {} if again else dict(known)  # of which others may be put together
+    fresh = {} if again else dict(known)  # measurements of other protocols that may be combined
     console = stderr()
     columns = (TextColumn("{task.description}"), BarColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
@@ -181,9 +185,9 @@ def _print(found: Sequence[Prediction], network: str | None) -> None:
             bytes_text(max(each.memory_here, each.memory_others)),
         )
     console.print(table)
-    line = "without the time on the network" if network is None else f"over {escape(network)}"
+    line = "without network time" if network is None else f"over {escape(network)}"
     console.print(
-        f"\nOne thread at each party on a machine like this one, {line}. The driver is the party with the labels, or "
-        "the server. Memory is of the party that needs most.",
+        f"\nOne thread at each party on a machine like this one, {line}. The driver is the active party or the server. "
+        "Memory is that of the party that needs most.",
         soft_wrap=True,
     )

@@ -1,4 +1,4 @@
-"""`veilboost predict`, `serve` and `user`: scores of new rows, with live parties, over HTTP, or from encrypted rows."""
+"""`veilboost predict`, `serve` and `user`: predict with the other parties, over HTTP, or on encrypted rows."""
 
 from __future__ import annotations
 
@@ -16,31 +16,34 @@ from veilboost.errors import InvalidParameter, MissingExtra, UnreadableFile, Uns
 
 user = command_group()
 
-HEALTH_AGE, HEALTH_SECONDS = 10.0, 2.0  # how old an answer of /healthz may be, and how long it may take
-CALL_SECONDS = 3.0  # how long a prediction waits for a party that is away
+HEALTH_AGE, HEALTH_SECONDS = 10.0, 2.0  # maximum age and timeout of a health check
+CALL_SECONDS = 3.0  # how long a prediction waits for a disconnected party
 Model = Annotated[Path, typer.Option("--model", metavar="RUN", help="The run folder of a finished job.")]
-Config = Annotated[Path, typer.Option("--config", metavar="FILE", help="This party's settings.")]
+Config = Annotated[Path, typer.Option("--config", metavar="FILE", help="The settings of this party.")]
 Own = Annotated[Path, typer.Option("--config", metavar="FILE", help="Your own settings: name, certificates, peers.")]
 Run = Annotated[str, typer.Option("--run", metavar="NAME", help="The run whose model is served.")]
-Authority = Annotated[str, typer.Option("--authority", metavar="PARTY", help="Who numbers the attributes.")]
+Authority = Annotated[
+    str, typer.Option("--authority", metavar="PARTY", help="The authority, which numbers the attributes.")
+]
 
 
 def predict(
     model: Model,
     config: Config,
     data: Annotated[Path, typer.Option(metavar="FILE", help="New rows: parquet, csv or arrow.")],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The scores to write: .parquet or .csv.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Output file for the scores: .parquet or .csv.")],
     as_json: AsJson = False,
 ) -> None:
     """Predict new rows together with the other parties.
 
-    Run by the active party of a finished job. Its rows come from --data: the id
-    column and the columns as in training; the label may be absent. The other
-    parties look up the same people in their own tables, so their daemons must
-    run and know everyone. They learn which of their rows are asked for.
+    Run this at the active party of a finished job. --data has the id column and
+    the feature columns of training; the label is optional. The other parties
+    look up the same records in their own tables, so their daemons must run and
+    their tables must contain all these records. They learn which of their rows
+    are requested.
 
-    A job over rows in different hands leaves the whole model at its server and
-    at every participant: each predicts its own rows by itself, and asks nobody.
+    After a horizontal job the server and every participant have the full model:
+    each predicts its own rows locally, without the other parties.
 
     Examples:
 
@@ -50,7 +53,7 @@ def predict(
     from veilboost.party.predicting import names_of, open_predictor
     from veilboost.party.settings import load_party
 
-    # All that this machine can check comes first: what parties are asked counts against their day's limit.
+    # Validate locally first: requests to other parties count against their daily limit.
     check_ending(out)
     _check_place(data, out)
     opened = open_predictor(load_party(config), model)
@@ -86,16 +89,18 @@ def predict(
 
 def _check_place(data: Path, out: Path) -> None:
     if not out.parent.is_dir():
-        raise UnreadableFile(f"there is no folder {str(out.parent)!r} to write to", "make it first")
+        raise UnreadableFile(
+            f"the folder {str(out.parent)!r} of --out does not exist", "create it, or give another --out"
+        )
     if out.is_dir():
-        raise UnreadableFile(f"{str(out)!r} is a folder", "name a file")
+        raise UnreadableFile(f"--out {str(out)!r} is a folder", "give a file: .parquet or .csv")
     if out.exists() and data.exists() and out.samefile(data):
-        raise InvalidParameter("--out would overwrite --data", "write the scores to another file")
+        raise InvalidParameter("--out would overwrite --data", "give another file as --out")
 
 
 @contextmanager
 def _stage(text: str) -> Generator[None]:
-    """What goes on, on stderr: a spinner where a person watches, a line elsewhere."""
+    """Report the current step on stderr: as a spinner on a terminal, otherwise as a line."""
     console = stderr()
     if console.is_terminal:
         with console.status(escape(text)):
@@ -109,31 +114,32 @@ def serve(
     model: Model,
     config: Config,
     listen: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 is any free one.")
+        str, typer.Option(metavar="HOST:PORT", help="Address to listen on; port 0: any free port.")
     ] = "127.0.0.1:8080",
     token_file: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Let in only requests that bear the token in this file (mode 0600).",
-            show_default="let in all",
+            help="Accept only requests with the bearer token in this file (mode 0600).",
+            show_default="accept all requests",
         ),
     ] = None,
-    max_rows: Annotated[int, typer.Option(help="Most rows of a request.")] = 1000,
-    max_body_mb: Annotated[int, typer.Option(help="Largest request, in megabytes.")] = 8,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Do not write a line per request.")] = False,
+    max_rows: Annotated[int, typer.Option(help="Maximum number of rows of a request.")] = 1000,
+    max_body_mb: Annotated[int, typer.Option(help="Maximum size of a request, in megabytes.")] = 8,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Do not log requests.")] = False,
 ) -> None:
-    """Serve predictions over HTTP with JSON.
+    """Serve predictions as JSON over HTTP.
 
-    Run by the active party of a finished job, while the daemons of the other
-    parties run. Requests that come at the same time share one joint prediction.
+    Run this at the active party of a finished job, while the daemons of the
+    other parties run. Concurrent requests are combined into one joint
+    prediction.
 
-    Listens on this machine only unless told otherwise, and speaks plain HTTP:
-    TLS and the authentication of users are the job of whoever puts it on a
-    network (a reverse proxy). --token-file is for programs on a network you trust.
+    By default it listens on this machine only. It serves plain HTTP without
+    TLS: use a reverse proxy for TLS and user authentication before you expose
+    it to a network. --token-file is for programs on a network that you trust.
 
     POST /v1/predict, GET /v1/model, /healthz, /metrics, /openapi.json; / lists
-    them. Neither rows nor ids are ever logged. Needs: pip install 'veilboost[serve]'.
+    them. Rows and ids are never logged. Needs: pip install 'veilboost\\[serve]'.
 
     Examples:
 
@@ -143,14 +149,14 @@ def serve(
     """
     for option, value in (("--max-rows", max_rows), ("--max-body-mb", max_body_mb)):
         if value < 1:
-            raise InvalidParameter(f"{option} {value} is less than 1")
+            raise InvalidParameter(f"{option} {value} is less than 1", f"set {option} to 1 or more")
     try:
         from veilboost.service.app import ServiceLimits, is_loopback, make_app, parse_address, run_server
         from veilboost.service.guard import read_token
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("veilboost"):
             raise
-        raise MissingExtra(f"the service needs {error.name}", "pip install 'veilboost[serve]'") from None
+        raise MissingExtra(f"veilboost serve needs {error.name}", "run pip install 'veilboost[serve]'") from None
     from veilboost.party.predicting import LivePredictor, open_predictor
     from veilboost.party.settings import load_party
 
@@ -159,18 +165,18 @@ def serve(
     opened = open_predictor(load_party(config), model)
     if not isinstance(opened, LivePredictor):
         raise UnsupportedCombination(
-            "the model of a job over rows in different hands is whole, and needs no parties to predict with",
+            "this run is of a horizontal job: every participant has the full model and predicts without other parties",
             "use veilboost predict, or veilboost export for XGBoost",
         )
-    if opened.job.alignment == "prealigned":  # single rows find each other by their ids
+    if opened.job.alignment == "prealigned":  # single rows are matched by their ids
         raise UnsupportedCombination(
-            f"the run {opened.info.name!r} has alignment = 'prealigned', which knows no single rows",
-            "train with another alignment",
+            f"the run {opened.info.name!r} has alignment = 'prealigned', which cannot match single rows",
+            'train again with alignment = "ecdh" or "hmac_csp" in the job file',
         )
     console = stderr()
     if not is_loopback(host):
         console.print(
-            f"warning: {escape(host)} can be reached by other machines, and this is plain HTTP", soft_wrap=True
+            f"warning: other machines can reach {escape(host)}, and this is plain HTTP without TLS", soft_wrap=True
         )
 
     def log(line: str) -> None:
@@ -195,7 +201,7 @@ def serve(
 
 @user.callback()
 def about() -> None:
-    """Let users predict with rows that nobody can read, and be such a user.
+    """Publish an encrypted model for users, or predict your own encrypted rows as a user.
 
     Examples:
 
@@ -210,16 +216,18 @@ def publish(
     config: Own,
     run: Run,
     authority: Authority,
-    csp: Annotated[str, typer.Option(metavar="PARTY", help="Who decides directions, with the secret key.")],
+    csp: Annotated[
+        str, typer.Option(metavar="PARTY", help="The csp, which holds the secret key and decides directions.")
+    ],
     scheme: Annotated[
-        str, typer.Option(metavar="NAME", help="Encryption: paillier (as published) or lattice.")
+        str, typer.Option(metavar="NAME", help="Encryption scheme: paillier (as published) or lattice.")
     ] = "paillier",
     as_json: AsJson = False,
 ) -> None:
-    """Encrypt a finished model so that users can be served, as its active party.
+    """Encrypt a finished model to serve users. Run this at its active party.
 
-    The other parties, the authority and the CSP must be up, with addresses
-    under [peers] of your file. Once this is done, only authority, CSP and
+    The other parties, the authority and the CSP must run, with their addresses
+    under \\[peers] in your settings. Afterwards only the authority, the CSP and
     your own `veilboost party serve` are needed.
 
     Examples:
@@ -236,24 +244,25 @@ def publish(
     seconds = time.monotonic() - started
     told = {"run": run, "scheme": known.scheme, "numbers": known.directory.size, "seconds": seconds}
     what = f"{known.directory.size} serial numbers, {known.scheme}, in {seconds_text(seconds)}"
-    tell(told, as_json, f"users can ask for {escape(run)}: {what}")
+    tell(told, as_json, f"published {escape(run)} for users: {what}")
 
 
 @user.command("predict")
 def predict_encrypted(
     config: Own,
     run: Run,
-    active: Annotated[str, typer.Option(metavar="PARTY", help="Who has the model.")],
+    active: Annotated[str, typer.Option(metavar="PARTY", help="The party that has the model.")],
     authority: Authority,
     data: Annotated[Path, typer.Option(metavar="FILE", help="Your rows: parquet, csv or arrow.")],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The scores to write: .parquet or .csv.")],
-    id: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of --data to keep beside scores.")] = None,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Output file for the scores: .parquet or .csv.")],
+    id: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of --data to copy to the output.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Predict your own rows; they are encrypted before they leave this machine.
+    """Predict your own rows. They are encrypted before they leave this machine.
 
-    Neither who has the model nor the CSP learns your values. The one who has
-    the model learns which side of its nodes you are on, and your score.
+    Neither the party that has the model nor the CSP learns your values. The
+    party that has the model learns whether a row goes left or right at its
+    nodes, and its score.
 
     Examples:
 

@@ -1,4 +1,4 @@
-"""`veilboost privacy` and `veilboost ledger`: noise for a budget, what a run has spent, and what all jobs have."""
+"""`veilboost privacy` and `veilboost ledger`: calibrate noise, and show what a run or all jobs have spent."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from veilboost.cli.console import (
     tell,
     writing,
 )
-from veilboost.cli.options import named_values
+from veilboost.cli.options import named_values, whole_rows
 from veilboost.config import TrainingConfig
 from veilboost.errors import DamagedLedger, InvalidParameter, UnknownRun, UnreadableFile, UnsupportedCombination
 
@@ -36,14 +36,14 @@ ACTIVE, PASSIVE, SIZE = "The active party's budget", "A passive party's budget",
 _USUAL = TrainingConfig()
 Party = Annotated[
     Path | None,
-    typer.Option("--party", "--config", metavar="FILE", help="The party's settings, which name its ledger."),
+    typer.Option("--party", "--config", metavar="FILE", help="The settings of the party, which name its ledger."),
 ]
-File = Annotated[Path | None, typer.Option("--ledger", metavar="FILE", help="The ledger itself.")]
+File = Annotated[Path | None, typer.Option("--ledger", metavar="FILE", help="The ledger file.")]
 
 
 @privacy.callback()
 def about() -> None:
-    """Find the noise for a privacy budget, and see what a run has spent.
+    """Calibrate the noise for a privacy budget, and show what a run has spent.
 
     Examples:
 
@@ -56,27 +56,28 @@ def about() -> None:
 @privacy.command()
 def calibrate(
     protocol: Annotated[str, typer.Option(metavar="NAME", help="A protocol with noise.")],
-    rows: Annotated[int, typer.Option(help="Rows to train on.", rich_help_panel=SIZE)],
+    rows: Annotated[float, typer.Option(help="Number of training rows, e.g. 24000 or 1e7.", rich_help_panel=SIZE)],
     eps_ap: Annotated[float | None, typer.Option(help="Epsilon.", rich_help_panel=ACTIVE)] = None,
     delta_ap: Annotated[float | None, typer.Option(help="Delta.", rich_help_panel=ACTIVE)] = None,
     eps_pp: Annotated[float | None, typer.Option(help="Epsilon.", rich_help_panel=PASSIVE)] = None,
     delta_pp: Annotated[float | None, typer.Option(help="Delta.", rich_help_panel=PASSIVE)] = None,
     guess: Annotated[
-        float | None, typer.Option(help="Probability of guessing a label by one tree (elxgb).", rich_help_panel=ACTIVE)
+        float | None,
+        typer.Option(help="Probability of guessing a label from one tree (elxgb).", rich_help_panel=ACTIVE),
     ] = None,
-    features: Annotated[int, typer.Option(help="Columns of a passive party.", rich_help_panel=SIZE)] = 10,
-    bins: Annotated[int, typer.Option(help="Bins of a column.", rich_help_panel=SIZE)] = _USUAL.max_bin,
-    trees: Annotated[int, typer.Option(help="Boosting rounds.", rich_help_panel=SIZE)] = _USUAL.n_estimators,
-    depth: Annotated[int, typer.Option(help="Levels of a tree.", rich_help_panel=SIZE)] = _USUAL.max_depth,
+    features: Annotated[int, typer.Option(help="Number of columns of a passive party.", rich_help_panel=SIZE)] = 10,
+    bins: Annotated[int, typer.Option(help="Number of bins per column.", rich_help_panel=SIZE)] = _USUAL.max_bin,
+    trees: Annotated[int, typer.Option(help="Number of boosting rounds.", rich_help_panel=SIZE)] = _USUAL.n_estimators,
+    depth: Annotated[int, typer.Option(help="Maximum depth of a tree.", rich_help_panel=SIZE)] = _USUAL.max_depth,
     option: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of the protocol, set by hand; repeatable.")
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Set an option of the protocol. Repeatable.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Turn budgets into the options of a protocol.
+    """Compute the options of a protocol from privacy budgets.
 
-    An epsilon is for the whole job, composed over its releases, unless the
-    protocol says otherwise.
+    An epsilon is for the whole job, composed over all its releases, unless the
+    protocol defines it otherwise.
 
     Example:
 
@@ -87,7 +88,7 @@ def calibrate(
 
     spec = protocol_named(protocol)
     request = CalibrationRequest(
-        rows=rows,
+        rows=whole_rows(rows),
         features=features,
         bins=bins,
         trees=trees,
@@ -102,7 +103,7 @@ def calibrate(
     if spec.calibrate is None:
         raise UnsupportedCombination(
             f"the protocol {protocol} has no noise to calibrate",
-            "`veilboost protocols` tells whom each protects, and how",
+            "set --protocol to a protocol with noise; `veilboost protocols` lists them",
         )
     found = spec.calibrate(request)
     if as_json:
@@ -114,15 +115,15 @@ def calibrate(
 
 @privacy.command()
 def spent(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, at any party.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of any party.")],
     delta: Annotated[float | None, typer.Option(help="Compose at this delta.", show_default="the policy's")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a party released in a run, and what that costs.
+    """Show what a party released in a run, and its privacy cost.
 
-    Two accountings stand side by side: what the protocol's paper claims for
-    each release, and what all releases cost together, with the change of the
-    data that is hidden and from whom.
+    Two accountings are shown: the claim of the protocol's paper for each
+    release, and the composed cost of all releases, with the adjacency (which
+    change of the data is hidden) and the adversary (from whom).
 
     Example:
 
@@ -142,7 +143,10 @@ def spent(
         told = {"party": kept["party"], "job": kept["job"], "run": str(run)}
         told |= spending(events, float(kept["delta"]) if delta is None else delta)
     except (InvalidParameter, KeyError, TypeError) as error:
-        raise UnknownRun(f"the ledger of {run} is damaged", "`veilboost ledger show` reads the party's own") from error
+        raise UnknownRun(
+            f"the ledger file in {run} is damaged",
+            "run `veilboost ledger show --party FILE` to read the party's ledger",
+        ) from error
     if as_json:
         print_json(told)
         return
@@ -153,7 +157,7 @@ def spent(
 
 @ledger.callback()
 def about_ledger() -> None:
-    """Show, verify and export what all jobs released of a party's data.
+    """Show, verify and export the privacy ledger of a party, which records the releases of all jobs.
 
     Examples:
 
@@ -165,11 +169,12 @@ def about_ledger() -> None:
 
 @ledger.command()
 def show(party: Party = None, file: File = None, as_json: AsJson = False) -> None:
-    """Show what left of a party's data: with noise, and exactly.
+    """Show what all jobs released of a party's data, with noise and exactly.
 
-    What left with noise has an epsilon. Epsilons of jobs add up, each at the
-    delta of the policy. What left exactly has no finite epsilon: it is listed
-    by receiver, with how many rows and bins it told of, and how often.
+    Releases with noise have an epsilon. The epsilons of jobs add up, each at
+    the delta of the policy. Exact releases have no finite epsilon: they are
+    listed by receiver, with the number of rows and bins that they describe, and
+    how often.
 
     Example:
 
@@ -210,8 +215,8 @@ def show(party: Party = None, file: File = None, as_json: AsJson = False) -> Non
         print_json(about)
         return
     console = stdout()
-    console.print(f"[bold]{escape(str(book.path))}[/]: {head.rows} rows, whole\n", soft_wrap=True)
-    numbers = ("with noise", "epsilon", "exact", "set aside")
+    console.print(f"[bold]{escape(str(book.path))}[/]: {head.rows} rows, verified\n", soft_wrap=True)
+    numbers = ("with noise", "epsilon", "exact", "reserved")
     table = make_table("job", *numbers, numbers=numbers)
     for total in totals:
         aside = epsilon_text(total.reserved) if total.reserved else ""
@@ -245,11 +250,11 @@ def verify(
     party: Party = None,
     file: File = None,
     head: Annotated[
-        str | None, typer.Option(metavar="HASH", help="A hash seen earlier, which must still be in it.")
+        str | None, typer.Option(metavar="HASH", help="An earlier hash that the ledger must still contain.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check that nothing was changed, moved or taken out of a ledger.
+    """Verify that no row of a ledger was changed, moved or removed.
 
     Example:
 
@@ -258,19 +263,19 @@ def verify(
     book, _ = _open(party, file)
     found = book.verify()
     if head is not None and all(row.hash != head for row in book.rows()):
-        raise DamagedLedger(f"{book.path} does not hold the hash that was seen earlier")
+        raise DamagedLedger(f"{book.path} does not contain the hash of --head")
     told = {"ledger": str(book.path), "whole": True, "rows": found.rows, "head": found.hash}
-    tell(told, as_json, f"whole: {found.rows} rows, the last has hash {found.hash}")
+    tell(told, as_json, f"verified: {found.rows} rows, hash of the last row {found.hash}")
 
 
 @ledger.command()
 def export(
     party: Party = None,
     file: File = None,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write it here.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write to this file instead of stdout.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a whole ledger as JSON, verified, for an auditor.
+    """Verify a ledger and write all of it as JSON, for an auditor.
 
     Example:
 
@@ -285,19 +290,19 @@ def export(
         out.write_text(json.dumps(content, indent=2) + "\n")
     told = {"written": str(out), "rows": content["head"]["rows"], "head": content["head"]["hash"]}
     when = datetime.now().isoformat(" ", "seconds")
-    tell(told, as_json, f"{told['rows']} rows as of {when} in {escape(str(out))}")
+    tell(told, as_json, f"wrote {escape(str(out))}: {told['rows']} rows as of {when}")
 
 
 @ledger.command()
 def close(
-    job: Annotated[str, typer.Argument(help="The job, as `veilboost ledger show` names it.")],
+    job: Annotated[str, typer.Argument(help="The job, as listed by `veilboost ledger show`.")],
     party: Party = None,
     file: File = None,
     as_json: AsJson = False,
 ) -> None:
-    """Give back what is set aside for a job that was killed and will not go on.
+    """Release the budget that is reserved for a job that was killed and will not be resumed.
 
-    What it has spent stays spent.
+    Budget that the job has spent stays spent.
 
     Example:
 
@@ -306,9 +311,11 @@ def close(
     book, _ = _open(party, file)
     aside = book.reserved().get(job, 0.0)
     if not aside:
-        raise UnsupportedCombination(f"nothing is set aside for {job!r}", "`veilboost ledger show` lists the jobs")
+        raise UnsupportedCombination(
+            f"no budget is reserved for {job!r}", "`veilboost ledger show` lists the jobs and their reserved budgets"
+        )
     book.close(job)
-    text = f"{escape(job)} is closed; what it spent counts, nothing more is set aside"
+    text = f"closed {escape(job)}: its spent budget counts, and no further budget is reserved"
     tell({"job": job, "given_back": aside}, as_json, text)
 
 
@@ -321,7 +328,9 @@ def _open(party: Path | None, file: Path | None) -> tuple[Ledger, Policy]:
         settings = load_party(party)
         return Ledger(settings.ledger_file), settings.policy
     if file is None or party is not None:
-        raise UnsupportedCombination("a ledger is named by --party or by --ledger", "give one of the two")
+        raise UnsupportedCombination("a ledger is given by --party or by --ledger", "give exactly one of the two")
     if not file.exists():
-        raise UnreadableFile(f"there is no ledger {str(file)!r}")
+        raise UnreadableFile(
+            f"the ledger {str(file)!r} does not exist", "check the path of --ledger, or give --party FILE"
+        )
     return Ledger(file), Policy()

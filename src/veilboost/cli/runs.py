@@ -1,4 +1,4 @@
-"""`veilboost transcript`, `audit` and `report`: what a run left, attacks on it, and a page of it."""
+"""`veilboost transcript`, `audit` and `report`: the messages of a run, attacks on it, and an HTML report."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from veilboost.privacy.statement import Statement
 
 PAGE = Path("report.html")
-MOST_VICTIMS = 3  # of one attack that get a line each
+MOST_VICTIMS = 3  # of one attack that are listed separately
 VERDICT_STYLES = {"succeeded": "bold red", "better than chance": "yellow", "resisted": "green"}
 
 
@@ -39,38 +39,43 @@ def audit(
     ] = None,
     truth: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE", help="party.toml of a party whose data guesses are scored against. Repeatable."),
+        typer.Option(metavar="FILE", help="Settings of a party whose data the guesses are scored against. Repeatable."),
     ] = None,
-    random_state: Annotated[int, typer.Option(help="For what an attack draws.")] = 0,
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page that needs nothing else.")] = None,
+    random_state: Annotated[int, typer.Option(help="Seed of the attacks' own sampling.")] = 0,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the findings as a self-contained HTML page.")
+    ] = None,
     lower_bound: Annotated[
-        bool, typer.Option("--lower-bound", help="Instead, measure from below what runs of sealed cost.")
+        bool, typer.Option("--lower-bound", help="Instead, measure a lower bound of the epsilon of sealed.")
     ] = False,
     of: Annotated[
         str,
         typer.Option(
             metavar="NAME",
-            help="--lower-bound of what: labels, features (one passive record, in bins that stay), or cuts (that move "
+            help="Subject of --lower-bound: labels, features (one passive record, fixed cuts) or cuts (that change "
             "with the record).",
         ),
     ] = "labels",
-    eps: Annotated[float, typer.Option(help="Epsilon that the runs of --lower-bound claim.")] = 1.0,
-    repeats: Annotated[int, typer.Option(help="Runs of --lower-bound on each side.")] = 300,
+    eps: Annotated[float, typer.Option(help="Claimed epsilon of the runs of --lower-bound.")] = 1.0,
+    repeats: Annotated[
+        int, typer.Option(help="Number of runs of --lower-bound on each of the two neighbouring tables.")
+    ] = 300,
     trees: Annotated[
-        int | None, typer.Option(help="Trees of a run of --lower-bound; left out, as many as sealed chooses.", min=1)
+        int | None, typer.Option(help="Number of trees in a run of --lower-bound. Unset: chosen by sealed.", min=1)
     ] = None,
     depth: Annotated[
-        int | None, typer.Option(help="Their depth; left out, what sealed chooses.", min=1, max=16)
+        int | None, typer.Option(help="Depth of these trees. Unset: chosen by sealed.", min=1, max=16)
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Attack a run with exactly what each party saw.
+    """Attack a run with exactly what each party received.
 
-    Reads transcripts with payloads and model parts, runs every attack that
-    applies to each view, and scores it against the truth, which is taken
-    separately: each party's file says where its table is, and its run which
-    rows took part. Whoever calls this sees everyone's data: it is for tests
-    and for trials that all owners agreed to.
+    Reads transcripts with payloads and model shares, runs every attack that
+    applies to the view of each party, and scores the guesses against the true
+    data. These are read separately: the settings of a party name its table, and
+    its run folder the rows that took part. Whoever runs this command sees the
+    data of all parties: use it for tests, and for trials that all owners agreed
+    to.
 
     Examples:
 
@@ -82,12 +87,12 @@ def audit(
     """
     if lower_bound:
         if runs or truth or html is not None:
-            raise UnsupportedCombination("--lower-bound trains runs of its own", "leave RUN, --truth and --html out")
+            raise UnsupportedCombination("--lower-bound trains its own runs", "remove RUN, --truth and --html")
         _lower_bound(of, eps, repeats, random_state, {"trees": trees, "depth": depth}, as_json)
         return
     if not runs or not truth:
         raise UnsupportedCombination(
-            "there is no run to attack, or no truth to score against", "give RUN and --truth, or --lower-bound"
+            "RUN or --truth is missing", "add the run folders and a --truth FILE for each party, or --lower-bound"
         )
     from veilboost.audit.attacks import audit as attack_all
     from veilboost.audit.sources import views_of_runs
@@ -115,9 +120,9 @@ def write_page(file: Path, protocol: str, findings: Sequence[Finding], statement
 
 
 def print_findings(console: Console, findings: Sequence[Finding]) -> None:
-    """A line for each attack and what it says."""
+    """Print a table row and a sentence for each attack."""
     if not findings:
-        console.print("No attack could use what this run recorded.")
+        console.print("No attack applies to the recorded messages of this run.")
         return
     table = make_table("attack", "from", "on", "result", "baseline", "time", "verdict", numbers=("baseline", "time"))
     shown = _furthest(findings)
@@ -139,7 +144,7 @@ def print_findings(console: Console, findings: Sequence[Finding]) -> None:
 
 
 def _furthest(findings: Sequence[Finding]) -> list[tuple[Finding, int]]:
-    """Each finding; of an attack with many victims only the one on whom it went furthest, and how many others."""
+    """All findings; for an attack on many victims only its best result, and the number of other victims."""
     grouped: dict[tuple[str, str], list[Finding]] = {}
     for finding in findings:
         grouped.setdefault((finding.attack, finding.adversary), []).append(finding)
@@ -158,32 +163,35 @@ def _lower_bound(
     from veilboost.audit.lower_bound import feature_lower_bound, label_lower_bound
 
     if of not in ("labels", "features", "cuts"):
-        raise InvalidParameter(f"--of {of} is none of labels, features, cuts")
+        raise InvalidParameter(
+            f"--of {of} is not one of labels, features, cuts", "set --of to labels, features or cuts"
+        )
     given = {name: value for name, value in size.items() if value is not None}
     if of == "labels":
         found = label_lower_bound(eps, repeats, random_state, **given)
     else:
         found = feature_lower_bound(eps, repeats, random_state, cuts_move=of == "cuts", **given)
-    held = "[green]the claim stands[/]" if found.holds else "[bold red]the claim is refuted[/]"
+    held = "[green]consistent with the claim[/]" if found.holds else "[bold red]the claim is refuted[/]"
     tell(
         found.to_dict(),
         as_json,
         f"sealed claims epsilon {found.claimed:g} for {found.of} (delta {found.delta:g}); {found.repeats} runs on each "
-        f"of two neighbouring tables show that it is at least [bold]{found.epsilon:.3f}[/] (95 % confidence): {held}",
+        f"of two neighbouring tables give a lower bound of [bold]{found.epsilon:.3f}[/] (95 % confidence): {held}",
     )
 
 
 def transcript(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, at any party.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of any party.")],
     network: Annotated[
-        str | None, typer.Option(metavar="LINE", help="What it would take on such a line, as 20mbit,100ms.")
+        str | None,
+        typer.Option(metavar="LINE", help="Also report the transfer time on such a network, e.g. 20mbit,100ms."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what crossed in a run: who sent what to whom, bytes, and what it revealed.
+    """Show the messages of a run: sender, receiver, bytes, and what each reveals.
 
-    Each party has its own record of its own messages. What a type of message
-    reveals is declared where the message is defined, and written down with it.
+    Each party records its own messages. What a message reveals is declared with
+    its type and recorded with the message.
 
     Example:
 
@@ -202,12 +210,12 @@ def transcript(
         print_json({"party": owner, "run": str(run)} | crossed | line)
         return
     console = stdout()
-    console.print(f"[bold]What {escape(owner)} sent and received[/]\n")
+    console.print(f"[bold]Messages of {escape(owner)}[/]\n")
     table = make_table(
         "from", "to", "message", "count", "bytes", "revealed to the receiver", numbers=("count", "bytes")
     )
     for item in exchanges:
-        # To somebody else than the receiver is worth a word of its own.
+        # Name the party if it is not the receiver.
         told = [what if to == item.receiver else f"{what} (to the {to} party)" for what, to in item.reveals]
         table.add_row(
             escape(item.sender),
@@ -218,7 +226,7 @@ def transcript(
             escape("; ".join(told)) or "[dim]nothing[/]",
         )
     indented(console, table)
-    console.print("\n[bold]In all[/]\n")
+    console.print("\n[bold]Totals[/]\n")
     headers = ("sent", "bytes sent", "received", "bytes received")
     table = make_table("party", *headers, numbers=headers)
     for peer, total in totals.items():
@@ -226,7 +234,7 @@ def transcript(
         table.add_row(escape(peer), *sent, str(total["messages_received"]), bytes_text(total["bytes_received"]))
     indented(console, table)
     if line:
-        console.print(f"\nOn a line of {escape(str(network))}: {line['network_seconds']:.2f} s under way")
+        console.print(f"\nOn {escape(str(network))}: {line['network_seconds']:.2f} s in transit")
 
 
 def report(
@@ -234,31 +242,32 @@ def report(
         list[Path],
         typer.Argument(
             metavar="RUN|DIR",
-            help="A run's folder (several: of one job's parties), or what demo --folder or simulate --out wrote.",
+            help="A run folder, the run folders of several parties of one job, or a folder that demo --folder or "
+            "simulate --out wrote.",
         ),
     ],
     out: Annotated[
         Path | None,
-        typer.Option("-o", "--out", metavar="FILE", help="Where the page goes.", show_default=str(PAGE)),
+        typer.Option("-o", "--out", metavar="FILE", help="The HTML file to write.", show_default=str(PAGE)),
     ] = None,
     audit: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="What veilboost audit --json printed for this run.",
-            show_default="audit.json in DIR, where there is one",
+            help="Output of veilboost audit --json for this run.",
+            show_default="audit.json in DIR, if it exists",
         ),
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print what the page says as one JSON object; no page unless -o is given.")
+        bool, typer.Option("--json", help="Print the content as one JSON object; write the page only with -o.")
     ] = False,
 ) -> None:
-    """Make one HTML page of a run, a demonstration or a simulation.
+    """Write an HTML report of a run, a demo or a simulation.
 
-    The page holds the learning curve, what was gained over training alone,
-    time and bytes by party and level, the privacy ledger, what each party was
-    shown, what attacks found, and the model's importance by party. It loads
-    nothing and can be mailed, printed and read on a phone.
+    The report has the learning curve, the gain over the active party alone,
+    time and bytes by party and level, the privacy ledger, what each party
+    learned, the findings of attacks, and the importance by party. The page is
+    self-contained: you can mail, print and read it on a phone.
 
     Examples:
 

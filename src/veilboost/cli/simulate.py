@@ -1,4 +1,4 @@
-"""`veilboost simulate`: all parties in one process, to see what a federation would give."""
+"""`veilboost simulate`: train a federation with all parties in one process."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from veilboost.cli.console import print_json, stderr, stdout, writing
 from veilboost.cli.options import training_options
@@ -36,44 +37,44 @@ def simulate(
         list[str] | None,
         _data(
             metavar="FILE",
-            help="Table to train on: parquet, csv, arrow, libsvm, or 'sql:SELECT ...'. "
-            "Or one per party, aligned by --id: --data bank=b.csv --data shop=s.csv.",
+            help="Training table: parquet, csv, arrow, libsvm, or 'sql:SELECT ...'. "
+            "Or one table per party, aligned by --id: --data bank=b.csv --data shop=s.csv.",
         ),
     ] = None,
-    dataset: Annotated[str | None, _data(metavar="NAME", help="A built-in data set (veilboost datasets).")] = None,
+    dataset: Annotated[
+        str | None, _data(metavar="NAME", help="Built-in data set (veilboost datasets lists them).")
+    ] = None,
     demo_data: Annotated[
-        bool, _data("--demo-data", help="The built-in bank, shop and telecom, aligned by id.")
+        bool, _data("--demo-data", help="Demo data set: tables of a bank, a shop and a telecom, aligned by id.")
     ] = False,
-    label: Annotated[str | None, _data(metavar="COLUMN", help="What to predict.")] = None,
+    label: Annotated[str | None, _data(metavar="COLUMN", help="Label column, the target to predict.")] = None,
     classes: Annotated[
         str | None,
-        _data(metavar="NAME,...", help="The label's classes, where they may not come from the labels (sealed)."),
+        _data(metavar="NAME,...", help="Class names, if the protocol may not derive them from the labels (sealed)."),
     ] = None,
-    id: Annotated[str | None, _data(metavar="COLUMN", help="Whose row it is.")] = None,
-    weight: Annotated[str | None, _data(metavar="COLUMN", help="What rows count.")] = None,
+    id: Annotated[str | None, _data(metavar="COLUMN", help="Record-id column.")] = None,
+    weight: Annotated[str | None, _data(metavar="COLUMN", help="Sample-weight column.")] = None,
     categorical: Annotated[
         list[str] | None,
         _data(
             metavar="COLUMN",
-            help="A column of numbers that are categories; text always is. Repeatable; "
-            "NAME=COLUMN where every party has a table of its own.",
+            help="Numeric column that holds categories; text columns always do. Repeatable. "
+            "NAME=COLUMN if every party has its own table.",
         ),
     ] = None,
-    constant: Annotated[
-        str, _data(metavar="NAME", help="Columns of one value or none at all: error, drop or keep.")
-    ] = "error",
+    constant: Annotated[str, _data(metavar="NAME", help="Constant and empty columns: error, drop or keep.")] = "error",
     protocol: Annotated[
         str | None,
         _parties(
             metavar="NAME",
-            help="How parties talk (veilboost protocols).",
-            show_default="plain; with --setting horizontal or --participants secagg",
+            help="Protocol (veilboost protocols lists them).",
+            show_default="plain; secagg with --setting horizontal or --participants",
         ),
     ] = None,
     parties: Annotated[
         int | None,
         _parties(
-            help="Deal the columns out to so many parties in contiguous blocks, the active party's first.",
+            help="Number of parties. Columns are partitioned into contiguous blocks, the first for the active party.",
             show_default="2",
         ),
     ] = None,
@@ -81,83 +82,96 @@ def simulate(
         list[str] | None,
         _parties(
             metavar="NAME=COLUMN,...",
-            help="A party and its columns, * for all that no other party has. Repeatable; the first is active.",
+            help="A party and its columns; *: all columns that no other party has. Repeatable; the first is active.",
         ),
     ] = None,
     active: Annotated[
-        str | None, _parties(metavar="NAME", help="The party with the label.", show_default="the first")
+        str | None, _parties(metavar="NAME", help="The active party, which holds the label.", show_default="the first")
     ] = None,
     setting: Annotated[
         str | None,
         _parties(
             metavar="NAME",
-            help="vertical (columns in different hands) or horizontal (rows are).",
+            help="vertical (vertically partitioned data) or horizontal (horizontally partitioned data).",
             show_default="the protocol's",
         ),
     ] = None,
     participants: Annotated[
-        int | None, _parties(help="Horizontal: deal the rows out to so many participants.", show_default="10")
+        int | None,
+        _parties(help="Horizontal: number of participants. Rows are partitioned among them.", show_default="10"),
     ] = None,
-    buckets: Annotated[int | None, _parties(help="Horizontal: another name of --max-bin.")] = None,
+    buckets: Annotated[int | None, _parties(help="Horizontal: alias of --max-bin.")] = None,
     eps: Annotated[
         float | None,
         _parties(
-            help="The protocol's epsilon (of labels in sealed, of a release in ldp and elxgb, of a bucket in "
-            "federboost and mal); inf for no noise, where it can be switched off so."
+            help="Epsilon of the protocol: for labels in sealed, for a release in ldp and elxgb, for a bucket in "
+            "federboost and mal. inf: no noise, if the protocol permits it."
         ),
     ] = None,
     eps_features: Annotated[
         float | None,
-        _parties(help="sealed: epsilon of the passive parties' statistics.", show_default="off: exact sums"),
+        _parties(help="sealed: epsilon for the statistics of the passive parties.", show_default="off: exact sums"),
     ] = None,
     allow_unmasked: Annotated[
         bool,
-        _parties("--allow-unmasked", help="mal: send rows whose label no mask can hide (--option guard=allow)."),
+        _parties("--allow-unmasked", help="mal: also send rows whose label no mask can hide (--option guard=allow)."),
     ] = False,
-    n_jobs: Annotated[int | None, _parties(help="Threads of each party.", show_default="all cores")] = None,
+    n_jobs: Annotated[int | None, _parties(help="Number of threads of each party.", show_default="all cores")] = None,
     engine: Annotated[
         str,
         _parties(
             metavar="NAME",
-            help="Where parties compute: local, disk or disk:FOLDER (rows in files), ray (workers on this machine) "
+            help="Where the parties compute: local, disk or disk:FOLDER (rows in files), ray (workers on this machine) "
             "or ray://HOST:PORT (a cluster).",
         ),
     ] = "local",
-    workers: Annotated[int | None, _parties(help="Workers of --engine ray.", show_default="all cores")] = None,
+    workers: Annotated[
+        int | None, _parties(help="Number of workers of --engine ray.", show_default="all cores")
+    ] = None,
     test_size: Annotated[
         float | None,
         _testing(
-            help="Share of rows kept for testing, drawn by --random-state and ids. In (0, 1).", show_default="0.2"
+            help="Fraction of rows held out for testing, sampled by --random-state and ids. In (0, 1).",
+            show_default="0.2",
         ),
     ] = None,
     test_data: Annotated[
-        list[str] | None, _testing(metavar="FILE", help="Test on this table instead; given like --data.")
+        list[str] | None, _testing(metavar="FILE", help="Test on this table instead. Same form as --data.")
     ] = None,
     validation_size: Annotated[
-        float | None, _testing(help="Share of training rows kept for --early-stopping-rounds. In (0, 1).")
+        float | None, _testing(help="Fraction of training rows held out for --early-stopping-rounds. In (0, 1).")
     ] = None,
     no_baselines: Annotated[
-        bool, _testing("--no-baselines", help="Train neither central XGBoost nor the active party alone.")
+        bool,
+        _testing(
+            "--no-baselines", help="Do not train the baselines: XGBoost on pooled data, and the active party alone."
+        ),
     ] = False,
     network: Annotated[
         str | None,
-        _output(metavar="LINE", help="Also tell what the messages would take on such a line, as 20mbit,100ms."),
+        _output(
+            metavar="LINE", help="Also report the transfer time of the messages on such a network, e.g. 20mbit,100ms."
+        ),
     ] = None,
-    audit: Annotated[bool, _output("--audit", help="Also attack the run with what each party saw.")] = False,
-    audit_html: Annotated[Path | None, _output(metavar="FILE", help="Write what --audit finds as a page.")] = None,
-    save: Annotated[Path | None, _output(metavar="DIR", help="Write every party's part of the model.")] = None,
+    audit: Annotated[bool, _output("--audit", help="Also run the attacks on what each party received.")] = False,
+    audit_html: Annotated[
+        Path | None, _output(metavar="FILE", help="Write the findings of --audit as an HTML page.")
+    ] = None,
+    save: Annotated[
+        Path | None, _output(metavar="DIR", help="Write the model shares of all parties to this folder.")
+    ] = None,
     out: Annotated[
-        Path | None, _output(metavar="DIR", help="Write all that was measured, for veilboost report.")
+        Path | None, _output(metavar="DIR", help="Write all measurements to this folder, for veilboost report.")
     ] = None,
     as_json: Annotated[bool, _output("--json", help="Print one JSON object on stdout and nothing else.")] = False,
     config: TrainingConfig,
 ) -> None:
-    """Train a federation in one process and see what it would give.
+    """Train a federation with all parties in one process, and report quality, cost and leakage.
 
-    Splits the rows into training and test, trains all parties by the very
-    messages they would send, and tells how good the model is (the label party
-    alone, all together, all columns in one hand), what it cost, and what each
-    party was shown of the others.
+    Splits the rows into training and test rows and trains with the same
+    messages as separate parties would exchange. Reports the quality of three
+    models (the active party alone, all parties together, XGBoost on pooled
+    data), time and bytes, and what each party learned about the others.
 
     Examples:
 
@@ -182,11 +196,11 @@ def simulate(
     from veilboost.protocols.validation import settle
     from veilboost.wire.transcript import Network
 
-    # All that is checked here comes before the loading of a large file.
+    # Validate before loading a large file.
     if demo_data and dataset is not None:
-        raise UnsupportedCombination("--demo-data and --dataset are both given", "leave one of them out")
+        raise UnsupportedCombination("--demo-data and --dataset are both given", "remove one of them")
     if n_jobs is not None and n_jobs < 1:
-        raise InvalidParameter(f"--n-jobs {n_jobs} is less than 1")
+        raise InvalidParameter(f"--n-jobs {n_jobs} is less than 1", "set --n-jobs to 1 or more")
     check_engine(engine, workers)
     if network is not None:
         Network.parse(network)
@@ -260,30 +274,35 @@ def simulate(
     console = stdout()
     print_summary(console, done, save)
     if done.findings is not None:
-        console.print("\n[bold]What attacks with each party's view found[/]\n")
+        console.print("\n[bold]Findings of attacks with each party's view[/]\n")
         print_findings(console, done.findings)
     if line:
-        console.print(f"\non {network}: {line['network_seconds']:.2f} s under way", soft_wrap=True)
+        console.print(f"\non {escape(str(network))}: {line['network_seconds']:.2f} s in transit", soft_wrap=True)
 
 
 def _check_setting(spec: ProtocolSpec, setting: str | None, options: dict[str, dict[str, Any]]) -> None:
-    """The setting must be the protocol's, and options of the other setting are refused."""
+    """Refuse a setting that is not the protocol's, and options of the other setting."""
     if setting is not None and setting not in options:
-        raise InvalidParameter(f"--setting {setting} is neither vertical nor horizontal")
+        raise InvalidParameter(
+            f"--setting {setting} is neither vertical nor horizontal", "set --setting to vertical or horizontal"
+        )
     if setting not in (None, spec.setting):
-        raise UnsupportedCombination(f"the protocol {spec.name} is not for the {setting} setting")
+        raise UnsupportedCombination(
+            f"the protocol {spec.name} is {spec.setting}, and --setting is {setting}",
+            "remove --setting, or set another --protocol (veilboost protocols lists them)",
+        )
     for other, named in options.items():
         wrong = [flag for flag, value in named.items() if value is not None]
         if other != spec.setting and wrong:
             raise UnsupportedCombination(
-                f"{spec.name} is {spec.setting}, and {', '.join(wrong)} is for {other} protocols",
-                "choose another protocol (veilboost protocols), or leave it out",
+                f"the protocol {spec.name} is {spec.setting}, and {', '.join(wrong)} is for {other} protocols",
+                f"remove {', '.join(wrong)}, or set another --protocol (veilboost protocols lists them)",
             )
 
 
 @contextmanager
 def _progress(trees: int, shown: bool) -> Generator[Watcher]:
-    """A bar over the trees, on stderr and only where a person watches."""
+    """A progress bar over the trees on stderr, if it is a terminal."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = stderr()
@@ -300,5 +319,5 @@ def _progress(trees: int, shown: bool) -> Generator[Watcher]:
 
 
 def _cores() -> int:
-    # Not os.cpu_count(): a container or a scheduler may grant fewer.
+    # Not os.cpu_count(): a container or a scheduler may allow fewer.
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""What a person reads after a run: how good, how fast, how many bytes, who learned what, and what it spent."""
+"""The summary of a run for the terminal: quality, time, bytes, what each party learned, and privacy budget."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from veilboost.report.values import alike
 if TYPE_CHECKING:
     from veilboost.experiment.summary import RunSummary
 
-_CHANCE = {"auc": 0.5}  # what guessing gives; bars start there
-_NAMED = 6  # parties that are listed by name
+_CHANCE = {"auc": 0.5}  # the value of guessing, where bars start
+_NAMED = 6  # the number of parties that are listed by name
 _ROLES = {"active": "active (holds the label)"}
 
 
@@ -30,17 +30,17 @@ def print_summary(console: Console, done: RunSummary, saved: Path | None) -> Non
     _members(console, done)
     print_quality(console, done)
     _cost(console, done)
-    console.print("\n[bold]What each party was shown in training[/]")
+    console.print("\n[bold]What each party learned in training[/]")
     print_learned(console, done.learned)
     for names, told in _alike(done.privacy):
         if told["composed"]:
-            console.print(f"\n[bold]What {'each of ' if ', ' in names else ''}{names} spent of its privacy[/]")
+            console.print(f"\n[bold]Privacy budget spent by {'each of ' if ', ' in names else ''}{names}[/]")
             print_spending(console, told)
     _verdict(console, done)
     if saved is not None:
         console.print("\n[bold]Files[/]")
-        console.print(f"  model parts, one folder per party: {escape(str(saved))}", soft_wrap=True)
-        console.print(f"  look inside: veilboost inspect {escape(str(saved))}", soft_wrap=True)
+        console.print(f"  model shares, one folder per party: {escape(str(saved))}", soft_wrap=True)
+        console.print(f"  show the model: veilboost inspect {escape(str(saved))}", soft_wrap=True)
 
 
 def _members(console: Console, done: RunSummary) -> None:
@@ -53,7 +53,7 @@ def _members(console: Console, done: RunSummary) -> None:
             table.add_row(f"[bold]{escape(name)}[/]", role, *counts, bytes_text(done.bytes_sent[name]))
     indented(console, table)
     if len(done.owners) > _NAMED:
-        console.print(f"  and {len(done.owners) - _NAMED} more like them")
+        console.print(f"  and {len(done.owners) - _NAMED} more parties")
 
 
 def print_quality(console: Console, done: RunSummary) -> None:
@@ -68,19 +68,19 @@ def print_quality(console: Console, done: RunSummary) -> None:
         table.add_row(f"[{style}]{escape(title)}[/]", f"{value:.4f}", f"[cyan]{bar(share)}[/]")
     indented(console, table)
     if done.baselines and done.config.sampling == "goss":
-        console.print("  no comparison with central XGBoost: it samples by gradient on a GPU only")
+        console.print("  no comparison with central XGBoost: it supports goss on a GPU only")
     elif done.baselines and done.central is None:
-        console.print("  compare with central XGBoost: pip install 'veilboost\\[compare]'")
+        console.print("  to compare with central XGBoost: pip install 'veilboost\\[compare]'")
 
 
 def _cost(console: Console, done: RunSummary) -> None:
     against = "" if done.xgboost is None else f" (central XGBoost {seconds_text(done.xgboost.seconds_per_tree)})"
     console.print("\n[bold]Cost[/]")
     console.print(
-        f"  {seconds_text(done.seconds_per_tree)} per tree{against}, {seconds_text(done.fit_seconds)} in all, "
+        f"  {seconds_text(done.seconds_per_tree)} per tree{against}, {seconds_text(done.fit_seconds)} in total, "
         f"{seconds_text(done.train_seconds)} of it training, {done.threads} threads\n"
         f"  {bytes_text(sum(done.bytes_sent.values()))} in {done.messages} messages, "
-        f"{done.rounds} rounds of waiting for an answer\n"
+        f"{done.rounds} round trips\n"
         f"  peak memory {done.peak_rss_mb:.0f} MB"
     )
 
@@ -93,7 +93,7 @@ def print_learned(console: Console, learned: Mapping[str, Sequence[str]]) -> Non
 
 
 def _alike(told: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Parties of which the same is told are named together."""
+    """Group parties with the same value."""
     for names, value in alike(told):
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         yield escape(", ".join(names[:_NAMED]) + more), value
@@ -104,28 +104,30 @@ def _verdict(console: Console, done: RunSummary) -> None:
     for item in done.statement.protections:
         indented(
             console,
-            f"{status_text(item.status)}: {escape(item.data)} of the {escape(item.victim)} side "
+            f"{status_text(item.status)}: {escape(item.data)} of the {escape(item.victim)} party "
             f"against {escape(item.adversary)}: {escape(item.why)}",
         )
-    print_unprotected(console, done, ": right for a simulation, wrong between organisations that may not share them.")
+    print_unprotected(
+        console, done, ": acceptable in a simulation, not between organisations that may not share these data."
+    )
     if done.exposed_rows:
-        console.print(f"  [bold red]{done.exposed_rows} labels[/] were sent although their masks hide too little")
+        console.print(f"  [bold red]{done.exposed_rows} labels[/] were sent although their masks hide them too little")
     for name, why in done.dropped.items():
-        console.print(f"  {escape(name)} was lost on the way: {escape(why)}", soft_wrap=True)
+        console.print(f"  {escape(name)} dropped out: {escape(why)}", soft_wrap=True)
     console.print(f"\nmodel sha256 {done.model.sha256()}", soft_wrap=True)
 
 
 def print_unprotected(console: Console, done: RunSummary, rest: str) -> None:
-    """What the protocol does not protect, if there is something."""
-    whose = " and ".join(f"the {item.victim} side's {item.data}" for item in done.statement.unprotected)
+    """Print what the protocol does not protect, if anything."""
+    whose = " and ".join(f"the {item.victim} party's {item.data}" for item in done.statement.unprotected)
     if whose:
         indented(console, f"[bold red]{escape(done.spec.name)} does not protect {escape(whose)}[/]{rest}")
 
 
 def print_spending(console: Console, told: Mapping[str, Any]) -> None:
-    """What `privacy.spending` made: the paper's claims per release, then what was composed."""
+    """Print the result of `privacy.spending`: the paper's claims per release, then the composed cost."""
     if told["paper"]:
-        console.print("\n[bold]By the paper's formula, each release by itself[/]\n")
+        console.print("\n[bold]Claim of the paper, for each release separately[/]\n")
         numbers = ("releases", "epsilon each", "delta each")
         table = make_table("what", "hides a change of", "from", *numbers, numbers=numbers)
         for row in told["paper"]:
@@ -140,7 +142,7 @@ def print_spending(console: Console, told: Mapping[str, Any]) -> None:
         indented(console, table)
     console.print(f"\n[bold]Composed over all releases[/], at delta {told['delta']:g}\n")
     if not told["composed"]:
-        console.print("  nothing was released with noise, and nothing was booked")
+        console.print("  no release with noise, and no entry in the ledger")
         return
     numbers = ("releases", "epsilon", "PLD", "Renyi", "advanced", "basic")
     table = make_table("hides a change of", "from", *numbers, numbers=numbers)

@@ -1,4 +1,4 @@
-"""`veilboost prepare`, `check` and `train`: a job, at the party that drives it."""
+"""`veilboost prepare`, `check` and `train`: prepare, check and run a job."""
 
 from __future__ import annotations
 
@@ -17,27 +17,29 @@ from veilboost.errors import CheckpointFailed, JobCancelled, PeerBroken, Unknown
 if TYPE_CHECKING:
     from veilboost.party.federation import Federation, Trained
 
-INTERRUPTED = 130  # as shells call what Ctrl-C ended
+INTERRUPTED = 130  # the exit code of shells after Ctrl-C
 NOT_ALL = 1
 
-Job = Annotated[Path, typer.Argument(metavar="JOB", help="The job's file (veilboost init job).")]
-Config = Annotated[Path, typer.Option("--config", metavar="FILE", help="This party's settings (veilboost init party).")]
+Job = Annotated[Path, typer.Argument(metavar="JOB", help="The job file (veilboost init job).")]
+Config = Annotated[
+    Path, typer.Option("--config", metavar="FILE", help="The settings of this party (veilboost init party).")
+]
 
 
 def train(
     job: Job,
     config: Config,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run of this job.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run of this job.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")] = False,
 ) -> None:
-    """Train a model with the other parties. Run it at the party that drives the job.
+    """Train a model with the other parties. Run this at the driver of the job.
 
-    The others run [bold]veilboost party serve[/]. Each party keeps its own part of the
-    model in its runs folder. After every round all parties keep what they have:
-    a run that was interrupted goes on with --resume, to the same model.
-
-    The active party, which has the label, drives a vertical job; the server drives
-    a horizontal one, whose model is at every participant afterwards.
+    The driver is the active party, which holds the label, or the server of a
+    horizontal job. The other parties run [bold]veilboost party serve[/]. Each party
+    stores its model share in its runs folder; after a horizontal job, every
+    participant has the full model. In a vertical job, all parties write a
+    checkpoint after every round: --resume continues an interrupted run and
+    gives the same model.
 
     Examples:
 
@@ -67,12 +69,12 @@ def train(
 def _how_to_go_on(federation: Federation, again: str) -> str:
     rounds = rounds_kept(federation)
     if rounds:
-        return f"{rounds} rounds are kept. Go on with: {escape(again)} --resume"
-    return f"no round is kept. Start again with: {escape(again)}"
+        return f"{rounds} rounds are saved; to continue: {escape(again)} --resume"
+    return f"no round is saved; to start again: {escape(again)}"
 
 
 def rounds_kept(federation: Federation) -> int:
-    """Of a run that is not finished."""
+    """The number of saved rounds of an unfinished run."""
     try:
         run = federation.run
     except UnknownRun:
@@ -88,13 +90,13 @@ def _print(done: Trained) -> None:
         f"in {seconds_text(done.seconds)}{' (since it was resumed)' if done.resumed else ''}"
     )
     for name, why in done.dropped.items():
-        console.print(f"{escape(name)} was lost on the way: {escape(why)}", soft_wrap=True)
+        console.print(f"{escape(name)} dropped out: {escape(why)}", soft_wrap=True)
     if done.validation is not None and done.metric is not None:
         console.print(f"{escape(done.metric)} {done.validation:.4f} on the validation rows")
     if done.ids is not None:
         console.print(f"ids were {escape(done.ids)}")
     if done.traffic is None:
-        console.print('bytes were not counted: the job says record = "none"')
+        console.print('bytes were not counted: the job has record = "none"')
     else:
         table = make_table("party", "sent to it", "received from it", numbers=("sent to it", "received from it"))
         for peer, counted in done.traffic.items():
@@ -102,15 +104,16 @@ def _print(done: Trained) -> None:
         console.print(Padding(table, (1, 0, 1, 2)))
     console.print(f"run folder {escape(str(done.run))}", soft_wrap=True)
     if done.traffic is not None:
-        console.print(f"what left: veilboost transcript {escape(shlex.quote(str(done.run)))}", soft_wrap=True)
+        console.print(f"show the messages: veilboost transcript {escape(shlex.quote(str(done.run)))}", soft_wrap=True)
 
 
 def check(job: Job, config: Config, as_json: AsJson = False) -> None:
-    """Ask every party whether it can be reached and would take part in a job.
+    """Check that every party can be reached and accepts a job.
 
-    A dry run: this party reads its own table and checks the job as train would,
-    the others read nothing, and nothing is spent or kept. The exit code is 0 only if
-    all parties accept.
+    A dry run: this party reads its own table and validates the job as train
+    does. The other parties check their policies and read no data. No privacy
+    budget is spent and nothing is stored. The exit code is 0 only if all
+    parties accept.
 
     Example:
 
@@ -130,10 +133,10 @@ def check(job: Job, config: Config, as_json: AsJson = False) -> None:
         }
         print_json({"job": name, "party": me, "ready": ready, "parties": found})
     else:
-        table = make_table("party", "way", "answer")
+        table = make_table("party", "connection", "answer")
         for party, why in answers.items():
             entry = parties[party]
-            way = f"dialled at {entry.address}" if entry.connect == "out" else "dials this party"
+            way = f"to {entry.address}" if entry.connect == "out" else "from the party"
             answer = "[green]accepts[/]" if why is None else f"[red]{escape(' '.join(why.split()))}[/]"
             table.add_row(f"[bold]{escape(party)}[/]", escape(way), answer)
         console = stdout()
@@ -146,26 +149,29 @@ def check(job: Job, config: Config, as_json: AsJson = False) -> None:
 
 def prepare(
     job: Job,
-    config: Annotated[Path, typer.Option(metavar="FILE", help="This party's settings.")],
+    config: Annotated[Path, typer.Option(metavar="FILE", help="The settings of this party.")],
     only: Annotated[
-        str | None, typer.Option(metavar="WHAT", help="Do one part: ids or encryption.", show_default="all")
+        str | None, typer.Option(metavar="WHAT", help="Prepare only ids or encryption.", show_default="all")
     ] = None,
-    trees: Annotated[int, typer.Option(min=1, max=10_000, help="Trees to encrypt for: elxgb encrypts the first.")] = 1,
+    trees: Annotated[
+        int, typer.Option(min=1, max=10_000, help="Number of trees to encrypt for; elxgb encrypts the first tree only.")
+    ] = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Do now what a job need not wait for: hash this party's ids, and encrypt.
+    """Precompute the slow parts of a job: hash this party's ids, and encrypt.
 
-    Ids: at every party with a table, if the job aligns by hmac_csp. The job's
-    authority must be there (veilboost party serve): it gives the key, which
-    serves one alignment. If ids have changed when the job runs, or the key
-    has, they are hashed again; veilboost jobs show says which it was.
+    Ids: at every party with a table, if the job has alignment = "hmac_csp". The
+    job's authority must run (veilboost party serve): it sends the key, which is
+    used for one alignment. If the ids or the key have changed when the job
+    runs, the ids are hashed again; veilboost jobs show reports which was the
+    case.
 
-    Encryption: at the active party, if the job encrypts by Paillier: elxgb,
-    whose first tree this is, and paillier, with --trees for more than the
-    first. It needs nobody else, and says nothing of labels.
+    Encryption: at the active party, if the job uses Paillier encryption: elxgb
+    (first tree) and paillier (--trees for more than the first tree). It needs
+    no other party and does not depend on labels.
 
-    What is kept, in the runs folder, is for your eyes only. The job takes it
-    and removes it.
+    The results are stored in the runs folder. Keep them secret. The job uses and
+    deletes them.
 
     Examples:
 
@@ -182,10 +188,10 @@ def prepare(
     made = prepare_job(load_party(config), load_job(job), trees, only)
     done: list[tuple[str, Any]] = []
     if made.ids is not None:
-        done.append((f"the ids of {made.ids.rows} rows lie hashed", made.ids))
+        done.append((f"hashed the ids of {made.ids.rows} rows", made.ids))
     if made.encryption is not None:
-        what = f"{made.encryption.encryptions} encryptions with a key of {made.encryption.key_bits} bits lie ready"
+        what = f"computed {made.encryption.encryptions} encryptions with a key of {made.encryption.key_bits} bits"
         done.append((what, made.encryption))
     told = {name: part and {**part, "file": str(part["file"])} for name, part in asdict(made).items()}
-    lines = (f"{what} in {escape(str(part.file))}, in {seconds_text(part.seconds)}" for what, part in done)
+    lines = (f"{what} in {seconds_text(part.seconds)}: {escape(str(part.file))}" for what, part in done)
     tell(told, as_json, *lines)

@@ -15,6 +15,7 @@ import numpy as np
 
 from veilboost.data.columns import ArrowTable, pyarrow, table_of
 from veilboost.errors import InvalidParameter, UnknownDataset
+from veilboost.fields import renamed
 from veilboost.types import AnyArray, Float64Array
 
 
@@ -73,6 +74,9 @@ def load_dataset(name: str) -> ArrowTable | dict[str, ArrowTable]:
     if name == _DEMO.name:
         return make_demo_data(_DEMO.rows)
     if name not in {info.name for info in _SCIKIT_LEARN}:
+        new = renamed(name, (_SCENE.name,))
+        if new is not None:
+            raise UnknownDataset(f"the data set {name!r} was renamed to {new!r}", f"use {new}")
         raise UnknownDataset(f"there is no data set {name!r}")
     bunch: Any = getattr(importlib.import_module("sklearn.datasets"), f"load_{name}")()
     data = np.asarray(bunch.data, dtype=np.float64)

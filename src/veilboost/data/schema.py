@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from veilboost.config import OBJECTIVES
+from veilboost.config import OBJECTIVE_ALIASES, OBJECTIVES
 from veilboost.errors import (
     ConstantColumn,
     DuplicateColumns,
@@ -28,6 +28,7 @@ from veilboost.errors import (
     MixedTypes,
     UnsupportedCombination,
 )
+from veilboost.fields import closest
 from veilboost.types import AnyArray, BoolArray, Column, Float64Array
 
 MOST_INFERRED_CLASSES = 100
@@ -48,7 +49,9 @@ class SchemaRules:
 
     def __post_init__(self) -> None:
         if self.constant not in {"error", "drop", "keep"}:
-            raise InvalidParameter("constant is not one of error, drop, keep")
+            raise InvalidParameter(
+                f"constant={self.constant!r} is not one of error, drop, keep", "choose error, drop or keep"
+            )
 
 
 STRICT = SchemaRules()
@@ -96,15 +99,25 @@ def check_roles(selection: Selection) -> None:
 
 def check_present(names: Sequence[str], selection: Selection) -> None:
     """Refuse a selection that names a missing column."""
+    _check_named(names, selection)
+    for name in sorted(selection.categorical.difference(selection.features or ())):
+        raise MissingColumn(f"column {name!r} is declared categorical but is not a feature")
+
+
+def _check_named(names: Sequence[str], selection: Selection) -> None:
     there = set(names)
     if selection.label is not None and selection.label not in there:
-        raise MissingLabel(f"there is no label column {selection.label!r}")
+        raise MissingLabel(f"there is no label column {selection.label!r}", _did_you_mean(selection.label, there))
     features = selection.features or ()
     for role, name in (*selection.roles.items(), *(("feature", feature) for feature in features)):
         if name not in there:
-            raise MissingColumn(f"there is no {role} column {name!r}")
-    for name in sorted(selection.categorical.difference(features)):
-        raise MissingColumn(f"column {name!r} is declared categorical but is not a feature")
+            raise MissingColumn(f"there is no {role} column {name!r}", _did_you_mean(name, there))
+
+
+def _did_you_mean(name: str, there: Iterable[str]) -> str | None:
+    """A column of a similar name. Other names are not listed: without a header line they are somebody's values."""
+    close = closest(name, there)
+    return None if close is None else f"did you mean {close!r}?"
 
 
 def check_size(rows: int, features: int, has_label: bool) -> None:
@@ -199,8 +212,11 @@ def check_labels(label: Float64Array, objective: str, classes: tuple[str, ...] |
     Binary labels are exactly 0 and 1; multiclass labels are 0..K-1 with every class present; a Poisson label is not
     negative; no label is missing or infinite. "auto" checks against the result of `infer_objective`.
     """
+    objective = OBJECTIVE_ALIASES.get(objective, objective)
     if objective not in OBJECTIVES:
-        raise InvalidParameter(f"objective={objective!r} is not one of {', '.join(OBJECTIVES)}")
+        raise InvalidParameter(
+            f"objective={objective!r} is not one of {', '.join(OBJECTIVES)}", "set objective to one of these"
+        )
     check_size(len(label), 0, has_label=True)
     if objective == "auto":
         objective = infer_objective(label, classes)
@@ -275,5 +291,6 @@ class Selection:
         """The selected names among those of a source, so that only these are read."""
         if self.features is None:
             return list(names)
+        _check_named(names, self)  # here all names of the source are known
         wanted = {*self.features, *self.roles.values()}
         return [name for name in names if name in wanted]

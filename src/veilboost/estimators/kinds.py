@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from veilboost.boost.objective import make_objective
+from veilboost.config import OBJECTIVE_ALIASES
 from veilboost.errors import InvalidParameter, LabelOutOfRange, UnreadableModel, UnsupportedCombination
 from veilboost.estimators.base import Federated
 from veilboost.estimators.sklearn_base import ClassifierMixin, RegressorMixin, kind_of_labels
@@ -87,13 +88,20 @@ class Classifier(ClassifierMixin, Federated):
             if found > 2:
                 raise UnsupportedCombination(f"a callable objective supports two classes, and the labels have {found}")
             return "binary"
-        if self.objective == "auto":
+        objective = OBJECTIVE_ALIASES.get(self.objective, self.objective)
+        if objective == "auto":
             return "binary" if found == 2 else "multiclass"
-        if self.objective not in ("binary", "multiclass"):
-            raise InvalidParameter(f"objective={self.objective!r} is not for a classifier")
-        if self.objective == "binary" and found > 2:
-            raise LabelOutOfRange(f"the labels hold {found} classes, and binary needs two")
-        return self.objective
+        if objective not in ("binary", "multiclass"):
+            raise InvalidParameter(
+                f"objective={self.objective!r} is not for a classifier",
+                f"set objective to 'auto', 'binary' or 'multiclass', or use {self.other}",
+            )
+        if objective == "binary" and found > 2:
+            raise LabelOutOfRange(
+                f"the labels hold {found} classes, and binary needs two",
+                "set objective to 'multiclass' or 'auto'",
+            )
+        return objective
 
     @classmethod
     def _fits(cls, skeleton: Skeleton) -> bool:
@@ -153,9 +161,13 @@ class Regressor(RegressorMixin, Federated):
     def _objective_name(self, classes: AnyArray | None) -> str:
         if callable(self.objective) or self.objective == "auto":
             return "regression"
-        if self.objective not in ("regression", "poisson"):
-            raise InvalidParameter(f"objective={self.objective!r} is not for a regressor")
-        return self.objective
+        objective = OBJECTIVE_ALIASES.get(self.objective, self.objective)
+        if objective not in ("regression", "poisson"):
+            raise InvalidParameter(
+                f"objective={self.objective!r} is not for a regressor",
+                f"set objective to 'auto', 'regression' or 'poisson', or use {self.other}",
+            )
+        return objective
 
     @classmethod
     def _fits(cls, skeleton: Skeleton) -> bool:

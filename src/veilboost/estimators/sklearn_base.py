@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import numpy as np
 from sklearn.base import BaseEstimator as _SkBase
@@ -12,6 +12,8 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted as _check_is_fitted
 from sklearn.utils.validation import check_X_y, validate_data
 
+from veilboost.errors import InvalidParameter
+from veilboost.fields import RENAMED
 from veilboost.types import AnyArray
 
 __all__ = [
@@ -26,10 +28,34 @@ __all__ = [
 
 
 class BaseEstimator(_SkBase):
-    """scikit-learn's base estimator, tagged to accept missing values."""
+    """scikit-learn's base, with missing values declared. A former parameter name raises an error with the new name."""
 
     n_features_in_: int
     feature_names_in_: AnyArray
+
+    def __new__(cls, *args: Any, **parameters: Any) -> Self:
+        cls._refuse_renamed(parameters)
+        return super().__new__(cls)
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters of this estimator, as scikit-learn's `set_params` does."""
+        self._refuse_renamed(params)
+        return super().set_params(**params)
+
+    @classmethod
+    def _refuse_renamed(cls, given: Any) -> None:
+        for name in given:
+            new = RENAMED.get(name)
+            if new in cls._get_param_names():
+                raise InvalidParameter(f"the parameter {name!r} was renamed to {new!r}", f"use {new}={given[name]!r}")
+
+    def __getattr__(self, name: str) -> Any:
+        # Only called for attributes that do not exist. An AttributeError, so that `hasattr` returns False.
+        new = RENAMED.get(name)
+        if new is not None and (new in type(self)._get_param_names() or name.endswith("_")):
+            renamed = InvalidParameter(f"the attribute {name!r} was renamed to {new!r}", f"use {new}")
+            raise AttributeError(str(renamed), name=name, obj=self)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

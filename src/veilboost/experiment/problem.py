@@ -259,6 +259,9 @@ def _partition(source: object, options: DataOptions) -> tuple[PartyName, Tables]
     everything = not shares or any(REST in names for names in shares.values())
     features = None if everything else named
     table = _load(source, options, features=features, categorical=options.categorical).sorted_by_id()
+    dropped = [name for name in named if name not in set(table.names)]
+    if dropped:  # constant columns, or columns that do not exist, which loading them by name refuses
+        _load(source, replace(options, constant="keep"), features=dropped)
     if not shares:
         shares = _blocks(table.names, DEFAULT_PARTIES if options.parties is None else options.parties)
     rest = [name for name in table.names if name not in set(named)]

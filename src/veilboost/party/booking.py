@@ -139,5 +139,6 @@ def training_request(
         depth=config.max_depth,
         min_node_rows=config.min_node_rows if spec.counts_rows else None,
         rows=rows,
+        owner=settings.name,
         **costs,
     )

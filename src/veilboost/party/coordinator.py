@@ -178,13 +178,24 @@ class Coordinator(Connections, ABC):
         if resume:
             run = RunFolder.open(runs, name)
             if run.status.get("state") == "finished":
-                raise NothingToResume(f"the run {name!r} is finished")
+                raise NothingToResume(
+                    f"the run {name!r} is finished, and its model is in {run.path}",
+                    "use this model; to train another one, change name in the job file and run train without --resume",
+                )
             same_classes = run.status.get("classes") == classes
             if not same_classes or _without_addresses(read_job(run.job_text)) != _without_addresses(self.job):
-                raise NothingToResume(f"the job {name!r} has changed since it began", "start it under another name")
+                raise NothingToResume(
+                    f"the job {name!r} has changed since it began",
+                    "restore the job file to continue; or change its name and run train without --resume, which starts "
+                    "a new run at the first round",
+                )
         else:
             if RunFolder(runs / name).status.get("state") == "finished":
-                raise JobExists(f"there is a finished run {name!r} already")
+                raise JobExists(
+                    f"the run {name!r} is finished, and its model is in {runs / name}",
+                    "change name in the job file to train another model; or delete this run folder at every party and "
+                    "run train again, which replaces the model",
+                )
             run = RunFolder.create(runs, name, replace=True)
             run.save_job(self.job.text())  # in the form that others may read: predictions propose it again
             run.note(classes=classes)

@@ -167,7 +167,14 @@ class PartyHost:
             for other in self._training():
                 same_job = other.job.name == session.job.name and other.proposer == session.proposer
                 if not same_job and not self._is_idle(other):
-                    raise TableBusy(f"the table of {self.settings.name} is in use by the job {other.job.name!r}")
+                    raise TableBusy(
+                        f"the job {other.job.name!r} uses the table of {self.settings.name}",
+                        f"wait until it ends, or run veilboost jobs cancel {other.job.name} at {other.proposer}; if "
+                        f"the process there has crashed, {self.settings.name} releases the table "
+                        f"{self.settings.limits.wait_seconds:g} s after its last request (wait_seconds under [limits])",
+                        public="another job uses the party's table; try again when it has ended. The party releases "
+                        "the table of a job whose driver has crashed after its own wait_seconds",
+                    )
         return session
 
     def _enter(self, key: bytes, session: Session) -> None:

@@ -54,7 +54,9 @@ class HorizontalCoordinator(Coordinator):
 
     def _prepare(self, resume: bool | None) -> None:
         if resume:
-            raise NothingToResume("horizontal jobs have no checkpoints", "start the job again, under another name")
+            raise NothingToResume(
+                "horizontal jobs have no checkpoints", "run train without --resume: training starts at the first round"
+            )
 
     def _train(self, run: RunFolder, callers: Mapping[PartyName, Caller], resume: bool) -> TrainingOutcome:
         self.watch.stage("asking the parties")
@@ -88,7 +90,9 @@ class HorizontalSession(TrainingSession):
     def _check_place(self, peer: PeerIdentity) -> None:
         if self._proposal.resume:  # the key of an earlier run must not be used for other messages
             raise NothingToResume(
-                "horizontal jobs have no checkpoints", "start the job again, under another name", public=True
+                "horizontal jobs have no checkpoints",
+                "run train without --resume: training starts at the first round",
+                public=True,
             )
         super()._check_place(peer)
 

@@ -1,4 +1,4 @@
-"""A job's file (`job.toml`), vertical or horizontal: its parties by role, the protocol, every parameter of boosting."""
+"""A job file (`job.toml`), vertical or horizontal: the parties with their roles, the protocol, and the parameters."""
 
 # `param` makes a dataclass field, which the linter cannot know:
 # ruff: noqa: RUF009
@@ -14,7 +14,7 @@ from typing import Any, cast
 from veilboost.align.api import all_alignments
 from veilboost.config import TrainingConfig
 from veilboost.errors import ImpossibleSetting, UnreadableSettings
-from veilboost.fields import param
+from veilboost.fields import closest, param
 from veilboost.party.sections import Section, commented_toml, read_section, read_toml
 from veilboost.party.settings import CONNECTS
 from veilboost.protocols.registry import protocol_named
@@ -23,56 +23,65 @@ from veilboost.types import PartyName
 
 RECORDS = ("none", "types", "payload")
 ALIGNMENT_HELPERS = tuple(dict.fromkeys(role for spec in all_alignments().values() for role in spec.helpers))
-PRESHARED = "prealigned"
+PREALIGNED = "prealigned"
 
 
 @dataclass(frozen=True)
 class JobParty(Section):
-    """A party of a job, as the party that drives it reaches it."""
+    """A party of a job: its role, and how the driver connects to it."""
 
     address: str | None = param(
-        None, "where it listens; needed unless it dials the driver", form="address", example='"shop.example:7400"'
+        None,
+        "address that the party listens on; required unless it connects to the driver",
+        form="address",
+        example='"shop.example:7400"',
     )
     connect: str = param(
-        "out", "who dials: out is the driver, in is this one (which may be behind a firewall)", choices=CONNECTS
+        "out",
+        "who opens the connection: out: the driver; in: this party, which may be behind a firewall",
+        choices=CONNECTS,
     )
     role: str | None = param(
         None,
-        "active (has the label and drives) or passive; server (drives) or participant; or a helper of the protocol or "
-        "the alignment. Unset: passive or participant",
+        "vertical: active (holds the label and drives the job) or passive; horizontal: server (drives the job) or "
+        "participant; or a helper of the protocol or the alignment: authority, csp, comparer. Unset: passive or "
+        "participant",
         example='"passive"',
     )
 
 
 @dataclass(frozen=True)
 class Job(Section):
-    """A training job, as all its parties read it. The order of the parties is the order of their columns."""
+    """A training job. The order of the parties is the order of their columns."""
 
-    name: str = param(MISSING, "the job; its run folder has this name at every party", form="party")
+    name: str = param(MISSING, "name of the job, and of its run folder at every party", form="party")
     parties: Mapping[PartyName, JobParty] = param(
-        MISSING, "The parties, the driver too; columns count in this order.", keys="party"
+        MISSING, "The parties, including the driver. Columns are numbered in this order.", keys="party"
     )
     protocol: str = param(
         "plain",
-        "one of those that `veilboost protocols` lists, with whom each protects; where a party has the role server or "
-        "participant the default is secagg",
+        "name of the protocol; `veilboost protocols` lists them and what each protects. The default is secagg if a "
+        "party is a server or a participant",
     )
     alignment: str = param(
-        PRESHARED,
-        "how rows of the same people find each other; prealigned: they are in the same order already, or are of "
-        "different people",
+        PREALIGNED,
+        "entity alignment, which finds the records that all parties have: ecdh (private set intersection between the "
+        "parties), hmac_csp (private set intersection with an authority and a csp), or prealigned (all tables have the "
+        "same records in the same order; also for horizontal jobs)",
         choices=tuple(all_alignments()),
     )
-    validation: float = param(0.0, "share of the rows kept to validate on", low=0, high=0.9)
+    validation: float = param(0.0, "fraction of the rows held out for validation", low=0, high=0.9)
     classes: tuple[str, ...] | None = param(
         None,
-        "the label's classes, where they may not come from the labels (sealed); never sent to another party",
+        "class names, if the protocol may not derive them from the labels (sealed); not sent to other parties",
         example='["no", "yes"]',
     )
     record: str = param(
-        "types", "what each party writes down of its messages: nothing, kind and size, or all of it", choices=RECORDS
+        "types",
+        "what each party records of its messages: none, types (type and size) or payload (everything)",
+        choices=RECORDS,
     )
-    training: TrainingConfig = param(TrainingConfig, "Boosting, with XGBoost's names.")
+    training: TrainingConfig = param(TrainingConfig, "Training parameters, with XGBoost's names.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -84,28 +93,34 @@ class Job(Section):
         self._check_roles(spec)
         self._check_channels()
         if self.training.early_stopping_rounds is not None and self.validation == 0:
-            raise ImpossibleSetting("early_stopping_rounds needs validation rows", "set validation, as in 0.2")
+            raise ImpossibleSetting(
+                "early_stopping_rounds needs validation rows", "set validation to a value in (0, 0.9], such as 0.2"
+            )
 
     def _check_roles(self, spec: ProtocolSpec) -> None:
         vertical = spec.setting == "vertical"
         known = (*spec.roles, *ALIGNMENT_HELPERS) if vertical else tuple(spec.roles)
         for name, party in self.parties.items():
             if party.role not in known:
+                close = closest(str(party.role), known)
                 raise ImpossibleSetting(
-                    f"{name} has role = {party.role!r}, and {spec.name} has {', '.join(known)}", "give it one of these"
+                    f"{name} has role = {party.role!r}, and the roles of {spec.name} are {', '.join(known)}",
+                    f"set role of {name} to {f'{close!r}' if close else 'one of these'}",
                 )
         drivers = [name for name, party in self.parties.items() if party.role == spec.driver]
         if len(drivers) != 1:
             raise ImpossibleSetting(
-                f"{len(drivers)} parties have role = {str(spec.driver)!r}, and one drives the job",
-                "name it under [parties]",
+                f"{len(drivers)} parties have role = {str(spec.driver)!r}, and exactly one drives the job",
+                f'write role = "{spec.driver}" for one party under [parties]',
             )
         if not self.owners:
-            raise ImpossibleSetting(f"there is no {spec.data_role}", "name those that have rows under [parties]")
-        if not vertical and self.alignment != PRESHARED:
             raise ImpossibleSetting(
-                f"alignment = {self.alignment!r} finds rows of the same people, and {spec.name} has different people",
-                "leave alignment out",
+                f"no party has role = {str(spec.data_role)!r}", "add the parties that hold rows under [parties]"
+            )
+        if not vertical and self.alignment != PREALIGNED:
+            raise ImpossibleSetting(
+                f"alignment = {self.alignment!r} is for vertical jobs, and {spec.name} is horizontal",
+                "remove the key alignment",
             )
         helped = {f"protocol = {spec.name!r}": spec.helpers}
         if vertical:
@@ -114,16 +129,23 @@ class Job(Section):
             for role in roles:
                 if sum(party.role == role for party in self.parties.values()) != 1:
                     raise ImpossibleSetting(
-                        f"{what} needs one party with role = {role!r}", "name it under [parties], or choose another"
+                        f"{what} needs exactly one party with role = {role!r}",
+                        f'write role = "{role}" for one party under [parties]',
                     )
 
     def _check_channels(self) -> None:
         for name in self.others:
             party = self.parties[name]
             if party.connect == "out" and party.address is None:
-                raise ImpossibleSetting(f"{name} has no address to dial", 'give address, or say connect = "in"')
+                raise ImpossibleSetting(
+                    f'{name} has connect = "out" and no address',
+                    f'add address under [parties.{name}], or set connect = "in" there',
+                )
             if party.connect == "in" and self.parties[self.driver].address is None:
-                raise ImpossibleSetting(f"{name} dials {self.driver}, which has no address", "give it one")
+                raise ImpossibleSetting(
+                    f"{name} connects to {self.driver}, which has no address",
+                    f"add address under [parties.{self.driver}]",
+                )
 
     @property
     def spec(self) -> ProtocolSpec:
@@ -131,7 +153,7 @@ class Job(Section):
 
     @property
     def driver(self) -> PartyName:
-        """The party that drives: the active one, or the server."""
+        """The party that drives the job: the active party, or the server."""
         return next(name for name, party in self.parties.items() if party.role == self.spec.driver)
 
     @property
@@ -140,13 +162,13 @@ class Job(Section):
 
     @property
     def owners(self) -> tuple[PartyName, ...]:
-        """Those that have a table, in the job's order."""
+        """The parties with a table, in the job's order."""
         roles = self.spec.data_roles
         return tuple(name for name, party in self.parties.items() if party.role in roles)
 
     @property
     def helpers(self) -> dict[str, PartyName]:
-        """Those that have neither a table nor the lead, by their role."""
+        """The parties that neither hold a table nor drive the job, by their role."""
         spec = self.spec
         known = (spec.driver, *spec.data_roles)
         return {str(party.role): name for name, party in self.parties.items() if party.role not in known}
@@ -155,22 +177,22 @@ class Job(Section):
         return str(self.parties[name].role)
 
     def shared(self) -> Job:
-        """The job as other parties may read it: class names are the active party's own data."""
+        """The job as it is sent to other parties: without the class names, which are data of the active party."""
         return replace(self, classes=None)
 
     def text(self) -> str:
-        """The job's file, which reads back as this job."""
+        """The text of the job file. Reading it gives this job."""
         return commented_toml(self, f"The job {self.name}.")
 
 
 def load_job(file: str | Path) -> Job:
-    """Read a job's file; raises as `veilboost.party.settings.load_party`."""
+    """Read a job file; raises the same errors as `veilboost.party.settings.load_party`."""
     path = Path(file)
     return _job(read_toml(path), path)
 
 
 def read_job(text: str) -> Job:
-    """A job as it travels: TOML."""
+    """Read a job that a peer sent as TOML."""
     try:
         values = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -182,12 +204,12 @@ def _job(values: Mapping[str, Any], file: Path) -> Job:
     for key, role in (("active", "active"), ("server", "server")):
         if key in values:
             raise ImpossibleSetting(
-                f"{file}: the key {key!r} is renamed to role", f'say role = "{role}" under [parties.{values[key]}]'
+                f"{file}: the key {key!r} was replaced by role", f'write role = "{role}" under [parties.{values[key]}]'
             )
     if isinstance(values.get("protocol"), Mapping):
         raise ImpossibleSetting(
-            f"{file}: [protocol] name is renamed to the key protocol",
-            f'say protocol = "{values["protocol"].get("name", "lattice")}" above the first table',
+            f"{file}: the table [protocol] was replaced by the key protocol",
+            f'write protocol = "{values["protocol"].get("name", "lattice")}" above the first table',
         )
     parties = cast("dict[str, Any]", values["parties"] if isinstance(values.get("parties"), dict) else {})
     roles = {name: cast("dict[str, Any]", each).get("role") for name, each in parties.items() if isinstance(each, dict)}
@@ -196,7 +218,7 @@ def _job(values: Mapping[str, Any], file: Path) -> Job:
     for name, role in roles.items():
         if role == "data":
             raise ImpossibleSetting(
-                f'{file}, [parties.{name}]: role = "data" is renamed to "passive", or "active" for the one that drives',
-                "say which it is",
+                f'{file}, [parties.{name}]: role = "data" was renamed to "passive", or "active" for the driver',
+                f'write role = "passive" or role = "active" under [parties.{name}]',
             )
     return read_section(Job, values, file)

@@ -1,8 +1,8 @@
-"""The owner's word: who may do what with this party's data, as data and one function that decides.
+"""The owner's policy: what peers may do with this party's data, and one function that decides about a request.
 
-What a refusal says goes to the peer that asked. So it names the rule, but never tables, columns, what was spent
-before, or what other peers did; where it cannot say what is wrong without them, the peer is not told more than that
-the policy forbids it.
+The text of a refusal is sent to the peer that asked. It names the rule, but never tables, columns, the budget spent
+before, or requests of other peers. Where the reason needs one of these, the peer only receives that the policy refuses
+the request.
 """
 
 from __future__ import annotations
@@ -25,75 +25,86 @@ UNPROTECTED = (Status.BROKEN, Status.UNPROTECTED)
 
 
 def plain_fingerprint(text: str) -> str:
-    """As it is compared: lower case, no colons."""
+    """The fingerprint in the form that is compared: lower case, without colons."""
     return text.replace(":", "").lower()
 
 
 @dataclass(frozen=True)
 class Policy(Section):
-    """What an owner allows. What is not named is refused."""
+    """What an owner allows. Everything else is refused."""
 
     protocols: tuple[str, ...] = param(
-        (), "protocols that may run on this table, by name (veilboost protocols)", example='["lattice"]'
+        (), "protocols that may use this table, by name (veilboost protocols lists them)", example='["lattice"]'
     )
     allow_unprotected: tuple[str, ...] = param(
-        (), "those of them that may run although they do not protect this party's data (broken or open)"
+        (),
+        "those of these protocols that may run although they leave data of this party without protection (status "
+        "broken or unprotected for its role; veilboost protocols lists what is not protected)",
     )
-    tables: tuple[str, ...] = param((EVERY,), 'tables that may be used, by their name under [data]; "*" is every one')
-    columns: tuple[str, ...] = param((EVERY,), 'columns that may be used, the label too; "*" is every one')
-    min_rows: int = param(100, "fewest rows a job may train on: sums over few people speak of each", low=1)
+    tables: tuple[str, ...] = param((EVERY,), 'tables that jobs may use, by their name under [data]; "*": all')
+    columns: tuple[str, ...] = param((EVERY,), 'columns that jobs may use, including the label; "*": all')
+    min_rows: int = param(
+        100, "minimum number of training rows of a job: sums over few rows reveal individual rows", low=1
+    )
     min_node_rows: int = param(
-        1, "least min_node_rows of a job: no sums are made of a node with fewer rows, or next to one", low=1
+        1,
+        "minimum of the job's own min_node_rows: no sums are computed for a node with fewer rows, or for its sibling",
+        low=1,
     )
-    max_rows: int = param(100_000_000, "most rows a job may train on", low=1)
-    max_trees: int = param(1000, "most boosting rounds of a job", low=1)
-    max_depth: int = param(10, "deepest trees of a job", low=1)
+    max_rows: int = param(100_000_000, "maximum number of training rows of a job", low=1)
+    max_trees: int = param(1000, "maximum number of boosting rounds of a job", low=1)
+    max_depth: int = param(10, "maximum tree depth of a job", low=1)
     epsilon_per_job: float | None = param(
-        None, "most epsilon a job may spend on this table; unset: no limit", low=0, example="1.0"
+        None, "maximum epsilon that one job may spend on this table; unset: no limit", low=0, example="1.0"
     )
     epsilon_total: float | None = param(
-        None, "most epsilon that all jobs together may spend on this table; unset: no limit", low=0, example="8.0"
+        None, "maximum epsilon that all jobs together may spend on this table; unset: no limit", low=0, example="8.0"
     )
     delta: float = param(
-        DEFAULT_DELTA, "the delta at which a job spends epsilon on this table; its noise is made for it", low=0, high=1
+        DEFAULT_DELTA,
+        "the delta at which a job spends epsilon on this table; its noise is calibrated for it",
+        low=0,
+        high=1,
     )
-    predictions_per_day: int = param(100_000, "most rows to help predict in a day, for all peers together", low=0)
+    predictions_per_day: int = param(
+        100_000, "maximum number of rows per day that this party helps to predict, for all peers together", low=0
+    )
     export_to: tuple[str, ...] = param(
         (),
-        "parties that may have this party's part of a model as a plain file: columns, cuts, categories",
+        "parties that may receive this party's model share as a plain file: columns, cuts and categories",
         form="party",
     )
     serve_users: tuple[str, ...] = param(
         (),
-        "parties that may serve users with this party's splits, encrypted; names of its columns are shown to the users",
+        "parties that may serve users with this party's encrypted splits; the users see the names of its columns",
         form="party",
     )
     peers: Mapping[PartyName, tuple[str, ...]] = param(
         dict,
-        "parties that may take part, and the fingerprints of their certificates (veilboost certs show); "
-        '"any" is every certificate that our authority issued to that name',
+        "parties that are admitted, and the fingerprints of their certificates (veilboost certs show prints them); "
+        '"any": every certificate that the authority issued to that name',
         keys="party",
         form="fingerprint",
         example='shop = ["any"]',
     )
 
     def admits(self, party: PartyName, fingerprint: str) -> bool:
-        """Whether this certificate may speak for this party."""
+        """Whether the policy admits this certificate of this party."""
         pinned = {plain_fingerprint(entry) for entry in self.peers.get(party, ())}
         return ANY in pinned or plain_fingerprint(fingerprint) in pinned
 
 
 @dataclass(frozen=True)
 class TrainRequest:
-    """A training job, as this owner is asked to take part in it.
+    """A request to take part in a training job.
 
-    `peers` are all other parties, each with the fingerprint of the certificate it showed here, or None where it has
-    not connected. `role` is this owner's. `rows` is None until alignment has counted them; decide again when it
-    has. `min_node_rows` is the job's, None where nobody in the protocol could honour it. `table` is None for an
-    owner that helps without one (an authority, a computing service): it has nothing to be exposed. `epsilon` is
-    what the job would spend on this owner's data, `epsilon_spent` what its ledger says was spent before; a protocol
-    without noise spends nothing and is judged by its status. `delta` is what the job's noise on this owner's data is
-    made for, by the option of the protocol that `delta_option` names.
+    `peers` are all other parties, each with the fingerprint of its certificate, or None if it has not connected to this
+    party. `role` and `owner` are the role and the name of this party. `rows` is None until alignment has counted the
+    rows; decide again then. `min_node_rows` is that of the job, None if no party of the protocol can enforce it.
+    `table` is None for a helper without a table (an authority, a computing service), which has no data to protect.
+    `epsilon` is what the job would spend on this party's data, `epsilon_spent` what earlier jobs spent by its ledger; a
+    protocol without noise spends nothing and is judged by its status. `delta` is the delta that the job's noise on this
+    party's data is calibrated for, set by the option `delta_option` of the protocol.
     """
 
     peers: Mapping[PartyName, str | None]
@@ -109,11 +120,12 @@ class TrainRequest:
     delta: float = 0.0
     delta_option: str = "delta"
     epsilon_spent: float = 0.0
+    owner: PartyName = ""
 
 
 @dataclass(frozen=True)
 class PredictRequest:
-    """So many rows to help predict, after so many today."""
+    """A request to help predict rows; `predicted_today` counts those of today's earlier requests."""
 
     peers: Mapping[PartyName, str | None]
     rows: int
@@ -122,7 +134,7 @@ class PredictRequest:
 
 @dataclass(frozen=True)
 class ExportRequest:
-    """This owner's part of a model is to be handed to a party as a plain file."""
+    """A request to hand this party's model share to another party as a plain file."""
 
     peers: Mapping[PartyName, str | None]
     to: PartyName
@@ -130,7 +142,7 @@ class ExportRequest:
 
 @dataclass(frozen=True)
 class ServeRequest:
-    """A party wants to serve users with this owner's splits, encrypted."""
+    """A request to serve users with this party's encrypted splits."""
 
     peers: Mapping[PartyName, str | None]
     by: PartyName
@@ -141,13 +153,13 @@ Request: TypeAlias = TrainRequest | PredictRequest | ExportRequest | ServeReques
 
 @dataclass(frozen=True)
 class Objection:
-    """A rule of the policy that a request breaks, what the owner would change to allow it, and what else would do."""
+    """A rule of the policy that a request breaks, the change that would allow it, and an alternative."""
 
     rule: str
     what: str
     change: str
     instead: str = ""
-    public: bool = True  # whether it holds nothing of the owner's data
+    public: bool = True  # whether the text may be sent to the peer: it holds nothing of the owner's data
 
     @property
     def fix(self) -> str:
@@ -155,13 +167,13 @@ class Objection:
 
 
 def decide(policy: Policy, request: Request) -> None:
-    """Return if the policy allows the request; the error names the first broken rule and how to change it."""
+    """Return if the policy allows the request; otherwise raise an error with the first broken rule and its fix."""
     for found in objections(policy, request):
-        raise AgainstPolicy(f"the owner's rule {found.rule} forbids it: {found.what}", found.fix, found.public)
+        raise AgainstPolicy(f"the policy rule {found.rule} refuses it: {found.what}", found.fix, found.public)
 
 
 def objections(policy: Policy, request: Request) -> Iterator[Objection]:
-    """All that speaks against a request, for a dry run that tells everything at once."""
+    """All rules that a request breaks, for a dry run."""
     yield from _peers(policy, request.peers)
     if isinstance(request, TrainRequest):
         yield from _protocol(policy, request)
@@ -169,24 +181,25 @@ def objections(policy: Policy, request: Request) -> Iterator[Objection]:
         yield from _size(policy, request)
         yield from _budget(policy, request)
     elif isinstance(request, PredictRequest):
-        # Written so that a negative or not-a-number count cannot pass.
+        # Written so that a negative or NaN count is refused.
         if not 0 <= request.rows <= policy.predictions_per_day - request.predicted_today:
             yield Objection(
                 "predictions_per_day",
-                f"{request.rows} rows are more than are left of today's {policy.predictions_per_day}",
-                "raise predictions_per_day under [policy]; otherwise ask again tomorrow",
+                f"{request.rows} rows exceed what is left of today's limit of {policy.predictions_per_day}",
+                "raise predictions_per_day under [policy]",
+                "ask again tomorrow, or for fewer rows",
             )
     elif isinstance(request, ServeRequest):
         if request.by not in policy.serve_users:
             yield Objection(
                 "serve_users",
-                f"{request.by} may not serve users with this party's splits",
+                f"{request.by} is not allowed to serve users with this party's splits",
                 f'add "{request.by}" to serve_users under [policy]',
             )
     elif request.to not in policy.export_to:
         yield Objection(
             "export_to",
-            f"{request.to} may not have this party's part of the model",
+            f"{request.to} is not allowed to receive this party's model share",
             f'add "{request.to}" to export_to under [policy]',
         )
 
@@ -194,27 +207,34 @@ def objections(policy: Policy, request: Request) -> Iterator[Objection]:
 def _peers(policy: Policy, peers: Mapping[PartyName, str | None]) -> Iterator[Objection]:
     for name, fingerprint in peers.items():
         if name not in policy.peers:
-            yield Objection("peers", f"it does not name {name}", f'add {name} = ["any"] under [policy.peers]')
+            yield Objection("peers", f"{name} is not admitted", f'add {name} = ["any"] under [policy.peers]')
         elif fingerprint is not None and not policy.admits(name, fingerprint):
             yield Objection(
                 "peers",
-                f"it does not name the certificate {plain_fingerprint(fingerprint)[:16]}... of {name}",
-                f"add the fingerprint to {name} under [policy.peers]",
+                f"the certificate {plain_fingerprint(fingerprint)[:16]}... of {name} is not admitted",
+                f"add its fingerprint to {name} under [policy.peers]",
             )
+
+
+def unprotected_for(spec: ProtocolSpec, role: str) -> tuple[str, ...]:
+    """The data of a role that the protocol leaves without protection, each with its status and the adversary."""
+    own = [each for each in spec.statement.protections if each.victim == role]
+    if not own:  # the statement makes no claim for this role
+        return ("any data",)
+    return tuple(f"{each.data} ({each.status}, against {each.adversary})" for each in own if each.status in UNPROTECTED)
 
 
 def _protocol(policy: Policy, request: TrainRequest) -> Iterator[Objection]:
     name = request.protocol.name
     if name not in policy.protocols:
-        yield Objection("protocols", f"it does not name {name}", f'add "{name}" to protocols under [policy]')
-    # A role that the statement does not speak of is promised nothing.
-    told = any(protection.victim == request.role for protection in request.protocol.statement.protections)
-    status = request.protocol.statement.worst_for(request.role) if told else Status.UNPROTECTED
-    if request.table is not None and status in UNPROTECTED and name not in policy.allow_unprotected:
+        yield Objection("protocols", f"{name} is not allowed", f'add "{name}" to protocols under [policy]')
+    exposed = unprotected_for(request.protocol, request.role)
+    if request.table is not None and exposed and name not in policy.allow_unprotected:
+        where = f"the settings of {request.owner}" if request.owner else "this party's settings"
         yield Objection(
             "allow_unprotected",
-            f"{name} is {status} for the {request.role} side",
-            f'add "{name}" to allow_unprotected under [policy], if this party\'s data may be exposed',
+            f"{name} does not protect these data of the {request.role} party: {'; '.join(exposed)}",
+            f'add "{name}" to allow_unprotected under [policy] in {where}, if these data may be exposed',
         )
 
 
@@ -224,7 +244,7 @@ def _data(policy: Policy, request: TrainRequest) -> Iterator[Objection]:
     if EVERY not in policy.tables and request.table not in policy.tables:
         yield Objection(
             "tables",
-            f"it does not name the table {request.table}",
+            f"the table {request.table} is not allowed",
             f'add "{request.table}" to tables under [policy]',
             public=False,
         )
@@ -232,8 +252,8 @@ def _data(policy: Policy, request: TrainRequest) -> Iterator[Objection]:
     if refused:
         yield Objection(
             "columns",
-            f"{refused} of the {len(set(request.columns))} columns under [data] are not named",
-            "add them to columns under [policy], or leave them out of [data]",
+            f"{refused} of the {len(set(request.columns))} features under [data] are not allowed",
+            "add them to columns under [policy], or remove them from features under [data]",
             public=False,
         )
 
@@ -244,45 +264,50 @@ def _size(policy: Policy, request: TrainRequest) -> Iterator[Objection]:
         counted = request.min_node_rows is not None
         yield Objection(
             "min_node_rows",
-            f"the job's {request.min_node_rows} is less than {least}"
+            f"the job's min_node_rows is {request.min_node_rows}, and the policy requires {least}"
             if counted
-            else f"{request.protocol.name} does not count the rows of a node, of which it wants {least}",
+            else f"{request.protocol.name} does not count the rows of a node, and the policy requires {least}",
             "lower min_node_rows under [policy]",
-            f"put min_node_rows = {least} under [training] in the job" if counted else "",
+            f"set min_node_rows = {least} under [training] in the job file" if counted else "use another protocol",
         )
     if request.rows is not None and not policy.min_rows <= request.rows:
         yield Objection(
-            "min_rows", f"{request.rows} rows are fewer than {policy.min_rows}", "lower min_rows under [policy]"
+            "min_rows",
+            f"{request.rows} training rows are fewer than {policy.min_rows}",
+            f"lower min_rows under [policy] to {request.rows} or less",
         )
-    for rule, value, noun in (
-        ("max_rows", request.rows, "rows"),
-        ("max_trees", request.trees, "boosting rounds"),
-        ("max_depth", request.depth, "levels"),
+    for rule, value, noun, key in (
+        ("max_rows", request.rows, "training rows", ""),
+        ("max_trees", request.trees, "boosting rounds", "n_estimators"),
+        ("max_depth", request.depth, "levels", "max_depth"),
     ):
         most: int = getattr(policy, rule)
+        fewer = f"set {key} = {most} under [training] in the job file" if key else ""
         if value is not None and value > most:
-            yield Objection(rule, f"{value} {noun} are more than {most}", f"raise {rule} under [policy]")
+            yield Objection(
+                rule, f"{value} {noun} are more than {most}", f"raise {rule} under [policy] to {value} or more", fewer
+            )
 
 
 def _budget(policy: Policy, request: TrainRequest) -> Iterator[Objection]:
-    # Each comparison is written so that a negative or not-a-number epsilon cannot pass.
+    # Each comparison is written so that a negative or NaN epsilon is refused.
     job, total = policy.epsilon_per_job, policy.epsilon_total
     if request.epsilon != 0 and request.delta != policy.delta:  # first: at another delta, epsilon is another number
         yield Objection(
             "delta",
-            f"the job's {request.delta_option} is {request.delta!r}, and the policy's delta {policy.delta!r}",
-            f"set delta = {request.delta!r} under [policy]; "
-            f"otherwise write {request.delta_option} = {policy.delta!r} under [training.options] of the job",
+            f"the job's {request.delta_option} is {request.delta!r}, and the policy's delta is {policy.delta!r}",
+            f"set delta = {request.delta!r} under [policy]",
+            f"set {request.delta_option} = {policy.delta!r} under [training.options] in the job file",
         )
     if job is not None and not 0 <= request.epsilon <= job:
         yield Objection(
             "epsilon_per_job",
-            f"epsilon {request.epsilon:g} is not within {job:g}",
+            f"the job would spend epsilon {request.epsilon:g}, and the limit is {job:g}",
             "raise epsilon_per_job under [policy]",
         )
     if total is not None and not 0 <= request.epsilon <= total - request.epsilon_spent:
         yield Objection(
             "epsilon_total",
-            f"epsilon {request.epsilon:g} is more than is left of {total:g}",
-            "raise epsilon_total under [policy]; what was spent cannot be taken back",
+            f"the job would spend epsilon {request.epsilon:g}, which exceeds what is left of {total:g}",
+            "raise epsilon_total under [policy]; epsilon that was spent cannot be recovered",
         )

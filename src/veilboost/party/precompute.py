@@ -87,7 +87,10 @@ def prepare(settings: PartySettings, job: Job, trees: int = 1, only: str | None 
         raise InvalidParameter(f"{only!r} cannot be prepared", f"use {IDS} or {ENCRYPTION}")
     validate(ResolvedJob(job.spec, job.training, settings.engine))
     if RunFolder(settings.runs / job.name).status.get("state") == "finished":
-        raise JobExists(f"{settings.name} has a finished run {job.name!r}")
+        raise JobExists(
+            f"{settings.name} has finished the run {job.name!r}, so there is nothing to prepare",
+            "change name in the job file to train another model",
+        )
     if settings.engine != LOCAL.name:
         raise UnsupportedCombination(
             f"the engine {settings.engine} hashes and encrypts where its rows are and cannot use prepared results",

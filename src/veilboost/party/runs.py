@@ -286,7 +286,9 @@ class RunFolder:
 
 def _other_rows() -> NothingToResume:
     return NothingToResume(
-        "the common rows have changed since the job began", "start it under another name", public=True
+        "the common rows have changed since the job began",
+        "run train without --resume at the driver: training starts at the first round",
+        public=True,
     )
 
 

@@ -1,25 +1,24 @@
-"""Settings in files of TOML: read into sections, and written so that the file explains itself.
+"""Settings in TOML files: read them into sections, and write them with comments that explain every key.
 
-A section is a dataclass that inherits `Section`; the comments of a written file are the help texts of its fields.
+A section is a dataclass that inherits `Section`. The comments of a written file are the help texts of its fields.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 import math
 import os
 import re
 import textwrap
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_args, get_origin
 
 from veilboost.errors import ImpossibleSetting, ParameterError, UnknownProtocol, UnreadableSettings
-from veilboost.fields import FORMS, Checked, FieldInfo, bare, info_of, kinds_of
+from veilboost.fields import FORMS, Checked, FieldInfo, bare, closest, info_of, kinds_of, renamed
 
 LARGEST_FILE = 1 << 20
 WIDTH = 100
@@ -28,7 +27,7 @@ Read = TypeVar("Read", bound=Checked)
 
 
 class Section(Checked):
-    """A table of settings."""
+    """A table of settings. An invalid value raises `ImpossibleSetting`."""
 
     refusal = ImpossibleSetting
 
@@ -37,14 +36,16 @@ class Section(Checked):
 
 
 def read_toml(file: Path) -> dict[str, Any]:
-    """A file of settings, parsed."""
+    """Parse a settings file."""
     try:
         with file.open("rb") as opened:
             content = opened.read(LARGEST_FILE + 1)
     except OSError as error:
         raise UnreadableSettings(f"{file} cannot be read ({error.strerror or type(error).__name__})") from None
     if len(content) > LARGEST_FILE:
-        raise UnreadableSettings(f"{file} is larger than settings ever are")
+        raise UnreadableSettings(
+            f"{file} is larger than {LARGEST_FILE >> 20} MB", "name a settings file that `veilboost init` wrote"
+        )
     try:
         return tomllib.loads(content.decode("utf-8"))
     except tomllib.TOMLDecodeError as error:
@@ -54,19 +55,22 @@ def read_toml(file: Path) -> dict[str, Any]:
 
 
 def read_section(cls: type[Read], values: Mapping[str, Any], file: Path, section: str = "") -> Read:
-    """A dataclass of declared fields from a parsed table of TOML; paths are relative to the file."""
+    """Build a section from a parsed TOML table. Relative paths start at the file's folder."""
     where = f"{file}, [{section}]" if section else str(file)
     fields = {item.name: item for item in dataclasses.fields(cls)}
     for key in values:
         if key not in fields:
-            close = difflib.get_close_matches(key, fields, 1)
-            hint = f"did you mean {close[0]}? " if close else ""
+            new = renamed(key, fields)
+            if new is not None:
+                raise ImpossibleSetting(f"{where}: the key {key!r} was renamed to {new!r}", f"write {new} = ...")
+            close = closest(key, fields)
+            hint = f"did you mean {close}? " if close else ""
             raise ImpossibleSetting(f"{where}: there is no key {key!r}", f"{hint}the keys are {', '.join(fields)}")
     for name, item in fields.items():
         if name not in values and item.default is MISSING and item.default_factory is MISSING:
-            raise ImpossibleSetting(f"{where}: {name} is not given", f"add it: {info_of(item).help}")
+            raise ImpossibleSetting(f"{where}: the key {name!r} is missing", f"add {name}: {info_of(item).help}")
     hints = kinds_of(cls)
-    # A default that is a path is relative to the file, as if it were written there.
+    # A default path is relative to the file too.
     paths = {name: str(item.default) for name, item in fields.items() if isinstance(item.default, Path)}
     found = {
         key: _entry(value, bare(hints[key]), file, f"{section}.{key}" if section else key)
@@ -81,7 +85,7 @@ def read_section(cls: type[Read], values: Mapping[str, Any], file: Path, section
 
 
 def _entry(value: Any, kind: Any, file: Path, section: str) -> Any:
-    """Tables become sections, paths take their start; all else is left to the section's own check."""
+    """Convert tables to sections and make paths absolute. The section validates everything else."""
     if dataclasses.is_dataclass(kind) and isinstance(value, Mapping):
         return read_section(cast("type[Any]", kind), cast(Mapping[str, Any], value), file, section)
     if get_origin(kind) is Mapping and isinstance(value, Mapping):
@@ -96,13 +100,43 @@ def _entry(value: Any, kind: Any, file: Path, section: str) -> Any:
 # --- writing ----------------------------------------------------------------------------------------------
 
 
-def commented_toml(settings: Any, title: str) -> str:
-    """The text of a file that reads back as these settings."""
-    return "\n".join([*_comment(title), "", *_section(settings, ())]).rstrip("\n") + "\n"
+Notes = Mapping[str, Sequence[str]]
 
 
-def _section(settings: Any, path: tuple[str, ...], explain: bool = True) -> Iterator[str]:
-    """Plain keys first, as TOML wants it, then the tables below."""
+def commented_toml(settings: Any, title: str, notes: Notes | None = None) -> str:
+    """The text of a file that reads back as these settings.
+
+    Parameters
+    ----------
+    settings
+        A section.
+    title
+        The comment at the top.
+    notes
+        Further comment lines by dotted key: above a key, below the header of a table.
+    """
+    return "\n".join([*_comment(title), "", *_section(settings, (), notes or {})]).rstrip("\n") + "\n"
+
+
+def commented_fields(cls: type[Checked]) -> list[str]:
+    """The fields of a dataclass with their defaults, all commented out."""
+    hints = kinds_of(cls)
+    lines: list[str] = []
+    for item in dataclasses.fields(cls):
+        lines += [
+            *_comment(_help(item, bare(hints[item.name]))),
+            f"# {_assignment(item, item.default).removeprefix('# ')}",
+        ]
+    return lines
+
+
+def edit_note(text: str) -> list[str]:
+    """The comment that marks a place to edit."""
+    return _comment(f"EDIT: {text}")
+
+
+def _section(settings: Any, path: tuple[str, ...], notes: Notes, explain: bool = True) -> Iterator[str]:
+    """Plain keys first, as TOML requires, then the tables."""
     hints = {name: bare(hint) for name, hint in kinds_of(cast("type[Any]", type(settings))).items()}
     tables: list[dataclasses.Field[Any]] = []
     for item in dataclasses.fields(settings):
@@ -111,45 +145,45 @@ def _section(settings: Any, path: tuple[str, ...], explain: bool = True) -> Iter
         else:
             if explain:
                 yield from _comment(_help(item, hints[item.name]))
+            yield from notes.get(".".join((*path, item.name)), ())
             yield _assignment(item, getattr(settings, item.name))
             if explain:
                 yield ""
     if not explain:
         yield ""
     for item in tables:
-        yield from _table(getattr(settings, item.name), item, hints[item.name], (*path, item.name))
+        yield from _table(getattr(settings, item.name), item, hints[item.name], (*path, item.name), notes)
 
 
 def _is_table(hint: Any) -> bool:
     return dataclasses.is_dataclass(hint) or get_origin(hint) is Mapping
 
 
-def _table(value: Any, item: dataclasses.Field[Any], hint: Any, path: tuple[str, ...]) -> Iterator[str]:
+def _table(value: Any, item: dataclasses.Field[Any], hint: Any, path: tuple[str, ...], notes: Notes) -> Iterator[str]:
     info = info_of(item)
     yield from _comment(_sentence(info.help))
     if dataclasses.is_dataclass(hint):
-        yield from _blank(hint, path) if value is None else (_header(path), *_section(value, path))
+        yield from _blank(hint, path) if value is None else (_header(path), *_section(value, path, notes))
         return
     inner, entries = get_args(hint)[1], cast(Mapping[str, Any], value)
     if not dataclasses.is_dataclass(inner):
         yield _header(path)
+        yield from notes.get(".".join(path), ())
         yield from (f"{_key(name)} = {_value(entry)}" for name, entry in entries.items())
         yield f"# {info.example}\n" if info.example and not entries else ""
         return
     if not entries:
         yield from _blank(inner, (*path, "NAME"))
+    yield from notes.get(".".join(path), ())
     for at, (name, entry) in enumerate(entries.items()):
         yield _header((*path, name))
-        yield from _section(entry, (*path, name), explain=at == 0)  # the same words once are enough
+        yield from _section(entry, (*path, name), notes, explain=at == 0)  # only the first entry has the comments
 
 
 def _blank(kind: Any, path: tuple[str, ...]) -> Iterator[str]:
-    """A table that nobody has written yet, all of it as a comment."""
-    hints = kinds_of(kind)
+    """An absent table, commented out."""
     yield f"# {_header(path)}"
-    for item in dataclasses.fields(kind):
-        yield from _comment(_help(item, bare(hints[item.name])))
-        yield f"# {_assignment(item, item.default).removeprefix('# ')}"
+    yield from commented_fields(kind)
     yield ""
 
 
@@ -175,7 +209,7 @@ def _value(value: Any) -> str:
     if isinstance(value, float):
         return repr(value) if math.isfinite(value) else f"{value}"
     if isinstance(value, str | Path):
-        # A string of JSON is one of TOML, but for DEL, which only TOML wants escaped.
+        # A JSON string is a TOML string, except for DEL, which only TOML escapes.
         return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007F")
     return f"[{', '.join(_value(entry) for entry in value)}]"
 
@@ -191,7 +225,7 @@ def _allowed(info: FieldInfo, kind: Any) -> Iterator[str]:
     elif kind in {int, float} and info.range_text() != "any":
         yield f"In {info.range_text()}."
     elif info.form and info.form != "party":
-        yield f"Written as {FORMS[info.form].text}."
+        yield f"Format: {FORMS[info.form].text}."
 
 
 def _sentence(text: str) -> str:

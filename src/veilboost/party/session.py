@@ -152,7 +152,12 @@ class TrainingSession(Session):
 
     def _refuse_finished(self) -> None:
         if RunFolder(self.settings.runs / self.job.name).status.get("state") == "finished":
-            raise JobExists(f"{self.settings.name} has a finished run {self.job.name!r}", public=True)
+            raise JobExists(
+                f"{self.settings.name} has finished the run {self.job.name!r}",
+                f"change name in the job file; or ask the owner of {self.settings.name} to delete the run folder "
+                f"{self.job.name!r} there, which deletes that party's share of the old model, and run train again",
+                public=True,
+            )
 
     def _new_run(self) -> RunFolder:
         run = RunFolder.create(self.settings.runs, self.job.name, replace=True)

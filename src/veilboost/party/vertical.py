@@ -255,10 +255,18 @@ class VerticalSession(TrainingSession):
         batches, runs = requested_batches(self.settings), self.settings.runs
         known = (runs / self.job.name / "status.json").exists()
         if known and RunFolder(runs / self.job.name).status.get("active") != self.job.driver:
-            raise JobExists(f"{self.settings.name} has a run {self.job.name!r} with another active party")
+            raise JobExists(
+                f"{self.settings.name} has a run {self.job.name!r} with another active party",
+                "change name in the job file",
+                public="the party already has a run with this name; change name in the job file",
+            )
         if message.resume:
             if not known:
-                raise NothingToResume(f"{self.settings.name} has no run {self.job.name!r}", public=True)
+                raise NothingToResume(
+                    f"{self.settings.name} has no run {self.job.name!r}",
+                    f"run train without --resume at {self.job.driver}: the same job starts again at the first round",
+                    public=True,
+                )
             self._decide(peer, reserve=True)
             run = RunFolder.open(runs, self.job.name)
         else:

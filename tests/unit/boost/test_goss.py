@@ -212,7 +212,7 @@ def test_a_third_of_the_rows_is_nearly_as_good():
     ("wrong", "named"),
     [
         ({"sampling": "goss", "subsample": 0.5}, "subsample"),
-        ({"sampling": "goss", "top_rate": 0.8, "other_rate": 0.3}, "more than all rows"),
+        ({"sampling": "goss", "top_rate": 0.8, "other_rate": 0.3}, "sum to more than 1"),
         ({"top_rate": 0.3}, "need sampling='goss'"),
         ({"other_rate": 0.3}, "need sampling='goss'"),
     ],

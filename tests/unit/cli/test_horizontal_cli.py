@@ -164,7 +164,7 @@ def test_a_file_for_a_job_over_rows_is_written(tmp_path, protocol):
     file = tmp_path / "job.toml"
     run("init", "job", "credit", "--protocol", protocol, "--out", file, "--json")
     job = load_job(file)
-    assert (job.driver, job.owners) == ("hub", ("north", "south"))
+    assert (job.driver, job.owners) == ("hub", ("north", "south", "east"))
     assert set(job.helpers) == set(protocol_named(protocol, "horizontal").helpers)
     with pytest.raises(InvalidParameter, match="role"):
         run("init", "job", "credit", "--protocol", protocol, "--out", file, "--party", "hub", "--party", "a:judge=b:1")

@@ -43,7 +43,7 @@ def test_preparing_says_what_lies_where_in_words_and_as_json(town):
     assert Path(made["file"]).exists()
     again = prepare(town, "--trees", "3", **SHORT_KEY)
     assert again.exit_code == 0
-    assert again.stdout.startswith("81 encryptions with a key of 512 bits lie ready in ")
+    assert again.stdout.startswith("computed 81 encryptions with a key of 512 bits in ")
     assert isinstance(prepare(town, backend="lattice").exception, UnsupportedCombination)
     assert prepare(town, "--trees", "0", **SHORT_KEY).exit_code == 2
     assert isinstance(prepare(town, "--only", "everything", **SHORT_KEY).exception, InvalidParameter)
@@ -58,9 +58,9 @@ def test_the_old_name_says_the_new_one():
 def test_a_daemon_says_whose_users_it_serves(town, capsys):
     town.settle("shop", policy={"serve_users": ("bank",)})
     for name, data, words in (
-        ("shop", True, "its splits may serve users, encrypted, at bank"),
+        ("shop", True, "the policy lets bank serve users with its encrypted splits"),
         ("telecom", True, None),
-        ("bank", False, "it may be the authority or the computing service of others"),
+        ("bank", False, "this party can be a server, an authority, a csp or a comparer"),
     ):
         settings = load_party(town.folder / f"{name}.toml")
         if not data:

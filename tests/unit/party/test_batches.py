@@ -366,7 +366,7 @@ def test_an_id_that_repeats_in_another_shard(town):
 
 def test_the_policy_holds_for_tables_in_shards(town):
     town.settle("shop", engine="disk", policy='columns = ["x2", "x3"]')
-    with pytest.raises(PeerRefused, match="VB-1612: the owner's policy forbids it"):
+    with pytest.raises(PeerRefused, match="VB-1612: the owner's policy refuses the request"):
         town.train("first")
     town.settle("shop", engine="disk", policy='columns = ["x2", "x3"]', data='features = ["x2", "x3"]')
     town.train("second")
@@ -377,5 +377,5 @@ def test_an_address_in_place_of_a_path(town):
     for name, engine in (("bank", "disk"), ("shop", "local")):
         town.settle(name, engine=engine, place=f'uri = "{(town.folder / name).as_uri()}"')
     assert town.train("first") == expected
-    with pytest.raises(ImpossibleSetting, match="another key"):
+    with pytest.raises(ImpossibleSetting, match="uri is given together"):
         DataSettings(path="here", uri="s3://there")

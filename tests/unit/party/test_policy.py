@@ -112,7 +112,7 @@ def test_a_job_outside_the_policy_is_refused_by_its_rule(rule: str, change: dict
     assert rule in {found.rule for found in objections(POLICY, request)}
     with pytest.raises(AgainstPolicy) as refused:
         decide(POLICY, request)
-    assert str(refused.value).startswith(f"VB-1612: the owner's rule {rule} forbids it: ")
+    assert str(refused.value).startswith(f"VB-1612: the policy rule {rule} refuses it: ")
     assert "; the owner can " in str(refused.value)
 
 
@@ -144,7 +144,7 @@ def test_exposure_must_be_accepted_by_name_and_for_the_role_it_concerns() -> Non
     decide(POLICY, exposed)  # it is the active side that is exposed
     plain = dataclasses.replace(JOB, protocol=PLAIN)
     named = dataclasses.replace(POLICY, protocols=("plain",))
-    with pytest.raises(AgainstPolicy, match="plain is unprotected for the passive side"):
+    with pytest.raises(AgainstPolicy, match="does not protect these data of the passive party: features"):
         decide(named, plain)
     decide(dataclasses.replace(named, allow_unprotected=("plain",)), plain)
     with pytest.raises(AgainstPolicy, match="rule protocols"):  # accepting exposure alone names no protocol
@@ -178,7 +178,7 @@ def test_a_refusal_gives_away_neither_columns_nor_what_others_did() -> None:
         JOB, columns=("age", "secret_column"), epsilon=0.9, epsilon_spent=2.345678, peers={"shop": PRINT}
     )
     said = " ".join(f"{found.what} {found.change}" for found in objections(POLICY, request))
-    assert "1 of the 2 columns" in said
+    assert "1 of the 2 features" in said
     for secret in ("secret_column", "visits", "2.345", "0.65", "bank", "telecom"):
         assert secret not in said
     told = next(objections(POLICY, dataclasses.replace(PREDICT, rows=77, predicted_today=99)))
@@ -211,7 +211,7 @@ def test_the_line_that_a_refusal_asks_for_can_be_put_into_the_job() -> None:
     small = dataclasses.replace(JOB, min_node_rows=1)
     with pytest.raises(AgainstPolicy) as refused:
         decide(POLICY, small)
-    found = re.search(r"put (min_node_rows = \d+) under \[training\] in the job", str(refused.value))
+    found = re.search(r"set (min_node_rows = \d+) under \[training\] in the job", str(refused.value))
     assert found is not None
     training = TrainingConfig.from_dict(tomllib.loads(f"[training]\n{found[1]}")["training"])
     decide(POLICY, dataclasses.replace(small, min_node_rows=training.min_node_rows))

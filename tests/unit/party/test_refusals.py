@@ -67,8 +67,8 @@ def test_a_public_text_crosses_as_it_is() -> None:
 def test_public_texts_name_nothing_but_parties_jobs_rules_and_counts() -> None:
     """Whoever makes a text public meets this list, and thinks about what the text holds."""
     allowed = {
-        "self.settings.name", "self.job.name", "job.name", "job.driver", "me", "named", "role", "roles[role]",
-        "peer.party", "peer.fingerprint", "peer.fingerprint[:16]", "peer.not_after", "asked_run",
+        "self.settings.name", "self.job.name", "self.job.driver", "job.name", "job.driver", "me", "named", "role",
+        "roles[role]", "peer.party", "peer.fingerprint", "peer.fingerprint[:16]", "peer.not_after", "asked_run",
         "self._alignment.name", "self.role", "self.peer", "version", "VERSION", "most >> 20",
     }  # fmt: skip
     shown: set[str] = set()
@@ -248,7 +248,7 @@ def test_a_file_that_cannot_be_read_tells_no_path(clinic: Clinic, how: str) -> N
 def test_rules_about_the_owners_names_are_not_explained_to_a_peer(clinic: Clinic, rule: dict[str, object]) -> None:
     data = DataSettings(Path("clinic-files/oncology.parquet"), id="id", table="oncology", features=("hiv_status",))
     clinic.town.settle("shop", data=data, policy=rule)
-    with pytest.raises(VeilBoostError, match="VB-1612: the owner's policy forbids it"):
+    with pytest.raises(VeilBoostError, match="VB-1612: the owner's policy refuses the request"):
         clinic.train()
     assert clinic.bank_knows() == []
 
