@@ -79,7 +79,7 @@ class Town:
             data=DataSettings(Path(f"{name}.parquet"), id="id", label="late") if name in OWNERS else None,
             listen=listen,
             runs=Path(f"runs-{name}"),
-            threads=1,
+            n_jobs=1,
             peers={
                 helper: PeerSettings(f"127.0.0.1:{self.daemons[helper].port}", "in")
                 for helper in HELPERS
@@ -322,7 +322,7 @@ def test_the_command_line_trains_at_the_server(town):
     ("change", "text"),
     [
         ({"without": HUB}, "0 parties have role = 'server'"),
-        ({"alignment": "ecdh"}, "leave alignment out"),
+        ({"alignment": "ecdh"}, "remove the key alignment"),
         ({"protocol": "mal", "without": "judge"}, "comparer"),
         ({"protocol": "secagg"}, "role"),
     ],
