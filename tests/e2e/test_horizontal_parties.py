@@ -322,7 +322,7 @@ def test_the_command_line_trains_at_the_server(town):
     ("change", "text"),
     [
         ({"without": HUB}, "0 parties have role = 'server'"),
-        ({"alignment": "ecdh"}, "leave alignment out"),
+        ({"alignment": "ecdh"}, "remove the key alignment"),
         ({"protocol": "mal", "without": "judge"}, "comparer"),
         ({"protocol": "secagg"}, "role"),
     ],
