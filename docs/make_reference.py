@@ -152,7 +152,7 @@ def messages_page() -> str:
     ]
     shown: set[type[Message]] = set()
     for spec in BUILT_IN:
-        name = f"`{spec.name}`" if spec.setting == "vertical" else f"`{spec.name}` (rows in different hands)"
+        name = f"`{spec.name}`" if spec.setting == "vertical" else f"`{spec.name}` (horizontal)"
         blocks += [f"## Protocol {name}", _sentence(spec.summary), _protections(spec.statement)]
         blocks += _messages(spec.messages, shown)
     blocks += [

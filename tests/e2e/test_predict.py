@@ -60,7 +60,7 @@ def new_rows(town: Town, ids: list[str]) -> pa.Table:
 
 
 def expected(town: Town, ids: list[str]) -> list[float]:
-    """What the whole model gives, were it and the tables in one hand."""
+    """What the whole model gives, if it and the tables were pooled."""
     columns = []
     for party in PARTIES:
         table = load_table(

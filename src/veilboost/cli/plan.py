@@ -40,8 +40,8 @@ def plan(
         ),
     ] = None,
     parties: Annotated[int | None, typer.Option(help="Number of parties; horizontal: of participants.")] = None,
-    trees: Annotated[int, typer.Option(help="Number of boosting rounds.")] = 100,
-    depth: Annotated[int, typer.Option(help="Maximum depth of a tree.")] = 6,
+    trees: Annotated[int, typer.Option("--n-estimators", "--trees", help="Number of boosting rounds.")] = 100,
+    depth: Annotated[int, typer.Option("--max-depth", "--depth", help="Maximum depth of a tree.")] = 6,
     bins: Annotated[int, typer.Option(help="Number of bins per column.")] = 64,
     protocol: Annotated[
         list[str] | None,

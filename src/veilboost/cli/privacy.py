@@ -67,8 +67,12 @@ def calibrate(
     ] = None,
     features: Annotated[int, typer.Option(help="Number of columns of a passive party.", rich_help_panel=SIZE)] = 10,
     bins: Annotated[int, typer.Option(help="Number of bins per column.", rich_help_panel=SIZE)] = _USUAL.max_bin,
-    trees: Annotated[int, typer.Option(help="Number of boosting rounds.", rich_help_panel=SIZE)] = _USUAL.n_estimators,
-    depth: Annotated[int, typer.Option(help="Maximum depth of a tree.", rich_help_panel=SIZE)] = _USUAL.max_depth,
+    trees: Annotated[
+        int, typer.Option("--n-estimators", "--trees", help="Number of boosting rounds.", rich_help_panel=SIZE)
+    ] = _USUAL.n_estimators,
+    depth: Annotated[
+        int, typer.Option("--max-depth", "--depth", help="Maximum depth of a tree.", rich_help_panel=SIZE)
+    ] = _USUAL.max_depth,
     option: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="Set an option of the protocol. Repeatable.")
     ] = None,

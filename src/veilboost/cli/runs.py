@@ -61,10 +61,17 @@ def audit(
         int, typer.Option(help="Number of runs of --lower-bound on each of the two neighbouring tables.")
     ] = 300,
     trees: Annotated[
-        int | None, typer.Option(help="Number of trees in a run of --lower-bound. Unset: chosen by sealed.", min=1)
+        int | None,
+        typer.Option(
+            "--n-estimators",
+            "--trees",
+            help="Number of trees in a run of --lower-bound. Unset: chosen by sealed.",
+            min=1,
+        ),
     ] = None,
     depth: Annotated[
-        int | None, typer.Option(help="Depth of these trees. Unset: chosen by sealed.", min=1, max=16)
+        int | None,
+        typer.Option("--max-depth", "--depth", help="Depth of these trees. Unset: chosen by sealed.", min=1, max=16),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -154,7 +154,14 @@ def prepare(
         str | None, typer.Option(metavar="WHAT", help="Prepare only ids or encryption.", show_default="all")
     ] = None,
     trees: Annotated[
-        int, typer.Option(min=1, max=10_000, help="Number of trees to encrypt for; elxgb encrypts the first tree only.")
+        int,
+        typer.Option(
+            "--n-estimators",
+            "--trees",
+            min=1,
+            max=10_000,
+            help="Number of trees to encrypt for; elxgb encrypts the first tree only.",
+        ),
     ] = 1,
     as_json: AsJson = False,
 ) -> None:

@@ -74,7 +74,7 @@ def load_dataset(name: str) -> ArrowTable | dict[str, ArrowTable]:
     if name == _DEMO.name:
         return make_demo_data(_DEMO.rows)
     if name not in {info.name for info in _SCIKIT_LEARN}:
-        new = renamed(name, (_SCENE.name,))
+        new = renamed(name, (_DEMO.name,))
         if new is not None:
             raise UnknownDataset(f"the data set {name!r} was renamed to {new!r}", f"use {new}")
         raise UnknownDataset(f"there is no data set {name!r}")

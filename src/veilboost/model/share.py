@@ -124,7 +124,7 @@ class Skeleton:
 
 @dataclass(frozen=True)
 class ModelShare:
-    """One party's part of a model: its columns and split records; for the active party also the skeleton.
+    """What one party keeps of a model: its columns and split records; for the active party also the skeleton.
 
     `share_names`: whether the column names may appear in joint reports.
     """

@@ -1,4 +1,4 @@
-"""`simulate` with rows in different hands, and the network model."""
+"""`simulate` with horizontally partitioned data, and the network model."""
 
 from __future__ import annotations
 

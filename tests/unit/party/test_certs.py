@@ -1,4 +1,4 @@
-"""The authority, and the checks of certificates at the door."""
+"""The authority, and the checks of certificates on input."""
 
 from __future__ import annotations
 
