@@ -38,7 +38,7 @@ def test_both_ends_replay_the_same_rows(
     for name in list(tables)[1:]:
         for one, other in zip(rounds(views["p0"], name), rounds(views[name], "p0"), strict=True):
             for level, same in zip(one.levels, other.levels, strict=True):
-                for here, there in ((level.fit, same.fit), (level.follow, same.follow)):
+                for here, there in ((level.fit, same.fit), (level.routed, same.routed)):
                     assert np.array_equal(here.listed(), there.listed())
                     assert np.array_equal(here.counts, there.counts)
                     for tree in range(one.trees):

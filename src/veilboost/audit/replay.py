@@ -60,7 +60,7 @@ class ReplayedLevel:
         position = self.split_request.position.astype(np.int64)
         pairs = [
             _cut(groups.of(position), bits)
-            for groups, bits in ((self.fit, self.split_answer.fit_left), (self.routed, self.split_answer.follow_left))
+            for groups, bits in ((self.fit, self.split_answer.fit_left), (self.routed, self.split_answer.routed_left))
         ]
         for k, (tree, node) in enumerate(zip(self.split_request.tree, self.split_request.node, strict=True)):
             left, right = (np.concatenate([pair[child][k] for pair in pairs]) for child in (0, 1))
@@ -157,7 +157,7 @@ def _joined(before: Sequence[MoreAssignments | SplitAnswer], last: _Assigning) -
     return replace(
         last,
         fit_left=np.concatenate([each.fit_left for each in pieces]),
-        follow_left=np.concatenate([each.follow_left for each in pieces]),
+        routed_left=np.concatenate([each.routed_left for each in pieces]),
     )
 
 
@@ -172,8 +172,8 @@ def _entered(request: StatisticsRequest, current: ReplayedRound, rows: int) -> R
         own = above.split_request.position.astype(np.int64)
     is_own = np.isin(split, own)
     fit = _children(above.fit.of(split), is_own, None if answer is None else answer.fit_left, request.fit_left)
-    answered = None if answer is None else answer.follow_left
-    return ReplayedLevel(request, fit, _children(above.routed.of(split), is_own, answered, request.follow_left))
+    answered = None if answer is None else answer.routed_left
+    return ReplayedLevel(request, fit, _children(above.routed.of(split), is_own, answered, request.routed_left))
 
 
 def _children(groups: RowGroups, own: BoolArray, answered: UInt8Array | None, received: UInt8Array) -> RowGroups:

@@ -181,7 +181,7 @@ class LabelRows:
             gradients=gradients,
             scale=scale,
             fit=pool if every else pool[sample.drawn],
-            follow=self._held_out if every else np.sort(np.concatenate((pool[~sample.drawn], self._held_out))),
+            routed=self._held_out if every else np.sort(np.concatenate((pool[~sample.drawn], self._held_out))),
             columns=columns,
         )
 

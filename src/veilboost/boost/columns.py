@@ -179,7 +179,7 @@ class ColumnBlock:
             shared=shared,
         )
 
-    def level_bins(self, fit: RowGroups, follow: RowGroups) -> LevelBins:
+    def level_bins(self, fit: RowGroups, routed: RowGroups) -> LevelBins:
         """The bins of this level: the same for all levels, or proposed from each node's rows."""
         if self.shared is not None:
             return self.shared
@@ -191,7 +191,7 @@ class ColumnBlock:
         cuts: list[list[Float32Array]] = []
         for node in range(fit.nodes):
             own = fit.rows[fit.begin[node] : fit.end[node]]
-            every = np.concatenate((own, follow.rows[follow.begin[node] : follow.end[node]]))
+            every = np.concatenate((own, routed.rows[routed.begin[node] : routed.end[node]]))
             at_node = [self._cuts_of(feature, own) for feature in range(len(self.values))]
             part = np.empty((len(every), len(self.values)), dtype=_dtype(self.layout))
             _bin_into(part, [values[every] for values in self.values], at_node, self.threads)

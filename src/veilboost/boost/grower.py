@@ -27,7 +27,7 @@ _NO_OWNERS = np.empty(0, dtype=np.int32)
 class Round:
     """The input of a round: K trees grow in parallel on gradients (K, rows, 2).
 
-    Sums are computed over `fit` rows; `follow` rows (not sampled, or held out for validation) are only routed.
+    Sums are computed over `fit` rows; `routed` rows (not sampled, or held out for validation) are only routed.
     `columns[owner]` are the columns of each owner that take part, None for all.
     """
 
@@ -35,7 +35,7 @@ class Round:
     gradients: Int32Array
     scale: Scale
     fit: Int32Array
-    follow: Int32Array
+    routed: Int32Array
     columns: Sequence[Int32Array | None]
 
     @property
@@ -54,7 +54,7 @@ class Level:
     depth: int
     node: Int32Array
     fit: RowGroups
-    follow: RowGroups
+    routed: RowGroups
     totals: Int64Array
     open: Int64Array
     build: Int64Array
@@ -101,7 +101,7 @@ class SplitFinder(Protocol):
 
     def select(self, level: Level, offers: Sequence[Candidates]) -> Choices: ...
     def split(self, level: Level, offers: Sequence[Candidates], choices: Choices) -> tuple[Assignments, Assignments]:
-        """The left/right assignments of the fit rows and of the follow rows of the chosen nodes."""
+        """The left/right assignments of the fit rows and of the routed rows of the chosen nodes."""
         ...
 
     def check_split(self, level: Level, choices: Choices, children: Level) -> None:
@@ -135,12 +135,12 @@ def grow(finder: SplitFinder, start: Round, config: TrainingConfig, margin: Floa
     level = _first_level(start, config)
     while True:
         choices = None
-        fit_left = follow_left = _NO_BITS
+        fit_left = routed_left = _NO_BITS
         if len(level.open):
             offers = finder.candidates(level)
             choices = finder.select(level, offers)
             if len(choices.position):
-                fit_left, follow_left = finder.split(level, offers, choices)
+                fit_left, routed_left = finder.split(level, offers, choices)
         position = _NO_POSITIONS if choices is None else choices.position
         weight = _close(level, position, finder, start, config, margin)
         cover = level.totals[:, 1].astype(np.float64) * start.scale.h_unit
@@ -150,20 +150,20 @@ def grow(finder: SplitFinder, start: Round, config: TrainingConfig, margin: Floa
             return forest.trees()
         children = forest.note_level(level.fit.group, cover, weight, position, choices.owner, choices.gain)
         parents = level
-        level = _next_level(level, position, children, fit_left, follow_left, start, config, finder.derives_siblings)
+        level = _next_level(level, position, children, fit_left, routed_left, start, config, finder.derives_siblings)
         finder.check_split(parents, choices, level)
 
 
 def _first_level(start: Round, config: TrainingConfig) -> Level:
     fit = RowGroups.root(start.fit, start.trees)
-    follow = RowGroups.root(start.follow, start.trees)
+    routed = RowGroups.root(start.routed, start.trees)
     totals = fit.totals(start.gradients)
     roots = np.arange(start.trees, dtype=np.int64)
     return Level(
         depth=0,
         node=np.zeros(start.trees, dtype=np.int32),
         fit=fit,
-        follow=follow,
+        routed=routed,
         totals=totals,
         open=roots[_may_split(fit, 0, totals, start.scale, config)],
         build=roots,
@@ -177,13 +177,13 @@ def _next_level(
     position: Int64Array,
     children: Int32Array,
     fit_left: Assignments,
-    follow_left: Assignments,
+    routed_left: Assignments,
     start: Round,
     config: TrainingConfig,
     derives_siblings: bool,
 ) -> Level:
     fit = level.fit.of(position).split(fit_left)
-    follow = level.follow.of(position).split(follow_left)
+    routed = level.routed.of(position).split(routed_left)
     # Only the smaller of two siblings is summed; the other's sums are the parent's minus these.
     counts = fit.counts
     smaller = np.arange(0, fit.nodes, 2) + (counts[1::2] < counts[0::2])
@@ -204,7 +204,7 @@ def _next_level(
         depth=level.depth + 1,
         node=children,
         fit=fit,
-        follow=follow,
+        routed=routed,
         totals=totals,
         open=may_split.nonzero()[0],
         build=build,
@@ -243,7 +243,7 @@ def _close(
     leaves = is_leaf.nonzero()[0]
     if len(leaves):
         weight[leaves] = config.learning_rate * finder.leaf_weights(level, leaves, start.scale)
-        for groups in (level.fit.of(leaves), level.follow.of(leaves)):
+        for groups in (level.fit.of(leaves), level.routed.of(leaves)):
             groups.add_to(margin, weight[leaves])
     return weight
 

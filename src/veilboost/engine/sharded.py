@@ -230,13 +230,13 @@ class ShardedLabels(LabelRows):
         largest = np.array(shards.pool.get(bounds)).max(axis=0)
         scale = choose_scale(float(largest[0]), float(largest[1]), self._weight_bound(), config.gradient_bits)
         parts = shards.each(shard_ops.on_grid, derivatives, scale, self._weights)
-        fit, follow = self._sampled(number, config)
+        fit, routed = self._sampled(number, config)
         return Round(
             number=number,
             gradients=shards.array(parts, (*margin.shape, 2), np.int32, axis=1),
             scale=scale,
             fit=cast(AnyArray, fit),
-            follow=cast(AnyArray, follow),
+            routed=cast(AnyArray, routed),
             columns=columns,
         )
 

@@ -124,7 +124,7 @@ def test_the_drawn_count_more_on_the_grid_and_fit_its_range(seed, bits, other_ra
     config = goss(0.3, other_rate, objective=objective, n_estimators=2, gradient_bits=bits)
     for start in rounds_of(config, y, weight, validation, classes=3):
         assert np.abs(start.gradients.astype(np.int64)).max() <= 2**MAX_BITS
-        assert sorted([*start.fit, *start.follow]) == list(range(60))
+        assert sorted([*start.fit, *start.routed]) == list(range(60))
         assert not validation[start.fit].any()
     # The first round again, by hand: whole numbers first, then weight and factor.
     start = rounds_of(config, y, weight, validation, classes=3)[0]

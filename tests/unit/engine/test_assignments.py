@@ -64,7 +64,7 @@ def test_many_rows_are_told_in_pieces(request, protocol, count):
     for message in sent:
         if isinstance(message, MoreAssignments | StatisticsRequest | SplitAnswer):
             assert len(message.fit_left) <= 2
-            assert len(message.follow_left) <= 2
+            assert len(message.routed_left) <= 2
 
 
 def test_an_audit_reads_pieces_as_it_reads_the_whole(request):

@@ -63,7 +63,7 @@ class FederBoostCipher(roles.StatisticsCipher):
     def read(self, current: roles.ActiveRound, level: Level, waiting: roles.Waiting) -> roles.Statistics:
         build, gradients = level.fit.of(level.build), current.start.gradients
         return {
-            name: block.histogram(block.level_bins(level.fit, level.follow), gradients, build)
+            name: block.histogram(block.level_bins(level.fit, level.routed), gradients, build)
             for name, block in self._blocks.items()
         }
 
@@ -75,7 +75,7 @@ class FederBoostCipher(roles.StatisticsCipher):
         assignments: dict[PartyName, tuple[Assignments, Assignments]] = {}
         for name, request in requests.items():
             block, positions = self._blocks[name], request.position.astype(np.int64)
-            bins, splits = block.level_bins(level.fit, level.follow), block.splits_of(request.handles, [])
-            fit, follow = (block.route(bins, rows.of(positions), splits) for rows in (level.fit, level.follow))
-            assignments[name] = fit, follow
+            bins, splits = block.level_bins(level.fit, level.routed), block.splits_of(request.handles, [])
+            fit, routed = (block.route(bins, rows.of(positions), splits) for rows in (level.fit, level.routed))
+            assignments[name] = fit, routed
         return assignments

@@ -100,7 +100,7 @@ class VerticalActive(SplitFinder):
         self._current = roles.ActiveRound(start, block, own, layouts)
         self._sums = {name: LevelSums() for name in layouts}
         fit = _NO_BITS
-        if len(start.follow):
+        if len(start.routed):
             mask = np.zeros(start.gradients.shape[1], dtype=np.bool_)
             mask[start.fit] = True
             fit = np.packbits(mask)
@@ -135,7 +135,7 @@ class VerticalActive(SplitFinder):
                 for name in self.context.peers.names
             },
         )
-        self._bins = current.block.level_bins(level.fit, level.follow)
+        self._bins = current.block.level_bins(level.fit, level.routed)
         built = current.block.histogram(self._bins, current.start.gradients, level.fit.of(level.build))
         sums, totals = self._sums[own].complete(level, built), level.totals[level.open]
         offers = {own: self.selector.score(current, sums, current.block.layout, totals, False)}
@@ -163,7 +163,7 @@ class VerticalActive(SplitFinder):
             for owner, name in enumerate(names)
             if owner != self._owner and owner in winners
         }
-        last = LastSplit(choices, level.fit.of(choices.position), level.follow.of(choices.position))
+        last = LastSplit(choices, level.fit.of(choices.position), level.routed.of(choices.position))
         routed = self.cipher.route(self._current, level, self._split_requests)
         pending = self.context.peers.send(self._split_requests) if routed is None else None
         mine = np.flatnonzero(choices.owner == self._owner)
@@ -217,14 +217,14 @@ class VerticalActive(SplitFinder):
         self, depth: int, last: LastSplit, name: PartyName, answer: messages.SplitAnswer
     ) -> tuple[Assignments, Assignments]:
         """Return the assignments of a party's answer; request the rest of it piece by piece."""
-        fit, follow = (groups.receiver() for groups in last.rows_of(self.context.order.index(name)))
+        fit, routed = (groups.receiver() for groups in last.rows_of(self.context.order.index(name)))
         while True:
             try:
-                fit, follow = fit.plus(answer.fit_left), follow.plus(answer.follow_left)
+                fit, routed = fit.plus(answer.fit_left), routed.plus(answer.routed_left)
             except MalformedMessage:
                 raise MalformedMessage(f"{name} sent left/right assignments for another number of rows") from None
-            if fit.complete and follow.complete:
-                return fit.whole(), follow.whole()
+            if fit.complete and routed.complete:
+                return fit.whole(), routed.whole()
             answer = self.context.peers.ask({name: messages.AssignmentsRequest(depth)}, messages.SplitAnswer)[name]
 
     def _tree_of(self, level: Level, positions: Int64Array) -> Int32Array:
@@ -241,7 +241,7 @@ class VerticalActive(SplitFinder):
         self._rules.note(keys, block.rules_of(splits, self._bins, positions), self._current.columns)
         return (
             block.route(self._bins, level.fit.of(positions), splits),
-            block.route(self._bins, level.follow.of(positions), splits),
+            block.route(self._bins, level.routed.of(positions), splits),
         )
 
     def _split_request(self, level: Level, offer: Candidates, choices: Choices, owner: int) -> messages.SplitRequest:
@@ -271,9 +271,9 @@ class VerticalActive(SplitFinder):
 class LastSplit:
     """The assignments of the rows of the nodes just split, as far as their owners have sent them."""
 
-    def __init__(self, choices: Choices, fit: RowGroups, follow: RowGroups) -> None:
+    def __init__(self, choices: Choices, fit: RowGroups, routed: RowGroups) -> None:
         self.choices = choices
-        self._groups = fit, follow
+        self._groups = fit, routed
         self.assignments: dict[int, tuple[Assignments, Assignments]] = {}  # by owner
 
     def rows_of(self, owner: int) -> tuple[RowGroups, RowGroups]:
@@ -284,20 +284,20 @@ class LastSplit:
     @cached_property
     def left(self) -> tuple[Assignments, Assignments]:
         """The assignments of all rows, when all owners have sent theirs: summed rows, and rows that are only routed."""
-        fit, follow = (
+        fit, routed = (
             groups.merged([(self.choices.owner == owner, known[kind]) for owner, known in self.assignments.items()])
             for kind, groups in enumerate(self._groups)
         )
-        return fit, follow
+        return fit, routed
 
     def unsent(self, owner: int) -> Iterator[tuple[UInt8Array, UInt8Array]]:
         """Pieces of the assignments at nodes that this owner did not split itself, for both kinds of rows."""
         others = self.choices.owner != owner
-        fit, follow = (
+        fit, routed = (
             (groups if others.all() else groups.of(np.flatnonzero(others))).packed_pieces(groups.take(others, whole))
             for groups, whole in zip(self._groups, self.left, strict=True)
         )
-        return zip_longest(fit, follow, fillvalue=_NO_BITS)
+        return zip_longest(fit, routed, fillvalue=_NO_BITS)
 
 
 def _starts(parts: Sequence[Int32Array]) -> Int32Array:

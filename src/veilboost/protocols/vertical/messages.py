@@ -76,7 +76,7 @@ class MoreAssignments(Message):
     depth: int
     split: Ints
     fit_left: Bits
-    follow_left: Bits
+    routed_left: Bits
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class StatisticsRequest(Message):
     depth: int
     split: Ints
     fit_left: Bits
-    follow_left: Bits
+    routed_left: Bits
     build: Ints
 
 
@@ -122,14 +122,14 @@ class SplitRequest(Message):
 class SplitAnswer(Message):
     """Passive to active: the left/right assignments of the nodes' rows, or a piece of them if there are many.
 
-    Rows that are summed (`fit_left`) and rows that are only routed (`follow_left`) are separate.
+    Rows that are summed (`fit_left`) and rows that are only routed (`routed_left`) are separate.
     """
 
     reveals = (
         Reveals("the left/right assignment of every row of the node at the winning split", "active", exact=True),
     )
     fit_left: Bits
-    follow_left: Bits
+    routed_left: Bits
 
 
 @dataclass(frozen=True)

@@ -136,12 +136,12 @@ class VerticalPassive:
             block = block.subset(columns)
         elif len(message.columns):
             raise MalformedMessage("the round lists columns although it uses all")
-        fit, follow = rows, rows[:0]
+        fit, routed = rows, rows[:0]
         mask = _bits(message.fit, len(rows)).astype(np.bool_) if len(message.fit) else None
         if self.cipher.receives_samples:
             self._check_sample(message.number, mask, config)
         if mask is not None:
-            fit, follow = rows[mask], rows[~mask]
+            fit, routed = rows[mask], rows[~mask]
         self.cipher.open_round(message)
         shuffle = ColumnShuffle.none(block.layout)
         if self.cipher.shuffles:
@@ -152,7 +152,7 @@ class VerticalPassive:
             shuffle = ColumnShuffle.draw(block.layout, drawn)
         if self.context.exact is not None:
             self.context.exact.before_round(config, message.number, self.context.rows, job.block.layout.slots)
-        groups = RowGroups.root(fit, job.trees_per_round), RowGroups.root(follow, job.trees_per_round)
+        groups = RowGroups.root(fit, job.trees_per_round), RowGroups.root(routed, job.trees_per_round)
         self._next_round = message.number + 1
         self._round = RoundState(message.number, block, columns, shuffle, *groups)
         return Done()
@@ -193,9 +193,9 @@ class VerticalPassive:
     def _statistics(self, message: messages.StatisticsRequest, state: RoundState, job: PassiveJob) -> Message:
         if message.depth != state.depth + (1 if state.summed else 0) or message.depth >= job.config.max_depth:
             raise UnexpectedMessage("the request is for another level")
-        fit, follow = state.fit, state.follow
+        fit, routed = state.fit, state.routed
         if state.summed:
-            fit, follow = state.children(message)
+            fit, routed = state.children(message)
         elif len(message.split):
             raise UnexpectedMessage("no level was split yet")
         build = message.build.astype(np.int64)
@@ -207,7 +207,7 @@ class VerticalPassive:
             raise MalformedMessage("a node to sum, or its sibling, has fewer rows than min_node_rows")
         entered = self._round = copy.copy(state)
         try:
-            entered.enter(message.depth, fit, follow)
+            entered.enter(message.depth, fit, routed)
             return self.cipher.answer(message, entered, fit.of(build))
         except VeilBoostError:  # a request that the cipher refuses changes no state
             self._round = state

@@ -24,7 +24,7 @@ _NO_BITS = np.empty(0, dtype=np.uint8)
 class RoundState:
     """The nodes of the rows in the trees of the current round.
 
-    `fit` rows are summed; `follow` rows are only routed.
+    `fit` rows are summed; `routed` rows are only routed.
     """
 
     def __init__(
@@ -34,10 +34,10 @@ class RoundState:
         columns: Int32Array | None,
         shuffle: ColumnShuffle,
         fit: RowGroups,
-        follow: RowGroups,
+        routed: RowGroups,
     ) -> None:
         self.number, self.block, self.columns, self.shuffle = number, block, columns, shuffle
-        self.fit, self.follow = fit, follow
+        self.fit, self.routed = fit, routed
         self.depth, self.summed = 0, False
         self._forget()
 
@@ -48,10 +48,10 @@ class RoundState:
         self.unsent: Iterator[tuple[UInt8Array, UInt8Array]] = iter(())
         self._received: IncomingSplit | None = None
 
-    def enter(self, depth: int, fit: RowGroups, follow: RowGroups) -> None:
+    def enter(self, depth: int, fit: RowGroups, routed: RowGroups) -> None:
         """Start a level with these rows; none of its nodes is split yet."""
-        self.depth, self.fit, self.follow, self.summed = depth, fit, follow, True
-        self.bins = self.block.level_bins(fit, follow)
+        self.depth, self.fit, self.routed, self.summed = depth, fit, routed, True
+        self.bins = self.block.level_bins(fit, routed)
         self._forget()
 
     @property
@@ -61,16 +61,16 @@ class RoundState:
 
     def split(self, position: Int64Array, splits: Splits) -> tuple[UInt8Array, UInt8Array]:
         """Split these nodes here, and return the first piece of their assignments to send."""
-        groups = self.fit.of(position), self.follow.of(position)
-        fit, follow = (self.block.route(self.bins, each, splits) for each in groups)
+        groups = self.fit.of(position), self.routed.of(position)
+        fit, routed = (self.block.route(self.bins, each, splits) for each in groups)
         self._own[position] = True
-        self._own_left = fit, follow
-        self.unsent = zip_longest(groups[0].packed_pieces(fit), groups[1].packed_pieces(follow), fillvalue=_NO_BITS)
+        self._own_left = fit, routed
+        self.unsent = zip_longest(groups[0].packed_pieces(fit), groups[1].packed_pieces(routed), fillvalue=_NO_BITS)
         return next(self.unsent)
 
     def receive(self, message: MoreAssignments) -> None:
         """Add a piece of the assignments at nodes that others split. Empty pieces are refused: they would never end."""
-        if not len(message.fit_left) and not len(message.follow_left):
+        if not len(message.fit_left) and not len(message.routed_left):
             raise MalformedMessage("a piece of left/right assignments has no rows")
         self._received = self._incoming(message.split).plus(message)
 
@@ -91,9 +91,9 @@ class RoundState:
         count = np.count_nonzero(own)
         if count != np.count_nonzero(self._own):
             raise MalformedMessage("a node that was split here is missing")
-        groups = others = self.fit.of(nodes), self.follow.of(nodes)
+        groups = others = self.fit.of(nodes), self.routed.of(nodes)
         if count:
-            others = self.fit.of(nodes[~own]), self.follow.of(nodes[~own])
+            others = self.fit.of(nodes[~own]), self.routed.of(nodes[~own])
         return IncomingSplit(split, own, groups, (others[0].receiver(), others[1].receiver()))
 
 
@@ -107,15 +107,15 @@ class IncomingSplit:
     received: tuple[ReceivedAssignments, ReceivedAssignments]
 
     def plus(self, message: MoreAssignments | StatisticsRequest) -> IncomingSplit:
-        fit, follow = self.received
-        return replace(self, received=(fit.plus(message.fit_left), follow.plus(message.follow_left)))
+        fit, routed = self.received
+        return replace(self, received=(fit.plus(message.fit_left), routed.plus(message.routed_left)))
 
     def children(self, own_left: tuple[Assignments, Assignments]) -> tuple[RowGroups, RowGroups]:
-        fit, follow = (
+        fit, routed = (
             groups.split(groups.merged([(self.own, known), (~self.own, received.whole())]))
             for groups, known, received in zip(self.groups, own_left, self.received, strict=True)
         )
-        return fit, follow
+        return fit, routed
 
 
 def own_best(message: SplitRequest, kept: Mapping[int, int]) -> SplitRequest:
