@@ -16,10 +16,9 @@ SOURCES := pyproject.toml CMakeLists.txt $(wildcard native/* native/*/*)
 demo: .venv/installed
 	$(BIN)/veilboost demo --protocol $(PROTOCOL) --keep
 
-# Tests wait for processes they start, so three workers keep two cores busy. A file stays with one worker, which sets
-# up its fixtures once; compiled modules are kept, because hundreds of processes load them.
+# Compiled modules are kept, because the tests start hundreds of processes that load them.
 test: check browser
-	VEILBOOST_ARTEFACTS=out/artefacts PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist loadfile
+	VEILBOOST_ARTEFACTS=out/artefacts PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal
 
 fast: .venv/developer
 	$(BIN)/python -m pytest -m fast

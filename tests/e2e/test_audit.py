@@ -34,7 +34,7 @@ def test_a_recorded_run_is_attacked_with_what_each_party_saw(town: Town) -> None
     assert bins["value"] > bins["baseline"]
     assert {victim for _, _, victim in by} == set(PARTIES)
     assert (pooled_clusters.name, "shop and telecom", "bank") in by
-    assert (membership.name, "whoever asks", "bank") in by  # validation rows stand for strangers
+    assert (membership.name, "a user", "bank") in by  # validation rows stand for strangers
     assert "bins from sums" in (town.folder / "audit.html").read_text()
 
     alone = town.answer("audit", runs[1], "--truth", "shop.toml", "--truth", "bank.toml")

@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
+from parties import until
 
 VEILBOOST = Path(sys.executable).parent / "veilboost"
 ROWS = 300
@@ -373,9 +374,13 @@ def test_parties_without_a_person_in_common_are_refused(tmp_path: Path) -> None:
 def test_an_interrupt_ends_with_130_and_without_a_traceback(table: Path) -> None:
     command = [str(VEILBOOST), "simulate", "--data", str(table), *ROLES, "--trees", "1000000", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        time.sleep(3)
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        maps = Path(f"/proc/{process.pid}/maps")
+        try:
+            until(lambda: "_native" in maps.read_text(), "training has begun: its kernels are loaded")
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert process.returncode == 130
     assert out == ""
     assert "Traceback" not in err

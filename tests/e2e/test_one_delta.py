@@ -97,7 +97,7 @@ def test_noise_is_made_for_the_delta_of_the_policy(pair: Pair) -> None:
 def test_a_job_with_another_delta_than_its_owner_is_refused_before_anybody_is_asked(pair: Pair) -> None:
     with pytest.raises(AgainstPolicy) as refused:
         pair.train(bank={"delta": 1e-7}, delta=1e-5)
-    assert "write delta = 1e-07 under [training.options] of the job" in refused.value.remedy
+    assert "set delta = 1e-07 under [training.options] in the job file" in refused.value.remedy
     assert not (pair.folder / "runs-bank").exists()
     assert pair.train(bank={"delta": 1e-7}, delta=1e-07).options["delta"] == 1e-7
 
@@ -105,7 +105,7 @@ def test_a_job_with_another_delta_than_its_owner_is_refused_before_anybody_is_as
 def test_a_passive_owner_says_which_delta_to_put_into_the_job(pair: Pair) -> None:
     with pytest.raises(PeerRefused) as refused:
         pair.train(shop={"delta": 1e-6}, eps_features=8.0)
-    assert "write delta_features = 1e-06 under [training.options] of the job" in refused.value.remedy
+    assert "set delta_features = 1e-06 under [training.options] in the job file" in refused.value.remedy
     assert not (pair.folder / "runs-shop").exists()
     config = pair.train(shop={"delta": 1e-6}, eps_features=8.0, delta_features=1e-6)
     rows = len(RunFolder(pair.folder / "runs-shop" / "credit").alignment)

@@ -294,7 +294,7 @@ def test_only_those_whose_rows_align_get_the_key(market):
 def test_the_authoritys_owner_decides_as_about_the_job(market):
     job, ta, shop = market.job(), market.settings["ta"], market.settings["shop"]
     for refused, why in (
-        (market.job(protocol="lattice"), "protocols forbids it"),
+        (market.job(protocol="lattice"), "protocols refuses it"),
         (as_role(job, nobody="passive"), "does not name nobody"),
         (market.job(alignment="ecdh"), "ta is not the authority"),
         (as_role(job, ta="passive", stranger="authority"), "ta is not the authority"),

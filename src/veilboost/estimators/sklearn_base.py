@@ -50,7 +50,10 @@ class BaseEstimator(_SkBase):
                 raise InvalidParameter(f"the parameter {name!r} was renamed to {new!r}", f"use {new}={given[name]!r}")
 
     def __getattr__(self, name: str) -> Any:
-        # Only called for attributes that do not exist. An AttributeError, so that `hasattr` returns False.
+        # Called for attributes that do not exist, and for properties that raise: `NotFittedError` is an AttributeError.
+        if hasattr(type(self), name):
+            return object.__getattribute__(self, name)
+        # An AttributeError, so that `hasattr` returns False.
         new = RENAMED.get(name)
         if new is not None and (new in type(self)._get_param_names() or name.endswith("_")):
             renamed = InvalidParameter(f"the attribute {name!r} was renamed to {new!r}", f"use {new}")

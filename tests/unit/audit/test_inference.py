@@ -13,16 +13,17 @@ pytestmark = pytest.mark.fast
 M = 12
 
 
-def model(rng: np.random.Generator, nodes: int, users: int) -> tuple[list[tuple[int, int]], np.ndarray]:
+def model(rng: np.random.Generator, nodes: int, users: int, slots: int = M) -> tuple[list[tuple[int, int]], np.ndarray]:
     serial = rng.integers(1, 4, size=nodes)  # few attributes, so that the number alone does not name the node
     return list(zip(serial.tolist(), rng.integers(-200, 200, size=nodes).tolist(), strict=True)), rng.integers(
-        -1000, 1000, size=(users, M)
+        -1000, 1000, size=(users, slots)
     )
 
 
 def test_decoys_that_stay_name_the_node_and_undo_the_sign() -> None:
     rng = np.random.default_rng(2)
-    nodes, sides = link_nodes(*model(rng, 9, 6), rng, key_bits=512)
+    # Two nodes of one attribute look alike if all decoys have the same signs: 36 pairs, below 36 * 2^-39 < 1e-10.
+    nodes, sides = link_nodes(*model(rng, 9, 6, slots=40), rng, key_bits=512)
     assert nodes.sentence.startswith("45 of 45")  # every node has one name: each user but the first is linked to one
     assert nodes.succeeded
     assert sides.value == 1.0

@@ -87,12 +87,12 @@ def test_people_read_of_many_participants_what_fits_on_a_screen() -> None:
     lost = replace(done, dropped={"participant8": "no answer"}, reports={"participant0": {"exposed_rows": 3}})
     print_summary(Console(file=out, width=200), lost, None)
     text = out.getvalue()
-    assert "and 3 more like them" in text
+    assert "and 3 more parties" in text
     assert "participant5 and 3 more" in text
     assert "participant6" not in text
     assert "alone, one participant" in text
     assert "together, 9 participants" in text
-    assert "participant8 was lost on the way: no answer" in text
+    assert "participant8 dropped out: no answer" in text
     assert "3 labels were sent although" in text
 
 

@@ -186,7 +186,7 @@ def test_labels_outside_the_declared_classes_are_refused() -> None:
         simulated(FLAG, classes=["no", "yes"])
     with pytest.raises(InvalidParameter, match="twice"):
         simulated(KIND, classes=["low", "low", "high"])
-    with pytest.raises(InvalidParameter, match="classifier"):
+    with pytest.raises(InvalidParameter, match="VerticalClassifier"):
         estimator(AMOUNT, "plain", VerticalRegressor, classes=["a", "b"])
     with pytest.raises(UnsupportedCombination, match="3 classes are declared"):
         simulated(KIND, objective="binary", classes=["low", "middle", "high"])

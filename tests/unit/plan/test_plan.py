@@ -295,7 +295,7 @@ def test_the_command_tells_every_protocol(kept: Path) -> None:
     assert {each["protocol"] for each in told["predictions"]} == {"secagg", "plain"}
     shown = CliRunner().invoke(app, ["plan", "--rows", "1e6", "--features", "4,6", "--protocol", "lattice"])
     assert "lattice" in shown.stdout
-    assert "without the time on the network" in " ".join(shown.stdout.split())
+    assert "without network time" in " ".join(shown.stdout.split())
 
 
 @pytest.mark.parametrize(

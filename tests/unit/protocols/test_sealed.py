@@ -122,7 +122,7 @@ def test_a_child_has_its_least_rows_and_a_twentieth_of_its_node(least_rows):
         (len(left), len(right))
         for each in rounds(views["p0"], "p1")
         for level in each.levels
-        for _, _, left, right in level.sides()
+        for _, _, left, right in level.assignments()
     ]
     assert len(splits) > 3
     assert all(min(pair) >= max(least_rows, sum(pair) / 20) for pair in splits)
