@@ -18,7 +18,7 @@ demo: .venv/installed
 
 # Compiled modules are kept, because the tests start hundreds of processes that load them.
 test: check browser
-	VEILBOOST_ARTEFACTS=out/artefacts PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal
+	VEILBOOST_ARTEFACTS=out/artefacts PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/out/pycache $(BIN)/python -m pytest -n 2 --dist worksteal
 
 fast: .venv/developer
 	$(BIN)/python -m pytest -m fast

@@ -295,7 +295,7 @@ def test_the_authoritys_owner_decides_as_about_the_job(market):
     job, ta, shop = market.job(), market.settings["ta"], market.settings["shop"]
     for refused, why in (
         (market.job(protocol="lattice"), "protocols refuses it"),
-        (as_role(job, nobody="passive"), "does not name nobody"),
+        (as_role(job, nobody="passive"), "nobody is not admitted"),
         (market.job(alignment="ecdh"), "ta is not the authority"),
         (as_role(job, ta="passive", stranger="authority"), "ta is not the authority"),
     ):
