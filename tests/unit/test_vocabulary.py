@@ -54,7 +54,6 @@ PHRASES = {
 EXCEPT = (
     "CHANGELOG.md",
     "docs/reference/errors/VB-1002.md",
-    "docs/results",
     "src/veilboost/fields.py",
     "tests/golden/",
     "tests/unit/cli/test_usage.py",
