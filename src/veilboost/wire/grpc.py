@@ -208,14 +208,20 @@ def dial(
     address: str, tls: TlsFiles, server_name: str, most: int, greeting: Greeting, keepalive: float = 20.0
 ) -> StreamLink:
     """Open a stream to a peer, whose certificate must carry `server_name`, and verify its proof of identity."""
-    channel: Any = grpc.secure_channel(
-        address,
-        grpc.ssl_channel_credentials(tls.ca, tls.key, tls.certificate),
-        options=(*options(keepalive), ("grpc.ssl_target_name_override", server_name)),
-    )
-    _OPEN.add(channel)
     link = StreamLink(most)
-    call = channel.stream_stream(METHOD)(link.outgoing())
+
+    def begin() -> tuple[Any, Any]:
+        channel: Any = grpc.secure_channel(
+            address,
+            grpc.ssl_channel_credentials(tls.ca, tls.key, tls.certificate),
+            options=(*options(keepalive), ("grpc.ssl_target_name_override", server_name)),
+        )
+        _OPEN.add(channel)
+        return channel, channel.stream_stream(METHOD)(link.outgoing())
+
+    # In a thread, which Ctrl-C does not interrupt: gRPC waits forever to close a channel with a half-made call.
+    with ThreadPoolExecutor(1, thread_name_prefix="dial") as thread:
+        channel, call = thread.submit(begin).result()
 
     def hang_up() -> None:
         call.cancel()
