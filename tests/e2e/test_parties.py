@@ -83,7 +83,7 @@ def test_jobs_one_after_another_give_the_model_of_the_simulation(town: Town) -> 
     assert [process.wait(10) for process in town.daemons.values()] == [0, 0]
 
 
-def test_preshared_rows_give_the_model_of_the_simulation(tmp_path: Path, certificates: Path) -> None:
+def test_prealigned_rows_give_the_model_of_the_simulation(tmp_path: Path, certificates: Path) -> None:
     town = Town(tmp_path, certificates, overlap=False)
     try:
         job = town.write_job(town.serve("shop", "telecom"), alignment="prealigned", validation=0.2)
