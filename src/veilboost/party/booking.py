@@ -34,14 +34,15 @@ class StepLog:
     @cached_property
     def begun(self) -> Counter[str]:
         """How often each step was begun."""
-        lines = self._file.read_text().splitlines() if self._file.exists() else []
+        with keeping(f"{BEGUN} cannot be read"):
+            lines = self._file.read_text(errors="replace").splitlines() if self._file.exists() else []
         return Counter(line.removeprefix(self._key) for line in lines if line.startswith(self._key))
 
     def add(self, step: str) -> None:
         """Count a step, on disk when this returns."""
         self.begun[step] += 1
         with keeping(f"{BEGUN} cannot be written"), self._file.open("a") as file:
-            file.write(f"{self._key}{step}\n")
+            file.write(f"\n{self._key}{step}")  # a line that a full disk cut short stays apart
             file.flush()
             os.fsync(file.fileno())
 
@@ -115,8 +116,8 @@ class Booking:
             raise RuntimeError("a job begins before its policy was asked")
         begun = self._steps.begun + Counter([step])
         rounds = {each: times for each, times in begun.items() if each != START}
-        rewinds = max(sum(rounds.values()) - len(rounds), begun[START] - 1, 0)
-        request = replace(self._request, trees_per_round=trees, rewinds=rewinds)
+        again = {"rewinds": sum(rounds.values()) - len(rounds), "restarts": max(begun[START] - 1, 0)}
+        request = replace(self._request, trees_per_round=trees, **again)
         if request != self._request:
             self.consider(request)
             self._request = request

@@ -61,8 +61,8 @@ class Policy(Section):
     max_classes: int = param(100, "maximum number of trees per boosting round: one for each class", low=1)
     max_rewinds: int = param(
         20,
-        "how many rounds of a job may be begun again, after a lost connection for example: each repetition answers the "
-        "questions of one more round",
+        "how many rounds of a job may be begun again, and how often the job may start again, after a lost connection "
+        "for example: each repetition answers the questions of one more round",
         low=0,
     )
     assignments_per_job: int | None = param(
@@ -124,11 +124,11 @@ class TrainRequest:
     party. `role` and `owner` are the role and the name of this party. `rows` is None until alignment has counted the
     rows; decide again then. `round_rows` are those that one round trains on, None for all. `min_node_rows` is that of
     the job, None if no party of the protocol can enforce it. `trees_per_round` is known when training starts, `rewinds`
-    counts the rounds that were begun again. `table` is None for a helper without a table (an authority, a computing
-    service), which has no data to protect. `epsilon` is what the job would spend on this party's data; a protocol
-    without noise spends nothing and is judged by its status. `epsilon_spent` and `assignments_spent` are those of
-    earlier jobs, by the ledger. `delta` is the delta that the job's noise on this party's data is calibrated for, set
-    by the option `delta_option` of the protocol.
+    and `restarts` count the rounds and the starts that were begun again. `table` is None for a helper without a table
+    (an authority, a computing service), which has no data to protect. `epsilon` is what the job would spend on this
+    party's data; a protocol without noise spends nothing and is judged by its status. `epsilon_spent` and
+    `assignments_spent` are those of earlier jobs, by the ledger. `delta` is the delta that the job's noise on this
+    party's data is calibrated for, set by the option `delta_option` of the protocol.
     """
 
     peers: Mapping[PartyName, str | None]
@@ -143,6 +143,7 @@ class TrainRequest:
     round_rows: int | None = None
     trees_per_round: int = 1
     rewinds: int = 0
+    restarts: int = 0
     assignments_spent: int = 0
     epsilon: float = 0.0
     delta: float = 0.0
@@ -321,7 +322,7 @@ def _size(policy: Policy, request: TrainRequest) -> Iterator[Objection]:
         ("max_trees", request.trees, "boosting rounds", "n_estimators"),
         ("max_depth", request.depth, "levels", "max_depth"),
         ("max_classes", request.trees_per_round, "trees per round", ""),
-        ("max_rewinds", request.rewinds, "repetitions of rounds", ""),
+        ("max_rewinds", max(request.rewinds, request.restarts), "rounds or starts that are repeated", ""),
     ):
         most: int = getattr(policy, rule)
         fewer = f"set {key} = {most} under [training] in the job file" if key else ""

@@ -109,6 +109,7 @@ def test_what_the_policy_allows_passes_up_to_its_limits() -> None:
         ("max_depth", {"depth": 7}),
         ("max_classes", {"trees_per_round": 3}),
         ("max_rewinds", {"rewinds": 4}),
+        ("max_rewinds", {"restarts": 4}),
         ("assignments_per_job", {"rewinds": 3}),
         ("assignments_total", {"assignments_spent": 377}),
         ("epsilon_per_job", {"epsilon": 1.1, "epsilon_spent": 0.0}),

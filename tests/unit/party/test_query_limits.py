@@ -163,7 +163,7 @@ def test_a_policy_without_repetitions_lets_a_job_train_once(tmp_path):
     config = owner.config()
     booking = owner.book(config)
     owner.train(config, booking)
-    with pytest.raises(AgainstPolicy, match="1 repetitions of rounds are more than 0"):
+    with pytest.raises(AgainstPolicy, match="1 rounds or starts that are repeated are more than 0"):
         owner.train(config, owner.book(config, booking.randomness.key))
 
 
