@@ -39,12 +39,13 @@ class StepLog:
         return Counter(line.removeprefix(self._key) for line in lines if line.startswith(self._key))
 
     def add(self, step: str) -> None:
-        """Count a step, on disk when this returns."""
+        """Count a step. Only repetitions wait for the disk: the others survive a killed process, not a power failure."""
         self.begun[step] += 1
         with keeping(f"{BEGUN} cannot be written"), self._file.open("a") as file:
             file.write(f"\n{self._key}{step}")  # a line that a full disk cut short stays apart
-            file.flush()
-            os.fsync(file.fileno())
+            if self.begun[step] > 1:
+                file.flush()
+                os.fsync(file.fileno())
 
 
 class Booking:
