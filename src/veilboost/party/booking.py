@@ -39,7 +39,7 @@ class StepLog:
         return Counter(line.removeprefix(self._key) for line in lines if line.startswith(self._key))
 
     def add(self, step: str) -> None:
-        """Count a step. Only repetitions wait for the disk: the others survive a killed process, not a power failure."""
+        """Count a step. Only repetitions wait for the disk: others survive a killed process, not a power failure."""
         self.begun[step] += 1
         with keeping(f"{BEGUN} cannot be written"), self._file.open("a") as file:
             file.write(f"\n{self._key}{step}")  # a line that a full disk cut short stays apart
