@@ -234,8 +234,9 @@ def test_a_job_resumes_as_often_as_the_passive_owner_allows(pair):
     with pytest.raises(JobCancelled):
         pair.train(protocol="plain", watch=stop_after(3))
     pair.restart()
-    with pytest.raises(PeerRefused, match="max_rewinds"):
+    with pytest.raises(PeerRefused, match="max_rewinds") as refused:
         pair.train(protocol="plain", resume=True)
+    assert str(pair.folder) not in str(refused.value)
     pair.settle(shop={"max_rewinds": 1, "assignments_total": ROUNDS * CONFIG.max_depth})
     pair.train(protocol="plain", resume=True)  # no round was begun again, so its assignments are those of one run
     shown = pair.answer("ledger", "show", "--party", "shop.toml")

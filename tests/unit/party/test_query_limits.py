@@ -11,13 +11,13 @@ import pytest
 
 from support import QUICK_OPTIONS, make_columns, make_labels, split_among
 from veilboost.config import TrainingConfig
-from veilboost.errors import AgainstPolicy, MalformedMessage, UnexpectedMessage
+from veilboost.errors import AgainstPolicy, CheckpointFailed, MalformedMessage, UnexpectedMessage
 from veilboost.party.booking import Booking, training_request
 from veilboost.party.job import Job, JobParty
 from veilboost.party.policy import Policy
 from veilboost.party.settings import CertificateSettings, DataSettings, PartySettings
 from veilboost.party.training import PassiveSession, TrainingJob, train_active
-from veilboost.privacy.event import assignments_of
+from veilboost.privacy.event import START, assignments_of
 from veilboost.protocols.plain.messages import PlainRound
 from veilboost.protocols.registry import protocol_named, protocols_of
 from veilboost.protocols.vertical.messages import (
@@ -167,6 +167,25 @@ def test_a_policy_without_repetitions_lets_a_job_train_once(tmp_path):
         owner.train(config, owner.book(config, booking.randomness.key))
 
 
+def test_a_count_that_cannot_be_kept_stops_the_job_and_names_no_path(tmp_path):
+    owner = Owner(tmp_path, "plain")
+    config = owner.config()
+    (tmp_path / "job" / "begun.txt").mkdir()
+    with pytest.raises(CheckpointFailed, match=r"begun\.txt cannot be read") as refused:
+        owner.train(config, owner.book(config))
+    assert str(tmp_path) not in str(refused.value)
+
+
+def test_a_line_that_a_full_disk_cut_short_hides_no_other(tmp_path):
+    owner = Owner(tmp_path, "plain", max_rewinds=0)
+    config = owner.config()
+    booking = owner.book(config)
+    (tmp_path / "job" / "begun.txt").write_text(f"{booking.job.rpartition('/')[2]} sta")
+    assert booking.begin(START, 1) == 0
+    with pytest.raises(AgainstPolicy, match="max_rewinds"):
+        owner.book(config, booking.randomness.key).begin(START, 1)
+
+
 def test_rounds_that_are_begun_again_are_in_the_ledger(tmp_path):
     owner = Owner(tmp_path, "lattice")
     config = owner.config()
@@ -265,7 +284,7 @@ def test_assignments_are_limited_over_all_jobs_and_repetitions(tmp_path):
     with pytest.raises(AgainstPolicy, match="assignments_per_job"):
         Owner(tmp_path / "other", "lattice", assignments_per_job=3 * BITS - 1).book(
             owner.config(objective="multiclass")
-        ).begin("start", 3)
+        ).begin(START, 3)
 
 
 def test_what_sends_no_assignments_needs_none(tmp_path):
