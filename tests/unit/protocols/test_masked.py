@@ -327,6 +327,9 @@ class Book:
     def spend(self, event):
         self.events.append(event)
 
+    def begin(self, step, trees):
+        return 0
+
 
 def booked(config: TrainingConfig, monkeypatch):
     """The events of the active party (with one passive one) and of the passive one."""

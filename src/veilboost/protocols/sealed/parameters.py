@@ -254,7 +254,10 @@ def plan(config: TrainingConfig, rows: int, role: Role, columns: int = 1) -> Seq
     if role is Role.ACTIVE:
         return _label_events(label_noise(options, trees, depth, classes), trees, depth, classes)
     levels = [(number, level) for number in range(trees) for level in range(depth)]
-    assignments = [_exact_event(_ASSIGNMENTS, f"round {number} level {level} assignments") for number, level in levels]
+    assignments = [
+        replace(_exact_event(_ASSIGNMENTS, f"round {number} level {level} assignments"), assignments=1)
+        for number, level in levels
+    ]
     if options.eps_features == 0:
         return [
             *(_exact_event(_EXACT_CELLS, f"round {number} level {level} cells") for number, level in levels),
