@@ -111,14 +111,6 @@ class Locks:
             path.unlink(missing_ok=True)  # before the lock ends, so that nobody else's file is removed
             os.close(descriptor)
 
-    @contextmanager
-    def holding(self, path: Path) -> Generator[None]:
-        self.take(path)
-        try:
-            yield
-        finally:
-            self.release(path)
-
 
 def _locked(path: Path) -> int:
     import fcntl  # not on all systems; only drivers and daemons lock

@@ -30,7 +30,7 @@ _ENDING = ".checkpoint"
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class StoredCheckpoint:
     """A stored checkpoint: its number of trees, and digests that only their owners can compute.
 
     `digest` is of the own share; `peers` are the digests that other parties reported to the driver for the same tree.
@@ -70,16 +70,16 @@ class Checkpoints:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def kept(self) -> list[Checkpoint]:
+    def kept(self) -> list[StoredCheckpoint]:
         """All checkpoints, newest first."""
         return [self._open(trees) for trees in self._stored()]
 
-    def _open(self, trees: int) -> Checkpoint:
+    def _open(self, trees: int) -> StoredCheckpoint:
         path = self._folder / f"{trees}{_ENDING}"
         try:
             with path.open("rb") as file:
                 about = _about(file.readline(), path)
-            return Checkpoint(path, trees, str(about["digest"]), dict(about["peers"]), about)
+            return StoredCheckpoint(path, trees, str(about["digest"]), dict(about["peers"]), about)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise _damaged(path) from error
 
@@ -131,7 +131,7 @@ class Checkpoints:
     def _remove_others(self, trees: int) -> None:
         """Remove all files except those of this number of trees and of the checkpoint before it."""
         before = max((each for each in self._stored() if each < trees), default=trees)
-        for path in list(self._folder.iterdir()):
+        for path in sorted(self._folder.iterdir(), key=lambda path: path.suffix != _ENDING):  # before what they name
             number = re.match(r"\d+", path.name)
             if number is None or int(number[0]) not in (trees, before):
                 path.unlink(missing_ok=True)

@@ -291,7 +291,7 @@ class Ledger:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self.path.touch(mode=0o600)
             with closing(sqlite3.connect(self.path, timeout=_LOCK_TIMEOUT, isolation_level=None)) as connection:
-                connection.execute("PRAGMA synchronous = EXTRA")  # also flushes the folder, so a commit cannot undo itself
+                connection.execute("PRAGMA synchronous = EXTRA")  # FULL does not flush the journal's removal
                 with _exclusive(connection):
                     for statement in _TABLES:
                         connection.execute(statement)
