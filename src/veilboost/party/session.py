@@ -208,7 +208,7 @@ class TrainingSession(Session):
     def _check_splits(self, share: ModelShare, message: Finish) -> None:
         if share.records.digest(message.trees) != message.digest:
             raise StateDiffers(
-                f"the splits that {self.settings.name} stored are not those of the model of {self.proposer}",
+                f"the splits that {self.settings.name} stored are not those of the model of {self.job.driver}",
                 "run train without --resume at the driver: training starts at the first round",
                 public=True,
             )

@@ -340,11 +340,11 @@ class VerticalSession(TrainingSession):
                 raise StateDiffers("the job has changed since it began")
             self._finished = folder.status.get("state") == "finished"
             if self._finished:  # the driver stopped before it noted that the job is complete
-                self._open_run()
-                return Accepted(__version__, aligned=True)
-            self._decide(peer, reserve=True)
-            run = self._open_run(state="proposed")
-            run.save_key(self._booking.randomness.key)
+                run = self._open_run()
+            else:
+                self._decide(peer, reserve=True)
+                run = self._open_run(state="proposed")
+                run.save_key(self._booking.randomness.key)
         else:
             self._refuse_finished()
             if self._run is not None:  # proposed again in the same session: other rows must not get the same noise
@@ -356,7 +356,7 @@ class VerticalSession(TrainingSession):
         if self._new:
             return Accepted(__version__, aligned=False, batches=batches)
         kept = run.checkpoints.kept()
-        if run.batches is not None:
+        if run.batches is not None and not self._finished:
             self._start_training(run)
         trees = np.array([each.trees for each in kept], dtype=np.int32)
         return Accepted(__version__, run.batches is not None, batches, trees, tuple(each.digest for each in kept))
