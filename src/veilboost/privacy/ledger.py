@@ -321,7 +321,8 @@ def _exclusive(connection: sqlite3.Connection) -> Generator[None]:
     try:
         yield
     except BaseException:
-        connection.execute("ROLLBACK")
+        if connection.in_transaction:  # SQLite itself rolls back after an error of the disk
+            connection.execute("ROLLBACK")
         raise
     connection.execute("COMMIT")
 

@@ -20,7 +20,7 @@ from parties import CONFIG, Town, make_certificates
 from veilboost import Federation
 from veilboost.boost.booster import RoundResult
 from veilboost.cli.main import app
-from veilboost.errors import CheckpointFailed, FolderLocked, JobExists, PeerRefused, StateDiffers
+from veilboost.errors import CheckpointFailed, DamagedState, FolderLocked, JobExists, PeerRefused, StateDiffers
 from veilboost.party.checkpoints import Checkpoints
 from veilboost.party.coordinator import Coordinator, Watch
 from veilboost.party.daemon import Daemon
@@ -35,6 +35,11 @@ from veilboost.wire.transcript import Transcript
 pytestmark = pytest.mark.fast
 FEW = replace(CONFIG, n_estimators=5, max_depth=2)
 PARTIES = ("bank", "shop")
+
+
+@pytest.fixture(autouse=True)
+def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
 @pytest.fixture(scope="module")
@@ -249,6 +254,15 @@ def test_a_finished_run_is_not_opened_again(pair: Pair) -> None:
     pair.is_usable()
     with pytest.raises(JobExists):
         pair.train()
+
+
+def test_a_truncated_key_stops_a_resume_and_not_a_new_start(pair: Pair) -> None:
+    pair.stopped_after(1)
+    (pair.folder("bank") / "job.key").write_bytes(b"")
+    with pytest.raises(DamagedState, match=r"job\.key is damaged"):
+        pair.train(resume=True)
+    pair.train()
+    pair.is_usable()
 
 
 # --- one writer -------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -15,9 +16,10 @@ import pytest
 
 from support import make_columns, make_labels, split_among, train
 from veilboost.boost.booster import Progress, RoundResult
+from veilboost.cli.party import _about_any
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import JobRandomness
-from veilboost.errors import DamagedState, JobExists, UnknownRun
+from veilboost.errors import DamagedState, JobExists, NothingToResume, UnknownRun
 from veilboost.model.share import ModelShare, SplitRecords
 from veilboost.party.runs import RunFolder, list_runs
 
@@ -111,6 +113,7 @@ def test_a_kill_at_any_operation_leaves_the_old_or_the_new_checkpoint(tmp_path, 
     first = RunFolder.create(tmp_path, "first")
     keep(first, share, 1, margin)
     keep(first, share, 2, margin)
+    shutil.copytree(first.path, tmp_path / "second")
     operations = Operations(monkeypatch)
     keep(first, share, 3, margin)
     total, seen = operations.count, set()
@@ -118,9 +121,7 @@ def test_a_kill_at_any_operation_leaves_the_old_or_the_new_checkpoint(tmp_path, 
     for again in (3, 2):  # the next tree, and the same tree again
         for last in range(total):
             operations.last = 10**9
-            run = RunFolder.create(tmp_path, f"{again} {last}")
-            keep(run, share, 1, margin)
-            keep(run, share, 2, margin)
+            run = RunFolder(shutil.copytree(tmp_path / "second", tmp_path / f"{again} {last}"))
             operations.count, operations.last = 0, last
             with contextlib.suppress(Killed):
                 keep(run, share, again, margin)
@@ -159,6 +160,27 @@ def test_status_alignment_and_cancel(tmp_path):
     with pytest.raises(UnknownRun):
         RunFolder.open(tmp_path, "second")
     assert [found.path.name for found in list_runs(tmp_path)] == ["first"]
+
+
+@pytest.mark.parametrize("size", [0, 20, 130])
+def test_a_truncated_alignment_or_status_is_a_coded_error(tmp_path, size):
+    run = RunFolder.create(tmp_path, "first")
+    run.note(state="finished", party="bank", role="active")
+    run.save_alignment([np.arange(5), np.arange(9)])
+    file = run.path / "alignment" / "1.npy"
+    file.write_bytes(file.read_bytes()[:size])
+    with pytest.raises(NothingToResume, match=r"alignment file 1.npy"):
+        _ = run.alignment
+    status = run.path / "status.json"
+    status.write_bytes(status.read_bytes()[: size // 4])
+    for read in (lambda: run.status, lambda: run.note(state="training")):
+        with pytest.raises(DamagedState, match=r"status\.json cannot be read"):
+            read()
+    RunFolder.create(tmp_path, "second").note(state="finished", party="bank", role="active")
+    assert sorted((each["job"], each["state"]) for each in map(_about_any, list_runs(tmp_path))) == [
+        ("first", "damaged"),
+        ("second", "finished"),
+    ]
 
 
 FULL_DISK = """
