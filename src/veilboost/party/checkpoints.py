@@ -1,19 +1,19 @@
 """The checkpoints of a run at one party: one file each, which is the commit point.
 
-A file is a line of JSON (the number of trees, digests, the history, the manifest of the share), then the arrays of the
-share. The active party also stores margins, in a file of their own, which is complete before the checkpoint names it.
-The last two checkpoints are kept, so that parties that were stopped between two trees have one in common.
+A file is a line of JSON (digests, the history, the manifest of the share), then the arrays of the share and, at the
+active party, the margins of all rows. The last two checkpoints are kept, so that parties that were stopped between two
+trees have one in common.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 
@@ -48,18 +48,25 @@ class StoredCheckpoint:
 
     def share(self) -> ModelShare:
         try:
-            _, _, content = self.file.read_bytes().partition(b"\n")
+            with self.file.open("rb") as file:
+                file.readline()
+                content = file.read(self.about["size"])
             return unpacked(self.about["share"], content, self.file, of_run=True)
-        except (OSError, KeyError, ModelError) as error:
+        except (OSError, KeyError, TypeError, ModelError) as error:
             raise _damaged(self.file) from error
 
     def progress(self) -> tuple[Progress, ModelShare]:
         """What the active party needs to continue."""
-        share, path = self.share(), self.file.parent / str(self.about["margin"])
+        share = self.share()
         try:
-            margin: Float64Array = np.load(path, mmap_mode="c", allow_pickle=False).view(np.ndarray)
-        except (OSError, ValueError, EOFError) as error:
-            raise _damaged(path) from error
+            shape = tuple(self.about["margin"])
+            with self.file.open("rb") as file:
+                start = _margin_place(len(file.readline()) + self.about["size"])
+            if self.file.stat().st_size != start + 8 * math.prod(shape):
+                raise ValueError("the margins are incomplete")
+            margin: Float64Array = np.memmap(self.file, "<f8", "c", start, shape).view(np.ndarray)
+        except (OSError, TypeError, ValueError) as error:
+            raise _damaged(self.file) from error
         trees = [] if share.skeleton is None else list(share.skeleton.trees)
         return Progress(trees, margin, self.history), share
 
@@ -101,45 +108,45 @@ class Checkpoints:
         about = {
             "digest": digest,
             "peers": dict(peers or {}),
-            "margin": None if progress is None else self._save_margin(trees, progress.margin),
+            "size": len(content),
+            "margin": [] if progress is None else progress.margin.shape,
             "history": [] if progress is None else [list(vars(result).values()) for result in progress.history],
             "share": manifest,
         }
-        file = self._folder / f"{trees}{_ENDING}"
-        durable.replace_file(file, json.dumps(about).encode() + b"\n" + content)
+        head = json.dumps(about).encode() + b"\n" + content
+        with durable.replacing(self._folder / f"{trees}{_ENDING}") as temporary, temporary.open("wb") as file:
+            file.write(head)
+            if progress is not None:
+                _write_margin(file, _margin_place(len(head)), progress.margin)
         self._remove_others(trees)
         return digest
 
-    def _save_margin(self, trees: int, margin: Float64Array) -> str:
-        """Save an array (K, rows); of a sharded array, one shard is in memory at a time. Returns the file's name.
-
-        A new name each time: an earlier checkpoint of as many trees still names its own file.
-        """
-        names = (f"{trees}-{number}.npy" for number in itertools.count())
-        path = next(path for name in names if not (path := self._folder / name).exists())
-        with durable.replacing(path) as temporary:
-            if isinstance(margin, ShardedArray):
-                whole = np.lib.format.open_memmap(temporary, "w+", margin.dtype, margin.shape)
-                for piece, (begin, end) in zip(margin.chunks(), margin.shards.ranges, strict=True):
-                    whole[:, begin:end] = piece
-                whole.flush()
-            else:
-                with temporary.open("wb") as file:
-                    np.save(file, margin, allow_pickle=False)
-        return path.name
-
     def _remove_others(self, trees: int) -> None:
-        """Remove all files except those of this number of trees and of the checkpoint before it."""
+        """Remove all files except the checkpoint of this number of trees and the one before it."""
         before = max((each for each in self._stored() if each < trees), default=trees)
-        for path in sorted(self._folder.iterdir(), key=lambda path: path.suffix != _ENDING):  # before what they name
-            number = re.match(r"\d+", path.name)
-            if number is None or int(number[0]) not in (trees, before):
+        for path in list(self._folder.iterdir()):
+            if path.name not in (f"{trees}{_ENDING}", f"{before}{_ENDING}"):
                 path.unlink(missing_ok=True)
 
     def _stored(self) -> list[int]:
         """The numbers of trees of all checkpoints, the largest first."""
         found = (re.fullmatch(rf"(\d+){_ENDING}", path.name) for path in self._folder.glob("*"))
         return sorted((int(each[1]) for each in found if each), reverse=True)
+
+
+def _margin_place(head: int) -> int:
+    """Where margins begin after so many bytes: aligned, so that they can be mapped into memory."""
+    return head + -head % 64
+
+
+def _write_margin(file: BinaryIO, start: int, margin: Float64Array) -> None:
+    """Write an array (K, rows) at this place; of a sharded array, one shard is in memory at a time."""
+    rows, begin = margin.shape[1], 0
+    for piece in margin.chunks() if isinstance(margin, ShardedArray) else [margin]:
+        for number, values in enumerate(piece):
+            file.seek(start + 8 * (number * rows + begin))
+            file.write(np.ascontiguousarray(values, "<f8").data)
+        begin += piece.shape[1]
 
 
 def _about(line: bytes, file: Path) -> dict[str, Any]:
