@@ -101,7 +101,7 @@ class TrainingSession(Session):
         self.dry_run = proposal.dry_run
         self._proposal = proposal
         self._run: RunFolder | None = None
-        self._locked = False
+        self._locked = self._new = False  # `_new`: accepted, but what an earlier attempt left is still there
         self._failed = False
         self._check_place(peer)
         self._booking = Booking.of_run(settings, job.name, proposal.resume)
@@ -196,11 +196,11 @@ class TrainingSession(Session):
             if share is not None:
                 self._check_splits(share, message)
                 self._run.save_share(share)
-                self._run.forget_key()
                 self._run.note(state="finished", error=None)
+                self._run.forget_key()
             else:
                 self._run.note(state="failed" if message.completed or self._failed else "cancelled")
-            self._booking.close(self._run)
+            self._booking.close(None if self._new else self._run)
             _LOG.info("the job %s has ended: %s", self.job.name, self._run.status.get("state"))
         self.over = True
         return Done()
@@ -221,7 +221,7 @@ class TrainingSession(Session):
         """End the session. Stored data stays, and so does the spent budget."""
         try:
             if self.uses_table and not self.dry_run and not self.over:
-                self._booking.close(self._run)
+                self._booking.close(None if self._new else self._run)
         finally:
             if self._locked:
                 self._locks.release(self._folder.lock)

@@ -268,9 +268,8 @@ class _Keeper:
 class VerticalSession(TrainingSession):
     """A passive party, or a helper of the alignment."""
 
-    _new = _finished = False  # whether an accepted job has not begun; whether the run was finished earlier
-
     def _open(self) -> None:
+        self._finished = False  # whether the run was finished in an earlier session
         self._table: PartyTable | None = None  # until its common rows are selected
         self._batches: PassiveBatches | None = None
         self._helper: HelperBatches | None = None
@@ -455,6 +454,7 @@ class VerticalSession(TrainingSession):
         if self._finished and self._run is not None:
             if message.completed:
                 self._check_splits(self._run.load_share(), message)
+                self._run.forget_key()
             self.over = True
             return Done()
         return super()._finish(message)
