@@ -30,7 +30,7 @@ from veilboost.party.runs import RunFolder
 from veilboost.party.settings import load_party
 from veilboost.party.vertical import VerticalSession
 from veilboost.protocols.vertical.passive import VerticalPassive
-from veilboost.wire.transcript import Transcript
+from veilboost.wire.transcript import Transcript, read_transcript
 
 pytestmark = pytest.mark.fast
 FEW = replace(CONFIG, n_estimators=5, max_depth=2)
@@ -162,6 +162,8 @@ def test_a_driver_that_stopped_before_its_first_checkpoint_resumes(pair: Pair, m
             pair.train()
     assert [len(pair.town.run_folder(party).checkpoints.kept()) for party in PARTIES] == [0, 1]
     pair.resumes()
+    sent = [entry.message for entry in read_transcript(pair.folder("bank") / "transcript") if entry.direction == "sent"]
+    assert sent.count("ResumeTraining") == 1, "also after no tree"
 
 
 # --- rows and settings ------------------------------------------------------------------------------------
