@@ -484,6 +484,27 @@ class WorkersLost(JobError):
     fix = 'check the cluster with `ray status`, then resume the job with --resume; engine = "local" needs no workers'
 
 
+class FolderLocked(JobError):
+    code = "VB-1709"
+    summary = "another process of the party uses its run folder"
+    fix = "wait until that process ends, or stop it; its lock ends with it"
+
+
+class StateDiffers(JobError):
+    code = "VB-1710"
+    summary = "the party's table, job or checkpoint is not the one with which the job began"
+    fix = (
+        "restore the table, the job file and the run folder of the named party as they were when the job stopped; or "
+        "run train without --resume at the driver: training starts at the first round"
+    )
+
+
+class DamagedState(JobError):
+    code = "VB-1711"
+    summary = "a file with the party's state is damaged"
+    fix = "restore the file from a backup; or delete the run folder, which deletes this party's share of the model"
+
+
 # --- 18xx: privacy ----------------------------------------------------------------------------------------
 
 
@@ -495,3 +516,12 @@ class DamagedLedger(PrivacyError):
     code = "VB-1801"
     summary = "the party's privacy ledger cannot be used"
     fix = "do not train on this table; its owner must restore the ledger and its .head file from a backup"
+
+
+class LedgerUnavailable(PrivacyError):
+    code = "VB-1802"
+    summary = "the party's privacy ledger cannot be read or written now"
+    fix = (
+        "check the free space, the permissions and the disk of the ledger's folder, then repeat the command: nothing "
+        "that was booked is lost, so do not replace the ledger by a backup"
+    )

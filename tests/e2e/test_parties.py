@@ -44,7 +44,7 @@ def test_jobs_one_after_another_give_the_model_of_the_simulation(town: Town) -> 
     ready = town.answer("check", job.name, "--config", "bank.toml")
     assert ready["ready"]
     assert {name: item["accepts"] for name, item in ready["parties"].items()} == {"shop": True, "telecom": True}
-    assert not (town.folder / "runs-shop").exists(), "a dry run keeps nothing"
+    assert not (town.folder / "runs-shop" / "credit").exists(), "a dry run keeps nothing"
     done = town.answer("train", job.name, "--config", "bank.toml")
     expected = town.simulated()
     assert town.sha() == expected
@@ -190,7 +190,7 @@ def test_a_job_against_policy_is_refused_and_the_daemon_lives_on(town: Town) -> 
     for _ in range(2):
         line = town.refused("train", job.name, "--config", "bank.toml")
         assert line.startswith("VB-1410: shop refused (VB-1612: the policy rule protocols refuses it")
-    assert not (town.folder / "runs-shop").exists()
+    assert not (town.folder / "runs-shop" / "first").exists()
     job = town.write_job({"telecom": addresses["telecom"]}, "second")
     assert "max_trees" in town.refused("train", job.name, "--config", "bank.toml")
     config = replace(CONFIG, n_estimators=5)

@@ -15,7 +15,7 @@ import typer
 from rich.markup import escape
 
 from veilboost.cli.console import AsJson, command_group, make_pairs, make_table, print_json, stdout, tell
-from veilboost.errors import InvalidParameter
+from veilboost.errors import DamagedState, InvalidParameter
 
 if TYPE_CHECKING:
     from veilboost.party.daemon import Daemon
@@ -176,7 +176,7 @@ def list_(config: Config, as_json: AsJson = False) -> None:
     from veilboost.party.settings import load_party
 
     settings = load_party(config)
-    found = [_about(run) for run in list_runs(settings.runs)]
+    found = [_about_any(run) for run in list_runs(settings.runs)]
     if as_json:
         print_json({"party": settings.name, "runs": found})
         return
@@ -252,6 +252,15 @@ def _open(name: str, config: Path) -> RunFolder:
     if not FORMS["party"].fits(name):
         raise InvalidParameter(f"{name!r} is not the name of a job", f"use {FORMS['party'].text}")
     return RunFolder.open(load_party(config).runs, name)
+
+
+def _about_any(run: RunFolder) -> dict[str, Any]:
+    """Also of a run that cannot be read: it must not hide the others."""
+    try:
+        return _about(run)
+    except DamagedState as error:
+        unknown = dict.fromkeys(("party", "role", "active", "rounds", "rows", "ids", "updated", "cancelling"))
+        return {"job": run.path.name, "state": "damaged", "error": str(error), **unknown, "folder": str(run.path)}
 
 
 def _about(run: RunFolder) -> dict[str, Any]:

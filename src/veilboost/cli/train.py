@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import signal
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,7 +18,7 @@ from veilboost.errors import CheckpointFailed, JobCancelled, PeerBroken, Unknown
 if TYPE_CHECKING:
     from veilboost.party.federation import Federation, Trained
 
-INTERRUPTED = 130  # the exit code of shells after Ctrl-C
+INTERRUPTED, TERMINATED = 130, 143  # the exit codes of shells after Ctrl-C and SIGTERM
 NOT_ALL = 1
 
 Job = Annotated[Path, typer.Argument(metavar="JOB", help="The job file (veilboost init job).")]
@@ -51,19 +52,30 @@ def train(
 
     federation = Federation(job, config)
     again = f"veilboost train {shlex.quote(str(job))} --config {shlex.quote(str(config))}"
+    before = signal.signal(signal.SIGTERM, _terminate)
     try:
         done = federation.train(resume, progress=not as_json, console=stderr())
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         stderr().print(f"stopped; {_how_to_go_on(federation, again)}", soft_wrap=True)
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(TERMINATED if isinstance(error, Terminated) else INTERRUPTED) from None
     except (WireError, JobCancelled, CheckpointFailed, PeerBroken):
         if rounds_kept(federation):
             stderr().print(_how_to_go_on(federation, again), soft_wrap=True)
         raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
     if as_json:
         print_json(done.to_dict())
     else:
         _print(done)
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, which stops the job as Ctrl-C does."""
+
+
+def _terminate(*_: object) -> None:
+    raise Terminated
 
 
 def _how_to_go_on(federation: Federation, again: str) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,6 +134,20 @@ def table_in_memory(folder: str | Path, **selected: Any) -> PartyTable:
 def rows_in_place(folder: str | Path) -> int:
     """The number of rows; reads only the files' metadata."""
     return _files(str(folder)).total
+
+
+def table_digest(table: PartyTable) -> str:
+    """A digest of ids, columns, labels and weights, in order; of sharded arrays, one shard is in memory at a time."""
+    digest = hashlib.sha256()
+    arrays = [("ids", None, table.ids), ("label", table.label_classes, table.label), ("weight", None, table.weight)]
+    arrays += [(column.name, column.categories, column.values) for column in table.columns]
+    for name, categories, values in arrays:
+        if values is None:
+            continue
+        digest.update(json.dumps([name, categories, str(values.dtype)]).encode())
+        for piece in values.chunks() if isinstance(values, ShardedArray) else [values]:
+            digest.update(np.ascontiguousarray(piece, dtype=values.dtype).view(np.uint8).data)
+    return digest.hexdigest()
 
 
 def read_part(

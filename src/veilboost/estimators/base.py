@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -13,6 +12,7 @@ from typing import Any, ClassVar, Self, cast
 import numpy as np
 
 from veilboost.config import DEFAULTS, OptionValue, TrainingConfig
+from veilboost.durable import replace_file
 from veilboost.errors import DamagedModel, InvalidParameter, ModelVersion, UnreadableModel, UnsupportedCombination
 from veilboost.estimators.inputs import (
     Tables,
@@ -402,9 +402,7 @@ def write_description(description: Description, folder: Path, model_sha256: str)
         **asdict(description),
     }
     # Readable by its owner only, like the shares: it names columns.
-    handle = os.open(folder / FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        json.dump(content, file, indent=1)
+    replace_file(folder / FILE, json.dumps(content, indent=1).encode())
 
 
 def read_description(folder: Path, model_sha256: str) -> Description:

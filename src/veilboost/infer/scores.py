@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from veilboost.data.columns import pyarrow, table_of
+from veilboost.durable import replacing
 from veilboost.errors import UnknownFormat
 from veilboost.model.share import ColumnInfo, ModelShare, Skeleton
 from veilboost.types import AnyArray, Float64Array, PartyName
@@ -84,13 +83,8 @@ def check_ending(file: Path) -> str:
 def write_scores(file: Path, columns: dict[str, AnyArray]) -> None:
     """Write scores to a file that only its owner can read. The file is replaced atomically."""
     table = table_of(columns)
-    descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-    os.close(descriptor)
-    try:
+    with replacing(file) as temporary:
         if check_ending(file) == "csv":
-            pyarrow("csv").write_csv(table, name)
+            pyarrow("csv").write_csv(table, temporary)
         else:
-            pyarrow("parquet").write_table(table, name)
-        os.replace(name, file)
-    finally:
-        Path(name).unlink(missing_ok=True)
+            pyarrow("parquet").write_table(table, temporary)

@@ -6,6 +6,7 @@ skeleton: the shape of the trees, the owner of each split, and the leaf weights.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +20,7 @@ from veilboost.boost.objective import Objective, objective_of
 from veilboost.config import TrainingConfig
 from veilboost.errors import ForeignColumns
 from veilboost.privacy.statement import Noise
-from veilboost.types import BoolArray, Column, Float32Array, Float64Array, Int32Array, PartyName
+from veilboost.types import AnyArray, BoolArray, Column, Float32Array, Float64Array, Int32Array, Int64Array, PartyName
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,10 @@ class SplitRecords:
     @property
     def count(self) -> int:
         return len(self.tree)
+
+    def digest(self, trees: int) -> str:
+        """A digest of which nodes these are, in a model of this many trees; `Skeleton.digest` is its counterpart."""
+        return _digest(trees, self.tree, self.node)
 
     def find(self, tree: Int32Array, node: Int32Array) -> Int32Array:
         """Positions of these nodes' records; -1 for nodes without a record."""
@@ -120,6 +125,22 @@ class Skeleton:
         """The training objective. A custom one is not stored; its predictions are its margins, as in regression."""
         name = "regression" if self.objective == "custom" else self.objective
         return objective_of(name, self.config, max(2, self.trees_per_round))
+
+    def nodes_of(self, party: PartyName) -> tuple[Int64Array, Int64Array]:
+        """The trees and nodes that this party splits, in order."""
+        position = self.parties.index(party)
+        owned = [np.flatnonzero(tree.owner == position) for tree in self.trees]
+        tree = np.repeat(np.arange(len(owned)), [len(nodes) for nodes in owned])
+        return tree, np.concatenate([np.empty(0, dtype=np.int64), *owned])
+
+    def digest(self, party: PartyName) -> str:
+        """The digest that this party's records must have. It tells the party nothing that it does not know."""
+        return _digest(len(self.trees), *self.nodes_of(party))
+
+
+def _digest(trees: int, tree: AnyArray, node: AnyArray) -> str:
+    content = np.concatenate(([trees], tree, node)).astype("<i8")
+    return hashlib.sha256(content.tobytes()).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ import importlib.metadata
 import io
 import json
 import os
-import tempfile
 import warnings
 import zipfile
 from collections.abc import Mapping
@@ -26,6 +25,7 @@ from numpy.lib import format as npy
 
 from veilboost.boost.grower import LEAF, Tree
 from veilboost.config import OBJECTIVES, TrainingConfig
+from veilboost.durable import replace_file
 from veilboost.errors import DamagedModel, InvalidParameter, MissingShare, ModelVersion, UnreadableModel
 from veilboost.model.share import ColumnInfo, ModelShare, Skeleton, SplitRecords
 from veilboost.privacy.statement import Noise
@@ -127,6 +127,14 @@ def save_share(share: ModelShare, folder: StrPath) -> None:
     Each file is replaced atomically. If an older share is replaced and writing stops between the two files,
     the checksum detects it.
     """
+    manifest, content = packed(share)
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    replace_file(Path(folder) / _ARRAYS, content)
+    _write_json(Path(folder), _MANIFEST, manifest)
+
+
+def packed(share: ModelShare) -> tuple[dict[str, Any], bytes]:
+    """A share as its manifest, with the hash of its arrays, and the arrays as bytes."""
     arrays: _Arrays = {name: getattr(share.records, name) for name in _RECORDS}
     about: dict[str, Any] | None = None
     if share.skeleton is not None:
@@ -151,8 +159,7 @@ def save_share(share: ModelShare, folder: StrPath) -> None:
         "skeleton": about,
         "arrays_sha256": hashlib.sha256(buffer.getvalue()).hexdigest(),
     }
-    _write(Path(folder), _ARRAYS, buffer.getvalue())
-    _write_json(Path(folder), _MANIFEST, manifest)
+    return manifest, buffer.getvalue()
 
 
 def load_share(folder: StrPath, *, of_run: bool = False) -> ModelShare:
@@ -167,8 +174,13 @@ def load_share(folder: StrPath, *, of_run: bool = False) -> ModelShare:
         content = (Path(folder) / _ARRAYS).read_bytes()
     except OSError as error:
         raise DamagedModel(f"{Path(folder) / _ARRAYS} cannot be read", "restore it from a copy") from error
+    return unpacked(manifest, content, Path(folder) / _ARRAYS, of_run=of_run)
+
+
+def unpacked(manifest: Mapping[str, Any], content: bytes, file: Path, *, of_run: bool) -> ModelShare:
+    """The share of a manifest and its arrays, which `file` contains."""
     if hashlib.sha256(content).hexdigest() != manifest.get("arrays_sha256"):
-        raise DamagedModel(f"{Path(folder) / _ARRAYS} was changed after it was written")
+        raise DamagedModel(f"{file} was changed after it was written")
     about = manifest.get("skeleton")
     arrays = _read_arrays(content, _RECORDS if about is None else _RECORDS + _SKELETON)
     party, share_names = _texts([manifest.get("party")], "party")[0], manifest.get("share_names")
@@ -179,7 +191,7 @@ def load_share(folder: StrPath, *, of_run: bool = False) -> ModelShare:
     if skeleton is not None:
         skeleton = replace(skeleton, noise=_noise(cast("dict[str, Any]", about), manifest["version"], of_run))
         if skeleton.noise.warning is not None:
-            warnings.warn(f"{folder}: a {skeleton.protocol} model: {skeleton.noise.warning}", stacklevel=2)
+            warnings.warn(f"{file.parent}: a {skeleton.protocol} model: {skeleton.noise.warning}", stacklevel=2)
     return ModelShare(party, columns, records, skeleton, share_names is True)
 
 
@@ -247,12 +259,11 @@ def _skeleton(value: object, arrays: _Arrays, party: PartyName, records: SplitRe
     _check(np.isfinite(arrays["weight"]).all() and np.isfinite(base).all(), "a weight is not finite")
     _check(party in parties, "the party is not one of the job's")
     trees = _trees(arrays, len(parties), config.max_depth)
-    owned = [np.flatnonzero(tree.owner == parties.index(party)) for tree in trees]
-    own_tree = np.repeat(np.arange(len(trees)), [len(nodes) for nodes in owned])
-    own_node = np.concatenate([np.empty(0), *owned])
+    skeleton = Skeleton(protocol, objective, classes, parties, per_round, trees, base, config)
+    own_tree, own_node = skeleton.nodes_of(party)
     fits = np.array_equal(records.tree, own_tree) and np.array_equal(records.node, own_node)
     _check(fits, "the records do not match the skeleton")
-    return Skeleton(protocol, objective, classes, parties, per_round, trees, base, config)
+    return skeleton
 
 
 def _noise(about: Mapping[str, Any], version: int, of_run: bool) -> Noise:
@@ -297,22 +308,8 @@ def _folder_name(party: PartyName) -> str:
 
 
 def _write_json(folder: Path, name: str, content: Mapping[str, Any]) -> None:
-    _write(folder, name, json.dumps(content, indent=1, allow_nan=False).encode())
-
-
-def _write(folder: Path, name: str, content: bytes) -> None:
-    """Replace a file atomically: readers see the old or the new content, even after a power failure."""
     folder.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, folder / name)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    replace_file(folder / name, json.dumps(content, indent=1, allow_nan=False).encode())
 
 
 def _read_json(folder: Path, name: str, kind: str) -> dict[str, Any]:

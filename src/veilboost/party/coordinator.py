@@ -12,12 +12,13 @@ from typing import Any, Self
 
 from veilboost.boost.booster import RoundResult
 from veilboost.crypto.csprng import Csprng
+from veilboost.durable import Locks
 from veilboost.errors import JobCancelled, JobExists, NothingToResume, VeilBoostError
 from veilboost.model.share import TrainingOutcome
 from veilboost.party.hub import LinkHub, caller_to
 from veilboost.party.job import Job, read_job
 from veilboost.party.messages import CONTROL_MESSAGES, Accepted, Finish, Propose
-from veilboost.party.runs import RunFolder
+from veilboost.party.runs import JOB, RunFolder, keeping
 from veilboost.party.settings import PartySettings
 from veilboost.types import PartyName
 from veilboost.wire.channel import Peers
@@ -88,6 +89,7 @@ class Coordinator(Connections, ABC):
         self.watch = watch or Watch()
         self.spec = job.spec
         self._classes = job.classes
+        self._begun = False  # whether the run folder is this attempt's
 
     # --- specific to vertical or horizontal jobs --------------------------------------------------------
 
@@ -97,13 +99,19 @@ class Coordinator(Connections, ABC):
 
     @abstractmethod
     def _train(self, run: RunFolder, callers: Mapping[PartyName, Caller], resume: bool) -> TrainingOutcome:
-        """Propose the job and train; when it returns, all other parties have their shares."""
+        """Propose the job, call `_begin_run` once all parties have accepted, and train."""
 
-    def _begin_run(self, run: RunFolder) -> None:
-        """Called when the run folder exists, before anything is proposed."""
+    @abstractmethod
+    def _finish(self, callers: Mapping[PartyName, Caller], outcome: TrainingOutcome) -> None:
+        """Tell the other parties that the job is complete. This party's share is stored by then."""
+
+    @property
+    def _key(self) -> bytes | None:
+        """The key of this party in this job, if its role has one."""
+        return None
 
     def _end_run(self, run: RunFolder | None) -> None:
-        """Called when the job has ended or stopped."""
+        """Called when the job has ended or stopped; with the run folder if the job had begun."""
 
     # --- commands ---------------------------------------------------------------------------------------
 
@@ -124,36 +132,51 @@ class Coordinator(Connections, ABC):
         return answers
 
     def train(self, resume: bool = False) -> tuple[RunFolder, TrainingOutcome]:
-        """Train, or continue an interrupted run of the same name."""
-        self._prepare(resume)
-        run: RunFolder | None = None
+        """Train, or continue an interrupted run of the same name. Only one process at a time does so."""
+        run, locks = RunFolder(self.settings.runs / self.job.name), Locks()
+        with keeping("the run folder cannot be locked"):
+            locks.take(run.lock)
         try:
-            run, session = self._run_folder(resume)
-            self._begin_run(run)
-            return run, self._train_in(run, session, resume)
-        finally:
+            self._prepare(resume)
+            try:
+                outcome = self._train_in(run, self._open_run(run, resume), resume)
+            except BaseException:
+                with contextlib.suppress(VeilBoostError):  # the first error is the one to report
+                    self._end_run(run if self._begun else None)
+                raise
             self._end_run(run)
+            return run, outcome
+        finally:
+            locks.release(run.lock)
 
     def _train_in(self, run: RunFolder, session: bytes, resume: bool) -> TrainingOutcome:
-        transcript = run.transcript(self.settings.name, self.job.record)
+        with keeping("the transcript cannot be written"):
+            transcript = run.transcript(self.settings.name, self.job.record)
         callers = {name: self._caller(name, session=session, transcript=transcript) for name in self.others}
         try:
-            outcome = self._train(run, callers, resume)
-            run.save_share(outcome.share)
-            run.forget_key()
-            trees = len(outcome.share.skeleton.trees) if outcome.share.skeleton else 0
-            run.note(state="finished", trees=trees, dropped=dict(outcome.dropped))
+            with keeping("the run folder cannot be written"):
+                outcome = self._train(run, callers, resume)
+                trees = len(outcome.share.skeleton.trees) if outcome.share.skeleton else 0
+                if not run.status.get("closing"):
+                    run.save_share(outcome.share)
+                    # A job that stops from here on resumes by telling the other parties again.
+                    run.note(closing=True, trees=trees, dropped=dict(outcome.dropped), metric=outcome.metric)
+                self._finish(callers, outcome)
+                run.forget_key()
+                run.note(state="finished", error=None)
             _LOG.info("the job %s is finished, with %d trees", self.job.name, trees)
             return outcome
         except BaseException as error:
             state = "cancelled" if isinstance(error, (JobCancelled, KeyboardInterrupt)) else "failed"
             reason = str(error) if isinstance(error, VeilBoostError) else type(error).__name__
-            run.note(state=state, error=reason)
             _LOG.info("the job %s %s: %s", self.job.name, state, reason)
+            with contextlib.suppress(VeilBoostError):  # the disk may be the cause
+                run.note(state=state, error=reason)
             self._release(callers, session=session, transcript=transcript)
             raise
         finally:
-            transcript.close()
+            with contextlib.suppress(OSError):
+                transcript.close()
 
     def _release(self, callers: Mapping[PartyName, Caller], **options: Any) -> None:
         """Notify the connected parties that the job stops for now, so that other jobs may use their tables."""
@@ -163,7 +186,7 @@ class Coordinator(Connections, ABC):
             if caller.connected:
                 caller.close()  # an answer may be in transit that is no longer awaited
                 last = self.caller(name, Catalogue(CONTROL_MESSAGES), **options)
-                with contextlib.suppress(VeilBoostError):
+                with contextlib.suppress(VeilBoostError, OSError):
                     Peers({name: last}).ask({name: Finish(completed=False)}, Done)
 
     def _after_round(self, run: RunFolder, result: RoundResult) -> None:
@@ -172,46 +195,58 @@ class Coordinator(Connections, ABC):
         if run.cancelled:
             raise JobCancelled(f"the job {self.job.name!r} was cancelled after {result.number + 1} rounds")
 
-    def _run_folder(self, resume: bool) -> tuple[RunFolder, bytes]:
+    def _open_run(self, run: RunFolder, resume: bool) -> bytes:
+        """Check that the run may begin or resume, and return the id of a new session. Earlier trees stay."""
         runs, name = self.settings.runs, self.job.name
-        classes = None if self._classes is None else list(self._classes)
+        self._begun = resume
         if resume:
-            run = RunFolder.open(runs, name)
+            RunFolder.open(runs, name)
             if run.status.get("state") == "finished":
                 raise NothingToResume(
                     f"the run {name!r} is finished, and its model is in {run.path}",
                     "use this model; to train another one, change name in the job file and run train without --resume",
                 )
-            same_classes = run.status.get("classes") == classes
-            if not same_classes or _without_addresses(read_job(run.job_text)) != _without_addresses(self.job):
+            if not (run.path / JOB).exists():
+                raise NothingToResume(f"the run {name!r} stopped before all parties had accepted it")
+            same_classes = run.status.get("classes") == self._declared
+            if not same_classes or without_addresses(read_job(run.job_text)) != without_addresses(self.job):
                 raise NothingToResume(
                     f"the job {name!r} has changed since it began",
                     "restore the job file to continue; or change its name and run train without --resume, which starts "
                     "a new run at the first round",
                 )
         else:
-            if RunFolder(runs / name).status.get("state") == "finished":
+            if run.status.get("state") == "finished":
                 raise JobExists(
                     f"the run {name!r} is finished, and its model is in {runs / name}",
                     "change name in the job file to train another model; or delete this run folder at every party and "
                     "run train again, which replaces the model",
                 )
-            run = RunFolder.create(runs, name, replace=True)
-            run.save_job(self.job.text())  # in the form that others may read: predictions propose it again
-            run.note(classes=classes)
-        (run.path / "cancel").unlink(missing_ok=True)
+            RunFolder.create(runs, name, again=True)
+        run.resume()
         session = Csprng().bytes(16)
         about = {"party": self.settings.name, "role": self.spec.driver, "session": session.hex(), "pid": os.getpid()}
-        run.note(state="proposed", error=None, **about)
+        self._about = {"state": "proposed", "error": None, **about}
+        run.note(**self._about)
         _LOG.info("the job %s is %s", name, "resumed" if resume else "proposed")
-        return run, session
+        return session
+
+    def _begin_run(self, run: RunFolder) -> None:
+        """All parties have accepted a new job: what an earlier attempt left is removed."""
+        # The job in the form that others may read: predictions propose it again.
+        run.begin(self.job.text(), self._key, **self._about, classes=self._declared)
+        self._begun = True
+
+    @property
+    def _declared(self) -> list[str] | None:
+        return None if self._classes is None else list(self._classes)
 
     def _caller(self, name: PartyName, **options: Any) -> Caller:
         catalogue = Catalogue({*CONTROL_MESSAGES, *self.messages, *self.spec.messages})
         return self.caller(name, catalogue, waiting=self.watch.waiting, **options)
 
 
-def _without_addresses(job: Job) -> Job:
+def without_addresses(job: Job) -> Job:
     """The job without the parts that do not affect the model: parties may have new addresses."""
     parties = {name: replace(party, address=None, connect="in") for name, party in job.parties.items()}
     parties[job.driver] = replace(job.parties[job.driver], address="127.0.0.1:1")

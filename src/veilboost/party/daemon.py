@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, TypeGuard
 
+from veilboost.durable import Locks, sweep
 from veilboost.errors import (
     PeerBroken,
     PeerUnreachable,
@@ -29,6 +30,7 @@ from veilboost.party.hub import LinkHub, Reach
 from veilboost.party.identity import PeerIdentity
 from veilboost.party.job import read_job
 from veilboost.party.messages import OpenService, PrepareAlignment, Propose, ProposePrediction
+from veilboost.party.runs import keeping
 from veilboost.party.session import Session, SessionContext, TrainingSession
 from veilboost.party.settings import PartySettings
 from veilboost.protocols.spec import Setting
@@ -100,6 +102,7 @@ class PartyHost:
     def __init__(self, settings: PartySettings, reach: Reach) -> None:
         self.settings = settings
         self._reach = reach
+        self._locks = Locks()
         self._sessions: dict[bytes, Session] = {}
         self._conversations: dict[tuple[bytes, PartyName], Conversation] = {}
         self._lock = threading.Lock()
@@ -161,7 +164,7 @@ class PartyHost:
             opening = decode(packet.body, OPENINGS)
         except VeilBoostError:
             raise StaleSession("the session is unknown: it has ended, or this party was restarted") from None
-        context = SessionContext(self.settings, self._reach, packet.session, peer)
+        context = SessionContext(self.settings, self._reach, packet.session, peer, self._locks)
         session = session_for(opening)(context, opening)
         if _trains(session):
             for other in self._training():
@@ -217,7 +220,15 @@ class Daemon:
         self.identity = self._hub.identity
         self.host = PartyHost(settings, self._reach)
         self._stopping = threading.Event()
-        self._server = self._hub.serve(lambda link, peer: lambda packet: self.host.handle(peer, packet))
+        self._locks, self._lock = Locks(), settings.runs / ".daemon.lock"
+        with keeping("the runs folder cannot be locked"):
+            self._locks.take(self._lock)
+        try:
+            self._server = self._hub.serve(lambda link, peer: lambda packet: self.host.handle(peer, packet))
+        except BaseException:
+            self._locks.release(self._lock)
+            raise
+        sweep(settings.runs, seconds=3600)  # drivers of this party may write here now
         self.port = self._server.port
         _LOG.info("%s listens on port %d", settings.name, self.port)
         # `connect = "out"` in a party's own settings: this party dials the peer and answers over that link.
@@ -231,6 +242,7 @@ class Daemon:
         self._server.stop()
         self._hub.close()
         self.host.close()
+        self._locks.release(self._lock)
 
     def _dial_out(self, name: PartyName, address: str) -> None:
         """Keep a link open to a peer that cannot dial this party; the peer sends requests over it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Mapping
+from typing import cast
 
 from veilboost import __version__
 from veilboost.config import TrainingConfig
@@ -15,7 +16,7 @@ from veilboost.errors import (
     UnexpectedMessage,
     VeilBoostError,
 )
-from veilboost.model.share import ModelShare, TrainingOutcome
+from veilboost.model.share import ModelShare, Skeleton, TrainingOutcome
 from veilboost.party.booking import training_request
 from veilboost.party.coordinator import Coordinator, Watch
 from veilboost.party.hub import own_identity, revoked_at
@@ -63,6 +64,7 @@ class HorizontalCoordinator(Coordinator):
         everyone = Peers(dict[PartyName, Channel](callers))
         proposal = Propose(self.job.text(), dry_run=False, resume=False)
         introductions = everyone.ask(dict.fromkeys(callers, proposal), Message)
+        self._begin_run(run)
         run.note(state="training")
         self.watch.stage("training")
         participants = Peers({name: callers[name] for name in self.job.owners})
@@ -76,12 +78,15 @@ class HorizontalCoordinator(Coordinator):
                 lambda result: self._after_round(run, result),
             )
         )
-        outcome = server.train()
-        for name in callers:
+        return server.train()
+
+    def _finish(self, callers: Mapping[PartyName, Caller], outcome: TrainingOutcome) -> None:
+        skeleton = cast(Skeleton, outcome.share.skeleton)
+        finish = Finish(True, len(skeleton.trees), skeleton.digest(outcome.share.party))
+        for name, caller in callers.items():
             if name not in outcome.dropped:
                 with contextlib.suppress(*LOST):  # it has the model, and its idle timeout ends the job
-                    everyone.ask({name: Finish(completed=True)}, Done)
-        return outcome
+                    Peers({name: caller}).ask({name: finish}, Done)
 
 
 class HorizontalSession(TrainingSession):
@@ -144,11 +149,11 @@ class HorizontalSession(TrainingSession):
         try:
             table = load_allowed(self.settings)
         except VeilBoostError:  # the owner finds the reason in the run's status
-            self._begin_run(self._new_run(), state="failed")
+            self._open_run(state="failed")
             raise
         self._width = len(table.columns)
         self._decide(peer, table.rows, reserve=True)
-        self._begin_run(self._new_run(), state="training", rows=table.rows)
+        self._begin_run(self._open_run(), None, state="training", rows=table.rows)
         return self.spec.roles["participant"](
             ParticipantContext(
                 party=self.settings.name,
@@ -167,7 +172,7 @@ class HorizontalSession(TrainingSession):
             )
         )
 
-    def _finished_share(self) -> ModelShare | None:
+    def _finished_share(self, trees: int) -> ModelShare | None:
         return None if self._participant is None else self._participant.share
 
     def give_up(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,6 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 from cryptography.x509.oid import NameOID
 
+from veilboost.durable import replace_file
 from veilboost.errors import (
     CertificateExpired,
     CertificateRevoked,
@@ -357,21 +357,10 @@ def write_private(file: Path, content: bytes, *, force: bool = False) -> None:
 
     Raises `WouldOverwrite` if the file exists and `force` is not set, and `OSError` if the system refuses.
     """
-    descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")  # mode 0600 from the start
     try:
-        with os.fdopen(descriptor, "wb") as opened:
-            opened.write(content)
-            opened.flush()
-            os.fsync(opened.fileno())
-        if force:
-            os.replace(name, file)
-            return
-        try:
-            os.link(name, file)  # unlike a rename, this fails if the file exists by now
-        except FileExistsError:
-            raise WouldOverwrite(f"{file} already exists") from None
-    finally:
-        Path(name).unlink(missing_ok=True)
+        replace_file(file, content, overwrite=force)
+    except FileExistsError:
+        raise WouldOverwrite(f"{file} already exists") from None
 
 
 def read_public(file: Path) -> bytes:

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from veilboost.types import UInt8Array
+from veilboost.types import Int32Array, UInt8Array
 from veilboost.wire.message import ArraySpec, Done, Message, Reveals
 
 
@@ -31,16 +31,20 @@ class Propose(Message):
 class Accepted(Message):
     """Other party to driving party: its policy allows the job.
 
-    `batches`: the number of batches into which it needs ids to be partitioned to align its own.
+    `batches`: the number of batches into which it needs ids to be partitioned to align its own. `trees` and `digests`
+    are those of the checkpoints that it has, if the job resumes.
     """
 
     reveals: ClassVar[tuple[Reveals, ...]] = (
         Reveals("that its policy allows the job, and whether its run folder keeps an alignment", "active"),
         Reveals("about how many million rows it has, where its engine reads its table by shard", "active"),
+        Reveals("how many trees its last checkpoints have, and digests of them under its own key", "active"),
     )
     release: str
     aligned: bool
     batches: int = 1
+    trees: Annotated[Int32Array, ArraySpec("int32", 1)] = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+    digests: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -90,11 +94,29 @@ class Checkpoint(Message):
 
 
 @dataclass(frozen=True)
-class Finish(Message):
-    """Driving party to every other: the job has ended. `completed`: store your share; otherwise stop the job."""
+class CheckpointStored(Message):
+    """Other party to driving party: the share is stored. The driver returns the digest if the job resumes."""
 
-    reveals: ClassVar[tuple[Reveals, ...]] = (Reveals("whether the job was completed", "passive"),)
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        Reveals("whether its splits equal those of another checkpoint, by a digest under its own key", "active"),
+    )
+    digest: str
+
+
+@dataclass(frozen=True)
+class Finish(Message):
+    """Driving party to every other: the job has ended. `completed`: store your share; otherwise stop the job.
+
+    The model has `trees` trees; `digest` is that of the nodes that the receiver splits (`Skeleton.digest`). A party
+    with other splits refuses.
+    """
+
+    reveals: ClassVar[tuple[Reveals, ...]] = (
+        Reveals("whether the job was completed, and how many trees the model has", "passive"),
+    )
     completed: bool
+    trees: int = 0
+    digest: str = ""
 
 
 @dataclass(frozen=True)
@@ -151,6 +173,7 @@ CONTROL_MESSAGES: tuple[type[Message], ...] = (
     NextBatch,
     EndAlignment,
     Checkpoint,
+    CheckpointStored,
     Finish,
     Done,
 )

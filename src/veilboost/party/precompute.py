@@ -16,6 +16,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from veilboost import durable
 from veilboost.align.api import alignment_named, all_alignments
 from veilboost.align.hmac_csp import AlignmentKey, key_in
 from veilboost.align.ids import Hashing, PreparedHashing, PreparedIds
@@ -127,7 +128,8 @@ class _Kept:
         """The content; the file is removed first, so that only one of two concurrent callers gets it."""
         content = self.read()
         with keeping("the prepared results cannot be removed"), suppress(FileNotFoundError):
-            self.path.unlink()
+            self.path.unlink()  # fails for all callers but one
+            durable.remove(self.path)
             return content
         return None
 

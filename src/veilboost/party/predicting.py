@@ -21,9 +21,11 @@ from veilboost.data.columns import id_values
 from veilboost.data.load import load_table, read_source
 from veilboost.data.schema import SchemaRules, Selection, check_present, check_size
 from veilboost.data.table import PartyTable
+from veilboost.durable import replace_file
 from veilboost.engine.api import lasting_engine
 from veilboost.engine.tables import gathered, taken
 from veilboost.errors import (
+    DamagedState,
     EmptyIntersection,
     ImpossibleSetting,
     MissingShare,
@@ -327,12 +329,17 @@ def spend_predictions(settings: PartySettings, peer: PeerIdentity, rows: int) ->
         spent = _read_count(ledger, today)
         decide(settings.policy, PredictRequest({peer.party: peer.fingerprint or None}, rows, predicted_today=spent))
         with keeping("the count of predictions cannot be stored"):
-            ledger.write_text(json.dumps({"day": today, "rows": spent + rows}))
+            replace_file(ledger, json.dumps({"day": today, "rows": spent + rows}).encode())
 
 
 def _read_count(ledger: Path, today: str) -> int:
     try:
         found = json.loads(ledger.read_text())
         return int(found["rows"]) if found["day"] == today else 0
-    except (OSError, ValueError, KeyError, TypeError):
+    except FileNotFoundError:
         return 0
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DamagedState(
+            f"{ledger} cannot be read, so the predictions of today cannot be counted",
+            "restore it from a backup; or delete it, which starts the count of today at 0",
+        ) from error

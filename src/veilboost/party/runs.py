@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping
@@ -13,25 +12,29 @@ from typing import Any, cast
 
 import numpy as np
 
-from veilboost.boost.booster import Progress, RoundResult
-from veilboost.engine.shards import ShardedArray
+from veilboost import durable
+from veilboost.boost.booster import RoundResult
+from veilboost.crypto.csprng import KEY_BYTES
 from veilboost.errors import (
     AgainstPolicy,
     CheckpointFailed,
+    DamagedState,
     JobExists,
     NothingToResume,
+    StateDiffers,
     UnknownRun,
     UnreadableFile,
     VeilBoostError,
 )
 from veilboost.model.share import ModelShare
 from veilboost.model.store import load_share, save_share
+from veilboost.party.checkpoints import Checkpoints
 from veilboost.party.identity import PeerIdentity
 from veilboost.party.job import load_job
-from veilboost.types import Float64Array, Int64Array, PartyName
+from veilboost.types import Int64Array, PartyName
 from veilboost.wire.transcript import ENTRIES, Entry, Exchange, Transcript, read_transcript
 
-KEY, LEDGER, TRANSCRIPT = "job.key", "ledger.json", "transcript"
+JOB, STATUS, KEY, LEDGER, TRANSCRIPT = "job.toml", "status.json", "job.key", "ledger.json", "transcript"
 
 
 @contextmanager
@@ -40,7 +43,7 @@ def keeping(failure: str) -> Generator[None]:
     try:
         yield
     except OSError as error:
-        raise CheckpointFailed(f"{failure} ({error.strerror})") from None
+        raise CheckpointFailed(f"{failure} ({error.strerror or type(error).__name__})") from None
 
 
 class RunFolder:
@@ -48,22 +51,22 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.checkpoints = Checkpoints(path / "checkpoint")
 
     @staticmethod
-    def create(runs: Path, name: str, *, replace: bool = False) -> RunFolder:
-        """Create the folder of a new run. A finished run of the same name is never overwritten."""
+    def create(runs: Path, name: str, *, again: bool = False) -> RunFolder:
+        """Create the folder of a run; `again`: it may exist, and then keeps its content until `begin`."""
         run = RunFolder(runs / name)
-        if run.path.exists() and not replace:
+        if run.path.exists() and not again:
             raise JobExists(f"there is already a run {name!r}")
         with keeping("the run folder cannot be created"):
             run.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-            run.empty()
         return run
 
     @staticmethod
     def open(runs: Path, name: str) -> RunFolder:
         run = RunFolder(runs / name)
-        if not (run.path / "status.json").exists():
+        if not run.exists:
             raise UnknownRun(f"there is no run {name!r} in {runs}")
         return run
 
@@ -79,30 +82,59 @@ class RunFolder:
             )
         return run
 
-    def empty(self) -> None:
-        """Remove what an earlier attempt left: its rows and trees do not belong to the next one.
+    @property
+    def lock(self) -> Path:
+        """The file that the only writer of this run locks. It is beside the folder, which may not exist yet."""
+        return self.path.with_name(f".{self.path.name}.lock")
+
+    def begin(self, job: str, key: bytes | None, **status: Any) -> None:
+        """Begin a new attempt, and remove what an earlier one left: its rows and trees do not belong to this one.
 
         The transcript stays and grows: data that was sent then remains sent.
         """
-        for folder in ("alignment", "alignment.partial", "checkpoint", "share"):
-            if (self.path / folder).exists():
-                shutil.rmtree(self.path / folder)
-        for name in ("history.json", "metrics.jsonl", "cancel", "status.json", KEY, LEDGER):
-            (self.path / name).unlink(missing_ok=True)
+        with keeping("an earlier attempt cannot be removed"):
+            for folder in ("checkpoint", "alignment", "alignment.partial", "share", "share.partial"):
+                if (self.path / folder).exists():  # trees first: what is left must not have trees of other rows
+                    shutil.rmtree(self.path / folder)
+            durable.remove(*(self.path / name for name in ("metrics.jsonl", "cancel", KEY, LEDGER)))
+            durable.sweep(self.path)
+        self._write_status(status)
+        self.save_job(job)
+        if key is not None:
+            self.save_key(key)
 
     # --- status and job ---------------------------------------------------------------------------------
 
     @property
+    def exists(self) -> bool:
+        return (self.path / STATUS).exists()
+
+    @property
     def status(self) -> dict[str, Any]:
+        """The status; empty if the run does not exist. Raises `DamagedState` if it cannot be read."""
+        file = self.path / STATUS
         try:
-            return cast(dict[str, Any], json.loads((self.path / "status.json").read_text()))
-        except (OSError, ValueError):
+            found = json.loads(file.read_bytes())
+        except (FileNotFoundError, NotADirectoryError):
             return {}
+        except (OSError, ValueError) as error:
+            raise DamagedState(f"{file} cannot be read") from error
+        if not isinstance(found, dict):
+            raise DamagedState(f"{file} is not a status")
+        return cast(dict[str, Any], found)
 
     def note(self, **changes: Any) -> None:
         """Update the status; other entries stay."""
-        status = {**self.status, **changes, "updated": time.time()}
-        self._write("status.json", json.dumps(status, indent=2).encode())
+        self._write_status({**self.status, **changes})
+
+    def _write_status(self, status: Mapping[str, Any]) -> None:
+        self._write(STATUS, json.dumps({**status, "updated": time.time()}, indent=2).encode())
+
+    def settle_table(self, digest: str) -> None:
+        """Store the digest of the common rows of this party's table; raise if the job began with others."""
+        if self.status.get("table", digest) != digest:
+            raise StateDiffers("the table, or the choice of its common rows, has changed since the job began")
+        self.note(table=digest)
 
     @property
     def cancelled(self) -> bool:
@@ -111,13 +143,19 @@ class RunFolder:
     def cancel(self) -> None:
         self._write("cancel", b"")
 
+    def resume(self) -> None:
+        """Continue an earlier attempt: a request to cancel it has been served."""
+        with keeping("the run cannot be resumed"):
+            durable.remove(self.path / "cancel")
+            durable.sweep(self.path)
+
     def save_job(self, text: str) -> None:
-        self._write("job.toml", text.encode())
+        self._write(JOB, text.encode())
 
     @property
     def job_text(self) -> str:
         try:
-            return (self.path / "job.toml").read_text()
+            return (self.path / JOB).read_text()
         except OSError:
             raise UnknownRun(f"{self.path} contains no job") from None
 
@@ -125,25 +163,30 @@ class RunFolder:
 
     def save_key(self, key: bytes) -> None:
         """Store the secret from which this party's noise and masks in this job are drawn, for a job that resumes."""
-        self._write(KEY, key, mode=0o600)
+        self._write(KEY, key)
 
     def forget_key(self) -> None:
         """Remove the key at the end of the job: later readers can neither decrypt messages nor subtract noise."""
         with keeping(f"{KEY} cannot be removed"):
-            for name in (KEY, f".{KEY}.partial"):
-                (self.path / name).unlink(missing_ok=True)
-            folder = os.open(self.path, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            durable.sweep(self.path)
+            durable.remove(self.path / KEY)
 
     @property
     def key(self) -> bytes | None:
+        """The job's key; None if there is none. Raises `DamagedState` if it cannot be read."""
         try:
-            return (self.path / KEY).read_bytes()
-        except OSError:
+            found = (self.path / KEY).read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
             return None
+        except OSError:
+            found = b""
+        if len(found) != KEY_BYTES:
+            raise DamagedState(
+                f"{self.path / KEY} is damaged",
+                "restore it from a backup; or run train without --resume at the driver: training starts at the first "
+                "round, with a new key",
+            )
+        return found
 
     def save_ledger(self, summary: dict[str, Any]) -> None:
         self._write(LEDGER, json.dumps(summary, indent=2).encode())
@@ -180,7 +223,8 @@ class RunFolder:
             if number == 0:  # left by an attempt that did not finish
                 shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(exist_ok=True, mode=0o700)
-            np.save(partial / f"{number}.npy", positions, allow_pickle=False)
+            with durable.replacing(partial / f"{number}.npy") as temporary, temporary.open("wb") as file:
+                np.save(file, positions, allow_pickle=False)
 
     def end_alignment(self, batches: int) -> None:
         """All batches are saved: from now on the alignment is complete."""
@@ -189,7 +233,7 @@ class RunFolder:
                 raise _other_rows()
             return
         with keeping("the alignment cannot be written"):
-            (self.path / "alignment.partial").rename(self.path / "alignment")
+            durable.commit_folder(self.path / "alignment.partial", self.path / "alignment")
 
     @property
     def batches(self) -> int | None:
@@ -204,56 +248,26 @@ class RunFolder:
     def batch(self, number: int) -> Int64Array:
         """The rows of one batch, memory-mapped."""
         try:
-            positions: Any = np.load(self.path / "alignment" / f"{number}.npy", mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError):
+            file = self.path / "alignment" / f"{number}.npy"
+            positions: Any = np.load(file, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError, EOFError):
             positions = None
         if positions is None or positions.dtype != np.int64 or positions.ndim != 1:
-            raise NothingToResume(f"the alignment of {self.path.name!r} is incomplete")
+            raise NothingToResume(f"the alignment file {number}.npy of the run {self.path.name!r} is damaged")
         return positions
 
     @property
     def alignment(self) -> Int64Array | None:
         return None if self.batches is None else np.concatenate([self.batch(number) for number in range(self.batches)])
 
-    # --- checkpoints and shares --------------------------------------------------------------------------
-
-    def save_checkpoint(self, share: ModelShare, progress: Progress | None = None) -> None:
-        """Store a share in progress; the active party adds margins and history, which the next round needs."""
-        folder = self.path / "checkpoint"
-        with keeping("a checkpoint cannot be written"):
-            folder.mkdir(mode=0o700, exist_ok=True)
-            if progress is not None:
-                trees = len(progress.trees)
-                _save_margin(folder / f"margin-{trees}.npy", progress.margin)
-                self._write("history.json", json.dumps([list(vars(r).values()) for r in progress.history]).encode())
-            save_share(share, folder)
-            if progress is not None:  # the share's manifest decides; older margins are removed once it exists
-                for old in folder.glob("margin-*.npy"):
-                    if old.name != f"margin-{len(progress.trees)}.npy":
-                        old.unlink()
-
-    def load_checkpoint(self) -> ModelShare | None:
-        folder = self.path / "checkpoint"
-        return load_share(folder, of_run=True) if (folder / "manifest.json").exists() else None
-
-    def load_progress(self) -> tuple[Progress, ModelShare] | None:
-        """What the active party needs to continue; None if no tree was finished."""
-        share = self.load_checkpoint()
-        if share is None or share.skeleton is None:
-            return None
-        trees = share.skeleton.trees
-        path = self.path / "checkpoint" / f"margin-{len(trees)}.npy"
-        try:
-            margin: Float64Array = np.load(path, mmap_mode="c", allow_pickle=False).view(np.ndarray)
-            history = [RoundResult(*values) for values in json.loads((self.path / "history.json").read_text())]
-        except (OSError, ValueError, TypeError) as error:
-            raise NothingToResume(f"the checkpoint of {self.path.name!r} is incomplete") from error
-        rounds = len(trees) // share.skeleton.trees_per_round
-        return Progress(list(trees), margin, history[:rounds]), share
+    # --- shares, transcript, metrics --------------------------------------------------------------------
 
     def save_share(self, share: ModelShare) -> None:
         with keeping("the model share cannot be written"):
-            save_share(share, self.path / "share")
+            for folder in ("share.partial", "share"):  # the checkpoints stay, and no finished run is written again
+                shutil.rmtree(self.path / folder, ignore_errors=True)
+            save_share(share, self.path / "share.partial")
+            durable.commit_folder(self.path / "share.partial", self.path / "share")
 
     def load_share(self) -> ModelShare:
         return load_share(self.path / "share", of_run=True)
@@ -264,24 +278,17 @@ class RunFolder:
         return Transcript(owner, folder, "payload" if record == "payload" else "types")
 
     def add_metric(self, result: RoundResult) -> None:
-        with (self.path / "metrics.jsonl").open("a") as file:
+        with keeping("metrics.jsonl cannot be written"), (self.path / "metrics.jsonl").open("a") as file:
             file.write(json.dumps(vars(result)) + "\n")
 
     @property
     def rounds(self) -> int:
         """The number of rounds that the active party has stored."""
-        try:
-            return len(json.loads((self.path / "history.json").read_text()))
-        except (OSError, ValueError):
-            return 0
+        return next((len(each.history) for each in self.checkpoints.kept()), 0)
 
-    def _write(self, name: str, content: bytes, mode: int = 0o666) -> None:
-        partial = self.path / f".{name}.partial"
+    def _write(self, name: str, content: bytes) -> None:
         with keeping(f"{name} cannot be written"):
-            partial.unlink(missing_ok=True)
-            with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-                file.write(content)
-            os.replace(partial, self.path / name)
+            durable.replace_file(self.path / name, content)
 
 
 def _other_rows() -> NothingToResume:
@@ -292,21 +299,10 @@ def _other_rows() -> NothingToResume:
     )
 
 
-def _save_margin(path: Path, margin: Float64Array) -> None:
-    """Save an array (K, rows); of a sharded array, one shard is in memory at a time."""
-    if not isinstance(margin, ShardedArray):
-        np.save(path, margin, allow_pickle=False)
-        return
-    whole = np.lib.format.open_memmap(path, "w+", margin.dtype, margin.shape)
-    for share, (begin, end) in zip(margin.chunks(), margin.shards.ranges, strict=True):
-        whole[:, begin:end] = share
-    whole.flush()
-
-
 def list_runs(runs: Path) -> Iterator[RunFolder]:
     """All runs in a party's folder, newest first."""
-    found = [RunFolder(path.parent) for path in runs.glob("*/status.json")]
-    return iter(sorted(found, key=lambda run: -float(run.status.get("updated", 0.0))))
+    found = sorted(runs.glob(f"*/{STATUS}"), key=lambda path: -path.stat().st_mtime)
+    return (RunFolder(path.parent) for path in found)
 
 
 # --- the messages of a run ------------------------------------------------------------------------------------------
@@ -346,7 +342,7 @@ def read_entries(run: Path) -> Iterator[Entry]:
 def _roles(folder: Path) -> Mapping[PartyName, str]:
     """The role of each party, as in message declarations; empty if the job cannot be read."""
     try:
-        job = load_job(folder / "job.toml")
+        job = load_job(folder / JOB)
     except VeilBoostError:
         return {}
     return {name: job.role_of(name) for name in job.parties}

@@ -8,14 +8,15 @@ from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
 from veilboost.config import TrainingConfig
-from veilboost.errors import AgainstPolicy, JobExists, UnexpectedMessage
+from veilboost.durable import Locks
+from veilboost.errors import AgainstPolicy, JobExists, StateDiffers, UnexpectedMessage
 from veilboost.model.share import ModelShare
 from veilboost.party.booking import Booking, training_request
 from veilboost.party.hub import Reach, caller_to
 from veilboost.party.identity import PeerIdentity
 from veilboost.party.job import Job
 from veilboost.party.messages import Finish, Propose
-from veilboost.party.runs import RunFolder
+from veilboost.party.runs import RunFolder, keeping
 from veilboost.party.settings import PartySettings
 from veilboost.protocols.validation import ResolvedJob, validate
 from veilboost.wire.channel import Channel, Peers, Reply
@@ -27,12 +28,13 @@ _LOG = logging.getLogger(__name__)
 
 
 class SessionContext(NamedTuple):
-    """The input of a session: the owner's settings, connections to other parties, its id, and the opening peer."""
+    """The input of a session: the owner's settings, connections to other parties, its id, the opening peer, locks."""
 
     settings: PartySettings
     reach: Reach
     session: bytes
     peer: PeerIdentity
+    locks: Locks
 
 
 class Session(ABC):
@@ -41,7 +43,7 @@ class Session(ABC):
     catalogue: Catalogue
 
     def __init__(self, context: SessionContext) -> None:
-        self.settings, self._reach, self._session, peer = context
+        self.settings, self._reach, self._session, peer, self._locks = context
         self.proposer = peer.party
         self.last_request = time.monotonic()
         self.over = False
@@ -54,8 +56,9 @@ class Session(ABC):
         reply = self._act(peer, message)
         answer = reply if isinstance(reply, Message) else reply()  # this may wait for other parties
         answer_frame = encode(answer)
-        self._transcript.record("received", peer.party, message, len(frame), frame)
-        self._transcript.record("sent", peer.party, answer, len(answer_frame), answer_frame)
+        with keeping("the transcript cannot be written"):
+            self._transcript.record("received", peer.party, message, len(frame), frame)
+            self._transcript.record("sent", peer.party, answer, len(answer_frame), answer_frame)
         if self.over:
             self.give_up()
         return answer_frame
@@ -98,6 +101,7 @@ class TrainingSession(Session):
         self.dry_run = proposal.dry_run
         self._proposal = proposal
         self._run: RunFolder | None = None
+        self._locked = self._new = False  # `_new`: accepted, but what an earlier attempt left is still there
         self._failed = False
         self._check_place(peer)
         self._booking = Booking.of_run(settings, job.name, proposal.resume)
@@ -151,7 +155,7 @@ class TrainingSession(Session):
             self._run.note(error=reason)
 
     def _refuse_finished(self) -> None:
-        if RunFolder(self.settings.runs / self.job.name).status.get("state") == "finished":
+        if self._folder.status.get("state") == "finished":
             raise JobExists(
                 f"{self.settings.name} has finished the run {self.job.name!r}",
                 f"change name in the job file; or ask the owner of {self.settings.name} to delete the run folder "
@@ -159,40 +163,67 @@ class TrainingSession(Session):
                 public=True,
             )
 
-    def _new_run(self) -> RunFolder:
-        run = RunFolder.create(self.settings.runs, self.job.name, replace=True)
-        run.save_job(self._proposal.job)
+    @property
+    def _folder(self) -> RunFolder:
+        return RunFolder(self.settings.runs / self.job.name)
+
+    def _open_run(self, **noted: Any) -> RunFolder:
+        """Record the job in its folder from now on: its driver, and every message. Earlier trees stay."""
+        if not self._locked:
+            with keeping("the run folder cannot be locked"):
+                self._locks.take(self._folder.lock)
+            self._locked = True
+        run = self._run = RunFolder.create(self.settings.runs, self.job.name, again=True)
+        _LOG.info("the job %s of %s is accepted, as %s", self.job.name, self.proposer, self.role)
+        run.note(**self._about, **noted)
+        self._transcript.close()  # of the same session, if the job was proposed again after another party was lost
+        with keeping("the transcript cannot be written"):
+            self._transcript = run.transcript(self.settings.name, self.job.record)
         return run
 
-    def _begin_run(self, run: RunFolder, **noted: Any) -> None:
-        """Record the job in this folder from now on: its driver, and every message."""
-        self._run = run
-        _LOG.info("the job %s of %s is accepted, as %s", self.job.name, self.proposer, self.role)
+    def _begin_run(self, run: RunFolder, key: bytes | None, **noted: Any) -> None:
+        """A new job begins: what an earlier attempt left is removed. `key`: for a job that may resume."""
+        run.begin(self._proposal.job, key, **self._about, **noted)
+
+    @property
+    def _about(self) -> dict[str, Any]:
         about = {"party": self.settings.name, "role": self.role, "active": self.job.driver}
-        run.note(**about, session=self._session.hex(), error=None, **noted)
-        self._transcript.close()  # of the same session, if the job was proposed again after another party was lost
-        self._transcript = run.transcript(self.settings.name, self.job.record)
+        return {**about, "session": self._session.hex(), "error": None}
 
     def _finish(self, message: Finish) -> Done:
         if self._run is not None:
-            share = self._finished_share() if message.completed else None
+            share = self._finished_share(message.trees) if message.completed else None
             if share is not None:
+                self._check_splits(share, message)
                 self._run.save_share(share)
-                self._run.forget_key()
                 self._run.note(state="finished", error=None)
+                self._run.forget_key()
             else:
                 self._run.note(state="failed" if message.completed or self._failed else "cancelled")
-            self._booking.close(self._run)
+            self._booking.close(None if self._new else self._run)
             _LOG.info("the job %s has ended: %s", self.job.name, self._run.status.get("state"))
         self.over = True
         return Done()
 
-    def _finished_share(self) -> ModelShare | None:
-        """This party's share of the model, if training finished."""
+    def _check_splits(self, share: ModelShare, message: Finish) -> None:
+        if share.records.digest(message.trees) != message.digest:
+            raise StateDiffers(
+                f"the splits that {self.settings.name} stored are not those of the model of {self.job.driver}",
+                "run train without --resume at the driver: training starts at the first round",
+                public=True,
+            )
+
+    def _finished_share(self, trees: int) -> ModelShare | None:
+        """This party's share of a model of this many trees, if training finished."""
         return None
 
     def give_up(self) -> None:
         """End the session. Stored data stays, and so does the spent budget."""
-        if self.uses_table and not self.dry_run and not self.over:
-            self._booking.close(self._run)
-        super().give_up()
+        try:
+            if self.uses_table and not self.dry_run and not self.over:
+                self._booking.close(None if self._new else self._run)
+        finally:
+            if self._locked:
+                self._locks.release(self._folder.lock)
+                self._locked = False
+            super().give_up()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -39,11 +39,28 @@ class TrainingJob:
     classes: tuple[str, ...] | None = None
 
 
+@dataclass(frozen=True)
+class Resumed:
+    """The state at which a job resumes; no `progress` if no tree is finished.
+
+    `records` are the active party's own; `digests` are those of the passive parties' checkpoints.
+    """
+
+    progress: Progress | None
+    records: SplitRecords
+    digests: Mapping[PartyName, str]
+
+
 class Keeper(Protocol):
     """Stores a job's progress at the active party."""
 
-    def kept(self) -> tuple[Progress, SplitRecords] | None:
-        """The progress of an interrupted run of this job; None for a new one."""
+    def resumed(self) -> Resumed | None:
+        """The state of an interrupted run of this job; None for a new one."""
+        ...
+
+    @property
+    def digests(self) -> Mapping[PartyName, str]:
+        """The digests of the passive parties' checkpoints of the last tree that was kept."""
         ...
 
     def keep(self, progress: Progress, records: SplitRecords) -> None: ...
@@ -104,15 +121,15 @@ def train_active(
     features = side.begin_training(held_out, bin_weights)
     hooks, progress = Hooks(watch=watcher), None
     if keeper is not None:
-        kept = keeper.kept()
-        if kept is not None:
-            progress, records = kept
-            side.resume(records, len(progress.trees))
+        resumed = keeper.resumed()
+        if resumed is not None:  # also without a tree: a passive party may have finished the first one
+            progress = resumed.progress
+            side.resume(resumed.records, len(progress.trees) if progress else 0, resumed.digests)
 
         def recover(error: VeilBoostError, progress: Progress) -> bool:
             if not keeper.bring_back(error, lambda: side.begin_training(held_out, bin_weights)):
                 return False
-            side.resume(side.records(), len(progress.trees))
+            side.resume(side.records(), len(progress.trees), keeper.digests)
             return True
 
         hooks = Hooks(watcher, lambda progress: keeper.keep(progress, side.records()), recover)

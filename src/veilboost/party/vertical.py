@@ -6,22 +6,26 @@ Rows are aligned, then trees are trained with checkpoints.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import cast
 
 import numpy as np
 
 from veilboost import __version__
 from veilboost.align.api import HelperContext, alignment_named
 from veilboost.boost.booster import Progress
+from veilboost.crypto.csprng import JobRandomness
 from veilboost.data.table import PartyTable, drawn_places, drawn_rows
 from veilboost.engine.api import lasting_engine
 from veilboost.engine.shards import ShardedArray
-from veilboost.engine.tables import taken
+from veilboost.engine.tables import table_digest, taken
 from veilboost.errors import (
+    DamagedState,
     JobExists,
     MissingLabel,
     NothingToResume,
     StaleSession,
+    StateDiffers,
     UnexpectedMessage,
     UnsupportedCombination,
     VeilBoostError,
@@ -36,14 +40,15 @@ from veilboost.party.batches import (
     requested_batches,
 )
 from veilboost.party.booking import Booking, training_request, with_own_delta
-from veilboost.party.coordinator import Coordinator, Watch
+from veilboost.party.coordinator import Coordinator, Watch, without_addresses
 from veilboost.party.identity import PeerIdentity
-from veilboost.party.job import Job
+from veilboost.party.job import Job, read_job
 from veilboost.party.messages import (
     CONTROL_MESSAGES,
     Accepted,
     BeginAlignment,
     Checkpoint,
+    CheckpointStored,
     EndAlignment,
     Finish,
     NextBatch,
@@ -51,11 +56,12 @@ from veilboost.party.messages import (
 )
 from veilboost.party.policy import TrainRequest
 from veilboost.party.precompute import PREPARED, prepared_randomness, take_key
-from veilboost.party.runs import RunFolder
+from veilboost.party.runs import JOB, RunFolder, keeping
 from veilboost.party.session import TrainingSession
 from veilboost.party.settings import PartySettings, load_allowed, open_table
-from veilboost.party.training import PassiveSession, TrainingJob, make_share, train_active
+from veilboost.party.training import PassiveSession, Resumed, TrainingJob, make_share, train_active
 from veilboost.protocols.validation import resolve
+from veilboost.protocols.vertical.messages import ResumeTraining
 from veilboost.types import BoolArray, Column, PartyName
 from veilboost.wire.channel import Peers
 from veilboost.wire.message import Catalogue, Done, Message
@@ -77,7 +83,10 @@ class VerticalCoordinator(Coordinator):
     def __init__(self, settings: PartySettings, job: Job, watch: Watch | None = None) -> None:
         self.messages = alignment_named(job.alignment).messages
         job = with_own_delta(job, job.spec, settings.policy)
-        self._booking = Booking.of_run(settings, job.name, resume=True)
+        try:
+            self._booking = Booking.of_run(settings, job.name, resume=True)
+        except DamagedState:  # the job can begin anew
+            self._booking = Booking(settings, job.name)
         _own_policy(settings, job, self._booking.consider)
         super().__init__(settings, job, watch)
 
@@ -97,8 +106,9 @@ class VerticalCoordinator(Coordinator):
             self._booking = Booking.of_run(self.settings, self.job.name, resume)
             _own_policy(self.settings, self.job, self._booking.reserve)  # before an earlier run is replaced
 
-    def _begin_run(self, run: RunFolder) -> None:
-        run.save_key(self._booking.randomness.key)
+    @property
+    def _key(self) -> bytes:
+        return self._booking.randomness.key
 
     def _end_run(self, run: RunFolder | None) -> None:
         self._booking.close(run)
@@ -107,7 +117,16 @@ class VerticalCoordinator(Coordinator):
         self.watch.stage("asking the parties")
         proposal = Propose(self.job.text(), dry_run=False, resume=resume)
         accepted = Peers(callers).ask(dict.fromkeys(callers, proposal), Accepted)
-        trainers = Peers({name: callers[name] for name in self.job.owners if name != self.job.driver})
+        trainers = self._trainers(callers)
+        if run.status.get("closing") and resume:  # all trees are there: other parties may have finished already
+            kept = run.checkpoints.kept()
+            return TrainingOutcome(run.load_share(), kept[0].history if kept else [], metric=run.status.get("metric"))
+        resumed = None
+        if resume:
+            resumed = _agreed(self.job.driver, run, {name: accepted[name] for name in trainers.names})
+            run.save_key(self._key)
+        else:
+            self._begin_run(run)
         table = self._table
         if not resume or run.batches is None or not all(accepted[name].aligned for name in trainers.names):
             salt = self._booking.randomness.for_request("salt of batches").bytes(SALT_BYTES)
@@ -118,26 +137,33 @@ class VerticalCoordinator(Coordinator):
         engine = lasting_engine(self.settings.engine, self.settings.workers)
         table = self._table = taken(engine, table, kept_rows(run, table.rows), run.rows)  # other rows are released
         _own_policy(self.settings, self.job, self._booking.reserve, table.rows)
+        run.settle_table(table_digest(table))
         run.note(state="training", rows=table.rows)
         self.watch.stage("training")
         randomness = self._booking.randomness
         if (self.settings.runs / PREPARED).is_dir():
             randomness = prepared_randomness(self.settings, self.job, randomness)
-        outcome = train_active(
+        return train_active(
             TrainingJob(self.spec, self.job.training, self.job.owners, classes=self._classes),
             self.settings.name,
             table,
             trainers,
             self._held_out(table),
             self.settings.cores,
-            _Keeper(self, run, trainers, table.columns, resume),
+            _Keeper(self.job, self._booking.randomness, run, trainers, table.columns, resumed),
             lambda result: self._after_round(run, result),
             randomness,
             self._booking,
             engine,
         )
-        trainers.ask({name: Finish(completed=True) for name in trainers.names}, Done)
-        return outcome
+
+    def _trainers(self, callers: Mapping[PartyName, Caller]) -> Peers:
+        return Peers({name: callers[name] for name in self.job.owners if name != self.job.driver})
+
+    def _finish(self, callers: Mapping[PartyName, Caller], outcome: TrainingOutcome) -> None:
+        skeleton, trainers = cast(Skeleton, outcome.share.skeleton), self._trainers(callers)
+        trees = len(skeleton.trees)
+        trainers.ask({name: Finish(True, trees, skeleton.digest(name)) for name in trainers.names}, Done)
 
     def _held_out(self, table: PartyTable) -> BoolArray | None:
         share, random_state = self.job.validation, self.job.training.random_state
@@ -157,22 +183,52 @@ def _own_policy(
     ask(training_request(settings, job, job.training, dict.fromkeys(job.others), rows))
 
 
-@dataclass(frozen=True)
+def _agreed(driver: PartyName, run: RunFolder, accepted: Mapping[PartyName, Accepted]) -> Resumed:
+    """The driver's last checkpoint that all passive parties have too. Raises `StateDiffers` if there is none."""
+    kept = run.checkpoints.kept()
+    for each in kept:
+        if all(_has(answer, each.trees, each.peers.get(name)) for name, answer in accepted.items()):
+            progress, share = each.progress()
+            return Resumed(progress, share.records, each.peers)
+    if not kept:
+        return Resumed(None, SplitRecords.of({}), {})
+    raise _differ(driver, kept[0].trees, accepted)
+
+
+def _has(answer: Accepted, trees: int, digest: str | None) -> bool:
+    return (trees, digest) in list(zip(answer.trees.tolist(), answer.digests, strict=False))
+
+
+def _differ(driver: PartyName, trees: int, accepted: Mapping[PartyName, Accepted]) -> StateDiffers:
+    others = (f"{name} has {answer.trees.max(initial=0)}" for name, answer in accepted.items())
+    return StateDiffers(
+        f"the parties have no checkpoint in common: {driver} has {trees} trees, {', '.join(others)}, or the trees are "
+        "of different attempts"
+    )
+
+
 class _Keeper:
     """Checkpoints at all parties after every tree, and reconnection of restarted parties."""
 
-    driver: VerticalCoordinator
-    run: RunFolder
-    peers: Peers
-    columns: Sequence[Column]
-    resume: bool
+    def __init__(
+        self,
+        job: Job,
+        randomness: JobRandomness,
+        run: RunFolder,
+        peers: Peers,
+        columns: Sequence[Column],
+        resumed: Resumed | None,
+    ) -> None:
+        self._job, self._randomness, self._run, self._peers, self._columns = job, randomness, run, peers, columns
+        self._resumed = resumed
+        self._trees = 0 if resumed is None or resumed.progress is None else len(resumed.progress.trees)
+        self.digests: Mapping[PartyName, str] = {} if resumed is None else resumed.digests
 
-    def kept(self) -> tuple[Progress, SplitRecords] | None:
-        found = self.run.load_progress() if self.resume else None
-        return None if found is None else (found[0], found[1].records)
+    def resumed(self) -> Resumed | None:
+        return self._resumed
 
     def keep(self, progress: Progress, records: SplitRecords) -> None:
-        job = self.driver.job
+        job = self._job
         skeleton = Skeleton(
             protocol=job.protocol,
             objective=job.training.objective,
@@ -184,19 +240,27 @@ class _Keeper:
             config=job.training,
         )
         # This party's checkpoint comes last: a job resumes from it, and every other party must have all of its trees.
-        self.peers.ask({name: Checkpoint(len(progress.trees)) for name in self.peers.names}, Done)
-        self.run.save_checkpoint(make_share(job.driver, self.columns, records, skeleton), progress)
+        trees, names = len(progress.trees), self._peers.names
+        stored = self._peers.ask(dict.fromkeys(names, Checkpoint(trees)), CheckpointStored)
+        digests = {name: answer.digest for name, answer in stored.items()}
+        share = make_share(job.driver, self._columns, records, skeleton)
+        with keeping("a checkpoint cannot be written"):
+            self._run.checkpoints.save(share, trees, self._randomness, digests, progress)
+        self._trees, self.digests = trees, digests
 
     def bring_back(self, error: VeilBoostError, begin: Callable[[], object]) -> bool:
         """A restarted party does not know the session: propose the job to it again."""
         if not isinstance(error, StaleSession):
             return False
-        job = self.driver.job.text()
-        for name in self.peers.names:
+        proposal = Propose(self._job.text(), dry_run=False, resume=True)
+        accepted: dict[PartyName, Accepted] = {}
+        for name in self._peers.names:
             try:
-                self.peers.ask({name: Propose(job, dry_run=False, resume=True)}, Accepted)
+                accepted |= self._peers.ask({name: proposal}, Accepted)
             except StaleSession:
                 return False
+        if self._trees and not all(_has(each, self._trees, self.digests[name]) for name, each in accepted.items()):
+            raise _differ(self._job.driver, self._trees, accepted)
         begin()
         return True
 
@@ -205,6 +269,7 @@ class VerticalSession(TrainingSession):
     """A passive party, or a helper of the alignment."""
 
     def _open(self) -> None:
+        self._finished = False  # whether the run was finished in an earlier session
         self._table: PartyTable | None = None  # until its common rows are selected
         self._batches: PassiveBatches | None = None
         self._helper: HelperBatches | None = None
@@ -227,6 +292,8 @@ class VerticalSession(TrainingSession):
         self._only_proposer(peer)
         if isinstance(message, Propose):
             return self._accept(peer, message)
+        if self._finished and not isinstance(message, Finish):
+            self._refuse_finished()
         if isinstance(message, BeginAlignment):
             return self._begin_alignment(message)
         if isinstance(message, NextBatch):
@@ -234,7 +301,9 @@ class VerticalSession(TrainingSession):
         if isinstance(message, EndAlignment):
             return self._end_alignment(peer, message)
         if isinstance(message, Checkpoint):
-            return self._checkpoint()
+            return self._checkpoint(message)
+        if isinstance(message, ResumeTraining):
+            return self._resume(message)
         if isinstance(message, Finish):
             return self._finish(message)
         if self._training is not None:
@@ -252,36 +321,44 @@ class VerticalSession(TrainingSession):
             context = HelperContext(self.job.owners, take_key=lambda: take_key(self.settings, self.job))
             self._helper = HelperBatches(lambda: helper(context))
             return Accepted(__version__, aligned=False)
-        batches, runs = requested_batches(self.settings), self.settings.runs
-        known = (runs / self.job.name / "status.json").exists()
-        if known and RunFolder(runs / self.job.name).status.get("active") != self.job.driver:
+        batches, folder = requested_batches(self.settings), self._folder
+        if folder.exists and folder.status.get("active") != self.job.driver:
             raise JobExists(
                 f"{self.settings.name} has a run {self.job.name!r} with another active party",
                 "change name in the job file",
                 public="the party already has a run with this name; change name in the job file",
             )
         if message.resume:
-            if not known:
+            if not (folder.exists and (folder.path / JOB).exists()):
                 raise NothingToResume(
                     f"{self.settings.name} has no run {self.job.name!r}",
                     f"run train without --resume at {self.job.driver}: the same job starts again at the first round",
                     public=True,
                 )
-            self._decide(peer, reserve=True)
-            run = RunFolder.open(runs, self.job.name)
+            if without_addresses(read_job(folder.job_text)) != without_addresses(self.job):
+                raise StateDiffers("the job has changed since it began")
+            self._finished = folder.status.get("state") == "finished"
+            if self._finished:  # the driver stopped before it noted that the job is complete
+                run = self._open_run()
+            else:
+                self._decide(peer, reserve=True)
+                run = self._open_run(state="proposed")
+                run.save_key(self._booking.randomness.key)
         else:
             self._refuse_finished()
             if self._run is not None:  # proposed again in the same session: other rows must not get the same noise
                 self._booking.close(None)
                 self._booking = Booking.of_run(self.settings, self.job.name, resume=False)
             self._decide(peer, reserve=True)
-            run = self._new_run()
-        run.save_key(self._booking.randomness.key)
-        self._begin_run(run, state="proposed")
-        aligned = message.resume and run.batches is not None
-        if aligned:
+            run = self._open_run(state="proposed")
+        self._new = not message.resume
+        if self._new:
+            return Accepted(__version__, aligned=False, batches=batches)
+        kept = run.checkpoints.kept()
+        if run.batches is not None and not self._finished:
             self._start_training(run)
-        return Accepted(__version__, aligned, batches)
+        trees = np.array([each.trees for each in kept], dtype=np.int32)
+        return Accepted(__version__, run.batches is not None, batches, trees, tuple(each.digest for each in kept))
 
     def _load(self) -> PartyTable:
         if self._table is None:
@@ -292,6 +369,9 @@ class VerticalSession(TrainingSession):
     def _begin_alignment(self, message: BeginAlignment) -> Done:
         if self._run is None or self._batches is not None:
             raise UnexpectedMessage("alignment began before the job was accepted, or twice")
+        if self._new:  # all parties have accepted
+            self._begin_run(self._run, self._booking.randomness.key)
+            self._new = False
         self._run.note(state="aligning")
         helpers = self._helpers(self.job)
         self._batches = PassiveBatches(self.settings, self.job, self._load(), helpers, message, self._run)
@@ -318,6 +398,7 @@ class VerticalSession(TrainingSession):
     def _start_training(self, run: RunFolder) -> None:
         table, engine = self._load(), lasting_engine(self.settings.engine, self.settings.workers)
         aligned = taken(engine, table, kept_rows(run, table.rows), run.rows)
+        run.settle_table(table_digest(aligned))
         share, random_state = self.job.validation, self.job.training.random_state
         held_out = int(drawn_places(aligned.rows, share, random_state).sum()) if share > 0 else 0
         self._training = PassiveSession(
@@ -333,19 +414,47 @@ class VerticalSession(TrainingSession):
             self.job.driver,
         )
         self._table = None
-        kept = run.load_checkpoint()
-        if kept is not None:
-            self._training.side.restore(kept.records)
         run.note(state="training")
 
-    def _checkpoint(self) -> Done:
-        if self._training is None or self._run is None:
-            raise UnexpectedMessage("there is no checkpoint to store yet")
-        self._run.save_checkpoint(self._training.share())
-        self._transcript.flush()
-        return Done()
+    def _checkpoint(self, message: Checkpoint) -> CheckpointStored:
+        if self._training is None or self._run is None or message.trees != self._training.side.trees:
+            raise UnexpectedMessage("there is no such checkpoint to store")
+        with keeping("a checkpoint cannot be written"):
+            share, randomness = self._training.share(), self._booking.randomness
+            digest = self._run.checkpoints.save(share, message.trees, randomness)
+            self._transcript.flush()
+        return CheckpointStored(digest)
 
-    def _finished_share(self) -> ModelShare | None:
-        if self._training is None or not self._training.side.finished:
+    def _resume(self, message: ResumeTraining) -> Message:
+        if self._training is None or self._run is None:
+            raise UnexpectedMessage("there is nothing to resume yet")
+        records = SplitRecords.of({})
+        if message.trees:
+            kept = {(each.trees, each.digest): each for each in self._run.checkpoints.kept()}
+            found = kept.get((message.trees, message.digest))
+            if found is None:
+                raise StateDiffers(f"there is no checkpoint of {message.trees} trees with this digest")
+            records = found.share().records
+        answer = self._training.side.handle(message)
+        self._training.side.restore(records)
+        return answer
+
+    def _finished_share(self, trees: int) -> ModelShare | None:
+        if self._training is not None and self._training.side.finished:
+            return self._training.share()
+        # A driver that stopped when all trees were stored closes the job without training again.
+        kept = self._run.checkpoints.kept() if self._run is not None else []
+        if not kept or kept[0].trees < trees:
             return None
-        return self._training.share()
+        share = kept[0].share()
+        rules = {key: rule for key, rule in share.records.rules().items() if key[0] < trees}
+        return replace(share, records=SplitRecords.of(rules))
+
+    def _finish(self, message: Finish) -> Done:
+        if self._finished and self._run is not None:
+            if message.completed:
+                self._check_splits(self._run.load_share(), message)
+                self._run.forget_key()
+            self.over = True
+            return Done()
+        return super()._finish(message)

@@ -20,6 +20,7 @@ from veilboost import __version__
 from veilboost.boost.booster import RoundResult
 from veilboost.config import TrainingConfig
 from veilboost.data.table import PartyTable
+from veilboost.durable import replace_file
 from veilboost.errors import UnreadableFile
 from veilboost.party.simulation import SERVER, HorizontalFederation
 from veilboost.party.training import PassiveSession, TrainingJob, train_active
@@ -176,9 +177,7 @@ def save_calibrations(file: Path, found: Mapping[str, Calibration]) -> None:
     kept = {name: vars(each) for name, each in found.items()}
     text = json.dumps({"format": _FORMAT, "of": _origin(), "protocols": kept}, indent=1)
     file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_suffix(".partial")
-    partial.write_text(text + "\n", encoding="utf-8")
-    partial.replace(file)
+    replace_file(file, (text + "\n").encode())
 
 
 def _origin() -> dict[str, str]:

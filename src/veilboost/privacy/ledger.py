@@ -3,14 +3,14 @@
 The file is an SQLite database, so that concurrent jobs are safe. Triggers refuse everything except appending rows. Each
 row has a hash of itself and the previous row, which detects edited, reordered or removed rows. A chain cannot detect
 missing rows at the end: a small file beside the ledger stores its head, and an export states the last hash, which an
-auditor can keep elsewhere.
+auditor can keep elsewhere. A process that is killed within a transaction leaves a journal; whoever opens the ledger
+next, also to read, rolls it back.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import sqlite3
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from veilboost.errors import DamagedLedger, InvalidParameter
+from veilboost.durable import replace_file
+from veilboost.errors import DamagedLedger, InvalidParameter, LedgerUnavailable
 from veilboost.privacy.accountant import compose
 from veilboost.privacy.event import Adjacency, Event, ExactRelease, assignments_of, event_from_dict
 
@@ -38,6 +39,19 @@ _TABLES = (
     """CREATE TRIGGER IF NOT EXISTS no_delete BEFORE DELETE ON ledger
        BEGIN SELECT RAISE(ABORT, 'a ledger only grows'); END""",
 )
+# SQLite's codes of errors that say nothing about the content: the disk, permissions, another process.
+_TRANSIENT = {
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_INTERRUPT,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PROTOCOL,
+}
 _LAST = "SELECT number, hash FROM ledger ORDER BY number DESC LIMIT 1"
 
 
@@ -163,12 +177,18 @@ class Ledger:
     # --- reading ----------------------------------------------------------------------------------------
 
     def rows(self) -> tuple[Row, ...]:
+        found: tuple[Row, ...] = ()
         with _coded(self.path):
-            if not self.path.exists() or self.path.stat().st_size == 0:
-                return ()
-            where = f"{self.path.resolve().as_uri()}?mode=ro"
-            with closing(sqlite3.connect(where, uri=True, timeout=_LOCK_TIMEOUT)) as connection:
-                return tuple(Row(*values) for values in connection.execute("SELECT * FROM ledger ORDER BY number"))
+            if self.path.exists() and self.path.stat().st_size:
+                # Not mode=ro, which cannot roll back a journal. SQLite only reads where it may not write.
+                where = f"{self.path.resolve().as_uri()}?mode=rw"
+                with closing(sqlite3.connect(where, uri=True, timeout=_LOCK_TIMEOUT)) as connection:
+                    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'ledger'").fetchone():
+                        rows = connection.execute("SELECT * FROM ledger ORDER BY number")
+                        found = tuple(Row(*values) for values in rows)
+        if not found:
+            self._check_end(0)
+        return found
 
     def events(self, job: str | None = None) -> tuple[Event, ...]:
         """All releases, or those of one job, in order."""
@@ -255,7 +275,9 @@ class Ledger:
             return Head(**json.loads(self._head_file.read_text()))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError) as error:
+        except OSError as error:
+            raise LedgerUnavailable(f"{self._head_file} cannot be read ({error.strerror})") from error
+        except (ValueError, TypeError) as error:
             raise DamagedLedger(f"{self._head_file} is not readable") from error
 
     def _check_end(self, rows: int) -> None:
@@ -271,7 +293,7 @@ class Ledger:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self.path.touch(mode=0o600)
             with closing(sqlite3.connect(self.path, timeout=_LOCK_TIMEOUT, isolation_level=None)) as connection:
-                connection.execute("PRAGMA synchronous = FULL")
+                connection.execute("PRAGMA synchronous = EXTRA")  # FULL does not flush the journal's removal
                 with _exclusive(connection):
                     for statement in _TABLES:
                         connection.execute(statement)
@@ -279,17 +301,20 @@ class Ledger:
                 with _exclusive(connection):  # so that the later of two jobs writes last
                     last = connection.execute(_LAST).fetchone()
                     if last is not None:
-                        partial = self._head_file.with_name(self._head_file.name + ".partial")
-                        partial.write_text(json.dumps(vars(Head(*last))))
-                        os.replace(partial, self._head_file)
+                        replace_file(self._head_file, json.dumps(vars(Head(*last))).encode())
 
 
 @contextmanager
 def _coded(path: Path) -> Generator[None]:
     try:
         yield
-    except (sqlite3.Error, OSError) as error:
-        raise DamagedLedger(f"{path} cannot be used ({error})") from error
+    except OSError as error:
+        raise LedgerUnavailable(f"{path} cannot be used ({error.strerror})") from error
+    except sqlite3.Error as error:
+        # A program's own misuse, such as a thread of another connection, has no code.
+        transient = getattr(error, "sqlite_errorcode", 0) & 0xFF in _TRANSIENT
+        kind = LedgerUnavailable if transient else DamagedLedger
+        raise kind(f"{path} cannot be used ({error})") from error
 
 
 @contextmanager
@@ -298,7 +323,8 @@ def _exclusive(connection: sqlite3.Connection) -> Generator[None]:
     try:
         yield
     except BaseException:
-        connection.execute("ROLLBACK")
+        if connection.in_transaction:  # SQLite itself rolls back after an error of the disk
+            connection.execute("ROLLBACK")
         raise
     connection.execute("COMMIT")
 

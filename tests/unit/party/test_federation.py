@@ -203,10 +203,12 @@ def test_no_run_and_no_transcript_are_told_apart(tmp_path: Path) -> None:
 def test_a_new_start_takes_away_what_the_old_one_left_but_its_transcript(tmp_path: Path) -> None:
     run = written_run(tmp_path)
     Transcript("shop", run.path / "transcript").close()
-    (run.path / "checkpoint").mkdir()
-    for name in ("metrics.jsonl", "history.json", "cancel"):
+    for folder in ("checkpoint", "alignment", "share"):
+        (run.path / folder).mkdir()
+    for name in ("metrics.jsonl", "cancel", "job.key", "ledger.json", ".status.json.abc.partial"):
         (run.path / name).write_text("[1, 2]")
-    assert run.rounds == 2
-    again = RunFolder.create(tmp_path, "credit", replace=True)
-    assert [path.name for path in again.path.iterdir()] == ["transcript"]
-    assert again.rounds == 0
+    again = RunFolder.create(tmp_path, "credit", again=True)
+    assert (again.path / "checkpoint").exists(), "not before the other parties have accepted"
+    again.begin("name = 'credit'", None, state="proposed")
+    assert sorted(path.name for path in again.path.iterdir()) == ["job.toml", "status.json", "transcript"]
+    assert {**again.status, "updated": 0} == {"state": "proposed", "updated": 0}, "nothing of the old status"

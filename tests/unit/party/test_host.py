@@ -15,13 +15,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from veilboost.errors import AgainstPolicy
+from veilboost.errors import AgainstPolicy, DamagedState
 from veilboost.party.certs import init_authority, issue
 from veilboost.party.daemon import SESSIONS, PartyHost, session_for
 from veilboost.party.hub import admit_peer
 from veilboost.party.identity import peer_identity
 from veilboost.party.job import read_job
 from veilboost.party.messages import CONTROL_MESSAGES, BeginAlignment, Checkpoint, Finish, Propose
+from veilboost.party.predicting import spend_predictions
 from veilboost.party.settings import load_party
 from veilboost.protocols.plain.messages import PlainRound
 from veilboost.protocols.registry import protocol_named
@@ -247,6 +248,48 @@ def test_a_run_belongs_to_its_active_party(host, bank, tmp_path):
     for resume in (True, False):
         answer = Asker(host, bank, os.urandom(16))(propose(job(), resume=resume))
         assert code_of(answer) == "VB-1704"
+
+
+@pytest.mark.parametrize("name", ["status.json", "job.key"])
+@pytest.mark.parametrize("content", [b"", b"[]"])
+def test_a_truncated_file_is_damage_and_not_another_job(host, bank, tmp_path, name, content):
+    ask = aligned(host, bank)
+    session = host._sessions[ask.session]
+    session._begin_run(session._run, session._booking.randomness.key)
+    ask(Finish(completed=False))
+    file = tmp_path / "runs" / "first" / name
+    assert file.exists()
+    file.write_bytes(content)
+    answer = Asker(host, bank, b"b" * 16)(propose(job(trees=2), resume=True))
+    assert code_of(answer) == "VB-1711"
+    assert b"runs" not in answer.body, "no path is sent"
+    again = Asker(host, bank, b"c" * 16)(propose(job(trees=2)))
+    if name == "job.key":
+        assert again.kind is Kind.ANSWER, "a new start draws a new key"
+    else:
+        assert code_of(again) == "VB-1711", "it may be the status of a finished model"
+
+
+def test_other_parameters_are_not_resumed(host, bank):
+    ask = aligned(host, bank)
+    session = host._sessions[ask.session]
+    session._begin_run(session._run, session._booking.randomness.key)
+    ask(Finish(completed=False))
+    assert code_of(Asker(host, bank, b"b" * 16)(propose(job(trees=3), resume=True))) == "VB-1710"
+    assert Asker(host, bank, b"c" * 16)(propose(job(trees=2), resume=True)).kind is Kind.ANSWER
+
+
+def test_a_count_of_predictions_that_cannot_be_read_refuses_predictions(host, bank, tmp_path):
+    (tmp_path / "runs").mkdir()
+    file = tmp_path / "runs" / "predictions.json"
+    spend_predictions(host.settings, bank, 10)
+    assert json.loads(file.read_text())["rows"] == 10
+    for content in ("", '{"day": "2026', "{}", "[]"):
+        file.write_text(content)
+        with pytest.raises(DamagedState, match=r"predictions\.json cannot be read"):
+            spend_predictions(host.settings, bank, 10)
+    file.unlink()
+    spend_predictions(host.settings, bank, 10)
 
 
 def test_refused_requests_leave_nothing_behind(host, bank):

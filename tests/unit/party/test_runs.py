@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import os
+import re
+import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from support import make_columns, make_labels, split_among, train
 from veilboost.boost.booster import Progress, RoundResult
+from veilboost.cli.party import _about_any
 from veilboost.config import TrainingConfig
-from veilboost.errors import JobExists, NothingToResume, UnknownRun
+from veilboost.crypto.csprng import JobRandomness
+from veilboost.errors import DamagedState, JobExists, NothingToResume, UnknownRun
+from veilboost.model.share import ModelShare, SplitRecords
 from veilboost.party.runs import RunFolder, list_runs
 
 pytestmark = pytest.mark.fast
+RANDOM = JobRandomness(bytes(32))
 
 
 def trained():
@@ -23,27 +33,108 @@ def trained():
     return train(tables, TrainingConfig(objective="binary", n_estimators=3))
 
 
-def test_a_checkpoint_comes_back(tmp_path):
+def part_after(share: ModelShare, trees: int) -> ModelShare:
+    """The active party's share after this many trees."""
+    skeleton = replace(share.skeleton, trees=share.skeleton.trees[:trees])
+    rules = {key: rule for key, rule in share.records.rules().items() if key[0] < trees}
+    return replace(share, records=SplitRecords.of(rules), skeleton=skeleton)
+
+
+def keep(run: RunFolder, share: ModelShare, trees: int, margin: np.ndarray) -> str:
+    history = [RoundResult(n, 0.1, None) for n in range(trees)]
+    part = part_after(share, trees)
+    progress = Progress(list(part.skeleton.trees), margin * trees, history)
+    return run.checkpoints.save(part, trees, RANDOM, {"shop": f"digest {trees}"}, progress)
+
+
+def test_a_checkpoint_comes_back_and_the_one_before_it(tmp_path):
     run = RunFolder.create(tmp_path, "first")
-    part = trained().shares["p0"]
+    share = trained().shares["p0"]
     margin = np.random.default_rng(0).normal(size=(1, 120))
-    for kept in (1, 3):
-        history = [RoundResult(n, 0.1, None) for n in range(kept)]
-        skeleton = part.skeleton
-        trees = list(skeleton.trees)[:kept]
-        shorter = type(part)(
-            part.party, part.columns, part.records, type(skeleton)(**vars(skeleton) | {"trees": tuple(trees)})
-        )
-        run.save_checkpoint(shorter, Progress(trees, margin * kept, history))
-    progress, back = run.load_progress()
-    assert len(progress.trees) == 3
-    np.testing.assert_array_equal(progress.margin, margin * 3)
-    assert [r.number for r in progress.history] == [0, 1, 2]
-    np.testing.assert_array_equal(back.records.threshold, part.records.threshold)
-    assert [path.name for path in (run.path / "checkpoint").glob("margin-*")] == ["margin-3.npy"]
-    (run.path / "checkpoint" / "margin-3.npy").unlink()
-    with pytest.raises(NothingToResume):
-        run.load_progress()
+    digests = [keep(run, share, trees, margin) for trees in (1, 2, 3)]
+    assert len(set(digests)) == 3
+    newest, before = run.checkpoints.kept()
+    assert (newest.trees, newest.digest, newest.peers) == (3, digests[2], {"shop": "digest 3"})
+    assert (before.trees, before.digest) == (2, digests[1])
+    for kept in (newest, before):
+        progress, back = kept.progress()
+        assert len(progress.trees) == kept.trees
+        np.testing.assert_array_equal(progress.margin, margin * kept.trees)
+        assert [r.number for r in progress.history] == list(range(kept.trees))
+        np.testing.assert_array_equal(back.records.threshold, part_after(share, kept.trees).records.threshold)
+    assert run.rounds == 3
+    names = sorted(path.name for path in (run.path / "checkpoint").iterdir())
+    assert names == ["2.checkpoint", "3.checkpoint"], "older files are removed"
+    keep(run, share, 2, margin)  # all parties went back by two trees
+    assert [kept.trees for kept in run.checkpoints.kept()] == [2]
+    [kept] = run.checkpoints.kept()
+    np.testing.assert_array_equal(kept.progress()[0].margin, margin * 2)
+
+
+@pytest.mark.parametrize("size", [0, 10, 2000, -1000, -64, -1])
+def test_a_truncated_checkpoint_is_a_coded_error_that_names_the_file(tmp_path, size):
+    run = RunFolder.create(tmp_path, "first")
+    keep(run, trained().shares["p0"], 3, np.zeros((1, 120)))
+    file = run.path / "checkpoint" / "3.checkpoint"
+    file.write_bytes(file.read_bytes()[:size])
+    with pytest.raises(DamagedState, match=re.escape(str(file))):
+        run.checkpoints.kept()[0].progress()
+
+
+class Killed(BaseException):
+    pass
+
+
+class Operations:
+    """Counts the operations on files, and from number `last` on none happens any more, as after SIGKILL."""
+
+    NAMES = ("open", "fsync", "replace", "rename", "unlink", "mkdir", "rmdir", "link", "close")
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.last, self.count = 10**9, 0
+        for name in self.NAMES:
+            real = getattr(os, name)
+            monkeypatch.setattr(os, name, self.counted((lambda _: None) if name == "fsync" else real))
+        monkeypatch.setattr(io, "open", self.counted(io.open))  # what pathlib opens files with
+
+    def counted(self, operation):
+        def count(*args, **options):
+            self.count += 1
+            if self.count > self.last:
+                raise Killed
+            return operation(*args, **options)
+
+        return count
+
+
+def test_a_kill_at_any_operation_leaves_the_old_or_the_new_checkpoint(tmp_path, monkeypatch):
+    share, margin = trained().shares["p0"], np.ones((1, 120))
+    first = RunFolder.create(tmp_path, "first")
+    keep(first, share, 1, margin)
+    keep(first, share, 2, margin)
+    shutil.copytree(first.path, tmp_path / "second")
+    operations = Operations(monkeypatch)
+    keep(first, share, 3, margin)
+    total, seen = operations.count, set()
+    assert total > 8
+    for again in (3, 2):  # the next tree, and the same tree again
+        for last in range(total):
+            operations.last = 10**9
+            run = RunFolder(shutil.copytree(tmp_path / "second", tmp_path / f"{again} {last}"))
+            operations.count, operations.last = 0, last
+            with contextlib.suppress(Killed):
+                keep(run, share, again, margin)
+            operations.last = 10**9
+            kept = run.checkpoints.kept()
+            for each in kept:
+                progress, back = each.progress()
+                assert len(progress.trees) == each.trees == len(back.skeleton.trees) == len(progress.history)
+                np.testing.assert_array_equal(progress.margin, margin * each.trees)
+            seen.add(kept[0].trees)
+            assert kept[0].trees >= 2
+            keep(run, share, 3, margin)  # and training goes on
+            assert not list(run.path.rglob("*.partial"))
+    assert seen == {2, 3}
 
 
 def test_status_alignment_and_cancel(tmp_path):
@@ -70,30 +161,53 @@ def test_status_alignment_and_cancel(tmp_path):
     assert [found.path.name for found in list_runs(tmp_path)] == ["first"]
 
 
+@pytest.mark.parametrize("size", [0, 20, 130])
+def test_a_truncated_alignment_or_status_is_a_coded_error(tmp_path, size):
+    run = RunFolder.create(tmp_path, "first")
+    run.note(state="finished", party="bank", role="active")
+    run.save_alignment([np.arange(5), np.arange(9)])
+    file = run.path / "alignment" / "1.npy"
+    file.write_bytes(file.read_bytes()[:size])
+    with pytest.raises(NothingToResume, match=r"alignment file 1.npy"):
+        _ = run.alignment
+    status = run.path / "status.json"
+    status.write_bytes(status.read_bytes()[: size // 4])
+    for read in (lambda: run.status, lambda: run.note(state="training")):
+        with pytest.raises(DamagedState, match=r"status\.json cannot be read"):
+            read()
+    RunFolder.create(tmp_path, "second").note(state="finished", party="bank", role="active")
+    assert sorted((each["job"], each["state"]) for each in map(_about_any, list_runs(tmp_path))) == [
+        ("first", "damaged"),
+        ("second", "finished"),
+    ]
+
+
 FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
 from veilboost.errors import CheckpointFailed
-from veilboost.model.store import load_share
-from veilboost.party.runs import RunFolder
+from veilboost.crypto.csprng import JobRandomness
+from veilboost.party.runs import RunFolder, keeping
 run = RunFolder(Path(sys.argv[1]))
-part = load_share(run.path / "checkpoint")
+part = run.checkpoints.kept()[0].share()
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (200, 200))  # as on a disk with no room, writing fails half-way
-for write in (lambda: run.save_checkpoint(part), lambda: run.save_share(part), lambda: run.note(state="x" * 500)):
+save = run.checkpoints.save
+for write in (lambda: save(part, 4, JobRandomness()), lambda: run.save_share(part), lambda: run.note(state="x" * 500)):
     try:
-        write()
+        with keeping("it"):
+            write()
     except CheckpointFailed as error:
         print(error.code)
-print(len(load_share(run.path / "checkpoint").records.tree) > 0, run.status["state"])
+print([each.trees for each in run.checkpoints.kept()], run.status["state"])
 """
 
 
 def test_a_full_disk_is_a_coded_error_and_the_last_checkpoint_stays(tmp_path):
     run = RunFolder.create(tmp_path, "first")
     run.note(state="training")
-    run.save_checkpoint(trained().shares["p1"])
+    run.checkpoints.save(trained().shares["p1"], 3, RANDOM)
     done = subprocess.run(
         [sys.executable, "-c", FULL_DISK, str(run.path)], capture_output=True, text=True, timeout=60, check=True
     )
-    assert done.stdout.split() == ["VB-1702", "VB-1702", "VB-1702", "True", "training"]
+    assert done.stdout.split() == ["VB-1702", "VB-1702", "VB-1702", "[3]", "training"]

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import math
 import multiprocessing
+import resource
+import signal
 import sqlite3
 import stat
+import subprocess
+import sys
 from contextlib import closing
 
 import pytest
 
-from veilboost.errors import DamagedLedger, InvalidParameter
+from veilboost.errors import DamagedLedger, InvalidParameter, LedgerUnavailable
 from veilboost.privacy.accountant import gaussian_epsilon
 from veilboost.privacy.event import Adjacency, ExactRelease, Gaussian
 from veilboost.privacy.ledger import Ledger
@@ -148,6 +152,77 @@ def test_a_crash_before_the_head_was_remembered_is_no_damage(ledger):
     assert ledger.verify().rows == 6
     ledger.path.with_name("ledger.sqlite.head").unlink()
     assert ledger.verify().rows == 6
+
+
+# --- crashes and disks ------------------------------------------------------------------------------------
+
+KILLED = """
+import os, signal, sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("PRAGMA cache_size = 1")  # changed pages are written before the commit
+connection.execute("BEGIN IMMEDIATE")
+for number in range(int(sys.argv[2]), 500):
+    connection.execute("INSERT INTO ledger VALUES (?, 0, 'credit/1', 'spent', ?, '')", (number, f"{number} " * 300))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def killed_within_a_transaction(ledger, first):
+    done = subprocess.run([sys.executable, "-c", KILLED, ledger.path, str(first)], timeout=60, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert ledger.path.with_name("ledger.sqlite-journal").stat().st_size > 0
+
+
+def test_a_kill_within_a_transaction_loses_nothing_and_stops_nobody(ledger):
+    before, size = ledger.rows(), ledger.path.stat().st_size
+    killed_within_a_transaction(ledger, 6)
+    assert ledger.path.stat().st_size > size
+    assert ledger.rows() == before
+    assert ledger.verify().rows == 5
+    killed_within_a_transaction(ledger, 6)
+    assert ledger.append("credit/1", event("round 5"))
+    assert ledger.verify().rows == 6
+
+
+def test_a_kill_within_the_first_transaction_of_all_leaves_an_empty_ledger(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    with closing(sqlite3.connect(ledger.path)) as connection:
+        connection.execute("PRAGMA user_version = 1")  # a database without a table
+    assert ledger.rows() == ()
+    assert ledger.append("credit/1", event("round 0"))
+
+
+def test_a_ledger_that_is_gone_is_not_an_empty_one(ledger):
+    ledger.path.unlink()
+    with pytest.raises(DamagedLedger, match="5 rows at the end"):
+        ledger.spent(DELTA)
+
+
+def test_a_disk_error_is_not_damage_and_says_to_keep_the_ledger(ledger, monkeypatch):
+    def unavailable(call):
+        with pytest.raises(LedgerUnavailable, match="nothing that was booked is lost"):
+            call()
+
+    with closing(sqlite3.connect(ledger.path, isolation_level=None)) as other:  # another process, for too long
+        monkeypatch.setattr("veilboost.privacy.ledger._LOCK_TIMEOUT", 0.01)
+        other.execute("BEGIN EXCLUSIVE")
+        unavailable(ledger.rows)
+        unavailable(lambda: ledger.append("credit/1", event("round 5")))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))  # as on a full disk, writing fails half-way
+    try:
+        unavailable(lambda: ledger.append("credit/1", event("round 5")))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
+    assert ledger.verify().rows == 5
+    monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    unavailable(lambda: ledger.append("credit/1", event("round 6")))  # its row is stored, its head is not
+    monkeypatch.undo()
+    assert ledger.verify().rows == 6
+    folder = Ledger(ledger.path.parent)
+    unavailable(folder.rows)
 
 
 # --- budgets ----------------------------------------------------------------------------------------------

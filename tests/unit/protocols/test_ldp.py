@@ -190,7 +190,7 @@ def test_a_round_tried_again_sends_and_books_the_same(keyed, sent, monkeypatch):
         if not failed:
             failed.append(start.number)
             original(finder, start, config, margin.copy())
-            finder.resume(finder.records(), 0)
+            finder.resume(finder.records(), 0, {})
         return original(finder, start, config, margin)
 
     monkeypatch.setattr(booster, "grow", twice)

@@ -69,11 +69,15 @@ class VerticalActive(SplitFinder):
         self.cipher.begin_training(self._layouts)
         return [self._layouts[name].features for name in self.context.order]
 
-    def resume(self, records: SplitRecords, trees: int) -> None:
-        """Continue after `trees` trees: passive parties discard later ones, `records` are our own up to there."""
+    def resume(self, records: SplitRecords, trees: int, digests: Mapping[PartyName, str]) -> None:
+        """Continue after `trees` trees: passive parties discard later ones, `records` are our own up to there.
+
+        `digests` are those of the passive parties' checkpoints of as many trees.
+        """
         self._rules.restore(records)
         self._rules.keep(trees)
-        self.context.peers.ask(dict.fromkeys(self.context.peers.names, messages.ResumeTraining(trees)), Done)
+        peers = self.context.peers
+        peers.ask({name: messages.ResumeTraining(trees, digests.get(name, "")) for name in peers.names}, Done)
 
     def records(self) -> SplitRecords:
         """The active party's own split records so far."""

@@ -154,10 +154,14 @@ class AssignmentsRequest(Message):
 
 @dataclass(frozen=True)
 class ResumeTraining(Message):
-    """Active to passive: the job continues after its first `trees` trees; discard what came later."""
+    """Active to passive: the job continues after its first `trees` trees; discard what came later.
+
+    `digest` is what the receiver reported when it stored these trees; empty if there are none.
+    """
 
     reveals = (Reveals("that the job was interrupted, and after which tree", "passive"),)
     trees: int
+    digest: str = ""
 
 
 @dataclass(frozen=True)

@@ -68,6 +68,11 @@ class VerticalPassive:
             return self._more_assignments(message, self._round)
         return self._next_assignments(message, self._round)
 
+    @property
+    def trees(self) -> int:
+        """The number of trees that have been started."""
+        return 0 if self._job is None else self._next_round * self._job.trees_per_round
+
     def records(self) -> SplitRecords:
         """The split records so far; after the job, those of the model."""
         return self._rules.records()

@@ -1,0 +1,135 @@
+"""Changes of files that survive a crash: a reader finds the old state or the new one, also after a power failure.
+
+Content is written to a temporary file in the same folder and flushed to the disk; then the file is renamed, and the
+folder is flushed. A process that is killed leaves at most a temporary file, which `sweep` removes.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from veilboost.errors import FolderLocked
+
+PARTIAL = ".partial"  # how the names of temporary files end
+
+
+@contextmanager
+def replacing(path: Path, *, overwrite: bool = True) -> Generator[Path]:
+    """A temporary file of mode 0600, which becomes `path` when the block ends and is removed if the block fails.
+
+    Raises `FileExistsError` if the path exists and `overwrite` is false.
+    """
+    descriptor, name = tempfile.mkstemp(PARTIAL, f".{path.name}.", path.parent)
+    os.close(descriptor)
+    try:
+        yield Path(name)
+        _flush(name)
+        if overwrite:
+            os.replace(name, path)
+        else:
+            os.link(name, path)  # unlike a rename, this fails if the path exists
+            os.unlink(name)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(name)
+        raise
+    _flush_folder(path.parent)
+
+
+def replace_file(path: Path, content: bytes, *, overwrite: bool = True) -> None:
+    """Write a file of mode 0600."""
+    with replacing(path, overwrite=overwrite) as temporary:
+        temporary.write_bytes(content)
+
+
+def remove(*paths: Path) -> None:
+    """Remove files of one folder; a missing file is no error."""
+    for path in paths:
+        path.unlink(missing_ok=True)
+    for folder in {path.parent for path in paths}:
+        _flush_folder(folder)
+
+
+def commit_folder(partial: Path, folder: Path) -> None:
+    """Give a complete folder its name. Its files must have been written by this module."""
+    os.rename(partial, folder)
+    _flush_folder(folder.parent)
+
+
+def sweep(folder: Path, seconds: float = 0.0) -> None:
+    """Remove temporary files that killed processes left here, if they are older than this.
+
+    Where several processes write, `seconds` must be longer than any write takes.
+    """
+    for path in folder.glob(f".*{PARTIAL}"):
+        with suppress(OSError):  # another process was faster
+            if path.is_file() and time.time() - path.stat().st_mtime >= seconds:
+                path.unlink()
+
+
+def _flush(path: str | Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _flush_folder(folder: Path) -> None:
+    if os.name == "posix":  # elsewhere a folder cannot be opened
+        _flush(folder)
+
+
+class Locks:
+    """Locks of one owner, a driver or a daemon: no other owner gets them, in this or another process.
+
+    The owner may take a lock several times and releases it as often. A lock ends with its process.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[Path, tuple[int, int]] = {}  # descriptor, number of holders
+        self._one = threading.Lock()
+
+    def take(self, path: Path) -> None:
+        """Take the lock with this file. Raises `FolderLocked`, with the process that has it."""
+        with self._one:
+            descriptor, holders = self._held.get(path, (-1, 0))
+            self._held[path] = (descriptor if holders else _locked(path)), holders + 1
+
+    def release(self, path: Path) -> None:
+        with self._one:
+            descriptor, holders = self._held.pop(path)
+            if holders > 1:
+                self._held[path] = descriptor, holders - 1
+                return
+            path.unlink(missing_ok=True)  # before the lock ends, so that nobody else's file is removed
+            os.close(descriptor)
+
+
+def _locked(path: Path) -> int:
+    import fcntl  # not on all systems; only drivers and daemons lock
+
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with suppress(FileNotFoundError):  # its last holder has removed it: there may be a new file
+                if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                    os.truncate(descriptor, 0)
+                    os.write(descriptor, str(os.getpid()).encode())
+                    return descriptor
+        except BlockingIOError:
+            pid = os.pread(descriptor, 20, 0).decode()
+            os.close(descriptor)
+            raise FolderLocked(f"the process {pid} has locked {path}") from None
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)

@@ -1,0 +1,164 @@
+"""The checkpoints of a run at one party: one file each, which is the commit point.
+
+A file is a line of JSON (digests, the history, the manifest of the share), then the arrays of the share and, at the
+active party, the margins of all rows. The last two checkpoints are kept, so that parties that were stopped between two
+trees have one in common.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+
+from veilboost import durable
+from veilboost.boost.booster import Progress, RoundResult
+from veilboost.crypto.csprng import JobRandomness
+from veilboost.engine.shards import ShardedArray
+from veilboost.errors import DamagedState, ModelError
+from veilboost.model.share import ModelShare
+from veilboost.model.store import packed, unpacked
+from veilboost.types import Float64Array, PartyName
+
+_ENDING = ".checkpoint"
+
+
+@dataclass(frozen=True)
+class StoredCheckpoint:
+    """A stored checkpoint: its number of trees, and digests that only their owners can compute.
+
+    `digest` is of the own share; `peers` are the digests that other parties reported to the driver for the same tree.
+    """
+
+    file: Path
+    trees: int
+    digest: str
+    peers: Mapping[PartyName, str]
+    about: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def history(self) -> list[RoundResult]:
+        return [RoundResult(*values) for values in self.about["history"]]
+
+    def share(self) -> ModelShare:
+        try:
+            with self.file.open("rb") as file:
+                file.readline()
+                content = file.read(self.about["size"])
+            return unpacked(self.about["share"], content, self.file, of_run=True)
+        except (OSError, KeyError, TypeError, ModelError) as error:
+            raise _damaged(self.file) from error
+
+    def progress(self) -> tuple[Progress, ModelShare]:
+        """What the active party needs to continue."""
+        share = self.share()
+        try:
+            shape = tuple(self.about["margin"])
+            with self.file.open("rb") as file:
+                start = _margin_place(len(file.readline()) + self.about["size"])
+            # Raises a `ValueError` if the file is shorter.
+            margin: Float64Array = np.memmap(self.file, "<f8", "c", start, shape).view(np.ndarray)
+        except (OSError, TypeError, ValueError) as error:
+            raise _damaged(self.file) from error
+        trees = [] if share.skeleton is None else list(share.skeleton.trees)
+        return Progress(trees, margin, self.history), share
+
+
+class Checkpoints:
+    """The folder with the checkpoints of a run."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def kept(self) -> list[StoredCheckpoint]:
+        """All checkpoints, newest first."""
+        return [self._open(trees) for trees in self._stored()]
+
+    def _open(self, trees: int) -> StoredCheckpoint:
+        path = self._folder / f"{trees}{_ENDING}"
+        try:
+            with path.open("rb") as file:
+                about = _about(file.readline(), path)
+            return StoredCheckpoint(path, trees, str(about["digest"]), dict(about["peers"]), about)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise _damaged(path) from error
+
+    def save(
+        self,
+        share: ModelShare,
+        trees: int,
+        randomness: JobRandomness,
+        peers: Mapping[PartyName, str] | None = None,
+        progress: Progress | None = None,
+    ) -> str:
+        """Store a share in progress, and for the driver what the next round needs. Returns the digest of the share.
+
+        The digest is keyed: without the job's key of this party it tells nothing about the share.
+        """
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        manifest, content = packed(share)
+        digest = randomness.for_request("digest of a checkpoint", trees, manifest["arrays_sha256"]).bytes(16).hex()
+        about = {
+            "digest": digest,
+            "peers": dict(peers or {}),
+            "size": len(content),
+            "margin": [] if progress is None else progress.margin.shape,
+            "history": [] if progress is None else [list(vars(result).values()) for result in progress.history],
+            "share": manifest,
+        }
+        head = json.dumps(about).encode() + b"\n" + content
+        with durable.replacing(self._folder / f"{trees}{_ENDING}") as temporary, temporary.open("wb") as file:
+            file.write(head)
+            if progress is not None:
+                _write_margin(file, _margin_place(len(head)), progress.margin)
+        self._remove_others(trees)
+        return digest
+
+    def _remove_others(self, trees: int) -> None:
+        """Remove all files except the checkpoint of this number of trees and the one before it."""
+        before = max((each for each in self._stored() if each < trees), default=trees)
+        for path in list(self._folder.iterdir()):
+            if path.name not in (f"{trees}{_ENDING}", f"{before}{_ENDING}"):
+                path.unlink(missing_ok=True)
+
+    def _stored(self) -> list[int]:
+        """The numbers of trees of all checkpoints, the largest first."""
+        found = (re.fullmatch(rf"(\d+){_ENDING}", path.name) for path in self._folder.glob("*"))
+        return sorted((int(each[1]) for each in found if each), reverse=True)
+
+
+def _margin_place(head: int) -> int:
+    """Where margins begin after so many bytes: aligned, so that they can be mapped into memory."""
+    return head + -head % 64
+
+
+def _write_margin(file: BinaryIO, start: int, margin: Float64Array) -> None:
+    """Write an array (K, rows) at this place; of a sharded array, one shard is in memory at a time."""
+    rows, begin = margin.shape[1], 0
+    for piece in margin.chunks() if isinstance(margin, ShardedArray) else [margin]:
+        for number, values in enumerate(piece):
+            file.seek(start + 8 * (number * rows + begin))
+            file.write(np.ascontiguousarray(values, "<f8").data)
+        begin += piece.shape[1]
+
+
+def _about(line: bytes, file: Path) -> dict[str, Any]:
+    try:
+        about = json.loads(line)
+    except ValueError:
+        about = None
+    if not isinstance(about, dict):
+        raise _damaged(file)
+    return cast("dict[str, Any]", about)
+
+
+def _damaged(file: Path) -> DamagedState:
+    return DamagedState(
+        f"the checkpoint file {file} is damaged",
+        "restore it from a backup; or run train without --resume at the driver: training starts at the first round",
+    )
