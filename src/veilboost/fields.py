@@ -101,10 +101,23 @@ def _is_address(text: str) -> bool:
     return found is not None and int(found[1]) < 2**16
 
 
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+# Files of the runs folder, which holds a folder for each job: whatever may be stored there is no name of a job.
+_RESERVED = re.compile(
+    r"prepared|.*\.(?:json|sqlite|head|key|lock|partial|tmp)(?:-(?:wal|shm|journal))?", re.IGNORECASE
+)
+
+
+def _is_run(text: str) -> bool:
+    return _NAME.fullmatch(text) is not None and _RESERVED.fullmatch(text) is None
+
+
 FORMS = {
-    "party": Form(
-        re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}").fullmatch,
-        "a name of at most 64 letters, digits, '.', '_' and '-'",
+    "party": Form(_NAME.fullmatch, "a name of at most 64 letters, digits, '.', '_' and '-'"),
+    "run": Form(
+        _is_run,
+        "a name of at most 64 letters, digits, '.', '_' and '-' that is neither 'prepared' nor ends like a file of the "
+        "runs folder (.json, .sqlite, .head, .key, .lock, .partial, .tmp)",
     ),
     "address": Form(_is_address, "host:port, as in bank.example:7400 or [::1]:7400"),
     "fingerprint": Form(

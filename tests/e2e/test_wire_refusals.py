@@ -8,6 +8,7 @@ import ssl
 import struct
 import threading
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import grpc
 import numpy as np
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from veilboost import __version__
 from veilboost.errors import ExposedKey, OversizedMessage, PeerRefused, PeerUnreachable, WireVersion
 from veilboost.party.certs import init_authority, issue, revoke
 from veilboost.party.daemon import Daemon
@@ -22,11 +24,13 @@ from veilboost.party.hub import tls_files
 from veilboost.party.identity import load_identity, server_name
 from veilboost.party.messages import CONTROL_MESSAGES, Accepted, Propose
 from veilboost.party.settings import load_party
-from veilboost.wire.grpc import HELLO_BYTES, METHOD, Greeting, LinkServer, dial, encode_chunk
+from veilboost.wire.grpc import HELLO_BYTES, METHOD, Greeting, LinkLimits, LinkServer, dial, encode_chunk
 from veilboost.wire.message import Catalogue, Done, encode
 from veilboost.wire.rpc import ENVELOPE_SIZE, NO_SESSION, Caller, Kind, Packet, to_chunks
 from veilboost.wire.transcript import Transcript
 
+LIMITS = LinkLimits(1 << 24)
+BANK = SimpleNamespace(party="bank")
 JOB = """
 name = "first"
 [parties.bank]
@@ -84,16 +88,20 @@ def tls(folder, party):
     return tls_files(load_identity(folder / f"{party}.crt", folder / f"{party}.key", folder / "ca.crt"))
 
 
+def hello():
+    return os.urandom(HELLO_BYTES) + __version__.encode()
+
+
 def trusting(seconds=8.0):
     """A dialling side that takes every proof: what the listening side refuses is looked at here."""
-    return Greeting("shop", os.urandom(HELLO_BYTES), lambda proof: None, seconds)
+    return Greeting("shop", hello(), lambda proof: None, seconds)
 
 
 def caller(daemon, files, name="shop", seconds=8.0):
     address = f"127.0.0.1:{daemon.port}"
     return Caller(
         "shop",
-        lambda left: dial(address, files, server_name(name), 1 << 24, trusting(left)),
+        lambda left: dial(address, files, server_name(name), LIMITS, trusting(left)),
         os.urandom(16),
         Catalogue(CONTROL_MESSAGES),
         Transcript("bank"),
@@ -173,10 +181,10 @@ def test_tls_without_a_certificate(daemon, place, works):
                 raise OSError("closed")
 
 
-def raw_stream(daemon, place, chunks, hello=True):
+def raw_stream(daemon, place, chunks, greets=True):
     """Send chunks as they are and return what comes back, or the status the stream ends with."""
-    if hello:
-        first = Packet(Kind.HELLO, NO_SESSION, 0, os.urandom(HELLO_BYTES))
+    if greets:
+        first = Packet(Kind.HELLO, NO_SESSION, 0, hello())
         chunks = [*map(encode_chunk, to_chunks(first, 1 << 16)), *chunks]
     files = tls(place, "bank")
     channel = grpc.secure_channel(
@@ -217,12 +225,12 @@ def test_streams_that_are_not_what_they_should_be(daemon, place, works, chunks, 
     assert code in answer
 
 
-@pytest.mark.parametrize("hello", [True, False])
-def test_random_chunks_never_end_the_daemon(daemon, place, works, hello):
+@pytest.mark.parametrize("greets", [True, False])
+def test_random_chunks_never_end_the_daemon(daemon, place, works, greets):
     rng = np.random.default_rng(3)
     for _ in range(20):
         chunks = [rng.bytes(int(rng.integers(0, 400))) for _ in range(int(rng.integers(1, 5)))]
-        raw_stream(daemon, place, chunks, hello)
+        raw_stream(daemon, place, chunks, greets)
 
 
 @pytest.mark.parametrize(
@@ -230,13 +238,14 @@ def test_random_chunks_never_end_the_daemon(daemon, place, works, hello):
     [
         Packet(Kind.REQUEST, b"s" * 16, 1, encode(Propose(JOB, dry_run=True, resume=False))),
         Packet(Kind.HELLO, NO_SESSION, 0, b""),
-        Packet(Kind.HELLO, NO_SESSION, 0, bytes(HELLO_BYTES + 1)),
+        Packet(Kind.HELLO, NO_SESSION, 0, bytes(HELLO_BYTES)),
+        Packet(Kind.HELLO, NO_SESSION, 0, bytes(HELLO_BYTES + 65)),
         Packet(Kind.PROOF, NO_SESSION, 0, bytes(HELLO_BYTES)),
     ],
-    ids=["request", "empty", "long", "proof"],
+    ids=["request", "empty", "no release", "long", "proof"],
 )
 def test_a_link_that_does_not_begin_with_a_hello(daemon, place, works, first):
-    answer = raw_stream(daemon, place, map(encode_chunk, to_chunks(first, 1 << 16)), hello=False)
+    answer = raw_stream(daemon, place, map(encode_chunk, to_chunks(first, 1 << 16)), greets=False)
     assert b"VB-1403" in answer
 
 
@@ -262,10 +271,10 @@ def test_a_peer_that_takes_requests_and_never_answers_is_given_up(place):
         held.wait(60)
         return packet
 
-    silent = LinkServer("127.0.0.1:0", tls(place, "shop"), lambda _: "bank", lambda *_: b"", lambda *_: never, 1 << 24)
+    silent = LinkServer("127.0.0.1:0", tls(place, "shop"), lambda _: BANK, lambda *_: b"", lambda *_: never, LIMITS)
     channel = Caller(
         "shop",
-        lambda left: dial(f"127.0.0.1:{silent.port}", tls(place, "bank"), server_name("shop"), 1 << 24, trusting(left)),
+        lambda left: dial(f"127.0.0.1:{silent.port}", tls(place, "bank"), server_name("shop"), LIMITS, trusting(left)),
         os.urandom(16),
         Catalogue(CONTROL_MESSAGES),
         Transcript("bank"),

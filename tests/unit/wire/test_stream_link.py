@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from veilboost.errors import PeerRefused, PeerUnreachable
-from veilboost.wire.grpc import StreamLink
+from veilboost.wire.grpc import LinkLimits, StreamLink
 
 
 class Told(grpc.RpcError):
@@ -30,7 +30,7 @@ def _link(error: grpc.RpcError) -> StreamLink:
         raise error
         yield b""
 
-    link = StreamLink(1 << 20)
+    link = StreamLink(LinkLimits(1 << 20))
     link.attach(broken(), lambda: None)
     return link
 
