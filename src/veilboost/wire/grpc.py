@@ -323,7 +323,7 @@ Welcome = Callable[[StreamLink, Any], Handle | None]
 """Called with a peer's link: returns the handler of its requests, or None to keep the link and send requests itself."""
 
 
-def _connections() -> int:
+def most_connections() -> int:
     """How many connections to accept: half of the files that this process may open, after raising that limit."""
     try:
         import resource
@@ -363,7 +363,7 @@ class LinkServer:
                 ("grpc.so_reuseport", 0),
                 ("grpc.max_concurrent_streams", limits.links),  # of one connection
                 ("grpc.server_handshake_timeout_ms", int(limits.hello_seconds * 1000)),
-                ("grpc.max_allowed_incoming_connections", _connections()),
+                ("grpc.max_allowed_incoming_connections", most_connections()),
             ),
             maximum_concurrent_rpcs=every,
         )
