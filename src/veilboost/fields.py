@@ -202,7 +202,7 @@ class _Check:
             return self._text(value, name)
         if kind is bool:
             if not isinstance(value, bool):
-                raise self.refusal(f"{name}={value!r} is not true or false", f"set {name} to true or false")
+                raise self.refusal(f"{name}={_shown(value)} is not true or false", f"set {name} to true or false")
             return value
         if kind is int or kind is float:
             return self._number(value, kind is int, name)
@@ -232,7 +232,7 @@ class _Check:
         allowed = kind if info.range_text() == "any" else f"{kind} in {info.range_text()}"
         fix = f"set {name} to {allowed}"
         if isinstance(value, bool) or not isinstance(value, numbers.Integral if whole else numbers.Real):
-            raise self.refusal(f"{name}={value!r} is not {kind}", fix)
+            raise self.refusal(f"{name}={_shown(value)} is not {kind}", fix)
         try:
             number: int | float = int(cast(int, value)) if whole else float(value)
             finite = math.isfinite(number)
@@ -284,6 +284,13 @@ class _Check:
 def _checks(cls: type[Checked]) -> tuple[tuple[str, Any, _Check], ...]:
     kinds = kinds_of(cls)
     return tuple((item.name, kinds[item.name], _Check(info_of(item), cls.refusal)) for item in dataclasses.fields(cls))
+
+
+def _shown(value: Any) -> str:
+    try:
+        return repr(value)
+    except (ValueError, RecursionError):  # an integer of thousands of digits, or lists in lists in lists
+        return "..."
 
 
 def _kind(value: Any) -> str:

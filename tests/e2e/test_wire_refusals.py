@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import socket
 import ssl
@@ -16,13 +18,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from parties import until
 from veilboost import __version__
 from veilboost.errors import ExposedKey, OversizedMessage, PeerRefused, PeerUnreachable, WireVersion
 from veilboost.party.certs import init_authority, issue, revoke
 from veilboost.party.daemon import Daemon
 from veilboost.party.hub import tls_files
-from veilboost.party.identity import load_identity, server_name
-from veilboost.party.messages import CONTROL_MESSAGES, Accepted, Propose
+from veilboost.party.identity import load_identity, peer_identity, server_name
+from veilboost.party.messages import CONTROL_MESSAGES, Accepted, BeginAlignment, Propose
 from veilboost.party.settings import load_party
 from veilboost.wire.grpc import HELLO_BYTES, METHOD, Greeting, LinkLimits, LinkServer, dial, encode_chunk
 from veilboost.wire.message import Catalogue, Done, encode
@@ -288,3 +291,84 @@ def test_a_peer_that_takes_requests_and_never_answers_is_given_up(place):
         held.set()
         channel.close()
         silent.stop()
+
+
+# --- what one peer may use ------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def server(place, welcome=lambda link, peer: lambda packet: packet, **limits):
+    """A listening side with limits of its own, to which only these tests connect."""
+    running = LinkServer(
+        "127.0.0.1:0", tls(place, "shop"), peer_identity, lambda *_: b"", welcome, LinkLimits(1 << 24, **limits)
+    )
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+def dialled(running, place, party="bank", limits=LIMITS):
+    return dial(f"127.0.0.1:{running.port}", tls(place, party), server_name("shop"), limits, trusting())
+
+
+def links_of(running, party="bank"):
+    return running._accounts[party].links if party in running._accounts else 0
+
+
+def test_connections_without_a_handshake_are_closed(place):
+    with server(place, hello_seconds=0.3) as running:
+        bare = [socket.create_connection(("127.0.0.1", running.port), timeout=30) for _ in range(20)]
+        for connection in bare:
+            assert connection.recv(1) == b""  # closed; gRPC's own time for a handshake is two minutes
+            connection.close()
+
+
+def test_a_stream_without_a_hello_or_with_half_of_one_is_ended(place):
+    with server(place, hello_seconds=0.3) as running:
+        for chunks in ([], [encode_chunk((Packet(Kind.HELLO, NO_SESSION, 0, b"").envelope(), False))]):
+            wait = threading.Event()
+            assert "CANCELLED" in raw_stream(
+                running, place, itertools.chain(chunks, iter(lambda w=wait: w.wait(60), True)), greets=False
+            )
+            wait.set()
+        until(lambda: not links_of(running), "the links are free")
+
+
+def test_one_peer_cannot_take_the_links_of_another(place):
+    with server(place, links=2, peers=2) as running:
+        held = [dialled(running, place) for _ in range(2)]
+        with pytest.raises(PeerUnreachable, match="VB-1412: bank has 2 connections open"):
+            dialled(running, place)
+        dialled(running, place, "stranger").close()
+        for link in held:
+            link.close()
+        until(lambda: not links_of(running), "closed links no longer count")
+        dialled(running, place).close()
+
+
+def test_an_answer_that_a_peer_never_reads_is_given_up(place):
+    large = Packet(Kind.ANSWER, b"s" * 16, 1, bytes(1 << 26))
+    with server(place, lambda *_: lambda packet: large, packet_seconds=1.0) as running:
+        link = dialled(running, place)
+        assert links_of(running) == 1
+        link.send(Packet(Kind.REQUEST, b"s" * 16, 1, b""))
+        until(lambda: not links_of(running), "the link is closed, and its thread is free")
+        link.close()
+
+
+def test_a_peer_that_is_connected_and_never_reads_is_given_up(place):
+    with server(place, lambda *_: None) as deaf:
+        channel = Caller(
+            "shop",
+            lambda left: dialled(deaf, place),
+            os.urandom(16),
+            Catalogue(CONTROL_MESSAGES),
+            Transcript("bank"),
+            30.0,
+            idle_timeout=0.3,
+        )
+        with pytest.raises(PeerUnreachable, match="shop is connected and has not read the request within") as refused:
+            channel.send(BeginAlignment(1, np.zeros(1 << 26, np.uint8)))()
+        assert "request_seconds" in refused.value.remedy
+        channel.close()
