@@ -158,8 +158,7 @@ def serve(
 
         [bold]veilboost serve --model runs/credit --config bank.toml[/]
 
-        [bold]veilboost serve --model runs/credit --config bank.toml --listen 0.0.0.0:8080
-            --token-file token --tls-cert serve.crt --tls-key serve.key[/]
+        [bold]veilboost serve --model runs/credit --config bank.toml --token-file token[/]
     """
     numbers = {"--max-rows": max_rows, "--max-body-mb": max_body_mb, "--max-per-minute": max_per_minute}
     for option, value in numbers.items():
