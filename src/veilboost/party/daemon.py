@@ -131,8 +131,8 @@ class PartyHost:
             if known is None:
                 if self._open_sessions(party) >= self.settings.limits.max_sessions:
                     self._end_sessions()
-                if (found := self._open_sessions(party)) >= self.settings.limits.max_sessions:
-                    raise LimitReached(f"{party} has {found} sessions open here", public=True)
+                if (sessions := self._open_sessions(party)) >= self.settings.limits.max_sessions:
+                    raise LimitReached(f"{party} has {sessions} sessions open here", public=True)
                 known = self._conversations[session, party] = Conversation()
             return known
 
