@@ -216,7 +216,10 @@ def request(body=b"", session=b"s" * 16, number=1):
         ([encode_chunk((request()[: ENVELOPE_SIZE - 1], True))], b"VB-1401"),
         ([encode_chunk((request(b"abc")[:-1] + b"?", True))], b"VB-1405"),
         ([encode_chunk((b"VBPK" + struct.pack("<H", 9) + request()[6:], True))], b"VB-1404"),
-        ([encode_chunk((request()[:ENVELOPE_SIZE], False)), *[encode_chunk((bytes(200_000), False))] * 7], b"VB-1406"),
+        (
+            [encode_chunk((request(bytes(5000))[:5000], False)), *[encode_chunk((bytes(200_000), False))] * 7],
+            b"VB-1406",
+        ),
         ([encode_chunk((request(os.urandom(40)), True))], b"VB-1408"),
         ([encode_chunk((request(encode(Done())), True))], b"VB-1408"),
     ],
@@ -326,7 +329,7 @@ def test_connections_without_a_handshake_are_closed(place):
 
 def test_a_stream_without_a_hello_or_with_half_of_one_is_ended(place):
     with server(place, hello_seconds=0.3) as running:
-        for chunks in ([], [encode_chunk((Packet(Kind.HELLO, NO_SESSION, 0, b"").envelope(), False))]):
+        for chunks in ([], [encode_chunk((Packet(Kind.HELLO, NO_SESSION, 0, b"").envelope() + bytes(2000), False))]):
             wait = threading.Event()
             assert "CANCELLED" in raw_stream(
                 running, place, itertools.chain(chunks, iter(lambda w=wait: w.wait(60), True)), greets=False

@@ -363,6 +363,7 @@ class LinkServer:
                 ("grpc.so_reuseport", 0),
                 ("grpc.max_concurrent_streams", limits.links),  # of one connection
                 ("grpc.server_handshake_timeout_ms", int(limits.hello_seconds * 1000)),
+                ("grpc.max_connection_idle_ms", int(limits.hello_seconds * 1000)),  # of connections without a stream
                 ("grpc.max_allowed_incoming_connections", most_connections()),
             ),
             maximum_concurrent_rpcs=every,
@@ -393,8 +394,8 @@ class LinkServer:
             return
         link = StreamLink(self._limits, account.transit)
         link.attach(incoming, context.cancel)
-        context.add_callback(link.close)
         try:  # until the thread is free, which may be later than the end of the call
+            context.add_callback(link.close)
             yield from self._serve(link, peer)
         finally:
             link.discard()

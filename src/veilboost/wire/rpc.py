@@ -130,6 +130,9 @@ class Transit:
             self._held += size
 
 
+LEAST_PIECE = 1024  # bytes of every piece but the last: smaller ones would take more memory than they carry
+
+
 def from_chunks(
     chunks: Iterable[tuple[memoryview, bool]], most: int, transit: Transit | None = None
 ) -> Generator[Packet]:
@@ -138,43 +141,44 @@ def from_chunks(
     A packet counts as in transit until the next one is asked for.
     """
     transit = transit or Transit(2 * most)
-    content, digest = bytearray(), hashlib.sha256()  # one block: many small pieces must not take more memory
+    pieces: list[memoryview] = []
+    held, digest = 0, hashlib.sha256()
     kind, session, number = Kind.REQUEST, b"", 0
-    held = 0
     try:
         for data, last in chunks:
-            piece, first = data, not held
-            if not piece and not last:
-                raise MalformedMessage("received an empty piece of a packet")
+            piece = data
+            if not last and len(piece) < LEAST_PIECE:
+                raise MalformedMessage("received a packet in pieces that are too small")
             if held + len(piece) > most:
                 raise OversizedMessage(f"received a message of more than {most >> 20} MB", public=True)
             transit.add(len(piece))
             held += len(piece)
-            if first:
+            if not pieces:
                 kind, session, number = read_envelope(piece)
                 piece = piece[ENVELOPE_SIZE:]
             if not last:
                 digest.update(piece)
-                content += piece
+                pieces.append(piece)
                 continue
             if len(piece) < DIGEST_SIZE:
                 raise MalformedMessage("a packet ends before its digest")
-            piece, sent = piece[:-DIGEST_SIZE], bytes(piece[-DIGEST_SIZE:])
-            digest.update(piece)
-            if digest.digest()[:DIGEST_SIZE] != sent:
+            pieces.append(piece[:-DIGEST_SIZE])
+            digest.update(pieces[-1])
+            found = digest.digest()[:DIGEST_SIZE]
+            if found != bytes(piece[-DIGEST_SIZE:]):
                 raise DamagedPacket("a packet's content does not match its digest")
-            yield Packet(kind, session, number, _emptied(content, piece), sent)
+            yield Packet(kind, session, number, _joined(pieces), found)
             transit.add(-held)
             held, digest = 0, hashlib.sha256()
     finally:  # a broken upload is freed at once, even while the error that ended it is still in use
         transit.add(-held)
-        content.clear()
+        pieces.clear()
 
 
-def _emptied(content: bytearray, piece: memoryview) -> bytes:
+def _joined(pieces: list[memoryview]) -> bytes:
     """The whole body of a packet. Its pieces are freed before it is handled."""
-    body = b"".join((content, piece))
-    content.clear()
+    body = b"".join(pieces)
+    pieces.clear()
     return body
 
 

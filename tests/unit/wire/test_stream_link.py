@@ -92,7 +92,7 @@ def test_a_packet_that_never_ends_closes_its_link_and_a_pause_between_packets_do
     def incoming() -> Iterator[bytes]:
         yield encode_chunk((_request(0).envelope() + EMPTY, True))
         waits.append(ended.wait(0.3))  # longer than a packet may take
-        yield encode_chunk((_request(0).envelope(), False))
+        yield encode_chunk((_request(0).envelope() + bytes(2000), False))
         waits.append(ended.wait(30))
         raise grpc.RpcError
 
