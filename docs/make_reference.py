@@ -30,6 +30,7 @@ from veilboost.estimators.vertical import VerticalParameters
 from veilboost.fields import info_of
 from veilboost.infer.messages import PREDICTION_MESSAGES
 from veilboost.party.messages import CONTROL_MESSAGES
+from veilboost.party.settings import Limits
 from veilboost.privacy.statement import Statement
 from veilboost.protocols.registry import BUILT_IN, all_protocols, protocol_named
 from veilboost.protocols.spec import ProtocolSpec
@@ -106,6 +107,16 @@ def parameters_page() -> str:
         "Given as `options={...}` to the estimators, as `--option NAME=VALUE` to `veilboost simulate`, and under "
         "`[training.options]` in a job's file. A protocol that is not listed has none.",
         *_options_tables(),
+        "## Limits of a party",
+        "Under `[limits]` in the settings of a party. They bind every peer, and hold for each peer by itself "
+        "([why](../adr/0035-limits.md)).",
+        table(
+            ("key", "default", "range", "meaning"),
+            [
+                (f"`{item.name}`", f"`{item.default}`", info_of(item).range_text(), info_of(item).help)
+                for item in dataclasses.fields(Limits)
+            ],
+        ),
         "## Objectives",
         "On the command line `auto` means: two values 0 and 1, or up to two text classes, are `binary`; three or more "
         "text classes, or whole numbers 0, 1, ..., K-1 without gaps (3 to 100 of them), are `multiclass`; anything "

@@ -334,6 +334,12 @@ class InconsistentSplit(WireError):
     fix = "ask the named party to check its software and its data, then start the job again with another name"
 
 
+class LimitReached(WireError):
+    code = "VB-1412"
+    summary = "a peer uses as much of the party as the party allows"
+    fix = "end other jobs and predictions of this peer, or raise the limit under [limits] in the settings of the party"
+
+
 # --- 15xx: arithmetic -------------------------------------------------------------------------------------
 
 

@@ -101,10 +101,23 @@ def _is_address(text: str) -> bool:
     return found is not None and int(found[1]) < 2**16
 
 
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+# Files of the runs folder, which holds a folder for each job: whatever may be stored there is no name of a job.
+_RESERVED = re.compile(
+    r"prepared|.*\.(?:json|sqlite|head|key|lock|partial|tmp)(?:-(?:wal|shm|journal))?", re.IGNORECASE
+)
+
+
+def _is_run(text: str) -> bool:
+    return _NAME.fullmatch(text) is not None and _RESERVED.fullmatch(text) is None
+
+
 FORMS = {
-    "party": Form(
-        re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}").fullmatch,
-        "a name of at most 64 letters, digits, '.', '_' and '-'",
+    "party": Form(_NAME.fullmatch, "a name of at most 64 letters, digits, '.', '_' and '-'"),
+    "run": Form(
+        _is_run,
+        "a name of at most 64 letters, digits, '.', '_' and '-' that is neither 'prepared' nor ends like a file of the "
+        "runs folder (.json, .sqlite, .head, .key, .lock, .partial, .tmp)",
     ),
     "address": Form(_is_address, "host:port, as in bank.example:7400 or [::1]:7400"),
     "fingerprint": Form(
@@ -189,7 +202,7 @@ class _Check:
             return self._text(value, name)
         if kind is bool:
             if not isinstance(value, bool):
-                raise self.refusal(f"{name}={value!r} is not true or false", f"set {name} to true or false")
+                raise self.refusal(f"{name}={_shown(value)} is not true or false", f"set {name} to true or false")
             return value
         if kind is int or kind is float:
             return self._number(value, kind is int, name)
@@ -219,7 +232,7 @@ class _Check:
         allowed = kind if info.range_text() == "any" else f"{kind} in {info.range_text()}"
         fix = f"set {name} to {allowed}"
         if isinstance(value, bool) or not isinstance(value, numbers.Integral if whole else numbers.Real):
-            raise self.refusal(f"{name}={value!r} is not {kind}", fix)
+            raise self.refusal(f"{name}={_shown(value)} is not {kind}", fix)
         try:
             number: int | float = int(cast(int, value)) if whole else float(value)
             finite = math.isfinite(number)
@@ -271,6 +284,13 @@ class _Check:
 def _checks(cls: type[Checked]) -> tuple[tuple[str, Any, _Check], ...]:
     kinds = kinds_of(cls)
     return tuple((item.name, kinds[item.name], _Check(info_of(item), cls.refusal)) for item in dataclasses.fields(cls))
+
+
+def _shown(value: Any) -> str:
+    try:
+        return repr(value)
+    except (ValueError, RecursionError):  # an integer of thousands of digits, or lists in lists in lists
+        return "..."
 
 
 def _kind(value: Any) -> str:

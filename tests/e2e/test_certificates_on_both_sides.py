@@ -8,30 +8,41 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import shutil
 import time
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from veilboost.errors import CertificateRevoked, MalformedMessage, PeerUnreachable, UnknownPeer, VeilBoostError
+from veilboost.errors import (
+    CertificateRevoked,
+    MalformedMessage,
+    PeerUnreachable,
+    UnknownPeer,
+    VeilBoostError,
+    WireVersion,
+)
 from veilboost.party import hub, identity
 from veilboost.party.certs import init_authority, issue, revoke
 from veilboost.party.daemon import Daemon
 from veilboost.party.federation import coordinate
-from veilboost.party.hub import LinkHub, link_content, tls_files
+from veilboost.party.hub import LinkHub, prove_link, tls_files
 from veilboost.party.identity import load_identity, server_name
 from veilboost.party.job import read_job
 from veilboost.party.settings import load_party
-from veilboost.wire.grpc import HELLO_BYTES, Greeting, LinkServer, dial
+from veilboost.wire.grpc import HELLO_BYTES, Greeting, LinkLimits, LinkServer, dial
 
 PARTIES = ("bank", "shop", "telecom")
 FAULTS = ("revoked", "expired", "pinned", "named")
+LIMITS = LinkLimits(1 << 20)
+BANK = SimpleNamespace(party="bank")
 
 
 @pytest.fixture(scope="module")
@@ -208,7 +219,7 @@ def test_a_bad_certificate_is_refused_before_any_content(place, monkeypatch, top
 def dialled(place, intruder, prove, settings):
     """What a party with these settings says of a listening side with the intruder's certificate."""
     files = tls_files(load_identity(intruder / "shop.crt", intruder / "shop.key", place / "ca.crt"))
-    server = LinkServer("127.0.0.1:0", files, lambda certificate: None, prove, lambda *_: None, 1 << 20)
+    server = LinkServer("127.0.0.1:0", files, lambda certificate: BANK, prove, lambda *_: None, LIMITS)
     own = LinkHub(settings)
     try:
         link, _ = own.dial("shop", f"127.0.0.1:{server.port}", 5.0)
@@ -228,7 +239,7 @@ def test_an_intruder_cannot_pass_a_hello_on_to_the_real_party(place):
         def relayed(hello, peer):
             proofs = []
             greeting = Greeting("shop", hello, proofs.append, 5.0)
-            dial(f"127.0.0.1:{shop.port}", tls_files(telecom), server_name("shop"), 1 << 20, greeting).close()
+            dial(f"127.0.0.1:{shop.port}", tls_files(telecom), server_name("shop"), LIMITS, greeting).close()
             passed_on.extend(proofs)
             return proofs[0]
 
@@ -242,8 +253,7 @@ def test_a_proof_serves_one_hello(place):
     bank = load_identity(place / "bank.crt", place / "bank.key", place / "ca.crt")
 
     def old(hello, peer):
-        content = link_content(bytes(HELLO_BYTES), bank.fingerprint, "bank", "shop")
-        return identity.sign(real, hub.LINK, content).encode()
+        return prove_link(real, bytes(HELLO_BYTES) + hello[HELLO_BYTES:], "bank", bank.fingerprint)
 
     with pytest.raises(MalformedMessage, match="was not signed by shop"):
         dialled(place, place, old, settings_of(place, "bank", place))
@@ -261,11 +271,68 @@ def test_the_dialling_side_says_why(place, fault, error):
     bank = load_identity(place / "bank.crt", place / "bank.key", place / "ca.crt")
 
     def prove(hello, peer):
-        content = link_content(hello, bank.fingerprint, "bank", "shop")
-        return identity.sign(intruder, hub.LINK, content).encode()
+        return prove_link(intruder, hello, "bank", bank.fingerprint)
 
     with pytest.raises(error):
         dialled(place, place / fault, prove, settings_of(place, "bank", place))
+
+
+# --- releases -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def release_of_all(monkeypatch):
+    monkeypatch.setattr(hub, "__version__", "5.4.1")
+
+
+def skewed(monkeypatch, place, release, signed=None):
+    """The proof of a shop that runs another release."""
+    real = load_identity(place / "shop.crt", place / "shop.key", place / "ca.crt")
+    bank = load_identity(place / "bank.crt", place / "bank.key", place / "ca.crt")
+
+    def prove(hello, peer):
+        with monkeypatch.context() as patch:
+            patch.setattr(hub, "__version__", signed or release)
+            _, _, evidence = prove_link(real, hello, "bank", bank.fingerprint).partition(b"\n")
+        return release.encode() + b"\n" + evidence
+
+    dialled(place, place, prove, settings_of(place, "bank", place))
+
+
+@pytest.mark.parametrize(("release", "older"), [("5.3.9", "shop"), ("5.5.0.dev1+g12", "bank"), ("10.0", "bank")])
+@pytest.mark.usefixtures("release_of_all")
+def test_the_dialling_side_refuses_another_release_and_says_who_must_upgrade(monkeypatch, place, release, older):
+    with pytest.raises(
+        WireVersion, match=rf"shop runs VeilBoost {re.escape(release)}, and bank runs 5\.4\.1"
+    ) as refused:
+        skewed(monkeypatch, place, release)
+    newer = "5.4" if older == "shop" else re.match(r"\d+\.\d+", release)[0]
+    assert refused.value.remedy.startswith(f"install VeilBoost {newer} at {older}:")
+
+
+@pytest.mark.parametrize(("release", "older"), [("5.3.9", "bank"), ("5.5.0", "shop")])
+@pytest.mark.usefixtures("release_of_all")
+def test_the_listening_side_refuses_it_too(place, release, older):
+    with ExitStack() as stack:
+        shop = Daemon(settings_of(place, "shop", place))
+        stack.callback(shop.stop)
+        bank = load_identity(place / "bank.crt", place / "bank.key", place / "ca.crt")
+        greeting = Greeting("shop", bytes(HELLO_BYTES) + release.encode(), lambda proof: None, 5.0)
+        with pytest.raises(
+            WireVersion, match=rf"shop: bank runs VeilBoost {release}, and shop runs 5\.4\.1"
+        ) as refused:
+            dial(f"127.0.0.1:{shop.port}", tls_files(bank), server_name("shop"), LIMITS, greeting)
+        assert f"at {older}" in refused.value.remedy
+
+
+@pytest.mark.usefixtures("release_of_all")
+def test_patch_releases_work_together_and_are_signed(monkeypatch, place):
+    skewed(monkeypatch, place, "5.4.99")
+    with pytest.raises(MalformedMessage, match="was not signed by shop"):
+        skewed(monkeypatch, place, "5.4.99", signed="5.4.98")
+    for nonsense in ("", "two", "5.4\0", "5." + "4" * 100):
+        with pytest.raises(MalformedMessage, match="which release"):
+            skewed(monkeypatch, place, nonsense)
 
 
 def test_a_policy_that_does_not_name_a_dialled_party_lets_it_be_dialled(place):
@@ -288,7 +355,7 @@ def test_a_listening_side_that_shows_nothing_is_given_up(place):
 
     own = LinkHub(settings_of(place, "bank", place))
     files = tls_files(load_identity(place / "shop.crt", place / "shop.key", place / "ca.crt"))
-    server = LinkServer("127.0.0.1:0", files, lambda certificate: None, never, lambda *_: None, 1 << 20)
+    server = LinkServer("127.0.0.1:0", files, lambda certificate: BANK, never, lambda *_: None, LIMITS)
     try:
         with pytest.raises(PeerUnreachable):
             own.dial("shop", f"127.0.0.1:{server.port}", 1.0)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import socket
 import ssl
 import struct
 import threading
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import grpc
 import numpy as np
@@ -15,18 +18,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from parties import until
+from veilboost import __version__
 from veilboost.errors import ExposedKey, OversizedMessage, PeerRefused, PeerUnreachable, WireVersion
 from veilboost.party.certs import init_authority, issue, revoke
 from veilboost.party.daemon import Daemon
 from veilboost.party.hub import tls_files
-from veilboost.party.identity import load_identity, server_name
-from veilboost.party.messages import CONTROL_MESSAGES, Accepted, Propose
+from veilboost.party.identity import load_identity, peer_identity, server_name
+from veilboost.party.messages import CONTROL_MESSAGES, Accepted, BeginAlignment, Propose
 from veilboost.party.settings import load_party
-from veilboost.wire.grpc import HELLO_BYTES, METHOD, Greeting, LinkServer, dial, encode_chunk
+from veilboost.wire.grpc import HELLO_BYTES, METHOD, Greeting, LinkLimits, LinkServer, dial, encode_chunk
 from veilboost.wire.message import Catalogue, Done, encode
 from veilboost.wire.rpc import ENVELOPE_SIZE, NO_SESSION, Caller, Kind, Packet, to_chunks
 from veilboost.wire.transcript import Transcript
 
+LIMITS = LinkLimits(1 << 24)
+BANK = SimpleNamespace(party="bank")
 JOB = """
 name = "first"
 [parties.bank]
@@ -84,16 +91,20 @@ def tls(folder, party):
     return tls_files(load_identity(folder / f"{party}.crt", folder / f"{party}.key", folder / "ca.crt"))
 
 
+def hello():
+    return os.urandom(HELLO_BYTES) + __version__.encode()
+
+
 def trusting(seconds=8.0):
     """A dialling side that takes every proof: what the listening side refuses is looked at here."""
-    return Greeting("shop", os.urandom(HELLO_BYTES), lambda proof: None, seconds)
+    return Greeting("shop", hello(), lambda proof: None, seconds)
 
 
 def caller(daemon, files, name="shop", seconds=8.0):
     address = f"127.0.0.1:{daemon.port}"
     return Caller(
         "shop",
-        lambda left: dial(address, files, server_name(name), 1 << 24, trusting(left)),
+        lambda left: dial(address, files, server_name(name), LIMITS, trusting(left)),
         os.urandom(16),
         Catalogue(CONTROL_MESSAGES),
         Transcript("bank"),
@@ -173,10 +184,10 @@ def test_tls_without_a_certificate(daemon, place, works):
                 raise OSError("closed")
 
 
-def raw_stream(daemon, place, chunks, hello=True):
+def raw_stream(daemon, place, chunks, greets=True):
     """Send chunks as they are and return what comes back, or the status the stream ends with."""
-    if hello:
-        first = Packet(Kind.HELLO, NO_SESSION, 0, os.urandom(HELLO_BYTES))
+    if greets:
+        first = Packet(Kind.HELLO, NO_SESSION, 0, hello())
         chunks = [*map(encode_chunk, to_chunks(first, 1 << 16)), *chunks]
     files = tls(place, "bank")
     channel = grpc.secure_channel(
@@ -205,7 +216,10 @@ def request(body=b"", session=b"s" * 16, number=1):
         ([encode_chunk((request()[: ENVELOPE_SIZE - 1], True))], b"VB-1401"),
         ([encode_chunk((request(b"abc")[:-1] + b"?", True))], b"VB-1405"),
         ([encode_chunk((b"VBPK" + struct.pack("<H", 9) + request()[6:], True))], b"VB-1404"),
-        ([encode_chunk((request()[:ENVELOPE_SIZE], False)), *[encode_chunk((bytes(200_000), False))] * 7], b"VB-1406"),
+        (
+            [encode_chunk((request(bytes(5000))[:5000], False)), *[encode_chunk((bytes(200_000), False))] * 7],
+            b"VB-1406",
+        ),
         ([encode_chunk((request(os.urandom(40)), True))], b"VB-1408"),
         ([encode_chunk((request(encode(Done())), True))], b"VB-1408"),
     ],
@@ -217,12 +231,12 @@ def test_streams_that_are_not_what_they_should_be(daemon, place, works, chunks, 
     assert code in answer
 
 
-@pytest.mark.parametrize("hello", [True, False])
-def test_random_chunks_never_end_the_daemon(daemon, place, works, hello):
+@pytest.mark.parametrize("greets", [True, False])
+def test_random_chunks_never_end_the_daemon(daemon, place, works, greets):
     rng = np.random.default_rng(3)
     for _ in range(20):
         chunks = [rng.bytes(int(rng.integers(0, 400))) for _ in range(int(rng.integers(1, 5)))]
-        raw_stream(daemon, place, chunks, hello)
+        raw_stream(daemon, place, chunks, greets)
 
 
 @pytest.mark.parametrize(
@@ -230,13 +244,14 @@ def test_random_chunks_never_end_the_daemon(daemon, place, works, hello):
     [
         Packet(Kind.REQUEST, b"s" * 16, 1, encode(Propose(JOB, dry_run=True, resume=False))),
         Packet(Kind.HELLO, NO_SESSION, 0, b""),
-        Packet(Kind.HELLO, NO_SESSION, 0, bytes(HELLO_BYTES + 1)),
+        Packet(Kind.HELLO, NO_SESSION, 0, bytes(HELLO_BYTES)),
+        Packet(Kind.HELLO, NO_SESSION, 0, bytes(HELLO_BYTES + 65)),
         Packet(Kind.PROOF, NO_SESSION, 0, bytes(HELLO_BYTES)),
     ],
-    ids=["request", "empty", "long", "proof"],
+    ids=["request", "empty", "no release", "long", "proof"],
 )
 def test_a_link_that_does_not_begin_with_a_hello(daemon, place, works, first):
-    answer = raw_stream(daemon, place, map(encode_chunk, to_chunks(first, 1 << 16)), hello=False)
+    answer = raw_stream(daemon, place, map(encode_chunk, to_chunks(first, 1 << 16)), greets=False)
     assert b"VB-1403" in answer
 
 
@@ -262,10 +277,10 @@ def test_a_peer_that_takes_requests_and_never_answers_is_given_up(place):
         held.wait(60)
         return packet
 
-    silent = LinkServer("127.0.0.1:0", tls(place, "shop"), lambda _: "bank", lambda *_: b"", lambda *_: never, 1 << 24)
+    silent = LinkServer("127.0.0.1:0", tls(place, "shop"), lambda _: BANK, lambda *_: b"", lambda *_: never, LIMITS)
     channel = Caller(
         "shop",
-        lambda left: dial(f"127.0.0.1:{silent.port}", tls(place, "bank"), server_name("shop"), 1 << 24, trusting(left)),
+        lambda left: dial(f"127.0.0.1:{silent.port}", tls(place, "bank"), server_name("shop"), LIMITS, trusting(left)),
         os.urandom(16),
         Catalogue(CONTROL_MESSAGES),
         Transcript("bank"),
@@ -279,3 +294,84 @@ def test_a_peer_that_takes_requests_and_never_answers_is_given_up(place):
         held.set()
         channel.close()
         silent.stop()
+
+
+# --- what one peer may use ------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def server(place, welcome=lambda link, peer: lambda packet: packet, **limits):
+    """A listening side with limits of its own, to which only these tests connect."""
+    running = LinkServer(
+        "127.0.0.1:0", tls(place, "shop"), peer_identity, lambda *_: b"", welcome, LinkLimits(1 << 24, **limits)
+    )
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+def dialled(running, place, party="bank", limits=LIMITS):
+    return dial(f"127.0.0.1:{running.port}", tls(place, party), server_name("shop"), limits, trusting())
+
+
+def links_of(running, party="bank"):
+    return running._accounts[party].links if party in running._accounts else 0
+
+
+def test_connections_without_a_handshake_are_closed(place):
+    with server(place, hello_seconds=0.3) as running:
+        bare = [socket.create_connection(("127.0.0.1", running.port), timeout=30) for _ in range(20)]
+        for connection in bare:
+            assert connection.recv(1) == b""  # closed; gRPC's own time for a handshake is two minutes
+            connection.close()
+
+
+def test_a_stream_without_a_hello_or_with_half_of_one_is_ended(place):
+    with server(place, hello_seconds=0.3) as running:
+        for chunks in ([], [encode_chunk((Packet(Kind.HELLO, NO_SESSION, 0, b"").envelope() + bytes(2000), False))]):
+            wait = threading.Event()
+            assert "CANCELLED" in raw_stream(
+                running, place, itertools.chain(chunks, iter(lambda w=wait: w.wait(60), True)), greets=False
+            )
+            wait.set()
+        until(lambda: not links_of(running), "the links are free")
+
+
+def test_one_peer_cannot_take_the_links_of_another(place):
+    with server(place, links=2, peers=2) as running:
+        held = [dialled(running, place) for _ in range(2)]
+        with pytest.raises(PeerUnreachable, match="VB-1412: bank has 2 connections open"):
+            dialled(running, place)
+        dialled(running, place, "stranger").close()
+        for link in held:
+            link.close()
+        until(lambda: not links_of(running), "closed links no longer count")
+        dialled(running, place).close()
+
+
+def test_an_answer_that_a_peer_never_reads_is_given_up(place):
+    large = Packet(Kind.ANSWER, b"s" * 16, 1, bytes(1 << 26))
+    with server(place, lambda *_: lambda packet: large, packet_seconds=1.0) as running:
+        link = dialled(running, place)
+        assert links_of(running) == 1
+        link.send(Packet(Kind.REQUEST, b"s" * 16, 1, b""))
+        until(lambda: not links_of(running), "the link is closed, and its thread is free")
+        link.close()
+
+
+def test_a_peer_that_is_connected_and_never_reads_is_given_up(place):
+    with server(place, lambda *_: None) as deaf:
+        channel = Caller(
+            "shop",
+            lambda left: dialled(deaf, place),
+            os.urandom(16),
+            Catalogue(CONTROL_MESSAGES),
+            Transcript("bank"),
+            30.0,
+            idle_timeout=0.3,
+        )
+        with pytest.raises(PeerUnreachable, match="shop is connected and has not read the request within") as refused:
+            channel.send(BeginAlignment(1, np.zeros(1 << 26, np.uint8)))()
+        assert "request_seconds" in refused.value.remedy
+        channel.close()

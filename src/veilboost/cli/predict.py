@@ -124,8 +124,21 @@ def serve(
             show_default="accept all requests",
         ),
     ] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Certificate of the service, as PEM.", show_default="plain HTTP")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its private key (mode 0600).")] = None,
+    client_ca: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Accept only clients with a certificate of this authority.",
+            show_default="accept all clients",
+        ),
+    ] = None,
     max_rows: Annotated[int, typer.Option(help="Maximum number of rows of a request.")] = 1000,
     max_body_mb: Annotated[int, typer.Option(help="Maximum size of a request, in megabytes.")] = 8,
+    max_per_minute: Annotated[int, typer.Option(help="Maximum number of requests of one client in a minute.")] = 600,
     quiet: Annotated[bool, typer.Option("--quiet", help="Do not log requests.")] = False,
 ) -> None:
     """Serve predictions as JSON over HTTP.
@@ -134,9 +147,9 @@ def serve(
     other parties run. Concurrent requests are combined into one joint
     prediction.
 
-    By default it listens on this machine only. It serves plain HTTP without
-    TLS: use a reverse proxy for TLS and user authentication before you expose
-    it to a network. --token-file is for programs on a network that you trust.
+    By default it listens on this machine only. On any other address it needs
+    a token (--token-file) or certificates of its clients (--client-ca), and
+    should have TLS (--tls-cert, --tls-key).
 
     POST /v1/predict, GET /v1/model, /healthz, /metrics, /openapi.json; / lists
     them. Rows and ids are never logged. Needs: pip install 'veilboost\\[serve]'.
@@ -147,11 +160,20 @@ def serve(
 
         [bold]veilboost serve --model runs/credit --config bank.toml --token-file token[/]
     """
-    for option, value in (("--max-rows", max_rows), ("--max-body-mb", max_body_mb)):
+    numbers = {"--max-rows": max_rows, "--max-body-mb": max_body_mb, "--max-per-minute": max_per_minute}
+    for option, value in numbers.items():
         if value < 1:
             raise InvalidParameter(f"{option} {value} is less than 1", f"set {option} to 1 or more")
     try:
-        from veilboost.service.app import ServiceLimits, is_loopback, make_app, parse_address, run_server
+        from veilboost.service.app import (
+            ServiceLimits,
+            check_exposure,
+            is_loopback,
+            make_app,
+            parse_address,
+            run_server,
+            tls_options,
+        )
         from veilboost.service.guard import read_token
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("veilboost"):
@@ -161,7 +183,9 @@ def serve(
     from veilboost.party.settings import load_party
 
     host, port = parse_address(listen)
+    tls = tls_options(tls_cert, tls_key, client_ca)
     token = None if token_file is None else read_token(token_file)
+    check_exposure(host, token, tls)
     opened = open_predictor(load_party(config), model)
     if not isinstance(opened, LivePredictor):
         raise UnsupportedCombination(
@@ -174,7 +198,7 @@ def serve(
             'train again with alignment = "ecdh" or "hmac_csp" in the job file',
         )
     console = stderr()
-    if not is_loopback(host):
+    if tls is None and not is_loopback(host):
         console.print(
             f"warning: other machines can reach {escape(host)}, and this is plain HTTP without TLS", soft_wrap=True
         )
@@ -187,7 +211,7 @@ def serve(
         opened.info,
         lambda table: opened.predict(table, CALL_SECONDS),
         lambda: opened.presence(HEALTH_SECONDS, HEALTH_AGE),
-        limits=ServiceLimits(max_rows, max_body_mb << 20),
+        limits=ServiceLimits(max_rows, max_body_mb << 20, per_minute=max_per_minute),
         token=token,
         log=log,
     )
@@ -196,6 +220,7 @@ def serve(
         host,
         port,
         lambda where: console.print(f"serving {escape(opened.info.name)} on {where}", soft_wrap=True),
+        tls,
     )
 
 

@@ -18,6 +18,7 @@ from typing import Any, TypeGuard
 
 from veilboost.durable import Locks, sweep
 from veilboost.errors import (
+    LimitReached,
     PeerBroken,
     PeerUnreachable,
     ReplayedRequest,
@@ -112,8 +113,7 @@ class PartyHost:
         try:
             if packet.kind is not Kind.REQUEST:
                 raise UnexpectedMessage("an answer came where a request was expected")
-            with self._lock:
-                conversation = self._conversations.setdefault((packet.session, peer.party), Conversation())
+            conversation = self._conversation(packet.session, peer.party)
             try:
                 with conversation.lock:
                     return self._answer(peer, packet, conversation)
@@ -126,6 +126,23 @@ class PartyHost:
             # The owner finds the full reason in the log; the peer receives its public form.
             _LOG.warning("%s refused %s: %s", self.settings.name, peer.party, " ".join(str(coded).split()))
             return Packet(Kind.FAILURE, packet.session, packet.number, failure_body(coded))
+
+    def _conversation(self, session: bytes, party: PartyName) -> Conversation:
+        """The conversation of a peer within a session. A peer may only have so many sessions at once."""
+        with self._lock:
+            known = self._conversations.get((session, party))
+            if known is None:
+                if self._open_sessions(party) >= self.settings.limits.max_sessions:
+                    self._end_sessions()
+                if (sessions := self._open_sessions(party)) >= self.settings.limits.max_sessions:
+                    raise LimitReached(f"{party} has {sessions} sessions open here", public=True)
+                known = self._conversations[session, party] = Conversation()
+            return known
+
+    def _open_sessions(self, party: PartyName) -> int:
+        """How many sessions a peer is part of, or is about to open."""
+        own = {key[0]: value for key, value in self._conversations.items() if key[1] == party}
+        return sum(value.answer is None or session in self._sessions for session, value in own.items())
 
     def _answer(self, peer: PeerIdentity, packet: Packet, conversation: Conversation) -> Packet:
         if conversation.answer is not None and packet.number == conversation.number:
@@ -183,11 +200,17 @@ class PartyHost:
     def _enter(self, key: bytes, session: Session) -> None:
         """Register an accepted session, which takes the table. Sessions of the same job and idle ones end."""
         with self._lock:
-            idle = [other for other in self._sessions.values() if self._is_idle(other)]
-            for other in (*(self._training() if _trains(session) else ()), *idle):
-                other.give_up()
-            self._sessions = {k: s for k, s in self._sessions.items() if not s.over}
+            self._end_sessions(training=_trains(session))
             self._sessions[key] = session
+
+    def _end_sessions(self, training: bool = False) -> None:
+        """End idle sessions, and those that train; their answers are forgotten."""
+        ended = {
+            k for k, session in self._sessions.items() if self._is_idle(session) or (training and _trains(session))
+        }
+        for key in ended:
+            self._sessions.pop(key).give_up()
+        self._conversations = {key: value for key, value in self._conversations.items() if key[0] not in ended}
 
     def _is_idle(self, session: Session) -> bool:
         """Whether the driver is gone: it sent no request for longer than any party waits."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable
 
+from veilboost import __version__
 from veilboost.crypto.csprng import Csprng
-from veilboost.errors import ImpossibleSetting, PeerUnreachable
+from veilboost.errors import ImpossibleSetting, MalformedMessage, PeerUnreachable, WireVersion
 from veilboost.party.identity import (
     Identity,
     PeerIdentity,
@@ -22,7 +24,7 @@ from veilboost.party.identity import (
 )
 from veilboost.party.settings import PartySettings
 from veilboost.types import PartyName
-from veilboost.wire.grpc import HELLO_BYTES, Greeting, LinkServer, TlsFiles, Welcome, dial
+from veilboost.wire.grpc import HELLO_BYTES, Greeting, LinkLimits, LinkServer, TlsFiles, Welcome, dial
 from veilboost.wire.message import Catalogue
 from veilboost.wire.rpc import Caller, Link, Waiting
 from veilboost.wire.transcript import Transcript
@@ -56,12 +58,36 @@ def admit_peer(settings: PartySettings, certificate: bytes) -> PeerIdentity:
 
 
 LINK = "link"  # the purpose of a proof's signature
+_RELEASE = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})[0-9A-Za-z.+-]{0,40}")
 
 
-def link_content(hello: bytes, fingerprint: str, dialling: PartyName, listening: PartyName) -> bytes:
-    """What the listening party signs: the hello, the certificate that it sees at the other end, and both names."""
-    names = (name.encode() for name in (dialling, listening))
-    return b"".join((hello, bytes.fromhex(fingerprint), *(len(name).to_bytes(2, "big") + name for name in names)))
+def link_content(hello: bytes, fingerprint: str, dialling: PartyName, listening: PartyName, release: str) -> bytes:
+    """What the listening party signs: the hello, the certificate at the other end, both names, and its own release."""
+    parts = dialling.encode(), listening.encode(), release.encode(), hello[HELLO_BYTES:]
+    fixed = hello[:HELLO_BYTES], bytes.fromhex(fingerprint)
+    return b"".join((*fixed, *(len(part).to_bytes(2, "big") + part for part in parts)))
+
+
+def prove_link(own: Identity, hello: bytes, dialling: PartyName, fingerprint: str) -> bytes:
+    """The proof of a listening party: its release and its signature, for a peer with this certificate."""
+    content = link_content(hello, fingerprint, dialling, own.party, __version__)
+    return f"{__version__}\n{sign(own, LINK, content)}".encode()
+
+
+def check_release(own: PartyName, peer: PartyName, release: str) -> None:
+    """Refuse a peer of another minor release: their messages and computations may differ."""
+    theirs, ours = _RELEASE.fullmatch(release), _RELEASE.match(__version__)
+    if theirs is None or ours is None:
+        raise MalformedMessage(f"{peer} does not say which release it runs", public=True)
+    numbers = {peer: tuple(map(int, theirs.groups())), own: tuple(map(int, ours.groups()))}
+    if numbers[peer] != numbers[own]:
+        older, newer = sorted(numbers, key=lambda party: numbers[party])
+        major, minor = numbers[newer]
+        raise WireVersion(
+            f"{peer} runs VeilBoost {release}, and {own} runs {__version__}",
+            f"install VeilBoost {major}.{minor} at {older}: all parties need the same minor release",
+            public=True,
+        )
 
 
 def tls_files(identity: Identity) -> TlsFiles:
@@ -100,7 +126,15 @@ class LinkHub:
 
     def __init__(self, settings: PartySettings) -> None:
         self.identity = own_identity(settings)
-        self._settings, self._limits = settings, settings.limits
+        self._settings = settings
+        self._limits = LinkLimits(
+            message_bytes=settings.limits.max_message_mb << 20,
+            hello_seconds=settings.limits.connect_seconds,
+            packet_seconds=settings.limits.request_seconds,
+            keepalive_seconds=settings.limits.keepalive_seconds,
+            links=settings.limits.max_links,
+            peers=max(1, len(settings.policy.peers)),
+        )
         self._waiting: dict[PartyName, Link] = {}
         self._arrived = threading.Condition()
 
@@ -112,8 +146,7 @@ class LinkHub:
             lambda certificate: admit_peer(self._settings, certificate),
             self._proof,
             welcome,
-            self._limits.max_message_mb << 20,
-            self._limits.keepalive_seconds,
+            self._limits,
         )
 
     def offer(self, party: PartyName, link: Link) -> None:
@@ -144,11 +177,13 @@ class LinkHub:
         `answers`: this party will answer requests over the link, so the policy must name the peer.
         """
         own, found = self.identity, list[PeerIdentity]()
-        hello = Csprng().bytes(HELLO_BYTES)
+        hello = Csprng().bytes(HELLO_BYTES) + __version__.encode()
 
         def verify(proof: bytes) -> None:
-            content = link_content(hello, own.fingerprint, own.party, party)
-            peer = check_signed(proof.decode(errors="replace"), party, LINK, content, own.ca)
+            release, _, evidence = proof.decode(errors="replace").partition("\n")
+            check_release(own.party, party, release)  # before the signature, whose content is that of the release
+            content = link_content(hello, own.fingerprint, own.party, party, release)
+            peer = check_signed(evidence, party, LINK, content, own.ca)
             check_peer(peer, self._settings.policy, revoked_at(self._settings), dialled=not answers)
             found.append(peer)
 
@@ -156,15 +191,14 @@ class LinkHub:
             address,
             tls_files(own),
             server_name(party),
-            self._limits.max_message_mb << 20,
+            self._limits,
             Greeting(party, hello, verify, max(seconds, 1.0)),
-            self._limits.keepalive_seconds,
         )
         return link, found[0]
 
     def _proof(self, hello: bytes, peer: PeerIdentity) -> bytes:
-        content = link_content(hello, peer.fingerprint, peer.party, self.identity.party)
-        return sign(self.identity, LINK, content).encode()
+        check_release(self.identity.party, peer.party, hello[HELLO_BYTES:].decode(errors="replace"))
+        return prove_link(self.identity, hello, peer.party, peer.fingerprint)
 
     def close(self) -> None:
         with self._arrived:

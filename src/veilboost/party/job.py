@@ -13,8 +13,8 @@ from typing import Any, cast
 
 from veilboost.align.api import all_alignments
 from veilboost.config import TrainingConfig
-from veilboost.errors import ImpossibleSetting, UnreadableSettings
-from veilboost.fields import closest, param
+from veilboost.errors import ImpossibleSetting, UnknownRun, UnreadableSettings
+from veilboost.fields import FORMS, closest, param
 from veilboost.party.sections import Section, commented_toml, read_section, read_toml
 from veilboost.party.settings import CONNECTS
 from veilboost.protocols.registry import protocol_named
@@ -54,7 +54,7 @@ class JobParty(Section):
 class Job(Section):
     """A training job. The order of the parties is the order of their columns."""
 
-    name: str = param(MISSING, "name of the job, and of its run folder at every party", form="party")
+    name: str = param(MISSING, "name of the job, and of its run folder at every party", form="run")
     parties: Mapping[PartyName, JobParty] = param(
         MISSING, "The parties, including the driver. Columns are numbered in this order.", keys="party"
     )
@@ -185,6 +185,13 @@ class Job(Section):
         return commented_toml(self, f"The job {self.name}.")
 
 
+def run_name(name: str) -> str:
+    """The name of a run, as a peer sent it. Refuses everything else, such as a path, before a file is looked for."""
+    if not FORMS["run"].fits(name):
+        raise UnknownRun("the request does not name a run", "send the name of a job, not a path", public=True)
+    return name
+
+
 def load_job(file: str | Path) -> Job:
     """Read a job file; raises the same errors as `veilboost.party.settings.load_party`."""
     path = Path(file)
@@ -195,7 +202,7 @@ def read_job(text: str) -> Job:
     """Read a job that a peer sent as TOML."""
     try:
         values = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError, OverflowError) as error:
         raise UnreadableSettings("the proposed job is not TOML") from error
     return _job(values, Path("job.toml"))
 

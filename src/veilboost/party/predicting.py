@@ -28,6 +28,7 @@ from veilboost.errors import (
     DamagedState,
     EmptyIntersection,
     ImpossibleSetting,
+    MalformedMessage,
     MissingShare,
     PeerUnreachable,
     RowsDiffer,
@@ -44,7 +45,7 @@ from veilboost.party.batches import SALT_BYTES, PassiveBatches, drive_alignment,
 from veilboost.party.coordinator import Connections
 from veilboost.party.hub import LinkHub, caller_to
 from veilboost.party.identity import PeerIdentity
-from veilboost.party.job import read_job
+from veilboost.party.job import read_job, run_name
 from veilboost.party.messages import (
     CONTROL_MESSAGES,
     Accepted,
@@ -270,7 +271,9 @@ class PredictionSession(Session):
         settings = context.settings
         self._job = read_job(proposal.job)
         self._rows = proposal.rows
-        self._run = RunFolder.finished_with(settings.runs, proposal.run, context.peer)
+        if self._rows < 1:
+            raise MalformedMessage("a prediction has no rows")
+        self._run = RunFolder.finished_with(settings.runs, run_name(proposal.run), context.peer)
         self._alignment = alignment_named(self._job.alignment)
         self.catalogue = Catalogue({*CONTROL_MESSAGES, *self._alignment.messages, *PREDICTION_MESSAGES})
         self._transcript = Transcript(settings.name, self._run.path / "predictions")

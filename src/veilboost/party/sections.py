@@ -50,7 +50,7 @@ def read_toml(file: Path) -> dict[str, Any]:
         return tomllib.loads(content.decode("utf-8"))
     except tomllib.TOMLDecodeError as error:
         raise UnreadableSettings(f"{file} is not TOML: {error}") from None
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError, OverflowError):
         raise UnreadableSettings(f"{file} is not TOML in UTF-8") from None
 
 

@@ -135,9 +135,26 @@ class PeerSettings(Section):
 class Limits(Section):
     """Limits on the requests of peers, and timeouts for their answers."""
 
-    max_message_mb: int = param(1024, "maximum size of a received message, in megabytes", low=1, high=65_536)
-    connect_seconds: float = param(10.0, "timeout of one connection attempt", low=0.1, high=3600)
-    request_seconds: float = param(3600.0, "timeout of a request to a connected peer", low=0.1, high=604_800)
+    max_message_mb: int = param(
+        1024,
+        "maximum size of a received message, in megabytes; the messages of one peer that are in transit or in work "
+        "may have twice this size together",
+        low=1,
+        high=65_536,
+    )
+    max_links: int = param(8, "maximum number of open connections of one peer", low=1, high=1024)
+    max_sessions: int = param(
+        32, "maximum number of jobs, predictions and other sessions of one peer at a time", low=1, high=100_000
+    )
+    connect_seconds: float = param(
+        10.0, "timeout of one connection attempt, and of the handshake of a peer that connects", low=0.1, high=3600
+    )
+    request_seconds: float = param(
+        3600.0,
+        "timeout of a request to a connected peer, and of a message that a peer sends or reads",
+        low=0.1,
+        high=604_800,
+    )
     wait_seconds: float = param(300.0, "how long to wait for a peer that has disconnected", low=0, high=604_800)
     keepalive_seconds: float = param(20.0, "interval of health checks of an idle connection", low=1, high=3600)
 

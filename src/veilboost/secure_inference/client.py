@@ -19,7 +19,7 @@ from veilboost.errors import ImpossibleSetting, MissingShare, UnknownRun, VeilBo
 from veilboost.model.share import ModelShare
 from veilboost.party.hub import LinkHub, Reach, caller_to
 from veilboost.party.identity import make_private_folder, write_private
-from veilboost.party.job import read_job
+from veilboost.party.job import read_job, run_name
 from veilboost.party.messages import CONTROL_MESSAGES, Accepted, Finish, OpenService
 from veilboost.party.predicting import KEEP
 from veilboost.party.runs import RunFolder, keeping
@@ -161,9 +161,7 @@ class ServiceFolder:
     """The files of one service at one daemon, readable only by their owner."""
 
     def __init__(self, runs: Path, run: str) -> None:
-        if not run or Path(run).name != run or run.startswith("."):
-            raise UnknownRun(f"{run!r} is not the name of a run")
-        self.path = runs / run / "service"
+        self.path = runs / run_name(run) / "service"
 
     def write(self, name: str, content: bytes) -> None:
         with keeping(f"{name} cannot be written"):

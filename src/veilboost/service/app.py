@@ -6,9 +6,11 @@ import asyncio
 import ipaddress
 import json
 import signal
+import ssl
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -23,29 +25,34 @@ from veilboost.data.table import PartyTable
 from veilboost.errors import (
     InvalidParameter,
     MalformedMessage,
+    NotACertificate,
     OversizedMessage,
     PeerUnreachable,
     RowsDiffer,
     UnknownMessage,
+    UnsupportedCombination,
     VeilBoostError,
 )
 from veilboost.fields import FORMS
 from veilboost.infer.scores import ModelInfo, meaning
+from veilboost.party.identity import read_private
 from veilboost.party.predicting import Prediction, Presence
 from veilboost.report.pages import render
 from veilboost.service.batching import Batcher
-from veilboost.service.guard import SEEN, Guard, Log, Seen, refusal
+from veilboost.service.guard import MOST_PER_MINUTE, SEEN, Guard, Log, Seen, refusal
+from veilboost.service.protocol import TimedProtocol
 from veilboost.service.rows import About, Health, ParsedRequest, Refusal, Schema, read_request
 from veilboost.types import Float64Array
+from veilboost.wire.grpc import most_connections
 
 STOP_SECONDS = 10  # how long requests in progress may take after a signal to stop
-MOST_CONNECTIONS = 512  # the guard refuses earlier, with an error code
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 ERRORS = {
     400: "The request is invalid.",
     401: "The request does not have the token of the service.",
     404: "Not every party has the row, or there is no such page.",
     413: "The body or the number of rows is too large.",
+    429: "The client sent too many requests within a minute.",
     500: "Internal error of the service.",
     503: "A party cannot be reached or refused, or too many requests wait.",
 }
@@ -53,11 +60,12 @@ ERRORS = {
 
 @dataclass(frozen=True)
 class ServiceLimits:
-    """Limits on the size of one request and on the number of waiting requests."""
+    """Limits on the size of one request, on the waiting requests, and on the requests of one client in a minute."""
 
     rows: int = 1000
     body_bytes: int = 8 << 20
     waiting: int = 64
+    per_minute: int = MOST_PER_MINUTE
 
 
 def make_app(
@@ -114,9 +122,9 @@ def make_app(
         docs_url=None,  # the interactive pages load scripts from other hosts
         redoc_url=None,
         redirect_slashes=False,
-        responses=_errors(401),
+        responses=_errors(401, 429),
     )
-    app.add_middleware(Guard, registry=registry, token=token, log=log)
+    app.add_middleware(Guard, registry=registry, token=token, per_minute=limits.per_minute, log=log)
 
     @app.exception_handler(HTTPException)
     async def not_found(request: Request, error: HTTPException) -> Response:  # pyright: ignore[reportUnusedFunction]
@@ -233,6 +241,33 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+@dataclass(frozen=True)
+class TlsOptions:
+    """The certificate and key of the service; with `client_ca`, clients need a certificate of that authority."""
+
+    cert: Path
+    key: Path
+    client_ca: Path | None = None
+
+
+def tls_options(cert: Path | None, key: Path | None, client_ca: Path | None) -> TlsOptions | None:
+    """The options of TLS, which need each other. None: plain HTTP."""
+    if cert is None and key is None and client_ca is None:
+        return None
+    if cert is None or key is None:
+        raise UnsupportedCombination("TLS needs --tls-cert and --tls-key", "give both of them")
+    return TlsOptions(cert, key, client_ca)
+
+
+def check_exposure(host: str, token: bytes | None, tls: TlsOptions | None) -> None:
+    """Refuse an address that other machines can reach if the service would answer everyone."""
+    if not is_loopback(host) and token is None and (tls is None or tls.client_ca is None):
+        raise UnsupportedCombination(
+            f"other machines can reach {host}, and the service would answer all of them",
+            "add --token-file, or --client-ca with --tls-cert and --tls-key; or listen on 127.0.0.1",
+        )
+
+
 class _Server(uvicorn.Server):
     """Reports where it listens, and turns an occupied port into a coded error."""
 
@@ -248,24 +283,13 @@ class _Server(uvicorn.Server):
             raise PeerUnreachable(f"cannot listen on {where}", "choose a free port of this machine") from None
         if self.started:
             host, port = self.servers[0].sockets[0].getsockname()[:2]
-            self._ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+            scheme = "https" if self.config.is_ssl else "http"
+            self._ready(f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}")
 
 
-def run_server(app: FastAPI, host: str, port: int, ready: Callable[[str], None]) -> None:
+def run_server(app: FastAPI, host: str, port: int, ready: Callable[[str], None], tls: TlsOptions | None = None) -> None:
     """Serve until SIGINT or SIGTERM; calls `ready` with the address when the service accepts requests."""
-    config = uvicorn.Config(
-        app,
-        host=host,
-        port=port,
-        log_config=None,  # its own lines would contain paths, in which clients may put ids
-        access_log=False,
-        server_header=False,
-        limit_concurrency=MOST_CONNECTIONS,
-        timeout_graceful_shutdown=STOP_SECONDS,
-        lifespan="on",
-        ws="none",
-    )
-    server = _Server(config, ready)
+    server = _Server(server_config(app, host, port, tls), ready)
 
     def stop(*_: object) -> None:
         server.should_exit = True
@@ -274,3 +298,35 @@ def run_server(app: FastAPI, host: str, port: int, ready: Callable[[str], None])
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
     server.run()
+
+
+def server_config(app: FastAPI, host: str, port: int, tls: TlsOptions | None) -> uvicorn.Config:
+    """The configuration of uvicorn. Raises a coded error if the certificates cannot be used."""
+    files: dict[str, Any] = {}
+    if tls is not None:
+        read_private(tls.key)  # refused if other users can read it
+        files = {"ssl_certfile": tls.cert, "ssl_keyfile": tls.key}
+        if tls.client_ca is not None:
+            files |= {"ssl_ca_certs": str(tls.client_ca), "ssl_cert_reqs": ssl.CERT_REQUIRED}
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        log_config=None,  # its own lines would contain paths, in which clients may put ids
+        access_log=False,
+        server_header=False,
+        http=TimedProtocol,
+        limit_concurrency=most_connections(),  # of connections; the guard limits requests earlier, with an error code
+        timeout_graceful_shutdown=STOP_SECONDS,
+        lifespan="on",
+        ws="none",
+        **files,
+    )
+    try:
+        config.load()
+    except OSError as error:  # among them all errors of TLS
+        raise NotACertificate(
+            f"the certificates of the service cannot be used ({error.strerror or type(error).__name__})",
+            "check the PEM files of --tls-cert, --tls-key and --client-ca",
+        ) from None
+    return config

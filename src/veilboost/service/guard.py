@@ -1,7 +1,8 @@
-"""Middleware around every request: token check, metrics, log, and error responses."""
+"""Middleware around every request: rate limit, token check, metrics, log, and error responses."""
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import time
 import traceback
@@ -9,6 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from limits import RateLimitItemPerMinute
+from limits.storage import MemoryStorage
+from limits.strategies import FixedWindowRateLimiter
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 from starlette.datastructures import MutableHeaders
 from starlette.responses import JSONResponse
@@ -17,6 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from veilboost.errors import (
     ExposedKey,
     InvalidParameter,
+    LimitReached,
     PeerBroken,
     TableBusy,
     UnknownPeer,
@@ -28,10 +33,12 @@ from veilboost.party.identity import read_private
 
 Log = Callable[[str], None]
 ROUTES = frozenset({"/", "/v1/predict", "/v1/model", "/healthz", "/metrics", "/openapi.json"})
-OPEN_ROUTES = frozenset({"/healthz"})  # probes have no token
+OPEN_ROUTES = frozenset({"/healthz"})  # probes have no token, and no limit
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 SHORTEST_TOKEN = 16
 MOST_REQUESTS = 128  # concurrent requests, including those that wait for a prediction
+MOST_PER_MINUTE = 600  # requests of one client
+SEND_SECONDS = 60.0  # how long a client may take to read a piece of its answer
 SEEN = "veilboost.seen"
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)  # seconds
 
@@ -69,7 +76,7 @@ def refusal(error: VeilBoostError, status: int, seen: Seen) -> JSONResponse:
     headers: dict[str, str] = {}
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    if isinstance(error, TableBusy):
+    if isinstance(error, TableBusy | LimitReached):
         headers["Retry-After"] = "5"
     return JSONResponse({"code": error.code, "what": error.what, "fix": error.remedy}, status, headers)
 
@@ -78,7 +85,13 @@ class Guard:
     """ASGI middleware: every failure becomes a coded error response."""
 
     def __init__(
-        self, app: ASGIApp, *, registry: CollectorRegistry, token: bytes | None, log: Log = lambda line: None
+        self,
+        app: ASGIApp,
+        *,
+        registry: CollectorRegistry,
+        token: bytes | None,
+        per_minute: int = MOST_PER_MINUTE,
+        log: Log = lambda line: None,
     ) -> None:
         disable_created_metrics()
         self._requests = Counter(
@@ -91,6 +104,7 @@ class Guard:
             "veilboost_request_seconds", "How long requests took.", ("route",), buckets=BOUNDS, registry=registry
         )
         self._app, self._token, self._log = app, token, log
+        self._rate, self._rates = RateLimitItemPerMinute(per_minute), FixedWindowRateLimiter(MemoryStorage())
         self._in_progress = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -106,11 +120,17 @@ class Guard:
                 begun, seen.status = True, message["status"]
                 headers = MutableHeaders(scope=message)
                 headers["Cache-Control"], headers["X-Content-Type-Options"] = "no-store", "nosniff"
-            await send(message)
+            async with asyncio.timeout(SEND_SECONDS):
+                await send(message)
 
         self._in_progress += 1
         try:
-            if not self._may_pass(scope):
+            if not self._within_rate(scope):
+                error = LimitReached(
+                    f"more than {self._rate.amount} requests of this client in a minute", "send fewer requests"
+                )
+                await refusal(error, 429, seen)(scope, receive, watch)
+            elif not self._may_pass(scope):
                 error = UnknownPeer(
                     "the request does not have the token of this service", "send Authorization: Bearer TOKEN"
                 )
@@ -132,6 +152,10 @@ class Guard:
         finally:
             self._in_progress -= 1
             self._note(scope, seen, time.monotonic() - started)
+
+    def _within_rate(self, scope: Scope) -> bool:
+        client = scope.get("client") or ("",)
+        return scope["path"] in OPEN_ROUTES or self._rates.hit(self._rate, client[0])
 
     def _may_pass(self, scope: Scope) -> bool:
         if self._token is None or scope["path"] in OPEN_ROUTES:

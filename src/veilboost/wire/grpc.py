@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import os
 import queue
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 # gRPC reads this on import and would log every failed handshake; VeilBoost's own errors report them.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -19,6 +21,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 import grpc
 
 from veilboost.errors import (
+    LimitReached,
     MalformedMessage,
     PeerBroken,
     PeerRefused,
@@ -29,11 +32,11 @@ from veilboost.errors import (
 )
 from veilboost.types import PartyName
 from veilboost.wire.rpc import (
-    ENVELOPE_SIZE,
     NO_SESSION,
     IdleTimeout,
     Kind,
     Packet,
+    Transit,
     answers,
     failure_body,
     failure_from,
@@ -85,36 +88,77 @@ CHUNK_BYTES = 256 << 10  # measured: larger chunks are no faster on one machine,
 _WAITING = 16  # chunks that may wait to be sent
 
 
+@dataclass(frozen=True)
+class LinkLimits:
+    """What the peer of a link may use: bytes of a packet, seconds to begin a link and to read or send a packet.
+
+    Of a server: links of one peer, and the number of peers. A peer's unfinished packets are at most two whole ones.
+    """
+
+    message_bytes: int
+    hello_seconds: float = 10.0
+    packet_seconds: float = 3600.0
+    keepalive_seconds: float = 20.0
+    links: int = 8
+    peers: int = 8
+
+
 class StreamLink:
     """Packets over a pair of chunk streams: gRPC sends `outgoing` and receives `incoming`."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._waiting: queue.SimpleQueue[tuple[bytes, bool] | None] = queue.SimpleQueue()
-        self._room = threading.BoundedSemaphore(_WAITING)
+    def __init__(self, limits: LinkLimits, transit: Transit | None = None) -> None:
+        self._limits, self._transit = limits, transit
+        self._waiting: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._room = threading.Semaphore(_WAITING)
         self._closed = False
+        self._timeout = IdleTimeout(limits.packet_seconds, self.close)
 
     def attach(self, incoming: Iterable[bytes], hang_up: Callable[[], None]) -> None:
         """Set the source of received chunks and the function that ends the call. gRPC reads `outgoing` before that."""
-        self._packets = from_chunks(map(decode_chunk, incoming), self._most)
+        self._packets = from_chunks(self._chunks(iter(incoming)), self._limits.message_bytes, self._transit)
         self._hang_up = hang_up
+
+    def _chunks(self, incoming: Iterator[bytes]) -> Iterator[tuple[memoryview, bool]]:
+        """Decoded chunks. The peer may wait before a packet, but has to finish one that it has begun."""
+        for raw in incoming:
+            chunk = decode_chunk(raw)
+            yield chunk
+            if not chunk[1]:
+                with self._bounded():
+                    for rest in incoming:
+                        chunk = decode_chunk(rest)
+                        yield chunk
+                        if chunk[1]:
+                            break
+
+    @contextmanager
+    def _bounded(self) -> Generator[None]:
+        """Close the link if this takes longer than a packet may take."""
+        try:
+            with self._timeout.waiting():
+                yield
+        finally:
+            if self._closed:
+                self._timeout.close()
 
     def outgoing(self) -> Iterator[bytes]:
         """The chunks to send, until the link is closed."""
-        while (item := self._waiting.get()) is not None:
-            chunk, counted = item
+        while (chunk := self._waiting.get()) is not None:
             yield chunk
-            if counted:
-                self._room.release()
+            self._room.release()
 
     def send(self, packet: Packet) -> None:
-        counted = len(packet.body) >= CHUNK_BYTES - ENVELOPE_SIZE  # small packets do not wait for room in the queue
-        for chunk in to_chunks(packet, CHUNK_BYTES):
-            while counted and not self._room.acquire(timeout=0.5) and not self._closed:
-                pass
+        for chunk in self.chunks_of(packet):
+            self._room.acquire()
             if self._closed:
-                raise PeerUnreachable("the connection was closed")
-            self._waiting.put((encode_chunk(chunk), counted))
+                self._room.release()  # for other threads that send
+                raise PeerUnreachable("the connection was closed, or the peer does not read from it")
+            self._waiting.put(chunk)
+
+    def chunks_of(self, packet: Packet) -> Iterator[bytes]:
+        """The chunks of a packet to send. If the peer does not read them in time, the link is closed."""
+        with self._bounded():
+            yield from map(encode_chunk, to_chunks(packet, CHUNK_BYTES))
 
     def receive(self) -> Packet | None:
         """The next packet, or None when the peer closed the link. Raises `PeerUnreachable` if the stream broke."""
@@ -136,7 +180,14 @@ class StreamLink:
         if not self._closed:
             self._closed = True
             self._waiting.put(None)
+            self._room.release()
             self._hang_up()
+            self._timeout.close()
+
+    def discard(self) -> None:
+        """Free what the link holds of a packet."""
+        with contextlib.suppress(ValueError):  # another thread is receiving, and frees it
+            self._packets.close()
 
 
 def _code(error: grpc.RpcError) -> grpc.StatusCode | None:
@@ -154,12 +205,12 @@ def _reason(error: grpc.RpcError) -> str:
 SERVICE, METHOD = "veilboost.v1.Link", "/veilboost.v1.Link/Open"
 
 
-def options(keepalive: float) -> tuple[tuple[str, int], ...]:
-    """Channel options of both ends. `keepalive`: seconds without traffic before gRPC pings the peer."""
+def _options(limits: LinkLimits) -> tuple[tuple[str, int], ...]:
+    """Channel options of both ends."""
     return (
         ("grpc.max_receive_message_length", 2 * CHUNK_BYTES),
         ("grpc.max_send_message_length", 2 * CHUNK_BYTES),
-        ("grpc.keepalive_time_ms", int(keepalive * 1000)),
+        ("grpc.keepalive_time_ms", int(limits.keepalive_seconds * 1000)),
         ("grpc.keepalive_timeout_ms", 10_000),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
@@ -177,7 +228,8 @@ class TlsFiles:
     ca: bytes
 
 
-HELLO_BYTES = 32
+HELLO_BYTES = 32  # random bytes; the release of the dialling party follows
+MAX_RELEASE = 64
 
 
 @dataclass(frozen=True)
@@ -204,17 +256,15 @@ def _close_channels() -> None:
         channel.close()
 
 
-def dial(
-    address: str, tls: TlsFiles, server_name: str, most: int, greeting: Greeting, keepalive: float = 20.0
-) -> StreamLink:
+def dial(address: str, tls: TlsFiles, server_name: str, limits: LinkLimits, greeting: Greeting) -> StreamLink:
     """Open a stream to a peer, whose certificate must carry `server_name`, and verify its proof of identity."""
-    link = StreamLink(most)
+    link = StreamLink(limits)
 
     def begin() -> tuple[Any, Any]:
         channel: Any = grpc.secure_channel(
             address,
             grpc.ssl_channel_credentials(tls.ca, tls.key, tls.certificate),
-            options=(*options(keepalive), ("grpc.ssl_target_name_override", server_name)),
+            options=(*_options(limits), ("grpc.ssl_target_name_override", server_name)),
         )
         _OPEN.add(channel)
         return channel, channel.stream_stream(METHOD)(link.outgoing())
@@ -237,11 +287,9 @@ def dial(
 
 
 def _greet(link: StreamLink, greeting: Greeting) -> None:
-    link.send(Packet(Kind.HELLO, NO_SESSION, 0, greeting.hello))
-    idle_timeout = IdleTimeout(greeting.seconds, link.close)
-    with idle_timeout.waiting():
+    with _closing_after(greeting.seconds, link):
+        link.send(Packet(Kind.HELLO, NO_SESSION, 0, greeting.hello))
         proof = link.receive()
-    idle_timeout.close()
     if proof is None:
         raise PeerUnreachable("the connection was closed before the peer proved its identity")
     if proof.kind is Kind.FAILURE:
@@ -251,34 +299,80 @@ def _greet(link: StreamLink, greeting: Greeting) -> None:
     greeting.verify(proof.body)
 
 
-_LOG = logging.getLogger(__name__)
-MAX_LINKS = 64  # streams that may be open at once; a peer needs one or two
+@contextmanager
+def _closing_after(seconds: float, link: StreamLink) -> Generator[None]:
+    timer = threading.Timer(seconds, link.close)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
-Admit = Callable[[bytes], Any]  # the peer's certificate (PEM) -> its identity, or a coded error
+
+_LOG = logging.getLogger(__name__)
+SPARE_LINKS = 8  # for peers that are about to be refused
+MAX_CONNECTIONS = 16_384  # TCP connections, most of which no party with a certificate needs
+
+
+class Peer(Protocol):
+    """An admitted peer."""
+
+    @property
+    def party(self) -> PartyName: ...
+
+
+Admit = Callable[[bytes], Peer]  # the peer's certificate (PEM) -> its identity, or a coded error
 Prove = Callable[[bytes, Any], bytes]  # a hello and the admitted peer -> the proof of our identity
 Handle = Callable[[Packet], Packet]
 Welcome = Callable[[StreamLink, Any], Handle | None]
 """Called with a peer's link: returns the handler of its requests, or None to keep the link and send requests itself."""
 
 
+def most_connections() -> int:
+    """How many connections to accept: half of the files that this process may open, after raising that limit."""
+    try:
+        import resource
+    except ImportError:  # not on this system
+        return MAX_CONNECTIONS
+    soft, hard = (limit if limit >= 0 else 2 * MAX_CONNECTIONS for limit in resource.getrlimit(resource.RLIMIT_NOFILE))
+    wanted = min(hard, 2 * MAX_CONNECTIONS)
+    if soft < wanted:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+            soft = wanted
+    return min(soft // 2, MAX_CONNECTIONS)
+
+
+@dataclass
+class _Account:
+    """What one peer uses of a server."""
+
+    transit: Transit
+    links: int = 0
+
+
 class LinkServer:
     """Listens with mutual TLS; the handshake rejects peers without a certificate of the authority."""
 
     def __init__(
-        self,
-        address: str,
-        tls: TlsFiles,
-        admit: Admit,
-        prove: Prove,
-        welcome: Welcome,
-        most: int,
-        keepalive: float = 20.0,
+        self, address: str, tls: TlsFiles, admit: Admit, prove: Prove, welcome: Welcome, limits: LinkLimits
     ) -> None:
-        self._admit, self._prove, self._welcome, self._most = admit, prove, welcome, most
+        self._admit, self._prove, self._welcome, self._limits = admit, prove, welcome, limits
+        self._accounts: dict[PartyName, _Account] = {}
+        self._lock = threading.Lock()
+        every = limits.links * limits.peers + SPARE_LINKS
         self._server = grpc.server(
-            ThreadPoolExecutor(MAX_LINKS, thread_name_prefix="link"),
-            options=(*options(keepalive), ("grpc.so_reuseport", 0)),
-            maximum_concurrent_rpcs=MAX_LINKS,
+            ThreadPoolExecutor(every, thread_name_prefix="link"),
+            options=(
+                *_options(limits),
+                ("grpc.so_reuseport", 0),
+                ("grpc.max_concurrent_streams", limits.links),  # of one connection
+                ("grpc.server_handshake_timeout_ms", int(limits.hello_seconds * 1000)),
+                ("grpc.max_connection_idle_ms", int(limits.hello_seconds * 1000)),  # of connections without a stream
+                ("grpc.max_allowed_incoming_connections", most_connections()),
+            ),
+            maximum_concurrent_rpcs=every,
         )
         opened = cast(Any, grpc).stream_stream_rpc_method_handler(self._open)
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"Open": opened}),))
@@ -296,18 +390,38 @@ class LinkServer:
         certificates = context.auth_context().get("x509_pem_cert") or [b""]
         try:
             peer = self._admit(certificates[0])
+            account = self._enter(peer.party)
         except Exception as error:  # gRPC would send the text of an uncaught exception
             coded = error if isinstance(error, VeilBoostError) else PeerBroken(f"a peer raised {type(error).__name__}")
             _LOG.warning("refused a connection: %s", " ".join(str(coded).split()))
-            context.abort(grpc.StatusCode.PERMISSION_DENIED, failure_text(coded))
+            full = isinstance(coded, LimitReached)
+            status = grpc.StatusCode.RESOURCE_EXHAUSTED if full else grpc.StatusCode.PERMISSION_DENIED
+            context.abort(status, failure_text(coded))
             return
-        link = StreamLink(self._most)
+        link = StreamLink(self._limits, account.transit)
         link.attach(incoming, context.cancel)
-        context.add_callback(link.close)
+        try:  # until the thread is free, which may be later than the end of the call
+            context.add_callback(link.close)
+            yield from self._serve(link, peer)
+        finally:
+            link.discard()
+            with self._lock:
+                account.links -= 1
+
+    def _enter(self, party: PartyName) -> _Account:
+        """Count a link of this peer, so that no peer can take the links of another."""
+        with self._lock:
+            account = self._accounts.setdefault(party, _Account(Transit(2 * self._limits.message_bytes)))
+            if account.links >= self._limits.links:
+                raise LimitReached(f"{party} has {account.links} connections open here", public=True)
+            account.links += 1
+            return account
+
+    def _serve(self, link: StreamLink, peer: Peer) -> Iterator[bytes]:
         first = self._greeting(link, peer)
         if first is None:
             return
-        yield from map(encode_chunk, to_chunks(first, CHUNK_BYTES))
+        yield from link.chunks_of(first)
         if first.kind is not Kind.PROOF:
             return
         handle = self._welcome(link, peer)
@@ -315,18 +429,20 @@ class LinkServer:
             yield from link.outgoing()
         else:  # this thread receives, answers and sends: requests pass through no queue
             for packet in answers(link, handle):
-                yield from map(encode_chunk, to_chunks(packet, CHUNK_BYTES))
+                yield from link.chunks_of(packet)
 
-    def _greeting(self, link: StreamLink, peer: Any) -> Packet | None:
+    def _greeting(self, link: StreamLink, peer: Peer) -> Packet | None:
         """The answer to a hello: the proof of our identity, or a failure; None if the peer disconnected."""
         try:
-            hello = link.receive()
+            with _closing_after(self._limits.hello_seconds, link):
+                hello = link.receive()
             if hello is None:
                 return None
-            if hello.kind is not Kind.HELLO or len(hello.body) != HELLO_BYTES:
+            if hello.kind is not Kind.HELLO or not 0 < len(hello.body) - HELLO_BYTES <= MAX_RELEASE:
                 raise UnexpectedMessage("a link must begin with a hello", public=True)
             return Packet(Kind.PROOF, NO_SESSION, 0, self._prove(hello.body, peer))
         except PeerUnreachable:
             return None
         except WireError as error:
+            _LOG.warning("refused a link of %s: %s", peer.party, " ".join(str(error).split()))
             return Packet(Kind.FAILURE, NO_SESSION, 0, failure_body(error))

@@ -27,6 +27,7 @@ from typing import Protocol
 from veilboost import errors
 from veilboost.errors import (
     DamagedPacket,
+    LimitReached,
     MalformedMessage,
     OversizedMessage,
     PeerRefused,
@@ -42,7 +43,7 @@ from veilboost.wire.message import Catalogue, Message, decode, encode
 from veilboost.wire.transcript import Transcript
 
 MAGIC = b"VBPK"
-VERSION = 4
+VERSION = 5
 DIGEST_SIZE = 16  # of SHA-256, which processors accelerate
 _ENVELOPE = struct.Struct("<4sHBx16sQ")
 ENVELOPE_SIZE = _ENVELOPE.size
@@ -52,8 +53,8 @@ class Kind(IntEnum):
     REQUEST = 1
     ANSWER = 2
     FAILURE = 3  # the body is "VB-nnnn", a line feed, what happened, a line feed, what to do
-    HELLO = 4  # the first packet of a link, sent by the party that dialled: random bytes
-    PROOF = 5  # the answer: the listener's identity, proved by its certificate's key
+    HELLO = 4  # the first packet of a link, sent by the party that dialled: random bytes and its release
+    PROOF = 5  # the answer: the listener's release, and its identity, proved by its certificate's key
 
 
 @dataclass(frozen=True)
@@ -114,32 +115,71 @@ def to_chunks(packet: Packet, size: int) -> Iterator[tuple[bytes | memoryview, b
     yield b"".join((piece, digest.digest()[:DIGEST_SIZE])), True
 
 
-def from_chunks(chunks: Iterable[tuple[memoryview, bool]], most: int) -> Iterator[Packet]:
-    """Join pieces into packets. A packet of more than `most` bytes is refused before it is stored."""
+class Transit:
+    """Counts the bytes of one peer's unfinished packets, over all of its links, and refuses more than `most`."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._held = most, 0
+        self._lock = threading.Lock()
+
+    def add(self, size: int) -> None:
+        """Count bytes that arrived, or, if negative, that are no longer held."""
+        with self._lock:
+            if size > 0 and self._held + size > self._most:
+                raise LimitReached(f"a peer has more than {self._most >> 20} MB of unfinished messages", public=True)
+            self._held += size
+
+
+LEAST_PIECE = 1024  # bytes of every piece but the last: smaller ones would take more memory than they carry
+
+
+def from_chunks(
+    chunks: Iterable[tuple[memoryview, bool]], most: int, transit: Transit | None = None
+) -> Generator[Packet]:
+    """Join pieces into packets. A packet of more than `most` bytes is refused before it is stored.
+
+    A packet counts as in transit until the next one is asked for.
+    """
+    transit = transit or Transit(2 * most)
     pieces: list[memoryview] = []
     held, digest = 0, hashlib.sha256()
     kind, session, number = Kind.REQUEST, b"", 0
-    for data, last in chunks:
-        piece = data
-        held += len(piece)
-        if held > most:
-            raise OversizedMessage(f"received a message of more than {most >> 20} MB", public=True)
-        if not pieces:
-            kind, session, number = read_envelope(piece)
-            piece = piece[ENVELOPE_SIZE:]
-        if not last:
-            digest.update(piece)
-            pieces.append(piece)
-            continue
-        if len(piece) < DIGEST_SIZE:
-            raise MalformedMessage("a packet ends before its digest")
-        pieces.append(piece[:-DIGEST_SIZE])
-        digest.update(pieces[-1])
-        found = digest.digest()[:DIGEST_SIZE]
-        if found != bytes(piece[-DIGEST_SIZE:]):
-            raise DamagedPacket("a packet's content does not match its digest")
-        yield Packet(kind, session, number, b"".join(pieces), found)
-        pieces, held, digest = [], 0, hashlib.sha256()
+    try:
+        for data, last in chunks:
+            piece = data
+            if not last and len(piece) < LEAST_PIECE:
+                raise MalformedMessage("received a packet in pieces that are too small")
+            if held + len(piece) > most:
+                raise OversizedMessage(f"received a message of more than {most >> 20} MB", public=True)
+            transit.add(len(piece))
+            held += len(piece)
+            if not pieces:
+                kind, session, number = read_envelope(piece)
+                piece = piece[ENVELOPE_SIZE:]
+            if not last:
+                digest.update(piece)
+                pieces.append(piece)
+                continue
+            if len(piece) < DIGEST_SIZE:
+                raise MalformedMessage("a packet ends before its digest")
+            pieces.append(piece[:-DIGEST_SIZE])
+            digest.update(pieces[-1])
+            found = digest.digest()[:DIGEST_SIZE]
+            if found != bytes(piece[-DIGEST_SIZE:]):
+                raise DamagedPacket("a packet's content does not match its digest")
+            yield Packet(kind, session, number, _joined(pieces), found)
+            transit.add(-held)
+            held, digest = 0, hashlib.sha256()
+    finally:  # a broken upload is freed at once, even while the error that ended it is still in use
+        transit.add(-held)
+        pieces.clear()
+
+
+def _joined(pieces: list[memoryview]) -> bytes:
+    """The whole body of a packet. Its pieces are freed before it is handled."""
+    body = b"".join(pieces)
+    pieces.clear()
+    return body
 
 
 # --- the driving party ---------------------------------------------------------------------------------------------
@@ -218,19 +258,32 @@ class Caller:
         if (link := self._link) is not None:
             link.close()
 
+    def _waits(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext() if self._idle_timeout is None else self._idle_timeout.waiting()
+
     def _receive(self, link: Link) -> Packet | None:
-        with contextlib.nullcontext() if self._idle_timeout is None else self._idle_timeout.waiting():
+        with self._waits():
             return link.receive()
 
     def _try_send(self, packet: Packet) -> bool:
         if self._link is None:
             return False
         try:
-            self._link.send(packet)
+            with self._waits():
+                self._link.send(packet)
         except PeerUnreachable:
             self.close()
+            self._check_idle("read the request")
             return False
         return True
+
+    def _check_idle(self, what: str) -> None:
+        """Raise if the last wait took too long: another connection to the same peer would not help."""
+        if self._idle_timeout is not None and self._idle_timeout.over:
+            raise PeerUnreachable(
+                f"{self.peer} is connected and has not {what} within {self._idle_timeout.seconds:g} s",
+                "raise request_seconds under [limits] if its work takes longer, and continue with --resume",
+            )
 
     def _wait(self, packet: Packet, sent: bool, until: float) -> Message:
         pause, why = FIRST_PAUSE, "the connection is being made"
@@ -246,11 +299,7 @@ class Caller:
                 except (PeerUnreachable, DamagedPacket) as error:
                     why = error.what
                 self.close()
-                if self._idle_timeout is not None and self._idle_timeout.over:
-                    raise PeerUnreachable(
-                        f"{self.peer} is connected and has not answered within {self._idle_timeout.seconds:g} s",
-                        "raise request_seconds under [limits] if its work takes longer, and continue with --resume",
-                    )
+                self._check_idle("answered")
                 # Dialling does not fail, the first use does: an unreachable peer is detected here.
                 pause = self._pause(pause, why, until)
             left = until - self._clock.monotonic()
@@ -259,11 +308,13 @@ class Caller:
                     f"{self.peer} did not answer within {self._deadline:g} s ({why})",
                     public=f"{self.peer} did not answer",  # `why` may contain addresses
                 )
+            sent = False
             try:
                 self._link = self._open_link(left)
-                sent = self._try_send(packet)
             except PeerUnreachable as error:
-                sent, why = False, error.what
+                why = error.what
+            else:
+                sent = self._try_send(packet)
             if not sent:
                 pause = self._pause(pause, why, until)
 

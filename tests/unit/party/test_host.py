@@ -6,7 +6,9 @@ import hashlib
 import inspect
 import json
 import os
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +23,15 @@ from veilboost.party.daemon import SESSIONS, PartyHost, session_for
 from veilboost.party.hub import admit_peer
 from veilboost.party.identity import peer_identity
 from veilboost.party.job import read_job
-from veilboost.party.messages import CONTROL_MESSAGES, BeginAlignment, Checkpoint, Finish, Propose
+from veilboost.party.messages import (
+    CONTROL_MESSAGES,
+    BeginAlignment,
+    Checkpoint,
+    Finish,
+    OpenService,
+    Propose,
+    ProposePrediction,
+)
 from veilboost.party.predicting import spend_predictions
 from veilboost.party.settings import load_party
 from veilboost.protocols.plain.messages import PlainRound
@@ -44,6 +54,9 @@ address = "127.0.0.1:1"
 objective = "binary"
 n_estimators = {trees}
 """
+
+
+RESERVED = ("ledger.sqlite", "Ledger.SQLITE-wal", "ledger.sqlite.head", "predictions.json", "prepared", "a.partial")
 
 
 def job(name="first", protocol="plain", trees=3):
@@ -125,6 +138,15 @@ def test_a_job_within_the_policy_is_accepted(host, bank):
         (job().replace("[parties.shop]", "[parties.other]"), "VB-1612"),
         (job().replace("[parties.bank]", "[parties.it]").replace("[parties.shop]", "[parties.bank]"), None),
         (job(name="../../escape"), "VB-1611"),
+        *((job(name=name), "VB-1611") for name in RESERVED),
+        ("a = " + "[" * 5000, "VB-1610"),
+        ("a = 1" + "0" * 5000, "VB-1610"),
+        (job().replace("n_estimators = 3", f"n_estimators = 0x{'f' * 5000}"), "VB-1611"),
+        (job().replace("n_estimators = 3", f"weighted_bins = 0x{'f' * 5000}"), "VB-1611"),
+        (job().replace("n_estimators = 3", f"learning_rate = 0x{'f' * 5000}"), "VB-1611"),
+        (job().replace("n_estimators = 3", f"options = {{ a = 0x{'f' * 5000} }}"), "VB-1002"),
+        (job().replace("n_estimators = 3", f"n_estimators = [0x{'f' * 5000}]"), "VB-1611"),
+        (job().replace('name = "first"', f"name = 0x{'f' * 5000}"), "VB-1611"),
     ],
 )
 def test_a_job_outside_the_policy_is_refused_before_anything_is_written(host, bank, tmp_path, text, code):
@@ -234,6 +256,27 @@ def test_the_driver_is_held_to_what_was_agreed(host, bank):
     assert code_of(ask(gradients(agreed.n_estimators))) == "VB-1403"
 
 
+def test_what_the_job_fixes_cannot_be_sent_otherwise(host, bank):
+    agreed = protocol_named("plain").settled(read_job(job(trees=2)).training)
+    assert agreed.objective == "binary"
+    ask, text = aligned(host, bank), json.dumps(agreed.to_dict())
+    bits, none = np.empty(0, np.uint8), np.empty(0)
+    for wrong in (
+        BeginTraining(text, 200, 10_000, 0, bits, none),  # as many trees in a round as classes
+        BeginTraining(text, 200, 1, 0, bits, np.ones(200)),  # weighted_bins is off
+        BeginTraining(text, 201, 1, 0, bits, none),
+        BeginTraining("[" * 100_000, 200, 1, 0, bits, none),
+        BeginTraining('{"max_depth": 1e999}', 200, 1, 0, bits, none),
+    ):
+        assert code_of(ask(wrong)) in ("VB-1401", "VB-1002")
+    assert ask(begin(agreed.to_dict())).kind is Kind.ANSWER
+    assert ask(gradients(0)).kind is Kind.ANSWER
+    for build in (np.zeros(10**6, np.int32), np.arange(10**6, dtype=np.int32)):
+        level_0 = StatisticsRequest(0, np.empty(0, np.int32), bits, bits, build)
+        assert code_of(ask(level_0)) == "VB-1401"
+    assert ask(level(0)).kind is Kind.ANSWER
+
+
 @pytest.mark.parametrize("rows", [99, 100_000_001])
 def test_rows_outside_the_policy_are_refused_once_they_are_counted(host, bank, rows):
     with pytest.raises(AgainstPolicy):
@@ -297,6 +340,74 @@ def test_refused_requests_leave_nothing_behind(host, bank):
         assert code_of(Asker(host, bank, os.urandom(16))(BeginAlignment())) == "VB-1408"
     assert not host._conversations
     assert not host._sessions
+
+
+@pytest.fixture
+def busy(host, bank):
+    """A host whose peer has as many sessions as it may have."""
+    tight = replace(host.settings, limits=replace(host.settings.limits, max_sessions=3))
+    host.settings = tight
+    for at in range(3):
+        assert Asker(host, bank, bytes([at]) * 16)(OpenService("credit", "bank", "bank")).kind is Kind.ANSWER
+    return host
+
+
+def test_a_peer_has_so_many_sessions_and_no_more(busy, bank, certificates):
+    ask = Asker(busy, bank)
+    refused = ask(propose(job()))
+    assert code_of(refused) == "VB-1412"
+    assert b"bank has 3 sessions open here" in refused.body
+    other = peer_identity((certificates / "stranger.crt").read_bytes())
+    assert Asker(busy, other, b"o" * 16)(OpenService("credit", "bank", "bank")).kind is Kind.ANSWER
+    last = Asker(busy, bank, bytes(16))
+    last.number = 1
+    assert last(Finish(completed=True)).kind is Kind.ANSWER
+    assert ask(propose(job())).kind is Kind.ANSWER, "a session that has ended makes room"
+
+
+def test_idle_sessions_make_room(busy, bank):
+    for session in busy._sessions.values():
+        session.last_request -= 2 * busy.settings.limits.wait_seconds
+    assert Asker(busy, bank)(propose(job())).kind is Kind.ANSWER
+    assert len(busy._sessions) == len(busy._conversations) == 1
+
+
+def test_answers_of_a_session_that_another_replaced_are_forgotten(host, bank):
+    for _ in range(3):
+        Asker(host, bank, os.urandom(16))(propose(job()))
+    assert len(host._sessions) == len(host._conversations) == 1
+
+
+def finished(host, name="first"):
+    from veilboost.party.runs import RunFolder
+
+    RunFolder.create(host.settings.runs, name).note(active="bank", state="finished")
+
+
+def test_predictions_of_no_rows_are_refused_and_hold_no_file(host, bank):
+    finished(host)
+    for rows in (0, -1):
+        answer = Asker(host, bank, os.urandom(16))(ProposePrediction("first", job(), rows))
+        assert code_of(answer) == "VB-1401"
+    assert not (host.settings.runs / "first" / "predictions").exists()
+
+
+@pytest.mark.parametrize(
+    "opening", [lambda run: ProposePrediction(run, job(), 1), lambda run: OpenService(run, "a", "b")]
+)
+def test_a_run_is_named_and_never_a_path(host, bank, tmp_path, opening):
+    finished(host)
+    outside = tmp_path / "outside"
+    finished(replace_runs(host, outside), "model")
+    for run in (str(outside / "model"), "../outside/model", "first/../../outside/model", ".", "", "ledger.sqlite"):
+        answer = Asker(host, bank, os.urandom(16))(opening(run))
+        assert code_of(answer) == "VB-1706"
+        assert str(tmp_path).encode() not in answer.body
+    assert not (outside / "model" / "predictions").exists()
+
+
+def replace_runs(host, runs):
+    return SimpleNamespace(settings=replace(host.settings, runs=runs))
 
 
 def test_nobody_else_drives_a_job(host, bank, certificates):

@@ -258,3 +258,16 @@ def test_a_token_is_asked_for_everywhere_but_at_the_health_page() -> None:
         assert post(client, {"row": ROW}, Authorization=f"Bearer {TOKEN.decode()}")[0] == 200
         assert client.get("/metrics").headers["www-authenticate"] == "Bearer"
         assert client.get("/healthz").status_code == 200
+
+
+def test_a_client_that_asks_too_often_is_told_to_wait() -> None:
+    with service(fake := Fake(), token=TOKEN, limits=ServiceLimits(per_minute=3)) as client:
+        for _ in range(3):
+            assert post(client, {"row": ROW})[0] == 401  # guesses of a token count
+        answer = client.post("/v1/predict", headers={"Authorization": f"Bearer {TOKEN.decode()}"})
+        assert (answer.status_code, answer.json()["code"]) == (429, "VB-1412")
+        assert answer.headers["retry-after"]
+        assert client.get("/healthz").status_code == 200
+    assert not fake.asked
+    with service(fake, limits=ServiceLimits(per_minute=3)) as client:
+        assert post(client, {"row": ROW})[0] == 200

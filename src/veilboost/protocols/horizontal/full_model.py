@@ -105,7 +105,7 @@ def from_message(message: TrainedModel) -> ModelShare:
         if per_round < 1 or len(trees) % per_round or len(message.base_margin) != per_round:
             raise ValueError("trees")
         objective, protocol = str(about["objective"]), str(about["protocol"])
-    except (ValueError, TypeError, KeyError, IndexError, RecursionError, VeilBoostError) as error:
+    except (ValueError, TypeError, LookupError, RecursionError, OverflowError, VeilBoostError) as error:
         raise MalformedMessage("the received model is inconsistent") from error
     skeleton = Skeleton(protocol, objective, classes, (HOLDER,), per_round, trees, message.base_margin, config)
     return ModelShare(HOLDER, columns, records, skeleton)

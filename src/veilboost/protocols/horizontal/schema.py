@@ -66,7 +66,7 @@ class Schema:
             missing = tuple(bool(flag) for flag in values["missing"])
             classes = None if values["classes"] is None else _texts(values["classes"])
             made = cls(columns, missing, classes, str(values["objective"]), int(values["kinds"]))
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+        except (ValueError, TypeError, KeyError, RecursionError, OverflowError) as error:
             raise MalformedMessage("a schema cannot be read") from error
         if len(missing) != len(columns) or len(set(names)) != len(names) or made.kinds < 1:
             raise MalformedMessage("a schema is inconsistent")

@@ -134,6 +134,6 @@ def _checked_sums(name: PartyName, schema: Schema, block: ColumnBlock, sums: Flo
 def _report(rows: messages.MaskedRows) -> dict[str, Any]:
     try:
         report = json.loads(rows.report)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise MalformedMessage("a participant's report cannot be read") from error
     return cast("dict[str, Any]", report) if isinstance(report, dict) else {}

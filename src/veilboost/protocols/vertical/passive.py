@@ -96,7 +96,7 @@ class VerticalPassive:
         try:
             values: Any = json.loads(message.config)
             config = TrainingConfig.from_dict(values)
-        except (ValueError, TypeError, AttributeError) as error:
+        except (ValueError, TypeError, AttributeError, RecursionError, OverflowError) as error:
             if isinstance(error, InvalidParameter):
                 raise
             raise MalformedMessage("the job's parameters cannot be read") from error

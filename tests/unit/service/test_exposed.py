@@ -1,0 +1,153 @@
+"""The service on a network: who may connect, with which certificates, and how long a request may take to arrive."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import h11
+import httpx
+import pytest
+import uvicorn
+from fastapi import FastAPI
+
+from parties import until
+from veilboost.errors import ExposedKey, NotACertificate, UnreadableCertificate, UnsupportedCombination
+from veilboost.infer.scores import ModelInfo
+from veilboost.model.share import ColumnInfo
+from veilboost.party.certs import init_authority, issue
+from veilboost.party.predicting import Prediction
+from veilboost.service import protocol
+from veilboost.service.app import TlsOptions, check_exposure, make_app, server_config, tls_options
+
+pytestmark = pytest.mark.fast
+TOKEN = b"0123456789abcdef"
+INFO = ModelInfo("credit", "bank", ("bank", "shop"), "plain", "binary", None, (ColumnInfo("income"),), "id", 1)
+
+
+def app() -> FastAPI:
+    """A service whose score is the income."""
+    return make_app(INFO, lambda table: Prediction(table.ids, table.columns[0].values, None), lambda: {"shop": True})
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("certificates")
+    init_authority(folder)
+    for name in ("service", "client"):
+        issue(folder, name, ["localhost", "127.0.0.1"])
+    return folder
+
+
+@contextlib.contextmanager
+def running(tls: TlsOptions | None = None) -> Iterator[int]:
+    """The port of a service that runs in a thread."""
+    server = uvicorn.Server(server_config(app(), "127.0.0.1", 0, tls))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        until(lambda: server.started, "the service listens")
+        yield server.servers[0].sockets[0].getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+# --- who may connect --------------------------------------------------------------------------------------
+
+
+WITH_CA = TlsOptions(Path("c"), Path("k"), Path("ca"))
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "::", "service.example"])  # noqa: S104
+def test_other_machines_need_a_token_or_a_certificate(host: str) -> None:
+    for tls in (None, TlsOptions(Path("c"), Path("k"))):  # TLS alone tells the service nothing about its clients
+        with pytest.raises(UnsupportedCombination, match="would answer all of them") as refused:
+            check_exposure(host, None, tls)
+        assert "--token-file" in refused.value.remedy
+        check_exposure(host, TOKEN, tls)
+    check_exposure(host, None, WITH_CA)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
+def test_this_machine_needs_neither(host: str) -> None:
+    check_exposure(host, None, None)
+
+
+def test_the_options_of_tls_need_each_other() -> None:
+    one = Path("file")
+    assert tls_options(None, None, None) is None
+    assert tls_options(one, one, None) == TlsOptions(one, one)
+    for given in ((one, None, None), (None, one, None), (None, None, one), (None, one, one)):
+        with pytest.raises(UnsupportedCombination, match="--tls-cert and --tls-key"):
+            tls_options(*given)
+
+
+def test_only_clients_with_a_certificate_of_the_authority_are_answered(certificates: Path) -> None:
+    cert, key, ca = (certificates / name for name in ("service.crt", "service.key", "ca.crt"))
+    with running(TlsOptions(cert, key, ca)) as port:
+        context = ssl.create_default_context(cafile=str(ca))
+        with pytest.raises(httpx.TransportError), httpx.Client(verify=context) as client:
+            client.get(f"https://127.0.0.1:{port}/healthz")
+        context.load_cert_chain(certificates / "client.crt", certificates / "client.key")
+        with httpx.Client(verify=context) as client:
+            answer = client.post(f"https://127.0.0.1:{port}/v1/predict", json={"row": {"id": "C1", "income": 12.5}})
+        assert answer.json()["prediction"] == {"id": "C1", "score": 12.5}
+        with pytest.raises(httpx.TransportError):
+            httpx.get(f"http://127.0.0.1:{port}/healthz")
+
+
+def test_files_that_are_no_certificates_are_coded(certificates: Path, tmp_path: Path) -> None:
+    cert, key = certificates / "service.crt", tmp_path / "key"
+    with pytest.raises(UnreadableCertificate):
+        server_config(app(), "127.0.0.1", 0, TlsOptions(cert, key))
+    key.write_text("no key")
+    key.chmod(0o644)
+    with pytest.raises(ExposedKey):
+        server_config(app(), "127.0.0.1", 0, TlsOptions(cert, key))
+    key.chmod(0o600)
+    with pytest.raises(NotACertificate, match="--tls-cert"):
+        server_config(app(), "127.0.0.1", 0, TlsOptions(cert, key))
+    with pytest.raises(NotACertificate, match="--tls-cert"):  # of another certificate
+        server_config(app(), "127.0.0.1", 0, TlsOptions(cert, certificates / "client.key"))
+
+
+# --- how long a request may take --------------------------------------------------------------------------
+
+
+HEADERS = b"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+
+
+@pytest.mark.parametrize(
+    "start",
+    [b"", HEADERS, HEADERS + b"Content-Length: 100\r\n\r\n{", b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" + HEADERS],
+    ids=["nothing", "headers", "body", "second request"],
+)
+def test_an_unfinished_request_is_dropped_however_slowly_it_continues(
+    monkeypatch: pytest.MonkeyPatch, start: bytes
+) -> None:
+    monkeypatch.setattr(protocol, "SECONDS", {h11.IDLE: 0.3, h11.SEND_BODY: 0.3})
+    with running() as port, socket.create_connection(("127.0.0.1", port), timeout=30) as slow:
+        slow.sendall(start)
+        assert httpx.get(f"http://127.0.0.1:{port}/healthz").status_code == 200
+        slow.settimeout(0.05)
+        received = b""
+
+        def closed() -> bool:
+            nonlocal received
+            try:
+                slow.sendall(b"x")
+                piece = slow.recv(4096)
+            except TimeoutError:
+                return False
+            except OSError:
+                return True
+            received += piece
+            return not piece
+
+        until(closed, "the service closes the connection", 20.0)
+        assert received.startswith(b"HTTP/1.1 200") == start.startswith(b"GET")
