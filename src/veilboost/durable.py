@@ -103,13 +103,14 @@ class Locks:
             self._held[path] = (descriptor if holders else _locked(path)), holders + 1
 
     def release(self, path: Path) -> None:
+        """Release the lock; no error if it is not held any more."""
         with self._one:
-            descriptor, holders = self._held.pop(path)
+            descriptor, holders = self._held.pop(path, (-1, 0))
             if holders > 1:
                 self._held[path] = descriptor, holders - 1
-                return
-            path.unlink(missing_ok=True)  # before the lock ends, so that nobody else's file is removed
-            os.close(descriptor)
+            elif holders:
+                path.unlink(missing_ok=True)  # before the lock ends, so that nobody else's file is removed
+                os.close(descriptor)
 
 
 def _locked(path: Path) -> int:
