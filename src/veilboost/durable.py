@@ -17,6 +17,7 @@ from pathlib import Path
 from veilboost.errors import FolderLocked
 
 PARTIAL = ".partial"  # how the names of temporary files end
+_LONGEST_WRITE = 3600.0  # seconds
 
 
 @contextmanager
@@ -65,7 +66,7 @@ def commit_folder(partial: Path, folder: Path) -> None:
 def sweep(folder: Path, seconds: float = 0.0) -> None:
     """Remove temporary files that killed processes left here, if they are older than this.
 
-    Where several processes write, `seconds` must be longer than any write takes.
+    0 is for the only writer of a folder.
     """
     for path in folder.glob(f".*{PARTIAL}"):
         with suppress(OSError):  # another process was faster
@@ -97,19 +98,24 @@ class Locks:
         self._one = threading.Lock()
 
     def take(self, path: Path) -> None:
-        """Take the lock with this file. Raises `FolderLocked`, with the process that has it."""
+        """Take the lock with this file. Raises `FolderLocked`, with the process that has it.
+
+        Temporary files in the same folder that are older than any write takes are removed.
+        """
         with self._one:
             descriptor, holders = self._held.get(path, (-1, 0))
             self._held[path] = (descriptor if holders else _locked(path)), holders + 1
+        sweep(path.parent, _LONGEST_WRITE)
 
     def release(self, path: Path) -> None:
+        """Release the lock; no error if it is not held any more."""
         with self._one:
-            descriptor, holders = self._held.pop(path)
+            descriptor, holders = self._held.pop(path, (-1, 0))
             if holders > 1:
                 self._held[path] = descriptor, holders - 1
-                return
-            path.unlink(missing_ok=True)  # before the lock ends, so that nobody else's file is removed
-            os.close(descriptor)
+            elif holders:
+                path.unlink(missing_ok=True)  # before the lock ends, so that nobody else's file is removed
+                os.close(descriptor)
 
 
 def _locked(path: Path) -> int:

@@ -223,7 +223,7 @@ class Coordinator(Connections, ABC):
                     "run train again, which replaces the model",
                 )
             RunFolder.create(runs, name, again=True)
-        run.resume()
+        run.claim()
         session = Csprng().bytes(16)
         about = {"party": self.settings.name, "role": self.spec.driver, "session": session.hex(), "pid": os.getpid()}
         self._about = {"state": "proposed", "error": None, **about}

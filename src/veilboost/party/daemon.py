@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, TypeGuard
 
-from veilboost.durable import Locks, sweep
+from veilboost.durable import Locks
 from veilboost.errors import (
     LimitReached,
     PeerBroken,
@@ -251,7 +251,6 @@ class Daemon:
         except BaseException:
             self._locks.release(self._lock)
             raise
-        sweep(settings.runs, seconds=3600)  # drivers of this party may write here now
         self.port = self._server.port
         _LOG.info("%s listens on port %d", settings.name, self.port)
         # `connect = "out"` in a party's own settings: this party dials the peer and answers over that link.

@@ -117,6 +117,7 @@ class _Kept:
         """Replace the file."""
         with keeping("the prepared results cannot be written"):
             make_private_folder(self.path.parent)
+            durable.sweep(self.path.parent, seconds=3600)  # half a key of a process that was killed
             write_private(self.path, content, force=True)
 
     def read(self) -> bytes | None:

@@ -96,8 +96,7 @@ class RunFolder:
             for folder in ("checkpoint", "alignment", "alignment.partial", "share", "share.partial"):
                 if (self.path / folder).exists():  # trees first: what is left must not have trees of other rows
                     shutil.rmtree(self.path / folder)
-            durable.remove(*(self.path / name for name in ("metrics.jsonl", "cancel", KEY, LEDGER)))
-            durable.sweep(self.path)
+            durable.remove(*(self.path / name for name in ("metrics.jsonl", KEY, LEDGER)))
         self._write_status(status)
         self.save_job(job)
         if key is not None:
@@ -143,9 +142,9 @@ class RunFolder:
     def cancel(self) -> None:
         self._write("cancel", b"")
 
-    def resume(self) -> None:
-        """Continue an earlier attempt: a request to cancel it has been served."""
-        with keeping("the run cannot be resumed"):
+    def claim(self) -> None:
+        """This process writes the run from now on: remove what a killed process left, and a request to cancel it."""
+        with keeping("the run folder cannot be cleaned"):
             durable.remove(self.path / "cancel")
             durable.sweep(self.path)
 
@@ -168,7 +167,6 @@ class RunFolder:
     def forget_key(self) -> None:
         """Remove the key at the end of the job: later readers can neither decrypt messages nor subtract noise."""
         with keeping(f"{KEY} cannot be removed"):
-            durable.sweep(self.path)
             durable.remove(self.path / KEY)
 
     @property

@@ -174,6 +174,7 @@ class TrainingSession(Session):
                 self._locks.take(self._folder.lock)
             self._locked = True
         run = self._run = RunFolder.create(self.settings.runs, self.job.name, again=True)
+        run.claim()
         _LOG.info("the job %s of %s is accepted, as %s", self.job.name, self.proposer, self.role)
         run.note(**self._about, **noted)
         self._transcript.close()  # of the same session, if the job was proposed again after another party was lost

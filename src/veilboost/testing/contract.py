@@ -37,7 +37,7 @@ from veilboost.errors import (
 )
 from veilboost.model.joined import join
 from veilboost.party.simulation import SERVER, HorizontalFederation, Simulation, simulate_training
-from veilboost.party.training import PassiveSession, TrainingJob, train_active
+from veilboost.party.training import PassiveSession, Resumed, TrainingJob, train_active
 from veilboost.privacy.statement import Status
 from veilboost.protocols.registry import protocols_of
 from veilboost.protocols.spec import ProtocolSpec
@@ -183,7 +183,7 @@ class VerticalContract(_Contract):
         expected = sha(self.train(tables, config, unsafe_noise_seed=0))
         first = _Keeper(None, stops=True)
         records = self._resumed(tables, config, first, {})
-        shares = self._resumed(tables, config, _Keeper(first.progress), records)
+        shares = self._resumed(tables, config, _Keeper(first.state), records)
         assert join({name: shares[name] for name in tables}).sha256() == expected
 
     def _resumed(self, tables: Tables, config: TrainingConfig, keeper: _Keeper, records: Mapping[str, Any]) -> Any:
@@ -307,14 +307,15 @@ class _Interrupted(Exception):
 class _Keeper:
     """Saves a run's progress, and interrupts it after two rounds if `stops` is True."""
 
-    def __init__(self, kept: Any, stops: bool = False) -> None:
-        self.progress, self._stops = kept, stops
+    def __init__(self, kept: Resumed | None, stops: bool = False) -> None:
+        self.state, self._stops = kept, stops
+        self.digests: Mapping[PartyName, str] = {}
 
-    def kept(self) -> Any:
-        return self.progress
+    def resumed(self) -> Resumed | None:
+        return self.state
 
     def keep(self, progress: Any, records: Any) -> None:
-        self.progress = progress, records
+        self.state = Resumed(progress, records, {})
         if len(progress.history) == 2 and self._stops:
             raise _Interrupted
 

@@ -203,7 +203,7 @@ def test_any_cut_of_any_rows(seed, rows, count, distinct, held):
 
 
 def test_a_job_goes_on_from_margins_that_were_kept():
-    from veilboost.party.training import PassiveSession, TrainingJob, train_active
+    from veilboost.party.training import PassiveSession, Resumed, TrainingJob, train_active
     from veilboost.wire.channel import MemoryChannel, Peers
     from veilboost.wire.message import Catalogue
     from veilboost.wire.transcript import Transcript
@@ -215,12 +215,12 @@ def test_a_job_goes_on_from_margins_that_were_kept():
         def __init__(self, start=None):
             self.start = start
 
-        def kept(self):
+        def resumed(self):
             return self.start
 
         def keep(self, progress, own):
             progress.margin = np.asarray(progress.margin)  # as a file gives it back
-            kept.append((progress, own))
+            kept.append(Resumed(progress, own, {}))
 
         def bring_back(self, error, begin):
             return False

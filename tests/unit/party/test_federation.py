@@ -205,10 +205,12 @@ def test_a_new_start_takes_away_what_the_old_one_left_but_its_transcript(tmp_pat
     Transcript("shop", run.path / "transcript").close()
     for folder in ("checkpoint", "alignment", "share"):
         (run.path / folder).mkdir()
-    for name in ("metrics.jsonl", "cancel", "job.key", "ledger.json", ".status.json.abc.partial"):
+    for name in ("metrics.jsonl", "cancel", "job.key", "ledger.json", ".job.key.abc.partial"):
         (run.path / name).write_text("[1, 2]")
     again = RunFolder.create(tmp_path, "credit", again=True)
+    again.claim()
     assert (again.path / "checkpoint").exists(), "not before the other parties have accepted"
+    assert not list(again.path.glob(".*")), "a killed process may have left half a key"
     again.begin("name = 'credit'", None, state="proposed")
     assert sorted(path.name for path in again.path.iterdir()) == ["job.toml", "status.json", "transcript"]
     assert {**again.status, "updated": 0} == {"state": "proposed", "updated": 0}, "nothing of the old status"

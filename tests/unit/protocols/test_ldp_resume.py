@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import pytest
 
 from support import make_columns, make_labels, split_among
 from veilboost.config import TrainingConfig
 from veilboost.crypto.csprng import JobRandomness
 from veilboost.model.joined import join
-from veilboost.party.training import PassiveSession, TrainingJob, train_active
+from veilboost.party.training import PassiveSession, Resumed, TrainingJob, train_active
 from veilboost.privacy.event import MemoryAccount
 from veilboost.protocols.registry import protocol_named
 from veilboost.wire.channel import MemoryChannel, Peers
@@ -29,14 +31,16 @@ class Interrupted(Exception):
 
 
 class Keeper:
-    def __init__(self, kept, stops_after):
-        self.progress, self.stops_after = kept, stops_after
+    digests: ClassVar[dict[str, str]] = {}
 
-    def kept(self):
-        return self.progress
+    def __init__(self, kept, stops_after):
+        self.state, self.stops_after = kept, stops_after
+
+    def resumed(self):
+        return self.state
 
     def keep(self, progress, records):
-        self.progress = progress, records
+        self.state = Resumed(progress, records, {})
         if len(progress.history) == self.stops_after:
             raise Interrupted
 
@@ -86,7 +90,7 @@ def test_the_same_noise_after_an_interruption(case):
     broken = {name: MemoryAccount() for name in tables}
     first = Keeper(None, 2)
     records = run(broken, first, {})
-    assert run(broken, Keeper(first.progress, 0), records) == expected
+    assert run(broken, Keeper(first.state, 0), records) == expected
     for name in tables:
         assert broken[name].events == whole[name].events
     assert sum(len(account.events) for account in whole.values()) > 0
