@@ -167,6 +167,7 @@ class PartyHost:
             if new:  # a refused proposal leaves nothing behind
                 session.give_up()
             raise
+        session.last_request = time.monotonic()  # work does not count as silence
         if new:
             self._enter(packet.session, session)
         answer = Packet(Kind.ANSWER, packet.session, packet.number, frame)
@@ -184,9 +185,11 @@ class PartyHost:
         context = SessionContext(self.settings, self._reach, packet.session, peer, self._locks)
         session = session_for(opening)(context, opening)
         if _trains(session):
-            for other in self._training():
+            for key, other in list(self._sessions.items()):
+                if not _trains(other):
+                    continue
                 same_job = other.job.name == session.job.name and other.proposer == session.proposer
-                if not same_job and not self._is_idle(other):
+                if not same_job and not self._is_idle(key, other):
                     raise TableBusy(
                         f"the job {other.job.name!r} uses the table of {self.settings.name}",
                         f"wait until it ends, or run veilboost jobs cancel {other.job.name} at {other.proposer}; if "
@@ -206,18 +209,16 @@ class PartyHost:
     def _end_sessions(self, training: bool = False) -> None:
         """End idle sessions, and those that train; their answers are forgotten."""
         ended = {
-            k for k, session in self._sessions.items() if self._is_idle(session) or (training and _trains(session))
+            key for key, each in self._sessions.items() if self._is_idle(key, each) or (training and _trains(each))
         }
         for key in ended:
             self._sessions.pop(key).give_up()
         self._conversations = {key: value for key, value in self._conversations.items() if key[0] not in ended}
 
-    def _is_idle(self, session: Session) -> bool:
-        """Whether the driver is gone: it sent no request for longer than any party waits."""
-        return time.monotonic() - session.last_request > self.settings.limits.wait_seconds
-
-    def _training(self) -> list[TrainingSession]:
-        return [session for session in self._sessions.values() if _trains(session)]
+    def _is_idle(self, key: bytes, session: Session) -> bool:
+        """Whether the driver is gone: nothing is in work, and it sent no request for longer than any party waits."""
+        working = any(value.lock.locked() for known, value in list(self._conversations.items()) if known[0] == key)
+        return not working and time.monotonic() - session.last_request > self.settings.limits.wait_seconds
 
     def _forget(self, session: bytes, keep: Conversation) -> None:
         """Remove an ended session, except the last answer, in case its request is repeated."""

@@ -142,7 +142,7 @@ class Limits(Section):
         low=1,
         high=65_536,
     )
-    max_links: int = param(8, "maximum number of open connections of one peer", low=1, high=1024)
+    max_links: int = param(16, "maximum number of open connections of one peer", low=1, high=1024)
     max_sessions: int = param(
         32, "maximum number of jobs, predictions and other sessions of one peer at a time", low=1, high=100_000
     )

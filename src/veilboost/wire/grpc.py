@@ -99,7 +99,7 @@ class LinkLimits:
     hello_seconds: float = 10.0
     packet_seconds: float = 3600.0
     keepalive_seconds: float = 20.0
-    links: int = 8
+    links: int = 16
     peers: int = 8
 
 

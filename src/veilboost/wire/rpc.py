@@ -287,8 +287,10 @@ class Caller:
 
     def _wait(self, packet: Packet, sent: bool, until: float) -> Message:
         pause, why = FIRST_PAUSE, "the connection is being made"
+        latest = until + (0.0 if self._idle_timeout is None else self._idle_timeout.seconds)
         while True:
             if sent and self._link is not None:
+                since = self._clock.monotonic()
                 try:
                     answer = self._receive(self._link)
                     while answer is not None and _is_of_earlier(answer, packet):
@@ -300,6 +302,8 @@ class Caller:
                     why = error.what
                 self.close()
                 self._check_idle("answered")
+                # While the peer was connected, nobody waited for it to come back.
+                until = min(until + self._clock.monotonic() - since, latest)
                 # Dialling does not fail, the first use does: an unreachable peer is detected here.
                 pause = self._pause(pause, why, until)
             left = until - self._clock.monotonic()

@@ -372,6 +372,14 @@ def test_idle_sessions_make_room(busy, bank):
     assert len(busy._sessions) == len(busy._conversations) == 1
 
 
+def test_a_session_that_works_for_long_is_not_idle(busy, bank):
+    for session in busy._sessions.values():
+        session.last_request -= 2 * busy.settings.limits.wait_seconds
+    with busy._conversations[bytes(16), "bank"].lock:  # as while its request is answered
+        assert Asker(busy, bank)(propose(job())).kind is Kind.ANSWER
+    assert set(busy._sessions) == {bytes(16), b"a" * 16}
+
+
 def test_answers_of_a_session_that_another_replaced_are_forgotten(host, bank):
     for _ in range(3):
         Asker(host, bank, os.urandom(16))(propose(job()))

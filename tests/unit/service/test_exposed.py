@@ -16,6 +16,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from parties import until
+from veilboost.cli.predict import serve
 from veilboost.errors import ExposedKey, NotACertificate, UnreadableCertificate, UnsupportedCombination
 from veilboost.infer.scores import ModelInfo
 from veilboost.model.share import ColumnInfo
@@ -71,6 +72,11 @@ def test_other_machines_need_a_token_or_a_certificate(host: str) -> None:
         assert "--token-file" in refused.value.remedy
         check_exposure(host, TOKEN, tls)
     check_exposure(host, None, WITH_CA)
+
+
+def test_the_command_refuses_before_it_opens_a_model(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedCombination, match="would answer all of them"):
+        serve(tmp_path, tmp_path / "none.toml", listen="0.0.0.0:0")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])

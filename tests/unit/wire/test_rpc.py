@@ -118,6 +118,33 @@ def test_a_peer_that_never_comes_back_is_an_error_within_the_deadline():
     assert clock.pauses[0] < clock.pauses[3] <= 2.0, "pauses grow, up to a bound"
 
 
+class LateLink(ScriptedLink):
+    """Breaks after a peer has worked for long."""
+
+    def __init__(self, clock, seconds):
+        super().__init__(lambda packet: PeerUnreachable("reset"))
+        self.clock, self.seconds = clock, seconds
+
+    def receive(self):
+        self.clock.time += self.seconds
+        return super().receive()
+
+
+def test_the_time_to_wait_for_a_peer_begins_when_it_is_gone():
+    clock = ManualClock()
+    links = iter([LateLink(clock, 1000.0), ScriptedLink(done)])
+    assert isinstance(caller(lambda left: next(links), clock, idle_timeout=3600.0).send(Done())(), Done)
+
+
+@pytest.mark.parametrize(("seconds", "least", "most"), [(1000.0, 3600, 4700), (0.0, 29, 33)])
+def test_a_link_that_breaks_again_and_again_is_given_up(seconds, least, most):
+    clock = ManualClock()
+    channel = caller(lambda left: LateLink(clock, seconds), clock, idle_timeout=3600.0)
+    with pytest.raises(PeerUnreachable, match=r"did not answer .*reset"):
+        channel.send(Done())()
+    assert least <= clock.time <= most
+
+
 def test_failures_keep_their_meaning():
     def fail(error):
         return lambda packet: Packet(Kind.FAILURE, packet.session, packet.number, failure_body(error))

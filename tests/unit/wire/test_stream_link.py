@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import resource
 import threading
 from collections.abc import Iterator
 
@@ -10,7 +11,7 @@ import grpc
 import pytest
 
 from veilboost.errors import PeerRefused, PeerUnreachable
-from veilboost.wire.grpc import LinkLimits, StreamLink, encode_chunk
+from veilboost.wire.grpc import LinkLimits, StreamLink, encode_chunk, most_connections
 from veilboost.wire.rpc import DIGEST_SIZE, Kind, Packet, answer_requests
 
 EMPTY = hashlib.sha256().digest()[:DIGEST_SIZE]  # of a packet without a body
@@ -113,3 +114,17 @@ def test_a_closed_link_leaves_no_timer_behind() -> None:
     with pytest.raises(PeerUnreachable):
         link.send(_request(10))
     assert set(threading.enumerate()) == before
+
+
+@pytest.mark.parametrize(
+    ("limits", "raised", "accepted"),
+    [((1024, 4096), 4096, 2048), ((1024, 1024), None, 512), ((256, -1), 32_768, 16_384), ((-1, -1), None, 16_384)],
+)
+def test_connections_never_take_all_files(
+    monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int], raised: int | None, accepted: int
+) -> None:
+    calls: list[int] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda what: limits)
+    monkeypatch.setattr(resource, "setrlimit", lambda what, wanted: calls.append(wanted[0]))
+    assert most_connections() == accepted
+    assert calls == ([] if raised is None else [raised])
