@@ -1,0 +1,415 @@
+"""Strike every process of a short job at every file operation, message and byte, and see how the job ends.
+
+    python tests/drill/drill.py [--protocols plain lattice] [--kinds kill-file drop] [--per 20] [--out FILE]
+    python tests/drill/drill.py --cell plain:kill-file:shop:37
+
+A cell is protocol:kind:party:number. Its job must end with the model of the undisturbed run: by itself ("same model"),
+after `train --resume` ("resumed"), or by what a coded error advises, each command within its bound ("coded"). Anything
+else is bad: another model, a share or a release lost, a key left behind, a traceback, an unexpected error, no end.
+`--per` limits the numbers of one kind at one party to so many, evenly spaced; 0 takes every one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+PRELOAD = "LD_PRELOAD"
+if __name__ == "__main__" and PRELOAD not in os.environ:  # this process and its forks load the shim
+    shim = Path(tempfile.mkdtemp(prefix="drill-shim-")) / "shim.so"
+    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", str(shim), str(HERE / "shim.c"), "-ldl"], check=True)
+    os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | {PRELOAD: str(shim), "OPENBLAS_NUM_THREADS": "1"})
+sys.path.insert(0, str(HERE))
+sys.dont_write_bytecode = True
+
+import proxy
+from town import BOUND, KILL, NONE, Fault, Process, Town
+
+from veilboost.errors import VeilBoostError
+from veilboost.protocols.registry import all_protocols
+
+DAY = 86_400
+DESCRIPTORS = (1, 2, 4, 8, 12, 16, 24)
+MEGABYTES = (1, 8, 32, 64, 128, 256)
+# kind -> what its numbers count, and whether the driver is struck too.
+KINDS = {
+    "kill-file": ("files", True),
+    "kill-message": ("messages", True),
+    "term-message": ("messages", True),
+    "deaf": ("messages", False),
+    "disk-full": ("files", True),
+    "read-only": ("files", True),
+    "clock-ahead": ("files", True),
+    "clock-back": ("files", True),
+    "expired": ("files", True),
+    "descriptors": (DESCRIPTORS, True),
+    "memory": (MEGABYTES, True),
+    "rolled-back": ("messages", True),
+    "two-drivers": ("messages", True),
+    "two-daemons": ((1,), False),
+    **dict.fromkeys(proxy.KINDS, ("bytes", False)),
+}
+LASTING = ("deaf", "clock-ahead", "clock-back", "expired", "descriptors", "memory")
+KILLED = (-signal.SIGKILL, -signal.SIGTERM, 130, 143)
+# A process without memory or descriptors may end in any way, as if the system had killed it; the job must recover.
+STARVED = ("descriptors", "memory")
+STARVED_ENDS = (-signal.SIGABRT, -signal.SIGSEGV, 1, 127)
+ATTEMPTS = 4  # commands of an operator who follows the advice of errors
+
+
+@dataclass(frozen=True)
+class Cell:
+    protocol: str
+    kind: str
+    party: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.protocol}:{self.kind}:{self.party}:{self.number}"
+
+    @property
+    def fault(self) -> Fault:
+        n = self.number
+        return {
+            "kill-file": Fault(at=n, errno=KILL),
+            "kill-message": Fault(message=n),
+            "term-message": Fault(message=n, signal=signal.SIGTERM),
+            "deaf": Fault(message=n, signal=0),
+            "disk-full": Fault(at=n, errno=errno.ENOSPC),
+            "read-only": Fault(at=n, errno=errno.EROFS),
+            "clock-ahead": Fault(at=n, jump=2 * DAY),
+            "clock-back": Fault(at=n, jump=-2 * DAY),
+            "expired": Fault(at=n, jump=4000 * DAY),
+            "descriptors": Fault(descriptors=n),
+            "memory": Fault(megabytes=n),
+            "rolled-back": Fault(message=n),
+            "two-drivers": Fault(message=n),
+        }.get(self.kind, NONE)
+
+
+@dataclass
+class Outcome:
+    cell: Cell
+    verdict: str = ""
+    why: str = ""
+    codes: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)  # temporary files
+    struck: str = ""  # the operation or message
+    seconds: float = 0.0
+
+
+class Bad(Exception):
+    """What must not happen."""
+
+
+class Drill:
+    """The cells of one protocol."""
+
+    def __init__(self, protocol: str, folder: Path) -> None:
+        self.town = Town(folder / protocol, protocol)
+        self.driver = self.town.driver
+        self._log = folder / "proxy.log"
+        self._undisturbed()
+
+    def _undisturbed(self) -> None:
+        """One run without a fault: its model, its releases, and how much there is to strike at."""
+        town = self.town
+        town.serve(*town.others)
+        driver = town.train()
+        if self._attend(driver, None) != 0:
+            raise RuntimeError(f"the undisturbed job of {town.protocol} fails: {driver.err}")
+        self.model, self.released = town.model(), town.released()
+        processes = {self.driver: driver, **town.daemons}
+        self.counts = {
+            "files": {name: len(process.files) for name, process in processes.items()},
+            "messages": {name: len(process.messages) for name, process in processes.items()},
+            "bytes": {},
+        }
+        for name in town.others:
+            town.clear()
+            town.serve(*town.others)
+            with self._proxy(name, "none", 0):
+                self._attend(town.train(proxied=name), None)
+            self.counts["bytes"][name] = int(self._log.read_text())
+        town.clear()
+
+    def cells(self, kinds: Sequence[str], per: int) -> Iterator[Cell]:
+        for kind in kinds:
+            counted, also_driver = KINDS[kind]
+            for name in (self.driver, *self.town.others):
+                if name == self.driver and not also_driver:
+                    continue
+                if kind == "two-drivers" and name != self.driver:
+                    continue
+                if kind == "rolled-back" and (self.town.spec.setting == "horizontal" or name in self.town.helpers):
+                    continue  # a horizontal job has no checkpoint, a helper no run
+                last = self.counts[counted][self.driver if kind == "rolled-back" else name] if isinstance(counted, str) else 0
+                numbers = range(1, last + 1) if isinstance(counted, str) else counted
+                if counted == "bytes":
+                    numbers = range(1, last + 1, max(1, last // (per or 100)))
+                yield from (Cell(self.town.protocol, kind, name, number) for number in spaced(numbers, per))
+
+    # --- one cell ---------------------------------------------------------------------------------------
+
+    def run(self, cell: Cell) -> Outcome:
+        outcome, began = Outcome(cell), time.monotonic()
+        self._struck: Process | None = None
+        self._rolled = ""
+        self.town.clear(cell.party)  # its daemon starts with the fault
+        try:
+            with ExitStack() as stack:
+                self._job(cell, outcome, stack)
+            self._check(outcome)
+            if not outcome.verdict:
+                outcome.verdict = "coded" if outcome.codes else "same model"
+        except Bad as bad:
+            outcome.verdict, outcome.why = "bad", str(bad)
+        except VeilBoostError as error:  # a share or a ledger that cannot be read
+            outcome.verdict, outcome.why = "bad", f"after the job: {error}"
+        outcome.struck = self._what_was_struck(cell)
+        if not outcome.struck and outcome.verdict != "bad":
+            outcome.verdict = "not reached"
+        outcome.seconds = time.monotonic() - began
+        if outcome.verdict == "bad":
+            self.town.clear()
+        return outcome
+
+    def _job(self, cell: Cell, outcome: Outcome, stack: ExitStack) -> None:
+        town, kind = self.town, cell.kind
+        if kind in {"disk-full", "read-only"}:
+            (town.folder / "fault").touch()
+        faults = {} if cell.party == self.driver or kind == "rolled-back" else {cell.party: cell.fault}
+        town.serve(*(name for name in town.others if name not in town.daemons), faults=faults)
+        self._struck = town.daemons.get(cell.party)
+        proxied = cell.party if kind in proxy.KINDS else None
+        if proxied is not None:
+            stack.enter_context(self._proxy(proxied, kind, cell.number))
+        own = NONE if faults else cell.fault
+        if kind == "two-daemons":
+            self._second_daemon(cell.party)
+        if kind == "rolled-back":
+            self._roll_back(cell)
+            self._operate(cell, outcome, town.train(resume=True), None)
+            return
+        driver = town.train(fault=own, proxied=proxied)
+        if not faults and proxied is None:
+            self._struck = driver
+        if kind == "two-drivers":
+            self._second_driver(driver, cell)
+        self._operate(cell, outcome, driver, proxied)
+
+    def _operate(self, cell: Cell, outcome: Outcome, driver: Process, proxied: str | None) -> None:
+        """What an operator does until the job is finished: start what was killed, follow the advice of errors."""
+        town = self.town
+        for attempt in range(ATTEMPTS):
+            code = self._attend(driver, cell)
+            if code == 0:
+                if attempt and not outcome.codes:
+                    outcome.verdict = "resumed"
+                return
+            if code in KILLED or (cell.kind in STARVED and code in STARVED_ENDS):
+                resume = True
+            else:
+                line = driver.err.strip().splitlines()[-1] if driver.err.strip() else ""
+                found = re.match(r"(VB-\d{4}): .+; .+", line)
+                if found is None or "Traceback" in driver.err:
+                    raise Bad(f"the driver ends with {code} and no coded error: {line[-300:]}")
+                outcome.codes.append(found[1])
+                if "is finished, and its model is in" in line:
+                    return
+                resume = not re.search(r"without --resume|start the job again|VB-1706", line)
+            (town.folder / "fault").unlink(missing_ok=True)  # the disk has room again
+            if attempt == 0 and cell.kind in LASTING and cell.party in town.daemons:
+                town.daemons[cell.party].kill()  # its owner starts it again, with a right clock, more memory ...
+            driver = town.train(resume=resume, proxied=proxied)
+            last = driver
+        self._attend(last, cell)
+        raise Bad(f"not finished by following the advice: {' '.join(outcome.codes)}; {last.err.strip()[-300:]}")
+
+    def _attend(self, driver: Process, cell: Cell | None) -> int | None:
+        """Wait for a driver, and start daemons again that were killed. The exit code."""
+        town, end = self.town, time.monotonic() + BOUND
+        while not driver.ended:
+            if time.monotonic() > end:
+                driver.kill()
+                raise Bad(f"the driver did not end within {BOUND:g} s: {driver.err.strip()[-200:]}")
+            for name, daemon in list(town.daemons.items()):
+                if daemon.ended:
+                    self._look_at(daemon, cell)
+                    town.serve(name)
+            time.sleep(0.005)
+        for daemon in town.daemons.values():
+            self._look_at(daemon, cell)
+        if "Traceback" in driver.err and not (cell and cell.kind in STARVED):
+            raise Bad(f"a traceback of the driver: {driver.err.strip()[-300:]}")
+        return driver.code
+
+    def _look_at(self, daemon: Process, cell: Cell | None) -> None:
+        if cell and cell.kind in STARVED:
+            return
+        found = re.search(r"Traceback|VB-1707.*", daemon.err)
+        if found:
+            raise Bad(f"an unexpected error at {daemon.party}: {daemon.err[found.start() :][:300].strip()}")
+        if daemon.ended and daemon.code not in (*KILLED, 0) and "VB-" not in daemon.err:
+            raise Bad(f"the daemon of {daemon.party} ended with {daemon.code}: {daemon.err.strip()[-300:]}")
+
+    def _check(self, outcome: Outcome) -> None:
+        town = self.town
+        dropped = town.run(self.driver).status.get("dropped")
+        if dropped:
+            outcome.codes.append("dropped")
+        elif town.model() != self.model:
+            raise Bad("another model")
+        finished = {name: town.run(name).status.get("state") == "finished" for name in town.owners}
+        if town.spec.setting == "vertical" and not all(finished.values()):
+            raise Bad(f"not finished at {', '.join(name for name, value in finished.items() if not value)}")
+        for name, events in town.released().items():
+            if not dropped and not events >= self.released[name]:
+                raise Bad(f"the ledger of {name} has forgotten {len(self.released[name] - events)} releases")
+        outcome.left = town.left_files()
+        keys = [path for path in outcome.left if path.endswith("job.key") and finished[path.split("/")[0][5:]]]
+        if keys:
+            raise Bad(f"the job is finished and its key is left: {', '.join(keys)}")
+
+    def _what_was_struck(self, cell: Cell) -> str:
+        process, number = self._struck, cell.number
+        lines = [] if process is None else process.files if cell.fault.at else process.messages
+        if cell.kind in proxy.KINDS:
+            return f"byte {number}" if int(self._log.read_text() or 0) >= number else ""
+        if cell.kind == "rolled-back":
+            return self._rolled
+        if cell.fault.at or cell.fault.message:
+            return lines[number - 1].partition(" ")[2] if len(lines) >= number else ""
+        return cell.kind
+
+    # --- faults that take more than one process ---------------------------------------------------------
+
+    def _proxy(self, name: str, kind: str, at: int) -> ExitStack:
+        ports, pid = self.town.ports, os.fork()
+        if pid == 0:
+            proxy.run(ports["proxy"], ports[name], kind, at, self._log)
+        stack = ExitStack()
+        stack.callback(lambda: (os.kill(pid, signal.SIGKILL), os.waitpid(pid, 0)))
+        return stack
+
+    def _second_daemon(self, name: str) -> None:
+        """A daemon with the folders of another one must be refused at once."""
+        town = self.town
+        town.write_settings(name, "second.toml", listen="127.0.0.1:0")
+        second = town.command(name, "party", "serve", "--config", "second.toml", "--json")
+        end = time.monotonic() + BOUND
+        while not second.ended and "\n" not in second.out and time.monotonic() < end:
+            time.sleep(0.005)
+        served = not second.ended
+        second.kill()
+        if served:
+            raise Bad(f"two daemons serve the folders of {name}")
+        if not re.match(r"VB-\d{4}: ", second.err.strip().splitlines()[-1]):
+            raise Bad(f"the second daemon ends without a code: {second.err[-300:]}")
+
+    def _second_driver(self, first: Process, cell: Cell) -> None:
+        """A driver of the same job, half-way through the first one; it is refused, or both are killed and resumed."""
+        while not first.ended and len(first.messages) < cell.number // 2:
+            time.sleep(0.002)
+        second = self.town.train(fault=cell.fault)
+        self._attend(second, cell)
+        line = second.err.strip().splitlines()[-1:]
+        if second.code not in (0, -signal.SIGKILL) and not (line and re.match(r"VB-\d{4}: ", line[0])):
+            raise Bad(f"the second driver ends with {second.code}: {second.err[-300:]}")
+
+    def _roll_back(self, cell: Cell) -> None:
+        """The run folder of one party becomes that of an earlier time."""
+        town, run = self.town, self.town.run(self.driver)
+        folder, kept = town.run(cell.party).path, town.folder / f"kept-{cell.party}"
+        self._attend(town.train(fault=cell.fault), cell)
+        rounds = run.rounds
+        if folder.exists():
+            shutil.copytree(folder, kept)
+        left = self.counts["messages"][self.driver] - cell.number
+        self._attend(town.train(resume=True, fault=Fault(message=20 + left // 2)), cell)
+        self._rolled = f"{run.rounds} rounds, then {rounds}" if run.rounds > rounds else ""
+        for name in town.others:
+            town.daemons[name].kill()
+        if folder.exists():
+            shutil.rmtree(folder)
+        if kept.exists():
+            kept.rename(folder)
+        town.serve(*town.others)
+
+
+def spaced(numbers: Sequence[int], per: int) -> list[int]:
+    """At most `per` of the numbers, evenly spaced; 0: all."""
+    if not per or len(numbers) <= per:
+        return list(numbers)
+    return [numbers[int((at + 0.5) * len(numbers) / per)] for at in range(per)]
+
+
+def matrix(outcomes: Sequence[Outcome]) -> list[dict[str, object]]:
+    """A row for each protocol and kind, with the number of cells of each verdict."""
+    rows: dict[tuple[str, str], Counter[str]] = {}
+    for outcome in outcomes:
+        rows.setdefault((outcome.cell.protocol, outcome.cell.kind), Counter())[outcome.verdict] += 1
+    verdicts = ("same model", "resumed", "coded", "bad")
+    return [
+        {"protocol": protocol, "kind": kind, "tried": sum(count[v] for v in verdicts)} | {v: count[v] for v in verdicts}
+        for (protocol, kind), count in rows.items()
+    ]
+
+
+def markdown(rows: Sequence[dict[str, object]]) -> str:
+    names = list(rows[0]) if rows else []
+    lines = [names, ["---"] * len(names), *([str(row[name]) for name in names] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--protocols", nargs="+", default=list(all_protocols()))
+    parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=list(KINDS))
+    parser.add_argument("--per", type=int, default=0)
+    parser.add_argument("--cell", nargs="+", default=[])
+    parser.add_argument("--out", type=Path, help="write the matrix and all outcomes as JSON")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="start no further cell after this time")
+    given = parser.parse_args()
+    cells = [Cell(*text.split(":")[:3], int(text.split(":")[3])) for text in given.cell]
+    outcomes: list[Outcome] = []
+    end = time.monotonic() + given.seconds
+    with tempfile.TemporaryDirectory(prefix="drill-") as folder:
+        for protocol in dict.fromkeys(cell.protocol for cell in cells) if cells else given.protocols:
+            drill = Drill(protocol, Path(folder))
+            chosen = [cell for cell in cells if cell.protocol == protocol] or drill.cells(given.kinds, given.per)
+            for cell in chosen:
+                if time.monotonic() > end:
+                    break
+                outcomes.append(drill.run(cell))
+                last = outcomes[-1]
+                told = f"{last.verdict:11} {last.seconds:5.1f} s  {cell}  {last.struck}  {' '.join(last.codes)}  {last.why}"
+                print(told.rstrip(), file=sys.stderr, flush=True)
+            drill.town.clear()
+            if given.out:
+                found = {"matrix": matrix(outcomes), "outcomes": [asdict(each) for each in outcomes]}
+                given.out.write_text(json.dumps(found, indent=1))
+    print(markdown(matrix(outcomes)))
+    bad = [outcome for outcome in outcomes if outcome.verdict == "bad"]
+    for outcome in bad:
+        print(f"\nbad: {outcome.why}\n  at: {outcome.struck}\n  python {sys.argv[0]} --cell {outcome.cell}")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
