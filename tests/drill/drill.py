@@ -18,7 +18,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -28,14 +27,11 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-PRELOAD = "LD_PRELOAD"
-if __name__ == "__main__" and PRELOAD not in os.environ:  # this process and its forks load the shim
-    shim = Path(tempfile.mkdtemp(prefix="drill-shim-")) / "shim.so"
-    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", str(shim), str(HERE / "shim.c"), "-ldl"], check=True)
-    os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | {PRELOAD: str(shim), "OPENBLAS_NUM_THREADS": "1"})
-sys.path.insert(0, str(HERE))
-sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import preload
+
+if __name__ == "__main__":
+    preload.with_shim()
 
 import proxy
 from town import BOUND, KILL, NONE, Fault, Process, Town
